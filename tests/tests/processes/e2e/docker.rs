@@ -2,12 +2,14 @@
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ostler_tests::kubectl::Kubectl;
 use ostler_tests::ports::free_port;
-use ostler_tests::process::{Process, as_from_a_shell, profile};
+use ostler_tests::process::{PATIENCE, Process, as_from_a_shell, profile};
 use ostler_tests::tools;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -82,6 +84,30 @@ impl World {
         kubectl.wait("node", &machine, READY, "True");
         kubectl.wait("pod", &pod, ".status.phase", "Running");
         kubectl.wait("pod", &pod, READY, "True");
+    }
+
+    /// Removes the container of a machine; how long it takes until a watch shows the machine as failed.
+    fn noticed(&self, number: u8) -> Duration {
+        let (machine, path) = (format!("docker-{number}"), "{.status.currentStatus.phase}{'\\n'}");
+        let container = self.container(&machine);
+        let mut watch = self
+            .kubectl
+            .command(["get", "machine", &machine, "--watch", "-o", &format!("jsonpath={path}")])
+            .arg(format!("--request-timeout={}s", PATIENCE.as_secs()))
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut phases = BufReader::new(watch.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert_eq!(phases.next().as_deref(), Some("Running"));
+        let began = Instant::now();
+        self.docker(&["rm", "--force", &container]);
+        let failed = phases.any(|phase| phase == "Failed");
+        let took = began.elapsed();
+        let _already_gone = watch.kill();
+        let _already_reaped = watch.wait();
+        let shown = self.kubectl.get("machine", &machine);
+        assert!(failed, "{shown}");
+        took
     }
 
     /// What kubectl sees of a pod until it is gone.
@@ -181,6 +207,17 @@ fn three_containers_join_as_nodes_run_pods_and_go_after_their_pods() {
     capacity_follows_the_class(&world);
     kubectl.run(["delete", "machine", "docker-2", "docker-3"]);
     assert!(kubectl.list("node").is_empty());
+}
+
+/// The driver hears it from the engine, and the core from the driver: no one waits for a kubelet to be silent.
+#[test]
+fn a_container_that_a_person_removes_fails_its_machine_as_soon_as_the_engine_tells() {
+    let Some(world) = World::start() else { return };
+    for number in 1..=3 {
+        world.wait_running(number);
+    }
+    let took: Vec<Duration> = (1..=3).map(|number| world.noticed(number)).collect();
+    println!("from `docker rm -f` to phase Failed: {took:?}");
 }
 
 fn nodes_are_what_their_containers_are(world: &World) {
