@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Channel;
 use tonic::{Code, Response, Status};
+use tonic_types::StatusExt as _;
 
 use crate::class::Class;
 use crate::connect::Bearer;
@@ -108,7 +109,10 @@ impl Library {
     async fn fetch_class(&self, wanted: &ObjectRevision) -> Result<Arc<Class>, DriverError> {
         let answer = self
             .call(|session| {
-                let request = proto::GetMachineClassRequest { r#ref: Some(wanted.clone()) };
+                let request = proto::GetMachineClassRequest {
+                    r#ref: Some(wanted.clone()),
+                    session_id: session.session_id,
+                };
                 let mut client = session.client;
                 async move { client.get_machine_class(request).await }
             })
@@ -214,8 +218,11 @@ impl Library {
     /// Whether a call failed because its session ended, of which we hear on another stream, and
     /// maybe later: then the core calls it denied, or the connection broke.
     async fn is_over(&self, session_id: &str, status: &Status) -> bool {
-        if !is_cut_off(status) && status.code() != Code::PermissionDenied {
-            return false;
+        match denial(status).as_deref() {
+            Some("SESSION_OVER") => return true,
+            Some(_) => return false,
+            None if !is_cut_off(status) && status.code() != Code::PermissionDenied => return false,
+            None => {}
         }
         let mut sessions = self.session.clone();
         let gone = |session: &Option<Session>| {
@@ -247,10 +254,19 @@ fn is_cut_off(status: &Status) -> bool {
     matches!(status.code(), Code::Cancelled | Code::Unavailable | Code::Unknown | Code::Internal)
 }
 
+/// Why the core denies something, if it says so.
+fn denial(status: &Status) -> Option<String> {
+    let mut info = status.get_details_error_info()?;
+    info.metadata.remove("denial").filter(|_| status.code() == Code::PermissionDenied)
+}
+
 /// The error of a verb that could not get its class or secret. Nothing was changed yet.
 fn refused(what: &str, wanted: &ObjectRevision, status: &Status) -> DriverError {
     let ObjectRevision { namespace, name, .. } = wanted;
     let message = format!("{what} {namespace}/{name}: {}", status.message());
+    if denial(status).as_deref() == Some("OPERATION_CANCELLED") {
+        return DriverError::canceled(message).not_applied();
+    }
     #[expect(clippy::wildcard_enum_match_arm, reason = "only these have a meaning of their own")]
     let error = match status.code() {
         Code::NotFound => DriverError::aborted(message).reason("STALE_REVISION"),

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod admission;
+mod denied;
 mod leaving;
 mod tiny_core;
 
@@ -395,33 +396,6 @@ async fn reads_that_the_next_core_does_not_want_end_at_once() {
         assert_eq!(shown(&error), (Code::Canceled, Certainty::NotApplied, "CANCELED"));
     }
     assert_eq!(before.elapsed(), Duration::ZERO, "none waits for another");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_mutation_that_was_cancelled_is_not_denied_its_secret_but_unwanted() {
-    let mut core = TinyCore::start();
-    let _driver = Stable::default().run(&core);
-    let (mut session, _) = core.welcomed().await;
-    "other".clone_into(&mut core.calls().session.lock().unwrap());
-    session.operate(create("op", "secretive")).await;
-    session.accepted().await;
-    let operation_id = "op".to_owned();
-    let reason = "deleted".to_owned();
-    session.send(ToDriver::Cancel(proto::OperationCancel { operation_id, reason })).await;
-    let error = session.failed().await;
-    assert_eq!(shown(&error), (Code::Canceled, Certainty::NotApplied, "CANCELED"));
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_secret_that_is_denied_for_good_ends_the_operation_unapplied() {
-    let mut core = TinyCore::start();
-    let _driver = Stable::default().run(&core);
-    let (mut session, _) = core.welcomed().await;
-    "other".clone_into(&mut core.calls().session.lock().unwrap());
-    session.operate(create("op", "secretive")).await;
-    session.accepted().await;
-    let error = session.failed().await;
-    assert_eq!(shown(&error), (Code::PermissionDenied, Certainty::NotApplied, "REFERENCE_DENIED"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -49,7 +49,7 @@ impl Hostile {
 
     /// Whether it gets this class.
     pub async fn gets_class(&mut self, class: ObjectRevision) -> bool {
-        let request = GetMachineClassRequest { r#ref: Some(class) };
+        let request = GetMachineClassRequest { r#ref: Some(class), ..Default::default() };
         self.client.get_machine_class(authorized(request, &self.token)).await.is_ok()
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct Calls {
     pub(crate) secrets: AtomicUsize,
     /// So many calls fail as if the connection were cut.
     pub(crate) failures: AtomicUsize,
+    /// Why a secret is denied; empty: the core does not say.
+    pub(crate) denial: Mutex<String>,
     /// For how long a secret may be kept.
     pub(crate) cache_for: Mutex<Duration>,
     /// The revision that a secret must be asked with; any if empty.
@@ -320,7 +322,7 @@ impl DriverService for Service {
         self.cut_off()?;
         let request = request.into_inner();
         if request.session_id != *self.calls.session.lock().unwrap() {
-            return Err(Status::permission_denied("not yours, or not there"));
+            return Err(denied(self.calls.denial.lock().unwrap().clone()));
         }
         self.calls.operations.lock().unwrap().push(request.operation_id);
         let wanted = request.r#ref.unwrap();
@@ -346,6 +348,14 @@ impl Service {
             Err(_) => Ok(()),
         }
     }
+}
+
+fn denied(denial: String) -> Status {
+    let metadata: HashMap<_, _> =
+        [("denial".to_owned(), denial)].into_iter().filter(|(_, why)| !why.is_empty()).collect();
+    let details = ErrorDetails::with_error_info("SECRET_DENIED", "ostler.dev", metadata);
+    let message = "not yours, or not there";
+    Status::with_error_details(Code::PermissionDenied, message, details)
 }
 
 fn check_token<T>(request: &Request<T>) -> Result<(), Status> {

@@ -55,6 +55,7 @@ use self::session::{Guest, Lost, Provider, Session};
 pub(crate) use self::shown::Selected;
 pub(crate) use self::size::PROVIDER_SPEC;
 use self::timers::{Timer, Timers};
+pub(crate) use self::views::Denial;
 use crate::record::Records;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};

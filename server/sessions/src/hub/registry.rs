@@ -151,6 +151,7 @@ impl Hub {
                 unaccepted: 0,
                 retired: false,
                 unlisted: HashSet::new(),
+                dismissed: Vec::new(),
                 clock_ahead: None,
                 ends: None,
                 not_accepted: 0,

@@ -52,10 +52,12 @@ impl Hub {
         held.sort_by_key(|operation| operation.state() != HeldState::Running);
         let mut verdicts = Vec::with_capacity(held.len());
         let mut unwanted = BTreeMap::new();
+        let mut dismissed = Vec::new();
         for operation in held {
             away.remove(operation.operation_id.as_str());
             let completed = operation.state() == HeldState::Completed;
             let operation_id = operation.operation_id.clone();
+            let class = operation.machine_class.clone();
             let verdict = match self.rule(now, key, operation) {
                 Ruling::Kept(verdict) => {
                     if outcome == ResumeOutcome::Fresh {
@@ -71,13 +73,21 @@ impl Hub {
                     let (count, _) =
                         unwanted.entry(why).or_insert_with(|| (0, operation_id.clone()));
                     *count += 1;
-                    if completed { Verdict::Forget } else { Verdict::Cancel }
+                    if completed {
+                        Verdict::Forget
+                    } else {
+                        dismissed.push((operation_id.clone().into(), class));
+                        Verdict::Cancel
+                    }
                 }
             };
             verdicts.push(HeldVerdict { operation_id, verdict: verdict.into() });
         }
         for id in away {
             self.not_held(now, key, &id);
+        }
+        if let Some(session) = self.sessions.get_mut(&key) {
+            session.dismissed = dismissed;
         }
         self.audit_unwanted(key, &unwanted);
         (outcome, verdicts)

@@ -4,7 +4,7 @@ use ostler_api::ProviderName;
 use std::collections::{BTreeSet, HashSet};
 
 use ostler_api::driver::OperationKind;
-use ostler_proto::v1alpha1::{Readiness, RoleKind};
+use ostler_proto::v1alpha1::{ObjectRevision, Readiness, RoleKind};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -55,6 +55,8 @@ pub(crate) struct Session {
     pub(crate) ends: Option<Instant>,
     /// Accepted operations that the driver did not list last time.
     pub(crate) unlisted: HashSet<OperationId>,
+    /// What it brought and was told to cancel, with the class that it says.
+    pub(crate) dismissed: Vec<(OperationId, Option<ObjectRevision>)>,
     /// By how many milliseconds its clock is ahead of ours, if it says what time it has.
     pub(crate) clock_ahead: Option<i64>,
     /// Operations in a row that were not accepted in time.

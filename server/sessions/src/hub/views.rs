@@ -13,7 +13,7 @@ use super::operations::{Op, Place};
 use super::queue::Held;
 use super::session::{Provider, Session};
 use super::timers::Timer;
-use super::{Hub, SessionKey};
+use super::{Hub, OperationId, SessionKey};
 use crate::ProviderState;
 
 /// What an operation in flight entitles its driver to.
@@ -38,7 +38,43 @@ impl Scope {
     }
 }
 
+/// Why a driver gets no class or secret, as far as that is about its own session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Denial {
+    /// It has no such session.
+    SessionOver,
+    /// The Welcome of its session said that the operation is cancelled.
+    OperationCancelled,
+    /// No operation in flight on its session is about that.
+    NotInFlight,
+}
+
+impl Denial {
+    /// As the contract has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::SessionOver => "SESSION_OVER",
+            Self::OperationCancelled => "OPERATION_CANCELLED",
+            Self::NotInFlight => "NOT_IN_FLIGHT",
+        }
+    }
+}
+
 impl Hub {
+    /// Why what `principal` asks for in a session is denied, if it is. `about`: whether it is for this operation, or
+    /// this class.
+    pub(crate) fn denial(
+        &self,
+        principal: &str,
+        session: &str,
+        about: impl Fn(&OperationId, Option<&ObjectRevision>) -> bool,
+    ) -> Denial {
+        let mut own = self.sessions.values().filter(|it| it.principal == principal);
+        let Some(live) = own.find(|it| it.id == session) else { return Denial::SessionOver };
+        let cancelled = live.dismissed.iter().any(|(id, class)| about(id, class.as_ref()));
+        if cancelled { Denial::OperationCancelled } else { Denial::NotInFlight }
+    }
+
     /// The operation of a target.
     pub(crate) fn view(&self, now: Instant, target_uid: &str) -> OperationView {
         let found = self.slots.get(target_uid).and_then(|id| self.operations.get_key_value(id));

@@ -133,8 +133,9 @@ impl DriverService for Service {
         request: Request<GetMachineClassRequest>,
     ) -> Result<Response<GetMachineClassResponse>, Status> {
         let (principal, peer) = self.caller(&request).await?;
-        let wanted = named(request.into_inner().r#ref)?;
-        let read = reads::machine_class(&self.shell, &principal, wanted.clone());
+        let GetMachineClassRequest { r#ref, session_id: session } = request.into_inner();
+        let wanted = named(r#ref)?;
+        let read = reads::machine_class(&self.shell, &principal, wanted.clone(), &session);
         audit::read(&principal.name, &peer, "machineclasses", &wanted, outcome(&read));
         read.map(Response::new)
     }
@@ -170,6 +171,15 @@ fn named(reference: Option<v1alpha1::ObjectRevision>) -> Result<v1alpha1::Object
 
 /// A status whose reason programs can read.
 pub(crate) fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
-    let details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    status_with(code, reason, message, HashMap::new())
+}
+
+fn status_with(
+    code: Code,
+    reason: &str,
+    message: impl Into<String>,
+    metadata: HashMap<String, String>,
+) -> Status {
+    let details = ErrorDetails::with_error_info(reason, DOMAIN, metadata);
     Status::with_error_details(code, message, details)
 }

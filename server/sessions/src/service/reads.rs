@@ -1,5 +1,6 @@
 //! Classes and secrets, for the drivers that need them.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use ostler_proto::v1alpha1::{
@@ -8,8 +9,8 @@ use ostler_proto::v1alpha1::{
 use sha2::{Digest, Sha256};
 use tonic::{Code, Status};
 
-use super::{named, status};
-use crate::hub::PROVIDER_SPEC;
+use super::{named, status, status_with};
+use crate::hub::{Denial, Hub, OperationId, PROVIDER_SPEC};
 use crate::session::frames;
 use crate::shell::Shell;
 use crate::{ClassContent, ClassError, MachineShape, Principal};
@@ -19,10 +20,20 @@ pub(super) fn machine_class(
     shell: &Arc<Shell>,
     principal: &Principal,
     wanted: ObjectRevision,
+    session_id: &str,
 ) -> Result<GetMachineClassResponse, Status> {
+    let refused = || {
+        let same = |class: &ObjectRevision| {
+            (&class.namespace, &class.name) == (&wanted.namespace, &wanted.name)
+        };
+        let denial =
+            |hub: &Hub| hub.denial(&principal.name, session_id, |_, it| it.is_some_and(same));
+        let named = !session_id.is_empty();
+        class_denied(named.then(|| shell.with(|hub, _| denial(hub))))
+    };
     if !shell.with(|hub, _| hub.may_see(&principal.name, &wanted)) {
         tracing::warn!(principal = principal.name, class = named_by(&wanted), "class refused");
-        return Err(class_denied());
+        return Err(refused());
     }
     let gone = || {
         let message = format!("class {} is not at that revision any more", named_by(&wanted));
@@ -31,14 +42,14 @@ pub(super) fn machine_class(
     let class = match shell.revisions.find(shell.classes.as_ref(), &wanted) {
         Ok(Some(class)) => class,
         Ok(None) | Err(ClassError::NotFound) => return Err(gone()),
-        Err(ClassError::NamespaceDenied) => return Err(class_denied()),
+        Err(ClassError::NamespaceDenied) => return Err(refused()),
         Err(error @ ClassError::Unavailable(_)) => {
             return Err(unavailable(&error, "class", &wanted));
         }
     };
     let provider = shell.options.canonical(class.provider.as_str());
     if !principal.providers.allow(provider.as_str()) {
-        return Err(class_denied());
+        return Err(refused());
     }
     if class.provider_spec_json.len() > PROVIDER_SPEC {
         let bytes = class.provider_spec_json.len();
@@ -85,6 +96,10 @@ pub(super) async fn secret(
 ) -> Result<GetSecretResponse, Status> {
     let GetSecretRequest { r#ref, session_id, operation_id } = request;
     let wanted = named(r#ref)?;
+    let refused = || {
+        let about = |id: &OperationId, _: Option<&ObjectRevision>| id.as_str() == operation_id;
+        denied(shell.with(|hub, _| hub.denial(&principal.name, &session_id, about)))
+    };
     if !may_read(shell, principal, &wanted, &session_id, &operation_id) {
         tracing::warn!(
             principal = principal.name,
@@ -92,11 +107,11 @@ pub(super) async fn secret(
             secret = named_by(&wanted),
             "secret refused"
         );
-        return Err(denied());
+        return Err(refused());
     }
     let secret = match shell.classes.secret(&wanted.namespace, &wanted.name).await {
         Ok(secret) => secret,
-        Err(ClassError::NotFound | ClassError::NamespaceDenied) => return Err(denied()),
+        Err(ClassError::NotFound | ClassError::NamespaceDenied) => return Err(refused()),
         Err(error @ ClassError::Unavailable(_)) => {
             return Err(unavailable(&error, "secret of class", &wanted));
         }
@@ -130,15 +145,19 @@ fn may_read(
 }
 
 /// The same for "not yours" and "not there", so that nothing can be learned by asking.
-fn denied() -> Status {
+fn denied(denial: Denial) -> Status {
     let message = "only the secret of the class of an operation in flight on this session";
-    status(Code::PermissionDenied, "SECRET_DENIED", message)
+    status_with(Code::PermissionDenied, "SECRET_DENIED", message, said(Some(denial)))
 }
 
 /// The same for "not yours" and "not there" here as well.
-fn class_denied() -> Status {
+fn class_denied(denial: Option<Denial>) -> Status {
     let message = "only the class of an operation in flight on a session of this driver";
-    status(Code::PermissionDenied, "CLASS_DENIED", message)
+    status_with(Code::PermissionDenied, "CLASS_DENIED", message, said(denial))
+}
+
+fn said(denial: Option<Denial>) -> HashMap<String, String> {
+    denial.map(|denial| ("denial".to_owned(), denial.word().to_owned())).into_iter().collect()
 }
 
 fn unavailable(error: &ClassError, what: &str, wanted: &ObjectRevision) -> Status {

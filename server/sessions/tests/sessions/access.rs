@@ -17,13 +17,18 @@ async fn class_of(
     token: &str,
     wanted: ObjectRevision,
 ) -> Result<GetMachineClassResponse, Status> {
-    let request = GetMachineClassRequest { r#ref: Some(wanted) };
+    let request = GetMachineClassRequest { r#ref: Some(wanted), ..Default::default() };
     let mut client = core.client().await;
     Ok(client.get_machine_class(authorized(request, token)).await?.into_inner())
 }
 
 fn reason(status: &Status) -> String {
     status.get_details_error_info().unwrap().reason
+}
+
+/// Why something is denied, as far as the core says.
+fn denial(status: &Status) -> Option<String> {
+    status.get_details_error_info().unwrap().metadata.remove("denial")
 }
 
 /// A core that has sent `op-1` to a ready driver.
@@ -171,6 +176,43 @@ async fn a_secret_is_for_an_operation_in_flight_on_the_own_session() {
         assert_eq!(reason(&refused), "SECRET_DENIED");
         assert!(refused.message().starts_with("only the secret of the class"), "{refused}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_denial_says_what_is_wrong_with_the_callers_own_session_and_nothing_else() {
+    let core = Core::start();
+    core.classes.put("other", class("1", "1"));
+    let unknown = held("op-9", "uid-9", HeldState::Running);
+    let (mut driver, welcome) = Driver::dial(&core, holding(1, vec![unknown])).await;
+    assert_eq!(welcome.verdicts[0].verdict(), Verdict::Cancel);
+    let own = driver.session_id.clone();
+    let cancelled = held("op-9", "uid-9", HeldState::Running).machine_class.unwrap().name;
+    for (token, session_id, name, why) in [
+        (TOKEN, "", "other", None),
+        (TOKEN, own.as_str(), "other", Some("NOT_IN_FLIGHT")),
+        (TOKEN, own.as_str(), "missing", Some("NOT_IN_FLIGHT")),
+        (TOKEN, own.as_str(), cancelled.as_str(), Some("OPERATION_CANCELLED")),
+        (TOKEN, "another", "other", Some("SESSION_OVER")),
+        // Not its own: the same as one that never was.
+        (SECOND_TOKEN, own.as_str(), "other", Some("SESSION_OVER")),
+    ] {
+        let r#ref = Some(class_ref(name, ""));
+        let request = GetMachineClassRequest { r#ref, session_id: session_id.to_owned() };
+        let mut client = core.client().await;
+        let refused = client.get_machine_class(authorized(request, token)).await.unwrap_err();
+        assert_eq!((reason(&refused).as_str(), denial(&refused).as_deref()), ("CLASS_DENIED", why));
+    }
+    let cases = [("op-9", "OPERATION_CANCELLED"), ("op-1", "NOT_IN_FLIGHT")];
+    for (operation, why) in cases {
+        let refused = driver.secret(operation, "1").await.unwrap_err();
+        assert_eq!(
+            (reason(&refused).as_str(), denial(&refused).as_deref()),
+            ("SECRET_DENIED", Some(why))
+        );
+    }
+    "another".clone_into(&mut driver.session_id);
+    let refused = driver.secret("op-9", "1").await.unwrap_err();
+    assert_eq!(denial(&refused).as_deref(), Some("SESSION_OVER"));
 }
 
 #[tokio::test(start_paused = true)]

@@ -82,7 +82,8 @@ async fn f08_a_driver_gets_no_secret_for_an_operation_that_it_made_up() {
         assert_eq!(refused.code(), Code::PermissionDenied, "{operation}");
     }
     for class in ["small", "other"] {
-        let request = GetMachineClassRequest { r#ref: Some(class_ref(class, "")) };
+        let request =
+            GetMachineClassRequest { r#ref: Some(class_ref(class, "")), ..Default::default() };
         let refused = driver.client.get_machine_class(authorized(request, TOKEN)).await;
         assert_eq!(refused.unwrap_err().code(), Code::PermissionDenied, "{class}");
     }

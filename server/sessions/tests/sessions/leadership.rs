@@ -27,7 +27,8 @@ async fn a_core_that_does_not_lead_sends_drivers_on_until_it_does() {
     let not_leader = (Code::Unavailable, "NOT_LEADER".to_owned());
     let refused = Driver::open(&core, TOKEN).await.err().unwrap();
     assert_eq!(reason(&refused), not_leader);
-    let class = GetMachineClassRequest { r#ref: Some(class_ref("small", "")) };
+    let class =
+        GetMachineClassRequest { r#ref: Some(class_ref("small", "")), ..Default::default() };
     let refused = client.get_machine_class(authorized(class, TOKEN)).await.unwrap_err();
     assert_eq!(reason(&refused), not_leader);
     let secret = GetSecretRequest { r#ref: Some(class_ref("small", "")), ..<_>::default() };
@@ -106,7 +107,8 @@ async fn nothing_is_sent_after_the_end_of_the_lease_though_nobody_said_that_it_i
 
 /// The class of an operation that the driver has.
 async fn gets_its_class(driver: &mut Driver) -> bool {
-    let class = GetMachineClassRequest { r#ref: Some(class_ref("small", "7")) };
+    let class =
+        GetMachineClassRequest { r#ref: Some(class_ref("small", "7")), ..Default::default() };
     driver.client.get_machine_class(authorized(class, TOKEN)).await.is_ok()
 }
 
@@ -208,6 +210,7 @@ async fn a_core_that_stopped_takes_nobody() {
     let refused = Driver::open(&core, TOKEN).await.err().unwrap();
     assert_eq!(reason(&refused), (Code::Unavailable, "CORE_STOPPING".to_owned()));
     let mut client: DriverServiceClient<_> = core.client().await;
-    let class = GetMachineClassRequest { r#ref: Some(class_ref("small", "")) };
+    let class =
+        GetMachineClassRequest { r#ref: Some(class_ref("small", "")), ..Default::default() };
     assert!(client.get_machine_class(authorized(class, TOKEN)).await.is_err());
 }

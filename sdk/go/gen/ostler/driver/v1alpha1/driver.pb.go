@@ -157,7 +157,9 @@ const (
 type GetMachineClassRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in `Operation.machine_class`. An empty revision asks for the newest.
-	Ref           *ObjectRevision `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	Ref *ObjectRevision `protobuf:"bytes,1,opt,name=ref,proto3" json:"ref,omitempty"`
+	// The session of the caller, from Welcome. It may be empty, and then a denial does not say why.
+	SessionId     string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -197,6 +199,13 @@ func (x *GetMachineClassRequest) GetRef() *ObjectRevision {
 		return x.Ref
 	}
 	return nil
+}
+
+func (x *GetMachineClassRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
 }
 
 // A class at one revision.
@@ -441,9 +450,11 @@ var File_ostler_driver_v1alpha1_driver_proto protoreflect.FileDescriptor
 
 const file_ostler_driver_v1alpha1_driver_proto_rawDesc = "" +
 	"\n" +
-	"#ostler/driver/v1alpha1/driver.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a&ostler/driver/v1alpha1/operation.proto\x1a$ostler/driver/v1alpha1/session.proto\"R\n" +
+	"#ostler/driver/v1alpha1/driver.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a&ostler/driver/v1alpha1/operation.proto\x1a$ostler/driver/v1alpha1/session.proto\"q\n" +
 	"\x16GetMachineClassRequest\x128\n" +
-	"\x03ref\x18\x01 \x01(\v2&.ostler.driver.v1alpha1.ObjectRevisionR\x03ref\"\xf3\x03\n" +
+	"\x03ref\x18\x01 \x01(\v2&.ostler.driver.v1alpha1.ObjectRevisionR\x03ref\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\"\xf3\x03\n" +
 	"\x17GetMachineClassResponse\x128\n" +
 	"\x03ref\x18\x01 \x01(\v2&.ostler.driver.v1alpha1.ObjectRevisionR\x03ref\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x16\n" +

@@ -208,9 +208,11 @@ type DriverServiceClient interface {
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
 	//
-	// Which of the three denials it is, the core does not say: nobody is to learn by asking what exists. The end of the
-	// session, or the cancel, is on its way on the stream: wait for either for a second; if none comes, it is the third.
-	// A wrong guess costs a wait, and nothing else, since nothing was done.
+	// Which of the three denials it is says `denial` in the metadata of the ErrorInfo, to who names its session in
+	// `session_id`: `SESSION_OVER`, `OPERATION_CANCELLED`, `NOT_IN_FLIGHT`. It tells of the caller's own session alone, and
+	// never whether a class exists. Without `denial` (an older core, or no `session_id`), the end of the session or the cancel
+	// is on its way on the stream: wait for either for a second; if none comes, it is the third. A wrong guess costs a wait,
+	// and nothing else, since nothing was done.
 	GetMachineClass(ctx context.Context, in *GetMachineClassRequest, opts ...grpc.CallOption) (*GetMachineClassResponse, error)
 	// The secret of the class of an operation in flight on the caller's own session.
 	//
@@ -227,7 +229,7 @@ type DriverServiceClient interface {
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
 	//
-	// Which of the three denials it is, the driver finds out as with GetMachineClass.
+	// Which of the three denials it is says `denial`, as with GetMachineClass.
 	//
 	// When the infrastructure refuses the credentials, ask once more with an empty revision: they may
 	// just have been replaced. If that does not help, complete with UNAUTHENTICATED.
@@ -328,9 +330,11 @@ type DriverServiceServer interface {
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
 	//
-	// Which of the three denials it is, the core does not say: nobody is to learn by asking what exists. The end of the
-	// session, or the cancel, is on its way on the stream: wait for either for a second; if none comes, it is the third.
-	// A wrong guess costs a wait, and nothing else, since nothing was done.
+	// Which of the three denials it is says `denial` in the metadata of the ErrorInfo, to who names its session in
+	// `session_id`: `SESSION_OVER`, `OPERATION_CANCELLED`, `NOT_IN_FLIGHT`. It tells of the caller's own session alone, and
+	// never whether a class exists. Without `denial` (an older core, or no `session_id`), the end of the session or the cancel
+	// is on its way on the stream: wait for either for a second; if none comes, it is the third. A wrong guess costs a wait,
+	// and nothing else, since nothing was done.
 	GetMachineClass(context.Context, *GetMachineClassRequest) (*GetMachineClassResponse, error)
 	// The secret of the class of an operation in flight on the caller's own session.
 	//
@@ -347,7 +351,7 @@ type DriverServiceServer interface {
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
 	//
-	// Which of the three denials it is, the driver finds out as with GetMachineClass.
+	// Which of the three denials it is says `denial`, as with GetMachineClass.
 	//
 	// When the infrastructure refuses the credentials, ask once more with an empty revision: they may
 	// just have been replaced. If that does not help, complete with UNAUTHENTICATED.
