@@ -23,8 +23,8 @@ use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
-    self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Look, Orphan,
-    OrphanEvent, Plan, Scopes, Watchlist, duplicates, needs_elsewhere,
+    self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Orphan, OrphanEvent,
+    Plan, Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
 };
 use ostler_sessions::Sessions;
 use parking_lot::Mutex;
@@ -238,7 +238,7 @@ impl Orphans {
         let due = if self.scans.is_asked_for(provider) {
             last.saturating_add(rules.soonest())
         } else {
-            ledger.watchlist.next_look(rules, last, left)
+            ledger.watchlist.next_scan(rules, last, left)
         };
         due.saturating_sub(self.admin.uptime())
     }
@@ -271,7 +271,7 @@ impl Orphans {
         let (unclaimed, counts) = self.compare(provider, listed).await;
         let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
         let classes = listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
-        let scan = Look { began, ended, listed: &classes, unclaimed: &unclaimed };
+        let scan = Scan { began, ended, listed: &classes, unclaimed: &unclaimed };
         let rules = self.settings.orphans;
         let due = {
             let mut ledgers = self.ledgers.lock();
