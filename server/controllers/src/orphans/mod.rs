@@ -11,7 +11,6 @@ mod lists;
 mod metrics;
 mod scans;
 
-use ostler_api::ProviderId;
 use ostler_api::ProviderName;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -445,7 +444,7 @@ impl Orphans {
     fn report_duplicates(&self, provider: &ProviderName, found: &[Duplicate]) {
         self.metrics.several(provider, found.len());
         for Duplicate { machine_uid, machine_name, provider_ids } in found {
-            let ids = joined(provider_ids, ", ");
+            let ids = audit::joined(provider_ids, ", ");
             let note = format!(
                 "instances {ids} all have the tags of machine {machine_name} (UID {machine_uid})"
             );
@@ -476,13 +475,8 @@ impl Orphans {
     }
 }
 
-/// The ids as one text.
-pub(crate) fn joined(ids: &[ProviderId], separator: &str) -> String {
-    ids.iter().map(ProviderId::as_str).collect::<Vec<_>>().join(separator)
-}
-
 fn describe(orphan: &Orphan) -> String {
-    let (ids, name) = (joined(&orphan.provider_ids, ", "), &orphan.machine_name);
+    let (ids, name) = (audit::joined(&orphan.provider_ids, ", "), &orphan.machine_name);
     match orphan.machine_uid() {
         "" => format!("{ids} of machine {name} (no UID)"),
         uid => format!("{ids} of machine {name} (UID {uid})"),

@@ -16,15 +16,17 @@ mod author;
 mod cache;
 mod lenient;
 mod metrics;
+mod object_name;
 mod on_demand;
 mod reflector;
 mod revision;
 
 pub(crate) use author::{Author, By};
 pub(crate) use cache::Seen;
-pub use cache::{Cache, Cached, Change, ObjectName};
+pub use cache::{Cache, Cached, Change};
 pub(crate) use lenient::{Lenient, Unreadable};
 pub(crate) use metrics::WatchMetrics;
+pub use object_name::ObjectName;
 pub(crate) use on_demand::OnDemand;
 pub(crate) use reflector::{Reflector, run};
 pub(crate) use revision::Revision;
