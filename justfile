@@ -71,6 +71,10 @@ generate:
 lines *commit:
     .ci/lines {{commit}}
 
+# Sizes of files and functions, and circles between files
+sizes:
+    .ci/sizes
+
 # CPU time of builds: cold, and after one line was touched
 timings *what:
     .ci/timings {{what}}

@@ -16,6 +16,7 @@ pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
 mod machine_status;
+mod metadata;
 pub mod names;
 mod open_enum;
 pub mod operation;

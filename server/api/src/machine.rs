@@ -108,17 +108,6 @@ pub struct NodeTemplate {
 }
 
 impl Machine {
-    /// Whether our finalizer is there.
-    pub fn has_finalizer(&self) -> bool {
-        let ours = |name: &String| name == names::finalizer::MACHINE;
-        self.metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(ours))
-    }
-
-    /// Whether its deletion was asked for.
-    pub fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
     /// Whether pods and volumes of its Node matter: it is being deleted, or drained.
     pub fn is_drained(&self) -> bool {
         let drain = self.status.as_ref().and_then(|status| status.drain.as_ref());
@@ -139,26 +128,6 @@ impl Machine {
     /// Name of the Node, if known.
     pub fn node_name(&self) -> Option<&str> {
         self.label(names::label::NODE).filter(|name| !name.is_empty())
-    }
-
-    /// Value of a label.
-    pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
-    }
-
-    /// Value of an annotation.
-    pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-    }
-
-    /// Name of the Machine; empty only for an object that was never stored.
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// UID of the Machine; empty only for an object that was never stored.
-    pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
     }
 
     /// Phase as machine-controller-manager has it.

@@ -6,8 +6,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::names;
-
 /// The fields of a MachineClass, which stand at its top level: there is no `spec` in its JSON.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -87,12 +85,6 @@ fn class_node_template(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 }
 
 impl MachineClass {
-    /// Whether our finalizer is there.
-    pub fn has_finalizer(&self) -> bool {
-        let ours = |name: &String| name == names::finalizer::MACHINE;
-        self.metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(ours))
-    }
-
     /// Secrets that the class names, later ones win. A reference without a namespace means the
     /// namespace of the class.
     pub fn secret_refs(&self) -> Vec<(String, String)> {

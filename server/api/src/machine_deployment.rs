@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     machine_set::{MachineSummary, MachineTemplateSpec},
-    names,
     open_enum::open_enum,
 };
 
@@ -215,39 +214,6 @@ open_enum! {
         Frozen = "Frozen",
         /// `False` while its spec is refused; absent otherwise. Ours.
         Valid = "Valid",
-    }
-}
-
-impl MachineDeployment {
-    /// Whether our finalizer is there.
-    pub fn has_finalizer(&self) -> bool {
-        let ours = |name: &String| name == names::finalizer::MACHINE;
-        self.metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(ours))
-    }
-
-    /// Whether its deletion was asked for.
-    pub fn is_deleting(&self) -> bool {
-        self.metadata.deletion_timestamp.is_some()
-    }
-
-    /// Value of a label.
-    pub fn label(&self, key: &str) -> Option<&str> {
-        self.metadata.labels.as_ref()?.get(key).map(String::as_str)
-    }
-
-    /// Value of an annotation.
-    pub fn annotation(&self, key: &str) -> Option<&str> {
-        self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
-    }
-
-    /// Name; empty only for an object that was never stored.
-    pub fn name(&self) -> &str {
-        self.metadata.name.as_deref().unwrap_or_default()
-    }
-
-    /// UID; empty only for an object that was never stored.
-    pub fn uid(&self) -> &str {
-        self.metadata.uid.as_deref().unwrap_or_default()
     }
 }
 

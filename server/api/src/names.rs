@@ -79,6 +79,8 @@ pub mod annotation {
         "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";
     /// On a MachineDeployment: Machines that an autoscaler wants gone, `name~time` separated by commas.
     pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
+    /// On a Lease that was given up: the term whose requests had all been answered by then.
+    pub const ENDED_TERM: &str = "ostler.dev/ended-term";
     /// On a Machine, any value: its set deletes it first, as Cluster API has it.
     pub const DELETE_MACHINE: &str = "machine.sapcloud.io/delete-machine";
     /// On a MachineSet or MachineDeployment, any value: lift its freeze.

@@ -1,7 +1,6 @@
 //! Audit log of deletions by the core: events of one target, names and ids only.
 
-use ostler_api::Machine;
-use ostler_api::ProviderName;
+use ostler_api::{Machine, ProviderId, ProviderName};
 use ostler_lifecycle::machine::abandoned;
 use ostler_lifecycle::orphans::Orphan;
 
@@ -32,7 +31,7 @@ pub(crate) fn machine_released(machine: &Machine) {
 /// The driver was asked to delete an instance that belongs to no Machine.
 pub(crate) fn orphan_deleted(provider: &ProviderName, orphan: &Orphan, outcome: &str) {
     let Orphan { machine_name, provider_ids, .. } = orphan;
-    let object = format!("instances/{}", crate::orphans::joined(provider_ids, ","));
+    let object = format!("instances/{}", joined(provider_ids, ","));
     tracing::info!(
         target: TARGET,
         who = WHO,
@@ -43,4 +42,9 @@ pub(crate) fn orphan_deleted(provider: &ProviderName, orphan: &Orphan, outcome: 
         uid = orphan.machine_uid(),
         outcome
     );
+}
+
+/// Ids as one text.
+pub(crate) fn joined(ids: &[ProviderId], separator: &str) -> String {
+    ids.iter().map(ProviderId::as_str).collect::<Vec<_>>().join(separator)
 }

@@ -28,7 +28,7 @@ use crate::set::Pending;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, NodeIndex, Stores, differs, kept_in};
 use crate::target::{SECRET_SUFFIX, Target, cluster_of};
-use crate::watch::{Change, ObjectName};
+use crate::watch::{By, Change, ObjectName};
 
 /// The queues of all controllers.
 #[derive(Debug, Clone)]
@@ -71,7 +71,9 @@ impl Fanout {
         self.freeze_by_machine(change, priority);
         let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
         if let Some(machine) = &change.new {
-            self.queues.machines.add(key(machine), priority);
+            if change.is_news_to(By::Machine, &key(machine)) {
+                self.queues.machines.add(key(machine), priority);
+            }
         } else if let Some(gone) = &change.old {
             self.request_orphan_scan(gone);
             self.recorder.forget(gone.uid());
@@ -185,12 +187,16 @@ impl Fanout {
         {
             return;
         }
-        if let Some(node) = &change.new {
-            self.queues.nodes.add(ObjectName::of(node.as_ref()), priority(change));
+        if let Some(node) = change.new.as_ref().map(|node| ObjectName::of(node.as_ref()))
+            && change.is_news_to(By::Node, &node)
+        {
+            self.queues.nodes.add(node, priority(change));
         }
         for node in [&change.old, &change.new].into_iter().flatten() {
             if !unmanaged_nodes::is_not_managed(node) {
-                self.add_all(self.machines_of(target, node), priority(change));
+                let mut machines = self.machines_of(target, node);
+                machines.retain(|machine| change.is_news_to(By::Machine, machine));
+                self.add_all(machines, priority(change));
             }
         }
     }

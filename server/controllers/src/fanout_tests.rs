@@ -1,4 +1,6 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use super::*;
 use crate::events::EventMetrics;
 use crate::queue::{Outcome, QueueMetrics, QueueSettings};
 use crate::target::Targets;
-use crate::watch::{Cache, WatchMetrics};
+use crate::watch::{Author, Cache, WatchMetrics};
 
 fn fanout() -> Fanout {
     let metrics = QueueMetrics::register(&mut Registry::default());
@@ -53,15 +55,23 @@ fn target(fanout: &Fanout) -> Arc<Target> {
     fanout.stores.targets.all().remove(0)
 }
 
-/// The names in a queue.
+/// The names in a queue of objects.
 async fn waiting(queue: &Arc<Queue<ObjectName>>) -> BTreeSet<String> {
-    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    keys(queue).await.into_iter().map(|name| name.name).collect()
+}
+
+/// The keys in a queue.
+async fn keys<K>(queue: &Arc<Queue<K>>) -> HashSet<K>
+where
+    K: Clone + Debug + Eq + Hash + Send + 'static,
+{
+    let seen = Arc::new(Mutex::new(HashSet::new()));
     let stop = CancellationToken::new();
-    let (end, names) = (stop.clone(), Arc::clone(&seen));
-    let run = Arc::clone(queue).run(stop, move |name: ObjectName| {
-        let names = Arc::clone(&names);
+    let (end, keys) = (stop.clone(), Arc::clone(&seen));
+    let run = Arc::clone(queue).run(stop, move |key: K| {
+        let keys = Arc::clone(&keys);
         async move {
-            names.lock().unwrap().insert(name.name);
+            keys.lock().unwrap().insert(key);
             Outcome::Done
         }
     });
@@ -186,4 +196,115 @@ async fn a_machine_that_changes_class_reaches_both() {
     fanout.machine(&moved);
     let expected = ["c", "d"].map(str::to_owned).into();
     assert_eq!(waiting(&fanout.queues.classes).await, expected);
+}
+
+/// The change by a write of this process, when its event arrives.
+fn written<K>(cache: &Cache<K>, object: Value, author: Author) -> Change<K>
+where
+    K: crate::watch::Cached + serde::de::DeserializeOwned,
+{
+    let object: K = serde_json::from_value(object).unwrap();
+    cache.update(object.clone(), author);
+    cache.apply(Event::Apply(object)).remove(0)
+}
+
+/// An object with a version and a controller.
+fn owned(mut object: Value, version: &str, owner: &str) -> Value {
+    object["metadata"]["resourceVersion"] = json!(version);
+    object["metadata"]["ownerReferences"] = json!([{ "apiVersion": "v", "kind": "k", "name": owner, "uid": owner, "controller": true }]);
+    object
+}
+
+fn fleet(kind: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind,
+        "metadata": { "name": name, "namespace": "default", "uid": name, "resourceVersion": "1" },
+        "spec": {
+            "replicas": 1, "selector": { "matchLabels": { "app": "a" } },
+            "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } }
+        }
+    })
+}
+
+fn all(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_set_of_a_machine_is_told_of_what_the_machine_controller_wrote_and_the_machine_is_not()
+{
+    let fanout = fanout();
+    let stores = &fanout.stores;
+    put(&stores.sets, fleet("MachineSet", "s"));
+    let before = owned(machine("m", "c", &json!({})), "2", "s");
+    let mut after = owned(before.clone(), "3", "s");
+    after["status"] = json!({ "currentStatus": { "phase": "Running" } });
+    let by = Author::new(By::Machine, put(&stores.machines, before).latest().unwrap().as_ref());
+    fanout.machine(&written(&stores.machines, after, by));
+    assert_eq!(waiting(&fanout.queues.sets).await, all(&["s"]));
+    assert!(machines(&fanout).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_and_its_deployment_are_told_that_the_set_is_frozen() {
+    let fanout = fanout();
+    let stores = &fanout.stores;
+    put(&stores.deployments, fleet("MachineDeployment", "same"));
+    let before = owned(fleet("MachineSet", "same"), "2", "same");
+    let mut after = owned(before.clone(), "3", "same");
+    after["metadata"]["labels"] = json!({ label::FREEZE: "True" });
+    let by = Author::new(By::FreezeOfSet, put(&stores.sets, before).latest().unwrap().as_ref());
+    fanout.set(&written(&stores.sets, after, by));
+    assert_eq!(waiting(&fanout.queues.sets).await, all(&["same"]));
+    assert_eq!(waiting(&fanout.queues.deployments).await, all(&["same"]));
+    let shown = FreezeKey::Deployment(ObjectName::new("default", "same"));
+    assert_eq!(keys(&fanout.queues.freezes).await, [shown].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_that_its_deployment_wrote_reaches_the_set_and_every_deployment_but_that_one() {
+    let fanout = fanout();
+    let stores = &fanout.stores;
+    let adopter = put(&stores.deployments, fleet("MachineDeployment", "adopter"));
+    put(&stores.deployments, fleet("MachineDeployment", "other"));
+    let mut before = fleet("MachineSet", "s");
+    before["metadata"]["labels"] = json!({ "app": "a" });
+    put(&stores.sets, before.clone());
+    let by = Author::new(By::Deployment, adopter.latest().unwrap().as_ref());
+    fanout.set(&written(&stores.sets, owned(before, "3", "adopter"), by));
+    assert_eq!(waiting(&fanout.queues.sets).await, all(&["s"]));
+    assert_eq!(waiting(&fanout.queues.deployments).await, all(&["other"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_a_set_wrote_reaches_its_deployment_and_no_freeze() {
+    let fanout = fanout();
+    let stores = &fanout.stores;
+    put(&stores.deployments, fleet("MachineDeployment", "d"));
+    let before = owned(fleet("MachineSet", "s"), "2", "d");
+    let mut after = owned(before.clone(), "3", "d");
+    after["status"] = json!({ "replicas": 1 });
+    let by = Author::new(By::Set, put(&stores.sets, before).latest().unwrap().as_ref());
+    fanout.set(&written(&stores.sets, after, by));
+    assert_eq!(waiting(&fanout.queues.deployments).await, all(&["d"]));
+    assert!(waiting(&fanout.queues.sets).await.is_empty());
+    assert!(keys(&fanout.queues.freezes).await.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_its_machine_wrote_reaches_the_controller_of_unmanaged_nodes_alone() {
+    let fanout = fanout();
+    let target = target(&fanout);
+    let owner = put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));
+    let node = |version: &str, cordoned: bool| {
+        json!({
+            "metadata": { "name": "n", "resourceVersion": version },
+            "spec": { "unschedulable": cordoned }
+        })
+    };
+    put(&target.nodes, node("1", false));
+    let by = Author::new(By::Machine, owner.latest().unwrap().as_ref());
+    fanout.node(&target, &written(&target.nodes, node("2", true), by));
+    assert!(machines(&fanout).await.is_empty());
+    assert_eq!(waiting(&fanout.queues.nodes).await, all(&["n"]));
 }

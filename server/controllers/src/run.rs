@@ -231,7 +231,11 @@ impl Core {
         let term = leadership.term();
         let lease = leadership.lease_uid();
         let before = leadership.before();
-        let held = leadership.hold(&idle, |until| self.sessions.lease_until(until));
+        let held = leadership.hold(
+            &idle,
+            |until| self.sessions.lease_until(until),
+            || self.writer.all_answered(),
+        );
         tokio::pin!(held);
         tokio::select! {
             lost = &mut held => return lost,
@@ -351,7 +355,6 @@ impl Core {
             schemas: Arc::clone(&self.schemas),
             reviewer: Arc::clone(&reviewer),
             queue: Arc::clone(&queues.machines),
-            sets: Arc::clone(&queues.sets),
         });
         let classes = Arc::new(Classes {
             writer: self.writer.clone(),

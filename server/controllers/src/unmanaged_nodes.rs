@@ -20,7 +20,7 @@ use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
 use crate::target::Target;
-use crate::watch::ObjectName;
+use crate::watch::{Author, By, ObjectName};
 use crate::writes::{WriteError, Writer};
 
 /// Reconciles Nodes without a Machine.
@@ -87,7 +87,7 @@ impl Kind for UnmanagedNodes {
                     let wait = Duration::try_from(at.duration_since(observed.now));
                     Outcome::Again(wait.unwrap_or_default())
                 }
-                NodeTask::LetGo { mark } => {
+                NodeTask::Release { mark } => {
                     self.patch(target, node, release_patch(node, *mark)).await
                 }
                 NodeTask::Unmark => {
@@ -106,7 +106,7 @@ impl Kind for UnmanagedNodes {
         done: Vec<Outcome>,
     ) -> Result<Passed, PassError> {
         for ((found, task), outcome) in observed.nodes.iter().zip(&plan).zip(&done) {
-            if let (NodeTask::LetGo { mark }, Outcome::Done) = (task, outcome) {
+            if let (NodeTask::Release { mark }, Outcome::Done) = (task, outcome) {
                 self.record_event(&found.node, *mark);
             }
         }
@@ -146,7 +146,7 @@ impl UnmanagedNodes {
         let api: Api<Node> = writer.cluster_api();
         match writer.patch::<Node>(&api, name, &json!({ "metadata": metadata })).await {
             Ok(written) => {
-                target.nodes.update(written);
+                target.nodes.update(written, Author::new(By::Node, node));
                 Outcome::Done
             }
             Err(WriteError::NotFound) => Outcome::Again(Duration::ZERO),
@@ -165,7 +165,7 @@ impl UnmanagedNodes {
             regarding: node.object_ref(&()),
             severity: Severity::Normal,
             reason: "NodeNotManaged",
-            action: "LetGo",
+            action: "Release",
             note: format!("no machine has node {name}: it can be deleted"),
         });
     }

@@ -18,6 +18,7 @@ use kube::api::{
 use kube::{Api, Client, Resource};
 use ostler_api::Machine;
 use ostler_lifecycle::bootstrap::ConfigName;
+use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -25,6 +26,7 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use crate::target::Target;
 use crate::watch::ObjectName;
@@ -154,16 +156,23 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwne
 pub(crate) struct Writer {
     client: Client,
     metrics: WriteMetrics,
+    /// When the last request ended without an answer.
+    unanswered: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Writer {
     pub(crate) fn new(client: Client, metrics: WriteMetrics) -> Self {
-        Self { client, metrics }
+        Self { client, metrics, unanswered: Arc::default() }
     }
 
     /// The writer of a target cluster.
     pub(crate) fn to(&self, target: &Target) -> Self {
-        Self { client: target.client.clone(), metrics: self.metrics.clone() }
+        Self { client: target.client.clone(), ..self.clone() }
+    }
+
+    /// Whether every request that has ended was answered, or so long ago that it has no effect any more.
+    pub(crate) fn all_answered(&self) -> bool {
+        self.unanswered.lock().is_none_or(|at| at.elapsed() >= PATIENCE)
     }
 
     /// The API of a kind; of one namespace, or of the cluster if `namespace` is empty.
@@ -193,6 +202,9 @@ impl Writer {
             Ok(answer) => answer.map_err(WriteError::from),
             Err(_) => Err(WriteError::NoAnswer),
         };
+        if result.as_ref().is_err_and(WriteError::may_have_happened) {
+            *self.unanswered.lock() = Some(Instant::now());
+        }
         let counters = if result.is_ok() { &self.metrics.written } else { &self.metrics.failed };
         counters.get_or_create(&label).inc();
         result

@@ -25,6 +25,7 @@ pub mod orphans;
 pub mod outage;
 pub mod plan;
 pub mod pod;
+mod push_down;
 pub mod record;
 pub mod replacement;
 pub mod selector;

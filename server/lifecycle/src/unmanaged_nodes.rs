@@ -17,7 +17,7 @@ pub enum NodeTask {
     /// Its Machine may still turn up: look again then.
     LookAgain(Timestamp),
     /// Take our finalizer from it, and mark it as not managed if that is said.
-    LetGo {
+    Release {
         /// Whether it is to be marked. One that is being deleted is not worth it.
         mark: bool,
     },
@@ -45,14 +45,14 @@ pub fn plan(
     let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
     let held = finalizers.iter().any(|name| name == finalizer::NODE);
     if node.metadata.deletion_timestamp.is_some() {
-        return if held { NodeTask::LetGo { mark: false } } else { NodeTask::Leave };
+        return if held { NodeTask::Release { mark: false } } else { NodeTask::Leave };
     }
     if marked && !held {
         return NodeTask::Leave;
     }
     let born = node.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let until = after(born, creation_timeout);
-    if now < until { NodeTask::LookAgain(until) } else { NodeTask::LetGo { mark: true } }
+    if now < until { NodeTask::LookAgain(until) } else { NodeTask::Release { mark: true } }
 }
 
 #[cfg(test)]
@@ -81,11 +81,11 @@ mod tests {
     #[test]
     fn a_node_without_a_machine_is_let_go_of_and_marked_after_the_creation_timeout() {
         let table = [
-            ((true, false, false), NodeTask::LetGo { mark: true }),
-            ((false, false, false), NodeTask::LetGo { mark: true }),
-            ((true, true, false), NodeTask::LetGo { mark: true }),
+            ((true, false, false), NodeTask::Release { mark: true }),
+            ((false, false, false), NodeTask::Release { mark: true }),
+            ((true, true, false), NodeTask::Release { mark: true }),
             ((false, true, false), NodeTask::Leave),
-            ((true, false, true), NodeTask::LetGo { mark: false }),
+            ((true, false, true), NodeTask::Release { mark: false }),
             ((false, false, true), NodeTask::Leave),
         ];
         for ((held, marked, deleting), expected) in table {
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(plan(&young, false, time(-1), TIMEOUT), NodeTask::LookAgain(time(0)));
         let doomed = node(true, false, true);
         let now = time(-1000);
-        assert_eq!(plan(&doomed, false, now, TIMEOUT), NodeTask::LetGo { mark: false });
+        assert_eq!(plan(&doomed, false, now, TIMEOUT), NodeTask::Release { mark: false });
     }
 
     #[test]

@@ -100,6 +100,17 @@ async fn a_set_with_far_too_many_machines_is_frozen_goes_on_when_they_are_gone_a
         }
     }
     until_frozen(&world, false).await;
+    // The set was waiting for that: it does not wait for its next look, which is 10 minutes later.
+    let complete = async {
+        loop {
+            let all = machines.list(&ListParams::default()).await.unwrap();
+            if all.items.iter().filter(|machine| !machine.is_deleting()).count() == 4 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    timeout(Duration::from_mins(1), complete).await.expect("it creates again");
     let told = reasons(&world, set.uid()).await;
     for reason in ["FrozeMachineSet", "UnfrozeMachineSet"] {
         assert!(told.iter().any(|it| it == reason), "{reason} is not in {told:?}");

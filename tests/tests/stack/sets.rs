@@ -296,3 +296,34 @@ async fn the_machine_that_an_autoscaler_marked_goes_and_no_other_one() {
     assert!(machines(&world).await.iter().all(|machine| machine.name() != marked));
     world.stop().await;
 }
+
+/// Stops the core in one way or the other while the set is scaled; how long the next core takes to create the machine.
+async fn handed_over(world: &mut World, replicas: i32, orderly: bool) -> Duration {
+    if orderly {
+        world.stop_core().await;
+    } else {
+        world.crash_core();
+    }
+    scale(world, "s", replicas).await;
+    world.start_core().await;
+    let begin = tokio::time::Instant::now();
+    while machines(world).await.len() < usize::try_from(replicas).unwrap() {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    begin.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_creates_at_once_if_its_predecessor_ended_in_order_and_else_waits_for_its_requests()
+ {
+    let mut world = World::start_with(with_sets()).await;
+    world.apply::<MachineSet>(set("s", 1)).await;
+    until_runs(&world, "s", 1).await;
+    let orderly = handed_over(&mut world, 2, true).await;
+    assert!(orderly < Duration::from_secs(5), "{orderly:?}");
+    until_runs(&world, "s", 2).await;
+    let crashed = handed_over(&mut world, 3, false).await;
+    assert!(crashed >= Duration::from_secs(15), "{crashed:?}");
+    until_runs(&world, "s", 3).await;
+    world.stop().await;
+}

@@ -13,11 +13,9 @@ use ostler_lifecycle::set::is_controlled_by;
 use serde_json::Value;
 use tracing::debug;
 
-use super::{Deployments, failed, namespace_of};
-use crate::queue::Priority;
+use super::{Deployments, author, failed, namespace_of};
 use crate::reconcile::PassError;
 use crate::target::TargetOf;
-use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
 
 /// Concurrent writes to Nodes.
@@ -53,9 +51,9 @@ impl Deployments {
     ) -> Result<Done, PassError> {
         let deployment = &snapshot.deployment;
         for (machine, patch) in &plan.machines {
-            self.mark(machine, patch).await?;
+            self.mark(deployment, machine, patch).await?;
         }
-        let nodes_failed = self.write_to_nodes(&plan.nodes).await;
+        let nodes_failed = self.write_to_nodes(deployment, &plan.nodes).await;
         for write in &plan.sets {
             self.write_set(deployment, write).await?;
         }
@@ -73,11 +71,16 @@ impl Deployments {
         Ok(Done { deployment, created, nodes_failed })
     }
 
-    async fn mark(&self, machine: &Machine, patch: &Value) -> Result<(), PassError> {
+    async fn mark(
+        &self,
+        deployment: &MachineDeployment,
+        machine: &Machine,
+        patch: &Value,
+    ) -> Result<(), PassError> {
         let api = self.writer.api::<Machine>(machine.metadata.namespace.as_deref().unwrap_or(""));
         match self.writer.patch(&api, machine.name(), patch).await {
             Ok(written) => {
-                self.stores.machines.update(written);
+                self.stores.machines.update(written, author(deployment));
                 Ok(())
             }
             Err(WriteError::NotFound) => Ok(()),
@@ -86,23 +89,24 @@ impl Deployments {
     }
 
     /// Returns whether one of them failed. They are for schedulers and autoscalers, and the rollout goes on without.
-    async fn write_to_nodes(&self, nodes: &[NodeWrite]) -> bool {
+    async fn write_to_nodes(&self, deployment: &MachineDeployment, nodes: &[NodeWrite]) -> bool {
         let mut all_done = true;
         for some in nodes.chunks(NODES_AT_ONCE) {
-            let done = join_all(some.iter().map(|write| self.write_to_node(write))).await;
+            let done =
+                join_all(some.iter().map(|write| self.write_to_node(deployment, write))).await;
             all_done &= done.iter().all(|done| *done);
         }
         !all_done
     }
 
-    async fn write_to_node(&self, write: &NodeWrite) -> bool {
+    async fn write_to_node(&self, deployment: &MachineDeployment, write: &NodeWrite) -> bool {
         let TargetOf::Cluster(target) = self.stores.targets.of(&write.machine) else { return true };
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
         let name = write.node.metadata.name.as_deref().unwrap_or_default();
         match writer.patch::<Node>(&api, name, &write.patch).await {
             Ok(written) => {
-                target.nodes.update(written);
+                target.nodes.update(written, author(deployment));
                 true
             }
             Err(WriteError::NotFound) => true,
@@ -125,8 +129,7 @@ impl Deployments {
         let api = self.writer.api::<MachineSet>(namespace_of(deployment));
         match self.writer.patch(&api, set.name(), patch).await {
             Ok(written) => {
-                self.stores.sets.update(written);
-                self.sets.add(ObjectName::of(set.as_ref()), Priority::Change);
+                self.stores.sets.update(written, author(deployment));
                 if let Some(event) = event {
                     self.tell(deployment, event.clone());
                 }
@@ -190,7 +193,7 @@ impl Deployments {
         let api = self.writer.api::<MachineDeployment>(namespace_of(deployment));
         match self.writer.patch(&api, deployment.name(), patch).await {
             Ok(written) => {
-                self.stores.deployments.update(written.clone());
+                self.stores.deployments.update(written.clone(), author(deployment));
                 Ok(Arc::new(written))
             }
             Err(failure) => Err(failed("cannot write the deployment", failure)),

@@ -24,11 +24,11 @@ use tracing::debug;
 use self::execute::{Created, Done};
 use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
-use crate::queue::{Outcome, Queue};
+use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::watch::ObjectName;
+use crate::watch::{Author, By, ObjectName};
 use crate::writes::{WriteError, Writer};
 
 /// Reconciles MachineDeployments.
@@ -38,8 +38,6 @@ pub(crate) struct Deployments {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
-    /// Wakes the sets that this one wrote to: the watch does not report our own writes.
-    pub(crate) sets: Arc<Queue<ObjectName>>,
 }
 
 impl Kind for Deployments {
@@ -132,7 +130,7 @@ impl Deployments {
         let api = self.writer.api::<MachineDeployment>(namespace_of(deployment));
         match self.writer.patch_status(&api, deployment.name(), Patch::Merge(&patch)).await {
             Ok(written) => {
-                self.stores.deployments.update(written);
+                self.stores.deployments.update(written, author(deployment));
                 Ok(())
             }
             Err(failure) => Err(failed("cannot write the status", failure)),
@@ -164,6 +162,10 @@ fn failed(what: &'static str, failure: WriteError) -> PassError {
 
 fn reference(deployment: &MachineDeployment) -> ObjectReference {
     deployment.object_ref(&())
+}
+
+fn author(deployment: &MachineDeployment) -> Author {
+    Author::new(By::Deployment, deployment)
 }
 
 fn namespace_of(deployment: &MachineDeployment) -> &str {

@@ -42,7 +42,6 @@ fn controller(bench: &Bench) -> Deployments {
         settings: Arc::clone(&bench.settings),
         clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
         recorder: bench.recorder(),
-        sets: Bench::queue(),
     }
 }
 

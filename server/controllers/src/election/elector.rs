@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::ElectionSettings;
-use super::record::{self, Move, Observed};
+use super::record::{self, Move, Observed, Predecessor};
 use crate::clock::{Clock, DebugClock};
 use ostler_api::operation::Term;
 
@@ -66,6 +66,7 @@ pub(crate) struct Leadership {
     lease: Lease,
     renewed_at: Instant,
     before: Option<Timestamp>,
+    predecessor: Predecessor,
 }
 
 impl Elector {
@@ -86,7 +87,7 @@ impl Elector {
                 attempt = self.attempt(&mut observed) => attempt,
             };
             match attempt {
-                Some(Attempt::Leads(lease, before)) => {
+                Some(Attempt::Leads(lease, before, predecessor)) => {
                     let (lease, identity) = (*lease, &self.settings.identity);
                     info!(
                         identity,
@@ -94,7 +95,13 @@ impl Elector {
                         term = record::term_of(&lease).0,
                         "leads"
                     );
-                    return Some(Leadership { elector: self, lease, renewed_at: started, before });
+                    return Some(Leadership {
+                        elector: self,
+                        lease,
+                        renewed_at: started,
+                        before,
+                        predecessor,
+                    });
                 }
                 Some(Attempt::HeldBy(holder)) => self.tell_once(&mut waiting_for, holder),
                 None => {}
@@ -118,7 +125,7 @@ impl Elector {
 
     async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         let wall = (self.clock.0)();
-        let mut before = None;
+        let (mut before, mut predecessor) = (None, observed.of_none());
         let written = match self.api.get_opt(self.settings.lease).await? {
             None => {
                 let lease = record::new_lease(observed, &self.settings, wall);
@@ -126,6 +133,7 @@ impl Elector {
             }
             Some(lease) => {
                 before = record::renewed_at(&lease);
+                predecessor = Predecessor::of(&lease);
                 match observed.decide(lease.clone(), &self.settings, Instant::now(), wall) {
                     Move::Wait => return Ok(Attempt::HeldBy(holder(&lease))),
                     Move::Take(lease) => {
@@ -135,7 +143,7 @@ impl Elector {
             }
         };
         match written {
-            Ok(lease) => Ok(Attempt::Leads(Box::new(lease), before)),
+            Ok(lease) => Ok(Attempt::Leads(Box::new(lease), before, predecessor)),
             // Another candidate was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 Ok(Attempt::HeldBy("another process".to_owned()))
@@ -153,7 +161,7 @@ impl Elector {
 }
 
 enum Attempt {
-    Leads(Box<Lease>, Option<Timestamp>),
+    Leads(Box<Lease>, Option<Timestamp>, Predecessor),
     HeldBy(String),
 }
 
@@ -177,14 +185,21 @@ impl Leadership {
         self.before
     }
 
+    /// What the previous leader may still do.
+    pub(crate) const fn predecessor(&self) -> Predecessor {
+        self.predecessor
+    }
+
     /// Renews the lease until `stop`, then releases it, so that the next leader need not wait. Cancel `stop` only
     /// after everything that acts as the leader has ended. An error means that another process may lead: everything
     /// that acts as the leader must end immediately. `until` receives the latest time of that, now and after every
-    /// renewal.
+    /// renewal. `answered` says at the end whether all requests of this leadership were: then the next leader need not
+    /// wait for their effects either.
     pub(crate) async fn hold(
         mut self,
         stop: &CancellationToken,
         until: impl Fn(Instant),
+        answered: impl Fn() -> bool,
     ) -> Result<(), ElectionError> {
         let settings = &self.elector.settings;
         let (lease, deadline) = (settings.lease, settings.renew_deadline);
@@ -209,7 +224,7 @@ impl Leadership {
                 Err(_) => return Err(ElectionError::Lost { lease, after: deadline }),
             }
         }
-        self.release().await;
+        self.release(answered()).await;
         Ok(())
     }
 
@@ -240,13 +255,13 @@ impl Leadership {
         }
     }
 
-    async fn release(&self) {
-        let lease = record::released(self.lease.clone(), (self.elector.clock.0)());
+    async fn release(&self, answered: bool) {
+        let lease = record::released(self.lease.clone(), answered, (self.elector.clock.0)());
         let params = PostParams::default();
         let write = self.elector.api.replace(self.elector.settings.lease, &params, &lease);
         let released = timeout(self.elector.settings.retry_period, write).await;
         let released = matches!(released, Ok(Ok(_)));
-        info!(released, lease = self.elector.settings.lease, "leadership ended");
+        info!(released, answered, lease = self.elector.settings.lease, "leadership ended");
     }
 }
 

@@ -88,7 +88,7 @@ async fn leader(server: &Shared, identity: &str) -> Leadership {
 /// Leads until the leadership ends. An hour on a paused clock is more than any end takes.
 async fn end_of(leadership: Leadership) -> Result<(), ElectionError> {
     let stop = CancellationToken::new();
-    let ended = timeout(Duration::from_hours(1), leadership.hold(&stop, |_| {})).await;
+    let ended = timeout(Duration::from_hours(1), leadership.hold(&stop, |_| {}, || true)).await;
     ended.expect("leadership ends")
 }
 
@@ -99,7 +99,7 @@ async fn a_released_lease_is_taken_over_as_a_later_term() {
     let term = first.term();
     let stop = CancellationToken::new();
     stop.cancel();
-    first.hold(&stop, |_| {}).await.unwrap();
+    first.hold(&stop, |_| {}, || true).await.unwrap();
     assert_eq!(server.lock().unwrap().holder(), "");
     let before = Instant::now();
     let second = leader(&server, "b").await;
@@ -145,7 +145,7 @@ async fn a_lease_that_is_renewed_is_not_taken() {
     let first = leader(&server, "a").await;
     let hold = tokio::spawn({
         let stop = stop.clone();
-        async move { first.hold(&stop, |_| {}).await }
+        async move { first.hold(&stop, |_| {}, || true).await }
     });
     let patience = timeout(Duration::from_mins(2), leader(&server, "b")).await;
     assert!(patience.is_err());
@@ -218,7 +218,7 @@ async fn an_edit_by_hand_that_keeps_the_holder_does_not_end_leadership() {
         server.store(lease);
     }
     let stop = CancellationToken::new();
-    let hold = first.hold(&stop, |_| {});
+    let hold = first.hold(&stop, |_| {}, || true);
     let held = timeout(Duration::from_mins(1), hold).await;
     assert!(held.is_err(), "still held");
 }

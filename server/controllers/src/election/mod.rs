@@ -12,6 +12,7 @@ mod record;
 
 pub use elector::ElectionError;
 pub(crate) use elector::{Elector, Leadership};
+pub(crate) use record::Predecessor;
 
 use std::time::Duration;
 

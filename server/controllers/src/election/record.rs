@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use ostler_api::names::annotation::ENDED_TERM;
 use ostler_api::operation::Term;
 use tokio::time::Instant;
 
@@ -35,6 +36,29 @@ pub(super) struct Observed {
     last: Option<(LeaseSpec, Instant)>,
 }
 
+/// What the process that led before may still do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Predecessor {
+    /// None led before.
+    None,
+    /// It gave the Lease up when all its requests had been answered: nothing.
+    Ended,
+    /// Its last requests may still be on their way: it died, lost the Lease, gave it up before they were answered, or
+    /// does not say.
+    MayAct,
+}
+
+impl Predecessor {
+    /// Of who takes `lease`. Only the term that ended counts: another client may have led since, and a person may have
+    /// taken the holder out.
+    pub(super) fn of(lease: &Lease) -> Self {
+        let ended = lease.metadata.annotations.as_ref().and_then(|all| all.get(ENDED_TERM));
+        let ended = ended.is_some_and(|term| *term == transitions(lease).to_string());
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        if ended && holder.unwrap_or_default().is_empty() { Self::Ended } else { Self::MayAct }
+    }
+}
+
 /// What to do with the Lease.
 #[derive(Debug, PartialEq)]
 pub(super) enum Move {
@@ -45,6 +69,11 @@ pub(super) enum Move {
 }
 
 impl Observed {
+    /// Whose Lease is not there: it never was, or somebody deleted it under its holder.
+    pub(super) fn of_none(&self) -> Predecessor {
+        if self.last.is_some() { Predecessor::MayAct } else { Predecessor::None }
+    }
+
     /// Decides by the Lease as it is now.
     pub(super) fn decide(
         &mut self,
@@ -119,8 +148,12 @@ pub(super) fn renewed(mut lease: Lease, wall: Timestamp) -> Lease {
 }
 
 /// A Lease that the next leader may take immediately: no holder, and a duration of one second for clients that read
-/// only the times.
-pub(super) fn released(mut lease: Lease, wall: Timestamp) -> Lease {
+/// only the times. It says so if all requests of this term were `answered`.
+pub(super) fn released(mut lease: Lease, answered: bool, wall: Timestamp) -> Lease {
+    if answered {
+        let term = transitions(&lease).to_string();
+        lease.metadata.annotations.get_or_insert_default().insert(ENDED_TERM.to_owned(), term);
+    }
     let spec = lease.spec.get_or_insert_default();
     spec.holder_identity = Some(String::new());
     spec.lease_duration_seconds = Some(1);
@@ -190,10 +223,31 @@ mod tests {
     #[test]
     fn a_released_lease_and_one_of_our_own_are_taken_immediately_as_a_new_term() {
         let now = Instant::now();
-        let free = released(held_by("you", 3), Timestamp::UNIX_EPOCH);
+        let free = released(held_by("you", 3), true, Timestamp::UNIX_EPOCH);
         assert_eq!(taken_transitions(decide(&mut Observed::default(), free, now)), 4);
         let ours = held_by("me", 7);
         assert_eq!(taken_transitions(decide(&mut Observed::default(), ours, now)), 8);
+    }
+
+    #[test]
+    fn only_who_says_for_this_very_term_that_its_requests_were_answered_has_ended() {
+        let release = |answered| released(held_by("you", 3), answered, Timestamp::UNIX_EPOCH);
+        assert_eq!(Predecessor::of(&release(true)), Predecessor::Ended);
+        assert_eq!(Predecessor::of(&release(false)), Predecessor::MayAct, "it was in a hurry");
+        assert_eq!(Predecessor::of(&held_by("you", 3)), Predecessor::MayAct, "it died");
+        let wall = Timestamp::UNIX_EPOCH;
+        let mut emptied = taken(release(true), &settings(), wall);
+        assert_eq!(Predecessor::of(&emptied), Predecessor::MayAct, "another term");
+        emptied.spec.as_mut().unwrap().holder_identity = None;
+        assert_eq!(Predecessor::of(&emptied), Predecessor::MayAct, "a person took it out");
+        let mut again = release(true);
+        again.spec.as_mut().unwrap().holder_identity = Some("mcm".to_owned());
+        assert_eq!(Predecessor::of(&again), Predecessor::MayAct, "it is held");
+
+        let mut observed = Observed::default();
+        assert_eq!(observed.of_none(), Predecessor::None);
+        decide(&mut observed, held_by("you", 3), Instant::now());
+        assert_eq!(observed.of_none(), Predecessor::MayAct, "deleted under its holder");
     }
 
     #[test]

@@ -10,9 +10,8 @@ use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
 
 use super::{Fanout, priority};
-use crate::queue::Priority;
 use crate::stores::{DeploymentIndex, SetIndex};
-use crate::watch::{Change, ObjectName};
+use crate::watch::{By, Change, ObjectName};
 
 impl Fanout {
     /// A machine changed: reconciles the set that controls it, and sets that may adopt it. A deployment learns of it by
@@ -28,7 +27,7 @@ impl Fanout {
             for set in self.sets_of(machine) {
                 let name = ObjectName::of(set.as_ref());
                 if change.new.is_none() {
-                    self.deployments_of(&set, priority);
+                    self.add_deployments(self.deployments_of(&set), change);
                 }
                 self.queues.sets.add(name, priority);
             }
@@ -62,15 +61,17 @@ impl Fanout {
             }
         }
         for set in [&change.old, &change.new].into_iter().flatten() {
-            self.deployments_of(set, priority);
+            self.add_deployments(self.deployments_of(set), change);
         }
-        if let Some(set) = change.latest() {
-            self.queues.sets.add(ObjectName::of(set.as_ref()), priority);
+        if let Some(set) = change.latest().map(|set| ObjectName::of(set.as_ref()))
+            && change.is_news_to(By::Set, &set)
+        {
+            self.queues.sets.add(set, priority);
         }
     }
 
     /// The deployment that controls a set; for one without a controller, all that select it.
-    fn deployments_of(&self, set: &MachineSet, priority: Priority) {
+    fn deployments_of(&self, set: &MachineSet) -> Vec<ObjectName> {
         let deployments = &self.stores.deployments;
         let mut names = deployments.find_names(DeploymentIndex::Uid, owner_uid(&set.metadata));
         if controller(&set.metadata).is_none() {
@@ -82,17 +83,21 @@ impl Fanout {
             };
             names.extend(all.iter().filter(selects).map(|one| ObjectName::of(one.as_ref())));
         }
+        names
+    }
+
+    fn add_deployments<K>(&self, mut names: Vec<ObjectName>, change: &Change<K>) {
+        names.retain(|name| change.is_news_to(By::Deployment, name));
         for name in names {
-            self.queues.deployments.add(name, priority);
+            self.queues.deployments.add(name, priority(change));
         }
     }
 
     /// A deployment changed.
     pub(crate) fn deployment(&self, change: &Change<MachineDeployment>) {
         self.freeze_by_deployment(change, priority(change));
-        if let Some(deployment) = change.latest() {
-            self.queues.deployments.add(ObjectName::of(deployment.as_ref()), priority(change));
-        }
+        let name = change.latest().map(|deployment| ObjectName::of(deployment.as_ref()));
+        self.add_deployments(name.into_iter().collect(), change);
     }
 }
 

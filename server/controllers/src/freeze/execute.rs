@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::Freezes;
 use crate::reconcile::PassError;
+use crate::watch::{Author, By};
 use crate::writes::{Object, WriteError};
 
 impl Freezes {
@@ -24,7 +25,7 @@ impl Freezes {
         let conditions = plan.conditions.as_ref().map(|all| json!({ "machineSetCondition": all }));
         let written = self.write(set, plan.label, conditions, plan.remove_annotation).await?;
         if let Some(written) = written {
-            self.stores.sets.update(written);
+            self.stores.sets.update(written, Author::new(By::FreezeOfSet, set));
         }
         Ok(())
     }
@@ -38,7 +39,8 @@ impl Freezes {
         let written =
             self.write(deployment, plan.label, conditions, plan.remove_annotation).await?;
         if let Some(written) = written {
-            self.stores.deployments.update(written);
+            let author = Author::new(By::FreezeOfDeployment, deployment);
+            self.stores.deployments.update(written, author);
         }
         Ok(())
     }

@@ -20,8 +20,7 @@ use parking_lot::Mutex;
 
 use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
-use crate::fanout::Queues;
-use crate::queue::{Outcome, Priority};
+use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex, Stores};
@@ -35,8 +34,6 @@ pub(crate) struct Freezes {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
-    /// Wakes what depends on a freeze: the watch does not report our own writes.
-    pub(crate) queues: Queues,
     /// When users lifted freezes, of sets that exist.
     pub(crate) lifted: Mutex<HashMap<ObjectName, Timestamp>>,
 }
@@ -143,19 +140,11 @@ impl Kind for Freezes {
         decision: Decision,
         (): (),
     ) -> Result<Passed, PassError> {
-        let (Observed::Set { set, owner, now, .. }, Decision::Set(plan)) = (observed, decision)
-        else {
+        let (Observed::Set { set, now, .. }, Decision::Set(plan)) = (observed, decision) else {
             return Ok(Passed::Settled(Outcome::Done));
         };
         if let Some(change) = plan.event {
             self.tell(&set, change);
-        }
-        if plan.label.is_some() {
-            self.queues.sets.add(ObjectName::of(set.as_ref()), Priority::Change);
-        }
-        if let Some(owner) = owner.filter(|_| plan.label.is_some() || plan.by_user) {
-            let key = FreezeKey::Deployment(ObjectName::of(owner.as_ref()));
-            self.queues.freezes.add(key, Priority::Change);
         }
         let period = self.settings.fleet.overshooting_period;
         let sooner = plan.again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());

@@ -1,5 +1,8 @@
 //! Which freezes a change concerns.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ostler_api::machine_deployment::MachineDeploymentCondition;
+use ostler_api::machine_set::MachineSetCondition;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::set::controller;
 
@@ -7,7 +10,7 @@ use super::FreezeKey;
 use crate::fanout::Fanout;
 use crate::queue::Priority;
 use crate::stores::{DeploymentIndex, SetIndex};
-use crate::watch::{Change, ObjectName};
+use crate::watch::{By, Change, ObjectName};
 
 impl Fanout {
     /// A Machine came, went, or has another controller or other labels: its set has another number of them.
@@ -30,12 +33,22 @@ impl Fanout {
     /// A set changed: it may have other replicas now, and its deployment shows whether it is frozen.
     pub(crate) fn freeze_by_set(&self, change: &Change<MachineSet>, priority: Priority) {
         let Some(set) = change.latest() else { return };
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && is_same_metadata(&old.metadata, &new.metadata)
+            && old.spec == new.spec
+            && set_conditions(old) == set_conditions(new)
+        {
+            return;
+        }
         if let Some(owner) = controller(&set.metadata) {
             for owner in self.stores.deployments.find_names(DeploymentIndex::Uid, &owner.uid) {
                 self.queues.freezes.add(FreezeKey::Deployment(owner), priority);
             }
         }
-        self.queues.freezes.add(FreezeKey::Set(ObjectName::of(set.as_ref())), priority);
+        let name = ObjectName::of(set.as_ref());
+        if change.is_news_to(By::FreezeOfSet, &name) {
+            self.queues.freezes.add(FreezeKey::Set(name), priority);
+        }
     }
 
     /// A deployment changed: its sets may have fewer or more Machines now.
@@ -45,10 +58,36 @@ impl Fanout {
         priority: Priority,
     ) {
         let Some(deployment) = &change.new else { return };
+        if let Some(old) = &change.old
+            && is_same_metadata(&old.metadata, &deployment.metadata)
+            && old.spec == deployment.spec
+            && conditions(old) == conditions(deployment)
+        {
+            return;
+        }
         for set in self.stores.sets.find_names(SetIndex::Controller, deployment.uid()) {
             self.queues.freezes.add(FreezeKey::Set(set), priority);
         }
         let name = ObjectName::of(deployment.as_ref());
-        self.queues.freezes.add(FreezeKey::Deployment(name), priority);
+        if change.is_news_to(By::FreezeOfDeployment, &name) {
+            self.queues.freezes.add(FreezeKey::Deployment(name), priority);
+        }
     }
+}
+
+/// Whether two versions of an object have the same metadata, as far as a freeze reads it.
+fn is_same_metadata(old: &ObjectMeta, new: &ObjectMeta) -> bool {
+    old.uid == new.uid
+        && old.labels == new.labels
+        && old.annotations == new.annotations
+        && old.owner_references == new.owner_references
+        && old.deletion_timestamp == new.deletion_timestamp
+}
+
+fn set_conditions(set: &MachineSet) -> &[MachineSetCondition] {
+    set.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
+}
+
+fn conditions(deployment: &MachineDeployment) -> &[MachineDeploymentCondition] {
+    deployment.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default()
 }

@@ -3,13 +3,22 @@
 use std::num::NonZeroUsize;
 
 use lru::LruCache;
+use ostler_api::SpecDigest;
 use ostler_lifecycle::hot_update::{Question, ReviewView};
 
-use super::ReviewKey;
+use crate::watch::ObjectName;
 
 /// Answers that are kept; a dropped one is requested again. There is one for each class and spec that a Machine of it
 /// still has, so a thousand covers many edits of many classes.
 const MOST_ANSWERS: NonZeroUsize = NonZeroUsize::new(1_000).unwrap();
+
+/// Key of one question at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ReviewKey {
+    pub(crate) class: ObjectName,
+    /// Digest of the last applied spec; empty: review the class itself only.
+    pub(crate) old_digest: SpecDigest,
+}
 
 /// A question and its answer.
 #[derive(Debug, Clone)]

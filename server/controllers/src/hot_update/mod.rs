@@ -5,5 +5,6 @@ mod answers;
 mod reviewer;
 mod slots;
 
-pub(crate) use reviewer::{ReviewKey, Reviewer, driver_of};
+pub(crate) use answers::ReviewKey;
+pub(crate) use reviewer::{Reviewer, driver_of};
 pub(crate) use slots::UpdateSlots;

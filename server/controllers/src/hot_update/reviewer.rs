@@ -2,7 +2,6 @@
 //! instances. One review serves all machines of a class with the same last applied spec.
 
 use ostler_api::OperationId;
-use ostler_api::SpecDigest;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +18,7 @@ use ostler_lifecycle::snapshot::{ClassFacts, DriverFacts, DriverView};
 use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
-use super::answers::{Answers, Asked};
+use super::answers::{Answers, Asked, ReviewKey};
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::{Outcome, Priority, Queue};
 use crate::settings::Settings;
@@ -28,14 +27,6 @@ use crate::watch::ObjectName;
 
 /// The driver's time for a review, from receipt.
 const TIME: Duration = Duration::from_secs(15);
-
-/// Key of one question at a time.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct ReviewKey {
-    pub(crate) class: ObjectName,
-    /// Digest of the last applied spec; empty: review the class itself only.
-    pub(crate) old_digest: SpecDigest,
-}
 
 /// Requests reviews and keeps the answers.
 pub(crate) struct Reviewer {

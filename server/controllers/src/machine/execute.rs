@@ -25,7 +25,7 @@ use crate::audit;
 use crate::queue::Priority;
 use crate::stores::{MachineIndex, deployment};
 use crate::target::{Target, TargetOf};
-use crate::watch::ObjectName;
+use crate::watch::{Author, By, ObjectName};
 use crate::writes::{Deletion, WriteError};
 
 /// Results of the actions.
@@ -147,7 +147,8 @@ impl Machines {
         let patch = change(&done.machine).on_condition(version);
         let api = self.writer.api(namespace_of(&done.machine));
         let written: Machine = self.writer.patch(&api, done.machine.name(), &patch).await?;
-        self.stores.machines.update(written.clone());
+        let author = Author::new(By::Machine, &written);
+        self.stores.machines.update(written.clone(), author);
         done.machine = Arc::new(written);
         done.changed = true;
         Ok(())
@@ -200,7 +201,7 @@ impl Machines {
         let api: Api<Node> = writer.cluster_api();
         let written = writer.patch(&api, &patch.name, &change).await?;
         done.node_version.clone_from(&written.metadata.resource_version);
-        target.nodes.update(written);
+        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
         done.changed = true;
         Ok(())
     }
@@ -217,7 +218,7 @@ impl Machines {
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
         let written = writer.patch_status(&api, &patch.name, Patch::Strategic(&change)).await?;
-        target.nodes.update(written);
+        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
         done.changed = true;
         Ok(())
     }
@@ -327,7 +328,7 @@ impl Machines {
         let api: Api<Node> = writer.cluster_api();
         let patch = termination(cause, snapshot.now, version.as_deref());
         let written = writer.patch_status(&api, name, Patch::Strategic(&patch)).await?;
-        target.nodes.update(written);
+        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
         Ok(())
     }
 

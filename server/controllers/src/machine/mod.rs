@@ -59,8 +59,6 @@ pub(crate) struct Machines {
     pub(crate) reviewer: Arc<Reviewer>,
     /// Wakes machines that this one was blocking.
     pub(crate) queue: Arc<Queue<ObjectName>>,
-    /// Wakes the set of a machine.
-    pub(crate) sets: Arc<Queue<ObjectName>>,
 }
 
 impl Kind for Machines {

@@ -7,10 +7,9 @@ use kube::Resource;
 use kube::api::Patch;
 use ostler_api::Machine;
 use ostler_lifecycle::operation::{Dispatch, OperationView};
-use ostler_lifecycle::orphans::calls_for_a_look;
+use ostler_lifecycle::orphans::calls_for_a_scan;
 use ostler_lifecycle::plan::{Event, Next, Plan};
 use ostler_lifecycle::record::record;
-use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{NodeView, Snapshot};
 use ostler_sessions::SubmitError;
 use serde_json::{Value, json};
@@ -20,10 +19,10 @@ use super::execute::Executed;
 use super::{Machines, PassError, namespace_of, operation, reference};
 use crate::events::{EventRecord, Severity};
 use crate::metrics::Shape;
-use crate::queue::{Outcome, Priority};
+use crate::queue::Outcome;
 use crate::reconcile::Passed;
-use crate::stores::{SetIndex, deployment};
-use crate::watch::ObjectName;
+use crate::stores::deployment;
+use crate::watch::{Author, By};
 use crate::writes::WriteError;
 
 /// When to submit an operation again that the sessions did not accept.
@@ -43,10 +42,6 @@ impl Machines {
             self.state.replacements.settle(&deployment, plan, written);
         }
         written?;
-        if recorded.status.is_some() {
-            self.wake_set(&snapshot.machine);
-        }
-        self.wake_next_sibling(snapshot);
         self.record_events(snapshot, recorded.events);
         let mut not_sent = None;
         if recorded.proceed {
@@ -80,30 +75,12 @@ impl Machines {
             Ok(written) => {
                 let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
                 let dropped = status["operation"].is_object() && !kept;
-                self.stores.machines.update(written);
+                self.stores.machines.update(written, Author::new(By::Machine, machine));
                 if dropped { Err(PassError::Pruned) } else { Ok(()) }
             }
             Err(WriteError::Conflict) => Err(PassError::Outdated),
             Err(WriteError::NotFound) => Err(PassError::Gone),
             Err(source) => Err(PassError::Api { what: "cannot write the status", source }),
-        }
-    }
-
-    /// The watch does not report our own writes: wakes the set that counts this machine.
-    fn wake_set(&self, machine: &Machine) {
-        let Some(owner) = controller(&machine.metadata) else { return };
-        for set in self.stores.sets.find_names(SetIndex::Uid, &owner.uid) {
-            self.sets.add(set, Priority::Change);
-        }
-    }
-
-    /// The watch does not report our own writes: wakes the sibling that waits for this machine.
-    fn wake_next_sibling(&self, snapshot: &Snapshot) {
-        let before = snapshot.machine.as_ref();
-        let Some(after) = self.stores.machines.get(&ObjectName::of(before)) else { return };
-        let settings = &self.settings.lifecycle;
-        if let Some(next) = self.stores.next_in_line(before, Some(&after), settings) {
-            self.queue.add(next, Priority::Change);
         }
     }
 
@@ -139,7 +116,7 @@ impl Machines {
     fn request_orphan_scan(&self, snapshot: &Snapshot) {
         let OperationView::Finished(finished) = &snapshot.operation else { return };
         let Err(failure) = &finished.outcome else { return };
-        if calls_for_a_look(failure.code)
+        if calls_for_a_scan(failure.code)
             && let Some(class) = snapshot.class.known()
         {
             self.scans.ask(&self.settings.driver_name(class.provider.as_str()));

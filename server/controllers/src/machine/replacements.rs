@@ -7,7 +7,6 @@ use ostler_lifecycle::plan::{Action, Plan};
 use parking_lot::Mutex;
 
 use super::PassError;
-use crate::writes::WriteError;
 
 /// How long a time is kept: longer than any creation may take. This bounds the map.
 const KEPT: SignedDuration = SignedDuration::from_hours(24);
@@ -34,15 +33,16 @@ impl Replacements {
         true
     }
 
-    /// Returns the claim of a plan if nothing of the plan was written. The claim stays if the write got no answer,
-    /// since it may have happened.
+    /// Returns the claim of a plan if nothing of the plan was written. The claim stays if the write may have happened.
     pub(super) fn settle(&self, deployment: &str, plan: &Plan, written: Result<bool, &PassError>) {
         let claimed = plan.actions.iter().find_map(|action| {
             if let Action::ClaimReplacement { seen, .. } = action { Some(*seen) } else { None }
         });
         let stands = match written {
             Ok(proceeds) => proceeds,
-            Err(error) => matches!(error, PassError::Api { source: WriteError::NoAnswer, .. }),
+            Err(PassError::Api { source, .. }) => source.may_have_happened(),
+            Err(PassError::Pruned) => true,
+            Err(PassError::Outdated | PassError::Gone | PassError::NotYet(_)) => false,
         };
         let Some(seen) = claimed.filter(|_| !stands) else { return };
         let mut last = self.0.lock();
@@ -50,5 +50,61 @@ impl Replacements {
             Some(seen) => last.insert(deployment.to_owned(), seen),
             None => last.remove(deployment),
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_api::machine::MachineStatus;
+    use ostler_lifecycle::plan::Next;
+
+    use super::*;
+    use crate::writes::WriteError;
+
+    fn claiming(seen: Option<Timestamp>) -> Plan {
+        Plan {
+            actions: vec![Action::ClaimReplacement { deployment: "d".to_owned(), seen }],
+            status: MachineStatus::default(),
+            dispatch: None,
+            cancel: None,
+            acknowledge: None,
+            hint: None,
+            events: Vec::new(),
+            next: Next::OnChange,
+        }
+    }
+
+    fn refused(source: WriteError) -> PassError {
+        PassError::Api { what: "cannot write", source }
+    }
+
+    #[test]
+    fn a_claim_is_returned_only_when_nothing_can_have_been_written() {
+        let message = || "m".to_owned();
+        let happened = [
+            (Ok(true), true),
+            (Ok(false), false),
+            (Err(refused(WriteError::NoAnswer)), true),
+            (Err(refused(WriteError::Lost(message()))), true),
+            (Err(refused(WriteError::Internal(message()))), true),
+            (Err(PassError::Pruned), true),
+            (Err(refused(WriteError::Forbidden(message()))), false),
+            (Err(refused(WriteError::Invalid(message()))), false),
+            (Err(PassError::Outdated), false),
+            (Err(PassError::Gone), false),
+        ];
+        let (before, now) = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH + KEPT / 2);
+        for (written, stays) in happened {
+            let replacements = Replacements::default();
+            assert!(replacements.claim("d", None, before));
+            assert!(replacements.claim("d", Some(before), now));
+            replacements.settle(
+                "d",
+                &claiming(Some(before)),
+                written.as_ref().map(|proceeds| *proceeds),
+            );
+            let last = if stays { now } else { before };
+            assert_eq!(replacements.last("d"), Some(last), "{written:?}");
+        }
     }
 }

@@ -36,7 +36,6 @@ fn machines(bench: &Bench) -> Machines {
         schemas: Schemas::register(registry),
         reviewer: bench.reviewer(),
         queue,
-        sets: Bench::queue(),
     }
 }
 

@@ -11,7 +11,6 @@ mod lists;
 mod metrics;
 mod scans;
 
-use ostler_api::ProviderId;
 use ostler_api::ProviderName;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -23,8 +22,8 @@ use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
-    self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Look, Orphan,
-    OrphanEvent, Plan, Scopes, Watchlist, duplicates, needs_elsewhere,
+    self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Orphan, OrphanEvent,
+    Plan, Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
 };
 use ostler_sessions::Sessions;
 use parking_lot::Mutex;
@@ -238,7 +237,7 @@ impl Orphans {
         let due = if self.scans.is_asked_for(provider) {
             last.saturating_add(rules.soonest())
         } else {
-            ledger.watchlist.next_look(rules, last, left)
+            ledger.watchlist.next_scan(rules, last, left)
         };
         due.saturating_sub(self.admin.uptime())
     }
@@ -271,7 +270,7 @@ impl Orphans {
         let (unclaimed, counts) = self.compare(provider, listed).await;
         let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
         let classes = listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
-        let scan = Look { began, ended, listed: &classes, unclaimed: &unclaimed };
+        let scan = Scan { began, ended, listed: &classes, unclaimed: &unclaimed };
         let rules = self.settings.orphans;
         let due = {
             let mut ledgers = self.ledgers.lock();
@@ -445,7 +444,7 @@ impl Orphans {
     fn report_duplicates(&self, provider: &ProviderName, found: &[Duplicate]) {
         self.metrics.several(provider, found.len());
         for Duplicate { machine_uid, machine_name, provider_ids } in found {
-            let ids = joined(provider_ids, ", ");
+            let ids = audit::joined(provider_ids, ", ");
             let note = format!(
                 "instances {ids} all have the tags of machine {machine_name} (UID {machine_uid})"
             );
@@ -476,13 +475,8 @@ impl Orphans {
     }
 }
 
-/// The ids as one text.
-pub(crate) fn joined(ids: &[ProviderId], separator: &str) -> String {
-    ids.iter().map(ProviderId::as_str).collect::<Vec<_>>().join(separator)
-}
-
 fn describe(orphan: &Orphan) -> String {
-    let (ids, name) = (joined(&orphan.provider_ids, ", "), &orphan.machine_name);
+    let (ids, name) = (audit::joined(&orphan.provider_ids, ", "), &orphan.machine_name);
     match orphan.machine_uid() {
         "" => format!("{ids} of machine {name} (no UID)"),
         uid => format!("{ids} of machine {name} (UID {uid})"),

@@ -3,8 +3,8 @@
 //! with them; until it gets it, another process runs the sets, and the machines are not affected.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use jiff::Timestamp;
 use kube::Client;
 use ostler_api::names::SETS_LEASE;
 use ostler_api::operation::Term;
@@ -18,12 +18,12 @@ use super::{Core, LAST_WORK, all_ended};
 use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
 use crate::deployment::Deployments;
-use crate::election::{ElectionError, Elector, Leadership};
-use crate::fanout::{Fanout, Queues};
+use crate::election::{ElectionError, Elector, Leadership, Predecessor};
+use crate::fanout::Fanout;
 use crate::freeze::Freezes;
 use crate::metrics::{ReconcileMetrics, SetMetrics};
 use crate::reconcile;
-use crate::set::{Predecessor, Sets};
+use crate::set::{Handover, Sets};
 use crate::settings::Settings;
 use crate::writes::Writer;
 
@@ -32,9 +32,8 @@ use crate::writes::Writer;
 pub(crate) struct SetsTerm {
     /// Its term, by the Lease of the sets.
     pub(crate) term: Term,
-    /// When the process that ran the sets before renewed its Lease last, by its own clock; `None`: there was none.
-    /// Its last requests may still be on their way.
-    pub(crate) before: Option<Timestamp>,
+    /// What the process that ran the sets before may still do.
+    pub(crate) predecessor: Predecessor,
 }
 
 /// Takes the Lease of the sets, and starts their controllers while it holds it.
@@ -106,14 +105,18 @@ impl SetLeader {
         stop: &CancellationToken,
     ) -> Result<(), ElectionError> {
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
-        let term = SetsTerm { term: leadership.term(), before: leadership.before() };
-        let held = leadership.hold(&idle, |_| {});
+        let term = SetsTerm { term: leadership.term(), predecessor: leadership.predecessor() };
+        let all_ended_in_time = AtomicBool::new(false);
+        let answered = || all_ended_in_time.load(Ordering::Relaxed) && self.writer.all_answered();
+        let held = leadership.hold(&idle, |_| {}, answered);
         tokio::pin!(held);
         let mut workers = self.start(term, &no_more_work);
         let finished = async {
             stop.cancelled().await;
             no_more_work.cancel();
-            if timeout(LAST_WORK, all_ended(&mut workers)).await.is_err() {
+            let in_time = timeout(LAST_WORK, all_ended(&mut workers)).await.is_ok();
+            all_ended_in_time.store(in_time, Ordering::Relaxed);
+            if !in_time {
                 info!("reconciles of sets take too long to finish; aborting them");
             }
         };
@@ -129,7 +132,7 @@ impl SetLeader {
     /// Starts the controllers of sets and deployments that are switched on.
     fn start(&self, term: SetsTerm, stop: &CancellationToken) -> JoinSet<()> {
         let controllers = self.settings.controllers;
-        info!(term = term.term.0, %controllers, before = ?term.before, "runs the sets");
+        info!(term = term.term.0, %controllers, predecessor = ?term.predecessor, "runs the sets");
         let mut workers = JoinSet::new();
         if controllers.run(Controller::MachineSet) {
             self.start_freezes(&mut workers, stop);
@@ -142,18 +145,16 @@ impl SetLeader {
     }
 
     fn start_freezes(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let queues = self.fanout.queues.clone();
-        let queue = Arc::clone(&queues.freezes);
         let freezes = Arc::new(Freezes {
             writer: self.writer.clone(),
             stores: self.fanout.stores.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
-            queues,
             lifted: Mutex::default(),
         });
-        reconcile::work(freezes, &queue, &self.metrics, workers, stop);
+        let queue = &self.fanout.queues.freezes;
+        reconcile::work(freezes, queue, &self.metrics, workers, stop);
     }
 
     fn start_sets(&self, term: SetsTerm, workers: &mut JoinSet<()>, stop: &CancellationToken) {
@@ -166,22 +167,20 @@ impl SetLeader {
             recorder: recorder.clone(),
             metrics: self.set_metrics.clone(),
             pending: Arc::clone(pending),
-            predecessor: Predecessor::new(term.before.is_none()),
-            deployments: Arc::clone(&queues.deployments),
+            handover: Handover::new(term.predecessor),
             runs_machines: self.settings.controllers.run_machines(),
         });
         reconcile::work(sets, &queues.sets, &self.metrics, workers, stop);
     }
 
     fn start_deployments(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let Queues { deployments: queue, sets, .. } = &self.fanout.queues;
+        let queue = &self.fanout.queues.deployments;
         let deployments = Arc::new(Deployments {
             writer: self.writer.clone(),
             stores: self.fanout.stores.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
-            sets: Arc::clone(sets),
         });
         reconcile::work(deployments, queue, &self.metrics, workers, stop);
     }

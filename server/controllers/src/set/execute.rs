@@ -11,6 +11,7 @@ use tracing::{debug, warn};
 
 use super::{Done, Sets};
 use crate::reconcile::PassError;
+use crate::watch::{Author, By};
 use crate::writes::WriteError;
 
 impl Sets {
@@ -77,7 +78,7 @@ impl Sets {
         match self.writer.patch::<MachineSet>(&api, set.name(), &patch).await {
             Ok(written) => {
                 debug!(set = set.name(), ?hold, "finalizer changed");
-                self.stores.sets.update(written);
+                self.stores.sets.update(written, Author::new(By::Set, set.as_ref()));
                 Ok(())
             }
             Err(WriteError::NotFound) => Err(PassError::Gone),

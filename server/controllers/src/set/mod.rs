@@ -1,17 +1,17 @@
 //! The MachineSet controller. [`ostler_lifecycle::set`] makes the decisions.
 //!
 //! A set creates Machines only while it sees all that it has: the answers to its own writes are awaited in the cache
-//! (`pending`), and what a process that led before may still have sent is awaited once (`predecessor`).
+//! (`pending`), and what a process that led before may still have sent is awaited once (`handover`).
 
 mod execute;
+mod handover;
 mod machines;
 mod observe;
 mod pending;
-mod predecessor;
 mod record;
 
+pub(crate) use handover::Handover;
 pub(crate) use pending::Pending;
-pub(crate) use predecessor::Predecessor;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,6 @@ use ostler_lifecycle::set::{Failures, Plan, Snapshot, plan};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::metrics::SetMetrics;
-use crate::queue::Queue;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -40,9 +39,7 @@ pub(crate) struct Sets {
     pub(crate) recorder: Recorder,
     pub(crate) metrics: SetMetrics,
     pub(crate) pending: Arc<Pending>,
-    pub(crate) predecessor: Predecessor,
-    /// Wakes the deployment of a set.
-    pub(crate) deployments: Arc<Queue<ObjectName>>,
+    pub(crate) handover: Handover,
     /// Whether this process looks after the Machines themselves; else a deletion has to be shown in their status.
     pub(crate) runs_machines: bool,
 }

@@ -25,7 +25,7 @@ impl Sets {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let Some(set) = self.stores.sets.get(name) else { return Ok(None) };
         let parts = self.settings.namespaces.parts();
-        let predecessor = self.predecessor.wait(&self.writer, &self.stores, &self.pending, &parts);
+        let predecessor = self.handover.wait(&self.writer, &self.stores, &self.pending, &parts);
         let predecessor = predecessor.await.map_err(list_failed)?;
         let Unseen { mut unanswered, wait } = self.unseen(&set);
         let mut machines = self.cached(&set);

@@ -4,14 +4,14 @@ use kube::api::Patch;
 use ostler_api::MachineSet;
 use ostler_api::machine_set::{MachineSetConditionType, MachineSetStatus};
 use ostler_lifecycle::class::Hold;
-use ostler_lifecycle::set::{Plan, controller, is_news, status};
+use ostler_lifecycle::set::{Plan, is_news, status};
 use serde_json::{Value, json};
 
 use super::{Done, Observed, Sets};
 use crate::events::Severity;
-use crate::queue::{Outcome, Priority};
+use crate::queue::Outcome;
 use crate::reconcile::{PassError, Passed};
-use crate::stores::DeploymentIndex;
+use crate::watch::{Author, By};
 use crate::writes::WriteError;
 
 impl Sets {
@@ -39,14 +39,6 @@ impl Sets {
         Ok(Passed::Settled(if failed { Outcome::Failed } else { Outcome::Again(again) }))
     }
 
-    /// The watch does not report our own writes: wakes the deployment that counts this set.
-    fn wake_deployment(&self, set: &MachineSet) {
-        let Some(owner) = controller(&set.metadata) else { return };
-        for deployment in self.stores.deployments.find_names(DeploymentIndex::Uid, &owner.uid) {
-            self.deployments.add(deployment, Priority::Change);
-        }
-    }
-
     async fn put(&self, set: &MachineSet, status: &MachineSetStatus) -> Result<(), PassError> {
         let api =
             self.writer.api::<MachineSet>(set.metadata.namespace.as_deref().unwrap_or_default());
@@ -62,8 +54,7 @@ impl Sets {
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": fields });
         match self.writer.patch_status(&api, set.name(), Patch::Merge(&patch)).await {
             Ok(written) => {
-                self.stores.sets.update(written);
-                self.wake_deployment(set);
+                self.stores.sets.update(written, Author::new(By::Set, set));
                 Ok(())
             }
             Err(WriteError::NotFound) => Err(PassError::Gone),

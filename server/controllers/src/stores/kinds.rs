@@ -9,7 +9,6 @@ use ostler_lifecycle::bootstrap::{config_of, data_secret};
 use ostler_lifecycle::pod::claims;
 use ostler_lifecycle::set::controller;
 
-use super::deployment;
 use crate::target::cluster_of;
 use crate::watch::{Cached, ObjectName};
 
@@ -40,6 +39,13 @@ pub enum MachineIndex {
     Controller,
     /// Namespace, of Machines without a controller.
     Uncontrolled,
+}
+
+/// `namespace/name` of the MachineDeployment, by the label that names it.
+pub(crate) fn deployment(machine: &Machine) -> Option<String> {
+    let name = machine.label(label::DEPLOYMENT_NAME).filter(|name| !name.is_empty())?;
+    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+    Some(ObjectName::new(namespace, name).to_string())
 }
 
 impl Cached for Machine {

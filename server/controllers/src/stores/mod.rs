@@ -14,11 +14,11 @@ mod unheld;
 pub use class_source::StoreClassSource;
 pub use disruption::{AttachmentIndex, BudgetIndex};
 pub(crate) use inherited::Inherited;
+pub(crate) use kinds::deployment;
 pub use kinds::{ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, SetIndex};
 pub(crate) use last_known::{kept_in, plain};
 pub(crate) use merged_secret::{MergedSecret, merge};
 pub(crate) use node_change::differs;
-pub(crate) use siblings::deployment;
 pub(crate) use unheld::Unheld;
 
 use std::sync::Arc;

@@ -2,19 +2,11 @@
 
 use ostler_api::Machine;
 use ostler_api::machine::{MachinePhase, WaitReason};
-use ostler_api::names::label;
 use ostler_lifecycle::replacement::Sibling;
 use ostler_lifecycle::snapshot::Settings;
 
-use super::{MachineIndex, Stores};
+use super::{MachineIndex, Stores, deployment};
 use crate::watch::ObjectName;
-
-/// `namespace/name` of the MachineDeployment, by the label that names it.
-pub(crate) fn deployment(machine: &Machine) -> Option<String> {
-    let name = machine.label(label::DEPLOYMENT_NAME).filter(|name| !name.is_empty())?;
-    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-    Some(ObjectName::new(namespace, name).to_string())
-}
 
 impl Stores {
     /// The other members that matter to the budget of `machine`. They are few whatever the size of the

@@ -10,49 +10,7 @@ use kube::Resource;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-use super::{Revision, Unreadable};
-
-/// Namespace and name of an object; the namespace of a cluster-scoped one is empty.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectName {
-    /// Empty for a cluster-scoped object.
-    pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
-}
-
-impl ObjectName {
-    /// Name of a namespaced object.
-    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// Name of a cluster-scoped object.
-    pub(crate) fn cluster(name: impl Into<String>) -> Self {
-        Self::new("", name)
-    }
-
-    /// Name of `object`.
-    pub(crate) fn of<K: Resource>(object: &K) -> Self {
-        let meta = object.meta();
-        Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-    }
-}
-
-impl fmt::Display for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.namespace.as_str() {
-            "" => f.write_str(&self.name),
-            namespace => write!(f, "{namespace}/{}", self.name),
-        }
-    }
-}
-
-impl fmt::Debug for ObjectName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+use super::{Author, By, ObjectName, Revision, Unreadable};
 
 /// A kind that is cached.
 pub trait Cached: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
@@ -72,15 +30,22 @@ pub trait Cached: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
 /// One object changed.
 #[derive(Debug, Clone)]
 pub struct Change<K> {
-    /// The cached object before the change; `None` if it is new.
+    /// The object as it was last reported; `None` if it is new. Of one that is gone, its last version.
     pub old: Option<Arc<K>>,
     /// The cached object now; `None` if it is gone.
     pub new: Option<Arc<K>>,
     /// The change was seen in a list rather than as a watch event.
     pub listed: bool,
+    /// Who wrote it, if a pass of this process alone did.
+    pub(crate) author: Option<Author>,
 }
 
 impl<K> Change<K> {
+    /// Whether the pass of `by` over the object of that name does not know of the change already.
+    pub(crate) fn is_news_to(&self, by: By, object: &ObjectName) -> bool {
+        !self.author.as_ref().is_some_and(|author| author.is(by, object))
+    }
+
     /// The object as it is now or, if it is gone, its last version.
     pub(crate) fn latest(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
@@ -110,8 +75,18 @@ impl<K> Default for Listing<K> {
     }
 }
 
+/// One or more own writes whose event has not arrived.
+struct Unreported<K> {
+    /// The object as it was last reported.
+    before: Arc<K>,
+    /// `None`: several wrote.
+    author: Option<Author>,
+}
+
 struct Contents<K: Cached> {
     objects: HashMap<ObjectName, Arc<K>>,
+    /// Of some of `objects`, what nobody but their authors was told.
+    unreported: HashMap<ObjectName, Unreported<K>>,
     /// Objects that exist but cannot be read, with their versions; `objects` may have an older version.
     unreadable: HashMap<ObjectName, Option<String>>,
     index: HashMap<(K::Index, String), BTreeSet<ObjectName>>,
@@ -139,6 +114,7 @@ impl<K: Cached> Default for Cache<K> {
     fn default() -> Self {
         let contents = Contents {
             objects: HashMap::new(),
+            unreported: HashMap::new(),
             unreadable: HashMap::new(),
             index: HashMap::new(),
             listings: HashMap::new(),
@@ -265,6 +241,7 @@ impl<K: Cached> Cache<K> {
     pub(super) fn clear(&self) {
         let mut contents = self.write();
         contents.objects.clear();
+        contents.unreported.clear();
         contents.unreadable.clear();
         contents.index.clear();
         contents.listings.clear();
@@ -272,15 +249,16 @@ impl<K: Cached> Cache<K> {
         self.synced.send_replace(false);
     }
 
-    /// Stores the answer to one of our own writes, ahead of the watch; its later event is then no change and wakes no
-    /// machine. The write must have been conditional on the resource version that it was planned from: otherwise the
-    /// answer may contain a change by another client, which must arrive as an event.
-    pub(crate) fn update(&self, mut object: K) {
+    /// Stores the answer to one of our own writes, ahead of the watch; its later event is a change by `author`. The
+    /// write must have been conditional on the resource version that it was planned from: otherwise the answer may
+    /// contain a change by another client, which the author does not know.
+    pub(crate) fn update(&self, mut object: K, author: Author) {
         prepare(&mut object);
         let mut contents = self.write();
         let name = ObjectName::of(&object);
         // Not cached: it is either gone, or new and the watch will report it. Never resurrect.
         if contents.objects.contains_key(&name) && contents.is_news(&name, &object) {
+            contents.note(&name, author);
             contents.put(name, Arc::new(object));
         }
     }
@@ -321,13 +299,7 @@ impl<K: Cached> Cache<K> {
     fn apply_one(&self, mut object: K) -> Option<Change<K>> {
         prepare(&mut object);
         let name = ObjectName::of(&object);
-        let mut contents = self.write();
-        if !contents.is_news(&name, &object) {
-            return None;
-        }
-        let new = Arc::new(object);
-        let old = contents.put(name, Arc::clone(&new));
-        Some(Change { old, new: Some(new), listed: false })
+        self.write().report(name, Arc::new(object), false)
     }
 
     fn delete(&self, object: &K) -> Option<Change<K>> {
@@ -353,13 +325,10 @@ impl<K: Cached> Cache<K> {
         let mut changes = Vec::new();
         for name in gone {
             let old = contents.remove(&name);
-            changes.push(Change { old, new: None, listed: true });
+            changes.push(Change { old, new: None, listed: true, author: None });
         }
         for (name, new) in listing {
-            if contents.is_news(&name, &new) {
-                let old = contents.put(name, Arc::clone(&new));
-                changes.push(Change { old, new: Some(new), listed: true });
-            }
+            changes.extend(contents.report(name, new, true));
         }
         contents.unreadable.extend(unreadable);
         let complete = contents.complete.len() >= contents.parts;
@@ -371,9 +340,31 @@ impl<K: Cached> Contents<K> {
     /// Whether `object` differs from the cached version and is not older.
     fn is_news(&self, name: &ObjectName, object: &K) -> bool {
         let Some(here) = self.objects.get(name) else { return true };
-        let same = here.meta().resource_version.is_some()
-            && here.meta().resource_version == object.meta().resource_version;
-        !same && !revision(object).is_older_than(revision(here.as_ref()))
+        !is_same(here.as_ref(), object) && !revision(object).is_older_than(revision(here.as_ref()))
+    }
+
+    /// Notes an own write before it is stored.
+    fn note(&mut self, name: &ObjectName, author: Author) {
+        if let Some(earlier) = self.unreported.get_mut(name) {
+            earlier.author = earlier.author.take().filter(|before| *before == author);
+        } else if let Some(before) = self.objects.get(name).cloned() {
+            self.unreported.insert(name.clone(), Unreported { before, author: Some(author) });
+        }
+    }
+
+    /// Stores what the watch reports; returns what is new to others than the authors of own writes.
+    fn report(&mut self, name: ObjectName, new: Arc<K>, listed: bool) -> Option<Change<K>> {
+        if self.is_news(&name, &new) {
+            let before = self.unreported.remove(&name).map(|own| own.before);
+            let old = self.put(name, Arc::clone(&new));
+            return Some(Change { old: before.or(old), new: Some(new), listed, author: None });
+        }
+        let here = self.objects.get(&name)?;
+        if !is_same(here.as_ref(), new.as_ref()) {
+            return None;
+        }
+        let Unreported { before, author } = self.unreported.remove(&name)?;
+        Some(Change { old: Some(before), new: Some(Arc::clone(here)), listed, author })
     }
 
     /// Removes an object, unless the cached version is newer.
@@ -386,12 +377,12 @@ impl<K: Cached> Contents<K> {
             return None;
         }
         let old = self.remove(name);
-        old.is_some().then_some(Change { old, new: None, listed: false })
+        old.is_some().then_some(Change { old, new: None, listed: false, author: None })
     }
 
     fn put(&mut self, name: ObjectName, object: Arc<K>) -> Option<Arc<K>> {
         self.unreadable.remove(&name);
-        let old = self.remove(&name);
+        let old = self.take(&name);
         for key in object.indexed() {
             self.index.entry(key).or_default().insert(name.clone());
         }
@@ -400,6 +391,12 @@ impl<K: Cached> Contents<K> {
     }
 
     fn remove(&mut self, name: &ObjectName) -> Option<Arc<K>> {
+        self.unreported.remove(name);
+        self.take(name)
+    }
+
+    /// Takes an object out of the indexes as well.
+    fn take(&mut self, name: &ObjectName) -> Option<Arc<K>> {
         let old = self.objects.remove(name)?;
         for key in old.indexed() {
             if let Some(names) = self.index.get_mut(&key) {
@@ -415,6 +412,12 @@ impl<K: Cached> Contents<K> {
 
 fn revision<K: Resource>(object: &K) -> Revision {
     Revision::of(object.meta().resource_version.as_deref())
+}
+
+/// Whether two objects of one name are the same version of it.
+fn is_same<K: Resource>(one: &K, other: &K) -> bool {
+    let version = &one.meta().resource_version;
+    version.is_some() && *version == other.meta().resource_version
 }
 
 fn prepare<K: Cached>(object: &mut K) {

@@ -67,20 +67,93 @@ fn managed_fields_are_not_kept() {
     assert!(kept.metadata.managed_fields.is_none());
 }
 
+/// The pass of a controller over the object of that name.
+fn pass(by: By, name: &str) -> Author {
+    Author::new(by, &object(name, 0, ""))
+}
+
+/// Versions before and after, and whether each of these is told of it: the sets' controller of "s" and of "t", and the
+/// deployments' of "s".
+fn told(changes: &[Change<ConfigMap>]) -> Vec<(u64, u64, [bool; 3])> {
+    let version = |object: &Option<Arc<ConfigMap>>| {
+        object
+            .as_ref()
+            .map_or(0, |it| it.metadata.resource_version.as_ref().unwrap().parse().unwrap())
+    };
+    let who = [(By::Set, "s"), (By::Set, "t"), (By::Deployment, "s")];
+    let told = |change: &Change<ConfigMap>| {
+        who.map(|(by, name)| change.is_news_to(by, &ObjectName::new("default", name)))
+    };
+    changes.iter().map(|it| (version(&it.old), version(&it.new), told(it))).collect()
+}
+
 #[test]
-fn the_watch_event_of_our_own_write_is_no_change() {
+fn the_watch_event_of_our_own_write_is_a_change_to_everyone_but_its_author() {
     let cache = Cache::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
-    cache.update(object("a", 5, "blue"));
-    assert_eq!(names(&cache, "blue"), ["a"]);
-    assert!(cache.apply(Event::Apply(object("a", 5, "blue"))).is_empty());
+    cache.update(object("a", 5, "blue"), pass(By::Set, "s"));
+    assert_eq!(names(&cache, "blue"), ["a"], "before the event");
+    let event = || Event::Apply(object("a", 5, "blue"));
+    assert_eq!(told(&cache.apply(event())), [(1, 5, [false, true, true])]);
+    assert!(cache.apply(event()).is_empty(), "once");
+}
+
+#[test]
+fn several_own_writes_are_one_change_from_what_was_reported_last() {
+    let cache = Cache::default();
+    cache.apply(Event::Apply(object("a", 1, "red")));
+    cache.update(object("a", 2, "blue"), pass(By::Set, "s"));
+    cache.update(object("a", 3, "green"), pass(By::Set, "s"));
+    assert!(cache.apply(Event::Apply(object("a", 2, "blue"))).is_empty(), "older than the cache");
+    let changes = cache.apply(Event::Apply(object("a", 3, "green")));
+    assert_eq!(told(&changes), [(1, 3, [false, true, true])]);
+
+    cache.update(object("a", 4, "red"), pass(By::Set, "s"));
+    cache.update(object("a", 5, "blue"), pass(By::Deployment, "s"));
+    let changes = cache.apply(Event::Apply(object("a", 5, "blue")));
+    assert_eq!(told(&changes), [(3, 5, [true; 3])], "neither knows what the other wrote");
+}
+
+#[test]
+fn everyone_is_told_of_what_another_client_wrote_after_an_own_write() {
+    let cache = Cache::default();
+    cache.apply(Event::Apply(object("a", 1, "red")));
+    cache.update(object("a", 2, "blue"), pass(By::Set, "s"));
+    let changes = cache.apply(Event::Apply(object("a", 3, "green")));
+    assert_eq!(told(&changes), [(1, 3, [true; 3])]);
+    assert!(cache.apply(Event::Apply(object("a", 2, "blue"))).is_empty());
+}
+
+#[test]
+fn an_own_write_that_only_a_list_shows_is_reported_like_one_of_an_event() {
+    let cache = Cache::default();
+    listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red"), object("c", 3, "red")]);
+    for (name, version) in [("a", 4), ("b", 5), ("c", 6)] {
+        cache.update(object(name, version, "blue"), pass(By::Set, "s"));
+    }
+    let mut told = told(&listed(&cache, vec![object("a", 4, "blue"), object("b", 9, "green")]));
+    told.sort_unstable();
+    assert_eq!(told, [(1, 4, [false, true, true]), (2, 9, [true; 3]), (6, 0, [true; 3])]);
+    let again = listed(&cache, vec![object("a", 4, "blue"), object("b", 9, "green")]);
+    assert!(again.is_empty());
+}
+
+#[test]
+fn an_object_that_goes_after_an_own_write_leaves_nothing_behind() {
+    let cache = Cache::default();
+    cache.apply(Event::Apply(object("a", 1, "red")));
+    cache.update(object("a", 2, "blue"), pass(By::Set, "s"));
+    let changes = cache.apply(Event::Delete(object("a", 3, "blue")));
+    assert_eq!(told(&changes), [(2, 0, [true; 3])]);
+    let changes = cache.apply(Event::Apply(object("a", 4, "red")));
+    assert_eq!(told(&changes), [(0, 4, [true; 3])], "another object of that name");
 }
 
 #[test]
 fn an_event_from_before_an_own_write_does_not_bring_the_old_state_back() {
     let cache = Cache::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
-    cache.update(object("a", 5, "blue"));
+    cache.update(object("a", 5, "blue"), pass(By::Set, "s"));
     assert!(cache.apply(Event::Apply(object("a", 3, "red"))).is_empty());
     assert!(cache.apply(Event::Delete(object("a", 4, "red"))).is_empty());
     assert_eq!(version(&cache, "a").as_deref(), Some("5"));
@@ -93,7 +166,7 @@ fn an_own_write_does_not_resurrect_what_the_watch_saw_deleted() {
     let cache = Cache::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
     cache.apply(Event::Delete(object("a", 3, "red")));
-    cache.update(object("a", 2, "red"));
+    cache.update(object("a", 2, "red"), pass(By::Set, "s"));
     assert!(cache.is_empty());
 }
 

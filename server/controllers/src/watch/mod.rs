@@ -3,7 +3,8 @@
 //! Each kind has a [`Cache`]: trimmed objects and their indexes under one lock, so that an index never disagrees with
 //! the objects. Each watch is a task with its own backoff, so a broken one never slows another. The answers to our
 //! own writes go into the cache as well ([`Cache::update`]), so that a worker never sees an object older than its own
-//! last write.
+//! last write. What others knew before is kept until the event of the write arrives: it is a change to them, and names
+//! its [`Author`], which need not be told.
 //!
 //! Kept by hand: kube's reflector `Store` has no indexes and does not take the answers to our own writes.
 //!
@@ -11,17 +12,21 @@
 //! not count as absent: the cache keeps its last readable version and reports that it exists
 //! ([`Cache::has_unreadable`]), so that nothing is deleted because the object is missing.
 
+mod author;
 mod cache;
 mod lenient;
 mod metrics;
+mod object_name;
 mod on_demand;
 mod reflector;
 mod revision;
 
+pub(crate) use author::{Author, By};
 pub(crate) use cache::Seen;
-pub use cache::{Cache, Cached, Change, ObjectName};
+pub use cache::{Cache, Cached, Change};
 pub(crate) use lenient::{Lenient, Unreadable};
 pub(crate) use metrics::WatchMetrics;
+pub use object_name::ObjectName;
 pub(crate) use on_demand::OnDemand;
 pub(crate) use reflector::{Reflector, run};
 pub(crate) use revision::Revision;

@@ -7,7 +7,8 @@ use ostler_api::names::{API_VERSION, MACHINE_DEPLOYMENT, annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
 
 use super::counts::Fleet;
-use super::template::{hash, push_down, set_name};
+use super::template::{hash, set_name};
+use crate::push_down::push_down;
 
 /// Annotations that stay on the object that has them.
 const OWN: [&str; 11] = [
@@ -40,7 +41,7 @@ pub(super) fn annotate(metadata: &mut ObjectMeta, key: &str, value: &str) {
 /// Makes the new set take over what needs no rollout.
 pub(super) fn sync(deployment: &MachineDeployment, set: &mut MachineSet) {
     copy_annotations(deployment, set);
-    push_down(&deployment.spec.template, &mut set.spec.template);
+    push_down(&deployment.spec.template.spec, &mut set.spec.template.spec);
     set.spec.min_ready_seconds = deployment.spec.min_ready_seconds;
     set.spec.auto_preserve_failed_machine_max = deployment.spec.auto_preserve_failed_machine_max;
     let labels = set.metadata.labels.get_or_insert_default();

@@ -1,23 +1,13 @@
 //! When a template is another one, and what the set of a template is called.
 
+use ostler_api::machine::MachineSpec;
 use ostler_api::machine_set::MachineTemplateSpec;
 use ostler_api::names::label;
 use serde_json::Value;
 
 use crate::digest::canonical;
+use crate::push_down::push_down;
 
-/// Fields that every set takes over from its deployment without a rollout.
-const PUSHED_DOWN: [&str; 9] = [
-    "nodeTemplate",
-    "drainTimeout",
-    "healthTimeout",
-    "creationTimeout",
-    "inPlaceUpdateTimeout",
-    "machinePreserveTimeout",
-    "disableHealthTimeout",
-    "maxEvictRetries",
-    "nodeConditions",
-];
 /// Letters that form no words.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// A set's name ends with so many letters.
@@ -28,18 +18,12 @@ const MANY_COLLISIONS: i32 = 5;
 /// What a rollout is about: two templates are the same if this is. Sets of other controllers are recognised by it, and
 /// never by their hash, which only they can compute. What is empty counts as absent, as in Go.
 pub fn identity(template: &MachineTemplateSpec) -> String {
-    let mut value = serde_json::to_value(template).unwrap_or_default();
-    if let Some(labels) = value.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+    let mut template = template.clone();
+    if let Some(labels) = template.metadata.as_mut().and_then(|it| it.labels.as_mut()) {
         labels.remove(label::TEMPLATE_HASH);
     }
-    if let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut) {
-        for field in PUSHED_DOWN {
-            spec.remove(field);
-        }
-        if let Some(class) = spec.get_mut("class").and_then(Value::as_object_mut) {
-            class.remove("kind");
-        }
-    }
+    push_down(&MachineSpec::default(), &mut template.spec);
+    let value = serde_json::to_value(template).unwrap_or_default();
     canonical(&without_empty(value).unwrap_or_default())
 }
 
@@ -56,21 +40,6 @@ fn without_empty(value: Value) -> Option<Value> {
         }
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Some(value),
     }
-}
-
-/// Makes `to` take over from `from` what needs no rollout.
-pub(super) fn push_down(from: &MachineTemplateSpec, to: &mut MachineTemplateSpec) {
-    let (from, to) = (&from.spec, &mut to.spec);
-    to.class.kind.clone_from(&from.class.kind);
-    to.node_template.clone_from(&from.node_template);
-    to.drain_timeout.clone_from(&from.drain_timeout);
-    to.health_timeout.clone_from(&from.health_timeout);
-    to.creation_timeout.clone_from(&from.creation_timeout);
-    to.in_place_update_timeout.clone_from(&from.in_place_update_timeout);
-    to.machine_preserve_timeout.clone_from(&from.machine_preserve_timeout);
-    to.disable_health_timeout = from.disable_health_timeout;
-    to.max_evict_retries = from.max_evict_retries;
-    to.node_conditions.clone_from(&from.node_conditions);
 }
 
 /// Label value that tells the sets of a deployment apart: a hash (FNV-1a) of the template and the number of names that

@@ -43,8 +43,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(settle_down(pass));
     }
     let (class, driver) = preconditions::check(pass.snap)?;
+    let updates = driver.has(OperationKind::UpdateMachine);
+    if !updates && was_made_with(pass, class) {
+        return Ok(settle_down(pass));
+    }
     refused(pass, class, driver)?;
-    if !driver.has(OperationKind::UpdateMachine) {
+    if !updates {
         let text = "the driver cannot change running instances";
         refuse(pass, HotUpdateState::Unsupported, &class.spec_digest, text);
         return Ok(wait(WaitReason::HotUpdateRefused, None, None));
@@ -66,6 +70,14 @@ fn is_pending(pass: &Pass<'_>) -> bool {
             && last.state != Some(MachineState::Successful)
     });
     ours || last
+}
+
+/// Whether the instance was made with this spec, as far as is known: the outcome of its create was lost, and no other
+/// spec was ever sent.
+fn was_made_with(pass: &Pass<'_>, class: &ClassFacts) -> bool {
+    !is_pending(pass)
+        && applied_spec(pass).is_none()
+        && pass.status.creation_spec_digest.as_ref() == Some(&class.spec_digest)
 }
 
 /// Digest of the spec that a driver last reported as fully applied.

@@ -27,7 +27,7 @@ pub use kind::{Identity, Kind};
 pub use plan::{Elsewhere, Fate, Plan, Snapshot, needs_elsewhere, plan};
 pub use scope::{Basis, Scopes};
 pub use verdict::{Claims, Keep, Namesake, judge};
-pub use watchlist::{Look, Orphan, Suspected, Watchlist};
+pub use watchlist::{Orphan, Scan, Suspected, Watchlist};
 
 /// What is done about an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -79,7 +79,7 @@ pub struct Rules {
     pub mode: Mode,
     /// How often all instances are listed, if nothing gives a reason to do it earlier.
     pub period: Duration,
-    /// From the end of the first look that shows an orphan to the beginning of the one that
+    /// From the end of the first scan that shows an orphan to the beginning of the one that
     /// confirms it.
     pub grace: Duration,
     /// Whether those that have no tags of ours are deleted, too.
@@ -173,7 +173,7 @@ impl OrphanEvent {
 
 /// Whether an answer to an operation on a Machine is a reason to list all instances: the driver
 /// sees more than one.
-pub fn calls_for_a_look(code: ErrorCode) -> bool {
+pub fn calls_for_a_scan(code: ErrorCode) -> bool {
     code == ErrorCode::OutOfRange
 }
 

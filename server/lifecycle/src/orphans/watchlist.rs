@@ -16,7 +16,7 @@ const RETRY: (Duration, Duration) = (Duration::from_mins(2), Duration::from_mins
 /// One scan: lists of some classes of a provider, each complete. Times are those of this process,
 /// counted from its start: no clock on the wall can shorten a grace.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Look<'a> {
+pub struct Scan<'a> {
     /// Before the first list was asked for.
     pub began: Duration,
     /// After the last one was there.
@@ -34,7 +34,7 @@ struct Suspect {
     machine_name: String,
     provider_ids: BTreeSet<ProviderId>,
     classes: BTreeSet<String>,
-    first_look_ended: Duration,
+    first_scan_ended: Duration,
     confirmed: bool,
     told: bool,
     kept: String,
@@ -109,25 +109,25 @@ impl Watchlist {
     /// An instance that is claimed again, or is not in the list of a class any more that showed it,
     /// is no suspect any more and would begin anew. A class that could not be listed changes
     /// nothing.
-    pub fn take(&mut self, look: &Look<'_>, rules: &Rules) -> Vec<Orphan> {
+    pub fn take(&mut self, scan: &Scan<'_>, rules: &Rules) -> Vec<Orphan> {
         let mut seen: BTreeMap<Identity, Vec<&(String, Listed)>> = BTreeMap::new();
-        for one in look.unclaimed {
+        for one in scan.unclaimed {
             seen.entry(one.1.identity()).or_default().push(one);
         }
         self.suspects.retain(|identity, suspect| {
-            seen.contains_key(identity) || suspect.classes.is_disjoint(look.listed)
+            seen.contains_key(identity) || suspect.classes.is_disjoint(scan.listed)
         });
         for (identity, records) in seen {
-            self.see(identity, &records, look, rules);
+            self.see(identity, &records, scan, rules);
         }
-        self.due(look.began)
+        self.due(scan.began)
     }
 
     fn see(
         &mut self,
         identity: Identity,
         records: &[&(String, Listed)],
-        look: &Look<'_>,
+        scan: &Scan<'_>,
         rules: &Rules,
     ) {
         let Some((_, first)) = records.first() else { return };
@@ -139,7 +139,7 @@ impl Watchlist {
             machine_name: first.machine_name.clone(),
             provider_ids: BTreeSet::new(),
             classes: BTreeSet::new(),
-            first_look_ended: look.ended,
+            first_scan_ended: scan.ended,
             confirmed: false,
             told: false,
             kept: String::new(),
@@ -149,14 +149,14 @@ impl Watchlist {
         suspect.classes = records.iter().map(|(class, _)| class.clone()).collect();
         suspect.provider_ids = records.iter().map(|(_, one)| one.provider_id.clone()).collect();
         suspect.kind = records.iter().map(|(_, one)| one.kind()).max().unwrap_or_default();
-        let confirmed = look.began >= suspect.first_look_ended.saturating_add(rules.grace);
+        let confirmed = scan.began >= suspect.first_scan_ended.saturating_add(rules.grace);
         suspect.confirmed = suspect.confirmed || confirmed;
     }
 
     fn due(&self, now: Duration) -> Vec<Orphan> {
         let due = |suspect: &&Suspect| suspect.confirmed && now >= suspect.not_before;
         let mut found: Vec<_> = self.suspects.iter().filter(|(_, one)| due(one)).collect();
-        found.sort_by_key(|(_, suspect)| suspect.first_look_ended);
+        found.sort_by_key(|(_, suspect)| suspect.first_scan_ended);
         found.into_iter().map(|(identity, suspect)| suspect.orphan(identity)).collect()
     }
 
@@ -164,7 +164,7 @@ impl Watchlist {
     pub fn suspected(&self) -> Vec<Suspected> {
         let shown = |(identity, suspect): (&Identity, &Suspect)| Suspected {
             orphan: suspect.orphan(identity),
-            since: suspect.first_look_ended,
+            since: suspect.first_scan_ended,
             confirmed: suspect.confirmed,
             kept: suspect.kept.clone(),
             failures: suspect.failures,
@@ -200,9 +200,9 @@ impl Watchlist {
 
     /// When to scan again, after a scan that began at `last`: after the period, or as soon as a
     /// suspect can be confirmed or tried again. `left`: the last scan had more to do than it did.
-    pub fn next_look(&self, rules: &Rules, last: Duration, left: bool) -> Duration {
+    pub fn next_scan(&self, rules: &Rules, last: Duration, left: bool) -> Duration {
         let wanted = self.suspects.values().filter_map(|suspect| match suspect.confirmed {
-            false => Some(suspect.first_look_ended.saturating_add(rules.grace)),
+            false => Some(suspect.first_scan_ended.saturating_add(rules.grace)),
             true if suspect.failures > 0 => Some(suspect.not_before),
             true => None,
         });
@@ -235,95 +235,95 @@ mod tests {
     }
 
     /// A scan at minute `at`, of classes that were listed, with instances that no Machine claims.
-    fn look(list: &mut Watchlist, at: u64, listed: &[&str], seen: &[(&str, &str)]) -> Vec<String> {
+    fn scan(list: &mut Watchlist, at: u64, listed: &[&str], seen: &[(&str, &str)]) -> Vec<String> {
         let listed = listed.iter().map(|class| (*class).to_owned()).collect();
         let seen: Vec<_> =
             seen.iter().map(|(class, uid)| ((*class).to_owned(), instance(uid))).collect();
-        let look = Look {
+        let scan = Scan {
             began: minute(at),
             ended: minute(at) + Duration::from_secs(1),
             listed: &listed,
             unclaimed: &seen,
         };
-        list.take(&look, &Rules::default()).iter().map(|one| one.machine_uid().to_owned()).collect()
+        list.take(&scan, &Rules::default()).iter().map(|one| one.machine_uid().to_owned()).collect()
     }
 
     #[test]
     fn inv_2_an_orphan_is_confirmed_by_a_second_look_after_the_grace_and_not_before() {
         let mut list = Watchlist::default();
         let none: [&str; 0] = [];
-        assert_eq!(look(&mut list, 0, &["a"], &[("a", "1")]), none);
-        assert_eq!(look(&mut list, 9, &["a"], &[("a", "1")]), none);
-        assert_eq!(look(&mut list, 10, &["a"], &[("a", "1")]), none, "counted from the end");
-        assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
+        assert_eq!(scan(&mut list, 0, &["a"], &[("a", "1")]), none);
+        assert_eq!(scan(&mut list, 9, &["a"], &[("a", "1")]), none);
+        assert_eq!(scan(&mut list, 10, &["a"], &[("a", "1")]), none, "counted from the end");
+        assert_eq!(scan(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
     }
 
     #[test]
     fn whoever_is_claimed_or_not_listed_meanwhile_begins_anew() {
         let mut list = Watchlist::default();
-        look(&mut list, 0, &["a"], &[("a", "1")]);
-        look(&mut list, 5, &["a"], &[]);
-        assert!(look(&mut list, 11, &["a"], &[("a", "1")]).is_empty());
-        assert_eq!(look(&mut list, 22, &["a"], &[("a", "1")]), ["1"]);
+        scan(&mut list, 0, &["a"], &[("a", "1")]);
+        scan(&mut list, 5, &["a"], &[]);
+        assert!(scan(&mut list, 11, &["a"], &[("a", "1")]).is_empty());
+        assert_eq!(scan(&mut list, 22, &["a"], &[("a", "1")]), ["1"]);
     }
 
     #[test]
     fn a_class_that_cannot_be_listed_neither_confirms_nor_forgets() {
         let mut list = Watchlist::default();
-        look(&mut list, 0, &["a", "b"], &[("a", "1"), ("b", "2")]);
-        assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"], "the other one goes on");
+        scan(&mut list, 0, &["a", "b"], &[("a", "1"), ("b", "2")]);
+        assert_eq!(scan(&mut list, 11, &["a"], &[("a", "1")]), ["1"], "the other one goes on");
         list.forget(&uid("1"));
-        assert_eq!(look(&mut list, 22, &["a", "b"], &[("b", "2")]), ["2"]);
+        assert_eq!(scan(&mut list, 22, &["a", "b"], &[("b", "2")]), ["2"]);
     }
 
     #[test]
     fn what_is_gone_is_not_acted_on_a_second_time() {
         let mut list = Watchlist::default();
-        look(&mut list, 0, &["a"], &[("a", "1")]);
-        assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
+        scan(&mut list, 0, &["a"], &[("a", "1")]);
+        assert_eq!(scan(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
         list.forget(&uid("1"));
-        let late = look(&mut list, 12, &["a"], &[("a", "1")]);
-        assert!(late.is_empty(), "a list that comes late shows it as on a first look");
+        let late = scan(&mut list, 12, &["a"], &[("a", "1")]);
+        assert!(late.is_empty(), "a list that comes late shows it as on a first scan");
     }
 
     #[test]
     fn a_deletion_that_failed_is_tried_again_later_and_later() {
         let (mut list, rules) = (Watchlist::default(), Rules::default());
-        look(&mut list, 0, &["a"], &[("a", "1")]);
-        assert_eq!(look(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
+        scan(&mut list, 0, &["a"], &[("a", "1")]);
+        assert_eq!(scan(&mut list, 11, &["a"], &[("a", "1")]), ["1"]);
         list.failed(&uid("1"), minute(11));
-        assert!(look(&mut list, 12, &["a"], &[("a", "1")]).is_empty());
-        assert_eq!(list.next_look(&rules, minute(12), false), minute(13));
-        assert_eq!(look(&mut list, 13, &["a"], &[("a", "1")]), ["1"]);
+        assert!(scan(&mut list, 12, &["a"], &[("a", "1")]).is_empty());
+        assert_eq!(list.next_scan(&rules, minute(12), false), minute(13));
+        assert_eq!(scan(&mut list, 13, &["a"], &[("a", "1")]), ["1"]);
         list.failed(&uid("1"), minute(13));
-        assert_eq!(list.next_look(&rules, minute(13), false), minute(17));
+        assert_eq!(list.next_scan(&rules, minute(13), false), minute(17));
     }
 
     #[test]
     fn the_next_look_comes_with_the_period_or_when_a_suspect_can_be_confirmed() {
         let (mut list, rules) = (Watchlist::default(), Rules::default());
-        assert_eq!(list.next_look(&rules, minute(0), false), minute(15));
-        assert_eq!(list.next_look(&rules, minute(0), true), minute(1), "there was more to do");
-        look(&mut list, 0, &["a"], &[("a", "1")]);
+        assert_eq!(list.next_scan(&rules, minute(0), false), minute(15));
+        assert_eq!(list.next_scan(&rules, minute(0), true), minute(1), "there was more to do");
+        scan(&mut list, 0, &["a"], &[("a", "1")]);
         let after_grace = minute(10) + Duration::from_secs(1);
-        assert_eq!(list.next_look(&rules, minute(0), false), after_grace);
-        assert_eq!(list.next_look(&rules, minute(10), false), minute(11), "not again immediately");
+        assert_eq!(list.next_scan(&rules, minute(0), false), after_grace);
+        assert_eq!(list.next_scan(&rules, minute(10), false), minute(11), "not again immediately");
     }
 
     #[test]
     fn the_floor_between_two_looks_gives_way_to_a_period_that_is_shorter() {
         let (list, second) = (Watchlist::default(), Duration::from_secs(1));
         let often = Rules { period: second, ..Rules::default() };
-        assert_eq!(list.next_look(&often, minute(1), true), minute(1) + second);
+        assert_eq!(list.next_scan(&often, minute(1), true), minute(1) + second);
     }
 
     #[test]
     fn a_suspect_is_shown_before_and_after_it_is_confirmed() {
         let mut list = Watchlist::default();
-        look(&mut list, 0, &["a"], &[("a", "1")]);
+        scan(&mut list, 0, &["a"], &[("a", "1")]);
         let seen = list.suspected();
         assert_eq!((seen.len(), seen[0].confirmed), (1, false));
-        look(&mut list, 11, &["a"], &[("a", "1")]);
+        scan(&mut list, 11, &["a"], &[("a", "1")]);
         let seen = list.suspected();
         assert!(seen[0].confirmed && seen[0].since == Duration::from_secs(1), "{seen:?}");
         assert_eq!(seen[0].orphan.provider_ids, ["fake:///1"]);
@@ -333,9 +333,9 @@ mod tests {
     fn confirmed(seen: &[Listed]) -> Vec<Orphan> {
         let (mut list, listed) = (Watchlist::default(), ["a".to_owned()].into());
         let unclaimed: Vec<_> = seen.iter().map(|one| ("a".to_owned(), one.clone())).collect();
-        let look = |at| Look { began: at, ended: at, listed: &listed, unclaimed: &unclaimed };
-        list.take(&look(minute(0)), &Rules::default());
-        list.take(&look(minute(11)), &Rules::default())
+        let scan = |at| Scan { began: at, ended: at, listed: &listed, unclaimed: &unclaimed };
+        list.take(&scan(minute(0)), &Rules::default());
+        list.take(&scan(minute(11)), &Rules::default())
     }
 
     #[test]
@@ -364,8 +364,8 @@ mod tests {
         let many: Vec<_> =
             (0..=MOST_SUSPECTS).map(|n| ("a".to_owned(), instance(&n.to_string()))).collect();
         let listed = ["a".to_owned()].into();
-        let look = Look { began: minute(0), ended: minute(0), listed: &listed, unclaimed: &many };
-        list.take(&look, &Rules::default());
+        let scan = Scan { began: minute(0), ended: minute(0), listed: &listed, unclaimed: &many };
+        list.take(&scan, &Rules::default());
         assert_eq!(list.suspects.len(), MOST_SUSPECTS);
     }
 }

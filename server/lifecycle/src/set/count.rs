@@ -47,12 +47,6 @@ pub fn is_active(machine: &Machine) -> bool {
     !machine.is_deleting() && machine.phase() != MachinePhase::Terminating
 }
 
-/// Whether a MachineDeployment just moved it here after it was updated in place: it never makes others go, and is none
-/// that goes.
-pub(super) fn is_handed_over(machine: &Machine) -> bool {
-    machine.label(label::UPDATE_RESULT) == Some("successful")
-}
-
 pub(super) fn wanted(set: &MachineSet) -> usize {
     usize::try_from(set.spec.replicas).unwrap_or(0)
 }
@@ -67,7 +61,7 @@ pub(super) fn decide(
     let active: Vec<_> = claimed.iter().filter(|machine| is_active(machine)).cloned().collect();
     let wanted = wanted(set);
     let missing = wanted.saturating_sub(active.len());
-    let candidates = active.iter().filter(|machine| !is_handed_over(machine)).count();
+    let candidates = active.iter().filter(|machine| !victims::is_handed_over(machine)).count();
     // A deletion of ours that is not seen yet, or one of the process before, would be repeated with another Machine.
     let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable));
     let surplus = if sees { candidates.saturating_sub(wanted) } else { 0 };

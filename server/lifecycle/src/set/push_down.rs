@@ -1,5 +1,4 @@
-//! What existing Machines take over from a template that changed: Node template, timeouts, the kind of the class. Not
-//! its name, labels or annotations: those need new Machines.
+//! What existing Machines take over from a template that changed.
 
 use std::sync::Arc;
 
@@ -11,22 +10,13 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::preserve::Preserved;
+use crate::push_down::push_down;
 use crate::record::merge_patch;
 
 /// The spec of a Machine with what it takes over from a template.
 pub fn pushed(spec: &MachineSpec, set: &MachineSet) -> MachineSpec {
-    let template = &set.spec.template.spec;
     let mut spec = spec.clone();
-    spec.class.kind.clone_from(&template.class.kind);
-    spec.node_template.clone_from(&template.node_template);
-    spec.drain_timeout.clone_from(&template.drain_timeout);
-    spec.health_timeout.clone_from(&template.health_timeout);
-    spec.creation_timeout.clone_from(&template.creation_timeout);
-    spec.in_place_update_timeout.clone_from(&template.in_place_update_timeout);
-    spec.machine_preserve_timeout.clone_from(&template.machine_preserve_timeout);
-    spec.disable_health_timeout = template.disable_health_timeout;
-    spec.max_evict_retries = template.max_evict_retries;
-    spec.node_conditions.clone_from(&template.node_conditions);
+    push_down(&set.spec.template.spec, &mut spec);
     if let Some(text) = set.annotation(EFFECTIVE_CREATION_TIMEOUT) {
         spec.creation_timeout = Some(text.into());
     }

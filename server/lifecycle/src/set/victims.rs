@@ -15,6 +15,7 @@ use ostler_api::{
         DEFAULT_PRIORITY, DELETE_MACHINE, DELETE_POLICY, MARKED_FOR_DELETION, PRESERVE, PRIORITY,
         REPLICAS_CHANGED_BY_SCALER,
     },
+    names::label::UPDATE_RESULT,
 };
 
 use super::preserve::{self, AUTO, NodeWish, Preserved, Wish};
@@ -162,6 +163,12 @@ fn is_given_up(
     }
 }
 
+/// Whether a MachineDeployment just moved it here after it was updated in place: it never makes others go, and is none
+/// that goes.
+pub(super) fn is_handed_over(machine: &Machine) -> bool {
+    machine.label(UPDATE_RESULT) == Some("successful")
+}
+
 /// The Machines that go whatever the number of the others, and then as many as are too many.
 pub(super) fn choose(
     set: &MachineSet,
@@ -175,7 +182,7 @@ pub(super) fn choose(
     let mut ranked: Vec<_> =
         active.iter().map(|machine| (Rank::of(machine, policy, now), machine)).collect();
     ranked.sort_by(|one, other| one.0.cmp(&other.0));
-    let candidates = ranked.iter().filter(|(_, machine)| !super::count::is_handed_over(machine));
+    let candidates = ranked.iter().filter(|(_, machine)| !is_handed_over(machine));
     let first: BTreeSet<&str> =
         candidates.take(surplus).map(|(_, machine)| machine.uid()).collect();
     let cause = |machine: &Machine| {

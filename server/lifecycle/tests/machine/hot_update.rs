@@ -255,6 +255,34 @@ fn a_driver_that_cannot_update_is_said_once_and_asked_never() {
 }
 
 #[test]
+fn a_driver_that_cannot_update_refuses_nothing_where_the_class_is_that_of_an_interrupted_create() {
+    let mut world = World::new();
+    world.kinds.remove(&Kind::UpdateMachine);
+    world.pass();
+    world.answer();
+    world.pass();
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
+    let _lost = world.carry_out();
+    world.fail(ErrorCode::Unavailable, Certainty::Unknown);
+    world.pass();
+    world.later(5);
+    world.settle();
+    world.join();
+    world.settle();
+    assert_eq!((world.creates, world.applied()), (1, None), "found by a read (INV-6)");
+    assert_eq!((world.waits_for(), world.happened(EventReason::HotUpdateRefused)), (None, false));
+    edit(&mut world, S2);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::HotUpdateRefused), "it has another spec now");
+    edit(&mut world, S1);
+    world.settle();
+    assert_eq!((world.waits_for(), world.status().hot_update), (None, None), "and back");
+    world.kinds.insert(Kind::UpdateMachine);
+    world.settle();
+    assert_eq!(world.applied().unwrap(), S1, "who can apply it does");
+}
+
+#[test]
 fn a_verb_that_is_announced_and_not_there_is_not_asked_again() {
     let mut world = updating();
     world.refuse(ErrorCode::Unimplemented);

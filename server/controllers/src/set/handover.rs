@@ -10,25 +10,31 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::pending::Pending;
+use crate::election::Predecessor;
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::ObjectName;
 use crate::writes::{PATIENCE, WriteError, Writer};
 
-/// Whether the process that led before may still have requests on their way.
+/// The beginning of a leadership.
 #[derive(Debug)]
-pub(crate) struct Predecessor {
+pub(crate) struct Handover {
+    /// When the last request of the process that led before is over.
     over_at: Instant,
     listed: Mutex<bool>,
 }
 
-impl Predecessor {
-    /// At the beginning of a leadership. `is_gone`: there was none, or it had ended all its work.
-    pub(crate) fn new(is_gone: bool) -> Self {
-        let wait = if is_gone { Duration::ZERO } else { PATIENCE };
+impl Handover {
+    /// Now.
+    pub(crate) fn new(predecessor: Predecessor) -> Self {
+        let wait = match predecessor {
+            Predecessor::None | Predecessor::Ended => Duration::ZERO,
+            Predecessor::MayAct => PATIENCE,
+        };
         Self { over_at: Instant::now() + wait, listed: Mutex::new(false) }
     }
 
-    /// How much longer it may have requests on their way; `None`: none any more, and what it did is seen or awaited.
+    /// How much longer the process that led before may have requests on their way; `None`: none any more, and what it
+    /// did is seen or awaited.
     pub(super) async fn wait(
         &self,
         writer: &Writer,

@@ -1,0 +1,44 @@
+//! What the metadata of an object says.
+
+use crate::names::finalizer;
+use crate::{Machine, MachineClass, MachineDeployment, MachineSet};
+
+/// The same questions to the metadata of each kind. Methods of the kinds and not of a trait: `kube::ResourceExt` has
+/// one of these names with another answer.
+macro_rules! metadata_of {
+    ($($kind:ty),+) => {$(
+        impl $kind {
+            /// Name; empty only for an object that was never stored.
+            pub fn name(&self) -> &str {
+                self.metadata.name.as_deref().unwrap_or_default()
+            }
+
+            /// UID; empty only for an object that was never stored.
+            pub fn uid(&self) -> &str {
+                self.metadata.uid.as_deref().unwrap_or_default()
+            }
+
+            /// Value of a label.
+            pub fn label(&self, key: &str) -> Option<&str> {
+                self.metadata.labels.as_ref()?.get(key).map(String::as_str)
+            }
+
+            /// Value of an annotation.
+            pub fn annotation(&self, key: &str) -> Option<&str> {
+                self.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+            }
+
+            /// Whether our finalizer is there.
+            pub fn has_finalizer(&self) -> bool {
+                self.metadata.finalizers.iter().flatten().any(|name| name == finalizer::MACHINE)
+            }
+
+            /// Whether its deletion was asked for.
+            pub fn is_deleting(&self) -> bool {
+                self.metadata.deletion_timestamp.is_some()
+            }
+        }
+    )+};
+}
+
+metadata_of!(Machine, MachineClass, MachineDeployment, MachineSet);
