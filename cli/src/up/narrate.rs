@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::TryStreamExt as _;
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::Api;
-use kube::runtime::{WatchStreamExt as _, metadata_watcher, watcher};
+use kube::api::{Api, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use ostler_api::{Machine, MachineDeployment};
 use parking_lot::Mutex;
@@ -133,8 +133,8 @@ struct Members(Mutex<BTreeSet<String>>);
 
 impl Members {
     async fn follow(&self, client: Client, end: CancellationToken) {
-        let all = Api::<Machine>::all(client);
-        let mut events = pin!(metadata_watcher(all, watcher::Config::default()).default_backoff());
+        let all = Api::<PartialObjectMeta<Machine>>::all(client);
+        let mut events = pin!(watcher(all, watcher::Config::default()).default_backoff());
         loop {
             let next = tokio::select! {
                 next = events.try_next() => next,

@@ -32,6 +32,8 @@ fn a_container_that_is_removed_is_replaced_also_if_nothing_ran_when_it_was_remov
     world.kill_up();
     world.docker(&["rm", "--force", &container]);
     world.restart_up();
-    world.kubectl.wait_gone("machine", &machine);
+    // Its Node has to become silent, and of a young instance "none" is not believed for two minutes.
+    let gone = ["wait", &format!("machine/{machine}"), "--for=delete", "--timeout=300s"];
+    world.kubectl.run(gone);
     three_are_available(&world);
 }
