@@ -47,6 +47,8 @@ pub struct Stack {
     // Dropped in this order, so that nothing talks to what is gone.
     driver: Option<Process>,
     core: Option<Process>,
+    /// Another core, which stands by, and its driver.
+    spare: Vec<Process>,
     api: Option<Process>,
     /// Drivers that were told to end, and finish what they have.
     leaving: Vec<Process>,
@@ -67,7 +69,7 @@ impl Drop for Stack {
         }
         let made = ["pdb,pods", "-l", "ostler.dev/test", "--force", "--grace-period=0"];
         self.kubectl.output(["delete", "--ignore-not-found"].iter().chain(&made), None);
-        for kind in ["machines", "machineclasses"] {
+        for kind in ["machinedeployments", "machinesets", "machines", "machineclasses"] {
             self.kubectl.output(["delete", kind, "--all", "--timeout=120s"], None);
         }
         self.kubectl.output(["delete", "secret", "fake", "big", "--ignore-not-found"], None);
@@ -103,6 +105,7 @@ impl Stack {
             core_kubeconfig: kubeconfig,
             api: None,
             core: None,
+            spare: Vec::new(),
             driver: None,
             leaving: Vec::new(),
             drivers: 0,
@@ -157,7 +160,7 @@ impl Stack {
         let process = match part {
             Part::Api => self.start_api(),
             Part::Core => self.start_core(),
-            Part::Driver => self.start_driver(),
+            Part::Driver => self.driver_at(self.core_port),
         };
         *self.slot(part) = Some(process);
     }
@@ -193,6 +196,18 @@ impl Stack {
             assert!(Instant::now() < deadline, "{} stays empty", log.display());
             std::thread::yield_now();
         }
+    }
+
+    /// Starts another core, which stands by until the one before is gone, with a driver of its own: both drivers have
+    /// one cloud.
+    ///
+    /// # Panics
+    /// If the core does not get ready.
+    pub fn start_spare(&mut self) {
+        let drivers = free_port();
+        self.spare.push(self.core_at(drivers, free_port()));
+        self.drivers += 1;
+        self.spare.push(self.driver_at(drivers));
     }
 
     /// SIGTERM for the core, and then another one.
@@ -360,10 +375,15 @@ impl Stack {
     fn start_core(&self) -> Process {
         // The last core is dead for sure: the next one does not have to wait for the end of its
         // lease.
-        self.kubectl.run(["delete", "lease", "machine-controller", "--ignore-not-found"]);
+        let leases = ["machine-controller", "machine-controller-manager"];
+        self.kubectl.run(["delete", "lease", "--ignore-not-found"].iter().chain(&leases));
+        self.core_at(self.core_port, self.metrics_port)
+    }
+
+    fn core_at(&self, drivers: u16, metrics: u16) -> Process {
         let token = format!("{}={}", ostler_driver_fake::PROVIDER, text(&self.token_file()));
-        let drivers = format!("127.0.0.1:{}", self.core_port);
-        let metrics = format!("127.0.0.1:{}", self.metrics_port);
+        let drivers = format!("127.0.0.1:{drivers}");
+        let metrics = format!("127.0.0.1:{metrics}");
         let args = [
             "--kubeconfig",
             text(&self.core_kubeconfig),
@@ -382,8 +402,8 @@ impl Stack {
         process
     }
 
-    fn start_driver(&self) -> Process {
-        let endpoint = format!("http://127.0.0.1:{}", self.core_port);
+    fn driver_at(&self, port: u16) -> Process {
+        let endpoint = format!("http://127.0.0.1:{port}");
         let (state, control) = (self.file("cloud.jsonl"), self.file("control.json"));
         let calls = self.call_log(self.drivers);
         let args = [

@@ -10,7 +10,7 @@ use crate::table::{Table, render};
 use crate::terminal;
 
 /// What becomes of the process that runs sets.
-const GOES_ON: &str = "it works beside Ostler, or the core does its work with --controllers=*";
+const GOES_ON: &str = "it works beside a core with --controllers=machine; a core with all controllers, the default, does its work";
 
 /// Everything that was found.
 #[derive(Debug, Serialize)]

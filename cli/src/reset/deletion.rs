@@ -97,6 +97,7 @@ impl Deletion {
                         grace.as_secs()
                     ));
                     self.force().await?;
+                    say.reset();
                 }
                 _ = say.tick() => {
                     self.say();
@@ -144,7 +145,7 @@ impl Deletion {
         for machine in self.left.values().filter(|machine| !machine.wants_force()) {
             let pods = self.pods_of(machine).await;
             if !pods.is_empty() {
-                log::say(format_args!("machine {}: {}", key(machine), pods.join(", ")));
+                log::say(format_args!("machine {}: deletes {}", key(machine), pods.join(", ")));
             }
             let api = self.api(machine);
             match api.patch_metadata(machine.name(), &params, &label).await {

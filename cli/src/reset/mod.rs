@@ -75,6 +75,7 @@ async fn delete_machines(
         controllers: EnabledControllers::machines(),
         // The machines look for the API server where it was: they must end their pods.
         gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
+        node_grace: None,
     };
     let interrupted = ostler_server::on_signal()?;
     let system = Box::pin(System::start(options, data, Story::quiet())).await?;

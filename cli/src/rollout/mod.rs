@@ -144,7 +144,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 fn told(progress: &Progress) -> anyhow::Result<()> {
     match progress {
         Progress::Failed(why) => bail!("{why}"),
-        Progress::Complete(text) | Progress::GoesOn(text) => log::say(text),
+        Progress::Unseen | Progress::Complete(_) | Progress::GoesOn(_) => log::say(progress.text()),
     }
     Ok(())
 }

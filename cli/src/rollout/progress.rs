@@ -8,6 +8,8 @@ use ostler_api::machine_deployment::{
 /// How far a rollout is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Progress {
+    /// No controller has seen the last change.
+    Unseen,
     /// All machines are of the newest template and available.
     Complete(String),
     /// Not yet.
@@ -25,6 +27,7 @@ impl Progress {
     /// What is said.
     pub(crate) fn text(&self) -> &str {
         match self {
+            Self::Unseen => "waiting for a controller to see the change",
             Self::Complete(text) | Self::GoesOn(text) | Self::Failed(text) => text,
         }
     }
@@ -38,22 +41,27 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
     if status.observed_generation < deployment.metadata.generation
         || status.observed_generation.is_none()
     {
-        return Progress::GoesOn(format!("waiting for a controller to see the change of {name}"));
+        return Progress::Unseen;
     }
     let condition = |kind: Of| status.conditions.iter().find(|condition| condition.type_ == kind);
     if let Some(refused) = condition(Of::Valid) {
         let why = refused.message.as_deref().unwrap_or("no reason is given");
-        return Progress::Failed(format!("the spec of machinedeployment {name} is refused: {why}"));
+        return Progress::Failed(format!("its spec is refused: {why}"));
     }
     let reason = condition(Of::Progressing).and_then(|it| it.reason.as_deref());
     if reason == Some("ProgressDeadlineExceeded") {
         return Progress::Failed(format!(
-            "machinedeployment {name} made no progress before its deadline; `ostler describe machinedeployment {name}` says why"
+            "no progress before its deadline; `ostler describe machinedeployment {name}` says why"
         ));
     }
     let wanted = deployment.spec.replicas;
     let in_place = deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate);
-    let done = if in_place { "updated" } else { "replaced" };
+    let old = status.replicas.saturating_sub(status.updated_replicas);
+    let done = match (in_place, old) {
+        (true, _) => "updated",
+        (false, 0) => "created",
+        (false, _) => "replaced",
+    };
     if status.updated_replicas < wanted {
         let paused = if deployment.spec.paused == Some(true) { "; it is paused" } else { "" };
         return Progress::GoesOn(format!(
@@ -61,9 +69,9 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
             status.updated_replicas
         ));
     }
-    let old = status.replicas.saturating_sub(status.updated_replicas);
     if old > 0 {
-        return Progress::GoesOn(format!("{old} old machines are being deleted"));
+        let machines = if old == 1 { "machine is" } else { "machines are" };
+        return Progress::GoesOn(format!("{old} old {machines} being deleted"));
     }
     if status.available_replicas < status.updated_replicas || status.available_replicas < wanted {
         return Progress::GoesOn(format!(
@@ -71,7 +79,7 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
             status.available_replicas
         ));
     }
-    Progress::Complete(format!("machinedeployment {name} is rolled out: {wanted} machines"))
+    Progress::Complete(format!("rolled out: {wanted} machines"))
 }
 
 #[cfg(test)]
@@ -99,19 +107,18 @@ mod tests {
     #[test]
     fn a_rollout_is_told_from_its_first_machine_to_its_last() {
         for (status, text) in [
-            (json!({ "observedGeneration": 1 }), "waiting for a controller to see the change of a"),
+            (numbers(1, 1, 0), "1 of 3 machines are created"),
             (numbers(3, 0, 3), "0 of 3 machines are replaced"),
             (numbers(4, 2, 3), "2 of 3 machines are replaced"),
-            (numbers(4, 3, 3), "1 old machines are being deleted"),
+            (numbers(4, 3, 3), "1 old machine is being deleted"),
+            (numbers(5, 3, 3), "2 old machines are being deleted"),
             (numbers(3, 3, 2), "2 of 3 machines are available"),
         ] {
             assert_eq!(at(&status, false), Progress::GoesOn(text.to_owned()));
         }
+        assert_eq!(at(&json!({ "observedGeneration": 1 }), false), Progress::Unseen);
         let complete = at(&numbers(3, 3, 3), false);
-        assert_eq!(
-            complete,
-            Progress::Complete("machinedeployment a is rolled out: 3 machines".to_owned())
-        );
+        assert_eq!(complete, Progress::Complete("rolled out: 3 machines".to_owned()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod system;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ostler_controllers::EnabledControllers;
 use ostler_server::{AuditArgs, on_signal, raise_descriptors};
@@ -29,7 +30,7 @@ pub(crate) use system::{CoreMode, Options, System, TargetMode};
 #[command(after_help = "\
 Examples:
   ostler up                                      the fake cloud, everything in ./.ostler
-  ostler up --apply deploy/examples/fake         with a first machine
+  ostler up --apply deploy/examples/fake         with a MachineDeployment of three
   ostler up --driver docker --apply DIR          machines are containers of the Docker Engine here
   ostler up --driver none --core none            an API server only
   ostler up --driver aws.example.com=./my-driver a driver of your own
@@ -80,9 +81,12 @@ pub(crate) struct Args {
     /// With `none` a driver can be tried without kubelets: a machine is Available once its instance is initialized.
     #[arg(long, value_enum, default_value_t = TargetMode::Own)]
     pub(crate) target: TargetMode,
-    /// Controllers that the core runs, as for `ostler-server`: machine, machineset, machinedeployment; * for all
+    /// Controllers that the core runs, as for `ostler-server`: * for all, or some of machine, machineset, machinedeployment
     #[arg(long, value_name = "NAME[,NAME]", default_value_t = EnabledControllers::default(), allow_hyphen_values = true)]
     pub(crate) controllers: EnabledControllers,
+    /// How long a kubelet may be silent, in seconds, until its Node is not Ready and its pods are evicted; 0: for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 40)]
+    pub(crate) node_grace: u64,
     /// The audit log.
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
@@ -112,6 +116,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         target: args.target,
         controllers: args.controllers,
         gateway_port: None,
+        node_grace: (args.node_grace > 0).then_some(Duration::from_secs(args.node_grace)),
     };
     let mut system = Box::pin(System::start(options, &data, story)).await?;
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));

@@ -1,6 +1,6 @@
 //! What `up` prints: one line for each thing that happens.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::pin::pin;
 use std::time::Duration;
@@ -8,15 +8,20 @@ use std::time::Duration;
 use futures::TryStreamExt as _;
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::events::v1::Event;
-use kube::Client;
-use kube::api::Api;
+use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use ostler_api::MachineDeployment;
+use kube::{Client, ResourceExt as _};
+use ostler_api::{Machine, MachineDeployment};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::describe::time_of;
 use crate::log;
-use crate::rollout::progress;
+use crate::rollout::progress::{self, Progress};
+
+/// Two lines about rollouts that go on are at least so far apart.
+const APART: Duration = Duration::from_secs(1);
 
 /// Tells the story on stdout, each line with its time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,14 +50,17 @@ impl Story {
 
     /// Tells what happens until `end`.
     pub(crate) async fn follow(self, client: Client, end: CancellationToken) {
+        let members = Members::default();
         tokio::join!(
-            self.follow_events(client.clone(), end.clone()),
+            members.follow(client.clone(), end.clone()),
+            self.follow_events(client.clone(), &members, end.clone()),
             self.follow_rollouts(client, end)
         );
     }
 
-    /// Tells how far each rollout is, whenever that changes.
+    /// Tells how far each rollout is when that changes: its end always, and not more than one line in [`APART`].
     async fn follow_rollouts(self, client: Client, end: CancellationToken) {
+        let mut last = None::<Instant>;
         let all = Api::<MachineDeployment>::all(client);
         let mut events = pin!(watcher(all, watcher::Config::default()).default_backoff());
         let mut told = BTreeMap::<(Option<String>, Option<String>), String>::new();
@@ -70,10 +78,15 @@ impl Story {
                     told.insert(key(&one), progress::of(&one).text().to_owned());
                 }
                 Ok(Some(watcher::Event::Apply(one))) => {
-                    let text = progress::of(&one).text().to_owned();
-                    if one.status.is_some()
-                        && told.insert(key(&one), text.clone()).as_ref() != Some(&text)
-                    {
+                    let progress = progress::of(&one);
+                    let text = progress.text();
+                    let soon = last.is_some_and(|last| last.elapsed() < APART);
+                    let skipped = matches!(progress, Progress::GoesOn(_)) && soon
+                        || progress == Progress::Unseen
+                        || told.get(&key(&one)).is_some_and(|told| told == text);
+                    if !skipped {
+                        told.insert(key(&one), text.to_owned());
+                        last = Some(Instant::now());
                         self.tell(format_args!("machinedeployment {}: {text}", one.name()));
                     }
                 }
@@ -86,7 +99,7 @@ impl Story {
     }
 
     /// Prints each Event of the API server that is new since now.
-    async fn follow_events(self, client: Client, end: CancellationToken) {
+    async fn follow_events(self, client: Client, members: &Members, end: CancellationToken) {
         let since = Timestamp::now();
         let events = watcher(Api::<Event>::all(client), watcher::Config::default())
             .default_backoff()
@@ -101,7 +114,7 @@ impl Story {
                 Ok(Some(event)) => {
                     // A repetition is written some seconds after it happened.
                     let at = time_of(&event).unwrap_or_else(Timestamp::now);
-                    if at >= since && !is_told_by_a_machine(&event) {
+                    if at >= since && !members.tell_nothing_new(&event) {
                         self.tell_of(at, line(&event));
                     }
                 }
@@ -113,11 +126,53 @@ impl Story {
     }
 }
 
-/// What a set says of one of its machines, which says the same itself: a rollout is few lines.
-fn is_told_by_a_machine(event: &Event) -> bool {
-    let kind = event.regarding.as_ref().and_then(|object| object.kind.as_deref());
-    let reason = event.reason.as_deref();
-    kind == Some("MachineSet") && matches!(reason, Some("SuccessfulCreate" | "SuccessfulDelete"))
+/// The machines of sets, by name. What goes as wanted with them is told by the progress of their deployment: a rollout is
+/// few lines, however many machines it has.
+#[derive(Debug, Default)]
+struct Members(Mutex<BTreeSet<String>>);
+
+impl Members {
+    async fn follow(&self, client: Client, end: CancellationToken) {
+        let all = Api::<PartialObjectMeta<Machine>>::all(client);
+        let mut events = pin!(watcher(all, watcher::Config::default()).default_backoff());
+        loop {
+            let next = tokio::select! {
+                next = events.try_next() => next,
+                () = end.cancelled() => return,
+            };
+            match next {
+                Ok(Some(watcher::Event::Init)) => self.0.lock().clear(),
+                Ok(Some(watcher::Event::InitApply(one) | watcher::Event::Apply(one))) => {
+                    let owners = one.metadata.owner_references.iter().flatten();
+                    if owners.into_iter().any(|owner| owner.kind == "MachineSet") {
+                        self.0.lock().insert(one.name_any());
+                    }
+                }
+                // The last events of a machine come after it is gone, and no other one gets its name.
+                Ok(Some(watcher::Event::Delete(_) | watcher::Event::InitDone)) => {}
+                Err(error) => tracing::debug!(%error, "the watch on machines was interrupted"),
+                Ok(None) => tokio::time::sleep(Duration::from_secs(1)).await,
+            }
+        }
+    }
+
+    /// Whether a rollout says it, or another event.
+    fn tell_nothing_new(&self, event: &Event) -> bool {
+        let regarding = event.regarding.as_ref();
+        let is_warning = event.type_.as_deref() == Some("Warning");
+        let reason = event.reason.as_deref().unwrap_or_default();
+        match regarding.and_then(|object| object.kind.as_deref()) {
+            Some("MachineSet") => matches!(reason, "SuccessfulCreate" | "SuccessfulDelete"),
+            Some("MachineDeployment") => reason == "ScalingMachineSet",
+            // A Node has the name of its machine, which says the same.
+            Some("Node") => matches!(reason, "DrainStarted" | "Drained"),
+            Some("Machine") if !is_warning => {
+                let name = regarding.and_then(|object| object.name.as_deref());
+                name.is_some_and(|name| self.0.lock().contains(name))
+            }
+            _ => false,
+        }
+    }
 }
 
 fn line(event: &Event) -> String {
@@ -142,14 +197,26 @@ mod tests {
     };
 
     #[test]
-    fn what_a_set_says_of_a_machine_is_left_to_the_machine() {
-        let said = |kind: &str, reason: &str| {
-            let event = json!({ "metadata": {}, "reason": reason, "regarding": { "kind": kind } });
-            is_told_by_a_machine(&serde_json::from_value(event).unwrap())
+    fn what_goes_as_wanted_in_a_rollout_is_left_to_its_progress() {
+        let members = Members(Mutex::new(["of-a-set".to_owned()].into()));
+        let skipped = |kind: &str, name: &str, type_: &str, reason: &str| {
+            let regarding = json!({ "kind": kind, "name": name });
+            let event =
+                json!({ "metadata": {}, "type": type_, "reason": reason, "regarding": regarding });
+            members.tell_nothing_new(&serde_json::from_value(event).unwrap())
         };
-        assert!(said("MachineSet", "SuccessfulCreate") && said("MachineSet", "SuccessfulDelete"));
-        assert!(!said("MachineSet", "FrozeMachineSet") && !said("MachineSet", "FailedCreate"));
-        assert!(!said("Machine", "SuccessfulCreate"));
+        for (kind, name, type_, reason, expected) in [
+            ("MachineSet", "s", "Normal", "SuccessfulCreate", true),
+            ("MachineSet", "s", "Warning", "FailedCreate", false),
+            ("MachineDeployment", "d", "Normal", "ScalingMachineSet", true),
+            ("MachineDeployment", "d", "Normal", "RollbackDone", false),
+            ("Node", "of-a-set", "Normal", "Drained", true),
+            ("Machine", "of-a-set", "Normal", "NodeJoined", true),
+            ("Machine", "of-a-set", "Warning", "MachineFailed", false),
+            ("Machine", "alone", "Normal", "NodeJoined", false),
+        ] {
+            assert_eq!(skipped(kind, name, type_, reason), expected, "{kind} {name} {reason}");
+        }
     }
 
     #[test]

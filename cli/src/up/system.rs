@@ -78,6 +78,8 @@ pub(crate) struct Options {
     pub(crate) shares: Shares,
     /// The port at the gateway of Docker's bridge, if it is not that of `api_listen`.
     pub(crate) gateway_port: Option<u16>,
+    /// How long a kubelet may be silent until its Node is not Ready; `None`: for ever.
+    pub(crate) node_grace: Option<Duration>,
 }
 
 impl Options {
@@ -134,7 +136,7 @@ impl System {
         let mut tasks = JoinSet::new();
         let end_api = CancellationToken::new();
         let address = api_listener.local_addr()?;
-        let (api, tls) = open_api(address, data, story).await?;
+        let (api, tls) = open_api(address, data, options.node_grace, story).await?;
         let limits = ServeOptions { connections: shares.api };
         tasks.spawn(serve(api.clone(), api_listener, tls, limits, end_api.clone()));
         let (sender, reach) = watch::channel(Reach::At(format!("https://{address}")));
@@ -292,9 +294,10 @@ async fn serve(
 async fn open_api(
     address: SocketAddr,
     data: &DataDir,
+    node_grace: Option<Duration>,
     story: Story,
 ) -> anyhow::Result<(ApiServer, TlsMaterial)> {
-    let api = ApiServer::open(ApiOptions::directory(data.api()))
+    let api = ApiServer::open(ApiOptions { node_grace, ..ApiOptions::directory(data.api()) })
         .await
         .map_err(|error| unusable(error, data))?;
     let mut names = own_names(address);
@@ -421,6 +424,7 @@ mod tests {
                 controllers: EnabledControllers::default(),
                 shares: Shares { api: 1, gateway: 1, drivers: 1, people: 1 },
                 gateway_port: None,
+                node_grace: None,
             };
             options.refuse_bad_addresses().err().map(|error| error.to_string())
         };

@@ -23,7 +23,9 @@ struct Cluster {
 impl Cluster {
     async fn start() -> Self {
         let clock = tokio_clock("2026-01-01T00:00:00Z".parse().unwrap());
-        let api = ApiServer::open(Options { clock, ..Options::memory() }).await.unwrap();
+        let node_grace = Some(Duration::from_secs(40));
+        let options = Options { clock, node_grace, ..Options::memory() };
+        let api = ApiServer::open(options).await.unwrap();
         Self { api }
     }
 
@@ -300,4 +302,80 @@ async fn events_are_kept_for_an_hour() {
     tokio::time::sleep(Duration::from_mins(59)).await;
     assert!(cluster.get(&at(events, "e")).await.is_some());
     cluster.until_gone(&at(events, "e")).await;
+}
+
+const NODES: &str = "/api/v1/nodes";
+const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
+const STATUS: &str = "/status/conditions/0/status";
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_kubelet_is_silent_is_unknown_and_its_pods_are_deleted_after_their_toleration()
+{
+    let cluster = Cluster::start().await;
+    for name in ["silent", "alive", "by-hand"] {
+        let ready = json!({"type": "Ready", "status": "True"});
+        cluster
+            .create(
+                NODES,
+                json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+                    "status": {"conditions": [ready]}}),
+            )
+            .await;
+        let container = json!({"name": "c", "image": "i"});
+        cluster
+            .create(
+                PODS,
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+                    "spec": {"nodeName": name, "containers": [container]}}),
+            )
+            .await;
+    }
+    let lease = |name: &str| {
+        json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name},
+            "spec": {"holderIdentity": name}})
+    };
+    for name in ["silent", "alive"] {
+        cluster.create(LEASES, lease(name)).await;
+    }
+    let beats = async {
+        for count in 0.. {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let renewed = json!({"spec": {"leaseTransitions": count}});
+            cluster.patch(&at(LEASES, "alive"), renewed).await;
+        }
+    };
+    let started = tokio::time::Instant::now();
+    let watch = async {
+        let silent = at(NODES, "silent");
+        let unknown = |node: Option<&Value>| {
+            node.is_some_and(|it| it.pointer(STATUS) == Some(&json!("Unknown")))
+        };
+        cluster.until(&silent, unknown).await;
+        assert!(started.elapsed() >= Duration::from_secs(40), "{:?}", started.elapsed());
+        let tainted =
+            |node: Option<&Value>| node.is_some_and(|it| it["spec"]["taints"][1].is_object());
+        cluster.until(&silent, tainted).await;
+        let leaves = |pod: Option<&Value>| {
+            pod.is_none_or(|it| !it["metadata"]["deletionTimestamp"].is_null())
+        };
+        cluster.until(&at(PODS, "silent"), leaves).await;
+        assert!(started.elapsed() >= Duration::from_secs(340), "{:?}", started.elapsed());
+        // The kubelet is back.
+        let ready = json!([{"type": "Ready", "status": "True"}]);
+        let status = json!({"status": {"conditions": ready}});
+        cluster.patch(&at(LEASES, "silent"), json!({"spec": {"leaseTransitions": 7}})).await;
+        cluster.patch(&format!("{silent}/status"), status).await;
+        let clean = |node: Option<&Value>| {
+            let taints = node.and_then(|it| it["spec"]["taints"].as_array());
+            taints.is_none_or(Vec::is_empty)
+        };
+        cluster.until(&silent, clean).await;
+    };
+    tokio::select! { () = beats => {}, () = watch => {} }
+    for name in ["alive", "by-hand"] {
+        let node = cluster.get(&at(NODES, name)).await.unwrap();
+        assert_eq!(node.pointer(STATUS), Some(&json!("True")), "{name}");
+        let pod = cluster.get(&at(PODS, name)).await.unwrap();
+        assert_eq!(pod["metadata"]["deletionTimestamp"], Value::Null, "{name}");
+    }
 }

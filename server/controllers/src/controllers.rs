@@ -82,7 +82,7 @@ impl EnabledControllers {
 
 impl Default for EnabledControllers {
     fn default() -> Self {
-        Self::machines()
+        Self::all()
     }
 }
 

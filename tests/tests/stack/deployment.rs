@@ -94,8 +94,7 @@ async fn whole_life(world: &mut World) {
 
 /// A MachineDeployment comes up, rolls to another template, keeps no old set, and is deleted.
 async fn life_of_a_fleet(world: &World) {
-    let text =
-        std::fs::read_to_string(root().join("deploy/examples/fleet/deployment.yaml")).unwrap();
+    let text = std::fs::read_to_string(root().join("deploy/examples/fake/workers.yaml")).unwrap();
     let mut fleet: serde_json::Value = serde_saphyr::from_str(&text).unwrap();
     fleet["spec"]["revisionHistoryLimit"] = json!(0);
     world.apply::<MachineDeployment>(fleet).await;

@@ -132,7 +132,7 @@ fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
     let cases: [(Change, &str); 9] = [
         (
             |fleet| fleet.runner = Runner::Nobody,
-            "no process runs sets: start the core with --controllers=*",
+            "no process runs sets: start a core whose --controllers include them",
         ),
         (
             |fleet| {

@@ -37,7 +37,7 @@ pub(super) fn why(fleet: &Fleet) -> String {
 
 fn nobody(fleet: &Fleet) -> Option<String> {
     (fleet.runner == Runner::Nobody).then(|| {
-        "no process runs sets: start the core with --controllers=*, or machine-controller-manager".to_owned()
+        "no process runs sets: start a core whose --controllers include them, or machine-controller-manager".to_owned()
     })
 }
 
@@ -148,11 +148,12 @@ fn goes_on(fleet: &Fleet) -> String {
     };
     let there = fleet.all().count();
     if deleting > 0 {
-        return format!("{deleting} machines are being deleted");
+        let machines = if deleting == 1 { "machine is" } else { "machines are" };
+        return format!("{deleting} {machines} being deleted");
     }
     if i32::try_from(there) == Ok(wanted) {
         "nothing; all is as wanted".to_owned()
     } else {
-        format!("nothing that is known: there are {there} machines of {wanted}")
+        format!("nothing; it goes on: there are {there} machines, and {wanted} are wanted")
     }
 }

@@ -170,6 +170,8 @@ impl Kubelet {
                 Err(error) => {
                     let (node, error) = (self.name(), format!("{:#}", anyhow::Error::from(error)));
                     tracing::warn!(node, error, "kubelet tries again");
+                    // It may have been silent for so long that its Node says so.
+                    work.said_ready = None;
                     sleep(waits.next().unwrap_or(LONGEST_BACKOFF)).await;
                     continue;
                 }

@@ -5,6 +5,7 @@
 //! * `budgets`: the status of PodDisruptionBudgets, which evictions are judged by.
 //! * `definitions`: accepted names of CustomResourceDefinitions, and their end.
 //! * `certificates`: requests of nodes for client certificates are approved and signed.
+//! * `nodes`: Nodes whose kubelet is silent, and their pods.
 //! * `expiry`: the end of old events, of certificate requests that are done, and of bootstrap
 //!   tokens.
 //!
@@ -23,9 +24,10 @@ mod feed;
 mod garbage;
 mod loopback;
 mod namespaces;
+mod nodes;
 mod queue;
 
-use std::{future::Future, hash::Hash, sync::Arc};
+use std::{future::Future, hash::Hash, sync::Arc, time::Duration};
 
 use http::StatusCode;
 use serde::Deserialize;
@@ -53,7 +55,7 @@ pub(super) enum Outcome {
     /// Something was refused or has changed meanwhile: try again, later each time.
     Retry,
     /// Look again after this time even if nothing changes.
-    After(std::time::Duration),
+    After(Duration),
 }
 
 /// One part of the control plane.
@@ -90,6 +92,7 @@ pub(crate) fn start(
     context: &Context,
     loopback: &Loopback,
     authority: &Arc<Authority>,
+    node_grace: Option<Duration>,
     stop: &CancellationToken,
 ) {
     let plane = Plane {
@@ -103,6 +106,9 @@ pub(crate) fn start(
     tasks.spawn(run(definitions::Definitions::new(plane.clone()), stop.clone()));
     let certificates = certificates::Certificates::new(plane.clone(), Arc::clone(authority));
     tasks.spawn(run(certificates, stop.clone()));
+    if let Some(grace) = node_grace {
+        tasks.spawn(run(nodes::Nodes::new(plane.clone(), grace), stop.clone()));
+    }
     tasks.spawn(run(expiry::Expiry::new(plane), stop.clone()));
 }
 

@@ -48,6 +48,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use futures::future::BoxFuture;
@@ -92,6 +93,8 @@ pub struct Options {
     pub clock: Clock,
     /// How much clients over the network may take.
     pub limits: Limits,
+    /// How long a kubelet may be silent until its Node is not Ready; `None`: for ever.
+    pub node_grace: Option<Duration>,
 }
 
 impl Options {
@@ -102,6 +105,7 @@ impl Options {
             retention: Retention::default(),
             clock: wall_clock(),
             limits: Limits::default(),
+            node_grace: None,
         }
     }
 
@@ -197,7 +201,7 @@ impl ApiServer {
         let loopback = controllers::Loopback::new(LocalService::new(pipeline.clone()));
         bootstrap::namespaces(&context, &loopback).await?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        controllers::start(&tasks, &context, &loopback, &authority, &stop);
+        controllers::start(&tasks, &context, &loopback, &authority, options.node_grace, &stop);
         tasks.close();
         let inner = Inner {
             pipeline,

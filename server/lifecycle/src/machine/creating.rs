@@ -86,9 +86,13 @@ fn restore_created_condition(pass: &mut Pass<'_>) {
 /// Until when a driver that made the instance and does not find it may just be early. A second one
 /// is not made before.
 pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<Timestamp> {
+    caught_up_at(pass).filter(|until| pass.snap.now < *until)
+}
+
+/// When that is over.
+pub(crate) fn caught_up_at(pass: &Pass<'_>) -> Option<Timestamp> {
     pass.provider_id()?;
-    let until = after(instance::created_at(pass)?, CATCHING_UP);
-    (pass.snap.now < until).then_some(until)
+    Some(after(instance::created_at(pass)?, CATCHING_UP))
 }
 
 /// Makes no instance, and asks for the one that may be there again.

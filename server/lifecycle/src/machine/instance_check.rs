@@ -82,7 +82,10 @@ fn next_check(pass: &Pass<'_>) -> Timestamp {
     let asked = pass.status.instance_checked_at.as_ref();
     match (asked, unhealthy_since) {
         (Some(asked), since) if since.is_none_or(|since| asked.0 >= since.0) => {
-            after(asked.0, pass.snap.settings.instance_check)
+            let next = after(asked.0, pass.snap.settings.instance_check);
+            // An answer that came before that proves nothing: once more when it is over.
+            let proves = creating::caught_up_at(pass).filter(|at| asked.0 < *at);
+            proves.map_or(next, |at| next.min(at))
         }
         _ => pass.snap.now,
     }

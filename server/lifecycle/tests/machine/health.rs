@@ -37,6 +37,20 @@ fn a_machine_whose_node_is_lost_is_unknown_and_then_failed() {
 }
 
 #[test]
+fn an_instance_that_is_gone_soon_after_its_creation_is_missed_as_soon_as_lists_have_caught_up() {
+    let mut world = World::running();
+    world.instances.clear();
+    world.node_is("Unknown");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Unknown, "a list may lag behind the creation");
+    world.later(120);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    assert_eq!(world.status().failure_reason, Some(FailureReason::InstanceMissing));
+    assert_eq!(world.creates, 1);
+}
+
+#[test]
 fn a_failed_machine_that_nobody_replaced_runs_on_when_its_node_is_healthy_again() {
     let mut world = World::running();
     world.node_is("Unknown");

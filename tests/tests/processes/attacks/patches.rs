@@ -87,7 +87,11 @@ async fn a_class_that_is_too_deep_to_be_read_is_not_written_and_stops_no_core() 
 
     let up = up.kill_and_start().await;
     let admin = Client::admin(&up);
-    admin.post(&format!("{NAMESPACE}/machines"), &read("worker.yaml")).await.unwrap().good();
+    admin
+        .post(&format!("{NAMESPACE}/machines"), &read("../machine/fake-1.yaml"))
+        .await
+        .unwrap()
+        .good();
     let machine = format!("{NAMESPACE}/machines/fake-1");
     let made = within(MADE, async || {
         let machine = admin.get(&machine).await.ok()?.json();

@@ -9,6 +9,8 @@ use ostler_tests::process::{PATIENCE, Process, binaries};
 use ostler_tests::tools;
 use tempfile::TempDir;
 
+use crate::e2e::manifests::one_machine;
+
 /// What stands for anything in what a line is expected to print.
 const ANYTHING: char = '…';
 /// Says that a command has ended, and how.
@@ -132,10 +134,11 @@ fn every_line_of_the_page_on_debugging_does_what_the_page_says() {
     };
     let page = std::fs::read_to_string(tools::root().join("docs/debugging.md")).unwrap();
     let dir = TempDir::new().unwrap();
-    let (data, examples) = (dir.path().join(".ostler"), tools::root().join("deploy/examples/fake"));
+    let (data, files) = (dir.path().join(".ostler"), one_machine());
     let listen = "127.0.0.1:0";
-    let args = ["up", "--api-listen", listen, "--drivers-listen", listen, "--apply"];
-    let args = args.into_iter().chain([examples.to_str().unwrap(), "--data-dir"]);
+    let args = ["up", "--api-listen", listen, "--drivers-listen", listen];
+    let args = args.into_iter().chain(files.iter().flat_map(|file| ["--apply", file]));
+    let args = args.chain(["--data-dir"]);
     let mut up = Process::start("ostler", args.chain([data.to_str().unwrap()]), &[]);
     let said = up.line("the drivers' address", |line| line.contains("takes drivers at"));
     let drivers = said.rsplit(' ').next().unwrap().to_owned();

@@ -14,51 +14,44 @@ use ostler_tests::tools;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::e2e::manifests::machine;
+
 /// Everything of one test, which takes its containers along when it is dropped.
-struct World {
+pub(crate) struct World {
     docker: PathBuf,
-    kubectl: Kubectl,
+    pub(crate) kubectl: Kubectl,
     dir: TempDir,
+    api: String,
     up: Process,
     /// What the id of the cluster begins with.
     cluster: String,
 }
 
 impl World {
-    /// `ostler up --driver docker` with the example applied; `None` without an engine or kubectl.
-    fn start() -> Option<Self> {
-        let (kubectl, docker) = (tools::kubectl()?, tools::docker_engine()?);
+    /// `ostler up --driver docker` with these files of the example applied; `None` without an engine or kubectl.
+    pub(crate) fn start(files: &[&str]) -> Option<Self> {
+        let (program, docker) = (tools::kubectl()?, tools::docker_engine()?);
         build_image();
-        Some(Self::with(kubectl, docker))
-    }
-
-    fn with(program: PathBuf, docker: PathBuf) -> Self {
         let dir = TempDir::new().unwrap();
-        let data = dir.path().join("data");
-        let example = tools::root().join("deploy/examples/docker");
         // At the gateway it is taken as well, where the kernel does not choose.
         let api = format!("127.0.0.1:{}", free_port());
-        let args = [
-            "up",
-            "--driver",
-            "docker",
-            "--data-dir",
-            data.to_str().unwrap(),
-            "--api-listen",
-            &api,
-            "--drivers-listen",
-            "127.0.0.1:0",
-            "--apply",
-            example.to_str().unwrap(),
-        ];
-        let mut up = Process::start("ostler", args, &[]);
-        up.line("`ready`", |line| line.starts_with("ready"));
-        let kubectl = Kubectl::new(program, data.join("kubeconfig"), dir.path());
+        let up = up(&dir, &api, files);
+        let kubectl = Kubectl::new(program, dir.path().join("data/kubeconfig"), dir.path());
         let cluster = uid(&kubectl.get("namespace", "kube-system")).to_owned();
-        Self { docker, kubectl, dir, up, cluster }
+        Some(Self { docker, kubectl, dir, api, up, cluster })
     }
 
-    fn docker(&self, args: &[&str]) -> String {
+    /// SIGKILL for `up`, which takes core and driver along.
+    pub(crate) fn kill_up(&mut self) {
+        self.up.kill();
+    }
+
+    /// `up` again, after it was killed.
+    pub(crate) fn restart_up(&mut self) {
+        self.up = up(&self.dir, &self.api, &[]);
+    }
+
+    pub(crate) fn docker(&self, args: &[&str]) -> String {
         let output = Command::new(&self.docker).args(args).output().unwrap();
         let shown = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "docker {args:?}: {shown}");
@@ -66,7 +59,7 @@ impl World {
     }
 
     /// Name of the container of a machine, from its provider id.
-    fn container(&self, machine: &str) -> String {
+    pub(crate) fn container(&self, machine: &str) -> String {
         let id = self.kubectl.get("machine", machine)["spec"]["providerID"].clone();
         id.as_str().unwrap().strip_prefix("docker:///").unwrap().to_owned()
     }
@@ -78,7 +71,7 @@ impl World {
     }
 
     fn wait_running(&self, number: u8) {
-        let (machine, pod) = (format!("docker-{number}"), format!("web-{number}"));
+        let (machine, pod) = (format!("docker-{number}"), format!("web-docker-{number}"));
         let kubectl = &self.kubectl;
         kubectl.wait("machine", &machine, ".status.currentStatus.phase", "Running");
         kubectl.wait("node", &machine, READY, "True");
@@ -123,6 +116,18 @@ impl World {
             .unwrap();
         Watch { child, file }
     }
+}
+
+fn up(dir: &TempDir, api: &str, files: &[&str]) -> Process {
+    let data = dir.path().join("data").display().to_string();
+    let example = |file: &&str| tools::root().join("deploy/examples/docker").join(file);
+    let files: Vec<String> = files.iter().map(|it| example(it).display().to_string()).collect();
+    let args = ["up", "--driver", "docker", "--data-dir", &data, "--api-listen", api];
+    let args = args.into_iter().chain(["--drivers-listen", "127.0.0.1:0"]);
+    let args = args.chain(files.iter().flat_map(|file| ["--apply", file]));
+    let mut up = Process::start("ostler", args, &[]);
+    up.line("`ready`", |line| line.starts_with("ready"));
+    up
 }
 
 impl Drop for World {
@@ -187,19 +192,32 @@ fn file_of(world: &World, container: &str, path: &str) -> Option<String> {
     output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
 }
 
+/// A machine of the class of the example, whose Node has its label.
+fn labelled(name: &str) -> String {
+    let node = "  nodeTemplate: { metadata: { labels: { example: docker } } }\n";
+    machine(name, "docker") + node
+}
+
 #[test]
 fn three_containers_join_as_nodes_run_pods_and_go_after_their_pods() {
-    let Some(world) = World::start() else { return };
+    let Some(world) = World::start(&["class.yaml", "secret.yaml"]) else { return };
     let kubectl = &world.kubectl;
+    let pod = std::fs::read_to_string(tools::root().join("deploy/examples/docker/pods/web.yaml"));
+    let pod = pod.unwrap();
+    for number in 1..=3 {
+        let name = format!("docker-{number}");
+        kubectl.apply(&labelled(&name));
+        kubectl.apply(&pod.replace("<<NODE>>", &name));
+    }
     for number in 1..=3 {
         world.wait_running(number);
     }
     nodes_are_what_their_containers_are(&world);
     a_deleted_machine_is_drained_and_its_container_goes_last(&world);
-    a_restarted_machine_comes_back_as_itself(&world, "docker-2", "web-2", |container| {
+    a_restarted_machine_comes_back_as_itself(&world, "docker-2", "web-docker-2", |container| {
         world.docker(&["restart", container]);
     });
-    a_restarted_machine_comes_back_as_itself(&world, "docker-3", "web-3", |container| {
+    a_restarted_machine_comes_back_as_itself(&world, "docker-3", "web-docker-3", |container| {
         let pid = world.docker(&["inspect", "--format", "{{.State.Pid}}", container]);
         let killed = Command::new("kill").args(["-KILL", &pid]).status().unwrap();
         assert!(killed.success());
@@ -236,16 +254,16 @@ fn nodes_are_what_their_containers_are(world: &World) {
         assert!(taints.iter().all(|it| it["key"] != waits), "the core took it away: {taints:?}");
         let address = "{{.NetworkSettings.IPAddress}}";
         let address = world.docker(&["inspect", "--format", address, &container]);
-        let pod = kubectl.get("pod", &format!("web-{number}"));
+        let pod = kubectl.get("pod", &format!("web-{name}"));
         assert_eq!(pod["status"]["podIP"], *address);
         assert_eq!(
             file_of(world, &container, "/etc/ostler/user-data"),
             None,
             "the token is gone after joining"
         );
-        let log = format!("/var/log/pods/default_web-{number}_{}/web/current.log", uid(&pod));
+        let log = format!("/var/log/pods/default_web-{name}_{}/web/current.log", uid(&pod));
         let said = file_of(world, &container, &log);
-        assert_eq!(said, Some(format!("web-{number} runs on {name}\n")));
+        assert_eq!(said, Some(format!("web-{name} runs on {name}\n")));
     }
 }
 
@@ -262,9 +280,9 @@ fn capacity_follows_the_class(world: &World) {
 fn a_deleted_machine_is_drained_and_its_container_goes_last(world: &World) {
     let kubectl = &world.kubectl;
     assert_eq!(world.containers("docker-1").len(), 1);
-    let watch = world.watch_pod("web-1");
+    let watch = world.watch_pod("web-docker-1");
     kubectl.run(["delete", "machine", "docker-1", "--wait=false"]);
-    kubectl.wait_gone("pod", "web-1");
+    kubectl.wait_gone("pod", "web-docker-1");
     kubectl.wait_gone("machine", "docker-1");
     assert!(world.containers("docker-1").is_empty());
     assert_eq!(kubectl.get("node", "docker-1"), Value::Null);

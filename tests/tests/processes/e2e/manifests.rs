@@ -3,10 +3,22 @@
 use ostler_tests::kubectl::Kubectl;
 use ostler_tests::tools;
 
-/// Applies `deploy/examples/fake/`: a secret, the class `fake` and the machine `fake-1`.
+/// The files of one machine by itself: a secret, the class `fake` and the machine `fake-1`.
+pub(crate) fn one_machine() -> [String; 3] {
+    ["fake/secret.yaml", "fake/class.yaml", "machine/fake-1.yaml"]
+        .map(|file| tools::root().join("deploy/examples").join(file).display().to_string())
+}
+
+/// Applies the secret and the class `fake` of the examples.
+pub(crate) fn apply_class(kubectl: &Kubectl) {
+    let [secret, class, _] = one_machine();
+    kubectl.run(["apply", "-f", &secret, "-f", &class]);
+}
+
+/// Applies [`one_machine`].
 pub(crate) fn apply_examples(kubectl: &Kubectl) {
-    let examples = tools::root().join("deploy/examples/fake");
-    kubectl.run(["apply", "-f", examples.to_str().unwrap()]);
+    let files = one_machine();
+    kubectl.run(["apply"].into_iter().chain(files.iter().flat_map(|file| ["-f", file])));
 }
 
 /// A class that uses the secret of the examples. `provider_spec` is JSON.
@@ -30,6 +42,24 @@ kind: Machine
 metadata: {{ name: {name}, namespace: default }}
 spec:
   class: {{ kind: MachineClass, name: {class} }}
+"
+    )
+}
+
+/// A deployment whose machines have the label `name: <its name>`. The strategy is YAML.
+pub(crate) fn deployment(name: &str, class: &str, replicas: usize, strategy: &str) -> String {
+    format!(
+        "apiVersion: machine.sapcloud.io/v1alpha1
+kind: MachineDeployment
+metadata: {{ name: {name}, namespace: default }}
+spec:
+  replicas: {replicas}
+  selector: {{ matchLabels: {{ name: {name} }} }}
+  strategy: {strategy}
+  template:
+    metadata: {{ labels: {{ name: {name} }} }}
+    spec:
+      class: {{ kind: MachineClass, name: {class} }}
 "
     )
 }

@@ -2,20 +2,23 @@
 //!
 //! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, those of the core run
 //! against the cluster it names, one after the other, in its namespace `default`, which they leave without machines. What
-//! kills or damages the API server says `skipped` then; what is about `ostler up` (`debugging`, `docker`, `joining`, `node`,
+//! kills or damages the API server says `skipped` then; what is about `ostler up` (`dead_instance`, `debugging`, `docker`, `joining`, `node`,
 //! `up`) or needs no API server runs as ever.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 mod admin;
+mod autoscaler;
 pub(crate) mod backup;
 mod bad_input;
 mod class_name;
 mod crash;
+mod dead_instance;
 mod debugging;
 mod deployment;
 mod docker;
 mod drain;
+mod fleet;
 mod grpc;
 mod hot_update;
 mod joining;

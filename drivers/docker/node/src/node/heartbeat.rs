@@ -57,6 +57,8 @@ pub(crate) async fn beat(about: About, clients: Clients) {
             Err(error) => {
                 let error = anyhow::Error::from(error);
                 tracing::warn!(node = about.name, error = format!("{error:#}"), "heartbeat failed");
+                // It may have been silent for so long that its Node says so.
+                last = None;
                 SOONER
             }
         };

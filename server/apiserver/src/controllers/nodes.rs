@@ -1,0 +1,256 @@
+//! Nodes whose kubelet is silent, as kube-controller-manager treats them: their conditions become Unknown, taints keep
+//! pods away, and pods whose toleration ended are deleted.
+//!
+//! A kubelet is heard when it writes its Lease. When that was is counted from what this process saw, so a start or a
+//! wrong clock of a kubelet makes no Node silent. A Node without a Lease has no kubelet and is left alone.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Controller, Outcome, Plane, Queue, conditions::stamp, is_deleting, settled};
+use crate::{
+    kinds::access::{items, items_mut, number, object_in, set, text},
+    store::{Key, Prefix},
+};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const NO_EXECUTE: &str = "NoExecute";
+/// What a kubelet says of its Node.
+const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+/// A tainted Node is looked at so often, for pods that came meanwhile.
+const TAINTED: Duration = Duration::from_secs(10);
+
+/// Marks, taints, and evicts.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    plane: Plane,
+    /// How long a kubelet may be silent.
+    grace: Duration,
+    /// When each kubelet was heard last, by the name of its Node. Bounded by the Leases there are.
+    heard: HashMap<String, Instant>,
+    /// When each Node is looked at next though nothing changes.
+    due: HashMap<String, Instant>,
+}
+
+impl Nodes {
+    pub(super) fn new(plane: Plane, grace: Duration) -> Self {
+        Self { plane, grace, heard: HashMap::new(), due: HashMap::new() }
+    }
+
+    /// Looks again after this time. A Node has one timer, however often it changes.
+    fn later(&mut self, node: &str, delay: Duration) -> Outcome {
+        let now = Instant::now();
+        let due = now + delay;
+        if self.due.get(node).is_some_and(|armed| *armed > now && *armed <= due) {
+            return Outcome::Done;
+        }
+        self.due.insert(node.to_owned(), due);
+        Outcome::After(delay)
+    }
+
+    async fn write(&self, key: &Key, part: &str, node: &Value) -> Outcome {
+        match self.plane.path(key) {
+            Some(path) => {
+                settled(self.plane.loopback.replace(&format!("{path}{part}"), node).await.code)
+            }
+            None => Outcome::Done,
+        }
+    }
+
+    /// Deletes the pods of a Node that do not tolerate its taints any more.
+    async fn evict(&self, node: &Value, now: Timestamp) {
+        let name = text(node, "/metadata/name");
+        let pods = self.plane.context.store.list(&Prefix::resource("", "pods"), None, None);
+        for record in pods.records {
+            let Some(pod) = record.readable() else { continue };
+            let here = text(&pod, "/spec/nodeName") == name && !is_deleting(&pod);
+            if !here || leaves(&pod, node).is_none_or(|at| now < at) {
+                continue;
+            }
+            if let Some(path) = self.plane.path(&record.key) {
+                let options = json!({"preconditions": {"uid": text(&pod, "/metadata/uid")}});
+                // What is refused is tried again when the Node is looked at next.
+                let _refused = self.plane.loopback.delete(&path, &options).await;
+            }
+        }
+    }
+}
+
+/// Whether the Node's conditions changed: those that its kubelet reported are Unknown.
+fn silence(node: &mut Value, now: &str) -> bool {
+    let mut changed = false;
+    for condition in items_mut(node, "/status/conditions") {
+        let of_kubelet = CONDITIONS.contains(&text(condition, "/type"));
+        if of_kubelet && text(condition, "/status") != "Unknown" {
+            set(condition, "status", "Unknown");
+            set(condition, "reason", "NodeStatusUnknown");
+            set(condition, "message", "Kubelet stopped posting node status.");
+            set(condition, "lastTransitionTime", now);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// The key of the taints that a Node should have.
+fn wanted(node: &Value) -> Option<&'static str> {
+    let ready = items(node, "/status/conditions").iter().find(|it| text(it, "/type") == "Ready")?;
+    match text(ready, "/status") {
+        "True" => None,
+        "Unknown" => Some(UNREACHABLE),
+        _ => Some(NOT_READY),
+    }
+}
+
+/// Whether the Node's taints changed.
+fn taint(node: &mut Value, wanted: Option<&str>, now: &str) -> bool {
+    let ours = |taint: &Value| matches!(text(taint, "/key"), NOT_READY | UNREACHABLE);
+    let before = items(node, "/spec/taints").to_vec();
+    let mut after = before.clone();
+    after.retain(|taint| !ours(taint) || Some(text(taint, "/key")) == wanted);
+    for effect in ["NoSchedule", NO_EXECUTE] {
+        let Some(key) = wanted else { break };
+        if !after.iter().any(|it| text(it, "/key") == key && text(it, "/effect") == effect) {
+            after.push(json!({"key": key, "effect": effect, "timeAdded": now}));
+        }
+    }
+    if after == before {
+        return false;
+    }
+    if let Some(spec) = object_in(node, "spec") {
+        set(spec, "taints", after);
+    }
+    true
+}
+
+/// When a pod has to leave a Node for our taints; `None`: it may stay.
+fn leaves(pod: &Value, node: &Value) -> Option<Timestamp> {
+    let ours = |it: &&Value| {
+        matches!(text(it, "/key"), NOT_READY | UNREACHABLE) && text(it, "/effect") == NO_EXECUTE
+    };
+    items(node, "/spec/taints").iter().filter(ours).filter_map(|taint| outlasts(pod, taint)).min()
+}
+
+/// When no toleration of a pod covers a taint any more; `None`: never.
+fn outlasts(pod: &Value, taint: &Value) -> Option<Timestamp> {
+    let added = text(taint, "/timeAdded").parse::<Timestamp>().unwrap_or(Timestamp::MIN);
+    let covers = |one: &&Value| {
+        let key = text(one, "/key");
+        let exists = text(one, "/operator") == "Exists";
+        let same = key == text(taint, "/key") && (exists || text(one, "/value").is_empty());
+        (same || key.is_empty() && exists) && matches!(text(one, "/effect"), "" | NO_EXECUTE)
+    };
+    let mut covering = items(pod, "/spec/tolerations").iter().filter(covers).peekable();
+    if covering.peek().is_none() {
+        return Some(added);
+    }
+    // The shortest counts, as in Kubernetes; one without an end is longer than any other.
+    let seconds = covering.filter_map(|one| number(one, "/tolerationSeconds")).min()?;
+    added.checked_add(SignedDuration::from_secs(seconds.max(0))).ok()
+}
+
+impl Controller for Nodes {
+    type Key = Key;
+
+    fn plane(&self) -> &Plane {
+        &self.plane
+    }
+
+    fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<Key>) {
+        let name = key.name();
+        match (key.group(), key.resource()) {
+            ("coordination.k8s.io", "leases") if key.namespace() == "kube-node-lease" => {
+                if value.is_none() {
+                    self.heard.remove(name);
+                } else if self.heard.insert(name.to_owned(), Instant::now()).is_none() {
+                    queue.push(Key::new("", "nodes", "", name));
+                }
+            }
+            ("", "nodes") if value.is_some() => queue.push(key.clone()),
+            ("", "nodes") => drop(self.due.remove(name)),
+            _ => {}
+        }
+    }
+
+    async fn act(&mut self, key: Key) -> Outcome {
+        let Some(mut node) = self.plane.object(&key) else { return Outcome::Done };
+        let Some(heard) = self.heard.get(key.name()) else { return Outcome::Done };
+        let left = self.grace.saturating_sub(heard.elapsed());
+        let now = (self.plane.context.clock)();
+        if left.is_zero() && silence(&mut node, &stamp(now)) {
+            tracing::warn!(node = key.name(), "its kubelet is silent");
+            return self.write(&key, "/status", &node).await;
+        }
+        let wanted = wanted(&node);
+        if taint(&mut node, wanted, &stamp(now)) {
+            return self.write(&key, "", &node).await;
+        }
+        if wanted.is_none() {
+            return self.later(key.name(), left.max(Duration::from_secs(1)));
+        }
+        self.evict(&node, now).await;
+        self.later(key.name(), TAINTED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(status: &str, taints: Value) -> Value {
+        json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": [
+            {"type": "Ready", "status": status}, {"type": "Mine", "status": "True"}]}})
+    }
+
+    const NOON: &str = "2026-01-01T12:00:00Z";
+
+    #[test]
+    fn what_a_silent_kubelet_said_is_unknown_and_what_others_said_stays() {
+        let mut silent = node("True", json!([]));
+        assert!(silence(&mut silent, NOON));
+        assert_eq!(text(&silent, "/status/conditions/0/status"), "Unknown");
+        assert_eq!(text(&silent, "/status/conditions/0/reason"), "NodeStatusUnknown");
+        assert_eq!(text(&silent, "/status/conditions/1/status"), "True");
+        assert!(!silence(&mut silent, "2026-01-01T13:00:00Z"), "once");
+    }
+
+    #[test]
+    fn a_node_has_the_taints_of_its_condition_and_keeps_those_of_others() {
+        let other = json!({"key": "dedicated", "effect": "NoSchedule"});
+        for (status, key) in [("Unknown", UNREACHABLE), ("False", NOT_READY)] {
+            let mut tainted = node(status, json!([other]));
+            let wanted = wanted(&tainted);
+            assert_eq!(wanted, Some(key));
+            assert!(taint(&mut tainted, wanted, NOON));
+            assert!(!taint(&mut tainted, wanted, "2026-01-01T13:00:00Z"), "once");
+            assert_eq!(items(&tainted, "/spec/taints").len(), 3);
+            assert!(taint(&mut tainted, None, NOON));
+            assert_eq!(items(&tainted, "/spec/taints"), std::slice::from_ref(&other));
+        }
+    }
+
+    #[test]
+    fn a_pod_leaves_when_its_shortest_toleration_ends() {
+        let tainted =
+            node("Unknown", json!([{"key": UNREACHABLE, "effect": NO_EXECUTE, "timeAdded": NOON}]));
+        let five = json!({"key": UNREACHABLE, "operator": "Exists", "effect": NO_EXECUTE,
+            "tolerationSeconds": 300});
+        let always = json!({"operator": "Exists"});
+        for (tolerations, expected) in [
+            (json!([]), Some(NOON)),
+            (json!([{"key": NOT_READY, "operator": "Exists"}]), Some(NOON)),
+            (json!([five]), Some("2026-01-01T12:05:00Z")),
+            (json!([five, always]), Some("2026-01-01T12:05:00Z")),
+            (json!([always]), None),
+        ] {
+            let pod = json!({"spec": {"tolerations": tolerations}});
+            let expected = expected.and_then(|at| at.parse().ok());
+            assert_eq!(leaves(&pod, &tainted), expected, "{pod}");
+        }
+    }
+}

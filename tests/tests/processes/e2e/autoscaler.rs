@@ -1,0 +1,162 @@
+//! The writes of Gardener's cluster-autoscaler, as its typed Go client sends them: the whole MachineDeployment by PUT,
+//! without what its types do not know, and with `creationTimestamp: null` in the template.
+
+#![expect(clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeSet;
+
+use jiff::{Timestamp, Unit};
+use ostler_tests::kubectl::Kubectl;
+use ostler_tests::stack::Stack;
+use serde_json::Value;
+
+use crate::e2e::manifests::apply_class;
+
+const PUT: &str = include_str!("autoscaler/machinedeployment.json");
+const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
+const MARKS: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
+
+/// The autoscaler, with what it writes into the deployment `pool`.
+struct Autoscaler<'a> {
+    kubectl: &'a Kubectl,
+    marks: Vec<String>,
+    changed: String,
+}
+
+fn now() -> String {
+    let now = Timestamp::now().round(Unit::Second).unwrap();
+    now.to_string()
+}
+
+impl Autoscaler<'_> {
+    fn mark(&mut self, machines: &[&str]) {
+        self.marks = machines.iter().map(|machine| format!("{machine}~{}", now())).collect();
+    }
+
+    /// Lowers or raises the replicas, and says when.
+    fn put(&mut self, replicas: usize) {
+        self.changed = now();
+        self.put_again(replicas);
+    }
+
+    /// The same request until there is no conflict, as its client does it.
+    fn put_again(&self, replicas: usize) {
+        let path = format!("{API}/machinedeployments/pool");
+        loop {
+            let read = self.kubectl.get("machinedeployment", "pool");
+            let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
+            let revision = &read["metadata"]["annotations"]["deployment.kubernetes.io/revision"];
+            let body = PUT
+                .replace("RESOURCE_VERSION", &text(&read["metadata"]["resourceVersion"]))
+                .replace("UID", &text(&read["metadata"]["uid"]))
+                .replace("CREATED", &text(&read["metadata"]["creationTimestamp"]))
+                .replace("REVISION", &text(revision))
+                .replace("MARKS", &self.marks.join(","))
+                .replace("CHANGED", &self.changed)
+                .replace("\"REPLICAS\"", &replicas.to_string());
+            if self.replaced(&path, &body) {
+                return;
+            }
+        }
+    }
+
+    /// What autoscalers before the list of marks wrote: a priority, by PUT of the Machine.
+    fn put_priority(&self, machine: &str) {
+        self.change(&format!("{API}/machines/{machine}"), |read| {
+            let annotations = &mut read["metadata"]["annotations"];
+            annotations["machinepriority.machine.sapcloud.io"] = "1".into();
+        });
+    }
+
+    fn cordon(&self, node: &str) {
+        self.change(&format!("/api/v1/nodes/{node}"), |read| {
+            read["spec"]["unschedulable"] = true.into();
+        });
+    }
+
+    fn change(&self, path: &str, change: impl Fn(&mut Value)) {
+        loop {
+            let read = self.kubectl.run(["get", "--raw", path]);
+            let mut read = serde_json::from_str(&read).unwrap();
+            change(&mut read);
+            if self.replaced(path, &read.to_string()) {
+                return;
+            }
+        }
+    }
+
+    /// Whether it was taken. It is refused if another client wrote meanwhile.
+    fn replaced(&self, path: &str, body: &str) -> bool {
+        let output = self.kubectl.output(["replace", "--raw", path, "-f", "-"], Some(body));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let refused = said.contains("Conflict") || said.contains("modified");
+        assert!(output.status.success() || refused, "{said}");
+        output.status.success()
+    }
+}
+
+fn names(kubectl: &Kubectl) -> BTreeSet<String> {
+    let all = kubectl.list("machines");
+    all.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+fn settled(kubectl: &Kubectl, replicas: usize) -> BTreeSet<String> {
+    let settled = ["replicas", "updatedReplicas", "availableReplicas"];
+    for count in settled {
+        let path = format!(".status.{count}");
+        kubectl.wait("machinedeployment", "pool", &path, &replicas.to_string());
+    }
+    names(kubectl)
+}
+
+#[test]
+fn exactly_the_machines_go_that_gardeners_autoscaler_marked() {
+    let Some(stack) = Stack::start() else { return };
+    let kubectl = stack.kubectl();
+    apply_class(kubectl);
+    let text = PUT
+        .replace(r#""resourceVersion": "RESOURCE_VERSION", "uid": "UID","#, "")
+        .replace(r#""creationTimestamp": "CREATED", "generation": 1,"#, "")
+        .replace(r#""deployment.kubernetes.io/revision": "REVISION","#, "");
+    let mut first: Value = serde_json::from_str(&text.replace("\"REPLICAS\"", "5")).unwrap();
+    first["metadata"]["annotations"] = Value::Null;
+    kubectl.apply(&first.to_string());
+    let all = settled(kubectl, 5);
+    let chosen: Vec<&str> = all.iter().map(String::as_str).collect();
+    let mut autoscaler = Autoscaler { kubectl, marks: Vec::new(), changed: now() };
+
+    // Two marks and the replicas in one write, and it cordons their Nodes afterwards.
+    autoscaler.mark(&[chosen[1], chosen[3]]);
+    autoscaler.put(3);
+    autoscaler.cordon(chosen[1]);
+    kubectl.wait_gone("machine", chosen[1]);
+    kubectl.wait_gone("machine", chosen[3]);
+    let left = settled(kubectl, 3);
+    let expected = [chosen[0], chosen[2], chosen[4]].map(str::to_owned);
+    assert_eq!(left, BTreeSet::from(expected));
+    let read = kubectl.get("machinedeployment", "pool");
+    assert_eq!(read["metadata"]["annotations"][MARKS], Value::Null, "its list is done with");
+
+    // The priority first, the replicas later.
+    autoscaler.marks.clear();
+    autoscaler.put_priority(chosen[2]);
+    autoscaler.put(2);
+    kubectl.wait_gone("machine", chosen[2]);
+    let left = settled(kubectl, 2);
+    assert_eq!(left, BTreeSet::from([chosen[0], chosen[4]].map(str::to_owned)));
+
+    // It lowers and raises the replicas before anyone looks: the marked one goes, and another one comes.
+    autoscaler.mark(&[chosen[4]]);
+    autoscaler.put(2);
+    kubectl.wait_gone("machine", chosen[4]);
+    let left = settled(kubectl, 2);
+    assert!(left.contains(chosen[0]) && !left.contains(chosen[4]), "{left:?}");
+
+    // The replicas grow, with the list of marks that is done with.
+    autoscaler.put_again(4);
+    let grown = settled(kubectl, 4);
+    assert!(grown.is_superset(&left), "{left:?} {grown:?}");
+    assert_eq!(kubectl.list("machinesets").len(), 1, "no write of its started a rollout");
+    kubectl.run(["delete", "machinedeployment", "pool", "--timeout=120s"]);
+    assert!(stack.instances().is_empty());
+}

@@ -1,0 +1,39 @@
+//! A MachineDeployment of containers, some of which are removed by hand.
+
+use crate::e2e::docker::World;
+
+const EXAMPLE: [&str; 3] = ["class.yaml", "secret.yaml", "workers.yaml"];
+
+fn three_are_available(world: &World) {
+    let kubectl = &world.kubectl;
+    kubectl.wait("machinedeployment", "workers", ".status.availableReplicas", "3");
+    assert_eq!(kubectl.list("machines").len(), 3);
+}
+
+/// The name of a machine, and its container.
+fn one(world: &World) -> (String, String) {
+    let name = world.kubectl.list("machines")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let container = world.container(&name);
+    (name, container)
+}
+
+#[test]
+fn a_container_that_is_removed_is_replaced_also_if_nothing_ran_when_it_was_removed() {
+    let Some(mut world) = World::start(&EXAMPLE) else { return };
+    three_are_available(&world);
+
+    let (machine, container) = one(&world);
+    world.docker(&["rm", "--force", &container]);
+    world.kubectl.wait_gone("machine", &machine);
+    world.kubectl.wait_gone("node", &machine);
+    three_are_available(&world);
+
+    let (machine, container) = one(&world);
+    world.kill_up();
+    world.docker(&["rm", "--force", &container]);
+    world.restart_up();
+    // Its Node has to become silent, and of a young instance "none" is not believed for two minutes.
+    let gone = ["wait", &format!("machine/{machine}"), "--for=delete", "--timeout=300s"];
+    world.kubectl.run(gone);
+    three_are_available(&world);
+}
