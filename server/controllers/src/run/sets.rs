@@ -167,6 +167,7 @@ impl SetLeader {
             metrics: self.set_metrics.clone(),
             pending: Arc::clone(pending),
             predecessor: Predecessor::new(term.before.is_none()),
+            roll: Mutex::default(),
             deployments: Arc::clone(&queues.deployments),
             runs_machines: self.settings.controllers.run_machines(),
         });

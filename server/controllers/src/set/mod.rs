@@ -16,7 +16,9 @@ pub(crate) use predecessor::Predecessor;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_lifecycle::foreign::Roll;
 use ostler_lifecycle::set::{Failures, Plan, Snapshot, plan};
+use parking_lot::Mutex;
 
 use crate::clock::DebugClock;
 use crate::events::Recorder;
@@ -41,6 +43,8 @@ pub(crate) struct Sets {
     pub(crate) metrics: SetMetrics,
     pub(crate) pending: Arc<Pending>,
     pub(crate) predecessor: Predecessor,
+    /// By which Machines of another process are known.
+    pub(crate) roll: Mutex<Roll>,
     /// Wakes the deployment of a set.
     pub(crate) deployments: Arc<Queue<ObjectName>>,
     /// Whether this process looks after the Machines themselves; else a deletion has to be shown in their status.
@@ -105,3 +109,6 @@ impl Kind for Sets {
         self.write_status(observed, plan, done).await
     }
 }
+
+#[cfg(test)]
+mod tests;
