@@ -26,6 +26,8 @@ pub struct Setup {
     pub watches_lag: Duration,
     /// The answers to the first so many creations of machines by cores are lost: the machines exist all the same.
     pub loses_creations: u64,
+    /// What a mutating webhook makes of a machine that a core creates.
+    pub webhook: Option<fn(&mut serde_json::Value)>,
 }
 
 impl Default for Setup {
@@ -38,6 +40,7 @@ impl Default for Setup {
             conflict_one_in: 0,
             watches_lag: Duration::ZERO,
             loses_creations: 0,
+            webhook: None,
         }
     }
 }

@@ -232,7 +232,13 @@ impl World {
         };
         (self.setup.tune)(&mut options);
         let Setup {
-            api_takes: takes, forbids, conflict_one_in, watches_lag, loses_creations, ..
+            api_takes: takes,
+            forbids,
+            conflict_one_in,
+            watches_lag,
+            loses_creations,
+            webhook,
+            ..
         } = self.setup;
         let api = self.api.local_service();
         let (changes, creations) = (Arc::clone(&self.changes), Arc::clone(&self.creations));
@@ -259,6 +265,10 @@ impl World {
                 let lag = if watches { watches_lag } else { Duration::ZERO };
                 let creates =
                     request.method() == Method::POST && request.uri().path().ends_with("/machines");
+                let request = match webhook.filter(|_| creates) {
+                    Some(webhook) => mutated(request, webhook).await,
+                    None => request,
+                };
                 let answer = api.call(request).await;
                 if creates && creations.fetch_add(1, Ordering::Relaxed) < loses_creations {
                     std::future::pending::<()>().await;
@@ -517,6 +527,19 @@ impl World {
             .await
             .expect("the example is accepted");
     }
+}
+
+/// A request whose object a webhook changed.
+async fn mutated(
+    request: http::Request<Body>,
+    webhook: fn(&mut serde_json::Value),
+) -> http::Request<Body> {
+    let (mut parts, body) = request.into_parts();
+    let bytes = body.collect_bytes().await.expect("a core sends its whole request");
+    let mut object = serde_json::from_slice(&bytes).expect("a core sends JSON");
+    webhook(&mut object);
+    parts.headers.remove(http::header::CONTENT_LENGTH);
+    http::Request::from_parts(parts, Body::from(object.to_string().into_bytes()))
 }
 
 /// A core beside the first one.

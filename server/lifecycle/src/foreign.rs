@@ -21,17 +21,17 @@ const GONE: Duration = Duration::from_mins(10);
 /// What this process knows of the Machines of its sets since it leads.
 #[derive(Debug, Default)]
 pub struct Roll {
+    /// Namespace and name.
     known: BTreeSet<(String, String)>,
+    /// By UID of the set.
     sighted: BTreeMap<String, Sighting>,
 }
 
 /// The last foreign Machine of a set.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sighting {
-    /// Its name.
-    pub machine: String,
-    /// When it was seen first.
-    pub at: Timestamp,
+#[derive(Debug)]
+struct Sighting {
+    machine: String,
+    at: Timestamp,
 }
 
 /// Why a set creates nothing.
@@ -43,8 +43,6 @@ pub enum Foreign {
         machine: String,
         /// That process counts as gone then, unless it makes another one.
         until: Timestamp,
-        /// It was seen just now: an event is due.
-        is_news: bool,
     },
     /// The set says who runs it, and that is not this core.
     Named(String),
@@ -70,35 +68,39 @@ fn key(machine: &Machine) -> (String, String) {
 }
 
 impl Roll {
-    /// Begins a term: what is there now was made before it.
-    pub fn new<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Self {
-        Self { known: machines.into_iter().map(key).collect(), sighted: BTreeMap::new() }
+    /// A Machine that was there when the term began, or that this process creates or adopts.
+    pub fn ours(&mut self, machine: &Machine) {
+        self.known.insert(key(machine));
     }
 
-    /// This process is about to create a Machine of this name, or to adopt it.
-    pub fn ours(&mut self, namespace: &str, name: &str) {
-        self.known.insert((namespace.to_owned(), name.to_owned()));
+    /// Forgets what is gone.
+    pub fn prune(&mut self, machine_exists: impl Fn(&str, &str) -> bool, sets: &[&str]) {
+        self.known.retain(|(namespace, name)| machine_exists(namespace, name));
+        self.sighted.retain(|set, _| sets.contains(&set.as_str()));
     }
 
-    /// A Machine is gone.
-    pub fn gone(&mut self, machine: &Machine) {
-        self.known.remove(&key(machine));
+    /// How many Machines are known.
+    pub fn len(&self) -> usize {
+        self.known.len()
     }
 
-    /// A set is gone.
-    pub fn set_gone(&mut self, set: &MachineSet) {
-        self.sighted.remove(set.uid());
+    /// Whether no Machine is known.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
     }
 
-    /// Looks at the Machines that a set controls. What it returns keeps the set from creating any.
+    /// Looks at the Machines that a set controls; this process created those in `created`. What it returns keeps the
+    /// set from creating any.
     pub fn look<'a>(
         &mut self,
         set: &MachineSet,
         machines: impl IntoIterator<Item = &'a Machine>,
+        created: &BTreeSet<String>,
         now: Timestamp,
     ) -> Option<Foreign> {
-        // Each is news once.
-        let strange = machines.into_iter().filter(|machine| self.known.insert(key(machine))).last();
+        let is_new = |machine: &&Machine| self.known.insert(key(machine));
+        let strange = machines.into_iter().filter(is_new).filter(|it| !created.contains(it.name()));
+        let strange = strange.last().map(|machine| machine.name().to_owned());
         match set.annotation(RUN_BY) {
             Some(US) => {
                 self.sighted.remove(set.uid());
@@ -108,8 +110,7 @@ impl Roll {
             None => {}
         }
         if let Some(machine) = strange {
-            let sighting = Sighting { machine: machine.name().to_owned(), at: now };
-            self.sighted.insert(set.uid().to_owned(), sighting);
+            self.sighted.insert(set.uid().to_owned(), Sighting { machine, at: now });
         }
         let Sighting { machine, at } = self.sighted.get(set.uid())?;
         let until = after(*at, GONE);
@@ -117,7 +118,7 @@ impl Roll {
             self.sighted.remove(set.uid());
             return None;
         }
-        Some(Foreign::Appeared { machine: machine.clone(), until, is_news: strange.is_some() })
+        Some(Foreign::Appeared { machine: machine.clone(), until })
     }
 }
 
@@ -148,50 +149,52 @@ mod tests {
         Timestamp::from_second(minutes * 60).unwrap()
     }
 
-    fn appeared(machine: &str, until: i64, is_news: bool) -> Foreign {
-        Foreign::Appeared { machine: machine.to_owned(), until: at(until), is_news }
+    fn appeared(machine: &str, until: i64) -> Foreign {
+        Foreign::Appeared { machine: machine.to_owned(), until: at(until) }
+    }
+
+    fn look(roll: &mut Roll, set: &MachineSet, machines: &[&Machine], now: i64) -> Option<Foreign> {
+        roll.look(set, machines.iter().copied(), &BTreeSet::from(["made".to_owned()]), at(now))
     }
 
     #[test]
     fn machines_from_before_and_those_that_this_process_made_are_its_own() {
-        let before = machine("before");
-        let mut roll = Roll::new([&before]);
-        roll.ours("default", "made");
-        assert_eq!(roll.look(&set(None), &[before, machine("made")], at(0)), None);
+        let (mut roll, before, made) = (Roll::default(), machine("before"), machine("made"));
+        roll.ours(&before);
+        assert_eq!(look(&mut roll, &set(None), &[&before, &made], 0), None);
+        let later = roll.look(&set(None), [&before, &made], &BTreeSet::new(), at(1));
+        assert_eq!(later, None, "once it was seen, its creation may be forgotten");
     }
 
     #[test]
     fn a_machine_of_another_process_stops_the_set_until_that_one_made_none_for_a_while() {
         let mut roll = Roll::default();
         let (set, first, second) = (set(None), machine("a"), machine("b"));
-        assert_eq!(roll.look(&set, [&first], at(0)), Some(appeared("a", 10, true)));
-        assert_eq!(
-            roll.look(&set, [&first], at(5)),
-            Some(appeared("a", 10, false)),
-            "one event each"
-        );
-        assert_eq!(roll.look(&set, [&first, &second], at(6)), Some(appeared("b", 16, true)));
-        assert_eq!(roll.look(&set, [&first, &second], at(16)), None);
-        assert_eq!(roll.look(&set, [&first, &second], at(17)), None);
+        assert_eq!(look(&mut roll, &set, &[&first], 0), Some(appeared("a", 10)));
+        assert_eq!(look(&mut roll, &set, &[&first], 5), Some(appeared("a", 10)));
+        assert_eq!(look(&mut roll, &set, &[&first, &second], 6), Some(appeared("b", 16)));
+        assert_eq!(look(&mut roll, &set, &[&first, &second], 16), None);
+        assert_eq!(look(&mut roll, &set, &[&first, &second], 17), None);
     }
 
     #[test]
     fn an_annotation_says_who_runs_the_set() {
         let mut roll = Roll::default();
-        let strange = [machine("a")];
-        assert!(roll.look(&set(None), &strange, at(0)).is_some());
-        assert_eq!(roll.look(&set(Some(US)), &strange, at(1)), None);
-        assert_eq!(roll.look(&set(None), &strange, at(2)), None, "its machines are known now");
-        let named = roll.look(&set(Some("mcm")), &strange, at(3));
+        let strange = [&machine("a")];
+        assert!(look(&mut roll, &set(None), &strange, 0).is_some());
+        assert_eq!(look(&mut roll, &set(Some(US)), &strange, 1), None);
+        assert_eq!(look(&mut roll, &set(None), &strange, 2), None, "its machines are known now");
+        let named = look(&mut roll, &set(Some("mcm")), &strange, 3);
         assert_eq!(named, Some(Foreign::Named("mcm".to_owned())));
     }
 
     #[test]
     fn what_is_gone_is_forgotten() {
         let (mut roll, one) = (Roll::default(), machine("a"));
-        roll.look(&set(None), [&one], at(0));
-        roll.gone(&one);
-        roll.set_gone(&set(None));
-        assert_eq!((roll.known.len(), roll.sighted.len()), (0, 0));
+        look(&mut roll, &set(None), &[&one], 0);
+        roll.prune(|_, _| true, &["u"]);
+        assert_eq!((roll.len(), roll.sighted.len()), (1, 1));
+        roll.prune(|_, _| false, &[]);
+        assert!(roll.is_empty() && roll.sighted.is_empty());
     }
 }

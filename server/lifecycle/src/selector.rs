@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use ostler_api::machine_set::MachineTemplateSpec;
 
 /// The labels of an object.
 pub type Labels = BTreeMap<String, String>;
@@ -23,6 +24,18 @@ pub fn matches(selector: &LabelSelector, labels: Option<&Labels>) -> bool {
     !is_empty(selector)
         && exact.all(|(key, value)| labels.get(key) == Some(value))
         && rules.all(|rule| holds(rule, labels.get(&rule.key)))
+}
+
+/// Whether one of two selectors selects what is made from the template of the other one.
+pub fn overlap(
+    (one, template): (Option<&LabelSelector>, &MachineTemplateSpec),
+    (other, its_template): (Option<&LabelSelector>, &MachineTemplateSpec),
+) -> bool {
+    let selects = |selector: Option<&LabelSelector>, template: &MachineTemplateSpec| {
+        let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+        selector.is_some_and(|selector| matches(selector, labels))
+    };
+    selects(one, its_template) || selects(other, template)
 }
 
 fn holds(rule: &LabelSelectorRequirement, value: Option<&String>) -> bool {

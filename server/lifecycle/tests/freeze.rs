@@ -251,3 +251,18 @@ fn a_deployment_shows_that_one_of_its_sets_is_frozen_and_has_two_conditions_othe
     assert_eq!((after.label, after.remove_annotation), (Some(false), true));
     assert_eq!(after.conditions, Some(Vec::new()));
 }
+
+/// #88: a client that replaces the deployment takes its label away, and lowers the replicas. The deployment is as its sets
+/// are, and these go on once they have what is wanted: neither stays behind.
+#[test]
+fn a_client_that_unfreezes_the_deployment_alone_leaves_no_frozen_set_behind() {
+    let replaced = deployment(1, rolling(json!(1)));
+    let again = plan_deployment(&replaced, true, at(0));
+    assert_eq!(again.label, Some(true), "it is frozen while a set is");
+    let set = frozen();
+    let lower = Snapshot { owner: Some(&replaced), ..snap(&set, 1, 600) };
+    assert_eq!(plan(&lower).label, Some(false), "the set goes on by itself");
+    let mut labelled = replaced;
+    labelled.metadata.labels = Some([("freeze".to_owned(), "True".to_owned())].into());
+    assert_eq!(plan_deployment(&labelled, false, at(600)).label, Some(false));
+}

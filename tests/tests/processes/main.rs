@@ -7,5 +7,6 @@ mod canary;
 mod e2e;
 mod mcm;
 mod sdks;
+mod takeover;
 mod unary;
 mod users;

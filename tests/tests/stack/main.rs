@@ -3,6 +3,7 @@
 //! One binary for all of it, because each binary compiles and links the whole product once more. The tests share a process
 //! and nothing else: each builds a stack of its own.
 
+mod claims;
 mod cluster_id;
 mod clusters;
 mod creation;

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PropagationPolicy};
 use kube::runtime::wait::{Condition, await_condition};
 use ostler_api::machine::Machine;
@@ -12,11 +13,11 @@ use ostler_tests::objects::{class, delete, gone, instances, nodes};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 
-fn with_sets() -> Setup {
+pub(crate) fn with_sets() -> Setup {
     Setup::tuned(|options| options.settings.controllers = "*".parse().unwrap())
 }
 
-fn set(name: &str, replicas: i32) -> Value {
+pub(crate) fn set(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1",
         "kind": "MachineSet",
@@ -32,16 +33,21 @@ fn set(name: &str, replicas: i32) -> Value {
     })
 }
 
-fn sets(world: &World) -> Api<MachineSet> {
+pub(crate) fn sets(world: &World) -> Api<MachineSet> {
     Api::default_namespaced(world.client())
 }
 
-async fn machines(world: &World) -> Vec<Machine> {
+pub(crate) async fn machines(world: &World) -> Vec<Machine> {
     let api = Api::<Machine>::default_namespaced(world.client());
     api.list(&ListParams::default()).await.unwrap().items
 }
 
-async fn until(world: &World, name: &str, what: &str, condition: impl Condition<MachineSet>) {
+pub(crate) async fn until(
+    world: &World,
+    name: &str,
+    what: &str,
+    condition: impl Condition<MachineSet>,
+) {
     let day = Duration::from_hours(3);
     let waited = await_condition(sets(world), name, condition);
     let Ok(met) = tokio::time::timeout(day, waited).await else {
@@ -52,7 +58,7 @@ async fn until(world: &World, name: &str, what: &str, condition: impl Condition<
 }
 
 /// All its machines run, there are so many, and no other ones.
-fn runs(count: i32) -> impl Fn(Option<&MachineSet>) -> bool {
+pub(crate) fn runs(count: i32) -> impl Fn(Option<&MachineSet>) -> bool {
     move |set| {
         let status = set.and_then(|set| set.status.as_ref());
         status.is_some_and(|status| {
@@ -63,22 +69,30 @@ fn runs(count: i32) -> impl Fn(Option<&MachineSet>) -> bool {
     }
 }
 
-async fn until_runs(world: &World, name: &str, count: i32) {
+pub(crate) async fn until_runs(world: &World, name: &str, count: i32) {
     until(world, name, &format!("{count} running machines"), runs(count)).await;
 }
 
-async fn scale(world: &World, name: &str, replicas: i32) {
+pub(crate) async fn scale(world: &World, name: &str, replicas: i32) {
     let patch = json!({ "spec": { "replicas": replicas } });
     let patch = Patch::Merge(&patch);
     sets(world).patch_scale(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn patch(world: &World, name: &str, patch: Value) {
+pub(crate) async fn patch(world: &World, name: &str, patch: Value) {
     sets(world).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
+/// Notes of the events with this reason.
+pub(crate) async fn told(world: &World, reason: &str) -> Vec<String> {
+    let events = Api::<Event>::default_namespaced(world.client());
+    let mut events = events.list(&ListParams::default()).await.unwrap().items;
+    events.retain(|event| event.reason.as_deref() == Some(reason));
+    events.into_iter().filter_map(|event| event.message).collect()
+}
+
 /// Long enough for anything that would still happen.
-async fn rest() {
+pub(crate) async fn rest() {
     tokio::time::sleep(Duration::from_mins(2)).await;
 }
 
@@ -136,6 +150,7 @@ async fn a_deletion_that_orphans_leaves_the_machines_and_another_set_adopts_them
     until_runs(&world, "t", 3).await;
     rest().await;
     assert_eq!((machines(&world).await.len(), instances(&world)), (3, before), "none is new");
+    assert_eq!(told(&world, "ForeignController").await, [""; 0], "its own are never foreign");
     world.stop().await;
 }
 
@@ -148,6 +163,7 @@ async fn a_creation_whose_answer_is_lost_makes_one_machine() {
     assert_eq!((machines(&world).await.len(), instances(&world)), (3, 3));
     let conditions = sets(&world).get("s").await.unwrap().status.unwrap().conditions;
     assert!(conditions.is_empty(), "{conditions:?}");
+    assert_eq!(told(&world, "ForeignController").await, [""; 0], "its own are never foreign");
     world.stop().await;
 }
 
@@ -172,6 +188,7 @@ async fn a_cache_that_lags_makes_no_machine_too_many_and_deletes_none_too_many()
         least = least.min(all.iter().filter(|machine| !machine.is_deleting()).count());
     }
     assert_eq!(least, 3);
+    assert_eq!(told(&world, "ForeignController").await, [""; 0], "its own are never foreign");
     world.stop().await;
 }
 
@@ -229,6 +246,7 @@ async fn a_core_that_is_replaced_in_the_middle_creates_none_twice() {
         until_runs(&world, "s", 5).await;
         rest().await;
         assert_eq!((machines(&world).await.len(), instances(&world)), (5, 5), "crash: {crash}");
+        assert_eq!(told(&world, "ForeignController").await, [""; 0], "its own are never foreign");
         world.stop().await;
     }
 }

@@ -129,7 +129,7 @@ fn a_set_of_many_machines_shows_those_with_something_to_say_and_counts_the_rest(
 #[test]
 fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
     type Change = fn(&mut Fleet);
-    let cases: [(Change, &str); 9] = [
+    let cases: [(Change, &str); 10] = [
         (
             |fleet| fleet.runner = Runner::Nobody,
             "no process runs sets: start a core whose --controllers include them",
@@ -140,6 +140,17 @@ fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
                     Some([("freeze".to_owned(), "True".to_owned())].into());
             },
             "frozen: machineset web-old has 3 machines and wants 3",
+        ),
+        (
+            |fleet| {
+                let foreign = json!({
+                    "type": "ReplicaFailure", "status": "True", "reason": "ForeignController",
+                    "message": "machine x was made by another process"
+                });
+                let conditions = vec![serde_json::from_value(foreign).unwrap()];
+                fleet.sets[1].status.get_or_insert_default().conditions = conditions;
+            },
+            "another process runs machineset web-old: machine x was made by another process",
         ),
         (
             |fleet| fleet.deployment.as_mut().unwrap().metadata.generation = Some(4),

@@ -7,6 +7,7 @@ use ostler_api::machine_deployment::{
 use ostler_api::machine_set::MachineSetConditionType as OfSet;
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::set::FOREIGN;
 
 use super::{Fleet, Runner};
 
@@ -27,6 +28,7 @@ pub(super) fn why(fleet: &Fleet) -> String {
     nobody(fleet)
         .or_else(|| refused(fleet))
         .or_else(|| frozen(fleet))
+        .or_else(|| foreign(fleet))
         .or_else(|| not_seen(fleet))
         .or_else(|| paused(fleet))
         .or_else(|| deadline(fleet))
@@ -82,6 +84,15 @@ fn frozen(fleet: &Fleet) -> Option<String> {
         frozen.name(),
         annotation::UNFREEZE
     ))
+}
+
+fn foreign(fleet: &Fleet) -> Option<String> {
+    fleet.sets.iter().find_map(|set| {
+        let mut conditions = set.status.as_ref()?.conditions.iter();
+        let found = conditions.find(|it| it.reason.as_deref() == Some(FOREIGN))?;
+        let message = said(found.message.as_ref());
+        Some(format!("another process runs machineset {}{message}", set.name()))
+    })
 }
 
 fn not_seen(fleet: &Fleet) -> Option<String> {

@@ -12,7 +12,7 @@ use ostler_lifecycle::snapshot::NodeView;
 use super::{Deployments, namespace_of};
 use crate::machine::node_view;
 use crate::reconcile::PassError;
-use crate::stores::{MachineIndex, SetIndex};
+use crate::stores::{DeploymentIndex, MachineIndex, SetIndex};
 use crate::watch::ObjectName;
 
 /// When to look again while a set cannot be read.
@@ -29,6 +29,7 @@ impl Deployments {
         Ok(Some(Snapshot {
             sets: sets.into_iter().map(|set| self.set_view(set)).collect(),
             orphans: self.orphans(&deployment),
+            others: self.stores.deployments.find(DeploymentIndex::Namespace, &name.namespace),
             guard_nodes: self.settings.fleet.keep_autoscaler_away,
             now: (self.clock.0)(),
             deployment,

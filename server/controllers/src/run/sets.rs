@@ -168,6 +168,7 @@ impl SetLeader {
             metrics: self.set_metrics.clone(),
             pending: Arc::clone(pending),
             handover: Handover::new(term.predecessor),
+            roll: Mutex::default(),
             runs_machines: self.settings.controllers.run_machines(),
         });
         reconcile::work(sets, &queues.sets, &self.metrics, workers, stop);

@@ -35,12 +35,14 @@ impl Handover {
 
     /// How much longer the process that led before may have requests on their way; `None`: none any more, and what it
     /// did is seen or awaited.
+    /// `seen` is called for each Machine there is then.
     pub(super) async fn wait(
         &self,
         writer: &Writer,
         stores: &Stores,
         pending: &Pending,
         namespaces: &[Option<String>],
+        seen: impl Fn(&Machine),
     ) -> Result<Option<Duration>, WriteError> {
         let mut listed = self.listed.lock().await;
         if *listed {
@@ -52,6 +54,7 @@ impl Handover {
         }
         for namespace in namespaces {
             for machine in writer.machines(namespace.as_deref()).await? {
+                seen(&machine);
                 await_in_cache(&machine, stores, pending);
             }
         }

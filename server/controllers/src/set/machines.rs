@@ -170,6 +170,7 @@ impl Sets {
         set: &MachineSet,
         machine: &Arc<Machine>,
     ) -> Result<(), WriteError> {
+        self.roll.lock().ours(machine);
         let owner = json!(owner_reference(set));
         let mut patch = vec![test_version(machine)];
         if machine.metadata.owner_references.is_none() {

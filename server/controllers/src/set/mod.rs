@@ -16,7 +16,9 @@ pub(crate) use pending::Pending;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_lifecycle::foreign::Roll;
 use ostler_lifecycle::set::{Failures, Plan, Snapshot, plan};
+use parking_lot::Mutex;
 
 use crate::clock::DebugClock;
 use crate::events::Recorder;
@@ -40,6 +42,8 @@ pub(crate) struct Sets {
     pub(crate) metrics: SetMetrics,
     pub(crate) pending: Arc<Pending>,
     pub(crate) handover: Handover,
+    /// By which Machines of another process are known.
+    pub(crate) roll: Mutex<Roll>,
     /// Whether this process looks after the Machines themselves; else a deletion has to be shown in their status.
     pub(crate) runs_machines: bool,
 }
@@ -102,3 +106,6 @@ impl Kind for Sets {
         self.write_status(observed, plan, done).await
     }
 }
+
+#[cfg(test)]
+mod tests;

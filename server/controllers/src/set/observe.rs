@@ -1,12 +1,14 @@
 //! What a pass over a set reads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use ostler_api::machine::MachinePhase;
 use ostler_api::names::annotation::PRESERVE;
 use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::foreign::Foreign;
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::{Blind, NodeWish, Snapshot, controller, is_controlled_by};
 
@@ -20,13 +22,18 @@ use crate::writes::WriteError;
 
 /// How often it is checked whether a Machine that cannot be read has become readable.
 const UNREADABLE: Duration = Duration::from_mins(1);
+/// How many Machines that are gone the roll may remember, besides as many as there are.
+const ROLL_SLACK: usize = 1000;
 
 impl Sets {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let Some(set) = self.stores.sets.get(name) else { return Ok(None) };
         let parts = self.settings.namespaces.parts();
-        let predecessor = self.handover.wait(&self.writer, &self.stores, &self.pending, &parts);
+        let seen = |machine: &Machine| self.roll.lock().ours(machine);
+        let Self { writer, stores, pending, .. } = self;
+        let predecessor = self.handover.wait(writer, stores, pending, &parts, seen);
         let predecessor = predecessor.await.map_err(list_failed)?;
+        let created = self.pending.created(set.uid());
         let Unseen { mut unanswered, wait } = self.unseen(&set);
         let mut machines = self.cached(&set);
         let (mut blind, mut again) = (None, RESYNC);
@@ -51,8 +58,37 @@ impl Sets {
         let wishes = self.wishes(&machines);
         let others = self.stores.sets.find(SetIndex::Namespace, &name.namespace);
         let now = (self.clock.0)();
-        let facts = Snapshot { set, machines, others, wishes, unanswered, blind, now };
+        let foreign = match predecessor {
+            // What appears now is that process's.
+            Some(_) => None,
+            None => self.foreign(&set, &machines, &created, now),
+        };
+        if let Some(Foreign::Appeared { until, .. }) = &foreign {
+            again = again.min(Duration::try_from(until.duration_since(now)).unwrap_or_default());
+        }
+        let facts = Snapshot { set, machines, others, wishes, unanswered, blind, foreign, now };
         Ok(Some(Observed { facts, again }))
+    }
+
+    /// Whether another process makes Machines of this set.
+    fn foreign(
+        &self,
+        set: &MachineSet,
+        machines: &[Arc<Machine>],
+        created: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Option<Foreign> {
+        let mut roll = self.roll.lock();
+        if roll.len() > 2 * self.stores.machines.len() + ROLL_SLACK {
+            let sets = self.stores.sets.all();
+            let uids: Vec<_> = sets.iter().map(|set| set.uid()).collect();
+            let exists = |namespace: &str, name: &str| {
+                self.stores.machines.get(&ObjectName::new(namespace, name)).is_some()
+            };
+            roll.prune(exists, &uids);
+        }
+        let own = machines.iter().filter(|it| is_controlled_by(&it.metadata, set.uid()));
+        roll.look(set, own.map(AsRef::as_ref), created, now)
     }
 
     fn unseen(&self, set: &MachineSet) -> Unseen {

@@ -94,6 +94,12 @@ impl Pending {
         self.0.lock().remove(set);
     }
 
+    /// Names under which Machines were created, and which the cache may not show yet.
+    pub(super) fn created(&self, set: &str) -> BTreeSet<String> {
+        let all = self.0.lock();
+        all.get(set).into_iter().flat_map(|writes| writes.created.keys().cloned()).collect()
+    }
+
     /// Compares with the cache: `by_name` and `by_uid` find Machines there.
     pub(super) fn compare(
         &self,

@@ -4,7 +4,7 @@ use kube::api::Patch;
 use ostler_api::MachineSet;
 use ostler_api::machine_set::{MachineSetConditionType, MachineSetStatus};
 use ostler_lifecycle::class::Hold;
-use ostler_lifecycle::set::{Plan, is_news, status};
+use ostler_lifecycle::set::{FOREIGN, Plan, is_news, status};
 use serde_json::{Value, json};
 
 use super::{Done, Observed, Sets};
@@ -31,6 +31,16 @@ impl Sets {
         if !plan.broken.is_empty() && !was_told(set) {
             let note = plan.broken.join("; ");
             self.tell(set, Severity::Warning, "ValidationFailed", "Validate", note);
+        }
+        if let Some(other) = &plan.overlap {
+            let note = format!(
+                "spec.selector overlaps with that of machine set {other}: each may adopt what the other one lets go"
+            );
+            self.tell(set, Severity::Warning, "SelectorOverlap", "Reconcile", note);
+        }
+        let before = set.status.as_ref().and_then(foreign);
+        if let Some(note) = foreign(&new).filter(|note| before != Some(note)) {
+            self.tell(set, Severity::Warning, FOREIGN, "Reconcile", note.to_owned());
         }
         if is_news(set, &new) {
             self.put(set, &new).await?;
@@ -62,6 +72,13 @@ impl Sets {
             Err(source) => Err(PassError::Api { what: "cannot write the status of a set", source }),
         }
     }
+}
+
+/// What a status says about another process that runs the set.
+fn foreign(status: &MachineSetStatus) -> Option<&str> {
+    let is_foreign = |reason: &str| reason == FOREIGN;
+    let mut all = status.conditions.iter();
+    all.find(|it| it.reason.as_deref().is_some_and(is_foreign))?.message.as_deref()
 }
 
 /// Whether the status says already that this generation is refused: one event for each.

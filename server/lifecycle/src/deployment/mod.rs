@@ -12,6 +12,7 @@ pub mod marks;
 pub mod nodes;
 mod pass;
 pub mod plan;
+mod relabel;
 pub mod revisions;
 pub mod rolling;
 mod rollout;
@@ -55,6 +56,8 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     if pass.claim() {
         return pass.finish();
     }
+    pass.warn_of_overlaps();
+    pass.relabel();
     pass.count();
     status::show_pause(deployment, &mut pass.status, snapshot.now);
     pass.mark_machines();

@@ -21,6 +21,9 @@ use crate::selector;
 /// Nodes that one pass writes to: the others have their turn in the next one.
 const NODES: usize = 50;
 
+/// Overlaps of selectors that are told.
+const OVERLAPS: usize = 3;
+
 /// The garbage collector's finalizer for `--cascade=orphan`.
 const ORPHAN: &str = "orphan";
 
@@ -147,6 +150,26 @@ impl<'a> Pass<'a> {
             self.warn(Reason::ReleasedMachineSet, note);
         }
         any
+    }
+
+    /// Says once for each generation which other deployments have a selector that overlaps with its own.
+    pub(super) fn warn_of_overlaps(&mut self) {
+        let seen = self.seen();
+        if self.status.observed_generation == seen.metadata.generation {
+            return;
+        }
+        let own = (seen.spec.selector.as_ref(), &seen.spec.template);
+        let others = self.snapshot.others.iter().filter(|one| one.uid() != seen.uid());
+        let overlaps = |one: &&Arc<MachineDeployment>| {
+            selector::overlap(own, (one.spec.selector.as_ref(), &one.spec.template))
+        };
+        for other in others.filter(overlaps).take(OVERLAPS) {
+            let note = format!(
+                "spec.selector overlaps with that of machine deployment {}: each may adopt what the other one lets go",
+                other.name()
+            );
+            self.warn(Reason::SelectorOverlap, note);
+        }
     }
 
     /// Marks the Machines that an autoscaler chose, and shortens its list.

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// that was seen.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
-    /// Machines that an autoscaler chose, or did not choose after all.
+    /// Machines that an autoscaler chose, or did not choose after all, and those that get the label of their set.
     pub machines: Vec<(Arc<Machine>, Value)>,
     /// What Nodes are to say.
     pub nodes: Vec<NodeWrite>,
@@ -84,6 +84,8 @@ pub enum Reason {
     ValidationFailed,
     /// The selector is empty.
     SelectingAll,
+    /// Its selector also selects what is another one's.
+    SelectorOverlap,
     /// A set got another number of replicas.
     ScalingMachineSet,
     /// A set came under its control.
@@ -108,6 +110,7 @@ impl Reason {
         match self {
             Self::ValidationFailed => "ValidationFailed",
             Self::SelectingAll => "SelectingAll",
+            Self::SelectorOverlap => "SelectorOverlap",
             Self::ScalingMachineSet => "ScalingMachineSet",
             Self::AdoptedMachineSet => "AdoptedMachineSet",
             Self::ReleasedMachineSet => "ReleasedMachineSet",

@@ -20,6 +20,8 @@ pub struct Snapshot {
     pub sets: Vec<SetView>,
     /// Sets without a controller that it selects.
     pub orphans: Vec<Arc<MachineSet>>,
+    /// The deployments of its namespace.
+    pub others: Vec<Arc<MachineDeployment>>,
     /// Whether autoscalers are kept from Nodes during rollouts.
     pub guard_nodes: bool,
     /// The time.

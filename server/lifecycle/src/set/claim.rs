@@ -87,3 +87,18 @@ fn is_first(snapshot: &Snapshot, machine: &Machine) -> bool {
     let mut rivals = others.filter(|other| !other.is_deleting() && wants(other, machine));
     !rivals.any(|other| age(other) < own)
 }
+
+/// A set of another deployment, or of none, whose selector selects the Machines of this one or the other way round.
+pub(super) fn overlap(snapshot: &Snapshot) -> Option<String> {
+    let set = snapshot.set.as_ref();
+    let owner = |set: &MachineSet| controller(&set.metadata).map(|owner| owner.uid.clone());
+    let own = owner(set);
+    let others = snapshot.others.iter().filter(|other| other.uid() != set.uid());
+    let mut strangers = others.filter(|other| own.is_none() || owner(other) != own);
+    let sides = (set.spec.selector.as_ref(), &set.spec.template);
+    let found = strangers.find(|other| {
+        !other.is_deleting()
+            && selector::overlap(sides, (other.spec.selector.as_ref(), &other.spec.template))
+    });
+    found.map(|other| other.name().to_owned())
+}

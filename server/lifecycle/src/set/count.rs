@@ -8,6 +8,8 @@ use ostler_api::{
     names::{annotation::RELEASED_BY, label},
 };
 
+use crate::foreign::Foreign;
+
 use super::{Blind, Snapshot, Victim, claim::controller, is_frozen, preserve::Preserved, victims};
 
 /// Most Machines that one pass creates, and most that it deletes.
@@ -25,6 +27,8 @@ pub enum Hold {
     ScaleUpDisabled,
     /// Not all of its Machines are seen.
     Blind(Blind),
+    /// Another process runs it.
+    Foreign(Foreign),
     /// Its Machines lose their labels: so many were released and still exist.
     LabelDrift(usize),
     /// The garbage collector frees its Machines.
@@ -62,15 +66,19 @@ pub(super) fn decide(
     let wanted = wanted(set);
     let missing = wanted.saturating_sub(active.len());
     let candidates = active.iter().filter(|machine| !victims::is_handed_over(machine)).count();
-    // A deletion of ours that is not seen yet, or one of the process before, would be repeated with another Machine.
-    let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable));
+    // A deletion that is not seen yet, of ours, of the process before or of the one that a user named, would be repeated
+    // with another Machine.
+    let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable))
+        && !matches!(snapshot.foreign, Some(Foreign::Named(_)));
     let surplus = if sees { candidates.saturating_sub(wanted) } else { 0 };
     let mut delete = victims::choose(set, &active, surplus, wishes, preserved, *now);
     delete.truncate(BURST);
     // Names without an answer may be Machines already, and are repeated until it is known.
     let repeat: Vec<_> = unanswered.iter().take(missing).cloned().collect();
     let create = missing.saturating_sub(unanswered.len()).min(BURST);
-    match hold(snapshot, released, active.len() + create).filter(|_| missing > 0) {
+    let is_told =
+        |hold: &Hold| missing > 0 || matches!(hold, Hold::Foreign(Foreign::Appeared { .. }));
+    match hold(snapshot, released, active.len() + create).filter(is_told) {
         Some(hold) => Count { delete, hold: Some(hold), ..Count::default() },
         None => Count { create, repeat, delete, hold: None },
     }
@@ -79,6 +87,9 @@ pub(super) fn decide(
 /// Why nothing is created. What is released in this very pass counts already.
 fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold> {
     let set = &snapshot.set;
+    if let Some(foreign) = &snapshot.foreign {
+        return Some(Hold::Foreign(foreign.clone()));
+    }
     if is_frozen(set) {
         return Some(Hold::Frozen);
     }

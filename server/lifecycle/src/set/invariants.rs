@@ -36,7 +36,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Violation> {
 }
 
 /// INV-11: what is there, what may be there and what is created are not more than wanted; and nothing is created
-/// while Machines may exist that are not seen.
+/// while Machines may exist that are not seen, or another process creates some.
 pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Plan) -> bool {
     if plan.create == 0 && plan.repeat.is_empty() {
         return true;
@@ -44,6 +44,7 @@ pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Plan) -> bo
     let active = plan.claimed.iter().filter(|machine| is_active(machine)).count();
     let unanswered = if plan.create > 0 { snapshot.unanswered.len() } else { plan.repeat.len() };
     snapshot.blind.is_none()
+        && snapshot.foreign.is_none()
         && active + unanswered + plan.create <= count::wanted(&snapshot.set)
         && !snapshot.set.is_deleting()
 }

@@ -16,7 +16,7 @@ pub use count::{BURST, DRIFT_MARGIN, Hold, is_active};
 pub use invariants::{Violation, check};
 pub use preserve::NodeWish;
 pub use push_down::pushed;
-pub use status::{Failures, Say, is_news, status, with_condition};
+pub use status::{FOREIGN, Failures, Say, is_news, status, with_condition};
 pub use template::{machine, machine_name};
 pub use validation::{broken, template_rules};
 pub use victims::{Cause, Policy, Rank, Victim};
@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use ostler_api::{Machine, MachineSet, names};
 use serde_json::Value;
 
-use crate::class::Hold as Finalizer;
+use crate::{class::Hold as Finalizer, foreign::Foreign};
 
 /// Why the Machines of a set may not be all that are seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +55,8 @@ pub struct Snapshot {
     pub unanswered: Vec<String>,
     /// Why there may be others; `None`: there are none.
     pub blind: Option<Blind>,
+    /// Another process that runs the set.
+    pub foreign: Option<Foreign>,
     /// The time.
     pub now: Timestamp,
 }
@@ -80,6 +82,8 @@ pub struct Plan {
     pub delete: Vec<Victim>,
     /// Why fewer Machines are created or deleted than wanted.
     pub hold: Option<Hold>,
+    /// Another set whose selector overlaps with its own; told once for each generation.
+    pub overlap: Option<String>,
     /// The Machines of the set: those that it keeps and those that it adopts.
     pub claimed: Vec<Arc<Machine>>,
 }
@@ -122,7 +126,10 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
     let preserved = preserve::decide(set, &claimed, &snapshot.wishes);
     let patches = push_down::patches(set, &claimed, &preserved);
     let count = count::decide(snapshot, &claimed, release.len(), &preserved);
+    let is_new =
+        set.status.as_ref().and_then(|it| it.observed_generation) != set.metadata.generation;
     Plan {
+        overlap: is_new.then(|| claim::overlap(snapshot)).flatten(),
         adopt,
         release,
         patches,

@@ -20,6 +20,9 @@ use super::{
 };
 use crate::selector;
 
+/// Reason of the condition and of the event while another process runs a set.
+pub const FOREIGN: &str = "ForeignController";
+
 /// What went wrong in a pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Failures {
@@ -123,6 +126,9 @@ pub enum Say {
 /// What could not be done. It stays while the set still lacks Machines and nothing was tried, and goes once there are as
 /// many as wanted.
 fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
+    if let Some(Hold::Foreign(foreign)) = &plan.hold {
+        return Say::Set("True", FOREIGN, foreign.message());
+    }
     if let Some(text) = &failures.create {
         return Say::Set("True", "FailedCreate", text.clone());
     }

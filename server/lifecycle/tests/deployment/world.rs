@@ -115,6 +115,7 @@ impl World {
             deployment: Arc::new(self.deployment.clone()),
             sets: owned.into_iter().map(|set| SetView { machines: views(&set), set }).collect(),
             orphans: free,
+            others: Vec::new(),
             guard_nodes: true,
             now: self.now,
         }

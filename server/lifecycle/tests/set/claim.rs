@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
+use ostler_api::MachineSet;
 use ostler_lifecycle::set::{owner_reference, plan};
 use serde_json::{Value, json};
 
-use crate::objects::{decide, deleting, machine, names, set, snapshot};
+use crate::objects::{decide, deleting, machine, names, running, set, snapshot};
 
 fn orphan(change: Value) -> Arc<ostler_api::Machine> {
     let mut all = json!({ "metadata": { "ownerReferences": null } });
@@ -119,4 +120,42 @@ fn the_owner_reference_is_upstreams() {
         "uid": "set-uid", "controller": true, "blockOwnerDeletion": true
     });
     assert_eq!(reference, expected);
+}
+
+#[test]
+fn a_selector_that_overlaps_with_that_of_a_strangers_set_is_told_once_for_each_generation() {
+    let other = |name: &str, labels: Value, owner: Value| {
+        let change = json!({
+            "metadata": { "name": name, "uid": name, "ownerReferences": owner },
+            "spec": {
+                "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels } }
+            }
+        });
+        set(1, change)
+    };
+    let owned = json!([{
+        "apiVersion": "v1", "kind": "MachineDeployment", "name": "d", "uid": "d", "controller": true
+    }]);
+    let told = |own_owner: &Value, generation: i64, others: Vec<MachineSet>| {
+        let change = json!({
+            "metadata": { "generation": generation, "ownerReferences": own_owner },
+            "status": { "observedGeneration": 1 }
+        });
+        let mut snap = snapshot(set(1, change), running(1));
+        snap.others = others.into_iter().map(Arc::new).collect();
+        plan(&snap).overlap
+    };
+    let (same, apart) = (json!({ "app": "a" }), json!({ "app": "y" }));
+    let none = json!([]);
+    let rival = |owner: &Value| {
+        vec![
+            other("apart", apart.clone(), none.clone()),
+            other("rival", same.clone(), owner.clone()),
+        ]
+    };
+    assert_eq!(told(&none, 2, rival(&none)).as_deref(), Some("rival"));
+    assert_eq!(told(&none, 1, rival(&none)), None, "it was told");
+    assert_eq!(told(&owned, 2, rival(&none)).as_deref(), Some("rival"));
+    assert_eq!(told(&owned, 2, rival(&owned)), None, "sets of one deployment");
 }

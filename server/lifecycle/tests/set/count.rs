@@ -1,4 +1,6 @@
-use ostler_lifecycle::set::{BURST, Blind, Hold, plan};
+use jiff::Timestamp;
+use ostler_lifecycle::foreign::Foreign;
+use ostler_lifecycle::set::{BURST, Blind, FOREIGN, Failures, Hold, plan, status};
 use serde_json::json;
 
 use crate::objects::{decide, deleting, machine, running, set, snapshot, victims, with_phase};
@@ -117,6 +119,30 @@ fn a_creation_without_an_answer_is_repeated_under_its_name_and_counts() {
     assert_eq!((repeated.create, repeated.repeat), (1, vec!["s-a".to_owned()]));
     snap.set = set(1, json!({})).into();
     assert!(plan(&snap).is_idle(), "nothing is repeated that is not wanted any more");
+}
+
+#[test]
+fn a_set_that_another_process_runs_too_creates_nothing_and_says_what_to_do() {
+    let appeared = Foreign::Appeared { machine: "m9".into(), until: Timestamp::MAX };
+    let named = Foreign::Named("mcm".into());
+    for (foreign, replicas, victims, says) in [
+        (&appeared, 3, 0, Some("machine m9 was made by another process")),
+        (&appeared, 2, 0, Some("ostler.dev/run-by")),
+        (&appeared, 1, 1, Some("ostler.dev/run-by")),
+        (&named, 3, 0, Some("mcm runs this set")),
+        (&named, 2, 0, None),
+        (&named, 1, 0, None),
+    ] {
+        let mut snap = snapshot(set(replicas, json!({})), running(2));
+        snap.foreign = Some(foreign.clone());
+        let plan = plan(&snap);
+        assert_eq!((plan.create, plan.delete.len()), (0, victims), "{foreign:?} {replicas}");
+        let status = status(&snap.set, &plan, &Failures::default(), snap.now);
+        let said = status.conditions.iter().find(|it| it.reason.as_deref() == Some(FOREIGN));
+        let said = said.and_then(|it| it.message.as_deref());
+        assert_eq!(said.is_some(), says.is_some(), "{foreign:?} {replicas}");
+        assert!(said.unwrap_or_default().contains(says.unwrap_or_default()), "{said:?}");
+    }
 }
 
 /// CAPI #14216: a webhook takes the labels from each new Machine.

@@ -106,6 +106,7 @@ pub fn snapshot(set: MachineSet, machines: Vec<Arc<Machine>>) -> Snapshot {
         wishes: [].into(),
         unanswered: Vec::new(),
         blind: None,
+        foreign: None,
         now: now(),
     }
 }

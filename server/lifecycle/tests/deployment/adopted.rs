@@ -1,0 +1,120 @@
+//! Sets that somebody else made, and deployments beside others.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ostler_api::MachineDeployment;
+use ostler_api::names::label::TEMPLATE_HASH;
+use ostler_lifecycle::deployment::plan;
+use serde_json::{Value, json};
+
+use crate::world::{World, deployment};
+
+/// A deployment of three, and a set of its template that has no hash and no controller, with its machines.
+fn with_a_plain_set() -> World {
+    let mut world = World::of(deployment(3));
+    let set = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+        "metadata": {
+            "name": "plain", "namespace": "default", "uid": "plain-uid", "labels": { "app": "d" },
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+        },
+        "spec": {
+            "replicas": 3,
+            "selector": { "matchLabels": { "app": "d" } },
+            "template": deployment(3)["spec"]["template"]
+        }
+    });
+    world.pass();
+    assert!(world.deployment.has_finalizer());
+    world.sets.insert("plain".to_owned(), serde_json::from_value(set).unwrap());
+    world.sets_work();
+    world.machines_start();
+    world
+}
+
+fn names(world: &World) -> BTreeSet<String> {
+    world.machines.keys().cloned().collect()
+}
+
+fn selector(world: &World) -> Value {
+    json!(world.sets["plain"].spec.selector.as_ref().unwrap().match_labels)
+}
+
+#[test]
+fn an_adopted_set_gets_the_hash_in_template_machines_and_selector_in_this_order() {
+    let mut world = with_a_plain_set();
+    let before = names(&world);
+    let labelled = |world: &World| {
+        let all = world.machines.values();
+        all.filter(|machine| machine.label(TEMPLATE_HASH).is_some()).count()
+    };
+    let in_template = |world: &World| {
+        let labels = &world.sets["plain"].spec.template.metadata.as_ref().unwrap().labels;
+        labels.as_ref().unwrap().get(TEMPLATE_HASH).cloned()
+    };
+    world.pass();
+    assert_eq!((in_template(&world), labelled(&world)), (None, 0), "it is adopted first");
+    world.pass();
+    assert!(in_template(&world).is_some() && labelled(&world) == 0);
+    world.pass();
+    assert_eq!((labelled(&world), selector(&world)), (3, json!({ "app": "d" })));
+    world.settle();
+    let tag = in_template(&world).unwrap();
+    assert_eq!(selector(&world), json!({ "app": "d", TEMPLATE_HASH: tag }));
+    assert_eq!(world.sets["plain"].label(TEMPLATE_HASH), Some(tag.as_str()));
+    assert_eq!((names(&world), world.sets.len()), (before.clone(), 1), "no machine is new");
+    world.roll_to("two");
+    world.settle();
+    assert!(names(&world).is_disjoint(&before) && world.available() == 3);
+}
+
+#[test]
+fn the_selector_waits_until_the_set_knows_its_template_and_lacks_no_machine() {
+    let mut world = with_a_plain_set();
+    let one = world.machines.pop_first().unwrap();
+    world.passes();
+    assert_eq!(selector(&world), json!({ "app": "d" }), "one may be on its way without the label");
+    world.machines.insert(one.0, one.1);
+    let set = world.sets.get_mut("plain").unwrap();
+    set.metadata.generation = Some(2);
+    world.passes();
+    assert_eq!(selector(&world), json!({ "app": "d" }), "the set did not look at its template yet");
+    let set = world.sets.get_mut("plain").unwrap();
+    set.status.as_mut().unwrap().observed_generation = Some(2);
+    world.passes();
+    assert_ne!(selector(&world), json!({ "app": "d" }));
+    assert!(world.machines.values().all(|machine| machine.label(TEMPLATE_HASH).is_some()));
+}
+
+#[test]
+fn a_selector_that_overlaps_with_that_of_another_deployment_is_told_once_for_each_generation() {
+    let other = |name: &str, selector: Value, labels: Value| {
+        let mut other = deployment(1);
+        other["metadata"]["name"] = json!(name);
+        other["metadata"]["uid"] = json!(name);
+        other["spec"]["selector"] = json!({ "matchLabels": selector });
+        other["spec"]["template"]["metadata"]["labels"] = labels;
+        Arc::new(serde_json::from_value::<MachineDeployment>(other).unwrap())
+    };
+    let told = |world: &World| {
+        let mut snapshot = world.snapshot();
+        snapshot.others = vec![
+            Arc::clone(&snapshot.deployment),
+            other("apart", json!({ "app": "x" }), json!({ "app": "x" })),
+            other("selects", json!({ "name": "d" }), json!({ "name": "d" })),
+            other("selected", json!({ "app": "y" }), json!({ "app": "d" })),
+        ];
+        let events = plan(&snapshot).events;
+        let overlaps = events.into_iter().filter(|event| event.reason.word() == "SelectorOverlap");
+        overlaps.map(|event| event.note).collect::<Vec<_>>()
+    };
+    let mut world = World::running(2);
+    assert_eq!(told(&world), [""; 0], "it was told");
+    world.edit(&json!({ "spec": { "replicas": 3 } }));
+    let notes = told(&world);
+    assert_eq!(notes.len(), 2, "{notes:?}");
+    for (note, name) in notes.iter().zip(["selects", "selected"]) {
+        assert!(note.contains(&format!("machine deployment {name}:")), "{note}");
+    }
+}

@@ -1,0 +1,145 @@
+//! The sets of machine-controller-manager, by its own binary, and ours: each takes over a rollout that the other one began.
+//!
+//! Without Go, or without its modules, the test says `skipped`.
+
+#![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ostler_driver_fake::fault::Verb;
+use ostler_tests::ports::free_port;
+use ostler_tests::process::Process;
+use ostler_tests::stack::Stack;
+use ostler_tests::tools;
+use serde_json::Value;
+
+use crate::e2e::manifests::{apply_examples, class};
+
+const MODULE: &str = "tests/upstream";
+const PACKAGE: &str =
+    "github.com/gardener/machine-controller-manager/cmd/machine-controller-manager";
+/// A rollout of three takes some time.
+const SPEC: &str =
+    r#"{"region":"local","image":"fake-1.0","latency":{"create":"3s","delete":"1s"}}"#;
+
+const DEPLOYMENT: &str = "apiVersion: machine.sapcloud.io/v1alpha1
+kind: MachineDeployment
+metadata: { name: workers, namespace: default }
+spec:
+  replicas: 3
+  selector: { matchLabels: { app: workers } }
+  strategy: { type: RollingUpdate, rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }
+  template:
+    metadata: { labels: { app: workers } }
+    spec: { class: { kind: MachineClass, name: one } }
+";
+
+fn build() -> Option<PathBuf> {
+    let go = tools::find("go", &["go"])?;
+    let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machine-controller-manager");
+    let build = ["build", "-o", binary.to_str().unwrap(), PACKAGE];
+    let output = Command::new(go).args(build).current_dir(tools::root().join(MODULE)).output();
+    let output = output.unwrap();
+    if !output.status.success() {
+        tools::skip(&format!("{MODULE}: {}", String::from_utf8_lossy(&output.stderr)));
+        return None;
+    }
+    Some(binary)
+}
+
+fn upstream(stack: &Stack, binary: &Path) -> Process {
+    let kubeconfig = stack.kubeconfig().to_str().unwrap();
+    let port = free_port().to_string();
+    let args = [
+        "--control-kubeconfig",
+        kubeconfig,
+        "--target-kubeconfig",
+        kubeconfig,
+        "--namespace=default",
+        "--port",
+        &port,
+        "--leader-elect-lease-duration=4s",
+        "--leader-elect-renew-deadline=3s",
+        "--leader-elect-retry-period=1s",
+    ];
+    Process::start(binary.to_str().unwrap(), args, &[])
+}
+
+fn core(stack: &mut Stack, controllers: &str) {
+    let admin = format!("--controllers={controllers}");
+    stack.core_args([admin.as_str()]);
+    stack.replace_core();
+}
+
+/// So many machines of the deployment are of its template and available.
+fn until_updated(stack: &Stack, updated: u32) {
+    let kubectl = stack.kubectl();
+    kubectl.wait("machinedeployment", "workers", ".status.updatedReplicas", &updated.to_string());
+}
+
+fn until_complete(stack: &Stack, class: &str) {
+    until_updated(stack, 3);
+    for field in [".status.replicas", ".status.availableReplicas"] {
+        stack.kubectl().wait("machinedeployment", "workers", field, "3");
+    }
+    let machines = stack.kubectl().list("machines");
+    let all_of_it = machines.iter().all(|it| it["spec"]["class"]["name"] == class);
+    assert!(machines.len() == 3 && all_of_it, "{machines:#?}");
+}
+
+fn roll_to(stack: &Stack, class: &str) {
+    let patch = format!(r#"{{"spec":{{"template":{{"spec":{{"class":{{"name":"{class}"}}}}}}}}}}"#);
+    let patch = ["patch", "machinedeployment", "workers", "--type=merge", "-p", &patch];
+    stack.kubectl().run(patch);
+}
+
+fn names(objects: &[Value]) -> BTreeSet<String> {
+    objects.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// How many machines instances were asked for, ever.
+fn created(stack: &Stack) -> usize {
+    let calls = stack.calls().into_iter().filter(|call| call.operation == Verb::CreateMachine);
+    calls.map(|call| call.uid).collect::<BTreeSet<_>>().len()
+}
+
+#[test]
+fn a_rollout_that_the_other_controller_began_is_finished_by_ours_and_the_other_way_round() {
+    let Some(binary) = build() else { return };
+    let Some(mut stack) = Stack::with_own_api("runs another controller in it") else { return };
+    core(&mut stack, "machine");
+    apply_examples(stack.kubectl());
+    stack.kubectl().run(["delete", "machine", "fake-1"]);
+    let mut classes = String::new();
+    for name in ["one", "two", "three"] {
+        let _infallible = writeln!(classes, "---\n{}", class(name, SPEC));
+    }
+    stack.kubectl().apply(&classes);
+
+    let mut theirs = upstream(&stack, &binary);
+    stack.kubectl().apply(DEPLOYMENT);
+    until_complete(&stack, "one");
+    roll_to(&stack, "two");
+    until_updated(&stack, 1);
+    theirs.kill();
+    let sets = names(&stack.kubectl().list("machinesets"));
+    assert_eq!(sets.len(), 2);
+
+    core(&mut stack, "*");
+    until_complete(&stack, "two");
+    assert_eq!(names(&stack.kubectl().list("machinesets")), sets, "they are recognised");
+    assert_eq!((created(&stack), stack.instances().len()), (6, 3));
+
+    roll_to(&stack, "three");
+    until_updated(&stack, 1);
+    core(&mut stack, "machine");
+    let sets = names(&stack.kubectl().list("machinesets"));
+    assert_eq!(sets.len(), 3);
+    let _theirs = upstream(&stack, &binary);
+    until_complete(&stack, "three");
+    assert_eq!(names(&stack.kubectl().list("machinesets")), sets, "it recognises ours");
+    assert_eq!((created(&stack), stack.instances().len()), (9, 3));
+}
