@@ -69,7 +69,7 @@ pub(super) enum Move {
 }
 
 impl Observed {
-    /// Whose Lease is not there: it never was, or somebody deleted it under its holder.
+    /// Whose Lease is not there: it never was, or a client deleted it under its holder.
     pub(super) fn of_none(&self) -> Predecessor {
         if self.last.is_some() { Predecessor::MayAct } else { Predecessor::None }
     }

@@ -85,7 +85,7 @@ struct Unreported<K> {
 
 struct Contents<K: Cached> {
     objects: HashMap<ObjectName, Arc<K>>,
-    /// Of some of `objects`, what nobody but their authors was told.
+    /// Of some of `objects`, what only the authors of the last writes know.
     unreported: HashMap<ObjectName, Unreported<K>>,
     /// Objects that exist but cannot be read, with their versions; `objects` may have an older version.
     unreadable: HashMap<ObjectName, Option<String>>,

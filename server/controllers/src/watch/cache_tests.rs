@@ -72,7 +72,7 @@ fn pass(by: By, name: &str) -> Author {
     Author::new(by, &object(name, 0, ""))
 }
 
-/// Versions before and after, and whether each of these is told of it: the sets' controller of "s" and of "t", and the
+/// Versions before and after, and whether each of these hears of it: the sets' controller of "s" and of "t", and the
 /// deployments' of "s".
 fn told(changes: &[Change<ConfigMap>]) -> Vec<(u64, u64, [bool; 3])> {
     let version = |object: &Option<Arc<ConfigMap>>| {
