@@ -23,7 +23,7 @@ checks! {
         does: "opens its stream without a deadline",
         why: "the stream breaks when the deadline passes, again and again, with all that runs on it";
     "session/hello-valid" => valid, Must, Session, [], "session.proto, Hello";
-        does: "introduces itself with a valid provider, instance id, credit and the four operations that all have",
+        does: "introduces itself with a valid provider, instance id, credit and the three operations that all have",
         why: "a core refuses a Hello that is wrong, for minutes at a time";
     "session/hello-stable" => stable, Must, Process, [], "session.proto, Hello";
         does: "introduces itself the same way at every start, with a new instance id for every process and the same one for all its streams",
