@@ -11,5 +11,6 @@ mod image;
 mod killed;
 mod machine;
 mod machines;
+mod outage;
 mod pull;
 mod updates;
