@@ -80,12 +80,11 @@ impl World {
     }
 
     /// Removes the container of a machine; how long it takes until a watch shows the machine as failed.
-    fn noticed(&self, number: u8) -> Duration {
-        let (machine, path) = (format!("docker-{number}"), "{.status.currentStatus.phase}{'\\n'}");
-        let container = self.container(&machine);
+    fn noticed(&self, machine: &str) -> Duration {
+        let (container, path) = (self.container(machine), "{.status.currentStatus.phase}{'\\n'}");
         let mut watch = self
             .kubectl
-            .command(["get", "machine", &machine, "--watch", "-o", &format!("jsonpath={path}")])
+            .command(["get", "machine", machine, "--watch", "-o", &format!("jsonpath={path}")])
             .arg(format!("--request-timeout={}s", PATIENCE.as_secs()))
             .stdout(Stdio::piped())
             .spawn()
@@ -98,7 +97,7 @@ impl World {
         let took = began.elapsed();
         let _already_gone = watch.kill();
         let _already_reaped = watch.wait();
-        let shown = self.kubectl.get("machine", &machine);
+        let shown = self.kubectl.get("machine", machine);
         assert!(failed, "{shown}");
         took
     }
@@ -230,11 +229,15 @@ fn three_containers_join_as_nodes_run_pods_and_go_after_their_pods() {
 /// The driver hears it from the engine, and the core from the driver: no one waits for a kubelet to be silent.
 #[test]
 fn a_container_that_a_person_removes_fails_its_machine_as_soon_as_the_engine_tells() {
-    let Some(world) = World::start() else { return };
-    for number in 1..=3 {
-        world.wait_running(number);
+    let Some(world) = World::start(&["class.yaml", "secret.yaml"]) else { return };
+    let machines = ["docker-1", "docker-2", "docker-3"];
+    for machine in machines {
+        world.kubectl.apply(&labelled(machine));
     }
-    let took: Vec<Duration> = (1..=3).map(|number| world.noticed(number)).collect();
+    let took = machines.map(|machine| {
+        world.kubectl.wait("machine", machine, ".status.currentStatus.phase", "Running");
+        world.noticed(machine)
+    });
     println!("from `docker rm -f` to phase Failed: {took:?}");
 }
 

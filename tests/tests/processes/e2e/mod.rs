@@ -23,7 +23,7 @@ mod grpc;
 mod hot_update;
 mod joining;
 mod legacy;
-mod manifests;
+pub(crate) mod manifests;
 mod migrate;
 mod node;
 mod preboot;
