@@ -20,12 +20,17 @@ use crate::sets::{
 /// Creates a machine as another controller of this set would.
 async fn create_for(world: &World, set: &str, name: &str) {
     let owner = sets(world).get(set).await.unwrap();
-    let mut foreign = machine(name, "fake");
-    foreign["metadata"]["labels"] = json!({ "app": set });
-    foreign["metadata"]["ownerReferences"] = json!([{
+    let owner = json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": set,
         "uid": owner.metadata.uid.unwrap(), "controller": true, "blockOwnerDeletion": true
-    }]);
+    });
+    let foreign = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": {
+            "name": name, "namespace": "default", "labels": { "app": set }, "ownerReferences": [owner]
+        },
+        "spec": { "class": { "kind": "MachineClass", "name": "fake" } }
+    });
     world.apply::<Machine>(foreign).await;
 }
 
@@ -131,7 +136,7 @@ async fn a_machine_without_its_label_is_let_go_and_replaced_and_comes_back_with_
     until_runs(&world, "s", 2).await;
     let name = machines(&world).await[0].name().to_owned();
     label(&world, &name, Value::Null).await;
-    world.until(&name, "let go", free).await;
+    world.until(&name, "released", free).await;
     until_runs(&world, "s", 2).await;
     assert_eq!((machines(&world).await.len(), instances(&world)), (3, 3), "it lives on");
     assert_eq!(told(&world, "ReleasedMachine").await.len(), 1);

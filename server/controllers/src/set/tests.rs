@@ -25,7 +25,7 @@ fn controller(bench: &Bench) -> Sets {
     }
 }
 
-/// #984: a Machine whose deletion was refused was shown as Terminating, and then nobody deleted it any more.
+/// #984: a Machine whose deletion was refused was shown as Terminating, and then no controller deleted it.
 #[tokio::test(start_paused = true)]
 async fn only_a_machine_whose_deletion_was_accepted_is_shown_as_terminating() {
     let set: MachineSet = serde_json::from_value(json!({

@@ -1,4 +1,4 @@
-//! Sets that somebody else made, and deployments beside others.
+//! Sets that another controller or a user made, and deployments beside others.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
