@@ -129,7 +129,7 @@ impl Sets {
             Err(WriteError::NotFound | WriteError::Conflict) => Ok(()),
             Err(error) => {
                 if error.may_have_happened() {
-                    self.pending.deleted(set.uid(), uid);
+                    self.pending.may_be_deleted(set.uid(), uid);
                 }
                 let note = format!("cannot delete machine {name}: {error}");
                 self.tell(set, Severity::Warning, "FailedDelete", "Delete", note);

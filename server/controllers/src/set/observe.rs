@@ -41,7 +41,11 @@ impl Sets {
             Some(left) if left.is_zero() => {
                 let all = self.writer.machines(Some(&name.namespace)).await;
                 let all = all.map_err(list_failed)?;
-                unanswered = self.pending.settle(set.uid(), &all);
+                let open = self.pending.settle(set.uid(), &all);
+                unanswered = open.unanswered;
+                if let Some(left) = open.wait {
+                    (blind, again) = (Some(Blind::OwnWrites), left);
+                }
                 machines = all.into_iter().filter(|machine| concerns(&set, machine)).collect();
             }
             Some(left) => (blind, again) = (Some(Blind::OwnWrites), left),

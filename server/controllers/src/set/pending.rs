@@ -28,8 +28,8 @@ enum Creation {
 struct Writes {
     /// By name of the Machine.
     created: BTreeMap<String, Creation>,
-    /// UIDs of Machines.
-    deleted: BTreeSet<String>,
+    /// By UID of the Machine; the time at which a deletion was sent that got no answer.
+    deleted: BTreeMap<String, Option<Instant>>,
     /// When the last write was sent, or the API was asked last.
     since: Instant,
 }
@@ -52,7 +52,7 @@ impl Pending {
         let mut all = self.0.lock();
         let writes = all.entry(set.to_owned()).or_insert_with(|| Writes {
             created: BTreeMap::new(),
-            deleted: BTreeSet::new(),
+            deleted: BTreeMap::new(),
             since: Instant::now(),
         });
         writes.since = Instant::now();
@@ -82,10 +82,18 @@ impl Pending {
         });
     }
 
-    /// The deletion of the Machine with this UID was sent.
+    /// The API server confirmed that the Machine with this UID is being deleted.
     pub(super) fn deleted(&self, set: &str, machine: &str) {
         self.change(set, |writes| {
-            writes.deleted.insert(machine.to_owned());
+            writes.deleted.insert(machine.to_owned(), None);
+        });
+    }
+
+    /// The deletion of the Machine with this UID was sent, and not answered.
+    pub(super) fn may_be_deleted(&self, set: &str, machine: &str) {
+        let now = Instant::now();
+        self.change(set, |writes| {
+            writes.deleted.insert(machine.to_owned(), Some(now));
         });
     }
 
@@ -110,7 +118,7 @@ impl Pending {
         let mut all = self.0.lock();
         let Some(writes) = all.get_mut(set) else { return Unseen::default() };
         writes.created.retain(|name, _| by_name(name).is_none());
-        writes.deleted.retain(|uid| by_uid(uid).is_some_and(|machine| !machine.is_deleting()));
+        writes.deleted.retain(|uid, _| by_uid(uid).is_some_and(|machine| !machine.is_deleting()));
         if writes.created.is_empty() && writes.deleted.is_empty() {
             all.remove(set);
             return Unseen::default();
@@ -123,16 +131,16 @@ impl Pending {
         }
     }
 
-    /// Compares with a list of all Machines: forgets what did not happen, and returns the names that are still without
-    /// an answer. What the list shows stays until the cache shows it.
-    pub(super) fn settle(&self, set: &str, listed: &[Arc<Machine>]) -> Vec<String> {
+    /// Compares with a list of all Machines: forgets what did not happen, and returns what is still without an answer.
+    /// What the list shows stays until the cache shows it.
+    pub(super) fn settle(&self, set: &str, listed: &[Arc<Machine>]) -> Unseen {
         let mut all = self.0.lock();
-        let Some(writes) = all.get_mut(set) else { return Vec::new() };
+        let Some(writes) = all.get_mut(set) else { return Unseen::default() };
         writes.since = Instant::now();
         let named: HashMap<&str, &Machine> =
             listed.iter().map(|machine| (machine.name(), machine.as_ref())).collect();
-        let going: BTreeSet<&str> =
-            listed.iter().filter(|it| it.is_deleting()).map(|it| it.uid()).collect();
+        let living: HashMap<&str, bool> =
+            listed.iter().map(|machine| (machine.uid(), !machine.is_deleting())).collect();
         writes.created.retain(|name, creation| match (named.get(name.as_str()), *creation) {
             (Some(machine), _) => {
                 *creation = Creation::Confirmed;
@@ -142,8 +150,14 @@ impl Pending {
             // It may still arrive while its request may run.
             (None, Creation::Unanswered(sent)) => sent.elapsed() < 2 * PATIENCE,
         });
-        writes.deleted.retain(|uid| going.contains(uid.as_str()));
-        unanswered(writes)
+        // So may a deletion: until then it is not known whether another Machine has to go in place of this one.
+        writes.deleted.retain(|uid, sent| match living.get(uid.as_str()) {
+            None => false,
+            Some(false) => true,
+            Some(true) => sent.is_some_and(|sent| sent.elapsed() < 2 * PATIENCE),
+        });
+        let open = writes.deleted.keys().any(|uid| living.get(uid.as_str()) == Some(&true));
+        Unseen { unanswered: unanswered(writes), wait: open.then_some(LAG) }
     }
 }
 
@@ -220,12 +234,28 @@ mod tests {
             machine("alive", false),
             machine("going", true),
         ];
-        assert_eq!(pending.settle("s", &list), ["lost"]);
+        assert_eq!(
+            pending.settle("s", &list),
+            Unseen { unanswered: vec!["lost".into()], wait: None }
+        );
         assert_eq!(unseen(&pending, &[machine("going", false)]).wait, Some(LAG));
         assert_eq!(unseen(&pending, &list).unanswered, ["lost"], "it may still arrive");
         tokio::time::advance(2 * PATIENCE).await;
-        assert!(pending.settle("s", &list).is_empty());
+        assert_eq!(pending.settle("s", &list), Unseen::default());
         assert_eq!(unseen(&pending, &list), Unseen::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deletion_without_an_answer_may_still_arrive_and_no_other_machine_goes_meanwhile() {
+        let pending = Pending::default();
+        pending.may_be_deleted("s", "a");
+        let alive = [machine("a", false)];
+        tokio::time::advance(LAG).await;
+        assert_eq!(unseen(&pending, &alive).wait, Some(Duration::ZERO));
+        assert_eq!(pending.settle("s", &alive).wait, Some(LAG));
+        tokio::time::advance(2 * PATIENCE).await;
+        assert_eq!(pending.settle("s", &alive), Unseen::default());
+        assert_eq!(unseen(&pending, &alive), Unseen::default(), "it did not happen");
     }
 
     #[tokio::test(start_paused = true)]
