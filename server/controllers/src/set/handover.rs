@@ -74,3 +74,27 @@ fn await_in_cache(machine: &Arc<Machine>, stores: &Stores, pending: &Pending) {
         pending.deleted(&owner.uid, machine.uid());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Bench;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_leader_waits_until_the_last_requests_of_the_one_before_have_ended() {
+        let bench = Bench::new();
+        let wait = async |handover: &Handover| {
+            let (writer, pending) = (bench.writer(), Pending::default());
+            handover.wait(&writer, &bench.stores, &pending, &[None], |_| {}).await
+        };
+        let one = Handover::new(Predecessor::MayAct);
+        assert!(matches!(wait(&one).await, Ok(Some(PATIENCE))));
+        tokio::time::advance(PATIENCE / 2).await;
+        assert!(matches!(wait(&one).await, Ok(Some(left)) if left == PATIENCE / 2));
+        tokio::time::advance(PATIENCE / 2).await;
+        // It lists now, and waits as long as it cannot.
+        assert!(wait(&one).await.is_err());
+        let none = Handover::new(Predecessor::None);
+        assert!(wait(&none).await.is_err(), "there was none to wait for");
+    }
+}
