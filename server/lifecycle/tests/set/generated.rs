@@ -133,6 +133,30 @@ proptest! {
         prop_assert!(blind == 0 || plan.create == 0);
     }
 
+    /// An autoscaler marks some and lowers the number by as many, in either order: exactly those go.
+    #[test]
+    fn exactly_the_marked_ones_go(
+        all in proptest::collection::vec((any::<bool>(), 0..6_usize, 0..3_u32), 1..20),
+        lowered in any::<bool>(),
+        policy in 0..3_usize,
+    ) {
+        // None of these phases makes a Machine go by itself.
+        let phase = |index: usize| [0, 1, 2, 3, 5, 8][index];
+        let one = |(index, (marked, at, created)): (usize, &(bool, usize, u32))| {
+            let (priority, mark) = if *marked { (Some(1), Some(0)) } else { (None, None) };
+            made((index, &(phase(*at), *created, priority, mark, None, 0)))
+        };
+        let machines: Vec<_> = all.iter().enumerate().map(one).collect();
+        let marked = all.iter().enumerate().filter(|(_, it)| it.0);
+        let marked: Vec<_> = marked.map(|(index, _)| format!("m{index}")).collect();
+        let less = if lowered { marked.len() } else { 0 };
+        let replicas = i32::try_from(all.len() - less).unwrap();
+        let plan = plan(&snapshot(a_set(replicas, policy), machines));
+        let mut goes: Vec<_> = plan.delete.iter().map(|it| it.machine.name().to_owned()).collect();
+        goes.sort_by_key(|name| name[1..].parse::<usize>().unwrap());
+        prop_assert_eq!(goes, marked);
+    }
+
     /// An environment that answers every plan comes to rest with as many as wanted.
     #[test]
     fn it_comes_to_rest_with_as_many_as_wanted(
