@@ -235,6 +235,15 @@ impl Service<Request<kube::client::Body>> for Front {
     }
 
     fn call(&mut self, request: Request<kube::client::Body>) -> Self::Future {
-        Box::pin(self.clone().answer(request))
+        let changes = request.method() != http::Method::GET;
+        let late = self.party.filter(|_| changes).and_then(|party| self.sky.request_late(party));
+        let answer = self.clone().answer(request);
+        let Some(late) = late else { return Box::pin(answer) };
+        // On its way by itself: nobody can take it back.
+        let arrives = tokio::spawn(async move {
+            sleep(late).await;
+            answer.await
+        });
+        Box::pin(async move { arrives.await? })
     }
 }

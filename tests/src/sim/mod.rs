@@ -9,6 +9,7 @@ pub mod api;
 pub mod dice;
 pub mod driver;
 pub mod fleet;
+pub mod groups;
 pub mod liar;
 pub mod life;
 pub mod mutation;

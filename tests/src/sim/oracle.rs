@@ -4,6 +4,8 @@
 //! Nothing here asks the product what it thinks. Pods that still run are seen by the pods, instances by
 //! the cloud.
 
+mod groups;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +19,9 @@ use ostler_driver_fake::cloud::{Instance, Record, State};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use self::groups::is_gone;
 use super::dice::Dice;
+use super::groups::rules::{Rules, controller};
 use super::life::{self, Life, Lives};
 use super::plan::Plan;
 use super::trace::Trace;
@@ -95,6 +99,8 @@ struct Books {
     collected: BTreeSet<String>,
     /// What cores said in events.
     told: Vec<String>,
+    /// Sets and deployments.
+    groups: Rules,
 }
 
 /// How long a drain may last in the simulation; also set in the options of the cores.
@@ -112,7 +118,8 @@ impl Oracle {
     /// Without any knowledge. `epoch` is the time when `trace` began.
     pub fn new(trace: Trace, epoch: Timestamp, plan: &Plan) -> Self {
         let (tolerance, lies) = (plan.tolerance(), plan.lies());
-        Self { trace, epoch, tolerance, lies, inner: Arc::default() }
+        let books = Books { groups: Rules::new(plan.lag()), ..Books::default() };
+        Self { trace, epoch, tolerance, lies, inner: Arc::new(Mutex::new(books)) }
     }
 
     /// By how much clocks may be wrong: that of who wrote a time and that of who reads it.
@@ -209,7 +216,8 @@ impl Oracle {
 
     /// Whether a rule is about what is there. The others are not read: reading takes most of the time.
     pub fn judges(path: &str) -> bool {
-        path.split('/').any(|segment| ["machines", "nodes", "pods"].contains(&segment))
+        let judged = ["machines", "nodes", "pods", "machinesets", "machinedeployments"];
+        path.split('/').any(|segment| judged.contains(&segment))
     }
 
     /// An object was changed.
@@ -218,6 +226,8 @@ impl Oracle {
         let segments: Vec<&str> = change.path.trim_matches('/').split('/').collect();
         match (kind, segments.as_slice()) {
             ("Machine", _) => self.machine(change),
+            ("MachineSet", _) => self.set(change),
+            ("MachineDeployment", _) => self.deployment(change),
             ("Pod", _) => self.pod(change),
             ("Node", _) => self.node(change),
             // A deletion that is done immediately answers a Status.
@@ -232,8 +242,12 @@ impl Oracle {
                 self.check_meant(change, uid.as_deref());
             }
             ("Status", [.., "machines", name]) if change.method == "DELETE" => {
-                let name = (*name).to_owned();
-                self.lock().lives.retain(|_, life| life.name != name);
+                self.vanished(change, name);
+            }
+            ("Status", [.., plural @ ("machinesets" | "machinedeployments"), name])
+                if change.method == "DELETE" =>
+            {
+                self.lock().groups.gone(plural, name);
             }
             // The body of an eviction is no pod; what it does shows in what the kubelet does.
             _ => {}
@@ -250,7 +264,8 @@ impl Oracle {
         let ours = change.by.starts_with("core");
         if let (Some(before), true) = (&before, ours) {
             self.check_version(before, change);
-            if change.method == "DELETE" && !before.is_deleting() {
+            let of_a_set = controller(&before.metadata).is_some();
+            if change.method == "DELETE" && !before.is_deleting() && !of_a_set {
                 // No user of the simulation deletes Nodes, which would be the one reason.
                 self.trace.violation(format_args!("model: a core deletes {}", before.name()));
             }
@@ -269,9 +284,11 @@ impl Oracle {
         if ours {
             self.check_applied(&books, before.as_ref(), &machine);
         }
-        let gone = (change.method == "DELETE" || machine.is_deleting())
-            && machine.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
-        if gone {
+        for wrong in books.groups.machine(before.as_ref(), &machine, &change.method, ours) {
+            self.broken(wrong);
+        }
+        if is_gone(change, &machine.metadata) {
+            books.groups.machine_gone(&uid);
             books.lives.remove(&uid);
         } else {
             let name = machine.name().to_owned();

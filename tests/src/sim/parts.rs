@@ -82,8 +82,8 @@ impl Part {
     }
 }
 
-/// Starts core `number`, and starts it again whenever it ended.
-pub fn core(around: &Arc<Surroundings>, number: u8) -> Part {
+/// Starts core `number`, which runs sets and deployments too or not, and starts it again whenever it ended.
+pub fn core(around: &Arc<Surroundings>, number: u8, groups: bool) -> Part {
     let (part, mut orders) = Part::new();
     let (trap, kill) = (Arc::clone(&part.trap), part.killer());
     let on_write: super::api::OnWrite = Arc::new(move || {
@@ -102,11 +102,12 @@ pub fn core(around: &Arc<Surroundings>, number: u8) -> Part {
         for life in 0_u32.. {
             let name = format!("{place}.{life}");
             around.trace.note(&name, "starts");
+            let options = options(&around, &name, number, groups);
             let front = Front {
                 on_write: Some(Arc::clone(&on_write)),
                 ..around.front(&name, Some(Party::Core(number)))
             };
-            let down = core_life(&around, &name, number, front, &mut orders).await;
+            let down = core_life(&around, &name, options, front, &mut orders).await;
             around.network.gone(&name);
             sleep(down).await;
             // What was ordered while it was down concerns no process.
@@ -120,13 +121,12 @@ pub fn core(around: &Arc<Surroundings>, number: u8) -> Part {
 async fn core_life(
     around: &Arc<Surroundings>,
     name: &str,
-    number: u8,
+    options: CoreOptions,
     front: Front,
     orders: &mut mpsc::Receiver<Order>,
 ) -> Duration {
     let connections = around.network.listen(name);
     let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
-    let options = options(around, name, number);
     let mut registry = Registry::default();
     let starting = Core::start(front.client(), incoming, options, &mut registry);
     let started = tokio::select! {
@@ -169,7 +169,7 @@ async fn core_life(
     }
 }
 
-fn options(around: &Arc<Surroundings>, name: &str, number: u8) -> CoreOptions {
+fn options(around: &Arc<Surroundings>, name: &str, number: u8, groups: bool) -> CoreOptions {
     let tokens = PROVIDERS.iter().zip(TOKENS).fold(StaticTokens::new(), |all, (name, token)| {
         all.with(token, Principal::new(*name, Providers::named([*name])))
     });
@@ -179,6 +179,8 @@ fn options(around: &Arc<Surroundings>, name: &str, number: u8) -> CoreOptions {
         ..CoreOptions::default()
     };
     name.clone_into(&mut options.settings.identity);
+    let controllers = if groups { "*" } else { "machine" };
+    options.settings.controllers = controllers.parse().expect("there are such controllers");
     // Longer than usual: most of what a quiet world does would be to renew its Lease.
     options.settings.lease =
         (Duration::from_secs(40), Duration::from_secs(30), Duration::from_secs(12));

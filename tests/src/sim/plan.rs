@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::dice::Dice;
+use super::groups::{self, Wish};
 use super::mutation::Mutation;
 
 /// Classes of a world: see `users.rs`.
@@ -37,7 +38,8 @@ pub struct Step {
     pub what: What,
 }
 
-/// What may happen. Machines, classes, cores and drivers go by number.
+/// What may happen. Machines, classes, cores and drivers go by number; from [`groups::MEMBERS`] on, machines are
+/// those of sets.
 #[expect(missing_docs, reason = "each variant says what its fields are")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
@@ -70,6 +72,8 @@ pub enum What {
     OldFile { machine: u8 },
     /// A user deletes an instance by hand.
     Vanish { machine: u8 },
+    /// Something about sets and deployments.
+    Group(Wish),
     /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
     /// moment the next one is done and not yet answered, if that is given.
     CrashCore { core: u8, down: u64, writes: Option<u8> },
@@ -114,6 +118,8 @@ pub enum Weather {
     ApiLost(Party),
     /// It takes up to so many milliseconds longer, before and after.
     ApiSlow(Party, u16),
+    /// What it is asked to change is changed up to so many milliseconds later, although the client gave up or died.
+    ApiLate(Party, u16),
     /// Watches cannot go on where they were: 410.
     ApiExpired(Party),
     /// Events of watches come up to so many milliseconds late.
@@ -163,6 +169,20 @@ pub enum Lie {
 }
 
 impl Weather {
+    /// Whether it is between the API server and its clients.
+    pub const fn is_of_the_api(self) -> bool {
+        matches!(
+            self,
+            Self::ApiDown(_)
+                | Self::ApiCode(..)
+                | Self::ApiLost(_)
+                | Self::ApiSlow(..)
+                | Self::ApiLate(..)
+                | Self::ApiExpired(_)
+                | Self::WatchSlow(..)
+        )
+    }
+
     /// A word for it, without its numbers.
     pub fn word(self) -> &'static str {
         match self {
@@ -170,6 +190,7 @@ impl Weather {
             Self::ApiCode(..) => "api-code",
             Self::ApiLost(_) => "api-lost",
             Self::ApiSlow(..) => "api-slow",
+            Self::ApiLate(..) => "api-late",
             Self::ApiExpired(_) => "api-expired",
             Self::WatchSlow(..) => "watch-slow",
             Self::LinkSlow(_) => "link-slow",
@@ -212,6 +233,7 @@ impl What {
             Self::TypedPut { .. } => "typed-put",
             Self::OldFile { .. } => "old-file",
             Self::Vanish { .. } => "vanish",
+            Self::Group(wish) => return wish.fault(),
             Self::Weather { kind, .. } => kind.word(),
             Self::Create { .. }
             | Self::Delete { .. }
@@ -252,6 +274,7 @@ impl Plan {
         steps.extend(false_hellos(seed, length, &steps));
         steps.extend(typed_puts(seed, length));
         steps.extend(old_files(seed, length));
+        steps.extend(groups::plans::of(seed, length));
         steps.sort_by_key(|step| step.at);
         let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);
         let drivers = u8::try_from(dice.between(1, 3)).unwrap_or(1);
@@ -266,6 +289,23 @@ impl Plan {
         };
         let most = self.steps.iter().map(|step| skew(&step.what)).max().unwrap_or_default();
         Duration::from_secs(2) + Duration::from_millis(2 * most)
+    }
+
+    /// Whether cores run sets and deployments in it.
+    pub fn has_groups(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.what, What::Group(Wish::Keep { .. })))
+    }
+
+    /// How old what a core acts on may be: what one pass takes, and what keeps it from reading or its cache from being
+    /// told.
+    pub fn lag(&self) -> Duration {
+        let late = |what: &What| {
+            let What::Weather { kind, millis, .. } = what else { return 0 };
+            let watches = if matches!(kind, Weather::WatchSlow(..)) { 180_000 } else { 0 };
+            if kind.is_of_the_api() { millis + watches } else { 0 }
+        };
+        let most = self.steps.iter().map(|step| late(&step.what)).max().unwrap_or_default();
+        Duration::from_mins(1) + Duration::from_millis(most)
     }
 
     /// Whether drivers break the contract in it: then the core cannot keep what they promise.

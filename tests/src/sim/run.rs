@@ -110,9 +110,7 @@ async fn life(plan: &Plan, trace: &Trace) {
     world.heal().await;
     reach(&world, "is not as it is wanted", Oracle::is_busy, async |world| unsettled(world).await)
         .await;
-    for life in world.around.oracle.lives().into_values() {
-        world.users.delete(&life.name).await;
-    }
+    world.delete_all().await;
     trace.note("PLAN", "everything is deleted");
     let lives_left = |oracle: &Oracle| !oracle.lives().is_empty();
     reach(&world, "is left", lives_left, async |world| leftovers(world).await).await;

@@ -9,6 +9,7 @@ use ostler_driver_fake::cloud::Instance;
 use ostler_driver_fake::spec::Resource;
 use serde_json::Value;
 
+use super::groups::{self, rules::controller};
 use super::users::{class_name, joins};
 use super::world::World;
 
@@ -22,6 +23,7 @@ pub async fn unsettled(world: &World) -> Vec<String> {
     for machine in &machines {
         found.extend(machine_unsettled(machine, &classes, &nodes, &instances));
     }
+    found.extend(groups::settled::unsettled(&world.users, &machines).await);
     for instance in &instances {
         let uid = &instance.identity.machine_uid;
         if !machines.iter().any(|machine| machine.uid() == uid) {
@@ -39,7 +41,7 @@ pub async fn unsettled(world: &World) -> Vec<String> {
 
 /// What is left although every machine was deleted.
 pub async fn leftovers(world: &World) -> Vec<String> {
-    let mut found = Vec::new();
+    let mut found = groups::settled::leftovers(&world.users).await;
     for machine in world.users.all::<Machine>().await {
         let status = machine.status.clone().unwrap_or_default();
         found.push(format!(
@@ -88,9 +90,8 @@ fn machine_unsettled(
         return Some(format!("{name} is still deleted, step {step:?}"));
     }
     let number = (0..super::plan::CLASSES).find(|it| class_name(*it) == machine.spec.class.name);
-    // Given up is an end, as long as no controller replaces machines; it is the only one where no
-    // Node comes.
-    if phase == MachinePhase::Failed {
+    // Given up is an end for a machine that no set replaces; it is the only one where no Node comes.
+    if phase == MachinePhase::Failed && controller(&machine.metadata).is_none() {
         return None;
     }
     if phase != MachinePhase::Running || !number.is_some_and(joins) {

@@ -179,7 +179,18 @@ impl Users {
 
     /// Deletes a machine, if it is there.
     pub async fn delete(&self, name: &str) {
-        let api = Api::<Machine>::default_namespaced(self.client());
+        self.delete_by_name::<Machine>(name).await;
+    }
+
+    /// Deletes an object, if it is there.
+    pub async fn delete_by_name<K>(&self, name: &str)
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        let api = Api::<K>::default_namespaced(self.client());
         api.delete(name, &DeleteParams::default()).await.ok();
     }
 
@@ -326,6 +337,17 @@ impl Users {
             let name = budget.metadata.name.unwrap_or_default();
             api.delete(&name, &DeleteParams::default()).await.ok();
         }
+    }
+
+    /// An object, if it is there.
+    pub async fn get<K>(&self, name: &str) -> Option<K>
+    where
+        K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned,
+    {
+        Api::<K>::default_namespaced(self.client()).get_opt(name).await.ok().flatten()
     }
 
     /// All objects of a kind.

@@ -138,6 +138,15 @@ impl Sky {
         }
     }
 
+    /// How much later a change that this party asks for is made, whatever becomes of the party.
+    pub fn request_late(&self, who: Party) -> Option<Duration> {
+        let (most, _) = self.strikes(|kind| {
+            let Weather::ApiLate(party, most) = kind else { return None };
+            concerns(party, who).then_some(most)
+        })?;
+        Some(self.dice.millis(0, u64::from(most)))
+    }
+
     /// How late an event of a watch of this party comes.
     pub fn watch_delay(&self, who: Party) -> Duration {
         let slow = self.strikes(|kind| {
@@ -181,6 +190,7 @@ impl Sky {
             | Weather::ApiCode(..)
             | Weather::ApiLost(_)
             | Weather::ApiSlow(..)
+            | Weather::ApiLate(..)
             | Weather::ApiExpired(_)
             | Weather::WatchSlow(..)
             | Weather::LinkSlow(_)

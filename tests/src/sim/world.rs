@@ -5,20 +5,24 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use ostler_api::machine::Machine;
+use ostler_api::{MachineDeployment, MachineSet};
 use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
 use ostler_driver_fake::cloud::{Clock, Cloud, Listener};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::Front;
 use super::dice::Dice;
+use super::groups::rules::controller;
+use super::groups::{Group, MEMBERS, Wish};
 use super::liar;
 use super::mutation::Mutation;
 use super::network::Network;
 use super::oracle::Oracle;
 use super::parts::{self, Order, Part};
-use super::plan::{Party, Plan, What};
+use super::plan::{CLASSES, Party, Plan, What};
 use super::trace::Trace;
-use super::users::{Users, machine_name};
+use super::users::{self, Users};
 use super::weather::Sky;
 
 /// The providers of a world, each with a cloud of its own.
@@ -136,7 +140,8 @@ impl World {
             cloud.tell(Listener::new(move |record, before| oracle.cloud(&name, record, before)));
             parts::kubelets(&around, cloud.clone(), number);
         }
-        let cores = (0..plan.cores).map(|number| parts::core(&around, number)).collect();
+        let cores =
+            (0..plan.cores).map(|number| parts::core(&around, number, plan.has_groups())).collect();
         let replicas = (0..plan.drivers).map(|number| (number, 0));
         let drivers = replicas
             .chain([(plan.drivers, 1)])
@@ -177,6 +182,7 @@ impl World {
                 serde_json::json!({ "metadata": { "annotations": { "ostler.dev/paused": null } } });
             self.users.patch_machine(&life.name, patch).await;
         }
+        self.release_groups().await;
         // Machines that were there before the first core wrote the cluster id down are a reason to report
         // orphans only, until an operator has seen them: `ostler drivers orphans --accept`.
         let users = self.users.clone();
@@ -186,6 +192,36 @@ impl World {
                 sleep(OPERATOR_LOOKS).await;
             }
         });
+    }
+
+    /// Rollouts go on, and nobody wants machines any more that never join, now or before.
+    async fn release_groups(&self) {
+        if !self.plan.has_groups() {
+            return;
+        }
+        for deployment in self.users.all::<MachineDeployment>().await {
+            let name = deployment.name().trim_start_matches('f');
+            let Ok(fleet) = name.parse() else { continue };
+            self.users.forget_wishes(fleet).await;
+            let now: Option<MachineDeployment> = self.users.get(deployment.name()).await;
+            let class = now.map(|it| it.spec.template.spec.class.name).unwrap_or_default();
+            if !(0..CLASSES).any(|it| users::class_name(it) == class && users::joins(it)) {
+                self.users.roll(fleet, 0, 0).await;
+            }
+        }
+    }
+
+    /// Everything is deleted: first what would make machines anew.
+    pub async fn delete_all(&self) {
+        for deployment in self.users.all::<MachineDeployment>().await {
+            self.users.delete_by_name::<MachineDeployment>(deployment.name()).await;
+        }
+        for set in self.users.all::<MachineSet>().await {
+            self.users.delete_by_name::<MachineSet>(set.name()).await;
+        }
+        for life in self.around.oracle.lives().into_values() {
+            self.users.delete(&life.name).await;
+        }
     }
 
     /// Counts what meets what.
@@ -209,23 +245,23 @@ impl World {
         let millis = Duration::from_millis;
         match *what {
             What::Create { machine, class } => self.users.create(machine, class).await,
-            What::Delete { machine } => self.users.delete(&machine_name(machine)).await,
+            What::Delete { machine } => self.users.delete(&self.name(machine)).await,
             What::Force { machine } => {
                 let patch =
                     serde_json::json!({ "metadata": { "labels": { "force-deletion": "True" } } });
-                self.users.patch_machine(&machine_name(machine), patch).await;
-                self.users.delete(&machine_name(machine)).await;
+                self.users.patch_machine(&self.name(machine), patch).await;
+                self.users.delete(&self.name(machine)).await;
             }
             What::Edit { class, version } => self.users.edit(class, version).await,
-            What::Cordon { machine, on } => self.users.cordon(&machine_name(machine), on).await,
+            What::Cordon { machine, on } => self.users.cordon(&self.name(machine), on).await,
             What::Pause { machine, on } => {
                 let value = on.then_some("true");
                 let patch = serde_json::json!({ "metadata": { "annotations": { "ostler.dev/paused": value } } });
-                self.users.patch_machine(&machine_name(machine), patch).await;
+                self.users.patch_machine(&self.name(machine), patch).await;
             }
             What::Pods { machine, count, grace, held } => {
                 self.pod_rounds += 1;
-                let node = machine_name(machine);
+                let node = self.name(machine);
                 self.users.pods(&node, count, grace, held, self.pod_rounds).await;
             }
             What::Workload { pods } => self.workload(pods),
@@ -234,6 +270,7 @@ impl World {
             What::TypedPut { machine, delete } => self.typed_put(machine, delete).await,
             What::OldFile { machine } => self.old_file(machine).await,
             What::Vanish { machine } => self.vanish(machine),
+            What::Group(wish) => self.group(wish).await,
             What::CrashCore { core, down, writes } => {
                 let Some(part) = self.cores.get(usize::from(core) % self.cores.len()) else {
                     return;
@@ -274,8 +311,61 @@ impl World {
         }
     }
 
+    /// What users do with sets and deployments.
+    async fn group(&self, wish: Wish) {
+        match wish {
+            Wish::Keep { group, replicas, class, rollout } => {
+                self.users.keep(group, replicas, class, rollout).await;
+            }
+            Wish::Scale { group, replicas } => self.users.scale(group, replicas).await,
+            Wish::Roll { fleet, class, version } => self.users.roll(fleet, class, version).await,
+            Wish::RollBack { fleet } => self.users.roll_back(fleet).await,
+            Wish::Hold { fleet, on } => self.users.hold(fleet, on).await,
+            Wish::Delete { group } => self.users.delete_group(group).await,
+            Wish::Mark { fleet, machine } => {
+                let now = self.around.epoch.0 + self.around.trace.elapsed();
+                let of_fleet =
+                    self.members(|it| it.label("app") == Some(&Group::Fleet(fleet).name()));
+                if let Some(name) = nth(&of_fleet, machine) {
+                    self.users.mark(fleet, name, now).await;
+                }
+            }
+            Wish::Relabel { machine, on: false } => {
+                self.users.relabel(&self.name(machine), None).await;
+            }
+            Wish::Relabel { machine, on: true } => {
+                let free =
+                    self.members(|it| it.label("name").is_some() && it.label("app").is_none());
+                if let Some(name) = nth(&free, machine) {
+                    let lives = self.around.oracle.lives().into_values();
+                    let found = lives.map(|it| it.machine).find(|it| it.name() == name);
+                    let label = found.as_ref().and_then(|it| it.label("name"));
+                    self.users.relabel(name, label).await;
+                }
+            }
+            Wish::TypedPut { group } => self.users.put_group_as_upstream(group).await,
+        }
+    }
+
+    /// Names of the machines of which this is true.
+    fn members(&self, is_one: impl Fn(&Machine) -> bool) -> Vec<String> {
+        let lives = self.around.oracle.lives().into_values();
+        let mut names: Vec<_> = lives.filter(|it| is_one(&it.machine)).map(|it| it.name).collect();
+        names.sort();
+        names
+    }
+
+    /// The name of a machine of a plan. One of a set that has none is nobody's name.
+    fn name(&self, machine: u8) -> String {
+        if machine < MEMBERS {
+            return users::machine_name(machine);
+        }
+        let members = self.members(|it| controller(&it.metadata).is_some());
+        nth(&members, machine).cloned().unwrap_or_else(|| "nobody".to_owned())
+    }
+
     async fn typed_put(&self, machine: u8, delete: bool) {
-        let name = machine_name(machine);
+        let name = self.name(machine);
         if delete {
             self.users.delete(&name).await;
         }
@@ -302,7 +392,7 @@ impl World {
     /// A user has had enough of a machine. What it leaves behind is for the core to find, but for its Node:
     /// that goes once the instance is gone, as it does wherever a cloud controller manager runs.
     async fn tear_away(&self, machine: u8) {
-        let name = machine_name(machine);
+        let name = self.name(machine);
         let Some(uid) = self.uid_of(&name) else { return };
         self.users.delete(&name).await;
         let patch = serde_json::json!({ "metadata": { "finalizers": null } });
@@ -312,7 +402,7 @@ impl World {
 
     /// What is deleted before the core has seen that the finalizer is gone leaves its instance behind, too.
     async fn old_file(&self, machine: u8) {
-        let name = machine_name(machine);
+        let name = self.name(machine);
         let Some(uid) = self.uid_of(&name) else { return };
         self.users.put_old_file(&name).await;
         self.forget_nodes_of(uid);
@@ -340,7 +430,7 @@ impl World {
     /// A user deletes the instance of a machine with the tools of the cloud. Its kubelet is silent
     /// from then on, which the controller of Nodes notices.
     fn vanish(&self, machine: u8) {
-        let name = machine_name(machine);
+        let name = self.name(machine);
         for cloud in &self.around.clouds {
             let all = cloud.instances().expect("a cloud in memory has no journal");
             let ours = all.into_iter().filter(|it| it.identity.machine_name == name);
@@ -355,4 +445,10 @@ impl World {
             }
         }
     }
+}
+
+/// The one with this number, of those that there are.
+fn nth(names: &[String], number: u8) -> Option<&String> {
+    let at = usize::from(number).checked_rem(names.len())?;
+    names.get(at)
 }

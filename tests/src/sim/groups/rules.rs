@@ -1,0 +1,339 @@
+//! What is asked of the cores that run sets and deployments: INV-11 to INV-14, judged by what the API server has.
+//!
+//! A core acts on what it has seen, which may be some time ago: what a rule compares with is the best that was so
+//! within that time (`Rules::lag`). What nobody wanted or saw for that long excuses nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::machine_deployment::StrategyType;
+use ostler_api::names::annotation;
+use ostler_api::{MachineDeployment, MachineSet};
+use ostler_lifecycle::selector;
+use tokio::time::Instant;
+
+/// Sets and deployments as they were written last, what they wanted lately, and what became of their machines.
+#[derive(Debug, Default)]
+pub struct Rules {
+    lag: Duration,
+    sets: BTreeMap<String, Kept<MachineSet>>,
+    deployments: BTreeMap<String, Kept<MachineDeployment>>,
+    /// By UID of the machine.
+    members: BTreeMap<String, Member>,
+}
+
+/// How many machines there may be, and how many have to be available.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wants {
+    most: i32,
+    least: i32,
+}
+
+#[derive(Debug)]
+struct Kept<K> {
+    object: K,
+    /// What it wanted from when on.
+    wants: Vec<(Instant, Wants)>,
+}
+
+impl<K> Kept<K> {
+    /// What it wanted within this time.
+    fn lately(&self, lag: Duration) -> impl Iterator<Item = Wants> {
+        let ends = self.wants.iter().skip(1).map(|(at, _)| Some(*at)).chain([None]);
+        let recent = move |end: Option<Instant>| end.is_none_or(|end| end.elapsed() <= lag);
+        self.wants.iter().zip(ends).filter(move |(_, end)| recent(*end)).map(|((_, it), _)| *it)
+    }
+
+    fn most(&self, lag: Duration) -> i32 {
+        self.lately(lag).map(|it| it.most).max().unwrap_or_default()
+    }
+
+    fn least(&self, lag: Duration) -> i32 {
+        self.lately(lag).map(|it| it.least).min().unwrap_or_default()
+    }
+}
+
+/// A machine of a set.
+#[derive(Debug, Default)]
+struct Member {
+    /// UID of the set.
+    set: String,
+    /// A core deleted it.
+    taken: bool,
+    active: Lately,
+    available: Lately,
+    failed: Lately,
+}
+
+/// Whether something is so, and until when it was.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lately {
+    now: bool,
+    until: Option<Instant>,
+}
+
+impl Lately {
+    fn is(&mut self, now: bool) {
+        if self.now && !now {
+            self.until = Some(Instant::now());
+        }
+        self.now = now;
+    }
+
+    fn was(self, lag: Duration) -> bool {
+        self.now || self.until.is_some_and(|until| until.elapsed() <= lag)
+    }
+}
+
+/// Who controls this object.
+pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    controllers(meta).next()
+}
+
+fn controllers(meta: &ObjectMeta) -> impl Iterator<Item = &OwnerReference> {
+    meta.owner_references.iter().flatten().filter(|owner| owner.controller == Some(true))
+}
+
+fn number(value: Option<&IntOrString>) -> i32 {
+    match value {
+        Some(IntOrString::Int(number)) => *number,
+        // The users of the simulation write numbers.
+        Some(IntOrString::String(_)) | None => 0,
+    }
+}
+
+fn wants(deployment: &MachineDeployment) -> Wants {
+    if deployment.is_deleting() {
+        return Wants::default();
+    }
+    let (replicas, strategy) = (deployment.spec.replicas, &deployment.spec.strategy);
+    match (&strategy.type_, &strategy.rolling_update) {
+        (Some(StrategyType::RollingUpdate), Some(rolling)) => {
+            let (surge, missing) =
+                (number(rolling.max_surge.as_ref()), number(rolling.max_unavailable.as_ref()));
+            let missing = if (surge, missing) == (0, 0) { 1 } else { missing };
+            Wants { most: replicas + surge, least: (replicas - missing).max(0) }
+        }
+        _ => Wants { most: replicas, least: 0 },
+    }
+}
+
+fn is_active(machine: &Machine) -> bool {
+    !machine.is_deleting() && machine.phase() != MachinePhase::Terminating
+}
+
+fn count(number: usize) -> i32 {
+    i32::try_from(number).unwrap_or(i32::MAX)
+}
+
+impl Rules {
+    /// Without any knowledge.
+    pub fn new(lag: Duration) -> Self {
+        Self { lag, ..Self::default() }
+    }
+
+    /// A deployment was written, or is gone.
+    pub fn deployment(&mut self, deployment: MachineDeployment, gone: bool) {
+        let now = if gone { Wants::default() } else { wants(&deployment) };
+        keep(&mut self.deployments, deployment.uid().to_owned(), deployment, now);
+    }
+
+    /// A set was written, or is gone. What is wrong with that, if a core wrote it.
+    pub fn set(&mut self, set: MachineSet, gone: bool, ours: bool) -> Option<String> {
+        let owner = controller(&set.metadata).map(|owner| owner.uid.clone());
+        let (uid, name) = (set.uid().to_owned(), set.name().to_owned());
+        let ends = gone || set.is_deleting();
+        let replicas = if ends { 0 } else { set.spec.replicas };
+        let before = owner.as_deref().map(|owner| self.wanted_by_sets(owner));
+        let two = controllers(&set.metadata).count() > 1;
+        keep(&mut self.sets, uid, set, Wants { most: replicas, least: replicas });
+        if two {
+            return Some(format!("INV-13: set {name} has two controllers"));
+        }
+        let (owner, before) = (owner?, before?);
+        let after = self.wanted_by_sets(&owner);
+        let most = self.deployments.get(&owner)?.most(self.lag);
+        (ours && after > before && after > most).then(|| {
+            format!(
+                "INV-11: the sets of a deployment want {after} with {name}, and {most} are the most"
+            )
+        })
+    }
+
+    /// A set or a deployment of this name was deleted, and is gone.
+    pub fn gone(&mut self, plural: &str, name: &str) {
+        let of_name = |meta: &ObjectMeta| meta.name.as_deref() == Some(name);
+        if plural == "machinesets" {
+            let sets = self.sets.values().filter(|it| of_name(&it.object.metadata));
+            let all: Vec<_> = sets.map(|it| it.object.clone()).collect();
+            for set in all {
+                self.set(set, true, false);
+            }
+        } else {
+            let deployments = self.deployments.values().filter(|it| of_name(&it.object.metadata));
+            let all: Vec<_> = deployments.map(|it| it.object.clone()).collect();
+            for deployment in all {
+                self.deployment(deployment, true);
+            }
+        }
+    }
+
+    fn wanted_by_sets(&self, deployment: &str) -> i32 {
+        self.sets_of(deployment)
+            .filter_map(|set| set.wants.last())
+            .map(|(_, wants)| wants.most)
+            .sum()
+    }
+
+    fn sets_of(&self, deployment: &str) -> impl Iterator<Item = &Kept<MachineSet>> {
+        let of_it = move |set: &&Kept<MachineSet>| {
+            controller(&set.object.metadata).is_some_and(|owner| owner.uid == deployment)
+        };
+        self.sets.values().filter(of_it)
+    }
+
+    /// A machine was written. What is wrong with that, if a core wrote it.
+    pub fn machine(
+        &mut self,
+        before: Option<&Machine>,
+        machine: &Machine,
+        method: &str,
+        ours: bool,
+    ) -> Vec<String> {
+        let goes = method == "DELETE" && before.is_some_and(is_active);
+        let mut wrong: Vec<_> = self.two_controllers(before, machine, ours).into_iter().collect();
+        if ours && goes {
+            wrong.extend(self.deleted(machine));
+        }
+        self.look(machine, ours && goes);
+        if ours && method == "POST" && before.is_none() {
+            wrong.extend(self.created(machine));
+        }
+        wrong
+    }
+
+    /// A machine is gone for good.
+    pub fn machine_gone(&mut self, uid: &str) {
+        if let Some(member) = self.members.get_mut(uid) {
+            member.active.is(false);
+            member.available.is(false);
+            member.failed.is(false);
+        }
+    }
+
+    fn look(&mut self, machine: &Machine, taken: bool) {
+        let uid = machine.uid();
+        if let Some(owner) = controller(&machine.metadata) {
+            let member = self.members.entry(uid.to_owned()).or_default();
+            member.set.clone_from(&owner.uid);
+        } else {
+            // Released: those that counted it may not know yet.
+            self.machine_gone(uid);
+            return;
+        }
+        let Some(member) = self.members.get_mut(uid) else { return };
+        let (active, phase) = (is_active(machine), machine.phase());
+        member.taken |= taken;
+        member.active.is(active);
+        let runs = [MachinePhase::Running, MachinePhase::Available].contains(&phase);
+        member.available.is(active && runs);
+        member.failed.is(active && phase == MachinePhase::Failed);
+    }
+
+    /// INV-13: a Machine has one controller; a core takes over only what is free and matches.
+    fn two_controllers(
+        &self,
+        before: Option<&Machine>,
+        machine: &Machine,
+        ours: bool,
+    ) -> Option<String> {
+        let name = machine.name();
+        if controllers(&machine.metadata).count() > 1 {
+            return Some(format!("INV-13: {name} has two controllers"));
+        }
+        let before = before.filter(|_| ours)?;
+        let now = controller(&machine.metadata)?;
+        match controller(&before.metadata) {
+            Some(one) if one.uid != now.uid => {
+                Some(format!("INV-13: {name} was of {} and is of {}", one.name, now.name))
+            }
+            Some(_) => None,
+            None => {
+                let set = self.sets.get(&now.uid).map(|set| &set.object);
+                let matches = |set: &MachineSet| {
+                    let selector = set.spec.selector.as_ref();
+                    selector
+                        .is_some_and(|it| selector::matches(it, machine.metadata.labels.as_ref()))
+                };
+                let adopts = set.is_some_and(matches);
+                (!adopts).then(|| format!("INV-13: {name} is not what {} looks for", now.name))
+            }
+        }
+    }
+
+    /// INV-11: a set has no more machines than were wanted.
+    fn created(&self, machine: &Machine) -> Option<String> {
+        let name = machine.name();
+        let Some(owner) = controller(&machine.metadata) else {
+            return Some(format!("INV-13: {name} is nobody's"));
+        };
+        let most = self.sets.get(&owner.uid)?.most(self.lag);
+        let all = self.members.values().filter(|it| it.set == owner.uid && it.active.now).count();
+        (count(all) > most).then(|| {
+            format!(
+                "INV-11: {} has {all} machines with {name}, and wanted {most} at most",
+                owner.name
+            )
+        })
+    }
+
+    /// INV-14: one goes because it is chosen, Failed, or too much. INV-12: and not if too few are left.
+    fn deleted(&self, machine: &Machine) -> Option<String> {
+        let owner = controller(&machine.metadata)?;
+        let (set, member) = (self.sets.get(&owner.uid)?, self.members.get(machine.uid())?);
+        let is_last = |(_, wants): &(Instant, Wants)| wants.most == 0 && set.object.is_deleting();
+        let chosen = machine.annotation(annotation::PRIORITY) == Some("1");
+        if chosen || member.failed.was(self.lag) || set.wants.last().is_some_and(is_last) {
+            return None;
+        }
+        let name = machine.name();
+        let there = |it: &&Member| it.set == owner.uid && !it.taken && it.active.was(self.lag);
+        let all = count(self.members.values().filter(there).count());
+        let least = set.least(self.lag);
+        if all <= least {
+            return Some(format!("INV-14: {name} goes, one of {all}, and {least} are wanted"));
+        }
+        if !member.available.now {
+            return None;
+        }
+        let deployment = controller(&set.object.metadata)?;
+        let least = self.deployments.get(&deployment.uid)?.least(self.lag);
+        let sets: Vec<_> = self.sets_of(&deployment.uid).map(|it| it.object.uid()).collect();
+        let left = |it: &&Member| {
+            sets.contains(&it.set.as_str()) && !it.taken && it.available.was(self.lag)
+        };
+        let left = count(self.members.values().filter(left).count()) - 1;
+        (left < least).then(|| {
+            format!(
+                "INV-12: {name} goes, and {left} are left, of which {least} have to be available"
+            )
+        })
+    }
+}
+
+fn keep<K>(all: &mut BTreeMap<String, Kept<K>>, uid: String, object: K, now: Wants) {
+    match all.get_mut(&uid) {
+        Some(kept) => {
+            if kept.wants.last().is_none_or(|(_, last)| *last != now) {
+                kept.wants.push((Instant::now(), now));
+            }
+            kept.object = object;
+        }
+        None => {
+            all.insert(uid, Kept { object, wants: vec![(Instant::now(), now)] });
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What the judge is told of sets and deployments, and of machines that go at once.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ostler_api::{MachineDeployment, MachineSet};
+
+use super::{Change, Oracle};
+
+/// Whether nothing holds an object any more that is deleted.
+pub(super) fn is_gone(change: &Change, meta: &ObjectMeta) -> bool {
+    (change.method == "DELETE" || meta.deletion_timestamp.is_some())
+        && meta.finalizers.as_ref().is_none_or(Vec::is_empty)
+}
+
+impl Oracle {
+    /// A machine without a finalizer was deleted.
+    pub(super) fn vanished(&self, change: &Change, name: &str) {
+        let mut books = self.lock();
+        let found = books.lives.iter().find(|(_, life)| life.name == name);
+        let Some((uid, machine)) = found.map(|(uid, it)| (uid.clone(), it.machine.clone())) else {
+            return;
+        };
+        self.check_meant(change, Some(&uid));
+        let ours = change.by.starts_with("core");
+        for wrong in books.groups.machine(Some(&machine), &machine, "DELETE", ours) {
+            self.broken(wrong);
+        }
+        books.groups.machine_gone(&uid);
+        books.lives.remove(&uid);
+    }
+
+    pub(super) fn set(&self, change: &Change) {
+        let Ok(set) = serde_json::from_value::<MachineSet>(change.object.clone()) else { return };
+        let ours = change.by.starts_with("core");
+        let gone = is_gone(change, &set.metadata);
+        if let Some(wrong) = self.lock().groups.set(set, gone, ours) {
+            self.broken(wrong);
+        }
+    }
+
+    pub(super) fn deployment(&self, change: &Change) {
+        let read = serde_json::from_value::<MachineDeployment>(change.object.clone());
+        let Ok(deployment) = read else { return };
+        let gone = is_gone(change, &deployment.metadata);
+        self.lock().groups.deployment(deployment, gone);
+    }
+}
