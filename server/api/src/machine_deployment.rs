@@ -214,6 +214,9 @@ open_enum! {
         Frozen = "Frozen",
         /// `False` while its spec is refused; absent otherwise. Ours.
         Valid = "Valid",
+        /// `True` while half of its Machines or more are lost: one is replaced, and the others wait. Absent otherwise.
+        /// Ours.
+        MassFailure = "MassFailure",
     }
 }
 

@@ -107,6 +107,10 @@ pub mod annotation {
     pub const RELEASED_BY: &str = "ostler.dev/released-by";
     /// Ours, on a MachineSet: which Machines go first among equals: `Oldest` (the default), `Newest` or `Random`.
     pub const DELETE_POLICY: &str = "ostler.dev/delete-policy";
+    /// Ours, on a MachineDeployment: how many of its unhealthy Machines are replaced at the same time, 1 without it.
+    pub const MAX_UNHEALTHY_REPLACEMENTS: &str = "ostler.dev/max-unhealthy-replacements";
+    /// Ours, on a Machine, any value: its update in place that failed is tried again.
+    pub const RETRY_UPDATE: &str = "ostler.dev/retry-update";
     /// Ours, on the template of a MachineDeployment: when a user asked for new Machines with the template as it is.
     pub const RESTARTED_AT: &str = "ostler.dev/restartedAt";
     /// Ours, on a MachineSet: who runs it, `ostler` or the name of another controller. Only asked for when another process

@@ -117,6 +117,9 @@ open_enum! {
         /// The health timeout is over, and another Machine of the same MachineDeployment is being
         /// replaced.
         ReplacementBudget = "ReplacementBudget",
+        /// The health timeout is over, and so many Machines of the same MachineDeployment are unhealthy that something
+        /// else must be broken: one is replaced, and the others wait for its successor.
+        MassFailure = "MassFailure",
         /// An API server does not answer, or did not until now: the health of Nodes is not known.
         ApiServerUnreachable = "ApiServerUnreachable",
         /// Another controller updates the Node in place.

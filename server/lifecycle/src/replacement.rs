@@ -1,24 +1,98 @@
-//! The replacement budget: at most one Machine of a MachineDeployment is on its way from failed
-//! health to a healthy successor, and a Machine that is stuck on that way does not block the
+//! The replacement budget: so many Machines of a MachineDeployment are on their way from failed health to a healthy
+//! successor, one unless its annotation says otherwise, and a Machine that is stuck on that way does not block the
 //! others.
 //!
-//! Members of a MachineDeployment are those with the same label `name`; a Machine without it has no
-//! budget to wait for.
+//! It is counted from the Machines in each pass. Rollouts, deletions by users, and Machines that autoscalers chose are
+//! on their way as well and use it up; they are not held by it themselves. A rollout, in turn, counts unhealthy Machines
+//! as unavailable, and waits for those: see [`crate::deployment::rolling`].
+//!
+//! If half of a MachineDeployment is lost, something else is broken than its Machines. Then one is replaced, and the
+//! others are held until its successor runs.
+//!
+//! Members of a MachineDeployment are those of its MachineSets, and where those are not known, the Machines with the
+//! same label `name`. A Machine of no MachineDeployment has no budget to wait for.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
+use ostler_api::MachineDeployment;
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
+use ostler_api::names::annotation;
 
 use crate::{machine::pass::after, snapshot::Settings};
 
-/// The other members of a MachineDeployment, as far as they matter.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// The members of a MachineDeployment, as far as they matter to one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Siblings {
+    /// `namespace/name` of the MachineDeployment; `None`: there is none, or the Machine is well.
+    pub deployment: Option<String>,
     /// When a member last failed its health, as far as this core remembers.
     pub last_failure: Option<Timestamp>,
-    /// Members that are neither healthy nor waiting for this budget themselves.
+    /// The other members that are neither healthy nor waiting for this budget themselves.
     pub in_flight: Vec<Sibling>,
+    /// All members in numbers.
+    pub members: Members,
+    /// How many may be on their way at the same time.
+    pub limit: usize,
+}
+
+impl Default for Siblings {
+    fn default() -> Self {
+        Self {
+            deployment: None,
+            last_failure: None,
+            in_flight: Vec::new(),
+            members: Members::default(),
+            limit: 1,
+        }
+    }
+}
+
+/// What the annotation of a MachineDeployment says; 1 without a number there.
+pub fn limit(deployment: &MachineDeployment) -> usize {
+    let said = deployment.annotation(annotation::MAX_UNHEALTHY_REPLACEMENTS);
+    said.and_then(|text| text.trim().parse().ok()).unwrap_or(1)
+}
+
+/// The members of a MachineDeployment in numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Members {
+    /// How many there are to be; 0 if that is not known.
+    pub wanted: usize,
+    /// How many there are, without those that are being deleted.
+    pub living: usize,
+    /// How many of those are unhealthy, and not given up.
+    pub unhealthy: usize,
+    /// How many are being made, replaced or deleted.
+    pub in_flight: usize,
+}
+
+impl Members {
+    /// Counts them.
+    pub fn of<'a>(machines: impl Iterator<Item = &'a Machine>, wanted: usize) -> Self {
+        let mut counts = Self { wanted, ..Self::default() };
+        for machine in machines {
+            counts.living += usize::from(!machine.is_deleting());
+            match SiblingState::of(machine) {
+                Some(SiblingState::Chosen) => {}
+                Some(_) => counts.in_flight += 1,
+                None if machine.phase() == MachinePhase::Unknown => counts.unhealthy += 1,
+                None => {}
+            }
+        }
+        counts
+    }
+
+    /// Whether half of them or more are lost, and more than one. What is in flight may be one of those.
+    pub fn is_mass_failure(&self) -> bool {
+        let lost = self.unhealthy + usize::from(self.in_flight > 0);
+        self.unhealthy > 1 && 2 * lost >= self.living.max(self.wanted)
+    }
+
+    /// How many do not exist yet.
+    const fn missing(&self) -> usize {
+        self.wanted.saturating_sub(self.living)
+    }
 }
 
 /// A member that is being made, replaced or updated.
@@ -45,9 +119,36 @@ pub enum SiblingState {
     Failed,
     /// Being deleted.
     Terminating,
+    /// An autoscaler chose it for deletion.
+    Chosen,
 }
 
 impl SiblingState {
+    /// Reads a member; `None`: it does not matter to the budget. Healthy ones do not, unhealthy ones wait for it
+    /// themselves, and preserved ones stay as they are for days.
+    pub fn of(machine: &Machine) -> Option<Self> {
+        let current = || machine.status.as_ref()?.current_status.as_ref();
+        match machine.phase() {
+            _ if machine.is_deleting() => Some(Self::Terminating),
+            MachinePhase::Running
+            | MachinePhase::Available
+            | MachinePhase::InPlaceUpdateSuccessful
+            | MachinePhase::InPlaceUpdateFailed => chosen_at(machine).map(|_| Self::Chosen),
+            MachinePhase::Unknown => None,
+            MachinePhase::Failed if current()?.preserve_expiry_time.is_some() => None,
+            MachinePhase::Failed => Some(Self::Failed),
+            MachinePhase::InPlaceUpdating => Some(Self::Updating),
+            MachinePhase::Terminating => Some(Self::Terminating),
+            MachinePhase::New
+            | MachinePhase::Pending
+            | MachinePhase::CrashLoopBackOff
+            | MachinePhase::Other(_) => {
+                let lacks = lacks_capacity(machine);
+                Some(if lacks { Self::LacksCapacity } else { Self::Creating })
+            }
+        }
+    }
+
     const fn words(self) -> &'static str {
         match self {
             Self::Creating => "is being created",
@@ -55,63 +156,47 @@ impl SiblingState {
             Self::Updating => "is being updated",
             Self::Failed => "is failed and not replaced yet",
             Self::Terminating => "is being deleted",
+            Self::Chosen => "was chosen by an autoscaler and is about to be deleted",
         }
     }
 }
 
 impl Sibling {
-    /// Reads a member; `None`: it does not matter to the budget. Healthy ones do not, unhealthy
-    /// ones wait for it themselves, and preserved ones stay as they are for days.
+    /// Reads a member; `None`: it does not matter to the budget.
     pub fn of(machine: &Machine, settings: &Settings) -> Option<Self> {
-        let (state, since, patience) = if machine.is_deleting() {
-            let since = machine.metadata.deletion_timestamp.as_ref().map(|time| time.0);
-            (SiblingState::Terminating, since, settings.creation_timeout)
-        } else {
-            Self::living(machine, settings)?
+        let state = SiblingState::of(machine)?;
+        let status = machine.status.as_ref();
+        let current = || status?.current_status.as_ref()?.last_update_time.as_ref();
+        let since = match state {
+            SiblingState::Terminating if machine.is_deleting() => {
+                machine.metadata.deletion_timestamp.as_ref().map(|time| time.0)
+            }
+            SiblingState::Creating | SiblingState::LacksCapacity => {
+                status.and_then(|it| it.creation_started_at.as_ref()).map(|time| time.0)
+            }
+            SiblingState::Chosen => chosen_at(machine),
+            SiblingState::Updating | SiblingState::Failed | SiblingState::Terminating => {
+                current().map(|time| time.0)
+            }
         };
         let born = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let since = since.or(born).unwrap_or(Timestamp::MIN);
+        let patience = if state == SiblingState::Creating {
+            machine.creation_timeout(settings.creation_timeout)
+        } else {
+            settings.creation_timeout
+        };
         let stuck = state == SiblingState::LacksCapacity;
         let holds_until = if stuck { Timestamp::MIN } else { after(since, patience) };
         Some(Self { name: machine.name().to_owned(), state, holds_until })
     }
+}
 
-    fn living(
-        machine: &Machine,
-        settings: &Settings,
-    ) -> Option<(SiblingState, Option<Timestamp>, Duration)> {
-        let status = machine.status.as_ref();
-        let current = status.and_then(|status| status.current_status.as_ref());
-        let since = current.and_then(|current| current.last_update_time.as_ref()).map(|at| at.0);
-        match machine.phase() {
-            MachinePhase::Running
-            | MachinePhase::Unknown
-            | MachinePhase::Available
-            | MachinePhase::InPlaceUpdateSuccessful
-            | MachinePhase::InPlaceUpdateFailed => None,
-            MachinePhase::Failed if current?.preserve_expiry_time.is_some() => None,
-            MachinePhase::Failed => Some((SiblingState::Failed, since, settings.creation_timeout)),
-            MachinePhase::InPlaceUpdating => {
-                Some((SiblingState::Updating, since, settings.creation_timeout))
-            }
-            MachinePhase::Terminating => {
-                Some((SiblingState::Terminating, since, settings.creation_timeout))
-            }
-            MachinePhase::New
-            | MachinePhase::Pending
-            | MachinePhase::CrashLoopBackOff
-            | MachinePhase::Other(_) => {
-                let begun = status.and_then(|status| status.creation_started_at.as_ref());
-                let state = if lacks_capacity(machine) {
-                    SiblingState::LacksCapacity
-                } else {
-                    SiblingState::Creating
-                };
-                let patience = machine.creation_timeout(settings.creation_timeout);
-                Some((state, begun.map(|time| time.0), patience))
-            }
-        }
-    }
+/// When an autoscaler chose it for deletion.
+fn chosen_at(machine: &Machine) -> Option<Timestamp> {
+    let chosen = machine.annotation(annotation::PRIORITY) == Some("1");
+    let at = machine.annotation(annotation::MARKED_FOR_DELETION).filter(|_| chosen)?;
+    at.parse().ok()
 }
 
 fn lacks_capacity(machine: &Machine) -> bool {
@@ -124,37 +209,71 @@ fn lacks_capacity(machine: &Machine) -> bool {
 /// Why a Machine that is due may not fail yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
+    /// Whether it is the budget, or the loss of half of the deployment.
+    pub reason: WaitReason,
     /// For people: which sibling, and what is with it.
     pub message: String,
-    /// When that is over at the latest.
+    /// When that is over at the latest, or to be looked at again.
     pub until: Timestamp,
 }
 
-/// Whether a Machine whose health timeout ended at `due` has to wait for a sibling; `None`: it may
+/// Whether a Machine whose health timeout ended at `due` has to wait for siblings; `None`: it may
 /// fail now.
 ///
-/// A sibling in flight holds the budget for as long as it may take to become a Node (`patience`).
+/// A sibling in flight uses the budget for as long as it may take to become a Node (`patience`).
 /// If one after the other does, the wait still ends: `patience` after the Machine was due, or after
 /// the last failure of a member. Siblings that are stuck hold nothing, but while there are any, no
 /// two failures follow each other faster than that either: otherwise every unhealthy Node would be
-/// taken away while none can be made.
+/// taken away while none can be made. In a mass failure the wait does not end as long as one is in
+/// flight, stuck or not.
 pub fn held(
     siblings: &Siblings,
     due: Timestamp,
     now: Timestamp,
     patience: Duration,
 ) -> Option<Held> {
-    let pace = siblings.last_failure.map_or(Timestamp::MIN, |at| after(at, patience));
-    let all = || siblings.in_flight.iter();
-    let holders = all().filter(|sibling| sibling.holds_until > now);
-    let (sibling, bound) = match holders.max_by_key(|sibling| sibling.holds_until) {
-        Some(holder) => (holder, after(due, patience).max(pace)),
-        None => (all().next()?, pace),
+    let Siblings { last_failure, in_flight, members, limit, .. } = siblings;
+    if *limit == 0 {
+        let key = annotation::MAX_UNHEALTHY_REPLACEMENTS;
+        let message = format!("annotation {key} of its deployment is 0");
+        return Some(Held {
+            reason: WaitReason::ReplacementBudget,
+            message,
+            until: after(now, patience),
+        });
+    }
+    let (holders, stuck): (Vec<_>, Vec<_>) =
+        in_flight.iter().partition(|sibling| sibling.holds_until > now);
+    // An autoscaler that does not go on with it changed its mind.
+    let stuck = || stuck.iter().copied().filter(|it| it.state != SiblingState::Chosen);
+    let first = holders.iter().copied().max_by_key(|it| it.holds_until).or_else(|| stuck().next());
+    let used = holders.len() + members.missing();
+    let state = match first {
+        Some(sibling) => format!("machine {} {}", sibling.name, sibling.state.words()),
+        None if used > 0 => "a machine is to be created".to_owned(),
+        None => return None,
+    };
+    if members.is_mass_failure() {
+        let Members { unhealthy, living, .. } = members;
+        let message = format!("{unhealthy} of {living} machines are unhealthy, and {state}");
+        return Some(Held {
+            reason: WaitReason::MassFailure,
+            message,
+            until: after(now, patience),
+        });
+    }
+    let pace = last_failure.map_or(Timestamp::MIN, |at| after(at, patience));
+    let bound = if used >= *limit {
+        after(due, patience).max(pace)
+    } else if stuck().next().is_some() {
+        pace
+    } else {
+        return None;
     };
     if now >= bound {
         return None;
     }
-    let message = format!("machine {} {}", sibling.name, sibling.state.words());
-    let until = if sibling.holds_until > now { bound.min(sibling.holds_until) } else { bound };
-    Some(Held { message, until })
+    let freed = first.map(|it| it.holds_until).filter(|freed| *freed > now);
+    let until = freed.map_or(bound, |freed| bound.min(freed));
+    Some(Held { reason: WaitReason::ReplacementBudget, message: state, until })
 }

@@ -18,6 +18,7 @@ mod in_place;
 mod legacy;
 mod links;
 mod lists;
+mod lost_nodes;
 mod metrics;
 mod namespaces;
 mod preboot;

@@ -2,10 +2,13 @@
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
-use ostler_api::MachineClass;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams};
+use kube::runtime::wait::await_condition;
 use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::{MachineClass, MachineDeployment};
 use ostler_tests::objects::{class, delete, gone, in_phase, machine};
-use ostler_tests::world::World;
+use ostler_tests::world::{Setup, World};
 use serde_json::json;
 
 /// Name, and the labels that dashboards ask for.
@@ -45,6 +48,46 @@ const KNOWN: [(&str, &[&str]); 21] = [
     ("ostler_driver_operations_total", &["provider", "kind", "code"]),
 ];
 
+/// Of MachineSets and MachineDeployments. Beside these, `failed_machines` of both.
+const OF_FLEETS: [(&str, &[&str]); 25] = [
+    ("mcm_machine_stale_machines_total", &[]),
+    ("mcm_machine_set_items_total", &[]),
+    (
+        "mcm_machine_set_info",
+        &[
+            "name",
+            "namespace",
+            "createdAt",
+            "spec_machine_class_api_group",
+            "spec_machine_class_kind",
+            "spec_machine_class_name",
+        ],
+    ),
+    ("mcm_machine_set_info_spec_replicas", TWO),
+    ("mcm_machine_set_info_spec_min_ready_seconds", TWO),
+    ("mcm_machine_set_status_available_replicas", TWO),
+    ("mcm_machine_set_status_fully_labelled_replicas", TWO),
+    ("mcm_machine_set_status_ready_replicas", TWO),
+    ("mcm_machine_set_status_replicas", TWO),
+    ("mcm_machine_deployment_items_total", &[]),
+    ("mcm_machine_deployment_info", &["name", "namespace", "createdAt", "spec_strategy_type"]),
+    ("mcm_machine_deployment_info_spec_paused", TWO),
+    ("mcm_machine_deployment_info_spec_replicas", TWO),
+    ("mcm_machine_deployment_info_spec_min_ready_seconds", TWO),
+    ("mcm_machine_deployment_info_spec_rolling_update_max_surge", TWO),
+    ("mcm_machine_deployment_info_spec_rolling_update_max_unavailable", TWO),
+    ("mcm_machine_deployment_info_spec_revision_history_limit", TWO),
+    ("mcm_machine_deployment_info_spec_progress_deadline_seconds", TWO),
+    ("mcm_machine_deployment_status_condition", &["name", "namespace", "condition"]),
+    ("mcm_machine_deployment_status_available_replicas", TWO),
+    ("mcm_machine_deployment_status_unavailable_replicas", TWO),
+    ("mcm_machine_deployment_status_ready_replicas", TWO),
+    ("mcm_machine_deployment_status_updated_replicas", TWO),
+    ("mcm_machine_deployment_status_collision_count", TWO),
+    ("mcm_machine_deployment_status_replicas", TWO),
+];
+
+const TWO: &[&str] = &["name", "namespace"];
 const FOUR: &[&str] = &["namespace", "machine_deployment", "instance_type", "zone"];
 
 fn of_deployment(name: &str, class: &str) -> serde_json::Value {
@@ -86,5 +129,50 @@ async fn dashboards_of_machine_controller_manager_find_their_metrics() {
         !text.contains(r#"name="a",namespace"#),
         "a machine that is gone leaves nothing behind"
     );
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn dashboards_find_the_metrics_of_sets_and_deployments_and_users_their_events() {
+    let world = World::start_with(Setup::tuned(|options| {
+        options.settings.controllers = "*".parse().expect("all controllers");
+    }))
+    .await;
+    world
+        .apply::<MachineDeployment>(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": { "name": "d", "namespace": "default" },
+            "spec": {
+                "replicas": 1, "revisionHistoryLimit": 2, "progressDeadlineSeconds": 600,
+                "selector": { "matchLabels": { "app": "d" } },
+                "strategy": {
+                    "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 }
+                },
+                "template": {
+                    "metadata": { "labels": { "app": "d" } },
+                    "spec": { "class": { "kind": "MachineClass", "name": "fake" } }
+                }
+            }
+        }))
+        .await;
+    let api = Api::<MachineDeployment>::default_namespaced(world.client());
+    let available = |it: Option<&MachineDeployment>| {
+        it.and_then(|it| it.status.as_ref()).is_some_and(|status| status.available_replicas == 1)
+    };
+    await_condition(api, "d", available).await.expect("it comes up");
+    // On a paused clock: what is on its way to the core has arrived.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let text = world.metrics();
+    let known = OF_FLEETS.iter();
+    let missing: Vec<_> = known.filter(|(name, labels)| !has(&text, name, labels)).collect();
+    assert!(missing.is_empty(), "{missing:?} in\n{text}");
+    for family in ["machine_set_failed_machines", "machine_deployment_failed_machines"] {
+        assert!(text.contains(&format!("# TYPE mcm_{family} gauge")), "{text}");
+    }
+    let events = Api::<Event>::default_namespaced(world.client());
+    let events = events.list(&ListParams::default()).await.expect("events are listed").items;
+    for reason in ["SuccessfulCreate", "ScalingMachineSet"] {
+        assert!(events.iter().any(|it| it.reason.as_deref() == Some(reason)), "{reason}");
+    }
     world.stop().await;
 }

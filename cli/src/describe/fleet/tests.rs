@@ -163,7 +163,7 @@ fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
                 let held = waiting("z", "ReplacementBudget", "machine y is being deleted");
                 fleet.machines.get_mut("web-old").unwrap().push(held);
             },
-            "at most one unhealthy machine is replaced at a time: machine z waits for ReplacementBudget",
+            "no more machines may be replaced at the same time: machine z waits for ReplacementBudget",
         ),
         (
             |fleet| {

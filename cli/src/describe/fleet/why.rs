@@ -12,8 +12,9 @@ use ostler_lifecycle::set::FOREIGN;
 use super::{Fleet, Runner};
 
 /// Waits that hold more than the one machine: they are named first.
-const HOLDS: [(WaitReason, &str); 5] = [
-    (WaitReason::ReplacementBudget, "at most one unhealthy machine is replaced at a time"),
+const HOLDS: [(WaitReason, &str); 6] = [
+    (WaitReason::MassFailure, "half of the machines are lost: one is replaced, the others wait"),
+    (WaitReason::ReplacementBudget, "no more machines may be replaced at the same time"),
     (WaitReason::PodDisruptionBudget, "a PodDisruptionBudget refuses evictions"),
     (WaitReason::MisconfiguredBudget, "a PodDisruptionBudget allows no eviction at all"),
     (

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use ostler_api::machine::{LastOperation, MachineState};
 use ostler_api::names::annotation::RELEASED_BY;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::replacement::limit;
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
 
@@ -93,8 +94,13 @@ impl Fanout {
         }
     }
 
-    /// A deployment changed.
+    /// A deployment changed. Unhealthy machines may wait for what its annotation allows.
     pub(crate) fn deployment(&self, change: &Change<MachineDeployment>) {
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && limit(old) != limit(new)
+        {
+            self.add_all(self.stores.waiting_of(new), priority(change));
+        }
         self.freeze_by_deployment(change, priority(change));
         let name = change.latest().map(|deployment| ObjectName::of(deployment.as_ref()));
         self.add_deployments(name.into_iter().collect(), change);

@@ -23,7 +23,7 @@ use tracing::info;
 use super::{Machines, PassError, namespace_of};
 use crate::audit;
 use crate::queue::Priority;
-use crate::stores::{MachineIndex, deployment};
+use crate::stores::MachineIndex;
 use crate::target::{Target, TargetOf};
 use crate::watch::{Author, By, ObjectName};
 use crate::writes::{Deletion, WriteError};
@@ -92,7 +92,10 @@ impl Machines {
             Action::ConfirmNode { name, version } => {
                 self.confirm_node(snapshot, name, version.as_deref()).await
             }
-            Action::ClaimReplacement { seen, .. } => self.claim(snapshot, *seen),
+            Action::ClaimReplacement { deployment, seen } => {
+                let ours = self.state.replacements.claim(deployment, *seen, snapshot.now);
+                if ours { Ok(()) } else { Err(WriteError::Conflict) }
+            }
             Action::UpdateSlot { wanted, limit } => self.update_slot(snapshot, *wanted, *limit),
             Action::AskReview(question) => {
                 self.ask_review(snapshot, question);
@@ -238,12 +241,6 @@ impl Machines {
             None => version.is_none(),
         };
         if same { Ok(()) } else { Err(WriteError::Conflict) }
-    }
-
-    fn claim(&self, snapshot: &Snapshot, seen: Option<Timestamp>) -> Result<(), WriteError> {
-        let Some(deployment) = deployment(&snapshot.machine) else { return Ok(()) };
-        let ours = self.state.replacements.claim(&deployment, seen, snapshot.now);
-        if ours { Ok(()) } else { Err(WriteError::Conflict) }
     }
 
     fn update_slot(

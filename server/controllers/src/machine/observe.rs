@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 use super::volumes::volumes_of;
 use super::{Machines, PassError, namespace_of, operation, token};
 use crate::hot_update::driver_of;
-use crate::stores::{MergedSecret, NodeIndex, PodIndex, deployment, merge};
+use crate::stores::{MergedSecret, NodeIndex, PodIndex, merge};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
@@ -121,12 +121,13 @@ impl Machines {
 
     /// The siblings of a machine that may fail soon.
     fn siblings_of(&self, machine: &Machine) -> Siblings {
-        let deployment = deployment(machine).filter(|_| machine.phase() == MachinePhase::Unknown);
-        let Some(deployment) = deployment else { return Siblings::default() };
-        Siblings {
-            last_failure: self.state.replacements.last(&deployment),
-            in_flight: self.stores.siblings(machine, &self.settings.lifecycle),
+        if machine.phase() != MachinePhase::Unknown {
+            return Siblings::default();
         }
+        let mut siblings = self.stores.siblings(machine, &self.settings.lifecycle);
+        let deployment = siblings.deployment.as_deref();
+        siblings.last_failure = deployment.and_then(|it| self.state.replacements.last(it));
+        siblings
     }
 
     /// For how long a driver may still reconnect with an operation that an earlier core sent for this machine. A

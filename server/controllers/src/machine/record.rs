@@ -21,7 +21,6 @@ use crate::events::{EventRecord, Severity};
 use crate::metrics::Shape;
 use crate::queue::Outcome;
 use crate::reconcile::Passed;
-use crate::stores::deployment;
 use crate::watch::{Author, By};
 use crate::writes::WriteError;
 
@@ -37,10 +36,7 @@ impl Machines {
     ) -> Result<Passed, PassError> {
         let recorded = record(snapshot, plan, &done.performed);
         let written = self.write_status(&done.machine, recorded.status.as_ref()).await;
-        if let Some(deployment) = deployment(&snapshot.machine) {
-            let written = written.as_ref().map(|()| recorded.proceed);
-            self.state.replacements.settle(&deployment, plan, written);
-        }
+        self.state.replacements.settle(plan, written.as_ref().map(|()| recorded.proceed));
         written?;
         self.record_events(snapshot, recorded.events);
         let mut not_sent = None;

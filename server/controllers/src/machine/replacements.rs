@@ -1,4 +1,5 @@
-//! When machines of a MachineDeployment last failed, for its replacement budget.
+//! When machines of a MachineDeployment last failed. The replacement budget itself is counted from the machines; this
+//! keeps two that are due in the same moment apart, and failures from following each other while a successor is stuck.
 
 use std::collections::HashMap;
 
@@ -34,9 +35,10 @@ impl Replacements {
     }
 
     /// Returns the claim of a plan if nothing of the plan was written. The claim stays if the write may have happened.
-    pub(super) fn settle(&self, deployment: &str, plan: &Plan, written: Result<bool, &PassError>) {
+    pub(super) fn settle(&self, plan: &Plan, written: Result<bool, &PassError>) {
         let claimed = plan.actions.iter().find_map(|action| {
-            if let Action::ClaimReplacement { seen, .. } = action { Some(*seen) } else { None }
+            let Action::ClaimReplacement { deployment, seen } = action else { return None };
+            Some((deployment, *seen))
         });
         let stands = match written {
             Ok(proceeds) => proceeds,
@@ -44,10 +46,10 @@ impl Replacements {
             Err(PassError::Pruned) => true,
             Err(PassError::Outdated | PassError::Gone | PassError::NotYet(_)) => false,
         };
-        let Some(seen) = claimed.filter(|_| !stands) else { return };
+        let Some((deployment, seen)) = claimed.filter(|_| !stands) else { return };
         let mut last = self.0.lock();
         match seen {
-            Some(seen) => last.insert(deployment.to_owned(), seen),
+            Some(seen) => last.insert(deployment.clone(), seen),
             None => last.remove(deployment),
         };
     }
@@ -98,11 +100,8 @@ mod tests {
             let replacements = Replacements::default();
             assert!(replacements.claim("d", None, before));
             assert!(replacements.claim("d", Some(before), now));
-            replacements.settle(
-                "d",
-                &claiming(Some(before)),
-                written.as_ref().map(|proceeds| *proceeds),
-            );
+            let written_so = written.as_ref().map(|proceeds| *proceeds);
+            replacements.settle(&claiming(Some(before)), written_so);
             let last = if stays { now } else { before };
             assert_eq!(replacements.last("d"), Some(last), "{written:?}");
         }

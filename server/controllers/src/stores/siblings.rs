@@ -1,38 +1,87 @@
 //! The members of a MachineDeployment, for its replacement budget.
 
-use ostler_api::Machine;
+use std::sync::Arc;
+
 use ostler_api::machine::{MachinePhase, WaitReason};
-use ostler_lifecycle::replacement::Sibling;
+use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::replacement::{Members, Sibling, Siblings, limit};
+use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::Settings;
 
-use super::{MachineIndex, Stores, deployment};
+use super::{DeploymentIndex, MachineIndex, SetIndex, Stores, deployment};
 use crate::watch::ObjectName;
 
+/// A MachineDeployment and its members.
+struct Family {
+    /// `namespace/name`.
+    deployment: String,
+    object: Option<Arc<MachineDeployment>>,
+    members: Vec<Arc<Machine>>,
+}
+
 impl Stores {
+    /// The family of a machine: by its controller if this process runs sets, else by its label.
+    fn family(&self, machine: &Machine) -> Option<Family> {
+        let set = controller(&machine.metadata)
+            .and_then(|owner| self.sets.find(SetIndex::Uid, &owner.uid).into_iter().next());
+        let owner = set.as_ref().and_then(|set| controller(&set.metadata));
+        let object = owner
+            .and_then(|it| self.deployments.find(DeploymentIndex::Uid, &it.uid).into_iter().next());
+        if let Some(object) = object {
+            let members = self.members(&object);
+            let deployment = ObjectName::of(object.as_ref()).to_string();
+            return Some(Family { deployment, object: Some(object), members });
+        }
+        let deployment = deployment(machine)?;
+        let members = self.machines.find(MachineIndex::Deployment, &deployment);
+        Some(Family { deployment, object: None, members })
+    }
+
+    fn members(&self, deployment: &MachineDeployment) -> Vec<Arc<Machine>> {
+        let sets = self.sets.find(SetIndex::Controller, deployment.uid());
+        let of = |set: &Arc<MachineSet>| self.machines.find(MachineIndex::Controller, set.uid());
+        sets.iter().flat_map(of).collect()
+    }
+
+    /// Members that wait for the budget.
+    pub(crate) fn waiting_of(&self, deployment: &MachineDeployment) -> Vec<ObjectName> {
+        let members = self.members(deployment);
+        members.iter().filter(|it| waits(it)).map(|it| ObjectName::of(it.as_ref())).collect()
+    }
+
     /// The other members that matter to the budget of `machine`. They are few whatever the size of the
     /// MachineDeployment: healthy and unhealthy ones are not among them.
-    pub(crate) fn siblings(&self, machine: &Machine, settings: &Settings) -> Vec<Sibling> {
-        let Some(deployment) = deployment(machine) else { return Vec::new() };
-        let members = self.machines.find(MachineIndex::Deployment, &deployment);
-        let others = members.iter().filter(|member| member.uid() != machine.uid());
-        others.filter_map(|member| Sibling::of(member, settings)).collect()
+    pub(crate) fn siblings(&self, machine: &Machine, settings: &Settings) -> Siblings {
+        let Some(family) = self.family(machine) else { return Siblings::default() };
+        let object = family.object.as_deref();
+        let wanted = object.and_then(|it| usize::try_from(it.spec.replicas).ok());
+        let members = || family.members.iter().map(AsRef::as_ref);
+        let others = members().filter(|member| member.uid() != machine.uid());
+        Siblings {
+            in_flight: others.filter_map(|member| Sibling::of(member, settings)).collect(),
+            members: Members::of(members(), wanted.unwrap_or_default()),
+            limit: object.map_or(1, limit),
+            deployment: Some(family.deployment),
+            last_failure: None,
+        }
     }
 
     /// The member that may fail next when `before` has become `after`: the one that has been unhealthy for longest,
-    /// if the change frees the budget.
+    /// if the change frees the budget or ends a mass failure.
     pub(crate) fn next_in_line(
         &self,
         before: &Machine,
         after: Option<&Machine>,
         settings: &Settings,
     ) -> Option<ObjectName> {
-        let deployment = deployment(before)?;
-        let held = Sibling::of(before, settings)?;
-        if after.and_then(|after| Sibling::of(after, settings)).is_some_and(|now| now == held) {
+        let is_unhealthy = |it: &Machine| it.phase() == MachinePhase::Unknown;
+        let held = Sibling::of(before, settings);
+        let frees = held.is_some() && after.and_then(|it| Sibling::of(it, settings)) != held;
+        if !frees && (!is_unhealthy(before) || after.is_some_and(is_unhealthy)) {
             return None;
         }
-        let members = self.machines.find(MachineIndex::Deployment, &deployment);
-        let waiting = members.iter().filter(|member| waits(member));
+        let family = self.family(before)?;
+        let waiting = family.members.iter().filter(|member| waits(member));
         let first = waiting.min_by_key(|member| unhealthy_since(member))?;
         Some(ObjectName::of(first.as_ref()))
     }
@@ -41,7 +90,8 @@ impl Stores {
 fn waits(machine: &Machine) -> bool {
     let status = machine.status.as_ref();
     let reason = status.and_then(|status| status.waiting_for.as_ref()).map(|wait| &wait.reason);
-    machine.phase() == MachinePhase::Unknown && reason == Some(&WaitReason::ReplacementBudget)
+    machine.phase() == MachinePhase::Unknown
+        && matches!(reason, Some(WaitReason::ReplacementBudget | WaitReason::MassFailure))
 }
 
 fn unhealthy_since(machine: &Machine) -> Option<jiff::Timestamp> {
@@ -92,8 +142,9 @@ mod tests {
         let failed = member("b", "Failed", EARLY, None);
         let stores = store(&[asks.clone(), failed, member("c", "Running", EARLY, None), foreign]);
         let found = stores.siblings(&asks, &Settings::default());
-        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        let names: Vec<_> = found.in_flight.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(names, ["b"]);
+        assert_eq!((found.members.living, found.members.unhealthy), (3, 1));
     }
 
     #[test]

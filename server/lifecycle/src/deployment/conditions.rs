@@ -28,6 +28,8 @@ pub mod reason {
     pub const PAUSED: &str = "DeploymentPaused";
     /// The user resumed it.
     pub const RESUMED: &str = "DeploymentResumed";
+    /// Half of the Machines are unhealthy, or more. Ours.
+    pub const HALF_UNHEALTHY: &str = "HalfUnhealthy";
     /// The spec is refused. Ours.
     pub const INVALID: &str = "ValidationFailed";
 }
@@ -77,6 +79,17 @@ pub(super) fn refresh(
         Some(old) => *old = new,
         None => conditions.push(new),
     }
+}
+
+/// Between the message of a condition and what hinders it.
+const HINDERED: &str = " It is hindered: ";
+
+/// Says in the message of a condition what hinders it, or that nothing does any more. Its times stay.
+pub(super) fn hinder(conditions: &mut [Condition], type_: &Type, by: Option<&str>) {
+    let Some(shown) = conditions.iter_mut().find(|one| one.type_ == *type_) else { return };
+    let message = shown.message.as_deref().unwrap_or_default();
+    let own = message.split_once(HINDERED).map_or(message, |(own, _)| own);
+    shown.message = Some(by.map_or_else(|| own.to_owned(), |by| format!("{own}{HINDERED}{by}")));
 }
 
 /// Takes a condition away.

@@ -77,7 +77,7 @@ pub fn select(fleet: &Fleet, selection: Selection) -> (i32, i32) {
 }
 
 impl<'a> Pass<'a> {
-    fn old_views(&self) -> impl Iterator<Item = &'a SetView> + use<'a> {
+    pub(super) fn old_views(&self) -> impl Iterator<Item = &'a SetView> + use<'a> {
         let new = self.new;
         let views = self.views.clone();
         views.into_iter().enumerate().filter(move |(it, _)| Some(*it) != new).map(|(_, view)| view)

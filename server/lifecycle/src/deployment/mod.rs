@@ -7,8 +7,10 @@ pub mod conditions;
 pub mod counts;
 pub mod edit;
 pub mod fenceposts;
+mod hindrances;
 pub mod in_place;
 pub mod marks;
+mod mass_failure;
 pub mod nodes;
 mod pass;
 pub mod plan;
@@ -59,6 +61,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     pass.warn_of_overlaps();
     pass.relabel();
     pass.count();
+    pass.show_mass_failure();
     status::show_pause(deployment, &mut pass.status, snapshot.now);
     pass.mark_machines();
     let paused = status::is_paused(deployment);
@@ -77,6 +80,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     if !paused {
         pass.next = pass.show_progress();
     }
+    pass.show_hindrances();
     pass.finish()
 }
 

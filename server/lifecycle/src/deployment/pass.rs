@@ -81,7 +81,7 @@ impl<'a> Pass<'a> {
         &self.snapshot.deployment
     }
 
-    fn all_machines(&self) -> impl Iterator<Item = &'a MachineView> + use<'a> {
+    pub(super) fn all_machines(&self) -> impl Iterator<Item = &'a MachineView> + use<'a> {
         self.snapshot.sets.iter().flat_map(|view| &view.machines)
     }
 

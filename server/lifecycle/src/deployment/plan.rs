@@ -102,6 +102,10 @@ pub enum Reason {
     MarkMalformed,
     /// The set for the template cannot be created.
     MachineSetCreateError,
+    /// Half of its Machines are lost.
+    MassFailure,
+    /// Fewer than half of its Machines are lost again.
+    MassFailureEnded,
 }
 
 impl Reason {
@@ -119,6 +123,8 @@ impl Reason {
             Self::DeploymentRollbackTemplateUnchanged => "DeploymentRollbackTemplateUnchanged",
             Self::MarkMalformed => "MarkMalformed",
             Self::MachineSetCreateError => "MachineSetCreateError",
+            Self::MassFailure => "MassFailure",
+            Self::MassFailureEnded => "MassFailureEnded",
         }
     }
 }

@@ -292,8 +292,21 @@ fn wait_for_node(pass: &Pass<'_>) -> Transition {
 
 /// The update failed, by word or by time: it stays so until a user says otherwise.
 fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition {
+    let again = pass.machine.annotation(annotation::RETRY_UPDATE).is_some();
     match labels.result {
         Some(true) => succeed(pass),
+        Some(false) if again => {
+            // First the Node, then the annotation: a pass that ends in between is repeated.
+            pass.effects.node_patch.labels.insert(label::UPDATE_RESULT.to_owned(), None);
+            let reason = annotation::UPDATE_FAILED_REASON.to_owned();
+            pass.effects.node_patch.annotations.insert(reason, None);
+            wait_for_node(pass)
+        }
+        None if again => {
+            pass.effects.patch.annotations.insert(annotation::RETRY_UPDATE.to_owned(), None);
+            pass.machine_phase(&MachinePhase::Running);
+            wait_for_node(pass)
+        }
         Some(false) => fail_as_reported(pass, Some(node)),
         None if !labels.selected => {
             give_back(pass);

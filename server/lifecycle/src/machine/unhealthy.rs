@@ -54,7 +54,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
             "{complaint}; it fails as soon as the replacement budget allows: {}",
             held.message
         );
-        return Ok(wait(WaitReason::ReplacementBudget, Some(text), Some(held.until)));
+        return Ok(wait(held.reason, Some(text), Some(held.until)));
     }
     Ok(give_up(pass, complaint))
 }
@@ -89,8 +89,8 @@ fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Transition {
     if let Some((name, version)) = node_to_confirm(pass) {
         pass.effects.act(Action::ConfirmNode { name, version });
     }
-    if let Some(deployment) = pass.machine.label(names::label::DEPLOYMENT_NAME) {
-        let (deployment, seen) = (deployment.to_owned(), pass.snap.siblings.last_failure);
+    if let Some(deployment) = &pass.snap.siblings.deployment {
+        let (deployment, seen) = (deployment.clone(), pass.snap.siblings.last_failure);
         pass.effects.act_last(Action::ClaimReplacement { deployment, seen });
     }
     let text = format!("unhealthy for longer than the health timeout: {complaint}");

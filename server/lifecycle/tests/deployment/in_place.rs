@@ -5,7 +5,7 @@ use ostler_lifecycle::deployment::counts::{Counts, Fleet};
 use ostler_lifecycle::deployment::in_place::{Selection, select};
 use serde_json::{Value, json};
 
-use crate::world::{World, deployment};
+use crate::world::{World, deployment, with_phase};
 
 fn in_place(replicas: i32, (surge, unavailable): (i32, i32), kind: &str) -> Value {
     let mut object = deployment(replicas);
@@ -108,8 +108,23 @@ fn an_update_that_fails_holds_its_slot() {
         world.drains();
         world.agents_work(false);
     }
-    assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE).len(), 1);
+    let selected = labelled(&world, label::SELECTED_FOR_UPDATE);
+    assert_eq!(selected.len(), 1);
     assert_eq!(world.available(), 2);
+    // And it is said, with the name of the Node, until it is tried again.
+    let name = selected[0].clone();
+    world.edit_machine(&name, &json!({ "metadata": { "labels": { "node": "node-of-it" } } }));
+    world.passes();
+    let before = world.condition("Progressing").unwrap();
+    let message = before.message.clone().unwrap();
+    assert!(message.contains(&format!("machine {name} on node node-of-it")), "{message}");
+    assert!(message.contains("ostler.dev/retry-update"), "{message}");
+    let again = with_phase(&world.machines[&name], "InPlaceUpdating");
+    world.machines.insert(name, again);
+    world.passes();
+    let after = world.condition("Progressing").unwrap();
+    assert!(!after.message.unwrap().contains("hindered"));
+    assert_eq!((after.reason, after.last_update_time), (before.reason, before.last_update_time));
 }
 
 #[test]

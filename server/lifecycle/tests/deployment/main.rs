@@ -7,4 +7,5 @@ mod in_place;
 mod numbers;
 mod passes;
 mod properties;
+mod shared_budget;
 mod world;

@@ -83,6 +83,20 @@ fn a_preserved_machine_goes_last_and_does_not_pass_for_one_that_costs_nothing() 
 }
 
 #[test]
+fn a_preserved_machine_of_the_new_set_holds_a_rollout_that_may_lack_none_until_its_time_is_over() {
+    let preserved = Counts { kept: 1, ..set(2, 1) };
+    let old = set(1, 1);
+    assert_eq!(
+        roll(&fleet(2, (1, 0), preserved, &[old])),
+        targets(2, &[1]),
+        "it takes no other one"
+    );
+    assert_eq!(roll(&fleet(2, (1, 1), preserved, &[old])), targets(2, &[0]), "it may lack one");
+    let replaced = set(2, 2);
+    assert_eq!(roll(&fleet(2, (1, 0), replaced, &[old])), targets(2, &[0]), "and then it goes on");
+}
+
+#[test]
 fn an_old_machine_that_goes_already_is_no_reason_to_take_another_one() {
     // The set wants two, the third one is available until it is deleted.
     let old = Counts { machines: 3, ..set(2, 3) };

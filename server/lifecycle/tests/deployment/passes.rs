@@ -420,3 +420,57 @@ fn machines_that_fail_are_shown_and_no_rollout() {
     assert_eq!(available.reason.unwrap(), "MinimumReplicasUnavailable");
     assert_eq!(world.progressing(), rolling_over(), "autoscalers read this as a rollout otherwise");
 }
+
+#[test]
+fn a_mass_failure_is_a_third_condition_with_an_event_for_its_begin_and_its_end() {
+    let mut world = World::running(4);
+    let names = world.names();
+    for name in &names[..2] {
+        let lost = with_phase(&world.machines[name], "Unknown");
+        world.machines.insert(name.clone(), lost);
+    }
+    world.count();
+    world.passes();
+    let shown = world.condition("MassFailure").unwrap();
+    assert_eq!((shown.status.as_str(), shown.reason.unwrap().as_str()), ("True", "HalfUnhealthy"));
+    assert!(shown.message.unwrap().starts_with("2 of 4 machines are unhealthy"));
+    for name in names {
+        let well = with_phase(&world.machines[&name], "Running");
+        world.machines.insert(name, well);
+    }
+    world.count();
+    world.passes();
+    assert_eq!(world.condition("MassFailure"), None);
+    assert_eq!(
+        world.status().conditions.len(),
+        2,
+        "a healthy deployment has exactly two conditions"
+    );
+    let told: Vec<_> =
+        world.reasons().into_iter().filter(|it| it.starts_with("MassFailure")).collect();
+    assert_eq!(told, ["MassFailure", "MassFailureEnded"]);
+}
+
+#[test]
+fn a_rollout_that_waits_for_a_preserved_machine_says_so() {
+    let mut world = World::running(2);
+    world.roll_to("two");
+    world.passes();
+    world.sets_work();
+    world.machines_start();
+    world.passes();
+    let new = world.machines.values().find(|it| it.spec.class.name == "two").unwrap().clone();
+    let status = json!({ "status": { "currentStatus": {
+        "phase": "Failed", "preserveExpiryTime": "2036-01-01T00:00:00Z"
+    } } });
+    world.edit_machine(new.name(), &status);
+    world.passes();
+    let message = world.condition("Progressing").unwrap().message.unwrap();
+    let expected = format!("machine {} of the new set is failed and preserved", new.name());
+    assert!(message.contains(&expected), "{message}");
+    let gone = json!({ "status": { "currentStatus": { "preserveExpiryTime": null } } });
+    world.edit_machine(new.name(), &gone);
+    world.passes();
+    let message = world.condition("Progressing").unwrap().message.unwrap();
+    assert!(!message.contains("preserved"), "{message}");
+}

@@ -237,6 +237,42 @@ fn an_update_that_failed_says_why_and_stays_so_until_somebody_says_otherwise() {
 }
 
 #[test]
+fn an_update_that_failed_is_tried_again_when_an_annotation_of_the_machine_says_so() {
+    let ask = |world: &mut World| {
+        let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
+        annotations.insert(annotation::RETRY_UPDATE.to_owned(), String::new());
+    };
+    let is_begun_anew = |world: &World| {
+        assert_eq!(
+            (world.phase(), stage(world)),
+            (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned())
+        );
+        assert_eq!(world.machine().annotation(annotation::RETRY_UPDATE), None, "once");
+        assert!(!has_label(world, label::UPDATE_RESULT));
+    };
+    let mut world = ready();
+    edit_node(&mut world, |node| {
+        let notes = node.metadata.annotations.get_or_insert_default();
+        notes.insert(annotation::UPDATE_FAILED_REASON.to_owned(), "disk full".to_owned());
+    });
+    set(&mut world, label::UPDATE_RESULT, Some("failed"));
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed);
+    ask(&mut world);
+    world.settle();
+    is_begun_anew(&world);
+    let notes = world.node().metadata.annotations.clone().unwrap_or_default();
+    assert!(!notes.contains_key(annotation::UPDATE_FAILED_REASON));
+    // One without any result has its whole time again.
+    world.later(7 * 24 * 3600);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed);
+    ask(&mut world);
+    world.settle();
+    is_begun_anew(&world);
+}
+
+#[test]
 fn the_node_of_a_machine_set_is_left_to_its_deployment_afterwards() {
     let mut world = World::running();
     world.machine_mut().metadata.owner_references = Some(vec![OwnerReference {

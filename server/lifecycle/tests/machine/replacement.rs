@@ -3,12 +3,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
-    Machine,
+    Machine, MachineDeployment,
     machine::{MachinePhase, WaitReason},
     names,
 };
 use ostler_lifecycle::{
-    replacement::{Held, Sibling, SiblingState, Siblings, held},
+    replacement::{Held, Members, Sibling, SiblingState, Siblings, held, limit},
     snapshot::Settings,
 };
 use serde_json::{Value, json};
@@ -42,7 +42,12 @@ fn phase(phase: &str, since: i64) -> Value {
 fn siblings(members: &[Machine]) -> Siblings {
     let settings = Settings::default();
     let in_flight = members.iter().filter_map(|one| Sibling::of(one, &settings)).collect();
-    Siblings { last_failure: None, in_flight }
+    Siblings {
+        deployment: Some("default/pool".to_owned()),
+        in_flight,
+        members: Members::of(members.iter(), 0),
+        ..Siblings::default()
+    }
 }
 
 fn ask(siblings: &Siblings, due: i64) -> Option<Held> {
@@ -60,7 +65,7 @@ fn healthy_unhealthy_and_preserved_siblings_do_not_matter() {
         member("d", &phase("InPlaceUpdateFailed", -60)),
         member("e", &preserved),
     ];
-    assert_eq!(siblings(&members), Siblings::default());
+    assert_eq!(siblings(&members).in_flight, []);
     assert_eq!(ask(&siblings(&members), 0), None);
 }
 
@@ -116,10 +121,127 @@ fn one_newcomer_after_the_other_does_not_block_for_ever() {
     assert_eq!(held.until, seconds(epoch(), 600), "and then one at a time");
 }
 
+fn newcomer(name: &str) -> Machine {
+    let begun = Time(seconds(epoch(), -60));
+    member(name, &json!({ "currentStatus": { "phase": "Pending" }, "creationStartedAt": begun }))
+}
+
+fn many(count: usize, phase_is: &str) -> Vec<Machine> {
+    (0..count).map(|it| member(&format!("{phase_is}-{it}"), &phase(phase_is, -700))).collect()
+}
+
+#[test]
+fn half_of_a_deployment_that_is_lost_is_a_mass_failure_and_one_machine_never_is() {
+    let cases = [
+        // Unhealthy, failed, running; wanted; whether.
+        (1, 0, 0, 1, false),
+        (1, 0, 1, 2, false),
+        (2, 0, 0, 2, true),
+        (1, 1, 0, 2, false),
+        (2, 0, 2, 4, true),
+        (2, 0, 3, 5, false),
+        (2, 1, 2, 5, true),
+        (4, 1, 5, 10, true),
+        (4, 0, 6, 10, false),
+        (4, 5, 1, 10, true),
+        // Machines that are not there yet are not lost, and those that are lost are not more for that.
+        (2, 0, 1, 10, false),
+        (5, 0, 0, 10, true),
+    ];
+    for (unhealthy, failed, running, wanted, expected) in cases {
+        let mut all = many(unhealthy, "Unknown");
+        all.extend(many(failed, "Failed"));
+        all.extend(many(running, "Running"));
+        let counts = Members::of(all.iter(), wanted);
+        let what = (unhealthy, failed, running, wanted);
+        assert_eq!(counts.is_mass_failure(), expected, "{what:?}");
+    }
+}
+
+#[test]
+fn a_zone_outage_that_turns_half_of_a_deployment_unknown_replaces_one_and_holds_the_rest() {
+    let mut all = many(5, "Unknown");
+    all.extend(many(5, "Running"));
+    assert_eq!(ask(&siblings(&all), 0), None, "the first goes");
+    for fate in [
+        member("first", &phase("Failed", -60)),
+        newcomer("first"),
+        // Stuck on its way, which lets others go where fewer are lost.
+        member("first", &phase("Failed", -90_000)),
+        member("first", &json!({ "waitingFor": { "reason": "CapacityExhausted" } })),
+    ] {
+        all[0] = fate;
+        let held = ask(&siblings(&all), -86_400).unwrap();
+        assert_eq!(held.reason, WaitReason::MassFailure);
+        assert!(held.message.starts_with("4 of 10 machines are unhealthy"), "{}", held.message);
+        assert!(held.message.contains("machine first"), "{}", held.message);
+    }
+    // Between the deletion of the first and the creation of its successor there is none of both.
+    all.remove(0);
+    let mut gap = siblings(&all);
+    gap.members.wanted = 10;
+    gap.members.unhealthy = 5;
+    assert_eq!(ask(&gap, -86_400).unwrap().reason, WaitReason::MassFailure);
+    // The successor runs: machines can be made, and the next one goes.
+    all.push(member("successor", &phase("Running", -5)));
+    assert_eq!(ask(&siblings(&all), -86_400), None);
+}
+
+#[test]
+fn a_deployment_may_have_a_larger_budget_or_none() {
+    let of = |text: Option<&str>| {
+        let mut deployment: MachineDeployment = serde_json::from_value(json!({
+            "metadata": { "name": "d" }, "spec": { "template": { "spec": {} } }
+        }))
+        .unwrap();
+        let key = names::annotation::MAX_UNHEALTHY_REPLACEMENTS.to_owned();
+        deployment.metadata.annotations = text.map(|it| [(key, it.to_owned())].into());
+        limit(&deployment)
+    };
+    assert_eq!([None, Some("3"), Some(" 0 "), Some("many"), Some("-1")].map(of), [1, 3, 0, 1, 1]);
+    let mut all = many(30, "Running");
+    all.extend([member("a", &phase("Failed", -60)), newcomer("b")]);
+    for (limit, free) in [(1, false), (2, false), (3, true), (0, false)] {
+        let siblings = Siblings { limit, ..siblings(&all) };
+        assert_eq!(ask(&siblings, 0).is_none(), free, "{limit}");
+    }
+    let none = Siblings { limit: 0, ..siblings(&[]) };
+    assert!(ask(&none, -86_400).unwrap().message.contains("max-unhealthy-replacements"));
+}
+
+#[test]
+fn what_users_autoscalers_and_rollouts_do_uses_up_the_budget_too() {
+    let mut deleted = member("a", &phase("Running", -4000));
+    deleted.metadata.deletion_timestamp = Some(Time(seconds(epoch(), -100)));
+    let surge = newcomer("a");
+    let mut chosen = member("a", &phase("Running", -4000));
+    let marked_at = seconds(epoch(), -100).to_string();
+    let marks = [
+        (names::annotation::PRIORITY.to_owned(), "1".to_owned()),
+        (names::annotation::MARKED_FOR_DELETION.to_owned(), marked_at),
+    ];
+    chosen.metadata.annotations = Some(marks.into());
+    for sibling in [deleted, surge, chosen.clone()] {
+        let held = ask(&siblings(&[sibling]), 0).unwrap();
+        assert_eq!(held.reason, WaitReason::ReplacementBudget);
+    }
+    // Chosen hours ago, and still there: the autoscaler changed its mind.
+    let marks = chosen.metadata.annotations.as_mut().unwrap();
+    let long_ago = seconds(epoch(), -9000).to_string();
+    marks.insert(names::annotation::MARKED_FOR_DELETION.to_owned(), long_ago);
+    let mut all = siblings(&[chosen]);
+    all.last_failure = Some(seconds(epoch(), -10));
+    assert_eq!(ask(&all, 0), None);
+    // Deleted and not created yet.
+    let mut missing = siblings(&[]);
+    missing.members.wanted = 1;
+    assert_eq!(ask(&missing, 0).unwrap().until, seconds(epoch(), 1200));
+    assert_eq!(ask(&missing, -1200), None, "not for ever: the set may be frozen");
+}
+
 fn unhealthy_member() -> World {
     let mut world = World::running();
-    let labels = world.machine_mut().metadata.labels.get_or_insert_default();
-    labels.insert(names::label::DEPLOYMENT_NAME.to_owned(), "pool".to_owned());
+    world.siblings = siblings(&[]);
     world.node_is("Unknown");
     world.pass();
     world
@@ -136,7 +258,7 @@ fn a_machine_that_is_due_says_which_sibling_it_waits_for() {
     let message = world.status().waiting_for.unwrap().message.unwrap();
     assert!(message.contains("m2"), "{message}");
     assert_eq!(looks_again(&world, &plan), Some(1190));
-    world.siblings = Siblings::default();
+    world.siblings = siblings(&[]);
     world.pass();
     assert_eq!(world.phase(), MachinePhase::Failed);
 }
@@ -156,7 +278,7 @@ fn of_two_that_are_due_in_the_same_moment_one_has_to_look_again() {
 }
 
 #[test]
-fn a_machine_without_the_label_has_no_budget_to_wait_for() {
+fn a_machine_of_no_deployment_has_no_budget_to_wait_for() {
     let mut world = World::running();
     world.node_is("Unknown");
     world.pass();

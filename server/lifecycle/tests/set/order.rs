@@ -67,6 +67,29 @@ fn one_goes_before_the_other() {
 }
 
 #[test]
+fn no_tie_is_undecided_whatever_the_order_in_which_machines_are_listed() {
+    for policy in ["Oldest", "Newest", "Random"] {
+        let annotations = json!({ "ostler.dev/delete-policy": policy });
+        let chosen = |mut all: Vec<Arc<Machine>>, turn: usize| {
+            let count = all.len();
+            all.rotate_left(turn % count);
+            let set = set(3, json!({ "metadata": { "annotations": annotations } }));
+            let plan = decide(set, all);
+            let mut names: Vec<_> = victims(&plan).into_iter().map(str::to_owned).collect();
+            names.sort();
+            names
+        };
+        // Equal in everything but their names.
+        let alike = || (0..8).map(|it| machine(&format!("m{it}"), json!({}))).collect();
+        let first = chosen(alike(), 0);
+        assert_eq!(first.len(), 5);
+        for turn in 1..8 {
+            assert_eq!(chosen(alike(), turn), first, "{policy}");
+        }
+    }
+}
+
+#[test]
 fn machines_that_are_updated_in_place_are_no_favourite_victims() {
     for phase in ["InPlaceUpdating", "InPlaceUpdateSuccessful", "InPlaceUpdateFailed"] {
         let mut all = running(2);
