@@ -30,6 +30,5 @@ mod preboot;
 mod rolling;
 mod sanity;
 mod skips;
-mod specs;
 mod story;
 mod up;
