@@ -103,7 +103,8 @@ fn a_class_needs_a_provider_spec_and_keeps_whatever_is_in_it() {
 }
 
 #[test]
-fn nothing_is_defaulted_and_nothing_is_an_enum() {
+fn nothing_but_replicas_is_defaulted_nothing_is_an_enum_and_rules_are_about_what_no_controller_acts_on()
+ {
     fn walk(value: &Value, path: &str) {
         if let Some(map) = value.as_object() {
             for (key, inner) in map {
@@ -120,7 +121,10 @@ fn nothing_is_defaulted_and_nothing_is_an_enum() {
     walk(&schema(1), "class");
     for (index, kind) in [(2, "set"), (3, "deployment")] {
         let mut schema = schema(index);
-        schema["properties"]["spec"]["properties"]["replicas"] = Value::Null;
+        let spec = &mut schema["properties"]["spec"];
+        spec["properties"]["replicas"] = Value::Null;
+        let rules = spec.as_object_mut().unwrap().remove("x-kubernetes-validations").unwrap();
+        assert_eq!(rules.as_array().unwrap().len(), if kind == "set" { 2 } else { 5 });
         walk(&schema, kind);
     }
 }
