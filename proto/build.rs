@@ -26,9 +26,19 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let mut config = tonic_prost_build::Config::new();
     config.enable_type_names();
-    // Large and often absent: frames of the stream are not to be larger for them.
+    // Large, and often absent or passed on: each frame goes through several queues and is moved at each.
     config.boxed("context");
     config.boxed(".ostler.driver.v1alpha1.Operation.machine");
+    for frame in [
+        "RegisterRequest.frame.hello",
+        "RegisterRequest.frame.completed",
+        "RegisterRequest.frame.progress",
+        "RegisterRequest.frame.event",
+        "RegisterResponse.frame.welcome",
+        "RegisterResponse.frame.operation",
+    ] {
+        config.boxed(format!(".ostler.driver.v1alpha1.{frame}"));
+    }
     tonic_prost_build::configure()
         // Their hand-written `Debug` keeps secrets out of logs.
         .skip_debug([

@@ -72,9 +72,22 @@ enum Command {
 /// one to a line.
 ///
 /// It owns the runtime, since asynchronous code is compiled where it is polled: with this here, the binary compiles nothing.
-#[tokio::main]
-pub async fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+pub fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    // An adapter passes frames on, and threads would wake each other for each.
+    let mut builder = if matches!(command, Command::Driver(driver::Args::Adapt(_))) {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    match builder.enable_all().build() {
+        Ok(runtime) => runtime.block_on(run(command)),
+        Err(error) => code(Err(error.into())),
+    }
+}
+
+async fn run(command: Command) -> ExitCode {
+    let result = match command {
         Command::Up(args) => match log::start("warn", &args.audit) {
             Ok(log) => {
                 let outcome = Box::pin(up::run(args)).await;

@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_create_on_the_stream_is_shown_without_its_user_data() {
-        let frame = Some(register_response::Frame::Operation(create()));
+        let frame = Some(register_response::Frame::Operation(Box::new(create())));
         let shown = to_redacted_json(&RegisterResponse { frame });
         let bootstrap = &shown["operation"]["createMachine"]["bootstrap"];
         assert_eq!(

@@ -23,7 +23,7 @@ fn long(id: &str, name: &str, interval: u64) -> proto::Operation {
 
 async fn progress(session: &mut CoreSession) -> OperationProgress {
     match session.receive().await {
-        Some(FromDriver::Progress(progress)) => progress,
+        Some(FromDriver::Progress(progress)) => *progress,
         other => panic!("not progress: {other:?}"),
     }
 }
@@ -91,7 +91,7 @@ async fn what_was_said_while_nobody_heard_it_is_said_in_the_next_session() {
     drop(session);
     let mut session = core.session().await;
     assert_eq!(session.hello().await.resume.unwrap().operations.len(), 1);
-    session.send(ToDriver::Welcome(welcome())).await;
+    session.send(ToDriver::Welcome(Box::new(welcome()))).await;
     assert_eq!(progress(&mut session).await.checkpoint, "disk-1");
     session.state().await;
 }
@@ -111,7 +111,7 @@ async fn a_driver_whose_cloud_is_away_says_so_at_once_and_in_every_session() {
     drop(session);
     let mut session = core.session().await;
     session.hello().await;
-    session.send(ToDriver::Welcome(welcome())).await;
+    session.send(ToDriver::Welcome(Box::new(welcome()))).await;
     assert_eq!(shown(session.state().await), away);
     stable.readiness.ready();
     assert_eq!(shown(session.state().await), (Readiness::Ready, String::new(), 4));

@@ -103,7 +103,7 @@ async fn f03_a_result_is_sent_on_every_session_until_it_is_acknowledged() {
         assert_eq!((held.operation_id.as_str(), held.state()), ("op", HeldState::Completed));
         assert_eq!(held.kind(), OperationKind::CreateMachine);
         assert_eq!(held.idempotency_key, "uid-m:x");
-        session.send(ToDriver::Welcome(welcome())).await;
+        session.send(ToDriver::Welcome(Box::new(welcome()))).await;
         assert_eq!(session.completed().await, result);
         session.state().await;
     }
@@ -138,7 +138,7 @@ async fn verdicts_decide_what_becomes_of_held_operations() {
         verdict("forget", Verdict::Forget),
         verdict("drop", Verdict::Forget),
     ];
-    session.send(ToDriver::Welcome(proto::Welcome { verdicts, ..welcome() })).await;
+    session.send(ToDriver::Welcome(Box::new(proto::Welcome { verdicts, ..welcome() }))).await;
     session.state().await;
     assert_eq!(session.failed().await.code(), Code::Canceled);
     assert_eq!(session.echo().await.running, ["keep"]);
@@ -161,7 +161,7 @@ async fn a_verb_goes_on_while_the_link_is_down_and_its_result_waits() {
     assert_eq!(held[0].state(), HeldState::Running);
     stable.go.notify_one();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    session.send(ToDriver::Welcome(welcome())).await;
+    session.send(ToDriver::Welcome(Box::new(welcome()))).await;
     assert_eq!(session.completed().await.operation_id, "op");
 }
 
@@ -255,7 +255,7 @@ async fn a_long_list_arrives_in_pages_in_order_and_again_on_request() {
                     pages += 1;
                     ids.extend(page.machines.into_iter().map(|machine| machine.provider_id));
                 }
-                Some(FromDriver::Completed(completed)) => break completed,
+                Some(FromDriver::Completed(completed)) => break *completed,
                 other => panic!("{other:?}"),
             }
         };
@@ -388,7 +388,9 @@ async fn reads_that_the_next_core_does_not_want_end_at_once() {
     session.hello().await;
     let verdicts = reads.map(|id| verdict(id, Verdict::Cancel)).to_vec();
     let session_id = "next".to_owned();
-    session.send(ToDriver::Welcome(proto::Welcome { session_id, verdicts, ..welcome() })).await;
+    session
+        .send(ToDriver::Welcome(Box::new(proto::Welcome { session_id, verdicts, ..welcome() })))
+        .await;
     session.state().await;
     let before = Instant::now();
     for _ in reads {
@@ -500,7 +502,9 @@ async fn a_core_that_falls_silent_is_left_after_four_heartbeats() {
     session.hello().await;
     let start = Instant::now();
     let heartbeat_interval = seconds(10);
-    session.send(ToDriver::Welcome(proto::Welcome { heartbeat_interval, ..welcome() })).await;
+    session
+        .send(ToDriver::Welcome(Box::new(proto::Welcome { heartbeat_interval, ..welcome() })))
+        .await;
     session.state().await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     session.echo().await;

@@ -41,9 +41,9 @@ impl Hostile {
         let heard = client.register(request).await.ok()?.into_inner();
         let (token, welcome) = (token.to_owned(), Welcome::default());
         let mut hostile = Self { welcome, token, client, said, heard };
-        hostile.say(register_request::Frame::Hello(hello)).await;
+        hostile.say(register_request::Frame::Hello(Box::new(hello))).await;
         let register_response::Frame::Welcome(welcome) = hostile.hear().await? else { return None };
-        hostile.welcome = welcome;
+        hostile.welcome = *welcome;
         Some(hostile)
     }
 
@@ -70,7 +70,7 @@ impl Hostile {
             outcome: Some(outcome(claim)),
             ..OperationCompleted::default()
         };
-        self.say(register_request::Frame::Completed(completed)).await;
+        self.say(register_request::Frame::Completed(Box::new(completed))).await;
     }
 
     /// Stays for so long and answers heartbeats, and is never ready for anything.

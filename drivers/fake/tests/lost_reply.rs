@@ -95,8 +95,8 @@ async fn welcome(session: &mut Session) -> proto::Hello {
         fencing_term: 1,
         ..Default::default()
     };
-    send(session, Received::Welcome(welcome)).await;
-    hello
+    send(session, Received::Welcome(Box::new(welcome))).await;
+    *hello
 }
 
 fn create() -> proto::Operation {
@@ -132,7 +132,7 @@ async fn a_lost_reply_takes_the_session_with_it_and_comes_with_the_next() {
 
     let mut first: Session = registered.recv().await.unwrap();
     assert!(welcome(&mut first).await.resume.is_none());
-    send(&first, Received::Operation(create())).await;
+    send(&first, Received::Operation(Box::new(create()))).await;
     while let Some(frame) = receive(&mut first).await {
         assert!(!matches!(frame, Sent::Completed(_)), "the reply was not lost");
     }

@@ -32,8 +32,14 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 15;
 
 fn main() {
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    match std::env::var(ROLE).as_deref() {
+    let role = std::env::var(ROLE);
+    let mut builder = match role.as_deref() {
+        // As the adapter itself.
+        Ok("adapter") => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.enable_all().build().unwrap();
+    match role.as_deref() {
         Ok(role) => runtime.block_on(drivers::run(role)),
         Err(_) => runtime.block_on(measure()),
     }

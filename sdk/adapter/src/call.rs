@@ -9,9 +9,9 @@ use proto::machine_driver_service_client::MachineDriverServiceClient;
 use proto::operation::Request;
 use proto::operation_result::Response;
 use tonic::Status;
-use tonic::transport::Channel;
 
 use crate::answer;
+use crate::channel::Channel;
 use crate::socket::Client;
 
 /// A list of more is refused: the core takes no more either.

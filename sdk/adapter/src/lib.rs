@@ -7,6 +7,7 @@
 mod adapter;
 mod answer;
 mod call;
+mod channel;
 mod child;
 mod exec;
 mod socket;

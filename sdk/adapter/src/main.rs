@@ -22,7 +22,8 @@ enum Command {
     Exec(ostler_adapter::Exec),
 }
 
-#[tokio::main]
+/// One thread: what the adapter does is to pass frames on, and threads would wake each other for each.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let Cli { command, adapt } = Cli::parse();
     match command {

@@ -1,20 +1,16 @@
 //! The driver's socket: whether it can be trusted with secrets, and a connection to it.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
-use std::task::{Context as Poller, Poll};
-use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use hyper_util::rt::TokioIo;
+use http::Uri;
 use ostler_proto::v1alpha1::machine_driver_service_client::MachineDriverServiceClient;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use tonic::transport::{Channel, Endpoint, Uri};
+use tokio_util::sync::CancellationToken;
+
+use crate::channel::Channel;
 
 /// Calls a driver over one connection, so that it never reaches another process than the one that was
 /// checked. When the connection is lost, every call fails.
@@ -24,9 +20,6 @@ pub(crate) struct Client {
     /// Cancelled when the connection is lost.
     pub(crate) lost: CancellationToken,
 }
-
-/// For a connection on this host.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Where a driver listens, and as whom it runs.
 #[derive(Debug, Clone)]
@@ -113,52 +106,11 @@ impl Socket {
             self.uid,
         );
         let lost = CancellationToken::new();
-        let mut once = Some(Told { stream, _lost: lost.clone().drop_guard() });
-        let connector = tower::service_fn(move |_: Uri| {
-            let stream = once.take().map(TokioIo::new);
-            std::future::ready(
-                stream.ok_or_else(|| io::Error::other("the connection to the driver is lost")),
-            )
-        });
-        let channel = Endpoint::from_static("http://driver")
-            .connect_timeout(CONNECT_TIMEOUT)
-            .connect_with_connector(connector)
+        let channel = Channel::over(stream, lost.clone())
             .await
             .with_context(|| format!("no gRPC server answers on {shown}"))?;
-        Ok(Client { calls: MachineDriverServiceClient::new(channel), lost })
-    }
-}
-
-/// The stream of a connection. When it is dropped, the connection counts as lost.
-struct Told {
-    stream: UnixStream,
-    _lost: DropGuard,
-}
-
-impl AsyncRead for Told {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Poller<'_>,
-        to: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, to)
-    }
-}
-
-impl AsyncWrite for Told {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Poller<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Poller<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Poller<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        let calls =
+            MachineDriverServiceClient::with_origin(channel, Uri::from_static("http://driver"));
+        Ok(Client { calls, lost })
     }
 }

@@ -49,7 +49,7 @@ pub(crate) async fn collect(
             None
         }
         Some(Frame::Completed(done)) if done.operation_id == operation.operation_id => {
-            Some((done.clone(), entry.at))
+            Some((done.as_ref().clone(), entry.at))
         }
         _ => None,
     });

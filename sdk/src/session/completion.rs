@@ -22,7 +22,7 @@ const PAGES: usize = 512;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Completion {
     pages: Vec<OperationPage>,
-    completed: OperationCompleted,
+    completed: Box<OperationCompleted>,
 }
 
 impl Completion {
@@ -36,7 +36,7 @@ impl Completion {
             checkpoint: checkpoint.unwrap_or_default(),
             outcome: Some(outcome),
         };
-        Self { pages, completed }
+        Self { pages, completed: Box::new(completed) }
     }
 
     pub(crate) fn frames(&self) -> impl Iterator<Item = Frame> {

@@ -1,21 +1,20 @@
 //! The connection to the core: dials, registers, sends, receives, and starts again.
 
-use std::collections::VecDeque;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ostler_proto::v1alpha1 as proto;
 use proto::driver_service_client::DriverServiceClient;
 use proto::register_request::Frame;
 use proto::{RegisterRequest, RegisterResponse};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Response, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use super::backoff::{Backoff, LONGEST, SEARCH};
 use super::limits::MAX_FRAME_BYTES;
+use super::outbox::Outbox;
 use super::protocol::Dial;
 use crate::connect::{ConnectError, Connection, Connector};
 use crate::diagnosis;
@@ -29,8 +28,6 @@ const DOMAIN: &str = "ostler.dev";
 const REFUSED_WAIT: Duration = Duration::from_mins(5);
 /// However soon the core wants us back.
 const SOONEST: Duration = Duration::from_millis(100);
-/// Frames between us and the transport.
-const CHANNEL_FRAMES: usize = 16;
 /// Frames that wait for a core that reads slowly. One long list and all results fit.
 const QUEUE_FRAMES: usize = 2048;
 /// From here on progress and events are dropped: they are the only frames that may be lost.
@@ -48,7 +45,7 @@ pub(crate) enum Event {
     /// Connected; [`Link::register`] must follow.
     Dialed,
     /// A frame arrived.
-    Frame(Box<RegisterResponse>),
+    Frame(RegisterResponse),
     /// The session is gone.
     Closed,
 }
@@ -60,7 +57,6 @@ pub(crate) struct Link {
     /// While a core that leads is looked for.
     search: Backoff,
     state: State,
-    queue: VecDeque<RegisterRequest>,
     live_since: Option<Instant>,
     /// The core must be heard at least this often.
     silence: Option<Duration>,
@@ -75,16 +71,15 @@ enum State {
     Waiting { until: Instant },
     Dialing(BoxFuture<'static, Result<Connection, ConnectError>>),
     Dialed(Client),
-    Registering { answer: BoxFuture<'static, Registered>, outbound: mpsc::Sender<RegisterRequest> },
-    Open { inbound: Box<Streaming<RegisterResponse>>, outbound: mpsc::Sender<RegisterRequest> },
+    Registering { answer: BoxFuture<'static, Registered>, outbox: Outbox },
+    Open { inbound: Box<Streaming<RegisterResponse>>, outbox: Outbox },
 }
 
 enum Step {
     Dial,
     Dialed(Result<Connection, ConnectError>),
     Registered(Box<Registered>),
-    Room,
-    Received(Result<Option<Box<RegisterResponse>>, Status>),
+    Received(Result<Option<RegisterResponse>, Status>),
     Silence,
     Leave,
 }
@@ -97,7 +92,6 @@ impl Link {
             backoff: Backoff::up_to(LONGEST),
             search: Backoff::up_to(SEARCH),
             state: State::Waiting { until: now },
-            queue: VecDeque::new(),
             live_since: None,
             silence: None,
             heard: now,
@@ -116,6 +110,13 @@ impl Link {
         }
     }
 
+    /// A frame that is there already.
+    pub(crate) fn there(&mut self) -> Option<Event> {
+        let State::Open { inbound, .. } = &mut self.state else { return None };
+        let received = inbound.message().now_or_never()?;
+        Some(self.on_received(received))
+    }
+
     async fn step(&mut self) -> Step {
         let silent = self.silence.map(|silence| self.heard + silence);
         let leave = self.leaving.map(|(at, _)| at);
@@ -128,14 +129,8 @@ impl Link {
             // The owner has to register first.
             State::Dialed(_) => std::future::pending().await,
             State::Registering { answer, .. } => Step::Registered(Box::new(answer.await)),
-            State::Open { inbound, outbound } => tokio::select! {
+            State::Open { inbound, .. } => tokio::select! {
                 step = heard(inbound.message(), silent) => step,
-                Ok(permit) = outbound.reserve(), if !self.queue.is_empty() => {
-                    if let Some(frame) = self.queue.pop_front() {
-                        permit.send(frame);
-                    }
-                    Step::Room
-                }
                 () = at(leave) => Step::Leave,
             },
         }
@@ -159,7 +154,6 @@ impl Link {
                 None
             }
             Step::Registered(answer) => self.on_registered(*answer),
-            Step::Room => None,
             Step::Received(received) => Some(self.on_received(received)),
             Step::Silence => {
                 tracing::warn!("the core fell silent");
@@ -174,11 +168,10 @@ impl Link {
 
     fn on_registered(&mut self, answer: Registered) -> Option<Event> {
         let waiting = State::Waiting { until: Instant::now() };
-        let state = std::mem::replace(&mut self.state, waiting);
-        match (answer, state) {
-            (Ok(response), State::Registering { outbound, .. }) => {
+        match (answer, std::mem::replace(&mut self.state, waiting)) {
+            (Ok(response), State::Registering { outbox, .. }) => {
                 let inbound = Box::new(response.into_inner());
-                self.state = State::Open { inbound, outbound };
+                self.state = State::Open { inbound, outbox };
                 None
             }
             (Err(status), _) => Some(self.closed(after(&status))),
@@ -186,7 +179,7 @@ impl Link {
         }
     }
 
-    fn on_received(&mut self, received: Result<Option<Box<RegisterResponse>>, Status>) -> Event {
+    fn on_received(&mut self, received: Result<Option<RegisterResponse>, Status>) -> Event {
         match received {
             Ok(Some(frame)) => {
                 self.heard = Instant::now();
@@ -229,7 +222,6 @@ impl Link {
             }
         }
         self.state = State::Waiting { until: now + wait };
-        self.queue.clear();
         self.silence = None;
         self.leaving = None;
     }
@@ -242,18 +234,15 @@ impl Link {
             .clone()
             .max_decoding_message_size(MAX_FRAME_BYTES)
             .max_encoding_message_size(MAX_FRAME_BYTES);
-        let (outbound, frames) = mpsc::channel(CHANNEL_FRAMES);
+        let outbox = Outbox::default();
         self.heard = Instant::now();
-        let first = RegisterRequest { frame: Some(hello) };
-        // The channel is new, so there is room.
-        if outbound.try_send(first).is_err() {
-            return self.close(Dial::Backoff);
-        }
+        outbox.push(RegisterRequest { frame: Some(hello) });
+        let frames = outbox.frames();
         let answer = Box::pin(async move {
-            let answer = timeout(DIAL_TIMEOUT, client.register(ReceiverStream::new(frames))).await;
+            let answer = timeout(DIAL_TIMEOUT, client.register(frames)).await;
             answer.unwrap_or_else(|_| Err(Status::unavailable("no answer to the registration")))
         });
-        self.state = State::Registering { answer, outbound };
+        self.state = State::Registering { answer, outbox };
     }
 
     /// For unary calls beside the session.
@@ -279,19 +268,24 @@ impl Link {
 
     /// Queues a frame. A core that does not read at all loses the session; results stay with us.
     pub(crate) fn send(&mut self, frame: Frame) {
-        if matches!(self.state, State::Waiting { .. } | State::Dialing(_) | State::Dialed(_)) {
+        let Some(outbox) = self.outbox() else { return };
+        let waiting = outbox.waiting();
+        if matches!(frame, Frame::Progress(_) | Frame::Event(_)) && waiting >= BUSY_FRAMES {
             return;
         }
-        if matches!(frame, Frame::Progress(_) | Frame::Event(_)) && self.queue.len() >= BUSY_FRAMES
-        {
-            return;
-        }
-        if self.queue.len() >= QUEUE_FRAMES {
+        if waiting >= QUEUE_FRAMES {
             tracing::warn!("the core does not read");
             self.leave(Duration::ZERO, Dial::Backoff);
             return;
         }
-        self.queue.push_back(RegisterRequest { frame: Some(frame) });
+        outbox.push(RegisterRequest { frame: Some(frame) });
+    }
+
+    fn outbox(&self) -> Option<&Outbox> {
+        match &self.state {
+            State::Registering { outbox, .. } | State::Open { outbox, .. } => Some(outbox),
+            State::Waiting { .. } | State::Dialing(_) | State::Dialed(_) => None,
+        }
     }
 
     /// Loses the connection, if there is one, with all that is on its way.
@@ -326,14 +320,9 @@ impl Link {
     /// Sends what is queued and waits a moment for the core to end the stream.
     pub(crate) async fn finish(mut self) {
         let finish = async {
-            let State::Open { inbound, outbound } = &mut self.state else { return };
-            for frame in self.queue.drain(..) {
-                if outbound.send(frame).await.is_err() {
-                    return;
-                }
-            }
+            let State::Open { inbound, outbox } = &mut self.state else { return };
             // Ends our half of the stream.
-            *outbound = mpsc::channel(1).0;
+            outbox.end();
             while let Ok(Some(_)) = inbound.message().await {}
         };
         if timeout(FINISH_TIMEOUT, finish).await.is_err() {
@@ -377,7 +366,7 @@ async fn heard(
 ) -> Step {
     tokio::select! {
         biased;
-        received = message => Step::Received(received.map(|it| it.map(Box::new))),
+        received = message => Step::Received(received),
         () = at(silent) => Step::Silence,
     }
 }

@@ -14,6 +14,7 @@ mod hello;
 mod ledger;
 pub(crate) mod limits;
 mod link;
+mod outbox;
 mod protocol;
 
 use std::collections::HashMap;
@@ -22,7 +23,7 @@ use std::time::{Duration, SystemTime};
 
 use ostler_proto::v1alpha1 as proto;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -41,6 +42,8 @@ use crate::readiness::Readiness;
 
 /// Progress on its way from the verbs; more is dropped.
 const REPORTS: usize = 256;
+/// Frames and answers that are handled before anything else has its turn.
+const AT_ONCE: usize = 32;
 /// For the acknowledgement of results that were made by the end of the drain.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -122,11 +125,13 @@ impl<H: Handler> Shell<H> {
             let deadline = self.drain.map(Drain::until);
             let accept = self.protocol.accept_at();
             tokio::select! {
-                event = self.link.next() => self.on_link(event),
+                event = self.link.next() => {
+                    self.on_link(event);
+                    self.catch_up();
+                }
                 Some(joined) = self.tasks.join_next(), if !self.tasks.is_empty() => {
-                    if let Ok(finished) = joined {
-                        self.on_finished(finished);
-                    }
+                    self.on_joined(joined);
+                    self.catch_up();
                 }
                 Some(report) = self.inbox.recv() => self.on_report(report),
                 () = self.cutter.wanted() => self.cut(),
@@ -180,6 +185,24 @@ impl<H: Handler> Shell<H> {
         }
     }
 
+    /// Frames and answers that are there with the first one: they come in bursts, and to wait for everything
+    /// else anew takes longer than to handle one.
+    fn catch_up(&mut self) {
+        for _ in 0..AT_ONCE {
+            let frame = self.link.there().map(|event| self.on_link(event));
+            let joined = self.tasks.try_join_next().map(|joined| self.on_joined(joined));
+            if frame.or(joined).is_none() {
+                return;
+            }
+        }
+    }
+
+    fn on_joined(&mut self, joined: Result<Finished, JoinError>) {
+        if let Ok(finished) = joined {
+            self.on_finished(finished);
+        }
+    }
+
     fn cut(&mut self) {
         self.link.cut();
         self.on_link(Event::Closed);
@@ -223,7 +246,7 @@ impl<H: Handler> Shell<H> {
     fn apply(&mut self, effects: impl IntoIterator<Item = Effect>) {
         for effect in effects {
             match effect {
-                Effect::Send(frame) => self.link.send(*frame),
+                Effect::Send(frame) => self.link.send(frame),
                 Effect::Start(operation) => self.start(*operation),
                 Effect::Cancel(operation_id) => {
                     if let Some(token) = self.cancels.get(&operation_id) {

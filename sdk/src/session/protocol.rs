@@ -29,7 +29,7 @@ const CLOSE_IN: Duration = Duration::from_secs(5);
 #[derive(Debug, PartialEq)]
 pub(crate) enum Effect {
     /// Put a frame into the queue.
-    Send(Box<Sent>),
+    Send(Sent),
     /// Start the verb of an operation.
     Start(Box<proto::Operation>),
     /// Tell a verb that it is cancelled.
@@ -118,7 +118,7 @@ impl Protocol {
         if self.events {
             hello.capabilities.push(proto::DriverCapability::Events.into());
         }
-        Sent::Hello(hello)
+        Sent::Hello(Box::new(hello))
     }
 
     /// The connection is gone.
@@ -130,7 +130,7 @@ impl Protocol {
     pub(crate) fn on_frame(&mut self, frame: Option<Received>, now: Instant) -> Vec<Effect> {
         let Some(frame) = frame else { return Vec::new() };
         match frame {
-            Received::Welcome(welcome) => self.on_welcome(welcome),
+            Received::Welcome(welcome) => self.on_welcome(*welcome),
             Received::Operation(operation) => self.on_operation(operation, now),
             Received::Cancel(cancel) => self.on_cancel(&cancel),
             Received::ResultAck(ack) => {
@@ -177,13 +177,13 @@ impl Protocol {
             }
         }
         let progress = self.ledger.progress().cloned();
-        effects.extend(progress.map(|progress| send(Sent::Progress(progress))));
+        effects.extend(progress.map(|progress| send(Sent::Progress(Box::new(progress)))));
         effects.extend(self.ledger.unacknowledged().flat_map(Completion::frames).map(send));
         effects.push(send(Sent::State(self.state())));
         effects
     }
 
-    fn on_operation(&mut self, operation: proto::Operation, now: Instant) -> Vec<Effect> {
+    fn on_operation(&mut self, operation: Box<proto::Operation>, now: Instant) -> Vec<Effect> {
         match self.ledger.find(&operation.operation_id) {
             Some(Known::Running) => {
                 self.ledger.recall(&operation.operation_id);
@@ -201,7 +201,7 @@ impl Protocol {
         match admit(&self.info, &operation, fenced, refusal) {
             Ok(kind) => {
                 self.ledger.start(&operation, kind, now);
-                vec![Effect::Start(Box::new(operation))]
+                vec![Effect::Start(operation)]
             }
             Err(error) => {
                 tracing::warn!(operation = %operation.operation_id, %error, "operation refused");
@@ -280,7 +280,7 @@ impl Protocol {
         let progress = super::limits::cut_progress(progress);
         let live = matches!(self.phase, Phase::Live { .. });
         let wanted = self.ledger.keep_progress(&progress);
-        (live && wanted).then(|| send(Sent::Progress(progress)))
+        (live && wanted).then(|| send(Sent::Progress(Box::new(progress))))
     }
 
     /// The driver can work, or cannot for the reason given.
@@ -293,7 +293,7 @@ impl Protocol {
     /// Something happened to an instance. The core listens to the active session only.
     pub(crate) fn on_event(&self, event: proto::DriverEvent) -> Option<Effect> {
         let active = matches!(self.phase, Phase::Live { role: RoleKind::Active, .. });
-        active.then(|| send(Sent::Event(event)))
+        active.then(|| send(Sent::Event(Box::new(event))))
     }
 
     /// A verb answered.
@@ -344,7 +344,7 @@ impl Protocol {
 }
 
 fn send(frame: Sent) -> Effect {
-    Effect::Send(Box::new(frame))
+    Effect::Send(frame)
 }
 
 fn accepted(operation_ids: Vec<String>) -> Effect {

@@ -33,7 +33,7 @@ async fn a_session_that_stands_by_starts_nothing_until_it_is_promoted() {
     let mut session = core.session().await;
     session.hello().await;
     let role = proto::RoleKind::Standby.into();
-    session.send(ToDriver::Welcome(proto::Welcome { role, ..welcome() })).await;
+    session.send(ToDriver::Welcome(Box::new(proto::Welcome { role, ..welcome() }))).await;
     assert_eq!(session.state().await.readiness(), Readiness::Ready);
     session.operate(create("early", "m")).await;
     assert_eq!(
@@ -81,7 +81,9 @@ async fn no_more_runs_at_once_than_twice_what_was_agreed() {
     let _driver = Stable::default().run(&core);
     let mut session = core.session().await;
     session.hello().await;
-    session.send(ToDriver::Welcome(proto::Welcome { max_in_flight: 2, ..welcome() })).await;
+    session
+        .send(ToDriver::Welcome(Box::new(proto::Welcome { max_in_flight: 2, ..welcome() })))
+        .await;
     session.state().await;
     for id in ["1", "2", "3", "4"] {
         session.operate(create(id, &format!("hangs-{id}"))).await;

@@ -74,7 +74,9 @@ async fn what_is_denied_since_the_session_is_over_is_asked_for_in_the_next_one()
     session.hello().await;
     let session_id = "next".to_owned();
     let verdicts = vec![verdict("op", Verdict::Keep)];
-    session.send(ToDriver::Welcome(proto::Welcome { session_id, verdicts, ..welcome() })).await;
+    session
+        .send(ToDriver::Welcome(Box::new(proto::Welcome { session_id, verdicts, ..welcome() })))
+        .await;
     session.state().await;
     assert_eq!(session.completed().await.operation_id, "op");
 }

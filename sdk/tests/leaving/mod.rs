@@ -92,7 +92,13 @@ async fn a_welcome_of_an_old_term_is_not_obeyed() {
         verdict: proto::Verdict::Forget.into(),
     };
     let verdicts = vec![forget];
-    stale.send(ToDriver::Welcome(proto::Welcome { fencing_term: 6, verdicts, ..welcome() })).await;
+    stale
+        .send(ToDriver::Welcome(Box::new(proto::Welcome {
+            fencing_term: 6,
+            verdicts,
+            ..welcome()
+        })))
+        .await;
 
     let mut session = core.session().await;
     let held = session.hello().await.resume.unwrap().operations;

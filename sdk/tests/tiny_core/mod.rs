@@ -113,7 +113,7 @@ impl TinyCore {
         let mut session = self.session().await;
         let hello = session.hello().await;
         let session_id = id.to_owned();
-        session.send(ToDriver::Welcome(proto::Welcome { session_id, ..welcome() })).await;
+        session.send(ToDriver::Welcome(Box::new(proto::Welcome { session_id, ..welcome() }))).await;
         session.state().await;
         (session, hello)
     }
@@ -155,7 +155,7 @@ impl CoreSession {
     }
 
     pub(crate) async fn operate(&mut self, operation: proto::Operation) {
-        self.send(ToDriver::Operation(operation)).await;
+        self.send(ToDriver::Operation(Box::new(operation))).await;
     }
 
     pub(crate) async fn ack(&mut self, id: &str) {
@@ -176,7 +176,7 @@ impl CoreSession {
 
     pub(crate) async fn hello(&mut self) -> proto::Hello {
         match self.receive().await {
-            Some(FromDriver::Hello(hello)) => hello,
+            Some(FromDriver::Hello(hello)) => *hello,
             other => panic!("not a Hello: {other:?}"),
         }
     }
@@ -220,7 +220,7 @@ impl CoreSession {
 
     pub(crate) async fn completed(&mut self) -> proto::OperationCompleted {
         match self.receive().await {
-            Some(FromDriver::Completed(completed)) => completed,
+            Some(FromDriver::Completed(completed)) => *completed,
             other => panic!("not completed: {other:?}"),
         }
     }

@@ -149,7 +149,7 @@ impl Session {
     fn on_frame(&mut self, frame: Option<Frame>) -> Step {
         match frame {
             Some(Frame::Welcome(_)) => self.ready(Readiness::Ready, ""),
-            Some(Frame::Operation(operation)) => return self.begin(operation),
+            Some(Frame::Operation(operation)) => return self.begin(*operation),
             Some(Frame::Heartbeat(beat)) => self.beat(&beat),
             // Nothing of this can be told to the driver, and none of it needs an answer.
             Some(
@@ -380,7 +380,7 @@ impl Session {
             Err(error) => Said::Error(*error),
         });
         let completed = OperationCompleted { operation_id, checkpoint: String::new(), outcome };
-        self.link.send(register_request::Frame::Completed(completed));
+        self.link.send(register_request::Frame::Completed(Box::new(completed)));
     }
 }
 

@@ -117,7 +117,7 @@ async fn connect(channel: Channel, number: usize) -> Result<Held, tonic::Status>
         max_in_flight: 16,
         ..DriverState::default()
     };
-    for frame in [Frame::Hello(hello), Frame::State(state)] {
+    for frame in [Frame::Hello(Box::new(hello)), Frame::State(state)] {
         out.send(RegisterRequest { frame: Some(frame) }).await.unwrap();
     }
     let mut request = Request::new(ReceiverStream::new(frames));

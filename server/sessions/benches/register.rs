@@ -259,7 +259,7 @@ async fn drive(mut client: DriverServiceClient<tonic::transport::Channel>) {
         // The core goes first.
         drop(out.send(RegisterRequest { frame: Some(frame) }).await);
     };
-    say(Frame::Hello(Hello {
+    say(Frame::Hello(Box::new(Hello {
         provider: PROVIDER.to_owned(),
         instance_id: uuid::Uuid::new_v4().to_string(),
         operation_kinds: [
@@ -272,7 +272,7 @@ async fn drive(mut client: DriverServiceClient<tonic::transport::Channel>) {
         .to_vec(),
         max_in_flight: 256,
         ..Hello::default()
-    }))
+    })))
     .await;
     let state = DriverState {
         readiness: Readiness::Ready.into(),
@@ -293,7 +293,7 @@ async fn drive(mut client: DriverServiceClient<tonic::transport::Channel>) {
                 let outcome = Some(operation_completed::Outcome::Result(result));
                 let completed =
                     OperationCompleted { operation_id, outcome, ..OperationCompleted::default() };
-                say(Frame::Completed(completed)).await;
+                say(Frame::Completed(Box::new(completed))).await;
             }
             Some(register_response::Frame::Heartbeat(beat)) => say(Frame::Heartbeat(beat)).await,
             Some(

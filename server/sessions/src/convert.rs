@@ -77,7 +77,7 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
         provider: dispatch.provider,
         timeout: dispatch.timeout,
         lane: dispatch.lane,
-        operation: Operation {
+        operation: Box::new(Operation {
             operation_id: dispatch.id.into(),
             idempotency_key: dispatch.idempotency_key,
             timeout: Some(frames::duration(dispatch.timeout)),
@@ -88,7 +88,7 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
             target: Some(target(dispatch.target)),
             machine: dispatch.machine.map(|it| Box::new(metadata(*it))),
             ..Operation::default()
-        },
+        }),
         volumes,
         class: None,
         stale: Vec::new(),

@@ -55,7 +55,7 @@ impl Sessions {
         let (key, outbox) = opened.map_err(|close| close.status())?;
         let (shell, frames) = (Arc::clone(&self.shell), OutboxStream(outbox.clone()));
         let mut session = LocalSession { shell, key, outbox, frames };
-        session.send(register_request::Frame::Hello(hello));
+        session.send(register_request::Frame::Hello(Box::new(hello)));
         Ok(session)
     }
 

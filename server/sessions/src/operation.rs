@@ -23,7 +23,7 @@ pub(crate) struct Order {
     /// Its priority.
     pub(crate) lane: Lane,
     /// What is sent, without what only the hub knows.
-    pub(crate) operation: Operation,
+    pub(crate) operation: Box<Operation>,
     /// Names of the volumes whose ids are asked for.
     pub(crate) volumes: Vec<String>,
     /// The class at its revision, kept until the operation ends.

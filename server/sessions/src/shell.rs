@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::Instant;
 
-use crate::hub::{Count, Effect, Hub, SessionKey};
+use crate::hub::{Count, Effect, Hub, Later, SessionKey};
 use crate::metrics::Metrics;
 use crate::record::Records;
 use crate::revisions::RevisionCache;
@@ -52,6 +52,8 @@ struct State {
     outboxes: HashMap<SessionKey, Outbox>,
     /// Empty between calls.
     effects: Vec<Effect>,
+    /// Empty between calls.
+    later: Vec<Later>,
     /// What the clock waits for.
     armed: Option<Instant>,
 }
@@ -69,6 +71,7 @@ impl Shell {
             hub: Hub::new(options.clone(), records),
             outboxes: HashMap::new(),
             effects: Vec::new(),
+            later: Vec::new(),
             armed: None,
         };
         let shell = Arc::new(Self {
@@ -178,13 +181,22 @@ impl Shell {
             state.armed = next;
             self.alarm.notify_one();
         }
+        let later = std::mem::take(&mut state.later);
+        drop(state);
+        for later in later {
+            match later {
+                // The caller may have gone away.
+                Later::Answer(caller, answer) => drop(caller.send(*answer)),
+                Later::Count(count) => self.metrics.count(count),
+            }
+        }
         result
     }
 
     fn run(&self, state: &mut State, now: Instant, effect: Effect) {
         match effect {
             Effect::Send(key, frame, room) => {
-                let room = state.outboxes.get(&key).is_none_or(|outbox| outbox.push(*frame, room));
+                let room = state.outboxes.get(&key).is_none_or(|outbox| outbox.push(frame, room));
                 if !room {
                     state.hub.close(now, key, Close::not_reading());
                 }
@@ -207,9 +219,7 @@ impl Shell {
             }
             // There may be no subscriber; the views show the same.
             Effect::Publish(event) => drop(self.events.send(event)),
-            // The caller may have gone away.
-            Effect::Answer(answer, outcome) => drop(answer.send(*outcome)),
-            Effect::Count(count) => self.metrics.count(count),
+            Effect::Later(later) => state.later.push(later),
         }
     }
 

@@ -103,6 +103,6 @@ mod tests {
         let operation = Operation { operation_id: "op".to_owned(), ..Default::default() };
         let bytes = unknown_operation(&operation);
         let read = RegisterResponse::decode(bytes.as_slice()).unwrap();
-        assert_eq!(read.frame, Some(Frame::Operation(operation)));
+        assert_eq!(read.frame, Some(Frame::Operation(Box::new(operation))));
     }
 }

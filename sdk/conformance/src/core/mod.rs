@@ -127,7 +127,7 @@ impl Core {
                 facts.in_flight.entry(held.operation_id.clone()).or_default();
             }
         }
-        session.send(Frame::Welcome(welcome))?;
+        session.send(Frame::Welcome(Box::new(welcome)))?;
         session.heartbeats(HEARTBEAT);
         Ok(())
     }
@@ -165,7 +165,7 @@ impl Core {
     /// Sends an operation and counts it as in flight.
     pub(crate) fn dispatch(&self, session: &Session, operation: &Operation) -> Outcome {
         self.note_dispatch(operation);
-        session.send(Frame::Operation(operation.clone())).map(drop)
+        session.send(Frame::Operation(Box::new(operation.clone()))).map(drop)
     }
 
     /// Counts an operation as in flight.

@@ -114,7 +114,7 @@ async fn serve(
         state.observe(Rule::HelloFirst, came);
         return Err(Status::failed_precondition("HELLO_FIRST"));
     };
-    let session = Arc::new(Session::new(hello, outbox.clone()));
+    let session = Arc::new(Session::new(*hello, outbox.clone()));
     session.log.push(first);
     if state.arrivals.try_send(Arc::clone(&session)).is_err() {
         return Err(Status::resource_exhausted("TOO_MANY_SESSIONS"));

@@ -17,7 +17,7 @@ fn welcome() -> proto::Welcome {
 
 fn live() -> Protocol {
     let mut protocol = protocol();
-    receive(&mut protocol, Received::Welcome(welcome()));
+    receive(&mut protocol, Received::Welcome(Box::new(welcome())));
     protocol
 }
 
@@ -28,7 +28,7 @@ fn receive(protocol: &mut Protocol, frame: Received) -> Vec<String> {
 fn operate(protocol: &mut Protocol, id: &str) -> Vec<String> {
     let request = Some(Request::GetMachineStatus(proto::GetMachineStatusRequest::default()));
     let operation = proto::Operation { operation_id: id.to_owned(), request, ..Default::default() };
-    receive(protocol, Received::Operation(operation))
+    receive(protocol, Received::Operation(Box::new(operation)))
 }
 
 fn finish(protocol: &mut Protocol, id: &str) -> Vec<String> {
@@ -52,7 +52,7 @@ fn names(effects: impl IntoIterator<Item = Effect>) -> Vec<String> {
 
 fn name(effect: &Effect) -> String {
     match effect {
-        Effect::Send(frame) => match &**frame {
+        Effect::Send(frame) => match frame {
             Sent::Hello(_) => "hello".to_owned(),
             Sent::Accepted(accepted) => format!("accepted {}", accepted.operation_ids.join(" ")),
             Sent::Progress(progress) => format!("progress {}", progress.operation_id),
@@ -158,7 +158,7 @@ fn a_welcome_obeys_verdicts_then_sends_results_then_says_ready() {
         verdict("cancel", Verdict::Cancel),
         verdict("strange", Verdict::Forget),
     ];
-    let welcome = Received::Welcome(proto::Welcome { verdicts, ..welcome() });
+    let welcome = Received::Welcome(Box::new(proto::Welcome { verdicts, ..welcome() }));
     assert_eq!(
         receive(&mut protocol, welcome),
         ["welcomed", "cancel cancel", "completed keep", "state READINESS_READY"]
@@ -172,7 +172,7 @@ fn a_forgotten_operation_is_neither_heard_of_nor_started_twice() {
     protocol.on_disconnected();
     let verdict = Verdict::Forget.into();
     let verdicts = vec![proto::HeldVerdict { operation_id: "a".to_owned(), verdict }];
-    receive(&mut protocol, Received::Welcome(proto::Welcome { verdicts, ..welcome() }));
+    receive(&mut protocol, Received::Welcome(Box::new(proto::Welcome { verdicts, ..welcome() })));
     let progress = proto::OperationProgress { operation_id: "a".to_owned(), ..Default::default() };
     assert_eq!(protocol.on_progress(progress), None);
     assert_eq!(operate(&mut protocol, "a"), ["accepted a"], "it still runs");
@@ -189,7 +189,7 @@ fn the_hello_lists_what_is_held_from_the_second_session_on() {
         Some(states.map(|held| (held.operation_id.clone(), held.state())).collect::<Vec<_>>())
     };
     assert_eq!(held(&mut protocol), None);
-    receive(&mut protocol, Received::Welcome(welcome()));
+    receive(&mut protocol, Received::Welcome(Box::new(welcome())));
     operate(&mut protocol, "a");
     operate(&mut protocol, "b");
     finish(&mut protocol, "b");
@@ -228,7 +228,7 @@ fn a_core_that_only_looks_is_answered_changes_nothing_and_is_forgotten() {
     let session_id = "look".to_owned();
     let role = RoleKind::Active.into();
     let look = proto::Welcome { session_id, role, ..Default::default() };
-    let heard = receive(&mut protocol, Received::Welcome(look));
+    let heard = receive(&mut protocol, Received::Welcome(Box::new(look)));
     assert_eq!(heard, ["welcomed", "completed held", "state READINESS_READY"]);
     assert_eq!(operate(&mut protocol, "read"), ["start read"]);
     finish(&mut protocol, "read");
@@ -236,7 +236,7 @@ fn a_core_that_only_looks_is_answered_changes_nothing_and_is_forgotten() {
     let request = Some(Request::DeleteMachine(proto::DeleteMachineRequest::default()));
     let operation_id = "delete".to_owned();
     let delete = proto::Operation { operation_id, request, ..Default::default() };
-    let refused = receive(&mut protocol, Received::Operation(delete));
+    let refused = receive(&mut protocol, Received::Operation(Box::new(delete)));
     assert_eq!(refused, ["completed delete"], "and not started");
     receive(&mut protocol, ack("delete"));
     protocol.on_disconnected();

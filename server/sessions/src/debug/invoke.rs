@@ -27,7 +27,7 @@ pub(super) async fn invoke(
     let sent = shell.with(|hub, _| hub.stamped(order.operation.clone()));
     let mut response = InvokeResponse {
         core: Some(debug.core()),
-        sent: Some(without_user_data(sent)),
+        sent: Some(without_user_data(*sent)),
         session_id: session.map(|session| session.id).unwrap_or_default(),
         took: None,
         outcome: None,

@@ -90,7 +90,7 @@ pub(super) fn prepare(
         provider: provider.into(),
         timeout,
         lane: Lane::User,
-        operation,
+        operation: Box::new(operation),
         volumes: Vec::new(),
         class: None,
         stale: Vec::new(),

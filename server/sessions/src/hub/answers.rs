@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::operations::{Answer, Owner, Place};
 use super::pages::{PageFault, Pages};
 use super::timers::Timer;
-use super::{Count, Effect, Hub, OperationId, SessionKey};
+use super::{Count, Effect, Hub, Later, OperationId, SessionKey};
 use crate::session::outbox::Room;
 use crate::session::{Close, frames};
 use crate::{SessionEvent, convert};
@@ -62,12 +62,12 @@ impl Hub {
         &mut self,
         now: Instant,
         key: SessionKey,
-        completed: OperationCompleted,
+        completed: Box<OperationCompleted>,
     ) {
         if self.is_handed_back(key, &completed) {
             return self.handed_back(now, key, &completed.operation_id.into());
         }
-        let OperationCompleted { operation_id, checkpoint: said, outcome } = completed;
+        let OperationCompleted { operation_id, checkpoint: said, outcome } = *completed;
         let id: OperationId = operation_id.into();
         self.accepted(now, key, &id);
         let Some(operation) = self.sent(key, &id) else { return self.repeated(key, &id) };
@@ -144,12 +144,12 @@ impl Hub {
         self.timers.clear(&Timer::Accept(id.clone()));
         self.timers.clear(&Timer::Stall(id.clone()));
         let Some(operation) = self.operations.get_mut(id) else { return };
-        self.effects.push(Effect::Count(Count::Ended {
+        self.effects.push(Effect::Later(Later::Count(Count::Ended {
             provider: operation.provider.clone(),
             kind: operation.kind,
             code: code_of(&answer),
             took: now - operation.since,
-        }));
+        })));
         operation.audit(id, None, code_of(&answer));
         if matches!(operation.owner, Owner::Target) {
             operation.request = None;
@@ -169,7 +169,7 @@ impl Hub {
         }
         let provider = operation.provider.clone();
         if let Some(Owner::Caller(caller)) = self.forget(id).map(|operation| operation.owner) {
-            self.effects.push(Effect::Answer(caller, Box::new(answer)));
+            self.effects.push(Effect::Later(Later::Answer(caller, Box::new(answer))));
         }
         if let Some(instance) = holder {
             self.ack(now, id, &provider, &instance);

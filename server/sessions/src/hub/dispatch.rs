@@ -10,7 +10,7 @@ use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
 use super::session::Session;
 use super::timers::Timer;
-use super::{Count, Effect, Hub, OperationId, SessionKey, size};
+use super::{Count, Effect, Hub, Later, OperationId, SessionKey, size};
 use crate::SubmitError;
 use crate::operation::Order;
 use crate::session::frames;
@@ -61,7 +61,7 @@ impl Hub {
             lane,
             owner,
             place: Place::Queued(ticket),
-            request: Some(Box::new(request)),
+            request: Some(request),
             bytes,
             pages: Pages::default(),
             progress: None,
@@ -116,13 +116,11 @@ impl Hub {
     }
 
     /// An operation with the term of this core and the ids of its cluster.
-    pub(crate) fn stamped(&self, operation: Operation) -> Operation {
-        Operation {
-            fencing_term: self.term().0.into(),
-            cluster_id: self.options.cluster_id.clone(),
-            previous_cluster_ids: self.options.previous_cluster_ids.clone(),
-            ..operation
-        }
+    pub(crate) fn stamped(&self, mut operation: Box<Operation>) -> Box<Operation> {
+        operation.fencing_term = self.term().0.into();
+        operation.cluster_id.clone_from(&self.options.cluster_id);
+        operation.previous_cluster_ids.clone_from(&self.options.previous_cluster_ids);
+        operation
     }
 
     /// Tells the drivers of a provider what not to use any more.
@@ -188,7 +186,7 @@ impl Hub {
         (operation.delivery, operation.missed) = (request.delivery, 0);
         request.progress_interval = interval.map(frames::duration);
         operation.interval = interval;
-        let frame = frames::operation(request.as_ref().clone());
+        let frame = frames::operation(request.clone());
         operation.place = Place::Sent(key);
         operation.audit(&id, Some(&session.principal), "sent");
         session.in_flight.insert(id.clone(), operation.kind);
@@ -198,7 +196,7 @@ impl Hub {
         if let Some(record) = self.providers.get_mut(&provider) {
             record.pace.sent(now);
         }
-        self.effects.push(Effect::Count(Count::Sent { provider, waited }));
+        self.effects.push(Effect::Later(Later::Count(Count::Sent { provider, waited })));
         let timing = &self.options.timing;
         self.timers.set(Timer::Accept(id.clone()), now + timing.accept);
         self.timers.set(Timer::Operation(id), now + operation.timeout + timing.grace);

@@ -75,7 +75,7 @@ pub(crate) use ostler_api::OperationId;
 #[derive(Debug)]
 pub(crate) enum Effect {
     /// Send a frame.
-    Send(SessionKey, Box<Frame>, Room),
+    Send(SessionKey, Frame, Room),
     /// Send what waits for another frame.
     Flush(SessionKey),
     /// End a stream.
@@ -84,6 +84,13 @@ pub(crate) enum Effect {
     CheckReading(SessionKey),
     /// Tell the controllers.
     Publish(SessionEvent),
+    /// What may be done in any order, once the hub is free for others.
+    Later(Later),
+}
+
+/// What is to be done outside, in any order.
+#[derive(Debug)]
+pub(crate) enum Later {
     /// Give the outcome to the one who waits for it.
     Answer(oneshot::Sender<Answer>, Box<Answer>),
     /// Count it.
@@ -200,7 +207,7 @@ impl Hub {
     }
 
     fn send_frame(&mut self, key: SessionKey, frame: Frame, room: Room) {
-        self.effects.push(Effect::Send(key, Box::new(frame), room));
+        self.effects.push(Effect::Send(key, frame, room));
     }
 
     fn publish(&mut self, event: SessionEvent) {
@@ -208,6 +215,6 @@ impl Hub {
     }
 
     fn count(&mut self, count: Count) {
-        self.effects.push(Effect::Count(count));
+        self.effects.push(Effect::Later(Later::Count(count)));
     }
 }

@@ -22,7 +22,7 @@ use self::action::{Action, Failing, Holds, action};
 use super::diagram::{Stage, leads_to};
 use super::operations::Place;
 use super::timers::Timer;
-use super::{Answer, Effect, Hub, Owner, SessionKey};
+use super::{Answer, Effect, Hub, Later, Owner, SessionKey};
 use crate::record::Records;
 use crate::session::Close;
 use crate::{
@@ -108,14 +108,14 @@ impl World {
                 let Some(operation_id) = self.operation(operation) else { return };
                 let checkpoint = checkpoint.to_string();
                 let progress = OperationProgress { operation_id, checkpoint, ..<_>::default() };
-                self.say(session, register_request::Frame::Progress(progress));
+                self.say(session, register_request::Frame::Progress(Box::new(progress)));
             }
             Action::Complete { session, operation, error } => {
                 let Some(operation_id) = self.operation(operation) else { return };
                 let outcome = Some(operation_completed::Outcome::Error(failure(error)));
                 let completed =
                     OperationCompleted { operation_id, outcome, ..OperationCompleted::default() };
-                self.say(session, register_request::Frame::Completed(completed));
+                self.say(session, register_request::Frame::Completed(Box::new(completed)));
             }
             Action::Break { session, in_order } => {
                 if let Some(key) = self.stream(session) {
@@ -242,7 +242,7 @@ impl World {
         assert_eq!(open.is_ok(), self.hub.takes_drivers().is_ok());
         let Ok(key) = open else { return };
         self.streams.insert(key, instance);
-        self.hub.frame(self.now, key, Some(register_request::Frame::Hello(hello)));
+        self.hub.frame(self.now, key, Some(register_request::Frame::Hello(Box::new(hello))));
     }
 
     fn own(&self, instance: u8) -> Vec<HeldOperation> {
@@ -323,7 +323,7 @@ impl World {
         match effect {
             Effect::Send(key, frame, _) => {
                 let Some(instance) = self.streams.get(&key) else { return };
-                match *frame {
+                match frame {
                     Frame::Operation(operation) => {
                         // It may have ended with its session within the same step.
                         let known = self.hub.operations.get(operation.operation_id.as_str());
@@ -363,8 +363,11 @@ impl World {
                 let place = known.map(|operation| &operation.place);
                 assert!(matches!(place, Some(Place::Sent(_))), "{operation_id}: {place:?}");
             }
-            Effect::Publish(_) | Effect::CheckReading(_) | Effect::Flush(_) | Effect::Count(_) => {}
-            Effect::Answer(answer, outcome) => answer.send(*outcome).unwrap(),
+            Effect::Publish(_)
+            | Effect::CheckReading(_)
+            | Effect::Flush(_)
+            | Effect::Later(Later::Count(_)) => {}
+            Effect::Later(Later::Answer(answer, outcome)) => answer.send(*outcome).unwrap(),
         }
     }
 

@@ -70,7 +70,7 @@ impl Hub {
                     self.accepted(now, key, &id.as_str().into());
                 }
             }
-            Some(Frame::Progress(progress)) => self.progressed(now, key, progress),
+            Some(Frame::Progress(progress)) => self.progressed(now, key, *progress),
             Some(Frame::Page(page)) => self.paged(now, key, page),
             Some(Frame::Completed(completed)) => self.completed(now, key, completed),
             Some(Frame::State(state)) => self.state(now, key, &state),
@@ -78,7 +78,7 @@ impl Hub {
                 session.unanswered = 0;
                 self.on_heartbeat(now, key, &heartbeat.running);
             }
-            Some(Frame::Event(event)) => self.hinted(now, key, event),
+            Some(Frame::Event(event)) => self.hinted(now, key, *event),
         }
     }
 
@@ -93,7 +93,7 @@ impl Hub {
             return;
         }
         let introduced = match frame {
-            Some(register_request::Frame::Hello(hello)) => self.hello(now, key, hello),
+            Some(register_request::Frame::Hello(hello)) => self.hello(now, key, *hello),
             _ => Err(Close::violation("HELLO_EXPECTED", "the first frame must be Hello")),
         };
         if let Err(close) = introduced {
@@ -167,7 +167,7 @@ impl Hub {
             session_max_age: max_age.map(frames::duration),
             ..self.welcome()
         };
-        self.send_frame(key, Frame::Welcome(welcome), Room::Reserved);
+        self.send_frame(key, Frame::Welcome(Box::new(welcome)), Room::Reserved);
         self.start_timers(now, key, max_age);
         self.assign_role(now, &provider);
         Ok(())

@@ -15,7 +15,7 @@ pub(crate) type Frame = register_response::Frame;
 /// Hard limit of every frame, both ways, in bytes.
 pub(crate) const FRAME_BYTES: u32 = 1 << 20;
 
-pub(crate) fn operation(operation: Operation) -> Frame {
+pub(crate) fn operation(operation: Box<Operation>) -> Frame {
     Frame::Operation(operation)
 }
 

@@ -29,7 +29,7 @@ pub(super) fn from_driver(request: &RegisterRequest) -> FrameInfo {
 pub(super) fn from_core(response: &RegisterResponse) -> FrameInfo {
     let mut info = info(FrameDirection::CoreToDriver, response);
     if let Some(register_response::Frame::Operation(operation)) = &response.frame {
-        info.operation = json::arm(operation, "request").unwrap_or_default();
+        info.operation = json::arm(operation.as_ref(), "request").unwrap_or_default();
         info.target.clone_from(&operation.target);
     }
     info
@@ -81,7 +81,7 @@ mod tests {
             request: Some(operation::Request::CreateMachine(create)),
             ..Operation::default()
         };
-        let frame = Some(register_response::Frame::Operation(operation));
+        let frame = Some(register_response::Frame::Operation(Box::new(operation)));
         RegisterResponse { frame }
     }
 

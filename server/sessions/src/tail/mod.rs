@@ -222,7 +222,7 @@ mod tests {
 
     fn hello(provider: &str) -> RegisterRequest {
         let hello = Hello { provider: provider.to_owned(), ..Hello::default() };
-        let frame = Some(register_request::Frame::Hello(hello));
+        let frame = Some(register_request::Frame::Hello(Box::new(hello)));
         RegisterRequest { frame }
     }
 
@@ -245,7 +245,7 @@ mod tests {
         other.received(&hello("other.example.com"));
         ours.received(&hello("ours.example.com"));
         let welcome = Welcome { session_id: "s-1".to_owned(), ..Welcome::default() };
-        let frame = Some(register_response::Frame::Welcome(welcome));
+        let frame = Some(register_response::Frame::Welcome(Box::new(welcome)));
         ours.sent(&RegisterResponse { frame });
         ours.sent(&heartbeat());
         let kinds: Vec<_> = std::iter::from_fn(|| next(&mut frames))

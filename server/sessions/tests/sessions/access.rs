@@ -103,7 +103,7 @@ async fn what_a_driver_says_is_scrubbed_before_anybody_sees_it() {
         checkpoint: said.into(),
         ..OperationProgress::default()
     };
-    driver.say(Said::Progress(progress)).await;
+    driver.say(Said::Progress(progress.into())).await;
     driver.handled().await;
     let OperationView::InFlight(flight) = core.sessions.view("uid-1") else {
         panic!("not in flight")

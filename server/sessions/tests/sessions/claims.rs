@@ -217,7 +217,7 @@ async fn what_a_session_says_of_an_operation_of_another_one_changes_nothing() {
         checkpoint: "mine".into(),
         ..OperationProgress::default()
     };
-    thief.say(Said::Progress(progress)).await;
+    thief.say(Said::Progress(progress.into())).await;
     thief.say(Said::Page(OperationPage { operation_id, ..OperationPage::default() })).await;
     thief.complete("op-1", created("attacker-vm")).await;
     thief.handled_past_acks().await;

@@ -291,13 +291,14 @@ async fn progress_is_shown_and_its_checkpoint_outlives_a_failure() {
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
     driver.take().await;
     let progress = |checkpoint: String| {
-        Said::Progress(OperationProgress {
+        let progress = OperationProgress {
             operation_id: "op-1".to_owned(),
             stage: "ImagePull".to_owned(),
             percent: 250,
             checkpoint,
             ..OperationProgress::default()
-        })
+        };
+        Said::Progress(progress.into())
     };
     driver.say(progress("disk-1".to_owned())).await;
     driver.say(progress("x".repeat(5000))).await;

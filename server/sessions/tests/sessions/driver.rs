@@ -125,10 +125,10 @@ impl Driver {
     pub(crate) async fn greet(&mut self, hello: Hello) -> Welcome {
         let held = hello.resume.iter().flat_map(|resume| &resume.operations);
         self.running = held.map(|held| held.operation_id.clone()).collect();
-        self.say(Said::Hello(hello)).await;
+        self.say(Said::Hello(hello.into())).await;
         let Heard::Welcome(welcome) = self.hear().await else { panic!("no welcome") };
         self.session_id.clone_from(&welcome.session_id);
-        welcome
+        *welcome
     }
 
     /// A ready driver of instance `n`.
@@ -186,7 +186,7 @@ impl Driver {
     /// The next frame, which must be an operation; it is not accepted.
     pub(crate) async fn receive(&mut self) -> Operation {
         match self.hear().await {
-            Heard::Operation(operation) => operation,
+            Heard::Operation(operation) => *operation,
             other => panic!("not an operation: {other:?}"),
         }
     }
@@ -241,12 +241,8 @@ impl Driver {
         self.running.retain(|running| running != id);
         let operation_id = id.to_owned();
         let outcome = Some(outcome);
-        self.say(Said::Completed(OperationCompleted {
-            operation_id,
-            outcome,
-            ..OperationCompleted::default()
-        }))
-        .await;
+        let completed = OperationCompleted { operation_id, outcome, ..<_>::default() };
+        self.say(Said::Completed(completed.into())).await;
     }
 
     /// Why the core closed the stream, and the status that it ended with.

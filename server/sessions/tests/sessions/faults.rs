@@ -23,7 +23,7 @@ async fn a_wrong_token_and_no_token_are_refused_before_anything_else() {
 async fn f08_a_driver_of_another_provider_is_refused_and_reported() {
     let mut core = Core::start();
     let mut driver = Driver::open(&core, FOREIGN_TOKEN).await.unwrap();
-    driver.say(Said::Hello(hello(1))).await;
+    driver.say(Said::Hello(hello(1).into())).await;
     let (error, status) = driver.closed().await;
     assert_eq!((error.reason.as_str(), error.retry), ("FOREIGN_PROVIDER", false));
     assert_eq!(status.code(), Code::PermissionDenied);
@@ -57,7 +57,7 @@ async fn f12_a_frame_before_hello_and_a_second_hello_end_the_stream() {
         assert_eq!(closed, ("HELLO_EXPECTED", Code::FailedPrecondition, false));
     }
     let (mut driver, _) = Driver::dial(&core, hello(1)).await;
-    driver.say(Said::Hello(hello(1))).await;
+    driver.say(Said::Hello(hello(1).into())).await;
     let (error, _) = driver.closed().await;
     assert_eq!((error.reason.as_str(), error.retry), ("SECOND_HELLO", false));
 }
@@ -152,7 +152,7 @@ async fn f11_a_frame_over_the_limit_ends_the_stream_with_a_reason() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;
     let message = "x".repeat(2 << 20);
-    driver.say(Said::Progress(OperationProgress { message, ..<_>::default() })).await;
+    driver.say(Said::Progress(Box::new(OperationProgress { message, ..<_>::default() }))).await;
     let (error, status) = driver.closed().await;
     assert_eq!(error.reason, "FRAME_TOO_LARGE");
     let limit = format!("the limit is: {} bytes", 1 << 20);
@@ -172,7 +172,7 @@ async fn f15_too_many_drivers_and_one_without_readiness_are_refused() {
     let mut second = Driver::open(&core, crate::core::TOKEN).await.unwrap();
     let third = Driver::open(&core, crate::core::TOKEN).await.err().unwrap();
     assert_eq!(third.code(), Code::ResourceExhausted);
-    second.say(Said::Hello(hello(2))).await;
+    second.say(Said::Hello(hello(2).into())).await;
     assert_eq!(second.closed().await.0.reason, "TOO_MANY_SESSIONS");
     driver.state(Readiness::Unspecified, 4).await;
     assert_eq!(driver.closed().await.0.reason, "BAD_STATE");

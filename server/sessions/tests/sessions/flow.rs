@@ -218,12 +218,13 @@ fn patient(id: &str, uid: &str) -> Dispatch {
 }
 
 fn progress(stage: &str, checkpoint: &str) -> Said {
-    Said::Progress(OperationProgress {
+    let progress = OperationProgress {
         operation_id: "op-1".to_owned(),
         stage: stage.to_owned(),
         checkpoint: checkpoint.to_owned(),
         ..OperationProgress::default()
-    })
+    };
+    Said::Progress(progress.into())
 }
 
 fn is_stalled(core: &Core) -> bool {

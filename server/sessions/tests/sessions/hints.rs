@@ -15,11 +15,12 @@ fn telling(n: u8) -> Hello {
 }
 
 fn gone(provider_id: &str) -> Said {
-    Said::Event(DriverEvent {
+    let event = DriverEvent {
         kind: InstanceEvent::Gone.into(),
         provider_id: provider_id.to_owned(),
         ..DriverEvent::default()
-    })
+    };
+    Said::Event(event.into())
 }
 
 /// The driver with its session, ready.

@@ -113,7 +113,7 @@ async fn f08_another_principal_cannot_take_over_an_instance() {
     let mut core = Core::start();
     let _driver = Driver::ready(&mut core, 1).await;
     let mut thief = Driver::open(&core, SECOND_TOKEN).await.unwrap();
-    thief.say(crate::driver::Said::Hello(hello(1))).await;
+    thief.say(crate::driver::Said::Hello(hello(1).into())).await;
     assert_eq!(thief.closed().await.0.reason, "FOREIGN_INSTANCE");
     assert!(core.sessions.providers()[0].ready);
 }
@@ -123,7 +123,7 @@ async fn a_core_with_previous_cluster_ids_takes_only_drivers_that_know_them() {
     let previous_cluster_ids = vec!["before".to_owned()];
     let mut core = Core::with(SessionsOptions { previous_cluster_ids, ..<_>::default() });
     let mut driver = Driver::open(&core, SECOND_TOKEN).await.unwrap();
-    driver.say(crate::driver::Said::Hello(hello(1))).await;
+    driver.say(crate::driver::Said::Hello(hello(1).into())).await;
     let (error, _) = driver.closed().await;
     assert_eq!((error.reason.as_str(), error.retry), ("UNKNOWN_CLUSTER_IDS", false));
     assert!(error.message.contains("update the driver"), "{}", error.message);

@@ -161,7 +161,7 @@ impl Tap {
                     || (self.breakage == Breakage::HeartbeatUnderLoad
                         && !heartbeat.running.is_empty());
                 let tells = self.breakage == Breakage::StandbyTells && self.stands_by;
-                let event = tells.then(|| Sent::Event(event_of_a_standby()));
+                let event = tells.then(|| Sent::Event(Box::new(event_of_a_standby())));
                 let heartbeat = (!silent).then_some(Sent::Heartbeat(heartbeat));
                 event.into_iter().chain(heartbeat).collect()
             }
@@ -170,7 +170,7 @@ impl Tap {
         frames.into_iter().map(|frame| RegisterRequest { frame: Some(frame) }).collect()
     }
 
-    fn hello(&mut self, mut hello: proto::Hello) -> Vec<Sent> {
+    fn hello(&mut self, mut hello: Box<proto::Hello>) -> Vec<Sent> {
         match self.breakage {
             Breakage::HelloValid => "instance-1".clone_into(&mut hello.instance_id),
             Breakage::HelloStable => SAME_INSTANCE.clone_into(&mut hello.instance_id),
@@ -197,7 +197,7 @@ impl Tap {
         }
     }
 
-    fn completed(&mut self, mut completed: proto::OperationCompleted) -> Vec<Sent> {
+    fn completed(&mut self, mut completed: Box<proto::OperationCompleted>) -> Vec<Sent> {
         self.true_name(&mut completed.operation_id);
         let id = completed.operation_id.clone();
         let times = self.count(&id);

@@ -99,13 +99,13 @@ impl Session {
                 .then(|| Resume { session_id: "before".to_owned(), operations: held }),
             ..Hello::default()
         };
-        let first = RegisterRequest { frame: Some(Frame::Hello(hello)) };
+        let first = RegisterRequest { frame: Some(Frame::Hello(Box::new(hello))) };
         frames.send(first).await.unwrap();
         let call = authorized(&token, ReceiverStream::new(receiver));
         let mut answers = client.register(call).await.unwrap().into_inner();
         let answer = timeout(PATIENCE, answers.message()).await.unwrap().unwrap().unwrap();
         let Some(Answer::Welcome(welcome)) = answer.frame else { panic!("{answer:?}") };
-        let mut session = Self { client, token, frames, answers, welcome };
+        let mut session = Self { client, token, frames, answers, welcome: *welcome };
         let ready = DriverState {
             readiness: Readiness::Ready.into(),
             max_in_flight: 10,
@@ -176,7 +176,7 @@ impl Session {
             checkpoint: String::new(),
             outcome: Some(outcome),
         };
-        self.send(Frame::Completed(completed)).await;
+        self.send(Frame::Completed(Box::new(completed))).await;
     }
 
     /// Answers heartbeats until there is an operation; accepts it.
@@ -191,7 +191,7 @@ impl Session {
                         operation_ids: vec![operation_id],
                     }))
                     .await;
-                    return operation;
+                    return *operation;
                 }
                 Some(Answer::Heartbeat(heartbeat)) => self.send(Frame::Heartbeat(heartbeat)).await,
                 _ => {}

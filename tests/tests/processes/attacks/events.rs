@@ -22,12 +22,12 @@ const GONE: Duration = Duration::from_secs(30);
 
 /// As long as an event may be, of the kind that is shown at a Machine.
 fn notice(provider_id: String) -> Frame {
-    Frame::Event(DriverEvent {
+    Frame::Event(Box::new(DriverEvent {
         kind: InstanceEvent::TerminationNotice.into(),
         provider_id,
         message: "m".repeat(2 << 10),
         ..DriverEvent::default()
-    })
+    }))
 }
 
 async fn get(admin: &Client, name: &str) -> Value {

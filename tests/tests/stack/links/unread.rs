@@ -39,7 +39,7 @@ fn frames() -> impl Iterator<Item = RegisterRequest> {
         ..DriverState::default()
     };
     let beats = std::iter::repeat_with(|| Frame::Heartbeat(Heartbeat::default()));
-    let all = [Frame::Hello(hello), Frame::State(state)].into_iter().chain(beats);
+    let all = [Frame::Hello(Box::new(hello)), Frame::State(state)].into_iter().chain(beats);
     all.map(|frame| RegisterRequest { frame: Some(frame) })
 }
 
