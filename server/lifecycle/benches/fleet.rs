@@ -119,6 +119,7 @@ fn set_of(machines: usize, replicas: usize) -> set::Snapshot {
         wishes: [].into(),
         unanswered: Vec::new(),
         blind: None,
+        foreign: None,
         now: Timestamp::UNIX_EPOCH,
     }
 }
@@ -150,6 +151,7 @@ fn deployment_of(machines: usize) -> deployment::snapshot::Snapshot {
         deployment: Arc::new(fleet),
         sets: vec![deployment::snapshot::SetView { set: set("fleet", machines), machines: views }],
         orphans: Vec::new(),
+        others: Vec::new(),
         guard_nodes: true,
         now: Timestamp::UNIX_EPOCH,
     }
