@@ -74,10 +74,14 @@ impl Autoscaler<'_> {
         });
     }
 
+    /// Reads an object, if it is still there, and writes it.
     fn change(&self, path: &str, change: impl Fn(&mut Value)) {
         loop {
-            let read = self.kubectl.run(["get", "--raw", path]);
-            let mut read = serde_json::from_str(&read).unwrap();
+            let read = self.kubectl.output(["get", "--raw", path], None);
+            if !read.status.success() {
+                return;
+            }
+            let mut read = serde_json::from_slice(&read.stdout).unwrap();
             change(&mut read);
             if self.replaced(path, &read.to_string()) {
                 return;
@@ -85,13 +89,14 @@ impl Autoscaler<'_> {
         }
     }
 
-    /// Whether it was taken. It is refused if another client wrote meanwhile.
+    /// Whether nothing is left to do: it was taken, or the object is gone. It is refused if another client wrote meanwhile.
     fn replaced(&self, path: &str, body: &str) -> bool {
         let output = self.kubectl.output(["replace", "--raw", path, "-f", "-"], Some(body));
         let said = String::from_utf8_lossy(&output.stderr);
         let refused = said.contains("Conflict") || said.contains("modified");
-        assert!(output.status.success() || refused, "{said}");
-        output.status.success()
+        let done = output.status.success() || said.contains("NotFound");
+        assert!(done || refused, "{said}");
+        done
     }
 }
 
