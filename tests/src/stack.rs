@@ -200,9 +200,6 @@ impl Stack {
 
     /// Starts another core, which stands by until the one before is gone, with a driver of its own: both drivers have
     /// one cloud.
-    ///
-    /// # Panics
-    /// If the core does not get ready.
     pub fn start_spare(&mut self) {
         let drivers = free_port();
         self.spare.push(self.core_at(drivers, free_port()));
@@ -377,7 +374,9 @@ impl Stack {
         // lease.
         let leases = ["machine-controller", "machine-controller-manager"];
         self.kubectl.run(["delete", "lease", "--ignore-not-found"].iter().chain(&leases));
-        self.core_at(self.core_port, self.metrics_port)
+        let mut core = self.core_at(self.core_port, self.metrics_port);
+        core.line("`ready`", |line| line.starts_with("ready"));
+        core
     }
 
     fn core_at(&self, drivers: u16, metrics: u16) -> Process {
@@ -397,9 +396,7 @@ impl Stack {
             "500ms",
         ];
         let args = args.into_iter().chain(self.core_args.iter().map(String::as_str));
-        let mut process = Process::start("ostler-server", args, &[]);
-        process.line("`ready`", |line| line.starts_with("ready"));
-        process
+        Process::start("ostler-server", args, &[])
     }
 
     fn driver_at(&self, port: u16) -> Process {
