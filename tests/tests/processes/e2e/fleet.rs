@@ -2,7 +2,10 @@
 
 #![expect(clippy::indexing_slicing, reason = "tests")]
 
+use std::process::Command;
+
 use ostler_tests::kubectl::Kubectl;
+use ostler_tests::process::binaries;
 use ostler_tests::stack::{Part, Stack};
 
 use crate::e2e::manifests::{apply_class, blocking_budget, class, deployment, pod};
@@ -57,7 +60,11 @@ fn two_hundred_machines_roll_while_core_and_driver_are_killed_and_scale_to_none_
     stack.start_spare();
     stack.kill(Part::Core);
     stack.kubectl().run(["delete", "pdb", "--all"]);
-    wait(stack.kubectl(), &["updatedReplicas", "replicas", "availableReplicas"], MACHINES);
+    // Which knows a status that is older than the change.
+    let kubeconfig = stack.kubeconfig().to_str().unwrap();
+    let status = ["rollout", "status", "many", "--timeout", "300", "--kubeconfig", kubeconfig];
+    let rolled = Command::new(binaries().join("ostler")).args(status).status().unwrap();
+    assert!(rolled.success());
     every_machine_has_one_instance(&stack);
 
     for replicas in [0, MACHINES / 4, 0] {
