@@ -8,6 +8,7 @@
 )]
 
 pub mod account;
+pub mod bench;
 pub mod gate;
 pub mod hostile;
 pub mod kubectl;

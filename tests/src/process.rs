@@ -173,6 +173,20 @@ impl Process {
             .expect("the kernel tells the resident size")
     }
 
+    /// How long the processors have worked for it, to ten milliseconds.
+    ///
+    /// # Panics
+    /// If the process is gone.
+    pub fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()))
+            .expect("the process is alive");
+        // The name, in parentheses, may hold spaces.
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+        let ticks: u64 =
+            fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<u64>().ok()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
     fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("process ids fit"))
     }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use ostler_driver_fake::calls::{Call, CallLog};
@@ -326,6 +326,21 @@ impl Stack {
     /// If it does not run.
     pub fn resident_kib(&mut self, part: Part) -> u64 {
         self.slot(part).as_ref().expect("the process runs").resident_kib()
+    }
+
+    /// How long the processors have worked for one process.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn cpu(&mut self, part: Part) -> Duration {
+        self.slot(part).as_ref().expect("the process runs").cpu()
+    }
+
+    /// The sum of the metrics of the core whose line begins like this.
+    pub fn metric(&self, name: &str) -> f64 {
+        let metrics = self.metrics();
+        let values = metrics.lines().filter(|line| line.starts_with(name));
+        values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
     /// A file in the directory of this stack.

@@ -9,6 +9,7 @@ mod clusters;
 mod creation;
 mod deployment;
 mod drain;
+mod economy;
 mod events;
 mod faults;
 mod freeze;

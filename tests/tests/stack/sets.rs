@@ -123,6 +123,11 @@ async fn a_set_of_more_than_one_burst_grows_and_is_deleted_with_all_it_has() {
     world.apply::<MachineSet>(set("s", 120)).await;
     until_runs(&world, "s", 120).await;
     assert_eq!(instances(&world), 120);
+    let timeout = json!({ "spec": { "template": { "spec": { "drainTimeout": "5m" } } } });
+    patch(&world, "s", timeout).await;
+    rest().await;
+    let drain = |machine: &Machine| machine.spec.drain_timeout.is_some();
+    assert!(machines(&world).await.iter().all(drain), "each takes over the timeout");
     sets(&world).delete("s", &DeleteParams::default()).await.unwrap();
     until(&world, "s", "gone", |set: Option<&MachineSet>| set.is_none()).await;
     assert_eq!((machines(&world).await.len(), instances(&world)), (0, 0));

@@ -15,7 +15,9 @@ use tracing::debug;
 
 use super::{Deployments, author, failed, namespace_of};
 use crate::reconcile::PassError;
+use crate::set::differs_in_status_only;
 use crate::target::TargetOf;
+use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
 
 /// Concurrent writes to Nodes.
@@ -27,8 +29,19 @@ pub(crate) struct Done {
     pub(super) deployment: Arc<MachineDeployment>,
     /// The set for the template.
     pub(super) created: Created,
-    /// Some Nodes do not say yet what they are to say.
-    pub(super) nodes_failed: bool,
+    /// Whether the Nodes say what they are to say.
+    pub(super) nodes: Nodes,
+}
+
+/// How the writes to Nodes ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Nodes {
+    /// All say it.
+    Written,
+    /// One of them changed meanwhile: kubelets write to them all the time.
+    Changed,
+    /// One of them could not be written.
+    Failed,
 }
 
 /// How the creation of a set ended.
@@ -53,7 +66,7 @@ impl Deployments {
         for (machine, patch) in &plan.machines {
             self.mark(deployment, machine, patch).await?;
         }
-        let nodes_failed = self.write_to_nodes(deployment, &plan.nodes).await;
+        let nodes = self.write_to_nodes(deployment, &plan.nodes).await;
         for write in &plan.sets {
             self.write_set(deployment, write).await?;
         }
@@ -68,7 +81,7 @@ impl Deployments {
             Some(patch) => self.write_deployment(deployment, patch).await?,
             None => Arc::clone(deployment),
         };
-        Ok(Done { deployment, created, nodes_failed })
+        Ok(Done { deployment, created, nodes })
     }
 
     async fn mark(
@@ -88,31 +101,34 @@ impl Deployments {
         }
     }
 
-    /// Returns whether one of them failed. They are for schedulers and autoscalers, and the rollout goes on without.
-    async fn write_to_nodes(&self, deployment: &MachineDeployment, nodes: &[NodeWrite]) -> bool {
-        let mut all_done = true;
+    /// They are for schedulers and autoscalers, and the rollout goes on without.
+    async fn write_to_nodes(&self, deployment: &MachineDeployment, nodes: &[NodeWrite]) -> Nodes {
+        let mut worst = Nodes::Written;
         for some in nodes.chunks(NODES_AT_ONCE) {
             let done =
                 join_all(some.iter().map(|write| self.write_to_node(deployment, write))).await;
-            all_done &= done.iter().all(|done| *done);
+            worst = done.into_iter().fold(worst, Nodes::max);
         }
-        !all_done
+        worst
     }
 
-    async fn write_to_node(&self, deployment: &MachineDeployment, write: &NodeWrite) -> bool {
-        let TargetOf::Cluster(target) = self.stores.targets.of(&write.machine) else { return true };
+    async fn write_to_node(&self, deployment: &MachineDeployment, write: &NodeWrite) -> Nodes {
+        let TargetOf::Cluster(target) = self.stores.targets.of(&write.machine) else {
+            return Nodes::Written;
+        };
         let writer = self.writer.to(&target);
         let api: Api<Node> = writer.cluster_api();
         let name = write.node.metadata.name.as_deref().unwrap_or_default();
         match writer.patch::<Node>(&api, name, &write.patch).await {
             Ok(written) => {
                 target.nodes.update(written, author(deployment));
-                true
+                Nodes::Written
             }
-            Err(WriteError::NotFound) => true,
+            Err(WriteError::NotFound) => Nodes::Written,
+            Err(WriteError::Conflict) => Nodes::Changed,
             Err(error) => {
                 debug!(node = name, %error, "cannot say on the node that it is being replaced");
-                false
+                Nodes::Failed
             }
         }
     }
@@ -127,7 +143,7 @@ impl Deployments {
             return Err(PassError::Outdated);
         }
         let api = self.writer.api::<MachineSet>(namespace_of(deployment));
-        match self.writer.patch(&api, set.name(), patch).await {
+        match self.writer.patch(&api, set.name(), &self.refreshed(set, patch)).await {
             Ok(written) => {
                 self.stores.sets.update(written, author(deployment));
                 if let Some(event) = event {
@@ -139,6 +155,20 @@ impl Deployments {
             Err(WriteError::NotFound) => Err(PassError::Outdated),
             Err(failure) => Err(failed("cannot write a machine set", failure)),
         }
+    }
+
+    /// The patch of a set on condition of its newest version, unless more than its status changed since it was seen: its
+    /// own controller writes that all the time.
+    fn refreshed(&self, seen: &MachineSet, patch: &Value) -> Value {
+        let mut patch = patch.clone();
+        let newest = self.stores.sets.get(&ObjectName::of(seen));
+        if let Some(newest) = newest.filter(|newest| differs_in_status_only(seen, newest))
+            && let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut)
+        {
+            let version = newest.metadata.resource_version.clone();
+            metadata.insert("resourceVersion".to_owned(), version.into());
+        }
+        patch
     }
 
     /// The deployment may be gone, or another one of its name, although the cache does not say so yet.

@@ -21,7 +21,7 @@ use ostler_lifecycle::deployment::{plan, status};
 use serde_json::json;
 use tracing::debug;
 
-use self::execute::{Created, Done};
+use self::execute::{Created, Done, Nodes};
 use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
@@ -30,6 +30,9 @@ use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::{Author, By, ObjectName};
 use crate::writes::{WriteError, Writer};
+
+/// When to write again to Nodes that changed meanwhile.
+const NODES_AGAIN: Duration = Duration::from_millis(100);
 
 /// Reconciles MachineDeployments.
 pub(crate) struct Deployments {
@@ -99,11 +102,11 @@ impl Kind for Deployments {
         if !done.deployment.is_deleting() || done.deployment.has_finalizer() {
             self.write_status(&snapshot, &done.deployment, &status).await?;
         }
-        Ok(if failed {
+        Ok(if failed || done.nodes == Nodes::Failed {
             Passed::Settled(Outcome::Failed)
-        } else if done.nodes_failed {
-            // The heartbeat of a kubelet is enough for that.
-            Passed::Settled(Outcome::Failed)
+        } else if done.nodes == Nodes::Changed {
+            // Not before the cache has it.
+            Passed::Settled(Outcome::Again(NODES_AGAIN))
         } else if changes {
             Passed::Changed
         } else {

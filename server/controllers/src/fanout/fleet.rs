@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use ostler_api::machine::{LastOperation, MachineState};
-use ostler_api::names::annotation::RELEASED_BY;
+use ostler_api::names::annotation::{OPERATION, RELEASED_BY};
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::replacement::limit;
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
 
 use super::{Fanout, priority};
+use crate::set::add_gathered;
 use crate::stores::{DeploymentIndex, SetIndex};
 use crate::watch::{By, Change, ObjectName};
 
@@ -28,9 +29,11 @@ impl Fanout {
             for set in self.sets_of(machine) {
                 let name = ObjectName::of(set.as_ref());
                 if change.new.is_none() {
-                    self.add_deployments(self.deployments_of(&set), change);
+                    for deployment in self.deployments_of(&set) {
+                        add_gathered(&self.queues.deployments, deployment, &set, priority);
+                    }
                 }
-                self.queues.sets.add(name, priority);
+                add_gathered(&self.queues.sets, name, &set, priority);
             }
         }
     }
@@ -112,13 +115,18 @@ fn is_same(old: &Machine, new: &Machine) -> bool {
     let (one, other) = (&old.metadata, &new.metadata);
     one.uid == other.uid
         && one.labels == other.labels
-        && one.annotations == other.annotations
+        && annotations(old).eq(annotations(new))
         && one.owner_references == other.owner_references
         && one.deletion_timestamp == other.deletion_timestamp
         && old.spec == new.spec
         && old.phase() == new.phase()
         && expiry(old) == expiry(new)
         && failure(old) == failure(new)
+}
+
+/// Without the one that changes with every operation.
+fn annotations(machine: &Machine) -> impl Iterator<Item = (&String, &String)> {
+    machine.metadata.annotations.iter().flatten().filter(|(key, _)| *key != OPERATION)
 }
 
 fn expiry(machine: &Machine) -> Option<&Time> {

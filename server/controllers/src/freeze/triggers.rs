@@ -9,6 +9,7 @@ use ostler_lifecycle::set::controller;
 use super::FreezeKey;
 use crate::fanout::Fanout;
 use crate::queue::Priority;
+use crate::set::add_gathered;
 use crate::stores::{DeploymentIndex, SetIndex};
 use crate::watch::{By, Change, ObjectName};
 
@@ -24,8 +25,9 @@ impl Fanout {
         }
         for machine in [old, new].into_iter().flatten() {
             let Some(owner) = controller(&machine.metadata) else { continue };
-            for set in self.stores.sets.find_names(SetIndex::Uid, &owner.uid) {
-                self.queues.freezes.add(FreezeKey::Set(set), priority);
+            for set in self.stores.sets.find(SetIndex::Uid, &owner.uid) {
+                let key = FreezeKey::Set(ObjectName::of(set.as_ref()));
+                add_gathered(&self.queues.freezes, key, &set, priority);
             }
         }
     }

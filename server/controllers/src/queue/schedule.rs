@@ -115,7 +115,6 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
     }
 
     /// Queues `key` after `delay`, unless something does so earlier. The earliest request wins.
-    #[cfg(test)]
     pub(super) fn add_after(&mut self, key: &K, delay: Duration, now: Instant) {
         let due = now + delay;
         let entry = self.entries.entry(key.clone()).or_default();

@@ -82,10 +82,10 @@ where
         self.changed.notify_one();
     }
 
-    /// Adds `key` after `delay`, unless it is processed earlier.
-    #[cfg(test)]
-    pub(crate) fn add_after(&self, key: &K, delay: std::time::Duration) {
+    /// Adds `key` after `delay`, unless it is processed earlier: what changes meanwhile needs one pass.
+    pub(crate) fn add_after(&self, key: &K, delay: Duration) {
         self.schedule.lock().add_after(key, delay, Instant::now());
+        self.metrics.adds.inc();
         self.changed.notify_one();
     }
 

@@ -34,7 +34,8 @@ impl Sets {
             done.retry |= failed(machine, "adopt", self.adopt(set, machine).await);
         }
         let patches = plan.patches.get(..BURST).unwrap_or(&plan.patches);
-        done.retry |= patches.len() < plan.patches.len() || !self.patch(set, patches).await;
+        done.more = patches.len() < plan.patches.len();
+        done.retry |= !self.patch(set, patches).await;
         if let Err(error) = self.delete(set, &plan.delete).await {
             done.failures.delete = Some(error.to_string());
         }
@@ -55,14 +56,11 @@ impl Sets {
         let live = self.writer.get(&api, set.name()).await;
         let live = live.map_err(|source| PassError::Api { what: "cannot read a set", source })?;
         let Some(live) = live else { return Err(PassError::Gone) };
-        let (now, seen) = (&live.metadata, &set.metadata);
-        let same = now.uid == seen.uid
-            && now.generation == seen.generation
-            && now.deletion_timestamp == seen.deletion_timestamp
-            && now.labels == seen.labels
-            && now.annotations == seen.annotations
-            && now.finalizers == seen.finalizers;
-        if same { Ok(()) } else { Err(PassError::NotYet(super::pending::LAG)) }
+        if differs_in_status_only(set, &live) {
+            Ok(())
+        } else {
+            Err(PassError::NotYet(super::pending::LAG))
+        }
     }
 
     async fn change_finalizer(&self, set: &Arc<MachineSet>, hold: Hold) -> Result<(), PassError> {
@@ -90,10 +88,25 @@ impl Sets {
     }
 }
 
-/// Whether a request about a Machine has to be made again. One that changed meanwhile comes with its event.
+/// Whether two versions of a set differ in nothing but the status, which its controller writes with every change of a
+/// Machine.
+pub(crate) fn differs_in_status_only(one: &MachineSet, other: &MachineSet) -> bool {
+    let (one, other) = (&one.metadata, &other.metadata);
+    one.uid == other.uid
+        && one.generation == other.generation
+        && one.deletion_timestamp == other.deletion_timestamp
+        && one.labels == other.labels
+        && one.annotations == other.annotations
+        && one.finalizers == other.finalizers
+        && one.owner_references == other.owner_references
+}
+
+/// Whether a request about a Machine has to be made again. One that changed meanwhile may have changed in what wakes no
+/// set.
 fn failed(machine: &Machine, what: &str, answer: Result<(), WriteError>) -> bool {
     match answer {
-        Ok(()) | Err(WriteError::NotFound | WriteError::Conflict | WriteError::Invalid(_)) => false,
+        Ok(()) | Err(WriteError::NotFound) => false,
+        Err(WriteError::Conflict | WriteError::Invalid(_)) => true,
         Err(error) => {
             warn!(machine = machine.name(), %error, "cannot {what} a machine");
             true

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::Sets;
 use crate::events::{EventRecord, Severity};
-use crate::watch::ObjectName;
+use crate::watch::{Author, By, ObjectName};
 use crate::writes::{Deletion, WriteError};
 
 /// Letters of generated names, as Kubernetes has them: no vowels, and none that look alike.
@@ -218,14 +218,20 @@ impl Sets {
         Ok(())
     }
 
-    /// Patches Machines at the same time. Whether all succeeded; one that changed meanwhile comes with its event.
+    /// Patches Machines at the same time. Whether all succeeded. One that changed meanwhile may have changed in what
+    /// wakes no set.
     pub(super) async fn patch(&self, set: &MachineSet, patches: &[(Arc<Machine>, Value)]) -> bool {
         let api = self.machines_of(set);
         let one = |(machine, patch): &(Arc<Machine>, Value)| {
             let (api, name, patch) = (api.clone(), machine.name().to_owned(), patch.clone());
             async move {
                 match self.writer.patch::<Machine>(&api, &name, &patch).await {
-                    Ok(_) | Err(WriteError::NotFound | WriteError::Conflict) => true,
+                    Ok(written) => {
+                        self.stores.machines.update(written, Author::new(By::Set, set));
+                        true
+                    }
+                    Err(WriteError::NotFound) => true,
+                    Err(WriteError::Conflict) => false,
                     Err(error) => {
                         warn!(machine = name, %error, "cannot update a machine from its template");
                         false

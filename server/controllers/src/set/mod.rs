@@ -10,19 +10,22 @@ mod observe;
 mod pending;
 mod record;
 
+pub(crate) use execute::differs_in_status_only;
 pub(crate) use handover::Handover;
 pub(crate) use pending::Pending;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_api::MachineSet;
 use ostler_lifecycle::foreign::Roll;
-use ostler_lifecycle::set::{Failures, Plan, Snapshot, plan};
+use ostler_lifecycle::set::{Failures, Plan, Snapshot, gathers, plan};
 use parking_lot::Mutex;
 
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::metrics::SetMetrics;
+use crate::queue::{Priority, Queue};
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -31,6 +34,18 @@ use crate::writes::Writer;
 
 /// How often a set is reconciled without an event.
 const RESYNC: Duration = Duration::from_mins(10);
+
+/// Adds a key that has to do with a set because one of its Machines changed: after the time for which it gathers such
+/// changes.
+pub(crate) fn add_gathered<K>(queue: &Queue<K>, key: K, set: &MachineSet, priority: Priority)
+where
+    K: Clone + std::fmt::Debug + Eq + std::hash::Hash + Send + 'static,
+{
+    match gathers(set) {
+        Some(time) => queue.add_after(&key, time),
+        None => queue.add(key, priority),
+    }
+}
 
 /// Reconciles MachineSets.
 pub(crate) struct Sets {
@@ -62,6 +77,8 @@ pub(crate) struct Done {
     failures: Failures,
     /// Something that failed and is no matter of creation or deletion.
     retry: bool,
+    /// More Machines have to be written to than one pass does.
+    more: bool,
     /// The finalizer changed: the set is another version, or gone.
     finalizer: bool,
 }

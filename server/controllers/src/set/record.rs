@@ -46,7 +46,13 @@ impl Sets {
             self.put(set, &new).await?;
         }
         let failed = done.retry || done.failures.create.is_some() || done.failures.delete.is_some();
-        Ok(Passed::Settled(if failed { Outcome::Failed } else { Outcome::Again(again) }))
+        Ok(if failed {
+            Passed::Settled(Outcome::Failed)
+        } else if done.more {
+            Passed::Changed
+        } else {
+            Passed::Settled(Outcome::Again(again))
+        })
     }
 
     async fn put(&self, set: &MachineSet, status: &MachineSetStatus) -> Result<(), PassError> {

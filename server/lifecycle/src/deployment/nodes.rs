@@ -22,12 +22,12 @@ pub struct Wanted {
 /// The merge patch that makes the Node say what is wanted; `None`: it does.
 pub fn patch(view: &MachineView, wanted: Wanted) -> Option<Value> {
     let node = view.node.as_deref().filter(|_| !view.machine.is_deleting())?;
-    let mut patch = json!({ "metadata": { "resourceVersion": node.metadata.resource_version } });
     let taints = wanted.tainted.and_then(|tainted| taints(node, tainted));
     let annotations = wanted.guarded.map(|guarded| guard(view, node, guarded)).unwrap_or_default();
     if taints.is_none() && annotations.is_empty() {
         return None;
     }
+    let mut patch = json!({ "metadata": { "resourceVersion": node.metadata.resource_version } });
     let map = patch.as_object_mut()?;
     if let Some(taints) = taints {
         map.insert("spec".to_owned(), json!({ "taints": taints }));

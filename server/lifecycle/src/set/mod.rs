@@ -3,6 +3,7 @@
 
 mod claim;
 mod count;
+mod gathers;
 mod invariants;
 mod preserve;
 mod push_down;
@@ -13,6 +14,7 @@ mod victims;
 
 pub use claim::{Owners, controller, is_controlled_by, owner_reference};
 pub use count::{BURST, DRIFT_MARGIN, Hold, is_active};
+pub use gathers::gathers;
 pub use invariants::{Violation, check};
 pub use preserve::NodeWish;
 pub use push_down::pushed;

@@ -179,8 +179,13 @@ pub(super) fn choose(
     now: Timestamp,
 ) -> Vec<Victim> {
     let policy = Policy::of(set);
+    // Without a surplus, nothing is compared but those that go anyhow.
+    let goes = |machine: &Machine| {
+        is_marked(machine, set) || is_given_up(machine, wishes.get(machine.uid()), preserved, now)
+    };
+    let of_interest = active.iter().filter(|machine| surplus > 0 || goes(machine));
     let mut ranked: Vec<_> =
-        active.iter().map(|machine| (Rank::of(machine, policy, now), machine)).collect();
+        of_interest.map(|machine| (Rank::of(machine, policy, now), machine)).collect();
     ranked.sort_by(|one, other| one.0.cmp(&other.0));
     let candidates = ranked.iter().filter(|(_, machine)| !is_handed_over(machine));
     let first: BTreeSet<&str> =

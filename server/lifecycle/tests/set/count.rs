@@ -1,6 +1,6 @@
 use jiff::Timestamp;
 use ostler_lifecycle::foreign::Foreign;
-use ostler_lifecycle::set::{BURST, Blind, FOREIGN, Failures, Hold, plan, status};
+use ostler_lifecycle::set::{BURST, Blind, FOREIGN, Failures, Hold, gathers, plan, status};
 use serde_json::json;
 
 use crate::objects::{decide, deleting, machine, running, set, snapshot, victims, with_phase};
@@ -191,5 +191,16 @@ fn a_released_machine_counts_in_that_very_pass() {
         all.extend((0..released).map(one_released));
         let plan = decide(set(3, json!({})), all);
         assert_eq!((plan.release.len(), plan.create), (1, create), "{released}");
+    }
+}
+
+#[test]
+fn a_large_set_gathers_changes_of_its_machines_and_a_small_one_does_not() {
+    let table =
+        [(0, 3, 0), (9, 3, 0), (100, 0, 10), (0, 1000, 100), (1000, 5, 100), (100_000, 0, 250)];
+    for (replicas, machines, milliseconds) in table {
+        let set = set(replicas, json!({ "status": { "replicas": machines } }));
+        let time = gathers(&set).unwrap_or_default();
+        assert_eq!(time.as_millis(), milliseconds, "{replicas}, {machines}");
     }
 }

@@ -1,0 +1,172 @@
+//! What a decision about a MachineSet and about a MachineDeployment takes of a CPU, by the number of their Machines.
+//!
+//! `cargo bench -p ostler-lifecycle`
+
+#![expect(
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a benchmark prints, of what it knows"
+)]
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::{deployment, set};
+use serde_json::{Value, json};
+
+/// How often each decision is made.
+const TIMES: u32 = 50;
+
+fn main() {
+    for size in [100, 1000, 5000] {
+        let snapshot = set_of(size, size);
+        let pass = || {
+            let plan = set::plan(&snapshot);
+            let failures = set::Failures::default();
+            set::status(&snapshot.set, &plan, &failures, snapshot.now)
+        };
+        row(&format!("a set of {size} that has all it wants"), pass);
+        let snapshot = set_of(size, size - size / 10);
+        row(&format!("a set of {size} that loses a tenth"), || set::plan(&snapshot));
+        let snapshot = deployment_of(size);
+        row(&format!("a deployment of {size} that has all it wants"), || {
+            deployment::plan(&snapshot)
+        });
+    }
+}
+
+fn row<T>(what: &str, mut pass: impl FnMut() -> T) {
+    let before = cpu();
+    for _ in 0..TIMES {
+        black_box(pass());
+    }
+    println!("{what}: {:.1?}", cpu().saturating_sub(before) / TIMES);
+}
+
+/// How long a CPU has worked for this thread: what else runs on the computer does not count.
+fn cpu() -> Duration {
+    let stat = std::fs::read_to_string("/proc/thread-self/schedstat").expect("Linux tells it");
+    let nanoseconds = stat.split_whitespace().next().and_then(|first| first.parse().ok());
+    Duration::from_nanos(nanoseconds.expect("it is a number"))
+}
+
+fn set(name: &str, replicas: usize) -> Arc<MachineSet> {
+    let set = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name, "generation": 1,
+            "labels": { "app": "fleet" },
+            "ownerReferences": [owner("MachineDeployment", "fleet")],
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+        },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": "fleet" } },
+            "template": template(),
+        },
+    });
+    Arc::new(serde_json::from_value(set).expect("it is a set"))
+}
+
+fn template() -> Value {
+    json!({
+        "metadata": { "labels": { "app": "fleet", "name": "fleet" } },
+        "spec": {
+            "class": { "kind": "MachineClass", "name": "class" },
+            "nodeTemplate": {
+                "metadata": { "labels": { "pool": "workers" }, "annotations": { "a": "b" } },
+                "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] },
+            },
+        },
+    })
+}
+
+fn owner(kind: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind, "name": name, "uid": name,
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+fn machine(index: usize) -> Arc<Machine> {
+    let name = format!("fleet-{index:05}");
+    let mut spec = template()["spec"].clone();
+    spec["providerID"] = json!(format!("fake:///eu-1/i-{index:016x}"));
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": { "app": "fleet", "name": "fleet", "node": name },
+            "annotations": { "machinepriority.machine.sapcloud.io": "3" },
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+            "ownerReferences": [owner("MachineSet", "fleet")],
+        },
+        "spec": spec,
+        "status": {
+            "currentStatus": { "phase": "Running", "lastUpdateTime": "2026-01-01T00:00:00Z" },
+            "lastOperation": { "state": "Successful", "type": "HealthCheck" },
+        },
+    });
+    Arc::new(serde_json::from_value(machine).expect("it is a Machine"))
+}
+
+fn set_of(machines: usize, replicas: usize) -> set::Snapshot {
+    set::Snapshot {
+        set: set("fleet", replicas),
+        machines: (0..machines).map(machine).collect(),
+        others: Vec::new(),
+        wishes: [].into(),
+        unanswered: Vec::new(),
+        blind: None,
+        foreign: None,
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn deployment_of(machines: usize) -> deployment::snapshot::Snapshot {
+    let fleet = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+        "metadata": {
+            "name": "fleet", "namespace": "default", "uid": "fleet", "generation": 1,
+            "finalizers": ["machine.sapcloud.io/machine-controller-manager"],
+        },
+        "spec": {
+            "replicas": machines,
+            "selector": { "matchLabels": { "app": "fleet" } },
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "maxSurge": "10%", "maxUnavailable": 0 },
+            },
+            "template": template(),
+        },
+    });
+    let fleet: MachineDeployment = serde_json::from_value(fleet).expect("it is a deployment");
+    let view = |index| deployment::snapshot::MachineView {
+        machine: machine(index),
+        node: Some(node(index)),
+    };
+    let views = (0..machines).map(view).collect();
+    deployment::snapshot::Snapshot {
+        deployment: Arc::new(fleet),
+        sets: vec![deployment::snapshot::SetView { set: set("fleet", machines), machines: views }],
+        orphans: Vec::new(),
+        others: Vec::new(),
+        guard_nodes: true,
+        now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn node(index: usize) -> Arc<Node> {
+    let name = format!("fleet-{index:05}");
+    let node = json!({
+        "metadata": { "name": name, "resourceVersion": "1", "labels": { "pool": "workers" } },
+        "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] },
+    });
+    Arc::new(serde_json::from_value(node).expect("it is a Node"))
+}

@@ -1,0 +1,136 @@
+//! What a fleet costs the API server and the core, in counters: no times.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::runtime::wait::{Condition, await_condition};
+use ostler_api::MachineDeployment;
+use ostler_api::machine::{Machine, MachinePhase};
+use ostler_tests::objects::{in_phase, machine};
+use ostler_tests::world::{Setup, World};
+use serde_json::{Value, json};
+
+/// Machines of each kind.
+const MANY: u32 = 60;
+
+async fn world() -> World {
+    World::start_with(Setup::tuned(|options| options.settings.controllers = "*".parse().unwrap()))
+        .await
+}
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1",
+        "kind": "MachineDeployment",
+        "metadata": { "name": "fleet", "namespace": "default" },
+        "spec": {
+            "replicas": MANY,
+            "selector": { "matchLabels": { "app": "fleet" } },
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": { "maxSurge": "10%", "maxUnavailable": 0 },
+            },
+            "template": {
+                "metadata": { "labels": { "app": "fleet" } },
+                "spec": { "class": { "kind": "MachineClass", "name": "fake" } },
+            },
+        },
+    })
+}
+
+fn is_complete(it: Option<&MachineDeployment>) -> bool {
+    it.is_some_and(|it| {
+        let status = it.status.clone().unwrap_or_default();
+        let counts = [status.replicas, status.updated_replicas, status.available_replicas];
+        counts.iter().all(|count| u32::try_from(*count) == Ok(MANY))
+            && status.observed_generation == it.metadata.generation
+    })
+}
+
+async fn until(world: &World, what: &str, condition: impl Condition<MachineDeployment>) {
+    let api = Api::<MachineDeployment>::default_namespaced(world.client());
+    let waited = await_condition(api, "fleet", condition);
+    let met = tokio::time::timeout(Duration::from_hours(3), waited).await;
+    met.unwrap_or_else(|_| panic!("the deployment was never {what}")).unwrap();
+    // On a paused clock: whatever follows from that has happened.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+}
+
+/// The newest revision of the API server: every write of any client makes one.
+async fn revision(world: &World) -> f64 {
+    let api = Api::<ConfigMap>::default_namespaced(world.client());
+    let list = api.list(&ListParams::default()).await.unwrap();
+    list.metadata.resource_version.unwrap().parse().unwrap()
+}
+
+/// The sum of the counters of the core whose line begins like this.
+fn counted(world: &World, name: &str) -> f64 {
+    let metrics = world.metrics();
+    let values = metrics.lines().filter(|line| line.starts_with(name));
+    values.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+}
+
+fn passes(world: &World, queue: &str) -> f64 {
+    counted(world, &format!("mcm_workqueue_work_duration_seconds_count{{name=\"{queue}\""))
+}
+
+fn writes(world: &World, kind: &str) -> f64 {
+    counted(world, &format!("ostler_api_writes_total{{kind=\"{kind}\""))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_a_deployment_costs_at_most_two_writes_more_than_a_bare_one() {
+    let world = world().await;
+    let before = revision(&world).await;
+    let names: Vec<String> = (0..MANY).map(|index| format!("bare-{index}")).collect();
+    for name in &names {
+        world.apply::<Machine>(machine(name, "fake")).await;
+    }
+    for name in &names {
+        world.until(name, "Running", in_phase(MachinePhase::Running)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let bare = revision(&world).await - before;
+
+    let before = revision(&world).await;
+    world.apply::<MachineDeployment>(deployment()).await;
+    until(&world, "complete", is_complete).await;
+    let of_fleet = revision(&world).await - before;
+
+    let more = (of_fleet - bare) / f64::from(MANY);
+    assert!(more <= 2.0, "{more} more: {of_fleet} against {bare} for {MANY} machines");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_changes_of_machines_are_few_passes_and_few_writes_of_status() {
+    let world = world().await;
+    world.apply::<MachineDeployment>(deployment()).await;
+    until(&world, "complete", is_complete).await;
+    let seen = |world: &World| {
+        let of_sets = (passes(world, "machineset"), writes(world, "MachineSet"));
+        (of_sets, (passes(world, "machinedeployment"), writes(world, "MachineDeployment")))
+    };
+    let made = seen(&world);
+    // Each machine was created, changed its phase twice, and got a Node, with at least one event for each.
+    let most = f64::from(MANY) / 4.0;
+    let ((set_passes, set_writes), (passes, writes)) = made;
+    assert!(set_passes <= most && set_writes <= most, "{made:?}");
+    assert!(passes <= most && writes <= most, "{made:?}");
+
+    let edit = json!({ "spec": { "template": { "metadata": { "labels": { "new": "yes" } } } } });
+    let api = Api::<MachineDeployment>::default_namespaced(world.client());
+    api.patch("fleet", &PatchParams::default(), &Patch::Merge(edit)).await.unwrap();
+    until(&world, "rolled", is_complete).await;
+    let rolled = seen(&world);
+    let ((all_set_passes, all_set_writes), (all_passes, all_writes)) = rolled;
+    let most = f64::from(MANY) * 1.5;
+    assert!(all_set_passes - set_passes <= most, "{rolled:?} after {made:?}");
+    assert!(all_set_writes - set_writes <= most, "{rolled:?} after {made:?}");
+    assert!(all_passes - passes <= most, "{rolled:?} after {made:?}");
+    assert!(all_writes - writes <= most, "{rolled:?} after {made:?}");
+    world.stop().await;
+}
