@@ -2,7 +2,12 @@
 //!
 //! `cargo bench -p ostler-lifecycle`
 
-#![expect(clippy::print_stdout, clippy::expect_used, reason = "a benchmark prints")]
+#![expect(
+    clippy::print_stdout,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a benchmark prints, of what it knows"
+)]
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -40,7 +45,7 @@ fn row<T>(what: &str, mut pass: impl FnMut() -> T) {
     for _ in 0..TIMES {
         black_box(pass());
     }
-    println!("{what}: {:.1?}", (cpu() - before) / TIMES);
+    println!("{what}: {:.1?}", cpu().saturating_sub(before) / TIMES);
 }
 
 /// How long a CPU has worked for this thread: what else runs on the computer does not count.

@@ -90,10 +90,10 @@ impl Cost {
     fn since(self, before: &Self) -> Self {
         Self {
             at: self.at,
-            time: self.at - before.at,
+            time: self.at.saturating_duration_since(before.at),
             writes: self.writes - before.writes,
-            core: self.core - before.core,
-            api: self.api - before.api,
+            core: self.core.saturating_sub(before.core),
+            api: self.api.saturating_sub(before.api),
             set_passes: self.set_passes - before.set_passes,
             set_writes: self.set_writes - before.set_writes,
             deployment_passes: self.deployment_passes - before.deployment_passes,
@@ -202,7 +202,7 @@ impl Fleet {
             .await;
             times.push(started.elapsed());
         }
-        let cpu = self.stack.cpu(Part::Core) - before;
+        let cpu = self.stack.cpu(Part::Core).saturating_sub(before);
         println!(
             "{}",
             row(&format!("{machines}: change of a machine to status of its set"), &mut times)
@@ -222,13 +222,13 @@ impl Fleet {
         for _ in 0..CHANGES {
             tokio::time::sleep(PAUSE).await;
         }
-        let idle = self.stack.cpu(Part::Core) - before;
+        let idle = self.stack.cpu(Part::Core).saturating_sub(before);
         let before = self.stack.cpu(Part::Core);
         for change in 0..CHANGES {
             patch(&api, machine, json!({ "annotations": { "quiet": change.to_string() } })).await;
             tokio::time::sleep(PAUSE).await;
         }
-        let cpu = (self.stack.cpu(Part::Core) - before).saturating_sub(idle);
+        let cpu = self.stack.cpu(Part::Core).saturating_sub(before).saturating_sub(idle);
         let passed = passes(&self.stack, "count") - count;
         let pass = (passes(&self.stack, "sum") - sum) / passed.max(1.0);
         println!(
