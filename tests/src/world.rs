@@ -215,8 +215,7 @@ impl World {
         self.try_core(number, None).await.err()
     }
 
-    async fn try_core(&self, number: u32, predecessor: Option<String>) -> Result<Core, String> {
-        let connections = self.wire.lead_to(number);
+    fn options(&self, number: u32, predecessor: Option<String>) -> CoreOptions {
         let start = self.start;
         let settings = Settings {
             identity: format!("core-{number}"),
@@ -236,6 +235,12 @@ impl World {
             ..CoreOptions::default()
         };
         (self.setup.tune)(&mut options);
+        options
+    }
+
+    async fn try_core(&self, number: u32, predecessor: Option<String>) -> Result<Core, String> {
+        let connections = self.wire.lead_to(number);
+        let options = self.options(number, predecessor);
         let Setup {
             api_takes: takes,
             forbids,

@@ -87,7 +87,8 @@ fn until_complete(stack: &Stack, class: &str) {
         stack.kubectl().wait("machinedeployment", "workers", field, "3");
     }
     let machines = stack.kubectl().list("machines");
-    let all_of_it = machines.iter().all(|it| it["spec"]["class"]["name"] == class);
+    let all_of_it =
+        machines.iter().all(|it| it.pointer("/spec/class/name").is_some_and(|it| it == class));
     assert!(machines.len() == 3 && all_of_it, "{machines:#?}");
 }
 
@@ -98,7 +99,8 @@ fn roll_to(stack: &Stack, class: &str) {
 }
 
 fn names(objects: &[Value]) -> BTreeSet<String> {
-    objects.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    let name = |it: &Value| it.pointer("/metadata/name").unwrap().as_str().unwrap().to_owned();
+    objects.iter().map(name).collect()
 }
 
 /// How many machines instances were asked for, ever.

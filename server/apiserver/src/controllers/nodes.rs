@@ -202,7 +202,7 @@ impl Controller for Nodes {
 mod tests {
     use super::*;
 
-    fn node(status: &str, taints: Value) -> Value {
+    fn node(status: &str, taints: &Value) -> Value {
         json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": [
             {"type": "Ready", "status": status}, {"type": "Mine", "status": "True"}]}})
     }
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn what_a_silent_kubelet_said_is_unknown_and_what_others_said_stays() {
-        let mut silent = node("True", json!([]));
+        let mut silent = node("True", &json!([]));
         assert!(silence(&mut silent, NOON));
         assert_eq!(text(&silent, "/status/conditions/0/status"), "Unknown");
         assert_eq!(text(&silent, "/status/conditions/0/reason"), "NodeStatusUnknown");
@@ -223,7 +223,7 @@ mod tests {
     fn a_node_has_the_taints_of_its_condition_and_keeps_those_of_others() {
         let other = json!({"key": "dedicated", "effect": "NoSchedule"});
         for (status, key) in [("Unknown", UNREACHABLE), ("False", NOT_READY)] {
-            let mut tainted = node(status, json!([other]));
+            let mut tainted = node(status, &json!([other]));
             let wanted = wanted(&tainted);
             assert_eq!(wanted, Some(key));
             assert!(taint(&mut tainted, wanted, NOON));
@@ -236,8 +236,10 @@ mod tests {
 
     #[test]
     fn a_pod_leaves_when_its_shortest_toleration_ends() {
-        let tainted =
-            node("Unknown", json!([{"key": UNREACHABLE, "effect": NO_EXECUTE, "timeAdded": NOON}]));
+        let tainted = node(
+            "Unknown",
+            &json!([{"key": UNREACHABLE, "effect": NO_EXECUTE, "timeAdded": NOON}]),
+        );
         let five = json!({"key": UNREACHABLE, "operator": "Exists", "effect": NO_EXECUTE,
             "tolerationSeconds": 300});
         let always = json!({"operator": "Exists"});

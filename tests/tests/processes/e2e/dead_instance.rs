@@ -12,7 +12,9 @@ fn three_are_available(world: &World) {
 
 /// The name of a machine, and its container.
 fn one(world: &World) -> (String, String) {
-    let name = world.kubectl.list("machines")[0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let machines = world.kubectl.list("machines");
+    let name = machines.first().and_then(|it| it.pointer("/metadata/name")).unwrap();
+    let name = name.as_str().unwrap().to_owned();
     let container = world.container(&name);
     (name, container)
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use ostler_tests::kubectl::Kubectl;
 use ostler_tests::process::binaries;
 use ostler_tests::stack::{Part, Stack};
+use serde_json::Value;
 
 use crate::e2e::manifests::{apply_class, blocking_budget, class, deployment, pod};
 
@@ -28,15 +29,15 @@ fn wait(kubectl: &Kubectl, counts: &[&str], value: usize) {
 /// Pods on the first machines, the last of which may not be evicted.
 fn load(kubectl: &Kubectl) {
     let machines = kubectl.list("machines");
-    let mut pods = String::new();
-    for machine in machines.iter().take(LOADED) {
-        let node = machine["metadata"]["labels"]["node"].as_str().unwrap();
-        pods.push_str(&format!("---\n{}", pod(&format!("on-{node}"), node, 2)));
-        if machine == &machines[LOADED - 1] {
-            pods.push_str(&format!("---\n{}", blocking_budget(&format!("on-{node}"))));
+    let mut objects = Vec::new();
+    for (index, machine) in machines.iter().take(LOADED).enumerate() {
+        let node = machine.pointer("/metadata/labels/node").and_then(Value::as_str).unwrap();
+        objects.push(pod(&format!("on-{node}"), node, 2));
+        if index == LOADED - 1 {
+            objects.push(blocking_budget(&format!("on-{node}")));
         }
     }
-    kubectl.apply(&pods);
+    kubectl.apply(&objects.join("\n---\n"));
 }
 
 #[test]
