@@ -30,5 +30,6 @@ mod preboot;
 mod rolling;
 mod sanity;
 mod skips;
+mod specs;
 mod story;
 mod up;
