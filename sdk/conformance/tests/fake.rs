@@ -16,7 +16,7 @@ use ostler_driver_fake::fault::ControlFile;
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.
-const PROBED: [&str; 17] = [
+const PROBED: [&str; 20] = [
     "create/adopt-by-name",
     "create/cloud-away",
     "create/request-tags",
@@ -24,9 +24,12 @@ const PROBED: [&str; 17] = [
     "create/user-data-intact",
     "delete/cloud-away",
     "delete/dependents",
+    "events/gone",
+    "events/named",
     "initialize/cloud-away",
     "list/cloud-away",
     "list/untagged",
+    "session/standby-tells-nothing",
     "status/cloud-away",
     "update/cloud-away",
     "update/foreign-tags-kept",
