@@ -83,9 +83,10 @@ impl Members {
         counts
     }
 
-    /// Whether half of them or more are lost, and more than one. What is in flight may be one of those.
+    /// Whether half of them or more are lost, and more than one. What is in flight, or is not made yet, may be one of
+    /// those.
     pub fn is_mass_failure(&self) -> bool {
-        let lost = self.unhealthy + usize::from(self.in_flight > 0);
+        let lost = self.unhealthy + usize::from(self.in_flight > 0 || self.missing() > 0);
         self.unhealthy > 1 && 2 * lost >= self.living.max(self.wanted)
     }
 
