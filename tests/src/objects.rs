@@ -1,7 +1,12 @@
 //! The objects that whole-stack tests apply, and what they wait for.
 
-use kube::api::{Api, DeleteParams, ListParams};
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use kube::runtime::watcher;
 use ostler_api::machine::{Machine, MachinePhase, MachineStep, WaitReason};
+use ostler_api::names::{label, node_condition};
 use serde_json::{Value, json};
 
 use crate::world::World;
@@ -90,6 +95,29 @@ pub fn instances(world: &World) -> usize {
 /// # Panics
 /// If they cannot be listed.
 pub async fn nodes(world: &World) -> usize {
-    let api = Api::<k8s_openapi::api::core::v1::Node>::all(world.client());
+    let api = Api::<Node>::all(world.client());
     api.list(&ListParams::default()).await.expect("nodes can be listed").items.len()
+}
+
+/// The agents on the Nodes: each updates its Node when that is empty. Ends with the API server.
+pub async fn agents(client: Client) {
+    let api = Api::<Node>::all(client);
+    let mut events = watcher(api.clone(), watcher::Config::default()).boxed();
+    while let Some(event) = events.next().await {
+        let Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) = event else {
+            continue;
+        };
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let ready = conditions.into_iter().flatten().any(|one| {
+            one.type_ == node_condition::IN_PLACE_UPDATE
+                && one.reason.as_deref() == Some("ReadyForUpdate")
+        });
+        let labels = node.metadata.labels.unwrap_or_default();
+        if ready && !labels.contains_key(label::UPDATE_RESULT) {
+            let done = json!({ "metadata": { "labels": { label::UPDATE_RESULT: "successful" } } });
+            let name = node.metadata.name.unwrap_or_default();
+            // It may be gone meanwhile.
+            api.patch(&name, &PatchParams::default(), &Patch::Merge(done)).await.ok();
+        }
+    }
 }

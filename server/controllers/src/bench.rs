@@ -76,6 +76,7 @@ impl Bench {
                 let status = json!({
                     "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
                     "message": "refused by the test",
+                    "reason": (code == 404).then_some("NotFound"),
                 });
                 let answer = match code {
                     200 if name.starts_with("DELETE") => {

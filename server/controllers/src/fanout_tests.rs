@@ -308,3 +308,41 @@ async fn a_node_that_its_machine_wrote_reaches_the_controller_of_unmanaged_nodes
     assert!(machines(&fanout).await.is_empty());
     assert_eq!(waiting(&fanout.queues.nodes).await, all(&["n"]));
 }
+
+/// How many passes over a set of so many follow from a hundred machines that change one after the other, a millisecond
+/// apart. A pass takes no time.
+async fn passes_over_a_set_of(replicas: u32) -> usize {
+    let fanout = fanout();
+    let stores = &fanout.stores;
+    let mut set = fleet("MachineSet", "s");
+    set["spec"]["replicas"] = json!(replicas);
+    put(&stores.sets, set);
+    let (stop, passes) = (CancellationToken::new(), Arc::new(Mutex::new(0)));
+    let counted = Arc::clone(&passes);
+    let run = Arc::clone(&fanout.queues.sets).run(stop.clone(), move |_| {
+        let passes = Arc::clone(&counted);
+        async move {
+            *passes.lock().unwrap() += 1;
+            Outcome::Done
+        }
+    });
+    tokio::join!(run, async {
+        for number in 0..100 {
+            let member = owned(machine(&format!("m{number}"), "c", &json!({})), "1", "s");
+            fanout.machine(&put(&stores.machines, member));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stop.cancel();
+    });
+    let passes = passes.lock().unwrap();
+    *passes
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_set_gathers_changes_of_its_machines_into_few_passes_and_a_small_one_waits_for_none()
+ {
+    assert_eq!(passes_over_a_set_of(3).await, 100);
+    let passes = passes_over_a_set_of(1000).await;
+    assert!((1..=2).contains(&passes), "{passes} for a hundred changes within a tenth of a second");
+}

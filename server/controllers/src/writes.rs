@@ -298,18 +298,18 @@ impl Writer {
         Ok((found.items, found.metadata.continue_.filter(|token| !token.is_empty())))
     }
 
-    /// All Machines of a namespace, or of all, read from the API.
-    pub(crate) async fn machines(
-        &self,
-        namespace: Option<&str>,
-    ) -> Result<Vec<Arc<Machine>>, WriteError> {
-        let api: Api<Machine> = match namespace {
+    /// All objects of a kind, of a namespace or of all, read from the API.
+    pub(crate) async fn all<K>(&self, namespace: Option<&str>) -> Result<Vec<Arc<K>>, WriteError>
+    where
+        K: Object + Resource<Scope = kube::core::NamespaceResourceScope>,
+    {
+        let api: Api<K> = match namespace {
             Some(namespace) => self.api(namespace),
             None => Api::all(self.client.clone()),
         };
         let (mut all, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
         loop {
-            let found = self.run("Machine", "list", api.list(&page)).await?;
+            let found = self.run(K::kind(&()), "list", api.list(&page)).await?;
             all.extend(found.items.into_iter().map(Arc::new));
             let Some(next) = found.metadata.continue_.filter(|token| !token.is_empty()) else {
                 return Ok(all);

@@ -3,16 +3,29 @@
 
 use ostler_api::machine::MachineSpec;
 
-/// Makes `to` take it over from `from`.
-pub(crate) fn push_down(from: &MachineSpec, to: &mut MachineSpec) {
-    to.class.kind.clone_from(&from.class.kind);
-    to.node_template.clone_from(&from.node_template);
-    to.drain_timeout.clone_from(&from.drain_timeout);
-    to.health_timeout.clone_from(&from.health_timeout);
-    to.creation_timeout.clone_from(&from.creation_timeout);
-    to.in_place_update_timeout.clone_from(&from.in_place_update_timeout);
-    to.machine_preserve_timeout.clone_from(&from.machine_preserve_timeout);
-    to.disable_health_timeout = from.disable_health_timeout;
-    to.max_evict_retries = from.max_evict_retries;
-    to.node_conditions.clone_from(&from.node_conditions);
+macro_rules! taken_over {
+    ($($($field:ident).+),+ $(,)?) => {
+        /// Makes `to` take it over from `from`.
+        pub(crate) fn push_down(from: &MachineSpec, to: &mut MachineSpec) {
+            $(to.$($field).+.clone_from(&from.$($field).+);)+
+        }
+
+        /// Whether `to` has all of it already. A set asks for each of its Machines in each pass.
+        pub(crate) fn has_all(from: &MachineSpec, to: &MachineSpec) -> bool {
+            $(to.$($field).+ == from.$($field).+)&&+
+        }
+    };
 }
+
+taken_over!(
+    class.kind,
+    node_template,
+    drain_timeout,
+    health_timeout,
+    creation_timeout,
+    in_place_update_timeout,
+    machine_preserve_timeout,
+    disable_health_timeout,
+    max_evict_retries,
+    node_conditions,
+);

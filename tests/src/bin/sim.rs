@@ -28,6 +28,9 @@ struct Args {
     /// The first seed; the others follow it. Left out: one that was never used, from the clock
     #[arg(long)]
     seed: Option<u64>,
+    /// Only lives in which cores run sets and deployments; seeds without are passed over
+    #[arg(long)]
+    groups: bool,
     /// Begins no life after so many seconds
     #[arg(long)]
     max_seconds: Option<u64>,
@@ -110,6 +113,14 @@ fn act(args: &Args) -> io::Result<bool> {
 fn fresh() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_micros()).unwrap_or_default()
+}
+
+/// The plans of as many seeds as were asked for.
+fn plans(args: &Args, first: u64, mutation: Option<Mutation>) -> impl Iterator<Item = Plan> {
+    let all = (first..).map(move |seed| Plan { mutation, ..Plan::of(seed) });
+    let groups = args.groups;
+    let wanted = all.filter(move |plan| !groups || plan.has_groups());
+    wanted.take(usize::try_from(args.seeds).unwrap_or(usize::MAX))
 }
 
 fn jobs(args: &Args) -> usize {
@@ -209,9 +220,7 @@ fn first_failure(
     let begin = Instant::now();
     let limit = args.max_seconds.map(Duration::from_secs);
     let (mut lives, mut found) = (0_u64, None);
-    let plans = first..first.saturating_add(args.seeds);
-    let plans = plans.map(|seed| Plan { mutation, ..Plan::of(seed) });
-    run_all(plans, jobs(args), false, |_, report| {
+    run_all(plans(args, first, mutation), jobs(args), false, |_, report| {
         lives += u64::from(found.is_none());
         // What broke off is reported at the end, and is why nothing else went on.
         let panic = report.violations.iter().find(|violation| violation.contains("panic: "));
@@ -238,9 +247,7 @@ fn many(args: &Args, first: u64) -> io::Result<bool> {
     let (mut done, mut failed, mut simulated) = (0_u64, Vec::new(), 0.0);
     let mut seen: BTreeMap<String, u64> = BTreeMap::new();
     let mut told = begin;
-    let plans = first..first.saturating_add(args.seeds);
-    let plans = plans.map(|seed| Plan { mutation: args.mutation, ..Plan::of(seed) });
-    run_all(plans, jobs(args), false, |_, report| {
+    run_all(plans(args, first, args.mutation), jobs(args), false, |_, report| {
         done += 1;
         simulated += report.seconds;
         for (what, count) in &report.seen {

@@ -14,7 +14,7 @@ pub struct Life {
 }
 
 /// Phases that may follow one another, beside staying the same. Whatever lives may begin to end.
-const FOLLOWS: [(&str, &[&str]); 7] = [
+const FOLLOWS: [(&str, &[&str]); 10] = [
     ("", &["Pending", "Available", "CrashLoopBackOff", "Failed", "Running"]),
     ("CrashLoopBackOff", &["Pending", "Available", "Running", "Failed"]),
     ("Pending", &["Running", "Available", "CrashLoopBackOff", "Failed"]),
@@ -22,6 +22,9 @@ const FOLLOWS: [(&str, &[&str]); 7] = [
     ("Running", &["Unknown", "Failed", "InPlaceUpdating"]),
     ("Unknown", &["Running", "Failed"]),
     ("Failed", &["Running"]),
+    ("InPlaceUpdating", &["InPlaceUpdateSuccessful", "InPlaceUpdateFailed", "Failed"]),
+    ("InPlaceUpdateSuccessful", &["Running", "Unknown", "Failed"]),
+    ("InPlaceUpdateFailed", &["InPlaceUpdateSuccessful", "Running", "Unknown", "Failed"]),
 ];
 
 /// What is wrong with a machine that became `now` after it was `before`, if anything is. `exists`

@@ -420,6 +420,7 @@ impl Oracle {
         if change.method == "DELETE" && change.by.starts_with("core") {
             self.check_meant(change, node.metadata.uid.as_deref());
         }
+        self.node_of_a_group(&mut books, change, &name, &node);
         let leaves = change.method == "DELETE" || node.metadata.deletion_timestamp.is_some();
         if leaves && node.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) {
             books.nodes.remove(&name);

@@ -296,6 +296,14 @@ impl Plan {
         self.steps.iter().any(|step| matches!(step.what, What::Group(Wish::Keep { .. })))
     }
 
+    /// Whether Nodes are updated in place in it.
+    pub fn updates_in_place(&self) -> bool {
+        let in_place = |what: &What| {
+            matches!(what, What::Group(Wish::Keep { rollout: groups::Rollout::InPlace(..), .. }))
+        };
+        self.steps.iter().any(|step| in_place(&step.what))
+    }
+
     /// How old what a core acts on may be: what one pass takes, and what keeps it from reading or its cache from being
     /// told.
     pub fn lag(&self) -> Duration {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::api::Front;
 use super::dice::Dice;
 use super::groups::rules::controller;
-use super::groups::{Group, MEMBERS, Wish};
+use super::groups::{Group, MEMBERS, Wish, agents};
 use super::liar;
 use super::mutation::Mutation;
 use super::network::Network;
@@ -140,6 +140,9 @@ impl World {
             cloud.tell(Listener::new(move |record, before| oracle.cloud(&name, record, before)));
             parts::kubelets(&around, cloud.clone(), number);
         }
+        if plan.updates_in_place() {
+            agents::start(&users, plan.seed);
+        }
         let cores =
             (0..plan.cores).map(|number| parts::core(&around, number, plan.has_groups())).collect();
         let replicas = (0..plan.drivers).map(|number| (number, 0));
@@ -208,6 +211,15 @@ impl World {
             if !(0..CLASSES).any(|it| users::class_name(it) == class && users::joins(it)) {
                 self.users.roll(fleet, 0, 0).await;
             }
+        }
+        // What a deployment left behind is nobody's wish any more: it may never create, or be of any class.
+        for set in self.users.all::<MachineSet>().await {
+            if set.name().starts_with('f') && controller(&set.metadata).is_none() {
+                self.users.delete_by_name::<MachineSet>(set.name()).await;
+            }
+        }
+        if self.plan.updates_in_place() {
+            agents::finish(&self.users);
         }
     }
 
@@ -321,7 +333,14 @@ impl World {
             Wish::Roll { fleet, class, version } => self.users.roll(fleet, class, version).await,
             Wish::RollBack { fleet } => self.users.roll_back(fleet).await,
             Wish::Hold { fleet, on } => self.users.hold(fleet, on).await,
-            Wish::Delete { group } => self.users.delete_group(group).await,
+            Wish::Delete { group, orphan } => self.users.delete_group(group, orphan).await,
+            Wish::Select { fleet, machine } => {
+                let of_fleet =
+                    self.members(|it| it.label("app") == Some(&Group::Fleet(fleet).name()));
+                if let Some(node) = nth(&of_fleet, machine) {
+                    self.users.select_node(node).await;
+                }
+            }
             Wish::Mark { fleet, machine } => {
                 let now = self.around.epoch.0 + self.around.trace.elapsed();
                 let of_fleet =

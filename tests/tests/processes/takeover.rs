@@ -9,7 +9,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
 use ostler_driver_fake::fault::Verb;
+use ostler_tests::objects;
 use ostler_tests::ports::free_port;
 use ostler_tests::process::Process;
 use ostler_tests::stack::Stack;
@@ -25,13 +28,17 @@ const PACKAGE: &str =
 const SPEC: &str =
     r#"{"region":"local","image":"fake-1.0","latency":{"create":"3s","delete":"1s"}}"#;
 
+const ROLLING: &str = "{ type: RollingUpdate, rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }";
+const IN_PLACE: &str = "{ type: InPlaceUpdate, \
+    inPlaceUpdate: { maxSurge: 0, maxUnavailable: 1, orchestrationType: Auto } }";
+
 const DEPLOYMENT: &str = "apiVersion: machine.sapcloud.io/v1alpha1
 kind: MachineDeployment
 metadata: { name: workers, namespace: default }
 spec:
   replicas: 3
   selector: { matchLabels: { app: workers } }
-  strategy: { type: RollingUpdate, rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }
+  strategy: STRATEGY
   template:
     metadata: { labels: { app: workers } }
     spec: { class: { kind: MachineClass, name: one } }
@@ -92,6 +99,31 @@ fn until_complete(stack: &Stack, class: &str) {
     assert!(machines.len() == 3 && all_of_it, "{machines:#?}");
 }
 
+/// A stack with classes, and a deployment of three of the first one that upstream's controller made.
+fn made_by_upstream(binary: &Path, strategy: &str) -> Option<(Stack, Process)> {
+    let mut stack = Stack::with_own_api("runs another controller in it")?;
+    core(&mut stack, "machine");
+    apply_class(stack.kubectl());
+    let mut classes = String::new();
+    for name in ["one", "two", "three"] {
+        let _infallible = writeln!(classes, "---\n{}", class(name, SPEC));
+    }
+    stack.kubectl().apply(&classes);
+    let theirs = upstream(&stack, binary);
+    stack.kubectl().apply(&DEPLOYMENT.replace("STRATEGY", strategy));
+    until_complete(&stack, "one");
+    Some((stack, theirs))
+}
+
+/// The one set that wants machines.
+fn active_set(stack: &Stack) -> String {
+    let sets = stack.kubectl().list("machinesets");
+    let wants = |set: &&Value| set.pointer("/spec/replicas").is_some_and(|it| *it != 0);
+    let active: Vec<_> = sets.iter().filter(wants).collect();
+    assert_eq!(active.len(), 1, "{sets:#?}");
+    active.first().unwrap().pointer("/metadata/name").unwrap().as_str().unwrap().to_owned()
+}
+
 fn roll_to(stack: &Stack, class: &str) {
     let patch = format!(r#"{{"spec":{{"template":{{"spec":{{"class":{{"name":"{class}"}}}}}}}}}}"#);
     let patch = ["patch", "machinedeployment", "workers", "--type=merge", "-p", &patch];
@@ -112,18 +144,7 @@ fn created(stack: &Stack) -> usize {
 #[test]
 fn a_rollout_that_the_other_controller_began_is_finished_by_ours_and_the_other_way_round() {
     let Some(binary) = build() else { return };
-    let Some(mut stack) = Stack::with_own_api("runs another controller in it") else { return };
-    core(&mut stack, "machine");
-    apply_class(stack.kubectl());
-    let mut classes = String::new();
-    for name in ["one", "two", "three"] {
-        let _infallible = writeln!(classes, "---\n{}", class(name, SPEC));
-    }
-    stack.kubectl().apply(&classes);
-
-    let mut theirs = upstream(&stack, &binary);
-    stack.kubectl().apply(DEPLOYMENT);
-    until_complete(&stack, "one");
+    let Some((mut stack, mut theirs)) = made_by_upstream(&binary, ROLLING) else { return };
     roll_to(&stack, "two");
     until_updated(&stack, 1);
     theirs.kill();
@@ -144,4 +165,73 @@ fn a_rollout_that_the_other_controller_began_is_finished_by_ours_and_the_other_w
     until_complete(&stack, "three");
     assert_eq!(names(&stack.kubectl().list("machinesets")), sets, "it recognises ours");
     assert_eq!((created(&stack), stack.instances().len()), (9, 3));
+}
+
+#[test]
+fn a_recreate_that_the_other_controller_began_is_finished_by_ours_and_the_other_way_round() {
+    let Some(binary) = build() else { return };
+    let recreate = "{ type: Recreate }";
+    let Some((mut stack, mut theirs)) = made_by_upstream(&binary, recreate) else { return };
+    let old = active_set(&stack);
+    roll_to(&stack, "two");
+    stack.kubectl().wait("machineset", &old, ".spec.replicas", "0");
+    theirs.kill();
+    core(&mut stack, "*");
+    until_complete(&stack, "two");
+    assert_eq!(stack.kubectl().list("machinesets").len(), 2);
+    assert_eq!((created(&stack), stack.instances().len()), (6, 3));
+
+    let old = active_set(&stack);
+    roll_to(&stack, "three");
+    stack.kubectl().wait("machineset", &old, ".spec.replicas", "0");
+    core(&mut stack, "machine");
+    let _theirs = upstream(&stack, &binary);
+    until_complete(&stack, "three");
+    assert_eq!(stack.kubectl().list("machinesets").len(), 3);
+    assert_eq!((created(&stack), stack.instances().len()), (9, 3));
+}
+
+/// Updates Nodes that are empty, as long as the API server answers.
+fn agents(stack: &Stack) {
+    let kubeconfig = Kubeconfig::read_from(stack.kubeconfig()).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let options = KubeConfigOptions::default();
+            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+            objects::agents(Client::try_from(config).unwrap()).await;
+        });
+    });
+}
+
+fn restart(stack: &Stack, number: u32) {
+    let template = format!(r#"{{"metadata":{{"annotations":{{"restart":"{number}"}}}}}}"#);
+    let patch = format!(r#"{{"spec":{{"template":{template}}}}}"#);
+    let patch = ["patch", "machinedeployment", "workers", "--type=merge", "-p", &patch];
+    stack.kubectl().run(patch);
+}
+
+#[test]
+fn an_update_in_place_that_the_other_controller_began_is_finished_by_ours_and_the_other_way_round()
+{
+    let Some(binary) = build() else { return };
+    let Some((mut stack, mut theirs)) = made_by_upstream(&binary, IN_PLACE) else { return };
+    let machines = names(&stack.kubectl().list("machines"));
+    agents(&stack);
+    restart(&stack, 1);
+    until_updated(&stack, 1);
+    theirs.kill();
+    core(&mut stack, "*");
+    until_complete(&stack, "one");
+    assert_eq!(stack.kubectl().list("machinesets").len(), 2);
+    assert_eq!(names(&stack.kubectl().list("machines")), machines, "they stay");
+
+    restart(&stack, 2);
+    until_updated(&stack, 1);
+    core(&mut stack, "machine");
+    let _theirs = upstream(&stack, &binary);
+    until_complete(&stack, "one");
+    assert_eq!(stack.kubectl().list("machinesets").len(), 3);
+    assert_eq!(names(&stack.kubectl().list("machines")), machines, "they stay");
+    assert_eq!((created(&stack), stack.instances().len()), (3, 3));
 }

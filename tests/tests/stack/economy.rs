@@ -105,6 +105,36 @@ async fn a_machine_of_a_deployment_costs_at_most_two_writes_more_than_a_bare_one
     world.stop().await;
 }
 
+/// gardener/gardener#11879: a controller that came to a deployment too seldom, when there were many of them.
+#[tokio::test(start_paused = true)]
+async fn many_deployments_are_a_few_passes_for_each_11879() {
+    let world = world().await;
+    for number in 0..MANY {
+        let mut one = deployment();
+        one["metadata"]["name"] = json!(format!("fleet-{number}"));
+        one["spec"]["replicas"] = json!(1);
+        let labels = json!({ "app": format!("fleet-{number}") });
+        one["spec"]["selector"]["matchLabels"] = labels.clone();
+        one["spec"]["template"]["metadata"]["labels"] = labels;
+        world.apply::<MachineDeployment>(one).await;
+    }
+    let api = Api::<MachineDeployment>::default_namespaced(world.client());
+    for number in 0..MANY {
+        let available = |it: Option<&MachineDeployment>| {
+            it.and_then(|it| it.status.as_ref()).is_some_and(|it| it.available_replicas == 1)
+        };
+        let name = format!("fleet-{number}");
+        let waited = await_condition(api.clone(), &name, available);
+        tokio::time::timeout(Duration::from_mins(2), waited).await.unwrap().unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (of_sets, of_deployments) =
+        (passes(&world, "machineset"), passes(&world, "machinedeployment"));
+    let most = f64::from(MANY) * 12.0;
+    assert!(of_sets <= most && of_deployments <= most, "{of_sets}, {of_deployments}");
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_changes_of_machines_are_few_passes_and_few_writes_of_status() {
     let world = world().await;

@@ -31,4 +31,5 @@ mod security;
 mod sets;
 mod storm;
 mod switches;
+mod taken_over;
 mod whole_stack;

@@ -16,7 +16,7 @@ use ostler_api::machine_deployment::MachineDeploymentConditionType as Type;
 use ostler_api::names::{annotation, label};
 use ostler_api::{MachineClass, MachineDeployment, MachineSet};
 use ostler_lifecycle::deployment::conditions::reason_of;
-use ostler_tests::objects::{class, instances, nodes};
+use ostler_tests::objects::{agents, class, instances, nodes};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -394,27 +394,6 @@ async fn an_update_in_place_keeps_every_machine_and_its_instance() {
         timeout(QUIET, waited).await.unwrap().unwrap();
     }
     world.stop().await;
-}
-
-/// The agents on the Nodes: each updates its Node when that is empty.
-async fn agents(client: Client) {
-    let api = Api::<Node>::all(client);
-    let mut events = watcher(api.clone(), watcher::Config::default()).boxed();
-    while let Some(event) = events.next().await {
-        let Ok(watcher::Event::Apply(node) | watcher::Event::InitApply(node)) = event else {
-            continue;
-        };
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let ready = conditions.into_iter().flatten().any(|one| {
-            one.type_ == "InPlaceUpdate" && one.reason.as_deref() == Some("ReadyForUpdate")
-        });
-        let labels = node.metadata.labels.clone().unwrap_or_default();
-        if ready && !labels.contains_key(label::UPDATE_RESULT) {
-            let done = json!({ "metadata": { "labels": { label::UPDATE_RESULT: "successful" } } });
-            let name = node.metadata.name.as_deref().unwrap();
-            api.patch(name, &PatchParams::default(), &Patch::Merge(done)).await.unwrap();
-        }
-    }
 }
 
 /// Upstream's integration specs 4 to 6, 8 and 9; 7, the freeze, has tests of its own.

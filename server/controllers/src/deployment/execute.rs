@@ -153,7 +153,10 @@ impl Deployments {
             }
             // Of another set of that name the watch tells.
             Err(WriteError::NotFound) => Err(PassError::Outdated),
-            Err(failure) => Err(failed("cannot write a machine set", failure)),
+            Err(failure) => {
+                self.note_unanswered(deployment, &failure);
+                Err(failed("cannot write a machine set", failure))
+            }
         }
     }
 
@@ -187,21 +190,37 @@ impl Deployments {
     ) -> Result<Created, PassError> {
         let api = self.writer.api::<MachineSet>(namespace_of(deployment));
         match self.writer.create(&api, set).await {
-            Ok(_) => Ok(Created::Done),
+            Ok(_) => {
+                self.sent.created(deployment, set.name());
+                Ok(Created::Done)
+            }
             Err(WriteError::Conflict) => {
                 let live = self.writer.get(&api, set.name()).await;
                 let live = live.map_err(|failure| failed("cannot read a machine set", failure))?;
                 Ok(match live {
                     // Gone meanwhile: the next pass creates it.
                     None => return Err(PassError::Outdated),
-                    Some(live) if is_the_same(deployment, set, &live) => Created::Done,
+                    Some(live) if is_the_same(deployment, set, &live) => {
+                        self.sent.created(deployment, set.name());
+                        Created::Done
+                    }
                     Some(_) => Created::NameTaken,
                 })
             }
             Err(failure @ (WriteError::NoAnswer | WriteError::TooManyRequests { .. })) => {
+                self.note_unanswered(deployment, &failure);
                 Err(failed("cannot create a machine set", failure))
             }
-            Err(failure) => Ok(Created::Failed(failure.to_string())),
+            Err(failure) => {
+                self.note_unanswered(deployment, &failure);
+                Ok(Created::Failed(failure.to_string()))
+            }
+        }
+    }
+
+    fn note_unanswered(&self, deployment: &MachineDeployment, failure: &WriteError) {
+        if failure.may_have_happened() {
+            self.sent.unanswered(deployment);
         }
     }
 

@@ -3,8 +3,10 @@
 mod execute;
 mod metrics;
 mod observe;
+mod sent;
 
 pub(crate) use metrics::register_deployments;
+pub(crate) use sent::Sent;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +28,7 @@ use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
+use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::{Author, By, ObjectName};
@@ -41,6 +44,8 @@ pub(crate) struct Deployments {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
+    pub(crate) sent: Sent,
+    pub(crate) handover: Handover,
 }
 
 impl Kind for Deployments {
@@ -51,7 +56,11 @@ impl Kind for Deployments {
     type Done = Done;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
-        self.snapshot(name)
+        let Some(deployment) = self.stores.deployments.get(name) else { return Ok(None) };
+        match self.unsure(&deployment).await? {
+            Some(wait) => Err(PassError::NotYet(wait)),
+            None => self.snapshot(name, deployment).map(Some),
+        }
     }
 
     fn plan(snapshot: &Snapshot) -> Plan {

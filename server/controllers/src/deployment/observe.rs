@@ -9,31 +9,82 @@ use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::NodeView;
 
+use super::sent::Wait;
 use super::{Deployments, namespace_of};
 use crate::machine::node_view;
 use crate::reconcile::PassError;
+use crate::set::Stage;
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex};
 use crate::watch::ObjectName;
+use crate::writes::WriteError;
 
 /// When to look again while a set cannot be read.
 const UNREADABLE: Duration = Duration::from_mins(1);
+/// When to look again whether the cache shows what the API server has.
+const LAG: Duration = Duration::from_secs(1);
 
 impl Deployments {
-    pub(super) fn snapshot(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
-        let Some(deployment) = self.stores.deployments.get(name) else { return Ok(None) };
+    /// For how long there may be sets of a deployment, or wishes of them, that the cache does not show: until the last
+    /// requests of the process that led before are over and seen, and those of this one.
+    pub(super) async fn unsure(
+        &self,
+        deployment: &MachineDeployment,
+    ) -> Result<Option<Duration>, PassError> {
+        match self.handover.stage().await {
+            Stage::Wait(left) => return Ok(Some(left)),
+            Stage::List(mut listed) => {
+                if !self.sees_all().await.map_err(unread)? {
+                    return Ok(Some(LAG));
+                }
+                *listed = true;
+            }
+            Stage::Over => {}
+        }
+        let named = |set: &str| ObjectName::new(namespace_of(deployment), set);
+        let sees = |set: &str| self.stores.sets.get(&named(set)).is_some();
+        match self.sent.wait(deployment, sees) {
+            None => Ok(None),
+            Some(Wait::Answer(left)) => Ok(Some(left)),
+            Some(Wait::Cache(set)) => {
+                let api = self.writer.api::<MachineSet>(namespace_of(deployment));
+                if self.writer.get(&api, &set).await.map_err(unread)?.is_none() {
+                    self.sent.gone(deployment, &set);
+                }
+                Ok(Some(LAG))
+            }
+        }
+    }
+
+    /// Whether the cache has every set that there is.
+    async fn sees_all(&self) -> Result<bool, WriteError> {
+        let sets = &self.stores.sets;
+        for namespace in self.settings.namespaces.parts() {
+            let all = self.writer.all::<MachineSet>(namespace.as_deref()).await?;
+            if all.iter().any(|set| sets.get(&ObjectName::of(set.as_ref())).is_none()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn snapshot(
+        &self,
+        name: &ObjectName,
+        deployment: Arc<MachineDeployment>,
+    ) -> Result<Snapshot, PassError> {
         // It may be the set of the current template, of which there must not be two.
         if self.stores.sets.has_unreadable() {
             return Err(PassError::NotYet(UNREADABLE));
         }
         let sets = self.stores.sets.find(SetIndex::Controller, deployment.uid());
-        Ok(Some(Snapshot {
+        Ok(Snapshot {
             sets: sets.into_iter().map(|set| self.set_view(set)).collect(),
             orphans: self.orphans(&deployment),
             others: self.stores.deployments.find(DeploymentIndex::Namespace, &name.namespace),
             guard_nodes: self.settings.fleet.keep_autoscaler_away,
             now: (self.clock.0)(),
             deployment,
-        }))
+        })
     }
 
     fn set_view(&self, set: Arc<MachineSet>) -> SetView {
@@ -58,4 +109,8 @@ impl Deployments {
         });
         sets
     }
+}
+
+fn unread(source: WriteError) -> PassError {
+    PassError::Api { what: "cannot read the machine sets", source }
 }

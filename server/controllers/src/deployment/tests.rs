@@ -3,8 +3,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, put};
+use crate::election::Predecessor;
 use crate::metrics::ReconcileMetrics;
 use crate::reconcile::reconcile;
+use crate::writes::PATIENCE;
 
 const DEPLOYMENT: &str =
     "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/d";
@@ -35,19 +37,22 @@ fn deployment(change: &Value) -> Value {
     object
 }
 
-fn controller(bench: &Bench) -> Deployments {
+fn controller(bench: &Bench, handover: Handover) -> Deployments {
     Deployments {
         writer: bench.writer(),
         stores: bench.stores.clone(),
         settings: Arc::clone(&bench.settings),
         clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
         recorder: bench.recorder(),
+        sent: Sent::default(),
+        handover,
     }
 }
 
 async fn reconciled(bench: &Bench) -> Outcome {
     let metrics = ReconcileMetrics::register(&mut Registry::default());
-    reconcile(&controller(bench), &ObjectName::new("default", "d"), &metrics).await
+    reconcile(&controller(bench, Handover::over()), &ObjectName::new("default", "d"), &metrics)
+        .await
 }
 
 #[tokio::test(start_paused = true)]
@@ -76,6 +81,46 @@ async fn a_set_is_created_under_the_same_name_however_often_it_is_tried() {
     reconciled(&again).await;
     assert_eq!(create(&again)["metadata"]["name"], first["metadata"]["name"]);
     assert_eq!(first["spec"]["replicas"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_leader_writes_nothing_while_requests_of_the_one_before_may_arrive() {
+    let bench = Bench::new();
+    put(&bench.stores.deployments, deployment(&json!({})));
+    let metrics = ReconcileMetrics::register(&mut Registry::default());
+    let new = controller(&bench, Handover::new(Predecessor::MayAct));
+    let name = ObjectName::new("default", "d");
+    assert_eq!(reconcile(&new, &name, &metrics).await, Outcome::Again(PATIENCE));
+    tokio::time::advance(PATIENCE).await;
+    // It lists the sets now, which fails here.
+    assert_eq!(reconcile(&new, &name, &metrics).await, Outcome::Failed);
+    assert_eq!(bench.writes(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_changed_waits_until_the_set_of_the_one_before_is_seen() {
+    let bench = Bench::new();
+    put(&bench.stores.deployments, deployment(&json!({})));
+    let metrics = ReconcileMetrics::register(&mut Registry::default());
+    let deployments = controller(&bench, Handover::over());
+    let name = ObjectName::new("default", "d");
+    let created = |bench: &Bench| {
+        let writes = bench.writes();
+        let sets = writes.into_iter().filter(|(path, _)| *path == format!("POST {SETS}"));
+        let names = sets.map(|(_, set)| set["metadata"]["name"].as_str().unwrap().to_owned());
+        names.collect::<std::collections::BTreeSet<_>>()
+    };
+    reconcile(&deployments, &name, &metrics).await;
+    let first = created(&bench);
+    assert_eq!(first.len(), 1);
+    let mut changed = deployment(&json!({ "generation": 2, "resourceVersion": "9" }));
+    changed["spec"]["template"]["spec"]["class"]["name"] = json!("other");
+    put(&bench.stores.deployments, changed);
+    reconcile(&deployments, &name, &metrics).await;
+    assert_eq!(created(&bench), first, "the one before is on its way, with all machines");
+    // The API server of the bench has no set: it is gone.
+    reconcile(&deployments, &name, &metrics).await;
+    assert_eq!(created(&bench).len(), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::{Core, LAST_WORK, all_ended};
 use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
-use crate::deployment::Deployments;
+use crate::deployment::{Deployments, Sent};
 use crate::election::{ElectionError, Elector, Leadership, Predecessor};
 use crate::fanout::Fanout;
 use crate::freeze::Freezes;
@@ -139,7 +139,7 @@ impl SetLeader {
             self.start_sets(term, &mut workers, stop);
         }
         if controllers.run(Controller::MachineDeployment) {
-            self.start_deployments(&mut workers, stop);
+            self.start_deployments(term, &mut workers, stop);
         }
         workers
     }
@@ -174,7 +174,12 @@ impl SetLeader {
         reconcile::work(sets, &queues.sets, &self.metrics, workers, stop);
     }
 
-    fn start_deployments(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+    fn start_deployments(
+        &self,
+        term: SetsTerm,
+        workers: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) {
         let queue = &self.fanout.queues.deployments;
         let deployments = Arc::new(Deployments {
             writer: self.writer.clone(),
@@ -182,6 +187,8 @@ impl SetLeader {
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
+            sent: Sent::default(),
+            handover: Handover::new(term.predecessor),
         });
         reconcile::work(deployments, queue, &self.metrics, workers, stop);
     }

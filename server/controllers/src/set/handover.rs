@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_api::Machine;
 use ostler_lifecycle::set::controller;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::pending::Pending;
@@ -23,6 +23,17 @@ pub(crate) struct Handover {
     listed: Mutex<bool>,
 }
 
+/// How far a handover is.
+#[derive(Debug)]
+pub(crate) enum Stage<'a> {
+    /// Requests may still arrive for so long.
+    Wait(Duration),
+    /// None any more: what they did has to be listed, and this set to true.
+    List(MutexGuard<'a, bool>),
+    /// It has been listed.
+    Over,
+}
+
 impl Handover {
     /// Now.
     pub(crate) fn new(predecessor: Predecessor) -> Self {
@@ -31,6 +42,25 @@ impl Handover {
             Predecessor::MayAct => PATIENCE,
         };
         Self { over_at: Instant::now() + wait, listed: Mutex::new(false) }
+    }
+
+    /// One that is over.
+    #[cfg(test)]
+    pub(crate) fn over() -> Self {
+        Self { over_at: Instant::now(), listed: Mutex::new(true) }
+    }
+
+    /// Whether that process may still have requests on their way, or what it did has to be listed first.
+    pub(crate) async fn stage(&self) -> Stage<'_> {
+        let listed = self.listed.lock().await;
+        let left = self.over_at.saturating_duration_since(Instant::now());
+        if *listed {
+            Stage::Over
+        } else if left.is_zero() {
+            Stage::List(listed)
+        } else {
+            Stage::Wait(left)
+        }
     }
 
     /// How much longer the process that led before may have requests on their way; `None`: none any more, and what it
@@ -44,16 +74,13 @@ impl Handover {
         namespaces: &[Option<String>],
         seen: impl Fn(&Machine),
     ) -> Result<Option<Duration>, WriteError> {
-        let mut listed = self.listed.lock().await;
-        if *listed {
-            return Ok(None);
-        }
-        let left = self.over_at.saturating_duration_since(Instant::now());
-        if !left.is_zero() {
-            return Ok(Some(left));
-        }
+        let mut listed = match self.stage().await {
+            Stage::Over => return Ok(None),
+            Stage::Wait(left) => return Ok(Some(left)),
+            Stage::List(listed) => listed,
+        };
         for namespace in namespaces {
-            for machine in writer.machines(namespace.as_deref()).await? {
+            for machine in writer.all::<Machine>(namespace.as_deref()).await? {
                 seen(&machine);
                 await_in_cache(&machine, stores, pending);
             }

@@ -11,7 +11,7 @@ mod pending;
 mod record;
 
 pub(crate) use execute::differs_in_status_only;
-pub(crate) use handover::Handover;
+pub(crate) use handover::{Handover, Stage};
 pub(crate) use pending::Pending;
 
 use std::sync::Arc;

@@ -39,7 +39,7 @@ impl Sets {
         let (mut blind, mut again) = (None, RESYNC);
         match wait {
             Some(left) if left.is_zero() => {
-                let all = self.writer.machines(Some(&name.namespace)).await;
+                let all = self.writer.all::<Machine>(Some(&name.namespace)).await;
                 let all = all.map_err(list_failed)?;
                 let open = self.pending.settle(set.uid(), &all);
                 unanswered = open.unanswered;

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{
     EphemeralVolumeSource, Node, Pod, PodSpec, PodStatus, Secret, Volume,
 };
+use ostler_api::machine::{MachinePhase, WaitReason};
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
@@ -39,6 +40,9 @@ pub enum MachineIndex {
     Controller,
     /// Namespace, of Machines without a controller.
     Uncontrolled,
+    /// Of Machines that wait for the replacement budget: UID of the controller, and `namespace/name` of the
+    /// MachineDeployment as its label says.
+    WaitsForBudget,
 }
 
 /// `namespace/name` of the MachineDeployment, by the label that names it.
@@ -66,8 +70,21 @@ impl Cached for Machine {
         keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
         keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_string())));
         keys.extend(bootstrap_keys(self));
+        if waits_for_budget(self) {
+            let owner = controller(&self.metadata).map(|owner| owner.uid.clone());
+            let families = owner.into_iter().chain(deployment(self));
+            keys.extend(families.map(|family| (MachineIndex::WaitsForBudget, family)));
+        }
         keys
     }
+}
+
+/// Whether its replacement waits for that of others of its MachineDeployment.
+fn waits_for_budget(machine: &Machine) -> bool {
+    let status = machine.status.as_ref();
+    let reason = status.and_then(|status| status.waiting_for.as_ref()).map(|wait| &wait.reason);
+    machine.phase() == MachinePhase::Unknown
+        && matches!(reason, Some(WaitReason::ReplacementBudget | WaitReason::MassFailure))
 }
 
 fn bootstrap_keys(machine: &Machine) -> Vec<(MachineIndex, String)> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ostler_api::machine::{MachinePhase, WaitReason};
+use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::replacement::{Members, Sibling, Siblings, limit};
 use ostler_lifecycle::set::controller;
@@ -20,15 +20,18 @@ struct Family {
 }
 
 impl Stores {
+    /// The MachineDeployment of a machine, if this process runs sets.
+    fn head(&self, machine: &Machine) -> Option<Arc<MachineDeployment>> {
+        let set = controller(&machine.metadata)
+            .and_then(|owner| self.sets.find(SetIndex::Uid, &owner.uid).into_iter().next())?;
+        let owner = controller(&set.metadata)?;
+        self.deployments.find(DeploymentIndex::Uid, &owner.uid).into_iter().next()
+    }
+
     /// The family of a machine: by its controller if this process runs sets, else by its label.
     fn family(&self, machine: &Machine) -> Option<Family> {
-        let set = controller(&machine.metadata)
-            .and_then(|owner| self.sets.find(SetIndex::Uid, &owner.uid).into_iter().next());
-        let owner = set.as_ref().and_then(|set| controller(&set.metadata));
-        let object = owner
-            .and_then(|it| self.deployments.find(DeploymentIndex::Uid, &it.uid).into_iter().next());
-        if let Some(object) = object {
-            let members = self.members(&object);
+        if let Some(object) = self.head(machine) {
+            let members = self.members(&object, MachineIndex::Controller);
             let deployment = ObjectName::of(object.as_ref()).to_string();
             return Some(Family { deployment, object: Some(object), members });
         }
@@ -37,16 +40,16 @@ impl Stores {
         Some(Family { deployment, object: None, members })
     }
 
-    fn members(&self, deployment: &MachineDeployment) -> Vec<Arc<Machine>> {
+    fn members(&self, deployment: &MachineDeployment, index: MachineIndex) -> Vec<Arc<Machine>> {
         let sets = self.sets.find(SetIndex::Controller, deployment.uid());
-        let of = |set: &Arc<MachineSet>| self.machines.find(MachineIndex::Controller, set.uid());
+        let of = |set: &Arc<MachineSet>| self.machines.find(index, set.uid());
         sets.iter().flat_map(of).collect()
     }
 
     /// Members that wait for the budget.
     pub(crate) fn waiting_of(&self, deployment: &MachineDeployment) -> Vec<ObjectName> {
-        let members = self.members(deployment);
-        members.iter().filter(|it| waits(it)).map(|it| ObjectName::of(it.as_ref())).collect()
+        let waiting = self.members(deployment, MachineIndex::WaitsForBudget);
+        waiting.iter().map(|it| ObjectName::of(it.as_ref())).collect()
     }
 
     /// The other members that matter to the budget of `machine`. They are few whatever the size of the
@@ -80,18 +83,14 @@ impl Stores {
         if !frees && (!is_unhealthy(before) || after.is_some_and(is_unhealthy)) {
             return None;
         }
-        let family = self.family(before)?;
-        let waiting = family.members.iter().filter(|member| waits(member));
-        let first = waiting.min_by_key(|member| unhealthy_since(member))?;
+        let index = MachineIndex::WaitsForBudget;
+        let waiting = match self.head(before) {
+            Some(head) => self.members(&head, index),
+            None => self.machines.find(index, &deployment(before)?),
+        };
+        let first = waiting.iter().min_by_key(|member| unhealthy_since(member))?;
         Some(ObjectName::of(first.as_ref()))
     }
-}
-
-fn waits(machine: &Machine) -> bool {
-    let status = machine.status.as_ref();
-    let reason = status.and_then(|status| status.waiting_for.as_ref()).map(|wait| &wait.reason);
-    machine.phase() == MachinePhase::Unknown
-        && matches!(reason, Some(WaitReason::ReplacementBudget | WaitReason::MassFailure))
 }
 
 fn unhealthy_since(machine: &Machine) -> Option<jiff::Timestamp> {

@@ -127,10 +127,16 @@ impl<'a> Pass<'a> {
         let missing = fleet.replicas + fleet.surge - targets.total().max(present);
         targets.new += missing.clamp(0, (fleet.replicas - targets.new).max(0));
         if targets.new >= fleet.replicas {
-            // Those whose update is on its way finish it.
-            for (wanted, view) in targets.old.iter_mut().zip(self.old_views()) {
+            // Those whose update is on its way finish it. INV-12: an available one stays until it is not missed.
+            let mut budget = (fleet.available_with(&targets) - fleet.min_available()).max(0);
+            let old = targets.old.iter_mut().zip(&fleet.old).zip(self.old_views());
+            for ((wanted, counts), view) in old {
                 let undergoing = view.machines.iter().filter(|one| is_undergoing(one)).count();
-                *wanted = (*wanted).min(i32::try_from(undergoing).unwrap_or(i32::MAX));
+                let idle = *wanted - i32::try_from(undergoing).unwrap_or(i32::MAX);
+                let available = counts.available.min(idle.max(0));
+                let taken = available.min(budget);
+                budget -= taken;
+                *wanted -= (idle - available + taken).max(0);
             }
         }
         targets
@@ -170,10 +176,14 @@ impl<'a> Pass<'a> {
                 // Before the label of the Machine goes, which says that its Node is not finished.
                 self.write_to_nodes(vec![(view, finished_node(view, node))]);
             } else if is_covered && view.machine.label(label::UPDATE_RESULT).is_some() {
-                let patch = json!({ "metadata": {
-                    "resourceVersion": view.machine.metadata.resource_version,
-                    "labels": { label::UPDATE_RESULT: null },
-                }});
+                let patch = json!({
+                    "metadata": {
+                        "resourceVersion": view.machine.metadata.resource_version,
+                        "labels": { label::UPDATE_RESULT: null },
+                    },
+                    // Another controller may have left the one of before (#1153).
+                    "spec": { "class": { "name": new.set.spec.template.spec.class.name } },
+                });
                 self.write_to_machine(&view.machine, patch);
             }
         }

@@ -254,7 +254,10 @@ impl<'a> Pass<'a> {
 
     pub(super) fn finish(mut self) -> Plan {
         let seen = self.snapshot.deployment.as_ref();
-        for (view, set) in self.views.iter().zip(&self.sets) {
+        // Those that become smaller first: the sum is never more than it is to be.
+        let mut sets: Vec<_> = self.views.iter().zip(&self.sets).collect();
+        sets.sort_by_key(|(view, set)| set.spec.replicas > view.set.spec.replicas);
+        for (view, set) in sets {
             let Some(patch) = change(
                 json!(view.set.as_ref()),
                 json!(set),

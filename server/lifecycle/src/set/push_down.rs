@@ -10,7 +10,7 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::preserve::Preserved;
-use crate::push_down::push_down;
+use crate::push_down::{has_all, push_down};
 use crate::record::merge_patch;
 
 /// The spec of a Machine with what it takes over from a template.
@@ -30,9 +30,10 @@ pub(super) fn patches(
     claimed: &[Arc<Machine>],
     preserved: &Preserved,
 ) -> Vec<(Arc<Machine>, Value)> {
+    let template = pushed(&set.spec.template.spec, set);
     let patch = |machine: &Arc<Machine>| {
-        let wanted = pushed(&machine.spec, set);
-        let spec = if wanted == machine.spec { None } else { spec_patch(&machine.spec, &wanted) };
+        let differs = !has_all(&template, &machine.spec);
+        let spec = differs.then(|| spec_patch(&machine.spec, &template)).flatten();
         let mark = preserved.change(machine.uid());
         if spec.is_none() && mark.is_none() {
             return None;
@@ -50,7 +51,9 @@ pub(super) fn patches(
     claimed.iter().filter_map(patch).collect()
 }
 
-fn spec_patch(old: &MachineSpec, new: &MachineSpec) -> Option<Value> {
+fn spec_patch(old: &MachineSpec, template: &MachineSpec) -> Option<Value> {
+    let mut new = old.clone();
+    push_down(template, &mut new);
     let value = |spec: &MachineSpec| serde_json::to_value(spec).unwrap_or_default();
-    merge_patch(&value(old), &value(new))
+    merge_patch(&value(old), &value(&new))
 }

@@ -82,6 +82,60 @@ fn a_surge_creates_new_machines_and_the_last_old_ones_go() {
 }
 
 #[test]
+fn an_old_machine_that_is_no_more_needed_stays_until_it_is_not_missed() {
+    let mut world = running(2, (1, 0), "Auto");
+    world.roll_to("two");
+    world.passes();
+    world.sets_work();
+    world.machines_start();
+    let extra = world.machines.values().find(|machine| machine.spec.class.name == "two");
+    let extra = extra.unwrap().name().to_owned();
+    world.passes();
+    world.drains();
+    world.agents_work(true);
+    // It is lost just as the first one of the others is handed over.
+    let lost = with_phase(&world.machines[&extra], "Unknown");
+    world.machines.insert(extra.clone(), lost);
+    for _ in 0..3 {
+        world.passes();
+        world.sets_work();
+    }
+    assert_eq!((world.wanted()["one"], world.wanted()["two"]), (1, 2));
+    assert!(world.machines.values().all(|machine| !machine.is_deleting()));
+    let again = with_phase(&world.machines[&extra], "Running");
+    world.machines.insert(extra, again);
+    settle(&mut world);
+    assert_eq!((world.machines.len(), world.wanted()["two"]), (2, 2));
+}
+
+#[test]
+fn sets_that_become_smaller_are_written_first() {
+    let mut world = running(3, (0, 1), "Auto");
+    world.roll_to("two");
+    settle(&mut world);
+    // Back: the set that grows is the older one.
+    world.roll_to("one");
+    let mut both = false;
+    for _ in 0..40 {
+        let plan = world.pass();
+        let grows = plan.sets.iter().filter_map(|write| {
+            let to = write.patch.pointer("/spec/replicas")?.as_i64()?;
+            Some(to > i64::from(write.set.spec.replicas))
+        });
+        let grows: Vec<bool> = grows.collect();
+        assert!(grows.is_sorted(), "{grows:?}");
+        both |= grows.len() == 2 && grows[0] != grows[1];
+        world.sets_work();
+        world.drains();
+        world.agents_work(true);
+        world.machines_start();
+        world.machines_go();
+    }
+    assert!(both, "one shrank in the pass in which the other one grew");
+    assert_eq!(world.wanted()["one"], 3);
+}
+
+#[test]
 fn in_manual_mode_the_user_selects() {
     let mut world = running(2, (3, 1), "Manual");
     world.roll_to("two");

@@ -176,6 +176,9 @@ fn a_zone_outage_that_turns_half_of_a_deployment_unknown_replaces_one_and_holds_
         assert_eq!(held.reason, WaitReason::MassFailure);
         assert!(held.message.starts_with("4 of 10 machines are unhealthy"), "{}", held.message);
         assert!(held.message.contains("machine first"), "{}", held.message);
+        // A budget is for machines that fail one by one.
+        let larger = Siblings { limit: 10, ..siblings(&all) };
+        assert_eq!(ask(&larger, -86_400).unwrap().reason, WaitReason::MassFailure);
     }
     // Between the deletion of the first and the creation of its successor there is none of both.
     all.remove(0);

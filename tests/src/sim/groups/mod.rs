@@ -1,6 +1,7 @@
 //! Sets and deployments of a life: what users do with them, what is asked of the cores that run them, and where they
 //! have to end.
 
+pub mod agents;
 pub mod plans;
 pub mod rules;
 pub mod settled;
@@ -34,6 +35,8 @@ pub enum Rollout {
     Rolling(u8, u8),
     /// Recreate.
     Recreate,
+    /// InPlaceUpdate with so many beyond the replicas, and so many missing; a user chooses the Nodes, or the core.
+    InPlace(u8, u8, bool),
 }
 
 /// What happens to sets and deployments. Machines from [`MEMBERS`] on.
@@ -50,8 +53,14 @@ pub enum Wish {
     RollBack { fleet: u8 },
     /// A user holds the rollout of a deployment, or lets it go on.
     Hold { fleet: u8, on: bool },
-    /// A user deletes a set or a deployment.
-    Delete { group: Group },
+    /// A user deletes a set or a deployment, with what it has or with `--cascade=orphan`.
+    Delete {
+        group: Group,
+        #[serde(default)]
+        orphan: bool,
+    },
+    /// A user chooses the Node of a machine for an update in place.
+    Select { fleet: u8, machine: u8 },
     /// An autoscaler chooses a machine of a deployment, and then lowers its number.
     Mark { fleet: u8, machine: u8 },
     /// A user takes the label away by which the set of a machine knows it, or puts it back on one that was released.
@@ -72,10 +81,14 @@ impl Wish {
             | Self::RollBack { .. }
             | Self::Hold { .. }
             | Self::Delete { .. }
+            | Self::Select { .. }
             | Self::Mark { .. } => None,
         }
     }
 }
+
+/// From this number on, deployments are updated in place.
+pub const IN_PLACE: u8 = 10;
 
 /// From this number on, the number of a machine in a plan counts those that are in a set, by name.
 pub const MEMBERS: u8 = 100;

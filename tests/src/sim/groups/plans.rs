@@ -2,7 +2,7 @@
 
 use super::super::dice::Dice;
 use super::super::plan::{CLASSES, Party, Step, Weather, What};
-use super::{Group, MEMBERS, Rollout, Wish};
+use super::{Group, IN_PLACE, MEMBERS, Rollout, Wish};
 
 /// The first seed whose plan may have them. The lives before are those that every change is judged by; these have to be
 /// lived more often first.
@@ -23,6 +23,9 @@ pub fn of(seed: u64, length: u64) -> Vec<Step> {
     let mut groups: Vec<_> =
         (0..dice.between(1, EACH + 1)).map(|it| Group::Fleet(byte(it))).collect();
     groups.extend((0..dice.between(0, EACH)).map(|it| Group::Set(byte(it))));
+    if dice.percent(40) {
+        groups.push(Group::Fleet(IN_PLACE));
+    }
     let mut steps = Vec::new();
     for group in &groups {
         steps.push(Step { at: dice.between(0, length / 3), what: keep(&dice, *group) });
@@ -46,6 +49,13 @@ fn byte(number: u64) -> u8 {
 }
 
 fn keep(dice: &Dice, group: Group) -> What {
+    if let Group::Fleet(IN_PLACE..) = group {
+        let (surge, missing) = dice.pick(&[(0, 1), (1, 0), (1, 1)]);
+        let rollout = Rollout::InPlace(surge, missing, dice.percent(30));
+        // Machines that stay cannot go to any other class.
+        let replicas = byte(dice.between(1, REPLICAS));
+        return What::Group(Wish::Keep { group, replicas, class: 0, rollout });
+    }
     let rollout = match dice.between(0, 5) {
         0 => Rollout::Recreate,
         1 => Rollout::Rolling(0, 1),
@@ -65,15 +75,16 @@ fn user(dice: &Dice, groups: &[Group]) -> What {
         Group::Set(_) => 0,
     };
     let machine = MEMBERS + byte(dice.between(0, 8));
-    match dice.between(0, 26) {
+    match dice.between(0, 28) {
         0..=4 => What::Group(Wish::Scale { group, replicas: byte(dice.between(0, REPLICAS)) }),
         5..=8 => {
             let class = byte(dice.between(0, u64::from(CLASSES)));
+            let class = if fleet < IN_PLACE { class } else { 0 };
             What::Group(Wish::Roll { fleet, class, version: byte(dice.between(0, 3)) })
         }
         9 | 10 => What::Group(Wish::RollBack { fleet }),
         11 => What::Group(Wish::Hold { fleet, on: dice.percent(60) }),
-        12 => What::Group(Wish::Delete { group }),
+        12 => What::Group(Wish::Delete { group, orphan: dice.percent(50) }),
         13 | 14 => What::Group(Wish::Mark { fleet, machine }),
         15 => What::Group(Wish::Relabel { machine, on: false }),
         16 => What::Group(Wish::Relabel { machine, on: true }),
@@ -84,6 +95,7 @@ fn user(dice: &Dice, groups: &[Group]) -> What {
         21 => What::Force { machine },
         22 => What::OldFile { machine },
         23 | 24 => keep(dice, group),
+        25 | 26 => What::Group(Wish::Select { fleet, machine }),
         _ => What::Delete { machine },
     }
 }

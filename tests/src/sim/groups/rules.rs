@@ -3,14 +3,15 @@
 //! A core acts on what it has seen, which may be some time ago: what a rule compares with is the best that was so
 //! within that time (`Rules::lag`). What nobody wanted or saw for that long excuses nothing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::machine::{Machine, MachinePhase};
-use ostler_api::machine_deployment::StrategyType;
-use ostler_api::names::annotation;
+use ostler_api::machine_deployment::{OrchestrationType, StrategyType};
+use ostler_api::names::{annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
 use ostler_lifecycle::selector;
 use tokio::time::Instant;
@@ -21,6 +22,9 @@ pub struct Rules {
     lag: Duration,
     sets: BTreeMap<String, Kept<MachineSet>>,
     deployments: BTreeMap<String, Kept<MachineDeployment>>,
+    /// Sets whose machines were to stay when they were deleted, by UID: the garbage collector is part of the API server,
+    /// and nobody is told what it writes.
+    orphaning: BTreeSet<String>,
     /// By UID of the machine.
     members: BTreeMap<String, Member>,
 }
@@ -66,6 +70,10 @@ struct Member {
     active: Lately,
     available: Lately,
     failed: Lately,
+    /// Its Node was chosen for an update in place.
+    selected: Lately,
+    /// It was updated in place and came from another set, which may want one more yet.
+    moved: bool,
 }
 
 /// Whether something is so, and until when it was.
@@ -110,15 +118,29 @@ fn wants(deployment: &MachineDeployment) -> Wants {
         return Wants::default();
     }
     let (replicas, strategy) = (deployment.spec.replicas, &deployment.spec.strategy);
-    match (&strategy.type_, &strategy.rolling_update) {
-        (Some(StrategyType::RollingUpdate), Some(rolling)) => {
-            let (surge, missing) =
-                (number(rolling.max_surge.as_ref()), number(rolling.max_unavailable.as_ref()));
-            let missing = if (surge, missing) == (0, 0) { 1 } else { missing };
-            Wants { most: replicas + surge, least: (replicas - missing).max(0) }
-        }
-        _ => Wants { most: replicas, least: 0 },
-    }
+    let (surge, missing) =
+        match (&strategy.type_, &strategy.rolling_update, &strategy.in_place_update) {
+            (Some(StrategyType::RollingUpdate), Some(block), _) => {
+                (&block.max_surge, &block.max_unavailable)
+            }
+            (Some(StrategyType::InPlaceUpdate), _, Some(block)) => {
+                (&block.max_surge, &block.max_unavailable)
+            }
+            _ => return Wants { most: replicas, least: 0 },
+        };
+    let in_place = strategy.in_place_update.as_ref();
+    let manual = in_place.and_then(|block| block.orchestration_type.as_ref())
+        == Some(&OrchestrationType::Manual);
+    // Where a user chooses, nothing is created for it.
+    let surge = if manual { 0 } else { number(surge.as_ref()) };
+    let missing = number(missing.as_ref()).max(i32::from(surge == 0));
+    Wants { most: replicas + surge, least: (replicas - missing).max(0) }
+}
+
+/// Deleted with `--cascade=orphan`: what it has stays.
+fn is_orphaning(meta: &ObjectMeta) -> bool {
+    let finalizers = meta.finalizers.as_deref().unwrap_or_default();
+    meta.deletion_timestamp.is_some() && finalizers.iter().any(|name| name == "orphan")
 }
 
 fn is_active(machine: &Machine) -> bool {
@@ -145,9 +167,14 @@ impl Rules {
     pub fn set(&mut self, set: MachineSet, gone: bool, ours: bool) -> Option<String> {
         let owner = controller(&set.metadata).map(|owner| owner.uid.clone());
         let (uid, name) = (set.uid().to_owned(), set.name().to_owned());
-        let ends = gone || set.is_deleting();
+        let orphaning = is_orphaning(&set.metadata);
+        if orphaning {
+            self.orphaning.insert(uid.clone());
+        }
+        let ends = gone || set.is_deleting() && !orphaning;
         let replicas = if ends { 0 } else { set.spec.replicas };
-        let before = owner.as_deref().map(|owner| self.wanted_by_sets(owner));
+        let before =
+            owner.as_deref().map(|owner| self.wanted_by_sets(owner) + self.brings(&uid, owner));
         let two = controllers(&set.metadata).count() > 1;
         keep(&mut self.sets, uid, set, Wants { most: replicas, least: replicas });
         if two {
@@ -179,6 +206,14 @@ impl Rules {
                 self.deployment(deployment, true);
             }
         }
+    }
+
+    /// What a set wants already that comes to a deployment with it, when it is adopted.
+    fn brings(&self, set: &str, deployment: &str) -> i32 {
+        let Some(kept) = self.sets.get(set) else { return 0 };
+        let owner = controller(&kept.object.metadata);
+        let wanted = kept.wants.last().map_or(0, |(_, wants)| wants.most);
+        if owner.is_some_and(|owner| owner.uid == deployment) { 0 } else { wanted }
     }
 
     fn wanted_by_sets(&self, deployment: &str) -> i32 {
@@ -237,6 +272,7 @@ impl Rules {
         let Some(member) = self.members.get_mut(uid) else { return };
         let (active, phase) = (is_active(machine), machine.phase());
         member.taken |= taken;
+        member.moved = machine.label(label::UPDATE_RESULT).is_some();
         member.active.is(active);
         let runs = [MachinePhase::Running, MachinePhase::Available].contains(&phase);
         member.available.is(active && runs);
@@ -257,11 +293,13 @@ impl Rules {
         let before = before.filter(|_| ours)?;
         let now = controller(&machine.metadata)?;
         match controller(&before.metadata) {
-            Some(one) if one.uid != now.uid => {
+            // A Machine that was updated in place goes to the new set of the same deployment.
+            Some(one) if one.uid != now.uid && self.hands_over(&one.uid, &now.uid) => None,
+            Some(one) if one.uid != now.uid && !self.orphaning.contains(&one.uid) => {
                 Some(format!("INV-13: {name} was of {} and is of {}", one.name, now.name))
             }
-            Some(_) => None,
-            None => {
+            Some(one) if one.uid == now.uid => None,
+            Some(_) | None => {
                 let set = self.sets.get(&now.uid).map(|set| &set.object);
                 let matches = |set: &MachineSet| {
                     let selector = set.spec.selector.as_ref();
@@ -274,6 +312,49 @@ impl Rules {
         }
     }
 
+    /// Whether machines may go from one set to another one: in an update in place.
+    fn hands_over(&self, from: &str, to: &str) -> bool {
+        let owner = |set: &str| controller(&self.sets.get(set)?.object.metadata);
+        let (Some(one), Some(other)) = (owner(from), owner(to)) else { return false };
+        let deployment = self.deployments.get(&one.uid).map(|kept| &kept.object);
+        let in_place = Some(StrategyType::InPlaceUpdate);
+        one.uid == other.uid && deployment.is_some_and(|it| it.spec.strategy.type_ == in_place)
+    }
+
+    /// A Node says something else. What is wrong with that, if a core wrote it. INV-12: it chooses no machine for an
+    /// update in place if too few are left.
+    pub fn node(&mut self, machine: &Machine, node: &Node, ours: bool) -> Option<String> {
+        let labels = node.metadata.labels.as_ref();
+        let done = |all: &BTreeMap<String, String>| {
+            all.get(label::UPDATE_RESULT).is_some_and(|result| result == "successful")
+        };
+        let selected =
+            labels.is_some_and(|all| all.contains_key(label::SELECTED_FOR_UPDATE) && !done(all));
+        let member = self.members.get_mut(machine.uid())?;
+        let news = selected && !member.selected.now;
+        member.selected.is(selected);
+        let (set, available) = (member.set.clone(), member.available.now);
+        if !news || !ours || !available {
+            return None;
+        }
+        let of = controller(&self.sets.get(&set)?.object.metadata)?.uid.clone();
+        let least = self.deployments.get(&of)?.least(self.lag);
+        let left = self.available_of(&of, |it| !it.selected.now);
+        (left < least).then(|| {
+            let name = machine.name();
+            format!("INV-12: {name} is chosen, and {left} are left, of which {least} have to be available")
+        })
+    }
+
+    /// How many machines of a deployment are available, or were lately, without those that a core deleted.
+    fn available_of(&self, deployment: &str, counts: impl Fn(&Member) -> bool) -> i32 {
+        let sets: Vec<_> = self.sets_of(deployment).map(|it| it.object.uid()).collect();
+        let left = |it: &&Member| {
+            sets.contains(&it.set.as_str()) && !it.taken && it.available.was(self.lag) && counts(it)
+        };
+        count(self.members.values().filter(left).count())
+    }
+
     /// INV-11: a set has no more machines than were wanted.
     fn created(&self, machine: &Machine) -> Option<String> {
         let name = machine.name();
@@ -281,7 +362,8 @@ impl Rules {
             return Some(format!("INV-13: {name} is nobody's"));
         };
         let most = self.sets.get(&owner.uid)?.most(self.lag);
-        let all = self.members.values().filter(|it| it.set == owner.uid && it.active.now).count();
+        let counts = |it: &&Member| it.set == owner.uid && it.active.now && !it.moved;
+        let all = self.members.values().filter(counts).count();
         (count(all) > most).then(|| {
             format!(
                 "INV-11: {} has {all} machines with {name}, and wanted {most} at most",
@@ -311,11 +393,7 @@ impl Rules {
         }
         let deployment = controller(&set.object.metadata)?;
         let least = self.deployments.get(&deployment.uid)?.least(self.lag);
-        let sets: Vec<_> = self.sets_of(&deployment.uid).map(|it| it.object.uid()).collect();
-        let left = |it: &&Member| {
-            sets.contains(&it.set.as_str()) && !it.taken && it.available.was(self.lag)
-        };
-        let left = count(self.members.values().filter(left).count()) - 1;
+        let left = self.available_of(&deployment.uid, |_| true) - 1;
         (left < least).then(|| {
             format!(
                 "INV-12: {name} goes, and {left} are left, of which {least} have to be available"

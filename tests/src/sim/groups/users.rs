@@ -34,6 +34,13 @@ fn strategy(rollout: Rollout) -> Value {
             "rollingUpdate": { "maxSurge": surge, "maxUnavailable": unavailable },
         }),
         Rollout::Recreate => json!({ "type": "Recreate" }),
+        Rollout::InPlace(surge, unavailable, manual) => json!({
+            "type": "InPlaceUpdate",
+            "inPlaceUpdate": {
+                "maxSurge": surge, "maxUnavailable": unavailable,
+                "orchestrationType": if manual { "Manual" } else { "Auto" },
+            },
+        }),
     }
 }
 
@@ -108,10 +115,11 @@ impl Users {
         self.patch_group(Group::Fleet(fleet), patch).await;
     }
 
-    /// Deletes a group, if it is there.
-    pub async fn delete_group(&self, group: Group) {
+    /// Deletes a group, if it is there, and what it has or not.
+    pub async fn delete_group(&self, group: Group, orphan: bool) {
         let api = api(self.client(), group);
-        api.delete(&group.name(), &DeleteParams::default()).await.ok();
+        let params = if orphan { DeleteParams::orphan() } else { DeleteParams::default() };
+        api.delete(&group.name(), &params).await.ok();
     }
 
     /// What Gardener's autoscaler does to make this machine of a deployment go: first the list, then the number.

@@ -1,9 +1,10 @@
 //! What the judge is told of sets and deployments, and of machines that go at once.
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::{MachineDeployment, MachineSet};
 
-use super::{Change, Oracle};
+use super::{Books, Change, Oracle};
 
 /// Whether nothing holds an object any more that is deleted.
 pub(super) fn is_gone(change: &Change, meta: &ObjectMeta) -> bool {
@@ -26,6 +27,22 @@ impl Oracle {
         }
         books.groups.machine_gone(&uid);
         books.lives.remove(&uid);
+    }
+
+    /// A Node was written that may be one of a deployment.
+    pub(super) fn node_of_a_group(
+        &self,
+        books: &mut Books,
+        change: &Change,
+        name: &str,
+        node: &Node,
+    ) {
+        let found = books.lives.values().find(|life| life.name == name);
+        let Some(machine) = found.map(|life| life.machine.clone()) else { return };
+        let ours = change.by.starts_with("core");
+        if let Some(wrong) = books.groups.node(&machine, node, ours) {
+            self.broken(wrong);
+        }
     }
 
     pub(super) fn set(&self, change: &Change) {
