@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::Context as _;
+use axum::http::HeaderValue;
+use axum::http::header::USER_AGENT;
 use clap::Args;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -24,6 +26,8 @@ pub(crate) enum Access {
     File(PathBuf),
 }
 
+/// By this name API servers tell our requests from those of others.
+const AGENT: &str = concat!("ostler-server/", env!("CARGO_PKG_VERSION"));
 /// What stands for [`Access::InCluster`] on the command line; upstream's word.
 const IN_CLUSTER: &str = "inClusterConfig";
 
@@ -140,6 +144,7 @@ async fn client(access: &Access, flag: &str, rate: Option<Rate>) -> anyhow::Resu
     };
     // A refused eviction must come back immediately; the work queue tries again.
     config.default_retry = false;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     let client = ClientBuilder::try_from(config).with_context(unusable)?;
     Ok(match rate {
         Some(rate) => client.with_layer(&Throttle::new(rate)).build(),

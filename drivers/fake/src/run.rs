@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use ostler_driver_sdk::{Cutter, DriverArgs, run_adjusted};
@@ -110,8 +112,10 @@ async fn run_kubelets(kubelets: Kubelets, shutdown: CancellationToken) {
 async fn client(path: &Path) -> anyhow::Result<Client> {
     let named = || format!("node kubeconfig {} cannot be used", path.display());
     let kubeconfig = Kubeconfig::read_from(path).with_context(named)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .with_context(named)?;
+    let agent = concat!("ostler-driver-fake/", env!("CARGO_PKG_VERSION"));
+    config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
     Client::try_from(config).with_context(named)
 }

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use backon::ExponentialBuilder;
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config, Error};
 use ostler_kubelet::KubeletApi;
@@ -33,6 +35,8 @@ pub(crate) async fn access(kubeconfig: Kubeconfig) -> Result<Access, NoClient> {
     let options = KubeConfigOptions::default();
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
     config.connect_timeout = Some(CONNECT);
+    let agent = concat!("ostler-docker-node/", env!("CARGO_PKG_VERSION"));
+    config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
     let server = config.cluster_url.clone();
     let client = Client::try_from(config).map_err(Box::new)?;
     Ok(Access { api: KubeletApi::new(client).timeout(REQUEST), server })

@@ -1,22 +1,24 @@
 //! What the server counts.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use http::StatusCode;
+use axum::body::Body;
+use http::{Response, StatusCode};
+use parking_lot::Mutex;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder},
+    encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text::encode},
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 
-use super::tenant::Kind;
-
-/// Labels of a finished request. The verb is one of a closed set, so the family is bounded.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Answered {
-    verb: &'static str,
-    code: u16,
-}
+use super::{
+    counted::{Answered, Asker, Labels},
+    tenant::Kind,
+};
+use crate::{
+    auth::{Attributes, Target},
+    rest::respond,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Asked {
@@ -88,6 +90,7 @@ pub(super) struct Metrics {
     held_family: Family<Of, Gauge>,
     strangers: Gauge,
     requests: Family<Answered, Counter>,
+    labels: Arc<Mutex<Labels>>,
     seconds: Family<Asked, Histogram, fn() -> Histogram>,
     in_flight: Gauge,
 }
@@ -98,10 +101,6 @@ const BUCKETS: [f64; 11] = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 0.01, 0.05, 
 fn histogram() -> Histogram {
     Histogram::new(BUCKETS)
 }
-
-/// The verbs there are; anything else is counted as `other`.
-const VERBS: [&str; 8] =
-    ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
 impl Metrics {
     pub(super) fn new() -> Self {
@@ -114,13 +113,14 @@ impl Metrics {
             held_family,
             strangers: Gauge::default(),
             requests: Family::default(),
+            labels: Arc::default(),
             seconds: Family::new_with_constructor(histogram),
             in_flight: Gauge::default(),
         }
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {
-        let help = "Requests answered, by verb and HTTP code";
+        let help = "Requests answered, by verb, resource, HTTP code and user agent";
         registry.register("apiserver_request", help, self.requests.clone());
         let help = "Time until the answer began, by verb";
         registry.register("apiserver_request_duration_seconds", help, self.seconds.clone());
@@ -134,6 +134,20 @@ impl Metrics {
         registry.register("apiserver_unknown_connections", help, self.strangers.clone());
         let help = "Connections, requests, watches and bytes that clients over the network hold";
         registry.register("apiserver_held", help, self.held_family.clone());
+    }
+
+    /// Answers `GET /metrics`, if it is that.
+    pub(super) fn answer(&self, attributes: &Attributes) -> Option<Response<Body>> {
+        let Target::Path(path) = &attributes.target else { return None };
+        if path != "/metrics" || attributes.verb != "get" {
+            return None;
+        }
+        let mut registry = Registry::default();
+        self.register(&mut registry);
+        let mut text = String::new();
+        // a String takes everything
+        encode(&mut text, &registry).ok()?;
+        Some(respond::text(StatusCode::OK, text))
     }
 
     pub(super) fn refused(&self, reason: Why) {
@@ -161,10 +175,10 @@ impl Metrics {
         InFlight(self.in_flight.clone())
     }
 
-    pub(super) fn answered(&self, verb: &str, code: StatusCode, took: Duration) {
-        let verb = VERBS.iter().find(|known| **known == verb).copied().unwrap_or("other");
-        self.requests.get_or_create(&Answered { verb, code: code.as_u16() }).inc();
-        self.seconds.get_or_create(&Asked { verb }).observe(took.as_secs_f64());
+    pub(super) fn answered(&self, asker: &Asker, code: StatusCode, took: Duration) {
+        let answered = self.labels.lock().of(asker, code);
+        self.seconds.get_or_create(&Asked { verb: answered.verb }).observe(took.as_secs_f64());
+        self.requests.get_or_create(&answered).inc();
     }
 }
 
@@ -174,32 +188,5 @@ pub(super) struct InFlight(Gauge);
 impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.dec();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_are_counted_by_verb_and_code_and_unknown_verbs_together() {
-        let metrics = Metrics::new();
-        let in_flight = metrics.begun();
-        assert_eq!(metrics.in_flight.get(), 1);
-        metrics.answered("list", StatusCode::OK, Duration::from_millis(1));
-        metrics.answered("brew", StatusCode::METHOD_NOT_ALLOWED, Duration::ZERO);
-        drop(in_flight);
-        assert_eq!(metrics.in_flight.get(), 0);
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        for line in [
-            r#"apiserver_request_total{verb="list",code="200"} 1"#,
-            r#"apiserver_request_total{verb="other",code="405"} 1"#,
-            "apiserver_current_inflight_requests 0",
-        ] {
-            assert!(text.contains(line), "{line} is not in\n{text}");
-        }
     }
 }

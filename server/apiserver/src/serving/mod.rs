@@ -30,6 +30,7 @@ mod audit;
 mod backup;
 mod bootstrap;
 mod compress;
+mod counted;
 mod door;
 mod gate;
 mod health;

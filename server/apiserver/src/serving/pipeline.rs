@@ -20,6 +20,7 @@ use crate::{
 use super::{
     audit::{Audit, Entry},
     backup::Backups,
+    counted::Asker,
     door::Guest,
     gate::{Gate, Ticket},
     health,
@@ -88,6 +89,7 @@ impl Pipeline {
         let uri = request.uri();
         let attributes = Attributes::of(request.method(), uri.path(), uri.query());
         let entry = Entry::of(&attributes, &request);
+        let asker = Asker::of(&attributes, &request);
         let audit_id = uuid::Uuid::new_v4().to_string();
         let mut who = None;
         let verb = attributes.verb.clone();
@@ -102,7 +104,7 @@ impl Pipeline {
                 respond::status(Encoding::Json, &Status::internal("the request handler failed"))
             }
         };
-        self.metrics.answered(&verb, response.status(), begun.elapsed());
+        self.metrics.answered(&asker, response.status(), begun.elapsed());
         self.audit.record(&entry, who.as_ref(), &response, &audit_id);
         complete(&mut response, &audit_id);
         response
@@ -159,6 +161,9 @@ impl Pipeline {
         mut request: Request<Body>,
     ) -> Answer<Response<Body>> {
         if let Some(response) = health::answer(&attributes, request.uri().query(), &self.store) {
+            return Ok(response);
+        }
+        if let Some(response) = self.metrics.answer(&attributes) {
             return Ok(response);
         }
         if let Some(response) = self.backups.answer(&identity, &attributes) {

@@ -4,8 +4,13 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use http::HeaderValue;
+use http::header::USER_AGENT;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+
+/// By this name API servers tell our requests from those of others.
+const AGENT: &str = concat!("ostler-server/", env!("CARGO_PKG_VERSION"));
 
 /// Creates a client from a kubeconfig. Tests use one that needs no network.
 pub type Connect =
@@ -36,6 +41,7 @@ async fn client(text: &str) -> Result<Client, Unusable> {
         .map_err(|_| Unusable::Malformed)?;
     // A refused eviction must return immediately; the work queue retries it.
     config.default_retry = false;
+    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
     Client::try_from(config).map_err(|_| Unusable::Malformed)
 }
 
