@@ -65,8 +65,9 @@ impl Nodes {
     /// Deletes the pods of a Node that do not tolerate its taints any more.
     async fn evict(&self, node: &Value, now: Timestamp) {
         let name = text(node, "/metadata/name");
-        let pods = self.plane.context.store.list(&Prefix::resource("", "pods"), None, None);
-        for record in pods.records {
+        let (store, pods) = (&self.plane.context.store, Prefix::resource("", "pods"));
+        let there = store.list_by(&pods, ("spec.nodeName", name), None, None);
+        for record in there.into_iter().flat_map(|page| page.records) {
             let Some(pod) = record.readable() else { continue };
             let here = text(&pod, "/spec/nodeName") == name && !is_deleting(&pod);
             if !here || leaves(&pod, node).is_none_or(|at| now < at) {

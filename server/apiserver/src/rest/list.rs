@@ -279,6 +279,14 @@ impl Api {
             return Ok(self.single(target, name));
         }
         let prefix = stored::prefix(&target.resource, &target.namespace);
+        let at = match as_of {
+            AsOf::Now | AsOf::NotOlderThan(_) => None,
+            AsOf::Exactly(revision) => Some(revision),
+        };
+        let indexed = |field: (&str, &str)| store.list_by(&prefix, field, after, at);
+        if let Some(page) = options.selection.indexed(indexed) {
+            return Ok(page);
+        }
         match as_of {
             AsOf::Now | AsOf::NotOlderThan(_) => Ok(store.list(&prefix, after, size)),
             AsOf::Exactly(revision) if self.forgotten(revision) => {

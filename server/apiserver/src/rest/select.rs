@@ -14,10 +14,20 @@ use crate::{
 pub(crate) struct Selection {
     labels: LabelSelector,
     fields: FieldSelector,
+    /// What stands in the stored text of everything that is meant.
+    texts: Vec<String>,
 }
 
 /// Fields whose values stand in the stored text just as they are served.
-const VERBATIM: [&str; 2] = ["spec.nodeName", "metadata.name"];
+const VERBATIM: [&str; 7] = [
+    "spec.nodeName",
+    "metadata.name",
+    "type",
+    "involvedObject.uid",
+    "involvedObject.name",
+    "regarding.uid",
+    "regarding.name",
+];
 
 impl Selection {
     /// Reads both selectors.
@@ -37,7 +47,18 @@ impl Selection {
                 return Err(Status::bad_request(format!("field label not supported: {label}")));
             }
         }
-        Ok(Self { labels, fields })
+        Ok(Self::new(labels, fields))
+    }
+
+    fn new(labels: LabelSelector, fields: FieldSelector) -> Self {
+        let required = VERBATIM.into_iter().filter_map(|label| fields.required(label));
+        // What JSON would escape is looked at in full.
+        let plain = |value: &&str| {
+            value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte))
+        };
+        let required = required.filter(|value| !value.is_empty()).filter(plain);
+        let texts = required.map(|value| format!("\"{value}\"")).collect();
+        Self { labels, fields, texts }
     }
 
     /// Whether everything is meant.
@@ -50,18 +71,18 @@ impl Selection {
         self.fields.required("metadata.name").filter(|name| !name.is_empty())
     }
 
+    /// Field and value of the first comparison for which `find` finds something, which is an index that has the field.
+    pub(crate) fn indexed<T>(&self, find: impl FnMut((&str, &str)) -> Option<T>) -> Option<T> {
+        let terms = self.fields.terms().iter().filter(|term| !term.negated);
+        terms.map(|term| (term.label.as_str(), term.value.as_str())).find_map(find)
+    }
+
     /// False: the object with this stored text is not meant, which is found out without reading it.
     /// A request for the pods of one Node does not pay for those of all others.
     pub(crate) fn may_select(&self, stored: &[u8]) -> bool {
-        let mut required = VERBATIM.into_iter().filter_map(|label| self.fields.required(label));
-        required.all(|value| {
-            // What JSON would escape is looked at in full.
-            let plain =
-                value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\".contains(&byte));
-            value.is_empty()
-                || !plain
-                || str::from_utf8(stored).is_ok_and(|text| text.contains(&format!("\"{value}\"")))
-        })
+        self.texts.is_empty()
+            || str::from_utf8(stored)
+                .is_ok_and(|stored| self.texts.iter().all(|text| stored.contains(text.as_str())))
     }
 
     /// Whether this object, as it is served, is meant.
@@ -77,7 +98,7 @@ mod tests {
 
     fn of_node(node: &str) -> Selection {
         let fields = format!("spec.nodeName={node}").parse().unwrap();
-        Selection { fields, ..Selection::default() }
+        Selection::new(LabelSelector::default(), fields)
     }
 
     #[test]

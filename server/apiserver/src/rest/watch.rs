@@ -191,7 +191,10 @@ impl Api {
             if let Some(wanted) = options.after {
                 self.reached(wanted)?;
             }
-            let page = self.context.store.list(&prefix, None, None);
+            let store = &self.context.store;
+            let indexed = |field: (&str, &str)| store.list_by(&prefix, field, None, None);
+            let found = options.selection.indexed(indexed);
+            let page = found.unwrap_or_else(|| store.list(&prefix, None, None));
             initial.extend(page.records);
             after = page.revision;
         } else if let Some(wanted) = options.after {
@@ -312,7 +315,7 @@ impl Watcher {
     /// Writes one of the initial objects, or the mark behind them; false if there are no more.
     fn write_initial(&mut self, frame: &mut Vec<u8>) -> bool {
         if let Some(record) = self.initial.pop_front() {
-            if self.may_select(&record.key) {
+            if self.may_select(&record.key) && self.selection.may_select(&record.value) {
                 match stored::load(&self.resource, &record) {
                     Ok(object) => {
                         if self.selection.selects(&self.resource, &object) {
@@ -402,6 +405,13 @@ impl Watcher {
     fn told(&self, event: &Event, resource: &Resource) -> Answer<Option<(EventType, Value)>> {
         let selects = |object: &Value| self.selection.selects(resource, object);
         let load = |text: &[u8]| load_event(resource, event, text);
+        if let Change::Put(text) = &event.change {
+            // Objects that neither were meant nor are need not be read.
+            let before = event.previous.as_ref().map(|record| &record.value);
+            if !before.into_iter().chain([text]).any(|text| self.selection.may_select(text)) {
+                return Ok(None);
+            }
+        }
         let (kind, object) = match (&event.change, &event.previous) {
             (Change::Delete(last), _) => {
                 let readable = stored::load_at(resource, &event.key, last, event.revision).is_ok();

@@ -191,7 +191,7 @@ fn load(database: &Database, opened: &Opened) -> Result<State, StorageError> {
     for entry in log.range::<u64>(..)? {
         let (revision, row) = entry?;
         let row = decode(revision.value(), row.value())?;
-        state.load(row.revision, row.key, row.change);
+        state.load(row.revision, &row.key, row.change);
     }
     Ok(state)
 }

@@ -70,6 +70,9 @@ impl Shared {
             if revision > state.revision {
                 return Err(HistoryError::Future { revision, latest: state.revision });
             }
+            if let Some(page) = state.page_at(prefix, after, limit, revision) {
+                return Ok(page);
+            }
             let records: BTreeMap<Key, Record> = state
                 .range(prefix, after)
                 .map(|record| (record.key.clone(), record.clone()))

@@ -2,7 +2,8 @@
 //!
 //! * [`Store`] is the handle: get, list, write with an expectation, watch.
 //! * `log` is the log as a backend must provide it; in memory there, on redb in `disk`.
-//! * `state` is what readers see: the current objects, and a window of recent events.
+//! * `state` is what readers see: the current objects, and a window of recent events; `index` finds
+//!   objects by the values of some fields.
 //! * `shared` commits batches: judge, append, sync, then publish. Nothing is visible before it is
 //!   durable, and the order of revisions is the order in which everyone sees them.
 //!   A log that failed is opened anew and goes on if it holds all that was acknowledged; a full
@@ -12,6 +13,7 @@
 mod disk;
 mod error;
 mod history;
+mod index;
 mod key;
 mod log;
 mod record;
@@ -28,6 +30,7 @@ pub(crate) mod tests;
 use std::{path::PathBuf, sync::Arc};
 
 pub use error::{HistoryError, OpenError, StorageError, WriteError};
+use index::Wanted;
 pub use key::{Key, Prefix};
 pub use record::{
     Change, Event, Expect, Page, Record, SharedEvent, Unreadable, object_at, remains,
@@ -123,6 +126,20 @@ impl Store {
         revision: u64,
     ) -> Result<Page, HistoryError> {
         self.shared.list_at(prefix, after, limit.unwrap_or(usize::MAX), revision)
+    }
+
+    /// The objects of a range after `after` that may have this value in this field, as they are now: all that have it, and
+    /// few others. None if there is no index for it, or if now is not the revision `at`.
+    pub(crate) fn list_by(
+        &self,
+        prefix: &Prefix,
+        (label, value): (&str, &str),
+        after: Option<&Key>,
+        at: Option<u64>,
+    ) -> Option<Page> {
+        let wanted = Wanted::of(prefix, label, value)?;
+        let state = self.shared.state();
+        at.is_none_or(|at| at == state.revision).then(|| state.found(wanted, prefix, after))
     }
 
     /// Does one change if `expect` holds, and returns its revision once it is durable and visible.

@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use super::{Change, Event, Key, Page, Prefix, Record, SharedEvent};
+use super::{
+    Change, Event, Key, Page, Prefix, Record, SharedEvent,
+    index::{Index, Wanted},
+};
 
 /// Events kept in memory for watches; older ones are read from the log.
 const WINDOW_EVENTS: usize = 8192;
@@ -20,6 +23,7 @@ pub(super) struct State {
     /// History before this revision is gone.
     pub(super) compacted: u64,
     objects: BTreeMap<Key, Record>,
+    index: Index,
     window: VecDeque<SharedEvent>,
     window_bytes: usize,
 }
@@ -30,6 +34,7 @@ impl State {
             revision,
             compacted,
             objects: BTreeMap::new(),
+            index: Index::default(),
             window: VecDeque::new(),
             window_bytes: 0,
         }
@@ -40,21 +45,24 @@ impl State {
     }
 
     /// Takes over one change, without keeping an event: used while the log is loaded.
-    pub(super) fn load(&mut self, revision: u64, key: Key, change: Change) {
+    pub(super) fn load(&mut self, revision: u64, key: &Key, change: Change) {
         self.revision = self.revision.max(revision);
         match change {
             Change::Put(value) => {
-                self.objects.insert(key.clone(), Record { key, revision, value });
+                let record = Record { key: key.clone(), revision, value: value.clone() };
+                let before = self.objects.insert(key.clone(), record);
+                self.index.change(key, before.as_ref().map(|it| &*it.value), Some(&value));
             }
             Change::Delete(_) => {
-                self.objects.remove(&key);
+                let before = self.objects.remove(key);
+                self.index.change(key, before.as_ref().map(|it| &*it.value), None);
             }
         }
     }
 
     /// Makes one committed event visible.
     pub(super) fn publish(&mut self, event: Event) {
-        self.load(event.revision, event.key.clone(), event.change.clone());
+        self.load(event.revision, &event.key, event.change.clone());
         self.window_bytes += event.size();
         self.window.push_back(Arc::new(event));
         while self.window.len() > WINDOW_EVENTS || self.window_bytes > WINDOW_BYTES {
@@ -83,6 +91,37 @@ impl State {
         let mut rest = self.range(prefix, after);
         let records = rest.by_ref().take(limit).cloned().collect();
         Page { records, revision: self.revision, remaining: rest.count() }
+    }
+
+    /// The same as it was at a revision; none if the window does not reach back so far.
+    pub(super) fn page_at(
+        &self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+        limit: usize,
+        revision: u64,
+    ) -> Option<Page> {
+        let mut past: BTreeMap<&Key, Option<&Record>> = BTreeMap::new();
+        let is_meant = |key: &Key| prefix.contains(key) && after.is_none_or(|after| key > after);
+        for event in self.recent(revision)?.filter(|event| is_meant(&event.key)) {
+            past.entry(&event.key).or_insert(event.previous.as_ref());
+        }
+        let same = self.range(prefix, after).filter(|record| !past.contains_key(&record.key));
+        let (mut same, mut other) = (same.peekable(), past.values().copied().flatten().peekable());
+        let mut rest = std::iter::from_fn(|| match (same.peek(), other.peek()) {
+            (Some(first), Some(second)) if first.key < second.key => same.next(),
+            (_, Some(_)) => other.next(),
+            (_, None) => same.next(),
+        });
+        let records = rest.by_ref().take(limit).cloned().collect();
+        Some(Page { records, revision, remaining: rest.count() })
+    }
+
+    /// The records of a range after a key that may have a value in a field.
+    pub(super) fn found(&self, wanted: Wanted<'_>, prefix: &Prefix, after: Option<&Key>) -> Page {
+        let keys = self.index.find(wanted, prefix, after);
+        let records = keys.into_iter().filter_map(|key| self.objects.get(key)).cloned().collect();
+        Page { records, revision: self.revision, remaining: 0 }
     }
 
     /// The events after a revision, oldest first; none if the window does not reach back so far.

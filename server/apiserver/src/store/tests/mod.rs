@@ -3,6 +3,7 @@
 pub(crate) mod disk;
 mod durability;
 mod history;
+mod index;
 mod model;
 mod watching;
 
