@@ -96,14 +96,14 @@ where
     }
 
     /// Runs `work` for each key until `stop`, then waits for the running ones. A panic of `work` counts as a failure
-    /// of its key.
+    /// of its key, and so does dropping this: another run may follow.
     pub(crate) async fn run<F, W>(self: Arc<Self>, stop: CancellationToken, work: F)
     where
         F: Fn(K) -> W,
         W: Future<Output = Outcome> + Send + 'static,
     {
         let mut bucket = TokenBucket::new(self.settings.rate);
-        let mut running = Running { tasks: JoinSet::new(), keys: HashMap::new() };
+        let mut running = Running { queue: &self, tasks: JoinSet::new(), keys: HashMap::new() };
         loop {
             let wake_at = self.start_ready(&mut bucket, &mut running, &work);
             tokio::select! {
@@ -122,7 +122,7 @@ where
     fn start_ready<F, W>(
         &self,
         bucket: &mut TokenBucket,
-        running: &mut Running<K>,
+        running: &mut Running<'_, K>,
         work: &F,
     ) -> Option<Instant>
     where
@@ -148,7 +148,7 @@ where
         next_token.into_iter().chain(schedule.next_due()).min()
     }
 
-    fn end(&self, ended: Ended, running: &mut Running<K>) {
+    fn end(&self, ended: Ended, running: &mut Running<'_, K>) {
         let (id, outcome) = match ended {
             Ok((id, (outcome, started))) => {
                 self.metrics.worked.observe(started.elapsed().as_secs_f64());
@@ -170,9 +170,21 @@ where
 
 type Ended = Result<(tokio::task::Id, (Outcome, Instant)), tokio::task::JoinError>;
 
-struct Running<K> {
+struct Running<'a, K: Clone + Eq + Hash> {
+    queue: &'a Queue<K>,
     tasks: JoinSet<(Outcome, Instant)>,
     keys: HashMap<tokio::task::Id, K>,
+}
+
+impl<K: Clone + Eq + Hash> Drop for Running<'_, K> {
+    /// What is broken off was not done, and no other run could begin it while it counts as running.
+    fn drop(&mut self) {
+        self.tasks.abort_all();
+        let mut schedule = self.queue.schedule.lock();
+        for key in self.keys.values() {
+            schedule.finish(key, Outcome::Failed, Instant::now());
+        }
+    }
 }
 
 async fn sleep_until_some(at: Option<Instant>) {
@@ -266,6 +278,32 @@ mod tests {
         assert_eq!(all.recv().await, Some((1, "end")));
         assert_eq!(all.recv().await, None);
         assert_eq!(queue.depth(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_run_had_begun_when_it_was_dropped_the_next_run_begins_again() {
+        let queue = queue(2);
+        let (seen, mut all) = mpsc::channel(10);
+        queue.add(1, Priority::Change);
+        for hangs in [true, false] {
+            let stop = CancellationToken::new();
+            let seen = seen.clone();
+            let run = queue.clone().run(stop.clone(), move |key| {
+                let seen = seen.clone();
+                async move {
+                    seen.send(key).await.unwrap();
+                    if hangs {
+                        std::future::pending::<()>().await;
+                    }
+                    Outcome::Done
+                }
+            });
+            let begun = tokio::time::timeout(Duration::from_hours(1), all.recv());
+            tokio::select! {
+                () = run => panic!("nobody stopped it"),
+                key = begun => assert_eq!(key, Ok(Some(1))),
+            }
+        }
     }
 
     #[tokio::test(start_paused = true)]
