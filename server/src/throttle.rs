@@ -8,8 +8,8 @@ use std::time::Duration;
 use axum::http::Request;
 use futures::future::BoxFuture;
 use ostler_sessions::{Rate, TokenBucket};
-use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
 use tower::{Layer, Service};
 
 /// `qps` requests a second, a burst of `burst`. `None` if that is no rate.
@@ -56,26 +56,32 @@ impl Client {
 /// Holds requests up so that those of each client keep to a rate. All clones share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Throttle {
-    /// Of each client.
-    buckets: Arc<Mutex<[TokenBucket; 4]>>,
+    /// Of each client. Who waits for its turn stands in the line of the lock, and leaves it if it gives up: its turn
+    /// is that of the next one.
+    buckets: Arc<[Mutex<TokenBucket>; 4]>,
 }
 
 impl Throttle {
     /// Nothing was sent yet.
     pub(crate) fn new(rate: Rate) -> Self {
-        Self { buckets: Arc::new(Mutex::new(std::array::from_fn(|_| TokenBucket::new(rate)))) }
+        Self { buckets: Arc::new(std::array::from_fn(|_| Mutex::new(TokenBucket::new(rate)))) }
     }
 
-    /// Reserves the next request of a client. When it may be sent.
-    fn take(&self, client: Client, now: Instant) -> Instant {
-        let [machines, control, target, events] = &mut *self.buckets.lock();
+    /// Waits until the next request of a client may be sent.
+    async fn turn(&self, client: Client) {
+        let [machines, control, target, events] = &*self.buckets;
         let bucket = match client {
             Client::Machines => machines,
             Client::Control => control,
             Client::Target => target,
             Client::Events => events,
         };
-        bucket.reserve(now)
+        let mut bucket = bucket.lock().await;
+        let now = Instant::now();
+        let turn = bucket.next(now).unwrap_or(now);
+        // The others wait meanwhile: their turns are later.
+        sleep_until(turn).await;
+        bucket.reserve(turn);
     }
 }
 
@@ -110,13 +116,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let now = Instant::now();
         let client = Client::of(request.uri().path());
-        let turn = client.map_or(now, |client| self.throttle.take(client, now));
+        let throttle = self.throttle.clone();
         // Sends nothing until it is asked for its answer.
         let answer = self.inner.call(request);
         Box::pin(async move {
-            tokio::time::sleep_until(turn).await;
+            if let Some(client) = client {
+                throttle.turn(client).await;
+            }
             answer.await
         })
     }
@@ -124,23 +131,78 @@ where
 
 #[cfg(test)]
 mod tests {
+    use tokio::sync::mpsc;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_goes_at_once_and_the_rest_at_the_rate() {
         let throttle = Throttle::new(rate(10.0, 3).unwrap());
         let began = Instant::now();
-        let turns: Vec<_> = (0..5)
-            .map(|_| throttle.take(Client::Machines, began).duration_since(began).as_millis())
-            .collect();
+        let mut turns = Vec::new();
+        for _ in 0..5 {
+            throttle.turn(Client::Machines).await;
+            turns.push(began.elapsed().as_millis());
+        }
         assert_eq!(turns, [0, 0, 0, 100, 200]);
         tokio::time::advance(Duration::from_mins(1)).await;
         let later = Instant::now();
-        assert_eq!(
-            throttle.take(Client::Machines, later),
-            later,
-            "what was not used is not saved up beyond a burst"
-        );
+        for _ in 0..4 {
+            throttle.turn(Client::Machines).await;
+        }
+        assert_eq!(later.elapsed().as_millis(), 100, "no more is saved up than a burst");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_given_up_takes_no_turn_from_the_others() {
+        let throttle = Throttle::new(rate(1.0, 1).unwrap());
+        let began = Instant::now();
+        throttle.turn(Client::Machines).await;
+        let mut waiting = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let throttle = throttle.clone();
+            let turn = async move { throttle.turn(Client::Machines).await };
+            waiting.spawn(tokio::time::timeout(Duration::from_millis(500), turn));
+        }
+        assert_eq!(waiting.join_all().await.iter().filter(|it| it.is_ok()).count(), 0);
+        throttle.turn(Client::Machines).await;
+        assert_eq!(began.elapsed().as_secs(), 1);
+    }
+
+    /// What a machine asks for until it runs, one request after the other, with an event after two of them.
+    async fn come_up(throttle: Throttle, events: mpsc::UnboundedSender<Instant>) {
+        for tells in [false, true, true] {
+            throttle.turn(Client::Machines).await;
+            if tells {
+                events.send(Instant::now()).unwrap();
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_of_300_machines_come_in_time_and_hold_no_machine_up() {
+        let throttle = Throttle::new(rate(20.0, 30).unwrap());
+        let (tell, mut told) = mpsc::unbounded_channel();
+        let began = Instant::now();
+        let mut machines = tokio::task::JoinSet::new();
+        for _ in 0..300 {
+            machines.spawn(come_up(throttle.clone(), tell.clone()));
+        }
+        drop(tell);
+        let events = tokio::spawn(async move {
+            let (mut count, mut latest) = (0, Duration::ZERO);
+            while let Some(happened) = told.recv().await {
+                throttle.turn(Client::Events).await;
+                (count, latest) = (count + 1, latest.max(happened.elapsed()));
+            }
+            (count, latest)
+        });
+        machines.join_all().await;
+        // 900 requests: a burst of 30, then 20 a second.
+        assert_eq!(began.elapsed().as_millis(), 43_500, "as if there were no events");
+        let (count, latest) = events.await.unwrap();
+        assert_eq!(count, 600);
+        assert!(latest <= Duration::from_secs(5), "{latest:?}");
     }
 
     #[tokio::test(start_paused = true)]
