@@ -300,7 +300,7 @@ mod tests {
             });
             let begun = tokio::time::timeout(Duration::from_hours(1), all.recv());
             tokio::select! {
-                () = run => panic!("nobody stopped it"),
+                () = run => panic!("it was never stopped"),
                 key = begun => assert_eq!(key, Ok(Some(1))),
             }
         }
