@@ -2,17 +2,20 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -92,9 +95,9 @@ func (a *api) prepare(ctx context.Context) error {
 	return err
 }
 
-// join makes the Node of each machine whose instance appears, until the context ends. It watches machines, as it is
+// join makes the Node of each machine some time after its instance appears, until the context ends. It watches machines, as it is
 // told of instances the same way by both sides: the provider id and the name of the Node.
-func (a *api) join(ctx context.Context, failed chan<- error) {
+func (a *api) join(ctx context.Context, delay time.Duration, failed chan<- error) {
 	list, err := a.machines.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		failed <- err
@@ -123,11 +126,18 @@ func (a *api) join(ctx context.Context, failed chan<- error) {
 			continue
 		}
 		made[name] = true
-		free <- struct{}{}
 		go func() {
-			defer func() { <-free }()
-			if err := a.register(ctx, node, id); err != nil && ctx.Err() == nil {
-				failed <- err
+			for _, ready := range []bool{false, true} {
+				time.Sleep(delay)
+				free <- struct{}{}
+				err := a.report(ctx, node, id, ready)
+				<-free
+				if err != nil {
+					if ctx.Err() == nil && !apierrors.IsNotFound(err) {
+						failed <- err
+					}
+					return
+				}
 			}
 		}()
 	}
@@ -136,16 +146,27 @@ func (a *api) join(ctx context.Context, failed chan<- error) {
 	}
 }
 
-func (a *api) register(ctx context.Context, name, id string) error {
+// report does what a kubelet does: it creates its Node, and then says that it is ready.
+func (a *api) report(ctx context.Context, name, id string, ready bool) error {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.NodeSpec{ProviderID: id},
 		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
-			Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady",
+			Type: corev1.NodeReady, Status: corev1.ConditionFalse, Reason: "KubeletNotReady",
 			LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
 		}}},
 	}
-	_, err := a.nodes.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+	if !ready {
+		_, err := a.nodes.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
+		return err
+	}
+	condition := &node.Status.Conditions[0]
+	condition.Status, condition.Reason = corev1.ConditionTrue, "KubeletReady"
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": node.Status.Conditions}})
+	if err != nil {
+		return err
+	}
+	_, err = a.nodes.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	return err
 }
 
@@ -232,9 +253,12 @@ func runs(event watch.Event) bool {
 func isGone(event watch.Event) bool { return event.Type == watch.Deleted }
 
 // writes counts the accepted writes of each user agent by resource, as the API server counted them. An API server that
-// counts no agents has one without a name.
+// counts no agents has one without a name, and one that does not show what it counts has none.
 func (a *api) writes(ctx context.Context) (map[string]map[string]float64, error) {
 	text, err := a.core.RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -26,6 +26,7 @@ type options struct {
 	rest       time.Duration
 	down       bool
 	clients    int
+	join       time.Duration
 }
 
 func main() {
@@ -58,6 +59,7 @@ func run() error {
 	flag.IntVar(&o.scale, "scale", 0, "instead of the rounds, so many machines of each side: up, at rest, down")
 	flag.DurationVar(&o.rest, "rest", 10*time.Minute, "with -scale: how long they are looked at when they run")
 	flag.BoolVar(&o.down, "down", true, "with -scale: delete them at the end")
+	flag.DurationVar(&o.join, "join", 25*time.Millisecond, "how long after the provider id of a machine its Node appears, and then until the Node is ready")
 	flag.IntVar(&o.clients, "server", 0, "instead of all else, the API server alone: status writes of so many clients, and lists of the pods of a Node")
 	flag.Parse()
 	for _, size := range strings.Split(sizes, ",") {

@@ -98,7 +98,7 @@ func with(o options, side string, l limits, do func(*world) error) error {
 			part.end()
 		}
 	}()
-	go w.api.join(ctx, w.failed)
+	go w.api.join(ctx, o.join, w.failed)
 	// The first machine waits for caches and election, and is not counted.
 	if _, _, err := w.life([]string{"first"}, true); err != nil {
 		return err
@@ -240,6 +240,9 @@ func (w *world) many(size int, what string, down bool, results *table) error {
 	results.add(what+": CPU of the controllers per life, ms", w.side, each(w.cpu()-cpu)*1000)
 	if w.server != nil {
 		results.add(what+": CPU of the API server per life, ms", w.side, each(w.serverCPU()-server)*1000)
+	}
+	if after == nil {
+		return nil
 	}
 	sum, events := 0.0, 0.0
 	kinds := map[string]float64{}

@@ -42,7 +42,7 @@ func scale(o options, side string, results *table) error {
 			if err := w.again(0); err != nil {
 				return err
 			}
-			results.add(what+": start of the core until it is ready, s", side, time.Since(began).Seconds())
+			results.add(what+": start of the core until it leads, s", side, time.Since(began).Seconds())
 			results.add(what+": CPU of the core until then, s", side, w.parts[0].cpu())
 			w.memory(what+", core started anew", results)
 		}
