@@ -6,7 +6,7 @@
 #[cfg(feature = "json")]
 pub mod json;
 pub mod legacy;
-pub mod reason;
+mod reason;
 mod redaction;
 mod scrub;
 

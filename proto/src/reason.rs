@@ -1,14 +1,66 @@
-//! The words of [`OperationError::reason`](crate::v1alpha1::OperationError::reason) that the core
-//! acts on.
+//! The reasons of a failed operation that the core acts on, and their words.
 
-/// With FAILED_PRECONDITION from an update: the change cannot reach a running instance.
-pub const NOT_HOT_UPDATABLE: &str = "NOT_HOT_UPDATABLE";
-/// With FAILED_PRECONDITION: there is an instance, and it is not this machine's.
-pub const NOT_OURS: &str = "NOT_OURS";
-/// With RESOURCE_EXHAUSTED or UNAVAILABLE: the infrastructure limits the rate of calls.
-pub const THROTTLED: &str = "THROTTLED";
-/// With UNAVAILABLE from a driver that drains: it did not begin the operation.
-pub const DRIVER_DRAINING: &str = "DRIVER_DRAINING";
+use crate::v1alpha1::{MachineErrorReason, OperationError};
 
-/// All of them.
-pub const ALL: [&str; 4] = [NOT_HOT_UPDATABLE, NOT_OURS, THROTTLED, DRIVER_DRAINING];
+const PREFIX: &str = "MACHINE_ERROR_REASON_";
+
+impl MachineErrorReason {
+    /// Its name, as `OperationError.reason` has it; empty for none.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Unspecified => "",
+            known => known.as_str_name().trim_start_matches(PREFIX),
+        }
+    }
+
+    /// The reason of this name; any other word is none.
+    pub fn of_word(word: &str) -> Self {
+        Self::from_str_name(&format!("{PREFIX}{word}")).unwrap_or_default()
+    }
+}
+
+impl OperationError {
+    /// The reason that the core acts on. A driver of contract v1alpha1-0.1 says it by the word alone.
+    pub fn acts_by(&self) -> MachineErrorReason {
+        match self.typed_reason() {
+            MachineErrorReason::Unspecified => MachineErrorReason::of_word(&self.reason),
+            typed => typed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_type_decides_before_the_word_and_the_word_where_there_is_no_type_that_is_known() {
+        use MachineErrorReason as Reason;
+        for (typed, word, expected) in [
+            (Reason::Throttled.into(), "THROTTLED", Reason::Throttled),
+            (Reason::Throttled.into(), "NOT_OURS", Reason::Throttled),
+            (Reason::Throttled.into(), "RATE_EXCEEDED", Reason::Throttled),
+            (0, "NOT_OURS", Reason::NotOurs),
+            (99, "NOT_OURS", Reason::NotOurs),
+            (99, "NEW_WORD", Reason::Unspecified),
+            (0, "QUOTA_VCPU", Reason::Unspecified),
+            (0, "UNSPECIFIED", Reason::Unspecified),
+            (0, "", Reason::Unspecified),
+        ] {
+            let error = OperationError {
+                typed_reason: typed,
+                reason: word.to_owned(),
+                ..OperationError::default()
+            };
+            assert_eq!(error.acts_by(), expected, "{typed} {word}");
+        }
+    }
+
+    #[test]
+    fn a_reason_is_found_by_its_word() {
+        for reason in (1..).map_while(|number| MachineErrorReason::try_from(number).ok()) {
+            assert_eq!(MachineErrorReason::of_word(reason.word()), reason);
+        }
+        assert_eq!(MachineErrorReason::NotHotUpdatable.word(), "NOT_HOT_UPDATABLE");
+    }
+}

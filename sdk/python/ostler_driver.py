@@ -17,12 +17,15 @@ MUTATIONS = ("CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachi
 
 
 class Failed(Exception):
-    """Ends a call without a result. `left`: what it left behind; UNKNOWN makes the core look before it goes on."""
+    """Ends a call without a result. `left`: what it left behind; UNKNOWN makes the core look before it goes on.
+
+    `reason`: any stable word, or the name of a MachineErrorReason, such as THROTTLED, on which the core acts."""
 
     def __init__(self, code, reason, message, left="NOT_APPLIED", paths=(), **more):
         super().__init__(message)
         self.error = o.OperationError(
             code=f"MACHINE_ERROR_CODE_{code}", reason=reason, message=message, certainty=f"OUTCOME_CERTAINTY_{left}",
+            typed_reason=dict(o.MachineErrorReason.items()).get(f"MACHINE_ERROR_REASON_{reason}"),
             violations=[o.FieldViolation(path=path, description=text) for path, text in paths], **more)
 
     def status(self):

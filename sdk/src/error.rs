@@ -4,7 +4,8 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use ostler_proto::{reason, v1alpha1 as proto};
+use ostler_proto::v1alpha1 as proto;
+use proto::MachineErrorReason as Reason;
 
 /// Which kind of failure it is; decides what the core does next.
 pub use ostler_proto::v1alpha1::MachineErrorCode as Code;
@@ -41,6 +42,8 @@ struct Details {
     code: Code,
     certainty: Certainty,
     reason: String,
+    /// As on the wire: one that this process does not know goes on as it came.
+    typed_reason: i32,
     message: String,
     retry_after: Option<Duration>,
     violations: Vec<Violation>,
@@ -122,7 +125,7 @@ impl DriverError {
             paths.join(", ")
         );
         let refused =
-            Self::failed_precondition(message).reason(reason::NOT_HOT_UPDATABLE).not_applied();
+            Self::failed_precondition(message).reason(Reason::NotHotUpdatable.word()).not_applied();
         let fixed = "is fixed when an instance is made";
         paths.into_iter().fold(refused, |error, path| error.violation(path, fixed))
     }
@@ -133,7 +136,8 @@ impl DriverError {
     pub fn not_ours(provider_id: impl Into<String>) -> Self {
         let provider_id = provider_id.into();
         let message = format!("instance {provider_id} has other tags than this machine's");
-        let mut error = Self::failed_precondition(message).reason(reason::NOT_OURS).not_applied();
+        let mut error =
+            Self::failed_precondition(message).reason(Reason::NotOurs.word()).not_applied();
         error.details.provider_id = provider_id;
         error
     }
@@ -171,7 +175,7 @@ impl DriverError {
     /// [`retry_after`](Self::retry_after), or 30 s, so that not every machine has to find out. Add
     /// [`not_applied`](Self::not_applied) if the very first call was refused.
     pub fn throttled(message: impl Into<String>) -> Self {
-        Self::new(Code::ResourceExhausted, message).reason(reason::THROTTLED)
+        Self::new(Code::ResourceExhausted, message).reason(Reason::Throttled.word())
     }
 
     /// Nothing was changed. Say so only if you are sure.
@@ -186,10 +190,12 @@ impl DriverError {
         self
     }
 
-    /// A stable UPPER_SNAKE word for programs, e.g. `QUOTA_VCPU`. Words that begin with `CORE_`
-    /// belong to the core.
+    /// A stable UPPER_SNAKE word for people and metrics, e.g. `QUOTA_VCPU`. The name of a
+    /// `MachineErrorReason`, such as `THROTTLED`, is that reason, on which the core acts. Words that
+    /// begin with `CORE_` belong to the core.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.details.reason = reason.into();
+        self.details.typed_reason = Reason::of_word(&self.details.reason).into();
         self
     }
 
@@ -316,6 +322,7 @@ impl From<DriverError> for proto::OperationError {
         Self {
             code: error.code.into(),
             reason: error.reason,
+            typed_reason: error.typed_reason,
             message: error.message,
             retry_after: error.retry_after.and_then(|delay| delay.try_into().ok()),
             certainty: error.certainty.into(),
@@ -337,6 +344,7 @@ impl From<proto::OperationError> for DriverError {
             code: Code::try_from(error.code).unwrap_or(Code::Unknown),
             certainty: Certainty::try_from(error.certainty).unwrap_or(Certainty::Unknown),
             reason: error.reason,
+            typed_reason: error.typed_reason,
             message: error.message,
             retry_after: error.retry_after.and_then(|delay| delay.try_into().ok()),
             violations: error.violations.into_iter().map(violation).collect(),
@@ -398,7 +406,23 @@ mod tests {
         assert_eq!(sent.violations[0].path, "volumes[0].size");
         assert_eq!(sent.provider_code, "InvalidParameter");
         assert_eq!(sent.provider_request_id, "req-1");
+        assert_eq!(sent.typed_reason(), Reason::Unspecified);
         let sent: proto::OperationError = DriverError::not_ours("vm-1").of_cluster("before").into();
         assert_eq!((sent.provider_id.as_str(), sent.cluster_id.as_str()), ("vm-1", "before"));
+        assert_eq!((sent.reason.as_str(), sent.typed_reason()), ("NOT_OURS", Reason::NotOurs));
+    }
+
+    #[test]
+    fn the_name_of_a_reason_that_the_core_acts_on_is_that_reason_and_a_later_word_takes_it_back() {
+        let sent = |error: DriverError| proto::OperationError::from(error).typed_reason();
+        assert_eq!(sent(DriverError::throttled("x")), Reason::Throttled);
+        assert_eq!(sent(DriverError::unavailable("x").reason("THROTTLED")), Reason::Throttled);
+        assert_eq!(sent(DriverError::throttled("x").reason("QUOTA")), Reason::Unspecified);
+    }
+
+    #[test]
+    fn a_reason_that_is_not_known_here_goes_on_as_it_came() {
+        let sent = proto::OperationError { typed_reason: 99, ..Default::default() };
+        assert_eq!(proto::OperationError::from(DriverError::from(sent)).typed_reason, 99);
     }
 }

@@ -7,8 +7,8 @@ use proto::operation_completed::Outcome as Completed;
 use proto::operation_result::Response;
 use proto::register_request::Frame;
 use proto::{
-    DeleteMachineResponse, DeletionOutcome, MachineErrorCode, MachineRecord, Operation,
-    OperationCompleted, OperationError, OperationPage, OutcomeCertainty,
+    DeleteMachineResponse, DeletionOutcome, MachineErrorCode, MachineErrorReason, MachineRecord,
+    Operation, OperationCompleted, OperationError, OperationPage, OutcomeCertainty,
 };
 use tokio::time::Instant;
 
@@ -87,7 +87,8 @@ impl Answer {
     pub(crate) fn passing(&self) -> Option<&OperationError> {
         let Some(Completed::Error(error)) = &self.completed.outcome else { return None };
         // These two have a meaning of their own: the core sends something else.
-        let own = ["STALE_REVISION", "DRIVER_DRAINING"].contains(&error.reason.as_str());
+        let own = error.reason == "STALE_REVISION"
+            || error.acts_by() == MachineErrorReason::DriverDraining;
         let passes = matches!(
             error.code(),
             MachineErrorCode::Unknown
@@ -123,7 +124,8 @@ impl Answer {
     pub(crate) fn not_ours(&self, provider_id: &str) -> Outcome<OperationError> {
         let error = self.refusal(&[MachineErrorCode::FailedPrecondition])?;
         let expected = format!("FAILED_PRECONDITION, NOT_OURS with provider_id {provider_id}");
-        let named = error.reason == "NOT_OURS" && error.provider_id == provider_id;
+        let named =
+            error.acts_by() == MachineErrorReason::NotOurs && error.provider_id == provider_id;
         let came = format!("{} with provider_id {:?}", shown(&error), error.provider_id);
         ensure(named, format_args!("{}: {expected}", self.title), came)?;
         Ok(error)

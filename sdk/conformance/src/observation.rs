@@ -16,6 +16,8 @@ pub(crate) enum Rule {
     NoDeadline,
     /// Sizes of frames, messages, checkpoints, ids.
     Limits,
+    /// Reasons that contradict neither their type nor their code.
+    Reasons,
     /// Secrets only for operations in flight.
     SecretScope,
 }
@@ -27,6 +29,7 @@ impl Rule {
             Self::HelloFirst => "session/hello-first",
             Self::NoDeadline => "session/no-deadline",
             Self::Limits => "session/limits",
+            Self::Reasons => "status/reasons",
             Self::SecretScope => "secret/scope",
         }
     }

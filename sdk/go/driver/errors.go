@@ -59,14 +59,20 @@ const notOurs = "NOT_OURS"
 // Error ends a call without a result. It carries the OperationError of the contract.
 type Error struct{ Detail *pb.OperationError }
 
-// Fail makes an Error that left nothing behind. The reason is a stable UPPER_SNAKE word. The message is for people,
+// Fail makes an Error that left nothing behind. The reason is a stable UPPER_SNAKE word, or the name of a
+// MachineErrorReason, such as THROTTLED, on which the core acts. The message is for people,
 // and the same for the same failure: it has no secrets, no times and no ids of requests.
 func Fail(code Code, reason, format string, arguments ...any) *Error {
 	message := fmt.Sprintf(format, arguments...)
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "")
 	}
-	return &Error{&pb.OperationError{Code: code, Reason: reason, Message: message, Certainty: NotApplied}}
+	return &Error{&pb.OperationError{Code: code, Reason: reason, TypedReason: typed(reason), Message: message, Certainty: NotApplied}}
+}
+
+// typed is the reason of this name that the core acts on, or none.
+func typed(reason string) pb.MachineErrorReason {
+	return pb.MachineErrorReason(pb.MachineErrorReason_value["MACHINE_ERROR_REASON_"+reason])
 }
 
 // NotOurs says that the instance is there and belongs to something else. The core keeps the machine then.

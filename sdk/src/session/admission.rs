@@ -1,8 +1,8 @@
 //! Whether an operation may start.
 
-use ostler_proto::{reason, v1alpha1 as proto};
-use proto::OperationKind;
+use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request;
+use proto::{MachineErrorReason, OperationKind};
 
 use super::fence::Stale;
 use super::limits::wrong_cluster_ids;
@@ -65,7 +65,9 @@ fn refused(refusal: Refusal) -> DriverError {
                 .not_applied();
         }
         Refusal::Unwelcome => ("NO_SESSION", "the session has not begun"),
-        Refusal::Draining => (reason::DRIVER_DRAINING, "this process is about to end"),
+        Refusal::Draining => {
+            (MachineErrorReason::DriverDraining.word(), "this process is about to end")
+        }
         Refusal::Standby => ("STANDBY", "this session stands by"),
         Refusal::OverCredit => ("OVER_CREDIT", "more operations than agreed"),
         Refusal::TargetBusy => {

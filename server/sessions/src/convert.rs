@@ -12,9 +12,9 @@ use ostler_api::operation::{
 use ostler_proto::v1alpha1::{
     BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeleteMachineResponse,
     DeletionOutcome, FieldViolation, GetMachineStatusRequest, GetVolumeIdsRequest,
-    InitializeMachineRequest, ListMachinesRequest, MachineMetadata as WireMetadata, MachineRecord,
-    ObjectRevision, Operation, OperationError, Target as WireTarget, UpdateMachineRequest,
-    ValidateClassRequest, operation, operation_result,
+    InitializeMachineRequest, ListMachinesRequest, MachineErrorReason,
+    MachineMetadata as WireMetadata, MachineRecord, ObjectRevision, Operation, OperationError,
+    Target as WireTarget, UpdateMachineRequest, ValidateClassRequest, operation, operation_result,
 };
 
 use crate::operation::Order;
@@ -240,12 +240,16 @@ fn violation(of: FieldViolation) -> (String, String) {
 }
 
 pub(crate) fn failure(error: OperationError) -> Failure {
+    let reason = error.acts_by();
     let infrastructure =
         InfrastructureError { code: error.provider_code, request_id: error.provider_request_id };
     Failure {
         code: ErrorCode::from_number(error.code),
         certainty: Certainty::from_number(error.certainty),
-        reason: error.reason,
+        reason: match reason {
+            MachineErrorReason::Unspecified => error.reason,
+            known => known.word().to_owned(),
+        },
         message: error.message,
         retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
         violations: error.violations.into_iter().map(violation).collect(),
@@ -261,6 +265,7 @@ pub(crate) fn error(failure: Failure) -> OperationError {
     let violations = failure.violations.into_iter();
     OperationError {
         code: failure.code.number(),
+        typed_reason: MachineErrorReason::of_word(&failure.reason).into(),
         reason: failure.reason,
         message: failure.message,
         retry_after: failure.retry_after.map(frames::duration),
@@ -281,6 +286,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use ostler_api::operation::Reason;
+    use ostler_proto::v1alpha1::{MachineErrorReason, OperationError};
 
     /// Words in backquotes that are written in capitals.
     fn words(text: &str) -> BTreeSet<&str> {
@@ -291,15 +297,28 @@ mod tests {
 
     #[test]
     fn contract_and_manual_name_the_reasons_that_the_core_acts_on() {
-        let acted_on = Reason::OF_DRIVERS.map(Reason::word);
-        assert_eq!(acted_on, ostler_proto::reason::ALL);
-        let contract = include_str!("../../../proto/ostler/driver/v1alpha1/operation.proto");
-        let (_, from) = contract.split_once("The core acts on\n  // four of them").unwrap();
-        let (contract, _) = from.split_once("All other words").unwrap();
-        assert_eq!(words(contract), acted_on.into());
+        let acted_on: BTreeSet<_> = Reason::OF_DRIVERS.iter().map(|it| it.word()).collect();
+        let known = (1..).map_while(|number| MachineErrorReason::try_from(number).ok());
+        assert_eq!(known.map(MachineErrorReason::word).collect::<BTreeSet<_>>(), acted_on);
         let manual = include_str!("../../../docs/driver-authors.md");
         let (_, from) = manual.split_once("The core acts on ").unwrap();
         let (manual, _) = from.split_once("; others are").unwrap();
-        assert_eq!(words(manual), acted_on.into());
+        assert_eq!(words(manual), acted_on);
+    }
+
+    #[test]
+    fn the_core_acts_on_the_type_of_a_reason_and_on_the_word_of_a_driver_that_has_no_types() {
+        let reason = |typed: i32, word: &str| {
+            let error = OperationError {
+                typed_reason: typed,
+                reason: word.to_owned(),
+                ..OperationError::default()
+            };
+            super::failure(error).reason
+        };
+        let throttled = MachineErrorReason::Throttled.into();
+        assert_eq!(reason(throttled, "RATE_EXCEEDED"), Reason::Throttled.word());
+        assert_eq!(reason(0, "THROTTLED"), Reason::Throttled.word());
+        assert_eq!(reason(99, "NEW_WORD"), "NEW_WORD");
     }
 }

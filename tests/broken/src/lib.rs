@@ -112,6 +112,9 @@ breakages! {
     CreatePreviousByUid "create/previous-by-uid" "makes a second instance beside one of a previous cluster id";
     CreatePreviousByName "create/previous-by-name" "takes an instance of a previous cluster id that has the name of the machine";
     StatusAbsent "status/absent" "answers an empty instance where there is none";
+    Reasons "status/reasons" "gives the reason NOT_OURS with the code NOT_FOUND";
+    ReasonsUnknown "status/reasons:unknown" "gives a type of reason that the contract does not have";
+    ReasonsWord "status/reasons:word" "gives a reason whose word is not that of its type";
     StatusErrorNotAbsent "status/error-not-absent" "says NOT_FOUND when the infrastructure refuses the credentials";
     StatusCloudAway "status/cloud-away" "says NOT_FOUND when the infrastructure does not answer";
     StatusByUid "status/by-uid" "finds nothing without a provider id";

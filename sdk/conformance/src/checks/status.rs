@@ -6,7 +6,8 @@ use proto::{DriverCapability, MachineErrorCode};
 use crate::answer::{same_instance, shown};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
-use crate::outcome::{NotPassed, Outcome, ensure};
+use crate::core::reasons::wrong;
+use crate::outcome::{NotPassed, Outcome, ensure, failed};
 
 const MANUAL: &str = "operation.proto, GetMachineStatusRequest";
 
@@ -14,6 +15,9 @@ checks! {
     "status/absent" => absent, Must, Session, [], MANUAL;
         does: "answers NOT_FOUND for a machine that has no instance",
         why: "the core creates when it hears NOT_FOUND and only then: an empty result makes it wait for ever, another error keeps it from creating";
+    "status/reasons" => reasons, Must, Session, [], "operation.proto, MachineErrorReason";
+        does: "gives reasons that the core acts on with their type and with the code that belongs to them",
+        why: "the core goes by the type and the code: of a reason that contradicts them it does something else than the driver means";
     "status/error-not-absent" => error_not_absent, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers with an error other than NOT_FOUND when it cannot look",
         why: "the core takes NOT_FOUND for the proof that there is no instance, and makes a second one";
@@ -53,6 +57,16 @@ async fn absent(bench: &Bench) -> Outcome {
     answer.error_of(&[MachineErrorCode::NotFound])?;
     let answer = driver.ask(machine.status("conformance:///no-such-instance")).await?;
     answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
+}
+
+/// Of all errors in the run, this is one that every driver has to give.
+async fn reasons(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let answer = driver.ask(bench.machine().status("")).await?;
+    match wrong(&answer.error("NOT_FOUND")?) {
+        Some(came) => Err(failed("a reason that fits its type and its code", came)),
+        None => Ok(()),
+    }
 }
 
 async fn error_not_absent(bench: &Bench) -> Outcome {

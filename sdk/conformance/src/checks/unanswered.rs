@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request;
-use proto::{MachineErrorCode, ObjectRevision, Operation, OperationError};
+use proto::{MachineErrorCode, MachineErrorReason, ObjectRevision, Operation, OperationError};
 
 use super::initialize::raw;
 use super::interrupted::truthful;
@@ -76,7 +76,10 @@ fn goes_on(answer: &Answer) -> Outcome<OperationError> {
             | MachineErrorCode::DataLoss
             | MachineErrorCode::Unimplemented
     );
-    let final_word = ["NOT_OURS", "NOT_HOT_UPDATABLE"].contains(&error.reason.as_str());
+    let final_word = matches!(
+        error.acts_by(),
+        MachineErrorReason::NotOurs | MachineErrorReason::NotHotUpdatable
+    );
     ensure(!final_code && !final_word, EXPECTED, shown(&error))?;
     Ok(error)
 }

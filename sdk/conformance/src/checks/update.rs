@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation_result::Response;
-use proto::{MachineErrorCode, MachineRecord, ObjectRevision, Operation, OperationKind};
+use proto::{
+    MachineErrorCode, MachineErrorReason, MachineRecord, ObjectRevision, Operation, OperationKind,
+};
 use serde_json::Value;
 
 use crate::answer::same_instance;
@@ -211,7 +213,7 @@ async fn refused_whole(bench: &Bench) -> Outcome {
     let error = driver.ask(update).await?.refusal(&[MachineErrorCode::FailedPrecondition])?;
     let named = error.violations.iter().any(|violation| !violation.path.is_empty());
     ensure(
-        error.reason == "NOT_HOT_UPDATABLE" && named,
+        error.acts_by() == MachineErrorReason::NotHotUpdatable && named,
         "reason NOT_HOT_UPDATABLE, with the paths as violations",
         crate::answer::shown(&error),
     )?;

@@ -4,6 +4,7 @@ pub(crate) mod codec;
 pub(crate) mod library;
 pub(crate) mod limits;
 pub(crate) mod log;
+pub(crate) mod reasons;
 pub(crate) mod service;
 pub(crate) mod session;
 
@@ -14,6 +15,7 @@ use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use parking_lot::{Mutex, MutexGuard};
+use proto::operation_completed::Outcome as Ended;
 use proto::register_request::Frame as Received;
 use proto::register_response::Frame;
 use proto::{HeldVerdict, ObjectRevision, Operation, RoleKind, Verdict, Welcome};
@@ -259,6 +261,11 @@ impl State {
             self.observe(Rule::Limits, came);
         }
         if let Some(Received::Completed(completed)) = &inbound.frame.frame {
+            if let Some(Ended::Error(error)) = &completed.outcome
+                && let Some(came) = reasons::wrong(error)
+            {
+                self.observe(Rule::Reasons, came);
+            }
             self.facts.lock().in_flight.remove(&completed.operation_id);
             if session.acknowledges() {
                 // The receiver sees that the stream is over.

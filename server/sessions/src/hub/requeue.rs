@@ -3,7 +3,8 @@
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{
-    MachineErrorCode, OperationCompleted, OutcomeCertainty, Readiness, operation_completed,
+    MachineErrorCode, MachineErrorReason, OperationCompleted, OutcomeCertainty, Readiness,
+    operation_completed,
 };
 use tokio::time::Instant;
 
@@ -21,7 +22,7 @@ impl Hub {
         };
         let session = self.sessions.get(&key);
         let operation = self.operations.get(completed.operation_id.as_str());
-        error.reason == Reason::DriverDraining
+        error.acts_by() == MachineErrorReason::DriverDraining
             && error.code() == MachineErrorCode::Unavailable
             && error.certainty() == OutcomeCertainty::NotApplied
             && session.is_some_and(|session| session.readiness == Readiness::Draining)

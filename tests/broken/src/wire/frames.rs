@@ -14,7 +14,10 @@ use proto::operation::Request;
 use proto::operation_completed::Outcome;
 use proto::register_request::Frame as Sent;
 use proto::register_response::Frame as Received;
-use proto::{MachineErrorCode as Code, OutcomeCertainty as Certainty, RoleKind, Verdict};
+use proto::{
+    MachineErrorCode as Code, MachineErrorReason as Reason, OutcomeCertainty as Certainty,
+    RoleKind, Verdict,
+};
 use proto::{RegisterRequest, RegisterResponse};
 use tokio::time::Instant;
 
@@ -219,6 +222,15 @@ impl Tap {
             }
             (Breakage::LimitsFrame, Some(error)) if error.code() == Code::InvalidArgument => {
                 error.violations = many_violations();
+            }
+            (Breakage::Reasons, Some(error)) if error.code() == Code::NotFound => {
+                error.set_typed_reason(Reason::NotOurs);
+                Reason::NotOurs.word().clone_into(&mut error.reason);
+            }
+            (Breakage::ReasonsUnknown, Some(error)) => error.typed_reason = 99,
+            (Breakage::ReasonsWord, Some(error)) if error.code() == Code::NotFound => {
+                error.code = Code::FailedPrecondition.into();
+                error.set_typed_reason(Reason::NotOurs);
             }
             (Breakage::UnknownKind, Some(error)) if self.unknown.contains(&id) => {
                 error.code = Code::Internal.into();

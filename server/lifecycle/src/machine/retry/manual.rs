@@ -152,7 +152,7 @@ fn page() -> String {
          \"Retries\" in `driver.proto` says which calls a driver may repeat. The last column is `status.waitingFor.reason` of the\n\
          Machine, and the column `WAITING` of `kubectl get machines`.\n\n\
          A code stands for what the driver said. `CORE_*` words are the core's own: no driver was there to answer, or the\n\
-         core knows more than its answer says.\n\n\
+         core knows more than its answer says. All other words in the table are values of `MachineErrorReason` in the contract.\n\n\
          {}\n\
          A failure says as well what it left behind:\n\n{}\n\
          A Machine whose creation timeout passes is Failed whatever it waits for, and a Machine that is deleted is deleted:\n\

@@ -108,8 +108,9 @@ func (InstanceEvent) EnumDescriptor() ([]byte, []int) {
 // | the session stands by | any | drops and counts it; do not send it |
 //
 // The core takes 500 events of a provider in a row and then 100 a second, and of one machine 5 in a row and
-// then one in 10 s. It drops and counts the others (`ostler_driver_events_dropped_total`). Nothing is
-// acknowledged or sent again: after a session was lost the core reads what it has to.
+// then one in 10 s, those that say GONE by themselves. It drops and counts the others
+// (`ostler_driver_events_dropped_total`). Nothing is acknowledged or sent again: after a session was lost the core
+// reads what it has to.
 type DriverEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  InstanceEvent          `protobuf:"varint,1,opt,name=kind,proto3,enum=ostler.driver.v1alpha1.InstanceEvent" json:"kind,omitempty"`

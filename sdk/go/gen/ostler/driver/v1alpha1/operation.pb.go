@@ -278,6 +278,76 @@ func (MachineErrorCode) EnumDescriptor() ([]byte, []int) {
 	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{1}
 }
 
+// The reasons that the core acts on.
+//
+// | reason | with | what the core does |
+// |---|---|---|
+// | NOT_HOT_UPDATABLE | FAILED_PRECONDITION from UpdateMachine | leaves the running instance as it is until class or driver change |
+// | NOT_OURS | FAILED_PRECONDITION, and `provider_id` | keeps the machine: its instance is neither absent nor touched |
+// | THROTTLED | RESOURCE_EXHAUSTED or UNAVAILABLE | sends this provider no CreateMachine for `retry_after`, 30 s if unset, 15 min at most; all else goes on |
+// | DRIVER_DRAINING | UNAVAILABLE and NOT_APPLIED, from a driver that said DRAINING | has another session do it, see Operation |
+// | any of them | another code | goes by the code alone |
+// | none, or one that the core does not know | any code | goes by the word in `reason` if that is one of these, else by the code alone |
+type MachineErrorReason int32
+
+const (
+	// None of these.
+	MachineErrorReason_MACHINE_ERROR_REASON_UNSPECIFIED MachineErrorReason = 0
+	// The change cannot reach a running instance.
+	MachineErrorReason_MACHINE_ERROR_REASON_NOT_HOT_UPDATABLE MachineErrorReason = 1
+	// There is an instance, and it is not this machine's.
+	MachineErrorReason_MACHINE_ERROR_REASON_NOT_OURS MachineErrorReason = 2
+	// The infrastructure limits the rate of calls.
+	MachineErrorReason_MACHINE_ERROR_REASON_THROTTLED MachineErrorReason = 3
+	// The driver is about to end, and did not begin the operation.
+	MachineErrorReason_MACHINE_ERROR_REASON_DRIVER_DRAINING MachineErrorReason = 4
+)
+
+// Enum value maps for MachineErrorReason.
+var (
+	MachineErrorReason_name = map[int32]string{
+		0: "MACHINE_ERROR_REASON_UNSPECIFIED",
+		1: "MACHINE_ERROR_REASON_NOT_HOT_UPDATABLE",
+		2: "MACHINE_ERROR_REASON_NOT_OURS",
+		3: "MACHINE_ERROR_REASON_THROTTLED",
+		4: "MACHINE_ERROR_REASON_DRIVER_DRAINING",
+	}
+	MachineErrorReason_value = map[string]int32{
+		"MACHINE_ERROR_REASON_UNSPECIFIED":       0,
+		"MACHINE_ERROR_REASON_NOT_HOT_UPDATABLE": 1,
+		"MACHINE_ERROR_REASON_NOT_OURS":          2,
+		"MACHINE_ERROR_REASON_THROTTLED":         3,
+		"MACHINE_ERROR_REASON_DRIVER_DRAINING":   4,
+	}
+)
+
+func (x MachineErrorReason) Enum() *MachineErrorReason {
+	p := new(MachineErrorReason)
+	*p = x
+	return p
+}
+
+func (x MachineErrorReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MachineErrorReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[2].Descriptor()
+}
+
+func (MachineErrorReason) Type() protoreflect.EnumType {
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[2]
+}
+
+func (x MachineErrorReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MachineErrorReason.Descriptor instead.
+func (MachineErrorReason) EnumDescriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{2}
+}
+
 // What a failed mutation left behind.
 type OutcomeCertainty int32
 
@@ -319,11 +389,11 @@ func (x OutcomeCertainty) String() string {
 }
 
 func (OutcomeCertainty) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[2].Descriptor()
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[3].Descriptor()
 }
 
 func (OutcomeCertainty) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[2]
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[3]
 }
 
 func (x OutcomeCertainty) Number() protoreflect.EnumNumber {
@@ -332,7 +402,7 @@ func (x OutcomeCertainty) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutcomeCertainty.Descriptor instead.
 func (OutcomeCertainty) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{2}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{3}
 }
 
 // Same numbers as the arms of `Operation.request`.
@@ -387,11 +457,11 @@ func (x OperationKind) String() string {
 }
 
 func (OperationKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[3].Descriptor()
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[4].Descriptor()
 }
 
 func (OperationKind) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[3]
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[4]
 }
 
 func (x OperationKind) Number() protoreflect.EnumNumber {
@@ -400,7 +470,7 @@ func (x OperationKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperationKind.Descriptor instead.
 func (OperationKind) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{3}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{4}
 }
 
 // Whether an instance runs.
@@ -445,11 +515,11 @@ func (x MachinePowerState) String() string {
 }
 
 func (MachinePowerState) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[4].Descriptor()
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[5].Descriptor()
 }
 
 func (MachinePowerState) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[4]
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[5]
 }
 
 func (x MachinePowerState) Number() protoreflect.EnumNumber {
@@ -458,7 +528,7 @@ func (x MachinePowerState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MachinePowerState.Descriptor instead.
 func (MachinePowerState) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{4}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 // An object and the revision of its content.
@@ -1555,12 +1625,11 @@ type OperationError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Decides what the core does next.
 	Code MachineErrorCode `protobuf:"varint,1,opt,name=code,proto3,enum=ostler.driver.v1alpha1.MachineErrorCode" json:"code,omitempty"`
-	// Stable UPPER_SNAKE word, e.g. QUOTA_VCPU. `CORE_*` is made by the core only. The core acts on
-	// four of them: `NOT_HOT_UPDATABLE`, `DRIVER_DRAINING` (see Operation), `NOT_OURS` (see
-	// `provider_id`), and, with RESOURCE_EXHAUSTED or UNAVAILABLE, `THROTTLED`: the infrastructure
-	// limits the rate of calls. The core then sends this provider no CreateMachine for `retry_after`
-	// (30 s if unset, 15 min at most); all else goes on. All other words are for people and metrics,
-	// `STALE_REVISION` too: its code, ABORTED, decides.
+	// Stable UPPER_SNAKE word, e.g. QUOTA_VCPU, for people and metrics. `CORE_*` is made by the core only. With
+	// `typed_reason` it is the name of that, e.g. NOT_OURS: drivers set both, since a core that knows only contract
+	// v1alpha1-0.1 reads the word. Without `typed_reason` the core takes the word for the reason of that name, as a
+	// driver of that version means it. All other words decide nothing, `STALE_REVISION` neither: its code,
+	// ABORTED, does.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For people: at most 2 KiB, deterministic, no secrets, no request ids. It ends up in the status
 	// of the Machine; a text that changes with every attempt makes noise there. Never read by a program.
@@ -1581,6 +1650,8 @@ type OperationError struct {
 	// With FAILED_PRECONDITION, `NOT_OURS`: the cluster id in the tags of that instance; empty if it has
 	// none. The core tells the operator, who may know that it is an earlier id of this cluster.
 	ClusterId string `protobuf:"bytes,10,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// What the core is to do beyond what the code says. It comes before the word in `reason`.
+	TypedReason MachineErrorReason `protobuf:"varint,11,opt,name=typed_reason,json=typedReason,proto3,enum=ostler.driver.v1alpha1.MachineErrorReason" json:"typed_reason,omitempty"`
 	// Only in `MachineDriverService`: what the next call for this target is to get as
 	// `OperationContext.checkpoint`, at most 4 KiB; empty: as before. On the stream it is in OperationCompleted.
 	Checkpoint    string `protobuf:"bytes,15,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
@@ -1686,6 +1757,13 @@ func (x *OperationError) GetClusterId() string {
 		return x.ClusterId
 	}
 	return ""
+}
+
+func (x *OperationError) GetTypedReason() MachineErrorReason {
+	if x != nil {
+		return x.TypedReason
+	}
+	return MachineErrorReason_MACHINE_ERROR_REASON_UNSPECIFIED
 }
 
 func (x *OperationError) GetCheckpoint() string {
@@ -3185,7 +3263,7 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x0evalidate_class\x18\x1b \x01(\v2-.ostler.driver.v1alpha1.ValidateClassResponseH\x00R\rvalidateClassB\n" +
 	"\n" +
 	"\bresponseJ\x04\b\x1e\x10$R\vcreate_poolR\vupdate_poolR\vdelete_poolR\x0fget_pool_statusR\n" +
-	"list_poolsR\x14delete_pool_machines\"\x81\x04\n" +
+	"list_poolsR\x14delete_pool_machines\"\xd0\x04\n" +
 	"\x0eOperationError\x12<\n" +
 	"\x04code\x18\x01 \x01(\x0e2(.ostler.driver.v1alpha1.MachineErrorCodeR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -3202,7 +3280,8 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"providerId\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\n" +
-	" \x01(\tR\tclusterId\x12\x1e\n" +
+	" \x01(\tR\tclusterId\x12M\n" +
+	"\ftyped_reason\x18\v \x01(\x0e2*.ostler.driver.v1alpha1.MachineErrorReasonR\vtypedReason\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x0f \x01(\tR\n" +
 	"checkpoint\"F\n" +
@@ -3335,7 +3414,13 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x1eMACHINE_ERROR_CODE_UNAVAILABLE\x10\x0e\x12 \n" +
 	"\x1cMACHINE_ERROR_CODE_DATA_LOSS\x10\x0f\x12&\n" +
 	"\"MACHINE_ERROR_CODE_UNAUTHENTICATED\x10\x10\x12$\n" +
-	" MACHINE_ERROR_CODE_UNINITIALIZED\x10\x11*\x96\x01\n" +
+	" MACHINE_ERROR_CODE_UNINITIALIZED\x10\x11*\xd7\x01\n" +
+	"\x12MachineErrorReason\x12$\n" +
+	" MACHINE_ERROR_REASON_UNSPECIFIED\x10\x00\x12*\n" +
+	"&MACHINE_ERROR_REASON_NOT_HOT_UPDATABLE\x10\x01\x12!\n" +
+	"\x1dMACHINE_ERROR_REASON_NOT_OURS\x10\x02\x12\"\n" +
+	"\x1eMACHINE_ERROR_REASON_THROTTLED\x10\x03\x12(\n" +
+	"$MACHINE_ERROR_REASON_DRIVER_DRAINING\x10\x04*\x96\x01\n" +
 	"\x10OutcomeCertainty\x12!\n" +
 	"\x1dOUTCOME_CERTAINTY_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dOUTCOME_CERTAINTY_NOT_APPLIED\x10\x01\x12\x1d\n" +
@@ -3370,117 +3455,119 @@ func file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP() []byte {
 	return file_ostler_driver_v1alpha1_operation_proto_rawDescData
 }
 
-var file_ostler_driver_v1alpha1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_ostler_driver_v1alpha1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
 var file_ostler_driver_v1alpha1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_ostler_driver_v1alpha1_operation_proto_goTypes = []any{
 	(DeletionOutcome)(0),              // 0: ostler.driver.v1alpha1.DeletionOutcome
 	(MachineErrorCode)(0),             // 1: ostler.driver.v1alpha1.MachineErrorCode
-	(OutcomeCertainty)(0),             // 2: ostler.driver.v1alpha1.OutcomeCertainty
-	(OperationKind)(0),                // 3: ostler.driver.v1alpha1.OperationKind
-	(MachinePowerState)(0),            // 4: ostler.driver.v1alpha1.MachinePowerState
-	(*ObjectRevision)(nil),            // 5: ostler.driver.v1alpha1.ObjectRevision
-	(*MachineMetadata)(nil),           // 6: ostler.driver.v1alpha1.MachineMetadata
-	(*Target)(nil),                    // 7: ostler.driver.v1alpha1.Target
-	(*Operation)(nil),                 // 8: ostler.driver.v1alpha1.Operation
-	(*OperationContext)(nil),          // 9: ostler.driver.v1alpha1.OperationContext
-	(*ClassContent)(nil),              // 10: ostler.driver.v1alpha1.ClassContent
-	(*MachineShape)(nil),              // 11: ostler.driver.v1alpha1.MachineShape
-	(*OperationResult)(nil),           // 12: ostler.driver.v1alpha1.OperationResult
-	(*OperationError)(nil),            // 13: ostler.driver.v1alpha1.OperationError
-	(*FieldViolation)(nil),            // 14: ostler.driver.v1alpha1.FieldViolation
-	(*BootstrapData)(nil),             // 15: ostler.driver.v1alpha1.BootstrapData
-	(*Address)(nil),                   // 16: ostler.driver.v1alpha1.Address
-	(*MachineRecord)(nil),             // 17: ostler.driver.v1alpha1.MachineRecord
-	(*CreateMachineRequest)(nil),      // 18: ostler.driver.v1alpha1.CreateMachineRequest
-	(*CreateMachineResponse)(nil),     // 19: ostler.driver.v1alpha1.CreateMachineResponse
-	(*InitializeMachineRequest)(nil),  // 20: ostler.driver.v1alpha1.InitializeMachineRequest
-	(*InitializeMachineResponse)(nil), // 21: ostler.driver.v1alpha1.InitializeMachineResponse
-	(*UpdateMachineRequest)(nil),      // 22: ostler.driver.v1alpha1.UpdateMachineRequest
-	(*UpdateMachineResponse)(nil),     // 23: ostler.driver.v1alpha1.UpdateMachineResponse
-	(*DeleteMachineRequest)(nil),      // 24: ostler.driver.v1alpha1.DeleteMachineRequest
-	(*DeleteMachineResponse)(nil),     // 25: ostler.driver.v1alpha1.DeleteMachineResponse
-	(*GetMachineStatusRequest)(nil),   // 26: ostler.driver.v1alpha1.GetMachineStatusRequest
-	(*GetMachineStatusResponse)(nil),  // 27: ostler.driver.v1alpha1.GetMachineStatusResponse
-	(*ListMachinesRequest)(nil),       // 28: ostler.driver.v1alpha1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),      // 29: ostler.driver.v1alpha1.ListMachinesResponse
-	(*GetVolumeIdsRequest)(nil),       // 30: ostler.driver.v1alpha1.GetVolumeIdsRequest
-	(*GetVolumeIdsResponse)(nil),      // 31: ostler.driver.v1alpha1.GetVolumeIdsResponse
-	(*ValidateClassRequest)(nil),      // 32: ostler.driver.v1alpha1.ValidateClassRequest
-	(*ValidateClassResponse)(nil),     // 33: ostler.driver.v1alpha1.ValidateClassResponse
-	nil,                               // 34: ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
-	nil,                               // 35: ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
-	nil,                               // 36: ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
-	nil,                               // 37: ostler.driver.v1alpha1.OperationContext.SecretEntry
-	nil,                               // 38: ostler.driver.v1alpha1.ClassContent.LabelsEntry
-	nil,                               // 39: ostler.driver.v1alpha1.MachineShape.CapacityEntry
-	nil,                               // 40: ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
-	(*durationpb.Duration)(nil),       // 41: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 42: google.protobuf.Timestamp
+	(MachineErrorReason)(0),           // 2: ostler.driver.v1alpha1.MachineErrorReason
+	(OutcomeCertainty)(0),             // 3: ostler.driver.v1alpha1.OutcomeCertainty
+	(OperationKind)(0),                // 4: ostler.driver.v1alpha1.OperationKind
+	(MachinePowerState)(0),            // 5: ostler.driver.v1alpha1.MachinePowerState
+	(*ObjectRevision)(nil),            // 6: ostler.driver.v1alpha1.ObjectRevision
+	(*MachineMetadata)(nil),           // 7: ostler.driver.v1alpha1.MachineMetadata
+	(*Target)(nil),                    // 8: ostler.driver.v1alpha1.Target
+	(*Operation)(nil),                 // 9: ostler.driver.v1alpha1.Operation
+	(*OperationContext)(nil),          // 10: ostler.driver.v1alpha1.OperationContext
+	(*ClassContent)(nil),              // 11: ostler.driver.v1alpha1.ClassContent
+	(*MachineShape)(nil),              // 12: ostler.driver.v1alpha1.MachineShape
+	(*OperationResult)(nil),           // 13: ostler.driver.v1alpha1.OperationResult
+	(*OperationError)(nil),            // 14: ostler.driver.v1alpha1.OperationError
+	(*FieldViolation)(nil),            // 15: ostler.driver.v1alpha1.FieldViolation
+	(*BootstrapData)(nil),             // 16: ostler.driver.v1alpha1.BootstrapData
+	(*Address)(nil),                   // 17: ostler.driver.v1alpha1.Address
+	(*MachineRecord)(nil),             // 18: ostler.driver.v1alpha1.MachineRecord
+	(*CreateMachineRequest)(nil),      // 19: ostler.driver.v1alpha1.CreateMachineRequest
+	(*CreateMachineResponse)(nil),     // 20: ostler.driver.v1alpha1.CreateMachineResponse
+	(*InitializeMachineRequest)(nil),  // 21: ostler.driver.v1alpha1.InitializeMachineRequest
+	(*InitializeMachineResponse)(nil), // 22: ostler.driver.v1alpha1.InitializeMachineResponse
+	(*UpdateMachineRequest)(nil),      // 23: ostler.driver.v1alpha1.UpdateMachineRequest
+	(*UpdateMachineResponse)(nil),     // 24: ostler.driver.v1alpha1.UpdateMachineResponse
+	(*DeleteMachineRequest)(nil),      // 25: ostler.driver.v1alpha1.DeleteMachineRequest
+	(*DeleteMachineResponse)(nil),     // 26: ostler.driver.v1alpha1.DeleteMachineResponse
+	(*GetMachineStatusRequest)(nil),   // 27: ostler.driver.v1alpha1.GetMachineStatusRequest
+	(*GetMachineStatusResponse)(nil),  // 28: ostler.driver.v1alpha1.GetMachineStatusResponse
+	(*ListMachinesRequest)(nil),       // 29: ostler.driver.v1alpha1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),      // 30: ostler.driver.v1alpha1.ListMachinesResponse
+	(*GetVolumeIdsRequest)(nil),       // 31: ostler.driver.v1alpha1.GetVolumeIdsRequest
+	(*GetVolumeIdsResponse)(nil),      // 32: ostler.driver.v1alpha1.GetVolumeIdsResponse
+	(*ValidateClassRequest)(nil),      // 33: ostler.driver.v1alpha1.ValidateClassRequest
+	(*ValidateClassResponse)(nil),     // 34: ostler.driver.v1alpha1.ValidateClassResponse
+	nil,                               // 35: ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
+	nil,                               // 36: ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
+	nil,                               // 37: ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
+	nil,                               // 38: ostler.driver.v1alpha1.OperationContext.SecretEntry
+	nil,                               // 39: ostler.driver.v1alpha1.ClassContent.LabelsEntry
+	nil,                               // 40: ostler.driver.v1alpha1.MachineShape.CapacityEntry
+	nil,                               // 41: ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
+	(*durationpb.Duration)(nil),       // 42: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 43: google.protobuf.Timestamp
 }
 var file_ostler_driver_v1alpha1_operation_proto_depIdxs = []int32{
-	34, // 0: ostler.driver.v1alpha1.MachineMetadata.labels:type_name -> ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
-	35, // 1: ostler.driver.v1alpha1.MachineMetadata.annotations:type_name -> ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
-	7,  // 2: ostler.driver.v1alpha1.Operation.target:type_name -> ostler.driver.v1alpha1.Target
-	41, // 3: ostler.driver.v1alpha1.Operation.timeout:type_name -> google.protobuf.Duration
-	41, // 4: ostler.driver.v1alpha1.Operation.progress_interval:type_name -> google.protobuf.Duration
-	5,  // 5: ostler.driver.v1alpha1.Operation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	6,  // 6: ostler.driver.v1alpha1.Operation.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
-	18, // 7: ostler.driver.v1alpha1.Operation.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineRequest
-	20, // 8: ostler.driver.v1alpha1.Operation.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineRequest
-	22, // 9: ostler.driver.v1alpha1.Operation.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineRequest
-	24, // 10: ostler.driver.v1alpha1.Operation.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineRequest
-	26, // 11: ostler.driver.v1alpha1.Operation.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusRequest
-	28, // 12: ostler.driver.v1alpha1.Operation.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesRequest
-	30, // 13: ostler.driver.v1alpha1.Operation.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsRequest
-	32, // 14: ostler.driver.v1alpha1.Operation.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassRequest
-	7,  // 15: ostler.driver.v1alpha1.OperationContext.target:type_name -> ostler.driver.v1alpha1.Target
-	36, // 16: ostler.driver.v1alpha1.OperationContext.identity_tags:type_name -> ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
-	41, // 17: ostler.driver.v1alpha1.OperationContext.timeout:type_name -> google.protobuf.Duration
-	10, // 18: ostler.driver.v1alpha1.OperationContext.machine_class:type_name -> ostler.driver.v1alpha1.ClassContent
-	37, // 19: ostler.driver.v1alpha1.OperationContext.secret:type_name -> ostler.driver.v1alpha1.OperationContext.SecretEntry
-	6,  // 20: ostler.driver.v1alpha1.OperationContext.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
-	5,  // 21: ostler.driver.v1alpha1.ClassContent.ref:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	38, // 22: ostler.driver.v1alpha1.ClassContent.labels:type_name -> ostler.driver.v1alpha1.ClassContent.LabelsEntry
-	11, // 23: ostler.driver.v1alpha1.ClassContent.shape:type_name -> ostler.driver.v1alpha1.MachineShape
-	39, // 24: ostler.driver.v1alpha1.MachineShape.capacity:type_name -> ostler.driver.v1alpha1.MachineShape.CapacityEntry
-	19, // 25: ostler.driver.v1alpha1.OperationResult.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineResponse
-	21, // 26: ostler.driver.v1alpha1.OperationResult.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineResponse
-	23, // 27: ostler.driver.v1alpha1.OperationResult.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineResponse
-	25, // 28: ostler.driver.v1alpha1.OperationResult.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineResponse
-	27, // 29: ostler.driver.v1alpha1.OperationResult.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusResponse
-	29, // 30: ostler.driver.v1alpha1.OperationResult.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesResponse
-	31, // 31: ostler.driver.v1alpha1.OperationResult.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsResponse
-	33, // 32: ostler.driver.v1alpha1.OperationResult.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassResponse
+	35, // 0: ostler.driver.v1alpha1.MachineMetadata.labels:type_name -> ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
+	36, // 1: ostler.driver.v1alpha1.MachineMetadata.annotations:type_name -> ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
+	8,  // 2: ostler.driver.v1alpha1.Operation.target:type_name -> ostler.driver.v1alpha1.Target
+	42, // 3: ostler.driver.v1alpha1.Operation.timeout:type_name -> google.protobuf.Duration
+	42, // 4: ostler.driver.v1alpha1.Operation.progress_interval:type_name -> google.protobuf.Duration
+	6,  // 5: ostler.driver.v1alpha1.Operation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	7,  // 6: ostler.driver.v1alpha1.Operation.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
+	19, // 7: ostler.driver.v1alpha1.Operation.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineRequest
+	21, // 8: ostler.driver.v1alpha1.Operation.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineRequest
+	23, // 9: ostler.driver.v1alpha1.Operation.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineRequest
+	25, // 10: ostler.driver.v1alpha1.Operation.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineRequest
+	27, // 11: ostler.driver.v1alpha1.Operation.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusRequest
+	29, // 12: ostler.driver.v1alpha1.Operation.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesRequest
+	31, // 13: ostler.driver.v1alpha1.Operation.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsRequest
+	33, // 14: ostler.driver.v1alpha1.Operation.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassRequest
+	8,  // 15: ostler.driver.v1alpha1.OperationContext.target:type_name -> ostler.driver.v1alpha1.Target
+	37, // 16: ostler.driver.v1alpha1.OperationContext.identity_tags:type_name -> ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
+	42, // 17: ostler.driver.v1alpha1.OperationContext.timeout:type_name -> google.protobuf.Duration
+	11, // 18: ostler.driver.v1alpha1.OperationContext.machine_class:type_name -> ostler.driver.v1alpha1.ClassContent
+	38, // 19: ostler.driver.v1alpha1.OperationContext.secret:type_name -> ostler.driver.v1alpha1.OperationContext.SecretEntry
+	7,  // 20: ostler.driver.v1alpha1.OperationContext.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
+	6,  // 21: ostler.driver.v1alpha1.ClassContent.ref:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	39, // 22: ostler.driver.v1alpha1.ClassContent.labels:type_name -> ostler.driver.v1alpha1.ClassContent.LabelsEntry
+	12, // 23: ostler.driver.v1alpha1.ClassContent.shape:type_name -> ostler.driver.v1alpha1.MachineShape
+	40, // 24: ostler.driver.v1alpha1.MachineShape.capacity:type_name -> ostler.driver.v1alpha1.MachineShape.CapacityEntry
+	20, // 25: ostler.driver.v1alpha1.OperationResult.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineResponse
+	22, // 26: ostler.driver.v1alpha1.OperationResult.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineResponse
+	24, // 27: ostler.driver.v1alpha1.OperationResult.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineResponse
+	26, // 28: ostler.driver.v1alpha1.OperationResult.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineResponse
+	28, // 29: ostler.driver.v1alpha1.OperationResult.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusResponse
+	30, // 30: ostler.driver.v1alpha1.OperationResult.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesResponse
+	32, // 31: ostler.driver.v1alpha1.OperationResult.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsResponse
+	34, // 32: ostler.driver.v1alpha1.OperationResult.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassResponse
 	1,  // 33: ostler.driver.v1alpha1.OperationError.code:type_name -> ostler.driver.v1alpha1.MachineErrorCode
-	41, // 34: ostler.driver.v1alpha1.OperationError.retry_after:type_name -> google.protobuf.Duration
-	2,  // 35: ostler.driver.v1alpha1.OperationError.certainty:type_name -> ostler.driver.v1alpha1.OutcomeCertainty
-	14, // 36: ostler.driver.v1alpha1.OperationError.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
-	4,  // 37: ostler.driver.v1alpha1.MachineRecord.power_state:type_name -> ostler.driver.v1alpha1.MachinePowerState
-	16, // 38: ostler.driver.v1alpha1.MachineRecord.addresses:type_name -> ostler.driver.v1alpha1.Address
-	13, // 39: ostler.driver.v1alpha1.MachineRecord.fault:type_name -> ostler.driver.v1alpha1.OperationError
-	42, // 40: ostler.driver.v1alpha1.MachineRecord.created_at:type_name -> google.protobuf.Timestamp
-	15, // 41: ostler.driver.v1alpha1.CreateMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
-	40, // 42: ostler.driver.v1alpha1.CreateMachineRequest.tags:type_name -> ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
-	9,  // 43: ostler.driver.v1alpha1.CreateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	17, // 44: ostler.driver.v1alpha1.CreateMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	15, // 45: ostler.driver.v1alpha1.InitializeMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
-	9,  // 46: ostler.driver.v1alpha1.InitializeMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	17, // 47: ostler.driver.v1alpha1.InitializeMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	9,  // 48: ostler.driver.v1alpha1.UpdateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	9,  // 49: ostler.driver.v1alpha1.DeleteMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	0,  // 50: ostler.driver.v1alpha1.DeleteMachineResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
-	9,  // 51: ostler.driver.v1alpha1.GetMachineStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	17, // 52: ostler.driver.v1alpha1.GetMachineStatusResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	9,  // 53: ostler.driver.v1alpha1.ListMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	17, // 54: ostler.driver.v1alpha1.ListMachinesResponse.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	9,  // 55: ostler.driver.v1alpha1.GetVolumeIdsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	9,  // 56: ostler.driver.v1alpha1.ValidateClassRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	14, // 57: ostler.driver.v1alpha1.ValidateClassResponse.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
-	58, // [58:58] is the sub-list for method output_type
-	58, // [58:58] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	42, // 34: ostler.driver.v1alpha1.OperationError.retry_after:type_name -> google.protobuf.Duration
+	3,  // 35: ostler.driver.v1alpha1.OperationError.certainty:type_name -> ostler.driver.v1alpha1.OutcomeCertainty
+	15, // 36: ostler.driver.v1alpha1.OperationError.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
+	2,  // 37: ostler.driver.v1alpha1.OperationError.typed_reason:type_name -> ostler.driver.v1alpha1.MachineErrorReason
+	5,  // 38: ostler.driver.v1alpha1.MachineRecord.power_state:type_name -> ostler.driver.v1alpha1.MachinePowerState
+	17, // 39: ostler.driver.v1alpha1.MachineRecord.addresses:type_name -> ostler.driver.v1alpha1.Address
+	14, // 40: ostler.driver.v1alpha1.MachineRecord.fault:type_name -> ostler.driver.v1alpha1.OperationError
+	43, // 41: ostler.driver.v1alpha1.MachineRecord.created_at:type_name -> google.protobuf.Timestamp
+	16, // 42: ostler.driver.v1alpha1.CreateMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
+	41, // 43: ostler.driver.v1alpha1.CreateMachineRequest.tags:type_name -> ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
+	10, // 44: ostler.driver.v1alpha1.CreateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	18, // 45: ostler.driver.v1alpha1.CreateMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	16, // 46: ostler.driver.v1alpha1.InitializeMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
+	10, // 47: ostler.driver.v1alpha1.InitializeMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	18, // 48: ostler.driver.v1alpha1.InitializeMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	10, // 49: ostler.driver.v1alpha1.UpdateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	10, // 50: ostler.driver.v1alpha1.DeleteMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	0,  // 51: ostler.driver.v1alpha1.DeleteMachineResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
+	10, // 52: ostler.driver.v1alpha1.GetMachineStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	18, // 53: ostler.driver.v1alpha1.GetMachineStatusResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	10, // 54: ostler.driver.v1alpha1.ListMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	18, // 55: ostler.driver.v1alpha1.ListMachinesResponse.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
+	10, // 56: ostler.driver.v1alpha1.GetVolumeIdsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	10, // 57: ostler.driver.v1alpha1.ValidateClassRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	15, // 58: ostler.driver.v1alpha1.ValidateClassResponse.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_operation_proto_init() }
@@ -3514,7 +3601,7 @@ func file_ostler_driver_v1alpha1_operation_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ostler_driver_v1alpha1_operation_proto_rawDesc), len(file_ostler_driver_v1alpha1_operation_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      6,
 			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
