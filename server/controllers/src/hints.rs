@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use ostler_api::Machine;
-use ostler_api::hint::Hint;
+use ostler_api::hint::{Hint, HintKind};
 use ostler_lifecycle::hint::{HintUse, HintView};
 use ostler_sessions::{Rate, Sessions, TokenBucket};
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ pub(crate) struct Hints(Mutex<HashMap<String, Heard>>);
 #[derive(Debug)]
 struct Heard {
     bucket: TokenBucket,
+    /// For what says that the instance is gone: however often it changed before, that is heard.
+    gone: TokenBucket,
     open: Option<HintView>,
 }
 
@@ -40,9 +42,12 @@ impl Hints {
         let mut all = self.0.lock();
         let heard = all.entry(uid.to_owned()).or_insert_with(|| Heard {
             bucket: TokenBucket::new(Rate::every(EVERY, BURST)),
+            gone: TokenBucket::new(Rate::every(EVERY, BURST)),
             open: None,
         });
-        let taken = heard.bucket.take(now).is_ok();
+        let is_gone = hint.kind == HintKind::Gone;
+        let bucket = if is_gone { &mut heard.gone } else { &mut heard.bucket };
+        let taken = bucket.take(now).is_ok();
         if taken {
             heard.open.get_or_insert_default().add(hint, clock);
         }
@@ -60,14 +65,7 @@ impl Hints {
         let Some(heard) = all.get_mut(uid).filter(|heard| heard.open.as_ref() == seen) else {
             return;
         };
-        match how {
-            HintUse::Done => heard.open = None,
-            HintUse::Asks => {
-                if let Some(open) = &mut heard.open {
-                    open.asked = true;
-                }
-            }
-        }
+        heard.open = heard.open.take().and_then(|open| open.used(how));
     }
 
     /// The machine is gone.
@@ -147,8 +145,6 @@ impl Fanout {
 
 #[cfg(test)]
 mod tests {
-    use ostler_api::hint::HintKind;
-
     use super::*;
 
     fn hint(kind: HintKind) -> Hint {
@@ -172,9 +168,19 @@ mod tests {
         for _ in 0..BURST {
             assert!(take(&hints, "a", HintKind::Changed, now));
         }
+        assert!(!take(&hints, "a", HintKind::Changed, now));
+        assert!(take(&hints, "b", HintKind::Changed, now));
+        assert!(take(&hints, "a", HintKind::Changed, now + EVERY));
+    }
+
+    #[test]
+    fn that_an_instance_is_gone_is_heard_however_often_it_changed_before_and_is_limited_too() {
+        let (hints, now) = (Hints::default(), Instant::now());
+        while take(&hints, "a", HintKind::Changed, now) {}
+        for _ in 0..BURST {
+            assert!(take(&hints, "a", HintKind::Gone, now));
+        }
         assert!(!take(&hints, "a", HintKind::Gone, now));
-        assert!(take(&hints, "b", HintKind::Gone, now));
-        assert!(take(&hints, "a", HintKind::Gone, now + EVERY));
     }
 
     #[test]

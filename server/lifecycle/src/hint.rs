@@ -37,6 +37,10 @@ pub struct HintView {
     pub news: Option<News>,
     /// A read was sent for it.
     pub asked: bool,
+    /// How many reads failed since something was said.
+    pub failed: u32,
+    /// Not to be looked into before, since the last read failed.
+    pub not_before: Option<Timestamp>,
 }
 
 /// What a pass did about a hint.
@@ -44,6 +48,8 @@ pub struct HintView {
 pub enum HintUse {
     /// It sends a read for it.
     Asks,
+    /// The read failed; another one is to be sent then.
+    AsksAgain(Timestamp),
     /// Nothing is left to do.
     Done,
 }
@@ -58,7 +64,7 @@ impl HintView {
                 message: hint.message.clone(),
             }))
         };
-        self.asked = false;
+        (self.asked, self.failed, self.not_before) = (false, 0, None);
         self.gone |= hint.kind == HintKind::Gone;
         let news = match hint.kind {
             HintKind::Gone | HintKind::Changed => None,
@@ -71,6 +77,21 @@ impl HintView {
         if news.is_some() && !(ends && hint.kind == HintKind::Maintenance) {
             self.news = news;
         }
+    }
+}
+
+impl HintView {
+    /// A pass did this about it; `None`: nothing is left of it.
+    pub fn used(mut self, how: HintUse) -> Option<Self> {
+        match how {
+            HintUse::Done => return None,
+            HintUse::Asks => self.asked = true,
+            HintUse::AsksAgain(at) => {
+                (self.asked, self.not_before) = (false, Some(at));
+                self.failed += 1;
+            }
+        }
+        Some(self)
     }
 }
 

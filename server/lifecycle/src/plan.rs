@@ -60,6 +60,17 @@ pub enum Next {
     Done,
 }
 
+impl Next {
+    /// The same, but no later than `at`.
+    pub(crate) fn by(self, reason: WaitReason, at: Timestamp) -> Self {
+        match self {
+            Self::Done => Self::Done,
+            Self::OnChange => Self::Wait { reason, until: at },
+            Self::Wait { reason, until } => Self::Wait { reason, until: until.min(at) },
+        }
+    }
+}
+
 /// A write to the API. Every one may be repeated.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {

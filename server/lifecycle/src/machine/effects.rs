@@ -7,7 +7,7 @@ use ostler_api::{
     names,
 };
 
-use super::{pass::Pass, preboot, preserving};
+use super::{hint, pass::Pass, preboot, preserving};
 use crate::{
     hint::HintUse,
     hot_update::SlotUse,
@@ -110,6 +110,7 @@ impl Pass<'_> {
     pub(crate) fn finish(mut self, next: Next) -> Plan {
         self.keep_record();
         let next = preserving::wake_at_expiry(self.status.current_status.as_ref(), next);
+        let next = hint::wake(&self, next);
         let before = self.snap.machine.status.clone().unwrap_or_default();
         let effects = &self.effects;
         let reads_only = effects.dispatch.as_ref().is_some_and(|one| !one.kind().is_mutation());
@@ -145,11 +146,12 @@ impl Pass<'_> {
             }
         }
         actions.extend(effects.after);
-        let Effects { dispatch, cancel, acknowledge, hint, events, .. } = effects;
+        let Effects { dispatch, cancel, acknowledge, hint: used, events, .. } = effects;
         let reads =
             dispatch.as_ref().is_some_and(|it| it.kind() == OperationKind::GetMachineStatus);
         let asks = (reads && self.snap.hint.is_some()).then_some(HintUse::Asks);
-        Plan { actions, status, dispatch, cancel, acknowledge, hint: hint.or(asks), events, next }
+        let hint = used.or(asks);
+        Plan { actions, status, dispatch, cancel, acknowledge, hint, events, next }
     }
 }
 

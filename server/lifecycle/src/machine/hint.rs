@@ -1,21 +1,33 @@
 //! A driver says that something happened to the instance. That is a reason to look, at once, and proves
 //! nothing: what the look finds decides, as it always does. What the infrastructure announced is shown.
 
+use std::time::Duration;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
     driver::OperationKind,
-    machine::{InstanceNotice, NoticeReason},
+    machine::{InstanceNotice, NoticeReason, WaitReason},
 };
 
-use super::{State, instance_check, pass::Pass, preconditions, transition::Outcome};
+use super::{
+    State, instance_check,
+    pass::{Pass, after},
+    preconditions,
+    reading::Reading,
+    transition::Outcome,
+};
 use crate::{
-    hint::{HintUse, News, Notice},
-    plan::EventReason,
+    hint::{HintUse, HintView, News, Notice},
+    plan::{EventReason, Next},
     snapshot::DriverView,
 };
 
 /// Times of one announcement that differ by less are the same: drivers say it again, in other words.
 const SAME_TIME: jiff::SignedDuration = jiff::SignedDuration::from_mins(1);
+/// A look at an instance that is said to be gone is repeated after so long if it fails, then after twice as long.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
+/// So many looks; then the health of the Node has to tell.
+const LOOKS: u32 = 5;
 
 /// What follows from a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +68,10 @@ pub(crate) fn follow(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
         show(pass, news);
     }
     let answered = hint.asked && pass.learned.reading.is_some();
+    if answered && let Some(at) = looks_again(pass, hint) {
+        pass.effects.hint = Some(HintUse::AsksAgain(at));
+        return Ok(());
+    }
     if answered || then(state) == Then::Nothing || !can_read(pass) {
         pass.effects.hint = Some(HintUse::Done);
     }
@@ -64,6 +80,7 @@ pub(crate) fn follow(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
     }
     let known = pass.provider_id().is_some() || pass.status.instance_uid.is_some();
     if pass.effects.hint.is_none()
+        && hint.not_before.is_none_or(|at| at <= snap.now)
         && pass.is_free()
         && known
         && let Some(class) = preconditions::class_to_read(snap)
@@ -71,6 +88,28 @@ pub(crate) fn follow(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
         pass.ask_status(class);
     }
     Ok(())
+}
+
+/// When to look again for an instance that is said to be gone, since the look failed. An infrastructure that is busy
+/// with the end of an instance may fail to tell of it.
+fn looks_again(pass: &Pass<'_>, hint: &HintView) -> Option<jiff::Timestamp> {
+    let failed = matches!(pass.learned.reading, Some(Reading::Failed(_)));
+    let again = failed && hint.gone && hint.failed + 1 < LOOKS;
+    again.then(|| after(pass.snap.now, LOOK_AGAIN * 2_u32.pow(hint.failed)))
+}
+
+/// The next pass comes when a look is due.
+pub(crate) fn wake(pass: &Pass<'_>, next: Next) -> Next {
+    let waits = pass.snap.hint.as_ref().and_then(|hint| hint.not_before);
+    let due = match pass.effects.hint {
+        Some(HintUse::AsksAgain(at)) => Some(at),
+        Some(HintUse::Done) => None,
+        Some(HintUse::Asks) | None => waits.filter(|at| *at > pass.snap.now),
+    };
+    match due {
+        Some(at) => next.by(WaitReason::DriverRetry, at),
+        None => next,
+    }
 }
 
 /// Whether a driver was asked and answered because it said that the instance is gone.

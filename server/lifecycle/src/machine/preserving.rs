@@ -85,13 +85,10 @@ pub(crate) fn until(pass: &Pass<'_>) -> Option<Timestamp> {
 
 /// When to look again, so that preservation ends in time.
 pub(crate) fn wake_at_expiry(current: Option<&CurrentStatus>, next: Next) -> Next {
-    use ostler_api::machine::WaitReason;
     let expiry = current.and_then(|current| current.preserve_expiry_time.as_ref());
-    let Some(expiry) = expiry.map(|time| time.0) else { return next };
-    match next {
-        Next::Done => Next::Done,
-        Next::OnChange => Next::Wait { reason: WaitReason::Preserved, until: expiry },
-        Next::Wait { reason, until } => Next::Wait { reason, until: until.min(expiry) },
+    match expiry {
+        Some(expiry) => next.by(ostler_api::machine::WaitReason::Preserved, expiry.0),
+        None => next,
     }
 }
 

@@ -9,6 +9,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     hint::HintView,
+    operation::OperationView,
     plan::EventReason,
     snapshot::{NodeView, TargetView},
 };
@@ -104,18 +105,55 @@ fn a_hint_is_no_evidence() {
     }
 }
 
-#[test]
-fn a_look_that_fails_proves_nothing_and_is_not_repeated_without_another_hint() {
+/// A hint of this kind, and a look that the driver could not answer.
+fn failed_look(kind: HintKind) -> World {
     let mut world = World::running();
     world.instances.clear();
-    tell(&mut world, HintKind::Gone);
+    tell(&mut world, kind);
     world.pass();
     world.refuse(ErrorCode::Unavailable);
     world.pass();
-    assert_eq!((world.phase(), world.hint.clone()), (MachinePhase::Running, None));
+    assert_eq!(world.phase(), MachinePhase::Running, "it proves nothing");
+    world
+}
+
+#[test]
+fn a_look_that_fails_is_not_repeated_unless_the_instance_is_said_to_be_gone() {
+    let mut world = failed_look(HintKind::Changed);
+    assert_eq!(world.hint, None);
     let before = world.count(Kind::GetMachineStatus);
+    world.later(130);
     world.pass();
     assert_eq!(world.count(Kind::GetMachineStatus), before);
+}
+
+#[test]
+fn a_look_at_an_instance_that_is_said_to_be_gone_is_repeated_soon_if_it_fails() {
+    let mut world = failed_look(HintKind::Gone);
+    let before = world.count(Kind::GetMachineStatus);
+    world.pass();
+    assert_eq!(world.count(Kind::GetMachineStatus), before, "not at once");
+    world.later(2);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    assert_eq!(world.hint, None);
+}
+
+#[test]
+fn a_driver_that_cannot_look_is_asked_five_times_for_one_hint() {
+    let mut world = World::running();
+    tell(&mut world, HintKind::Gone);
+    let before = world.count(Kind::GetMachineStatus);
+    for _ in 0..10 {
+        world.pass();
+        if matches!(world.operation, OperationView::InFlight(_)) {
+            world.refuse(ErrorCode::Unavailable);
+        }
+        world.pass();
+        world.later(30);
+    }
+    assert_eq!(world.count(Kind::GetMachineStatus) - before, 5);
+    assert_eq!((world.phase(), world.hint.clone()), (MachinePhase::Running, None));
 }
 
 #[test]

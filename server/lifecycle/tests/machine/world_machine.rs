@@ -19,10 +19,8 @@ impl World {
 
     /// What a pass did about the hint of the driver.
     pub(crate) fn use_hint(&mut self, how: Option<HintUse>) {
-        match (how, &mut self.hint) {
-            (Some(HintUse::Done), hint) => *hint = None,
-            (Some(HintUse::Asks), Some(hint)) => hint.asked = true,
-            (Some(HintUse::Asks) | None, _) => {}
+        if let Some(how) = how {
+            self.hint = self.hint.take().and_then(|hint| hint.used(how));
         }
     }
 
