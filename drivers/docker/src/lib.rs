@@ -11,6 +11,7 @@ mod driver;
 pub mod engine;
 mod errors;
 pub mod identity;
+mod outage;
 mod probe;
 mod run;
 pub mod spec;
@@ -18,5 +19,6 @@ pub mod tags;
 
 pub use driver::{DockerDriver, PROVIDER};
 pub use engine::{DockerHost, EngineError, bridge_gateway};
+pub use outage::{Break, OutageArgs, outage};
 pub use probe::{ProbeArgs, probe};
 pub use run::{Cli, DockerArgs, run, start};

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use base64::Engine as _;
@@ -11,6 +12,7 @@ use serde_json::{Value, json};
 use crate::driver::{claim, tag_file};
 use crate::engine::{DockerHost, Engine, File, Part, Summary};
 use crate::identity::{CLUSTER, FIXED_SPEC, INSTANCE, MACHINE, UID, instance_of, provider_id};
+use crate::outage::{Break, break_engine};
 use crate::spec::{Delivery, Resource, TAGS_FILE, UserData};
 use crate::tags::TagFile;
 
@@ -22,6 +24,10 @@ pub struct ProbeArgs {
     /// Socket of the Docker Engine
     #[arg(long, env = "DOCKER_HOST", value_name = "URL", default_value_t = DockerHost::default())]
     pub docker_host: DockerHost,
+
+    /// Socket of the proxy that `outage` runs, for `break`
+    #[arg(long, value_name = "PATH")]
+    outage: Option<PathBuf>,
 
     #[command(subcommand)]
     question: Question,
@@ -48,6 +54,9 @@ enum Question {
         /// Provider id of the machine
         id: String,
     },
+    /// Takes the engine away from the driver that uses the proxy of `outage`, or brings it back
+    #[command(subcommand)]
+    Break(Break),
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {
@@ -70,6 +79,11 @@ pub async fn probe(args: ProbeArgs) -> anyhow::Result<()> {
         Question::RemoveInstance { id } => {
             let container = instance_of(&id).context("that is no id of this driver")?;
             engine.remove(container).await?;
+            json!({})
+        }
+        Question::Break(how) => {
+            let socket = args.outage.context("--outage PATH has to name the socket of `outage`")?;
+            break_engine(&socket, how).context("cannot say so to the proxy")?;
             json!({})
         }
     };

@@ -10,6 +10,7 @@ use ostler_driver_sdk::{DriverArgs, run_adjusted};
 
 use crate::driver::DockerDriver;
 use crate::engine::{DockerHost, Engine};
+use crate::outage::{OutageArgs, outage};
 use crate::probe::{ProbeArgs, probe};
 use crate::spec::{Permissions, ProviderSpec};
 
@@ -48,12 +49,15 @@ pub struct Cli {
 enum Command {
     /// Look at what the driver made on an engine, which may be in use meanwhile
     Probe(ProbeArgs),
+    /// Be a proxy before an engine that `probe break` takes away, for the conformance suite
+    Outage(OutageArgs),
 }
 
 /// Does what the command line says.
 pub fn start(cli: Cli) -> BoxFuture<'static, anyhow::Result<()>> {
     match cli.command {
         Some(Command::Probe(args)) => Box::pin(probe(args)),
+        Some(Command::Outage(args)) => Box::pin(outage(args)),
         None => run(cli.docker),
     }
 }

@@ -41,19 +41,19 @@ fn class(name: &str) -> ClassManifest {
 async fn the_driver_keeps_the_whole_contract_on_a_real_engine() {
     let Some(docker) = Docker::here() else { return };
     let driver = env!("CARGO_BIN_EXE_ostler-driver-docker");
-    let (host, proxy) = (docker.host(), Proxy::start(docker.host()));
+    let (host, proxy) = (docker.host(), Proxy::start(driver, docker.host()));
     let options = Options {
         alt_class: Some(class("alt-class.yaml")),
         bad_class: Some(class("bad-class.yaml")),
         hot_class: Some(class("hot-class.yaml")),
-        probe_cmd: Some(proxy.probe(&format!("{driver} probe --docker-host {host}"))),
+        probe_cmd: Some(format!("{driver} probe --docker-host {host} --outage {}", proxy.socket())),
         idempotent_count: 3,
         timeout_scale: 4.0,
         parallel: 6,
         focus: std::env::var("OSTLER_TEST_FOCUS").ok().map(|it| Regex::new(&it).unwrap()),
         ..Options::new(class("class.yaml"))
     };
-    let command = format!("{driver} --docker-host {} --drain-timeout 20s", proxy.host());
+    let command = format!("{driver} --docker-host unix://{} --drain-timeout 20s", proxy.socket());
     let report = Box::pin(run(Target::Command(command), options)).await.unwrap();
     let of = |wanted: fn(&Verdict) -> bool| {
         report.results.iter().filter(move |result| wanted(&result.verdict))
