@@ -1,6 +1,6 @@
 //! One driver process, seen by the session as what answers its operations.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -255,7 +255,8 @@ impl Adapter {
     }
 
     async fn ask(&self, request: Request, ctx: Context, fresh: bool) -> Answer {
-        let reads_one = self.kinds().contains(&OperationKind::GetMachineStatus);
+        let reads_one =
+            self.shared.info.operation_kinds().any(|it| it == OperationKind::GetMachineStatus);
         match request {
             Request::GetMachineStatus(asked) if !reads_one => self.find(&asked, &ctx).await,
             Request::CreateMachine(_)
@@ -271,10 +272,6 @@ impl Adapter {
             }
         }
     }
-
-    fn kinds(&self) -> BTreeSet<OperationKind> {
-        self.shared.info.operation_kinds().collect()
-    }
 }
 
 impl Handler for Adapter {
@@ -286,7 +283,7 @@ impl Handler for Adapter {
             (OperationKind::GetVolumeIds, OptionalOperation::GetVolumeIds),
             (OperationKind::ValidateClass, OptionalOperation::ValidateClass),
         ];
-        let kinds = self.kinds();
+        let kinds: Vec<OperationKind> = info.operation_kinds().collect();
         let offered =
             optional.into_iter().filter(|(kind, _)| kinds.contains(kind)).map(|(_, it)| it);
         let most = if info.max_in_flight == 0 { MAX_IN_FLIGHT } else { info.max_in_flight };

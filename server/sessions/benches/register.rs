@@ -1,8 +1,13 @@
-//! Operations through a session beside frames through a bare tonic stream, over TCP loopback in
-//! one process: `cargo bench -p ostler-sessions`.
+//! Operations through a session beside frames through bare tonic streams, over TCP loopback in one process:
+//! `cargo bench -p ostler-sessions --bench register -- 9`, where 9 is the number of rounds.
 //!
-//! A session round trip is what a controller pays: `call` → Operation → Accepted and Completed →
-//! outcome → acknowledgement; two frames each way. A bare round trip is one frame each way, echoed.
+//! * `echo`: one small frame each way; one task sends all of them, and one echoes.
+//! * `calls`: the frames of a session (Operation, OperationCompleted) with the same driver and as many callers, each a
+//!   task that waits for its answer; behind them no core, but a slot for each.
+//! * `session`: what a controller pays: `call` → Operation → Completed → outcome → acknowledgement.
+//!
+//! The three take turns in each round, in a new order each time, so that a busy machine is busy for all; ratios are those
+//! within a round.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 use ostler_api::ProviderId;
@@ -10,21 +15,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ostler_api::operation::{self, Dispatch, Lane, Target};
+use ostler_api::operation::{Dispatch, Lane, Request as Asked, Target};
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::driver_service_server::{DriverService, DriverServiceServer};
 use ostler_proto::v1alpha1::{
-    DriverState, GetMachineClassRequest, GetMachineClassResponse, GetMachineStatusResponse,
-    GetSecretRequest, GetSecretResponse, Heartbeat, Hello, OperationCompleted, OperationKind,
-    OperationResult, Readiness, RegisterRequest, RegisterResponse, operation_completed,
-    operation_result, register_request, register_response,
+    DriverState, GetMachineClassRequest, GetMachineClassResponse, GetMachineStatusRequest,
+    GetMachineStatusResponse, GetSecretRequest, GetSecretResponse, Heartbeat, Hello, Operation,
+    OperationCompleted, OperationKind, OperationResult, Readiness, RegisterRequest,
+    RegisterResponse, Target as WireTarget, operation, operation_completed, operation_result,
+    register_request, register_response,
 };
 use ostler_sessions::{
     ClassContent, ClassError, ClassSource, Principal, Providers, SecretContent, SessionEvent,
     Sessions, SessionsOptions, StaticTokens,
 };
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
@@ -33,34 +39,40 @@ use tonic::{Request, Response, Status, Streaming};
 const PROVIDER: &str = "bench.ostler.dev";
 const TOKEN: &str = "bench";
 const ROUND: Duration = Duration::from_secs(1);
-/// The two take turns, so that a busy machine is busy for both.
+/// The first argument says another number.
 const ROUNDS: usize = 9;
+const SORTS: [&str; 3] = ["echo", "calls", "session"];
 
 #[tokio::main]
 async fn main() {
-    println!(
-        "round trips per second, medians of {ROUNDS} pairs of rounds of {ROUND:?}, TCP loopback\n"
-    );
-    println!(
-        "{:<16}{:>12}{:>12}{:>8}{:>16}{:>16}",
-        "", "bare", "session", "ratio", "bare p99", "session p99"
-    );
+    let rounds = std::env::args().find_map(|it| it.parse().ok()).unwrap_or(ROUNDS);
+    println!("round trips, medians of {rounds} rounds of {ROUND:?} of each, TCP loopback\n");
+    println!("| in flight | | per second | of echo | of calls | p99 |\n|---|---|---|---|---|---|");
     for in_flight in [1, 64] {
-        let (mut bares, mut sessions) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            bares.push(bare(in_flight).await);
-            sessions.push(session(in_flight).await);
+        let mut of: [Vec<(f64, Duration)>; 3] = Default::default();
+        for round in 0..rounds {
+            for turn in 0..SORTS.len() {
+                let sort = (round + turn) % SORTS.len();
+                let result = match sort {
+                    0 => echo(in_flight).await,
+                    1 => calls(in_flight).await,
+                    _ => session(in_flight).await,
+                };
+                of.get_mut(sort).unwrap().push(result);
+            }
         }
-        let ratio = median(bares.iter().zip(&sessions).map(|(bare, session)| session.0 / bare.0));
-        let rate = |of: &[(f64, Duration)]| median(of.iter().map(|it| it.0));
-        let p99 = |of: &[(f64, Duration)]| {
-            Duration::from_secs_f64(median(of.iter().map(|it| it.1.as_secs_f64())))
-        };
-        let (bare, session) = (rate(&bares), rate(&sessions));
-        let (bare_p99, session_p99) = (p99(&bares), p99(&sessions));
-        println!(
-            "{in_flight:>3} in flight{bare:>15.0}{session:>12.0}{ratio:>8.2}{bare_p99:>16.1?}{session_p99:>16.1?}"
-        );
+        let [echoes, calls, _] = &of;
+        for (name, results) in SORTS.iter().zip(&of) {
+            let ratio = |to: &[(f64, Duration)]| {
+                median(results.iter().zip(to).map(|(this, other)| this.0 / other.0))
+            };
+            let rate = median(results.iter().map(|it| it.0));
+            let p99 = Duration::from_secs_f64(median(results.iter().map(|it| it.1.as_secs_f64())));
+            let (of_echo, of_calls) = (ratio(echoes), ratio(calls));
+            println!(
+                "| {in_flight} | {name} | {rate:.0} | {of_echo:.2} | {of_calls:.2} | {p99:.0?} |"
+            );
+        }
     }
 }
 
@@ -152,7 +164,7 @@ impl DriverService for Echo {
     }
 }
 
-async fn bare(in_flight: usize) -> (f64, Duration) {
+async fn echo(in_flight: usize) -> (f64, Duration) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = client(&listener);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
@@ -183,6 +195,100 @@ async fn bare(in_flight: usize) -> (f64, Duration) {
     });
     let rate = rate(&trips).await;
     echo.abort();
+    server.abort();
+    (rate, trips.p99())
+}
+
+/// A core that knows nothing but who waits for which answer.
+struct Least {
+    in_flight: usize,
+    trips: Arc<Trips>,
+}
+
+#[tonic::async_trait]
+impl DriverService for Least {
+    type RegisterStream = ReceiverStream<Result<RegisterResponse, Status>>;
+
+    async fn register(
+        &self,
+        request: Request<Streaming<RegisterRequest>>,
+    ) -> Result<Response<Self::RegisterStream>, Status> {
+        let mut frames = request.into_inner();
+        let (out, answers) = mpsc::channel(256);
+        let waiting: Vec<Mutex<Option<oneshot::Sender<OperationCompleted>>>> =
+            (0..self.in_flight).map(|_| Mutex::default()).collect();
+        let waiting = Arc::new(waiting);
+        for caller in 0..self.in_flight {
+            let (out, waiting) = (out.clone(), Arc::clone(&waiting));
+            let trips = Arc::clone(&self.trips);
+            tokio::spawn(async move {
+                loop {
+                    let began = Instant::now();
+                    let (sender, answer) = oneshot::channel();
+                    *waiting.get(caller).unwrap().lock().unwrap() = Some(sender);
+                    let frame = Some(register_response::Frame::Operation(operation(caller)));
+                    if out.send(Ok(RegisterResponse { frame })).await.is_err() {
+                        return;
+                    }
+                    drop(answer.await);
+                    trips.ended(began);
+                }
+            });
+        }
+        tokio::spawn(async move {
+            while let Ok(Some(frame)) = frames.message().await {
+                if let Some(register_request::Frame::Completed(completed)) = frame.frame {
+                    let caller: usize = completed.operation_id.parse().unwrap();
+                    let sender = waiting.get(caller).unwrap().lock().unwrap().take().unwrap();
+                    drop(sender.send(*completed));
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(answers)))
+    }
+
+    async fn get_machine_class(
+        &self,
+        _: Request<GetMachineClassRequest>,
+    ) -> Result<Response<GetMachineClassResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn get_secret(
+        &self,
+        _: Request<GetSecretRequest>,
+    ) -> Result<Response<GetSecretResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+}
+
+/// As the core sends [`read`].
+fn operation(caller: usize) -> Box<Operation> {
+    let id = caller.to_string();
+    let request = operation::Request::GetMachineStatus(GetMachineStatusRequest::default());
+    Box::new(Operation {
+        idempotency_key: format!("{id}:s"),
+        target: Some(WireTarget { uid: id.clone(), ..WireTarget::default() }),
+        operation_id: id,
+        fencing_term: 1,
+        delivery: 1,
+        timeout: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
+        cluster_id: SessionsOptions::default().cluster_id,
+        request: Some(request),
+        ..Operation::default()
+    })
+}
+
+async fn calls(in_flight: usize) -> (f64, Duration) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let driver = tokio::spawn(drive(client(&listener)));
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    let trips = Arc::new(Trips::default());
+    let least = Least { in_flight, trips: Arc::clone(&trips) };
+    let server = Server::builder().add_service(DriverServiceServer::new(least));
+    let server = tokio::spawn(server.serve_with_incoming(incoming));
+    let rate = rate(&trips).await;
+    driver.abort();
     server.abort();
     (rate, trips.p99())
 }
@@ -242,7 +348,7 @@ fn read(id: &str) -> Dispatch {
         idempotency_key: format!("{id}:s"),
         target: Target { uid: id.into(), ..Target::default() },
         class: None,
-        request: operation::Request::Status { provider_id: ProviderId::default() },
+        request: Asked::Status { provider_id: ProviderId::default() },
         timeout: Duration::from_mins(1),
         checkpoint: String::new(),
         adopt_by_name: false,

@@ -3,9 +3,12 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use ostler_api::ProviderName;
 use ostler_api::driver::OperationKind;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -20,33 +23,49 @@ use crate::shell::Shell;
 const SECONDS: [f64; 12] =
     [0.001, 0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 180.0, 600.0, 1200.0, 1800.0];
 
+/// A provider as a label: cheap to clone, since some are made for every operation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Named(ProviderName);
+
+impl From<ProviderName> for Named {
+    fn from(name: ProviderName) -> Self {
+        Self(name)
+    }
+}
+
+impl EncodeLabelValue for Named {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.0.as_str().encode(encoder)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfProvider {
-    provider: String,
+    provider: Named,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfOperation {
-    provider: String,
+    provider: Named,
     kind: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfOutcome {
-    provider: String,
+    provider: Named,
     kind: &'static str,
     code: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfEnd {
-    provider: String,
+    provider: Named,
     reason: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfEvent {
-    provider: String,
+    provider: Named,
     kind: &'static str,
 }
 
@@ -64,13 +83,13 @@ struct OfReason {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfRequest {
-    provider: String,
+    provider: Named,
     operation: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct OfFailure {
-    provider: String,
+    provider: Named,
     operation: &'static str,
     error_code: &'static str,
 }
@@ -97,11 +116,11 @@ impl UpstreamNames {
         }
     }
 
-    fn ended(&self, provider: &str, operation: &'static str, code: &'static str, took: Duration) {
-        let of = OfRequest { provider: provider.to_owned(), operation };
+    fn ended(&self, provider: Named, operation: &'static str, code: &'static str, took: Duration) {
+        let of = OfRequest { provider: provider.clone(), operation };
         self.seconds.get_or_create(&of).observe(took.as_secs_f64());
         if code != "OK" {
-            let of = OfFailure { provider: provider.to_owned(), operation, error_code: code };
+            let of = OfFailure { provider, operation, error_code: code };
             self.failed.get_or_create(&of).inc();
         }
     }
@@ -199,7 +218,7 @@ impl Metrics {
     pub(crate) fn count(&self, count: Count) {
         match count {
             Count::Ended { provider, kind, code, took } => {
-                self.upstream.ended(provider.as_str(), kind.name(), code, took);
+                self.upstream.ended(provider.clone().into(), kind.name(), code, took);
                 let of = OfOperation { provider: provider.clone().into(), kind: kind.name() };
                 self.seconds.get_or_create(&of).observe(took.as_secs_f64());
                 let of = OfOutcome { provider: provider.into(), kind: kind.name(), code };

@@ -247,14 +247,12 @@ impl Hub {
         }
     }
 
-    /// Drops an operation that ended, and remembers that it did.
+    /// Drops an operation that ended, and remembers that it did. One timer is left of it.
     pub(super) fn forget(&mut self, id: &OperationId) -> Option<Box<Op>> {
         let operation = self.operations.remove(id)?;
         if self.slots.get(operation.target.uid.as_str()) == Some(id) {
             self.slots.remove(operation.target.uid.as_str());
         }
-        self.timers.clear(&Timer::Accept(id.clone()));
-        self.timers.clear(&Timer::Stall(id.clone()));
         self.timers.clear(&Timer::Operation(id.clone()));
         self.ended.put(id.clone(), ());
         Some(operation)
