@@ -7,10 +7,10 @@ const PREFIX: &str = "MACHINE_ERROR_REASON_";
 impl MachineErrorReason {
     /// Its name, as `OperationError.reason` has it; empty for none.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Unspecified => "",
-            known => known.as_str_name().trim_start_matches(PREFIX),
+        if self == Self::Unspecified {
+            return "";
         }
+        self.as_str_name().trim_start_matches(PREFIX)
     }
 
     /// The reason of this name; any other word is none.
@@ -22,10 +22,11 @@ impl MachineErrorReason {
 impl OperationError {
     /// The reason that the core acts on. A driver of contract v1alpha1-0.1 says it by the word alone.
     pub fn acts_by(&self) -> MachineErrorReason {
-        match self.typed_reason() {
-            MachineErrorReason::Unspecified => MachineErrorReason::of_word(&self.reason),
-            typed => typed,
+        let typed = self.typed_reason();
+        if typed == MachineErrorReason::Unspecified {
+            return MachineErrorReason::of_word(&self.reason);
         }
+        typed
     }
 }
 

@@ -246,9 +246,10 @@ pub(crate) fn failure(error: OperationError) -> Failure {
     Failure {
         code: ErrorCode::from_number(error.code),
         certainty: Certainty::from_number(error.certainty),
-        reason: match reason {
-            MachineErrorReason::Unspecified => error.reason,
-            known => known.word().to_owned(),
+        reason: if reason == MachineErrorReason::Unspecified {
+            error.reason
+        } else {
+            reason.word().to_owned()
         },
         message: error.message,
         retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
