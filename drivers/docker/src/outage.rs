@@ -32,7 +32,7 @@ pub struct OutageArgs {
     pub socket: PathBuf,
 }
 
-/// How the engine is taken away, in the words of the conformance suite.
+/// How the engine is taken away, as the conformance suite says it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Subcommand)]
 pub enum Break {
     /// It answers nothing
