@@ -1,6 +1,9 @@
 //! The sets of machine-controller-manager, by its own binary, and ours: each takes over a rollout that the other one began.
 //!
-//! Without Go, or without its modules, the test says `skipped`.
+//! Not for InPlaceUpdate: its binary writes Nodes in protobuf, which the embedded API server does not read, and so chooses
+//! none. `stack/taken_over.rs` has those.
+//!
+//! Without Go, or without its modules, the tests say `skipped`.
 
 #![expect(clippy::unwrap_used, clippy::unwrap_in_result, reason = "tests")]
 
@@ -9,10 +12,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use ostler_driver_fake::fault::Verb;
-use ostler_tests::objects;
 use ostler_tests::ports::free_port;
 use ostler_tests::process::Process;
 use ostler_tests::stack::Stack;
@@ -29,8 +29,6 @@ const SPEC: &str =
     r#"{"region":"local","image":"fake-1.0","latency":{"create":"3s","delete":"1s"}}"#;
 
 const ROLLING: &str = "{ type: RollingUpdate, rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }";
-const IN_PLACE: &str = "{ type: InPlaceUpdate, \
-    inPlaceUpdate: { maxSurge: 0, maxUnavailable: 1, orchestrationType: Auto } }";
 
 const DEPLOYMENT: &str = "apiVersion: machine.sapcloud.io/v1alpha1
 kind: MachineDeployment
@@ -189,49 +187,4 @@ fn a_recreate_that_the_other_controller_began_is_finished_by_ours_and_the_other_
     until_complete(&stack, "three");
     assert_eq!(stack.kubectl().list("machinesets").len(), 3);
     assert_eq!((created(&stack), stack.instances().len()), (9, 3));
-}
-
-/// Updates Nodes that are empty, as long as the API server answers.
-fn agents(stack: &Stack) {
-    let kubeconfig = Kubeconfig::read_from(stack.kubeconfig()).unwrap();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let options = KubeConfigOptions::default();
-            let config = Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-            objects::agents(Client::try_from(config).unwrap()).await;
-        });
-    });
-}
-
-fn restart(stack: &Stack, number: u32) {
-    let template = format!(r#"{{"metadata":{{"annotations":{{"restart":"{number}"}}}}}}"#);
-    let patch = format!(r#"{{"spec":{{"template":{template}}}}}"#);
-    let patch = ["patch", "machinedeployment", "workers", "--type=merge", "-p", &patch];
-    stack.kubectl().run(patch);
-}
-
-#[test]
-fn an_update_in_place_that_the_other_controller_began_is_finished_by_ours_and_the_other_way_round()
-{
-    let Some(binary) = build() else { return };
-    let Some((mut stack, mut theirs)) = made_by_upstream(&binary, IN_PLACE) else { return };
-    let machines = names(&stack.kubectl().list("machines"));
-    agents(&stack);
-    restart(&stack, 1);
-    until_updated(&stack, 1);
-    theirs.kill();
-    core(&mut stack, "*");
-    until_complete(&stack, "one");
-    assert_eq!(stack.kubectl().list("machinesets").len(), 2);
-    assert_eq!(names(&stack.kubectl().list("machines")), machines, "they stay");
-
-    restart(&stack, 2);
-    until_updated(&stack, 1);
-    core(&mut stack, "machine");
-    let _theirs = upstream(&stack, &binary);
-    until_complete(&stack, "one");
-    assert_eq!(stack.kubectl().list("machinesets").len(), 3);
-    assert_eq!(names(&stack.kubectl().list("machines")), machines, "they stay");
-    assert_eq!((created(&stack), stack.instances().len()), (3, 3));
 }

@@ -1,6 +1,6 @@
 //! Rollouts that machine-controller-manager began with Recreate and InPlaceUpdate, as it left them when it was stopped:
 //! the core that takes its place recognises the sets by their templates and goes on. Bodies as it writes them: hashes of
-//! its own, empty fields of Go. (RollingUpdate, and both directions, with its binary: `processes/takeover.rs`.)
+//! its own, empty fields of Go. (RollingUpdate and Recreate, both directions, with its binary: `processes/takeover.rs`.)
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
 
