@@ -32,5 +32,6 @@ pub mod selector;
 pub mod set;
 pub mod snapshot;
 pub mod unmanaged_nodes;
+pub mod unwritten;
 pub mod user_data;
 pub mod volume;

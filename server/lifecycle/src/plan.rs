@@ -32,6 +32,9 @@ pub struct Plan {
     pub status: MachineStatus,
     /// The operation to send. A mutation stands in `status.operation`.
     pub dispatch: Option<Dispatch>,
+    /// Whether `status` tells nothing that must stand in the API before the next pass, which a write of this one
+    /// causes.
+    pub status_waits: bool,
     /// Id of an operation that is to be stopped.
     pub cancel: Option<OperationId>,
     /// Id of a finished operation whose result is in `status` now.
@@ -411,7 +414,6 @@ pub enum EventReason {
     /// The driver could not make the instance.
     InstanceCreateFailed,
     /// The instance was initialized.
-    InstanceInitialized,
     /// The driver could not initialize the instance.
     InstanceInitializeFailed,
     /// The Node is healthy.
@@ -485,7 +487,6 @@ impl EventReason {
             Self::InstanceAdopted => "InstanceAdopted",
             Self::InstanceAdoptFailed => "InstanceAdoptFailed",
             Self::InstanceCreateFailed => "InstanceCreateFailed",
-            Self::InstanceInitialized => "InstanceInitialized",
             Self::InstanceInitializeFailed => "InstanceInitializeFailed",
             Self::NodeJoined => "NodeJoined",
             Self::Available => "Available",

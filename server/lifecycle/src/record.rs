@@ -14,6 +14,7 @@ use crate::{
     machine::{draining, pass::after},
     plan::{Action, Event, Next, Performed, Plan},
     snapshot::Snapshot,
+    unwritten::{self, Unwritten},
 };
 
 /// What is left to do after the actions.
@@ -22,6 +23,8 @@ pub struct Recorded {
     /// A merge patch of `status` (the content of `status`, not the whole object); `None`: nothing
     /// changed, nothing to write. Written with the newest resource version that this pass has seen.
     pub status: Option<Value>,
+    /// The status that is kept instead of being written.
+    pub unwritten: Option<Unwritten>,
     /// Whether [`Plan::dispatch`], [`Plan::cancel`] and [`Plan::acknowledge`] hold. They are done
     /// only after the status was accepted, in the order cancel, acknowledge, dispatch.
     pub proceed: bool,
@@ -37,7 +40,7 @@ const WRITE_RETRY: Duration = Duration::from_secs(2);
 /// Says what to write. `performed` has one entry for each action of the plan; a missing one counts
 /// as [`Performed::Skipped`].
 pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Recorded {
-    let old = snapshot.machine.status.clone().unwrap_or_default();
+    let stored = snapshot.stored_status().cloned().unwrap_or_default();
     let results = || {
         let missing = std::iter::repeat(&Performed::Skipped);
         plan.actions.iter().zip(performed.iter().chain(missing))
@@ -49,15 +52,21 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
     let mut status = plan.status.clone();
     let blocked = draining::record_evictions(snapshot, results(), &mut status);
     let gone = plan.next == Next::Done && !has_other_finalizers(snapshot);
+    let patch = if gone { None } else { status_patch(&stored, &status) };
+    let unwritten = patch.as_ref().and_then(|_| unwritten::keep(snapshot, plan, &status));
     Recorded {
-        status: if gone { None } else { status_patch(&old, &status) },
+        status: patch.filter(|_| unwritten.is_none()),
         proceed: true,
         events: plan.events.iter().cloned().chain(blocked).collect(),
         next: if results().any(|(action, result)| is_owed(action, result)) {
             soon(&plan.next, after(snapshot.now, WRITE_RETRY))
         } else {
-            plan.next.clone()
+            match &unwritten {
+                Some(kept) => plan.next.clone().by(WaitReason::DriverWorking, kept.due()),
+                None => plan.next.clone(),
+            }
         },
+        unwritten,
     }
 }
 
@@ -98,6 +107,7 @@ fn obstacle(action: &Action, result: &Performed) -> Option<Obstacle> {
 /// there is one, stays unacknowledged and is taken again.
 fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorded {
     let old = snapshot.machine.status.clone().unwrap_or_default();
+    let stored = snapshot.stored_status().cloned().unwrap_or_default();
     let until = after(snapshot.now, WRITE_RETRY);
     let status = match obstacle {
         Obstacle::Conflict => None,
@@ -112,11 +122,13 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
                 message: Some(format!("{}: {text}", action.name())),
                 since: Some(since.unwrap_or(Time(snapshot.now))),
             });
-            status_patch(&old, &status)
+            status_patch(&stored, &status)
         }
     };
+    // What a conflict leaves unwritten is planned anew from what is there then.
     Recorded {
         status,
+        unwritten: None,
         proceed: false,
         events: Vec::new(),
         next: Next::Wait { reason: WaitReason::ApiWriteFailed, until },

@@ -13,7 +13,12 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::{Machine, MachineClass, driver::OperationKind, machine::WaitReason, names};
+use ostler_api::{
+    Machine, MachineClass,
+    driver::OperationKind,
+    machine::{MachineStatus, WaitReason},
+    names,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -28,6 +33,7 @@ use crate::{
     },
     outage::ApiView,
     replacement::Siblings,
+    unwritten::Unwritten,
 };
 pub use crate::{
     budget::BudgetFacts,
@@ -62,8 +68,10 @@ impl<T> Observed<T> {
 pub struct Snapshot {
     /// The time.
     pub now: Timestamp,
-    /// The Machine.
+    /// The Machine, with the status that is not written yet.
     pub machine: Arc<Machine>,
+    /// The status of `machine`, if the API has another one.
+    pub unwritten: Option<Unwritten>,
     /// Its class.
     pub class: ClassView,
     /// The secrets of its class, merged.
@@ -115,6 +123,16 @@ pub struct Snapshot {
     pub fresh: Fresh,
     /// Defaults of this core.
     pub settings: Settings,
+}
+
+impl Snapshot {
+    /// The status that the API has.
+    pub fn stored_status(&self) -> Option<&MachineStatus> {
+        match &self.unwritten {
+            Some(unwritten) => unwritten.stored.as_ref(),
+            None => self.machine.status.as_ref(),
+        }
+    }
 }
 
 /// Random values for this pass. Each pass gets new ones.

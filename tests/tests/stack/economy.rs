@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{Condition, await_condition};
 use ostler_api::MachineDeployment;
 use ostler_api::machine::{Machine, MachinePhase};
-use ostler_tests::objects::{in_phase, machine};
+use ostler_tests::objects::{gone, in_phase, machine};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 
@@ -162,5 +162,36 @@ async fn many_changes_of_machines_are_few_passes_and_few_writes_of_status() {
     assert!(all_set_writes - set_writes <= most, "{rolled:?} after {made:?}");
     assert!(all_passes - passes <= most, "{rolled:?} after {made:?}");
     assert!(all_writes - writes <= most, "{rolled:?} after {made:?}");
+    world.stop().await;
+}
+
+/// Events that the core wrote.
+fn events(world: &World) -> f64 {
+    counted(world, "ostler_events_written_total")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_life_of_a_machine_costs_twelve_writes_and_three_events() {
+    let world = world().await;
+    // The class keeps what its first Machine costs it.
+    world.apply::<Machine>(machine("first", "fake")).await;
+    world.until("first", "Running", in_phase(MachinePhase::Running)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let seen = || {
+        let kinds = ["Machine", "Node", "Secret", "MachineClass"].map(|it| writes(&world, it));
+        (kinds, counted(&world, "ostler_api_writes_total"), events(&world))
+    };
+    let before = seen();
+    world.apply::<Machine>(machine("m", "fake")).await;
+    world.until("m", "Running", in_phase(MachinePhase::Running)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let up = seen();
+    let machines = Api::<Machine>::default_namespaced(world.client());
+    machines.delete("m", &DeleteParams::default()).await.unwrap();
+    world.until("m", "gone", gone).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let down = seen();
+    assert_eq!((up.1 - before.1, up.2 - before.2), (7.0, 2.0), "{before:?} {up:?}");
+    assert_eq!((down.1 - up.1, down.2 - up.2), (5.0, 1.0), "{up:?} {down:?}");
     world.stop().await;
 }

@@ -18,6 +18,7 @@ use ostler_lifecycle::snapshot::{
     ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, SecretFacts, SecretView,
     Snapshot,
 };
+use ostler_lifecycle::unwritten::Unwritten;
 use rand::RngExt;
 use tracing::{debug, warn};
 
@@ -35,6 +36,7 @@ impl Machines {
     /// The snapshot of the machine; `None` if it is gone.
     pub(super) async fn snapshot(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         let Some(machine) = self.stores.machines.get(name) else { return Ok(None) };
+        let (machine, unwritten) = self.with_unwritten(machine);
         if self.state.has_ended(machine.uid()) {
             return Ok(None);
         }
@@ -98,7 +100,20 @@ impl Machines {
             fresh: fresh(),
             settings: self.settings.lifecycle.clone(),
             machine,
+            unwritten,
         }))
+    }
+
+    /// The Machine with the status that a pass kept, unless another client wrote one since.
+    fn with_unwritten(&self, machine: Arc<Machine>) -> (Arc<Machine>, Option<Unwritten>) {
+        let kept = self.state.unwritten.get(machine.uid());
+        match kept.filter(|kept| kept.stored == machine.status) {
+            Some(kept) => {
+                let status = Some(kept.status.clone());
+                (Arc::new(Machine { status, ..machine.as_ref().clone() }), Some(kept))
+            }
+            None => (machine, None),
+        }
     }
 
     /// The driver's review of the class, and of the class change that this machine is about to get.

@@ -9,7 +9,7 @@ use ostler_api::Machine;
 use ostler_lifecycle::operation::{Dispatch, OperationView};
 use ostler_lifecycle::orphans::calls_for_a_scan;
 use ostler_lifecycle::plan::{Event, Next, Plan};
-use ostler_lifecycle::record::record;
+use ostler_lifecycle::record::{Recorded, record};
 use ostler_lifecycle::snapshot::{NodeView, Snapshot};
 use ostler_sessions::SubmitError;
 use serde_json::{Value, json};
@@ -38,6 +38,7 @@ impl Machines {
         let written = self.write_status(&done.machine, recorded.status.as_ref()).await;
         self.state.replacements.settle(plan, written.as_ref().map(|()| recorded.proceed));
         written?;
+        self.keep(&snapshot.machine, &recorded);
         self.record_events(snapshot, recorded.events);
         let mut not_sent = None;
         if recorded.proceed {
@@ -53,6 +54,17 @@ impl Machines {
             None if done.failed => Outcome::Failed,
             None => self.until(&recorded.next, snapshot.now),
         }))
+    }
+
+    /// Keeps the status that is to be written later. That of a pass that came to nothing says nothing of it.
+    fn keep(&self, machine: &Machine, recorded: &Recorded) {
+        match &recorded.unwritten {
+            Some(unwritten) => self.state.unwritten.set(machine.uid(), unwritten.clone()),
+            None if recorded.proceed || recorded.status.is_some() => {
+                self.state.unwritten.remove(machine.uid());
+            }
+            None => {}
+        }
     }
 
     /// One patch per pass, and none if nothing changed. It is conditional on the newest version that the pass has

@@ -68,6 +68,7 @@ mod tests {
             actions: vec![Action::ClaimReplacement { deployment: "d".to_owned(), seen }],
             status: MachineStatus::default(),
             dispatch: None,
+            status_waits: false,
             cancel: None,
             acknowledge: None,
             hint: None,

@@ -2,6 +2,7 @@
 //! pass reads once more.
 
 use ostler_lifecycle::operation::Finished;
+use ostler_lifecycle::unwritten::Unwritten;
 
 use super::evict::Evictions;
 use super::replacements::Replacements;
@@ -23,6 +24,8 @@ pub(crate) struct State {
     pub(super) refused: ByMachine<Finished>,
     /// What drivers said of instances by themselves.
     pub(crate) hints: Hints,
+    /// Statuses that are not written yet.
+    pub(super) unwritten: ByMachine<Unwritten>,
     /// When machines last failed.
     pub(super) replacements: Replacements,
     /// Machines that our finalizer was removed from and that the cache still has.
@@ -45,6 +48,7 @@ impl State {
         self.tokens.remove(uid);
         self.refused.remove(uid);
         self.hints.forget(uid);
+        self.unwritten.remove(uid);
         self.ended.remove(uid);
         self.slots.leave(uid)
     }

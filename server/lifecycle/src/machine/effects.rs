@@ -7,7 +7,7 @@ use ostler_api::{
     names,
 };
 
-use super::{hint, pass::Pass, preboot, preserving};
+use super::{hint, pass::Pass, preboot, preserving, token};
 use crate::{
     hint::HintUse,
     hot_update::SlotUse,
@@ -30,6 +30,8 @@ pub(crate) struct Effects {
     pub(super) acknowledge: Option<OperationId>,
     pub(super) hint: Option<HintUse>,
     events: Vec<Event>,
+    /// See [`Plan::status_waits`].
+    pub(crate) status_waits: bool,
     /// Whether the Machine gets the finalizer once something was asked for it.
     pub(crate) holds: bool,
 }
@@ -111,6 +113,7 @@ impl Pass<'_> {
         self.keep_record();
         let next = preserving::wake_at_expiry(self.status.current_status.as_ref(), next);
         let next = hint::wake(&self, next);
+        let next = token::wake_to_bind(&self, next);
         let before = self.snap.machine.status.clone().unwrap_or_default();
         let effects = &self.effects;
         let reads_only = effects.dispatch.as_ref().is_some_and(|one| !one.kind().is_mutation());
@@ -146,12 +149,12 @@ impl Pass<'_> {
             }
         }
         actions.extend(effects.after);
-        let Effects { dispatch, cancel, acknowledge, hint: used, events, .. } = effects;
+        let Effects { dispatch, cancel, acknowledge, hint: used, events, status_waits, .. } = effects;
         let reads =
             dispatch.as_ref().is_some_and(|it| it.kind() == OperationKind::GetMachineStatus);
         let asks = (reads && self.snap.hint.is_some()).then_some(HintUse::Asks);
         let hint = used.or(asks);
-        Plan { actions, status, dispatch, cancel, acknowledge, hint, events, next }
+        Plan { actions, status, dispatch, status_waits, cancel, acknowledge, hint, events, next }
     }
 }
 

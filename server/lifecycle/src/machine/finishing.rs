@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::MachineStep;
 
 use super::{
-    deleting, draining,
+    deleting, draining, health,
     last_operation::Activity,
     pass::{Pass, Release},
     retry,
@@ -57,7 +57,7 @@ pub(crate) fn stale_node<'a>(pass: &Pass<'a>) -> Option<&'a Node> {
 
 /// This very Node goes, at the end of the pass.
 pub(crate) fn delete_node(pass: &mut Pass<'_>, node: &Node) {
-    pass.effects.node_patch.remove_finalizer = true;
+    pass.effects.node_patch.remove_finalizer |= health::has_finalizer(node);
     let name = node.metadata.name.clone().unwrap_or_default();
     let uid = node.metadata.uid.clone().unwrap_or_default();
     pass.effects.act_last(Action::DeleteNode { name, uid: uid.into() });

@@ -114,7 +114,6 @@ pub(crate) fn answered(
             }
             retry::clear(pass);
             conditions::set(pass, &INITIALIZED, true, "Initialized", "");
-            pass.effects.event(false, EventReason::InstanceInitialized, pass.name().to_owned());
             joining::enter(pass);
             Transition::To(State::Joining)
         }

@@ -2,16 +2,19 @@
 //! instance may still join with it, and deleted as soon as it may not. It is bound to the Node of
 //! the Machine as soon as the driver has said what that is called.
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::{machine::WaitReason, names};
 
 use super::{
+    instance,
     pass::{Pass, after},
     transition::{Outcome, Transition, wait},
 };
 use crate::{
     operation::SecretText,
-    plan::{Action, TokenRequest},
+    plan::{Action, Next, TokenRequest},
     snapshot::{BootstrapToken, Observed, TargetView},
     user_data,
 };
@@ -19,6 +22,9 @@ use crate::{
 /// A token lives this much longer than the creation may last, so that a late joiner fails by the
 /// timeout and not by a token that is no more. Covers clocks that differ, too.
 const SLACK: SignedDuration = SignedDuration::from_mins(5);
+
+/// How long a new instance may take to join before its token is bound to its Node.
+const BIND_AFTER: Duration = Duration::from_secs(2);
 
 /// The token for the user data of a create, `<id>.<secret>`. One that is there is used again, with
 /// more time if it needs that: an instance that the driver does not see yet may have it.
@@ -83,9 +89,26 @@ fn is_ours(pass: &Pass<'_>, token: &BootstrapToken) -> bool {
 
 fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
     let short = token.expires.is_some_and(|end| end < needed_until(pass));
-    let unbound = node_name(pass).is_some_and(|name| token.node.as_deref() != Some(name));
+    let unbound = binds_at(pass, token).is_some_and(|at| at <= pass.snap.now);
     if short || unbound {
         ensure(pass, id, &token.secret);
+    }
+}
+
+/// When the token is bound to the Node that the driver named; `None`: it is, or no Node has a name. A Node that joins
+/// soon makes that needless: its token is deleted.
+fn binds_at(pass: &Pass<'_>, token: &BootstrapToken) -> Option<Timestamp> {
+    node_name(pass).filter(|name| token.node.as_deref() != Some(*name))?;
+    Some(instance::created_at(pass).map_or(pass.snap.now, |at| after(at, BIND_AFTER)))
+}
+
+/// Sees to it that the token is bound in time, though nothing else happens.
+pub(crate) fn wake_to_bind(pass: &Pass<'_>, next: Next) -> Next {
+    let Observed::Known(token) = &pass.snap.bootstrap_token else { return next };
+    let waits = pass.status.bootstrap_token_id.is_some() && is_ours(pass, token);
+    match binds_at(pass, token).filter(|at| waits && *at > pass.snap.now) {
+        Some(at) => next.by(WaitReason::NodeNotJoined, at),
+        None => next,
     }
 }
 

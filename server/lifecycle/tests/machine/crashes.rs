@@ -44,9 +44,13 @@ fn die(world: &mut World, kind: Kind, point: Point) {
     }
     assert_eq!(world.sent.last().unwrap().kind(), kind, "{point:?}");
     match point {
-        Point::BeforeSending | Point::RequestLost => world.lose_operation(),
+        Point::BeforeSending | Point::RequestLost => {
+            world.forget_unwritten();
+            world.lose_operation();
+        }
         Point::ResultLost => {
             let _lost = world.carry_out();
+            world.forget_unwritten();
             world.lose_operation();
         }
         Point::DriverCannotTell => {
@@ -301,4 +305,52 @@ fn a_create_that_did_happen_is_told_as_one_once_it_is_found() {
         let shown = shown.iter().find(|it| it.type_ == "InstanceCreated").unwrap();
         assert_eq!((shown.status.as_str(), shown.reason.as_deref()), ("True", Some("Created")));
     }
+}
+
+#[test]
+fn a_core_that_dies_with_the_status_of_a_create_unwritten_looks_before_it_creates() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
+    assert!(world.unwritten.is_some(), "the annotation has the create");
+    let _lost = world.carry_out();
+    world.forget_unwritten();
+    world.lose_operation();
+    assert_eq!(world.machine().status, None);
+    assert_eq!(world.machine().intent().unwrap().operation_kind(), Some(Kind::CreateMachine));
+    world.pass();
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus);
+    world.settle();
+    assert_eq!(world.creates, 1);
+}
+
+#[test]
+fn the_status_of_a_slow_create_is_written_after_two_seconds() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    assert!(world.unwritten.is_some());
+    let due = world.now + Duration::from_secs(2);
+    assert!(matches!(world.next, Next::Wait { until, .. } if until == due), "{:?}", world.next);
+    world.later(1);
+    world.pass();
+    assert!(world.unwritten.is_some());
+    world.later(1);
+    world.pass();
+    assert!(world.unwritten.is_none());
+    assert!(world.status().operation.is_some());
+}
+
+#[test]
+fn the_failure_of_a_first_create_is_written() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.fail(ErrorCode::Internal, Certainty::Unknown);
+    world.pass();
+    assert!(world.unwritten.is_none(), "a failure is written");
 }

@@ -266,8 +266,11 @@ fn a_failed_initialization_speaks_upstreams_words_and_is_tried_again_soon() {
     let type_ = MachineConditionType::InstanceInitialized;
     let shown = status.conditions.iter().find(|one| one.type_ == type_.as_str()).unwrap();
     assert_eq!(shown.message.as_deref(), Some("no"), "the driver's own text");
-    assert_eq!(looks_again(&world, &plan), Some(5));
-    world.later(5);
+    assert_eq!(looks_again(&world, &plan), Some(2), "the token is bound");
+    world.later(2);
+    let plan = world.pass();
+    assert_eq!(looks_again(&world, &plan), Some(3));
+    world.later(3);
     world.pass();
     assert_eq!(world.sent.last().unwrap().kind(), Kind::InitializeMachine);
     world.answer();

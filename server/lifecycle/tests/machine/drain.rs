@@ -324,9 +324,50 @@ fn the_node_says_why_it_goes() {
     failed.later(600);
     failed.settle();
     assert_eq!(failed.phase(), ostler_api::machine::MachinePhase::Failed);
+    failed.pods = Observed::Known(vec![pod("web")]);
     failed.delete();
     failed.pass();
     assert_eq!(reason(&failed), "Unhealthy");
+}
+
+#[test]
+fn a_node_without_pods_that_have_to_leave_is_cordoned_in_one_write_and_the_status_waits() {
+    let mut world = World::running();
+    world.pods = Observed::Known(vec![PodView { daemon: true, ..pod("daemon") }]);
+    let told = world.events.len();
+    world.delete();
+    let plan = world.pass();
+    let [Action::PatchNode(patch)] = &plan.actions[..] else { panic!("{:?}", plan.actions) };
+    assert!(patch.cordon && patch.remove_finalizer);
+    assert!(world.unwritten.is_some(), "the next pass writes it");
+    let plan = world.pass();
+    assert_eq!(plan.dispatch.map(|it| it.kind()), Some(Kind::DeleteMachine));
+    assert!(world.unwritten.is_none(), "an operation is written down before it is sent");
+    assert!(world.status().drain.unwrap().deadline.is_some());
+    assert!(world.events.len() == told, "nobody is told of a drain");
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn a_pod_that_comes_between_the_look_and_the_cordon_is_drained_all_the_same() {
+    let mut world = World::running();
+    world.pods = Observed::Known(Vec::new());
+    world.delete();
+    world.pass();
+    world.pods = Observed::Known(vec![pod("late")]);
+    let plan = world.pass();
+    assert!(evicted(&plan.actions).is_empty());
+    assert_eq!(looks_again(&world, &plan), Some(0));
+    assert!(world.unwritten.is_none(), "the deadline is written before the eviction");
+    assert!(world.status().drain.unwrap().deadline.is_some());
+    let plan = world.pass();
+    assert_eq!(evicted(&plan.actions), ["late"]);
+    assert!(world.happened(EventReason::DrainStarted));
+    world.pods_end();
+    world.settle();
+    assert!(world.happened(EventReason::Drained));
+    assert!(world.machine.is_none());
 }
 
 #[test]

@@ -58,8 +58,11 @@ fn the_time_of_a_pre_drain_hook_costs_the_drain_none_of_its_own() {
 #[test]
 fn a_pre_terminate_hook_holds_the_instance_and_not_the_drain() {
     let mut world = World::running();
+    world.pods = ostler_lifecycle::snapshot::Observed::Known(vec![pod("db")]);
     hook(&mut world, names::hook::PRE_TERMINATE, Some("backup-operator"));
     world.delete();
+    world.settle_pods();
+    world.pods_end();
     world.settle();
     assert!(world.happened(EventReason::Drained));
     assert_eq!(world.step(), Some(MachineStep::PreTerminateHook));

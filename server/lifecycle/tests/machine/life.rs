@@ -25,7 +25,6 @@ fn the_life_of_a_machine_from_new_to_gone() {
     is_deleted(&mut world);
     for reason in [
         EventReason::InstanceCreated,
-        EventReason::InstanceInitialized,
         EventReason::NodeJoined,
         EventReason::DrainStarted,
         EventReason::Drained,

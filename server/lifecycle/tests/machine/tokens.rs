@@ -10,7 +10,7 @@ use ostler_lifecycle::{
     user_data::{token_id, token_id_after},
 };
 
-use crate::world::{UID, World};
+use crate::world::{UID, World, looks_again};
 
 /// A world in which a create is in flight.
 fn creating() -> World {
@@ -26,6 +26,8 @@ fn joining() -> World {
     let mut world = World::new();
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Pending);
+    world.later(2);
+    world.settle();
     world
 }
 
@@ -125,9 +127,14 @@ fn a_token_that_an_instance_may_have_keeps_its_secret_and_gets_the_time_that_it_
 }
 
 #[test]
-fn a_token_is_bound_to_the_node_as_soon_as_the_driver_has_named_it_and_once() {
+fn a_token_is_bound_to_the_node_that_the_driver_named_unless_it_joins_within_moments_and_once() {
     let mut world = creating();
     assert_eq!(token(&world).node, None, "it is not known yet");
+    world.settle();
+    let plan = world.pass();
+    assert_eq!(token(&world).node, None, "it may join any moment, and the token goes");
+    assert_eq!(looks_again(&world, &plan), Some(2));
+    world.later(2);
     world.settle();
     let name = world.machine_mut().node_name().unwrap().to_owned();
     assert_eq!(token(&world).node.as_deref(), Some(name.as_str()));
@@ -139,7 +146,7 @@ fn a_token_is_bound_to_the_node_as_soon_as_the_driver_has_named_it_and_once() {
 #[test]
 fn a_token_is_renewed_when_the_machine_gets_more_time_to_join() {
     let mut world = joining();
-    world.later(60);
+    world.later(58);
     assert_eq!(asks_for(&world.pass().actions), None);
     world.machine_mut().spec.creation_timeout = Some("3h".into());
     let plan = world.pass();
@@ -177,7 +184,8 @@ fn a_token_goes_when_its_machine_has_failed() {
 
 #[test]
 fn a_token_goes_as_soon_as_its_machine_is_deleted() {
-    for mut world in [creating(), joining()] {
+    for begun in [creating, joining] {
+        let mut world = begun();
         world.delete();
         world.pass();
         assert_eq!((&world.token, world.status().bootstrap_token_id), (&Observed::Absent, None));

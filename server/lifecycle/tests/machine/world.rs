@@ -15,6 +15,7 @@ use ostler_api::{
     machine::{MachinePhase, MachineState, MachineStatus, MachineStep, WaitReason},
     names,
 };
+use ostler_lifecycle::unwritten::Unwritten;
 use ostler_lifecycle::{
     bootstrap::BootstrapView,
     cluster::ClusterIds,
@@ -117,6 +118,10 @@ pub struct World {
     pub cancelled: Vec<OperationId>,
     /// The text of every failure.
     pub says: &'static str,
+    /// What the API does not have yet of the status.
+    pub unwritten: Option<Unwritten>,
+    /// When the last pass wants the next one.
+    pub next: Next,
     ids: u32,
 }
 
@@ -170,6 +175,8 @@ impl World {
             protected: BTreeSet::new(),
             cancelled: Vec::new(),
             says: "no",
+            unwritten: None,
+            next: Next::OnChange,
             ids: 0,
         }
     }
@@ -290,6 +297,7 @@ impl World {
         Snapshot {
             now: self.now,
             machine: Arc::new(self.machine().clone()),
+            unwritten: self.unwritten.clone(),
             class: self.class_view.clone().unwrap_or_else(|| {
                 self.class
                     .as_ref()
@@ -341,10 +349,17 @@ impl World {
         let performed = self.perform_all(&plan);
         let recorded = record(&snapshot, &plan, &performed);
         if let (Some(patch), Some(machine)) = (&recorded.status, &mut self.machine) {
-            let mut status =
-                serde_json::to_value(machine.status.clone().unwrap_or_default()).unwrap();
+            let stored = snapshot.stored_status().cloned().unwrap_or_default();
+            let mut status = serde_json::to_value(stored).unwrap();
             merge(&mut status, patch);
             machine.status = Some(serde_json::from_value(status).unwrap());
+        }
+        if let (Some(kept), Some(machine)) = (&recorded.unwritten, &mut self.machine) {
+            machine.status = Some(kept.status.clone());
+        }
+        self.next.clone_from(&recorded.next);
+        if recorded.proceed || recorded.status.is_some() {
+            self.unwritten.clone_from(&recorded.unwritten);
         }
         if recorded.proceed {
             self.cancelled.extend(plan.cancel.clone());
@@ -500,6 +515,13 @@ impl World {
     /// The cluster id on the instance, if that is not the one of today.
     fn carried(&self) -> &str {
         self.instances.first().and_then(|it| it.cluster.as_deref()).unwrap_or_default()
+    }
+
+    /// The core dies: what it has not written is lost.
+    pub fn forget_unwritten(&mut self) {
+        if let Some(lost) = self.unwritten.take() {
+            self.machine_mut().status = lost.stored;
+        }
     }
 
     /// The core dies and comes back; the driver keeps what it has.

@@ -46,7 +46,6 @@ pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Opt
             cordoned: before.is_some_and(|before| before.cordoned),
             ..DrainProgress::default()
         });
-        pass.effects.event_on_node(false, EventReason::DrainStarted, pass.name().to_owned());
     }
     let deadline = deadline(pass).map(Into::into);
     if let Some(drain) = &mut pass.status.drain {
@@ -111,6 +110,9 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
         request_eviction(pass, pod);
     }
     let leaving = leaving(pass.snap);
+    if !leaving.is_empty() && !saw_pods(pass) {
+        pass.effects.event_on_node(false, EventReason::DrainStarted, pass.name().to_owned());
+    }
     if !leaving.is_empty() || pass.status.step != Some(MachineStep::DetachVolumes) {
         pass.step(Some(MachineStep::DrainNode));
     }
@@ -130,8 +132,14 @@ pub(crate) fn not_looked_up(pass: &Pass<'_>) -> Transition {
     wait(WaitReason::NotObserved, Some(what), Some(until))
 }
 
+/// Whether the drain has had pods to wait for. One that never had any is not worth an event.
+fn saw_pods(pass: &Pass<'_>) -> bool {
+    pass.status.drain.as_ref().is_some_and(|drain| drain.pods_left > 0)
+}
+
 /// Writes down that nothing is waited for any more.
 pub(crate) fn finish(pass: &mut Pass<'_>, forced: bool) -> &'static str {
+    let told = forced || saw_pods(pass);
     if let Some(drain) = &mut pass.status.drain {
         *drain = DrainProgress { forced, finished: true, ..drain.renewed() };
     }
@@ -141,7 +149,9 @@ pub(crate) fn finish(pass: &mut Pass<'_>, forced: bool) -> &'static str {
         (EventReason::Drained, "Drained", "all pods that had to leave the node are gone")
     };
     conditions::set(pass, &DRAINED, !forced, reason, text);
-    pass.effects.event_on_node(forced, event, text.to_owned());
+    if told {
+        pass.effects.event_on_node(forced, event, text.to_owned());
+    }
     text
 }
 

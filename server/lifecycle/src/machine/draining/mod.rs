@@ -49,8 +49,16 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     hooks::hold(pass, hooks::PRE_DRAIN)?;
     begin(pass);
     let force = must_force(pass, node);
-    mark_terminating(pass, node);
+    if pass.snap.pods.known().is_some() && leaving(pass.snap).is_empty() {
+        release_idle(pass, node);
+    } else {
+        mark_terminating(pass, node);
+    }
     drain::cordon(pass, node, force)?;
+    if pass.snap.unwritten.is_some() && !leaving(pass.snap).is_empty() {
+        // A pod came between the look and the cordon. The deadline is written before the first eviction.
+        return Ok(wait(WaitReason::PodsTerminating, None, Some(pass.snap.now)));
+    }
     let forced = drain::evict_pods(pass, force)?;
     let text = drain::finish(pass, forced);
     let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
@@ -107,6 +115,15 @@ pub(crate) fn unless_unseen(pass: &Pass<'_>) -> Outcome<()> {
         return Ok(());
     }
     Err(preconditions::unseen(pass.snap, "nodes").until(deadline(pass)))
+}
+
+/// No pod has to leave the Node: its finalizer, which keeps it there for the drain, goes with the cordon, nobody is
+/// told of a drain, and what the status would say is over with the next pass.
+fn release_idle(pass: &mut Pass<'_>, node: &Node) {
+    if !selection::is_cordoned(node) {
+        pass.effects.node_patch.remove_finalizer = health::has_finalizer(node);
+        pass.effects.status_waits = true;
+    }
 }
 
 /// Says on the Node what happens to it. Nothing waits for that.
