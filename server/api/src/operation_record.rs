@@ -5,6 +5,7 @@
 //! instance hangs on stands in an annotation as well, which such a client keeps.
 
 use crate::Uid;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -27,6 +28,9 @@ pub struct OperationRecord {
     /// See [`MachineStatus::instance_uid`].
     #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
     pub instance_uid: Option<Uid>,
+    /// See [`MachineStatus::creation_started_at`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_started_at: Option<Time>,
     /// The first create of its idempotency key, until its instance is written down; absent: done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<OperationIntent>,
@@ -43,6 +47,7 @@ impl OperationRecord {
         Self {
             machine_uid: machine.uid().into(),
             instance_uid: status.instance_uid.clone(),
+            creation_started_at: status.creation_started_at.clone(),
             operation: status.operation.as_ref().filter(creates).cloned(),
         }
     }

@@ -198,16 +198,24 @@ impl Writer {
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, WriteError> {
         let label = WriteLabel { kind: kind.into(), verb };
-        let result = match tokio::time::timeout(PATIENCE, request).await {
-            Ok(answer) => answer.map_err(WriteError::from),
-            Err(_) => Err(WriteError::NoAnswer),
-        };
+        let result = self.read(request).await;
         if result.as_ref().is_err_and(WriteError::may_have_happened) {
             *self.unanswered.lock() = Some(Instant::now());
         }
         let counters = if result.is_ok() { &self.metrics.written } else { &self.metrics.failed };
         counters.get_or_create(&label).inc();
         result
+    }
+
+    /// A request that no counter of writes counts.
+    async fn read<T>(
+        &self,
+        request: impl Future<Output = kube::Result<T>>,
+    ) -> Result<T, WriteError> {
+        match tokio::time::timeout(PATIENCE, request).await {
+            Ok(answer) => answer.map_err(WriteError::from),
+            Err(_) => Err(WriteError::NoAnswer),
+        }
     }
 
     /// Merge-patches an object. `patch` must contain `metadata.resourceVersion`, so that a cache may store the answer
@@ -283,7 +291,7 @@ impl Writer {
     pub(crate) async fn find_everywhere(&self, name: &str) -> Result<Vec<Machine>, WriteError> {
         let api: Api<Machine> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        self.run("Machine", "list", api.list(&named)).await.map(|found| found.items)
+        self.read(api.list(&named)).await.map(|found| found.items)
     }
 
     /// A page of the Machines of all namespaces, read from the API, and the token of the next page.
@@ -294,7 +302,7 @@ impl Writer {
         let api: Api<Machine> = Api::all(self.client.clone());
         let mut some = ListParams::default().limit(PAGE);
         some.continue_token = from;
-        let found = self.run("Machine", "list", api.list(&some)).await?;
+        let found = self.read(api.list(&some)).await?;
         Ok((found.items, found.metadata.continue_.filter(|token| !token.is_empty())))
     }
 
@@ -309,7 +317,7 @@ impl Writer {
         };
         let (mut all, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
         loop {
-            let found = self.run(K::kind(&()), "list", api.list(&page)).await?;
+            let found = self.read(api.list(&page)).await?;
             all.extend(found.items.into_iter().map(Arc::new));
             let Some(next) = found.metadata.continue_.filter(|token| !token.is_empty()) else {
                 return Ok(all);
@@ -322,7 +330,7 @@ impl Writer {
     pub(crate) async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
         let api: Api<Pod> = Api::all(self.client.clone());
         let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        self.run("Pod", "list", api.list(&there)).await.map(|found| found.items)
+        self.read(api.list(&there)).await.map(|found| found.items)
     }
 
     /// Whether the API server supports eviction; `None`: it did not answer.
@@ -338,10 +346,7 @@ impl Writer {
         api: &Api<K>,
         name: &str,
     ) -> Result<Option<K>, WriteError> {
-        match tokio::time::timeout(PATIENCE, api.get_opt(name)).await {
-            Ok(answer) => answer.map_err(WriteError::from),
-            Err(_) => Err(WriteError::NoAnswer),
-        }
+        self.read(api.get_opt(name)).await
     }
 
     /// Deletes an object, on condition of its UID if given.

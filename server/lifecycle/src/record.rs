@@ -53,11 +53,12 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
     let blocked = draining::record_evictions(snapshot, results(), &mut status);
     let gone = plan.next == Next::Done && !has_other_finalizers(snapshot);
     let patch = if gone { None } else { status_patch(&stored, &status) };
-    let unwritten = patch.as_ref().and_then(|_| unwritten::keep(snapshot, plan, &status));
+    let events = unwritten::told(snapshot, plan.events.iter().cloned().chain(blocked));
+    let unwritten = patch.as_ref().and_then(|_| unwritten::keep(snapshot, plan, &status, &events));
     Recorded {
         status: patch.filter(|_| unwritten.is_none()),
         proceed: true,
-        events: plan.events.iter().cloned().chain(blocked).collect(),
+        events: if unwritten.is_some() { Vec::new() } else { events },
         next: if results().any(|(action, result)| is_owed(action, result)) {
             soon(&plan.next, after(snapshot.now, WRITE_RETRY))
         } else {

@@ -1,23 +1,24 @@
 //! Which status need not be written by the pass that finds it, because a later write of the same Machine is due
 //! within moments, and nothing is lost if the core dies before it.
 //!
-//! Written in time in any case: an operation before it is sent, and the result of a mutation before it is
-//! acknowledged. The first create stands in annotation [`OPERATION`] with the finalizer, so that the status beside it
-//! tells people what they see two seconds later as well.
+//! Written in time in any case: an operation before it is sent, the result of a mutation before it is acknowledged,
+//! the start of the creation. Of a first creation they stand in the metadata, in patches that are due anyhow: the
+//! create in annotation [`OPERATION`] with the finalizer, its instance in `spec.providerID`. What the status says
+//! beside that, people see two seconds later as well.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use ostler_api::{
     driver::OperationKind,
-    machine::{MachinePhase, MachineStatus, OperationRecord},
+    machine::{MachinePhase, MachineStatus, OperationIntent, OperationRecord},
     names::annotation::OPERATION,
 };
 
 use crate::{
     machine::pass::after,
-    operation::OperationView,
-    plan::{Action, Plan},
+    operation::{Dispatch, OperationView},
+    plan::{Action, Event, EventReason, Plan},
     snapshot::Snapshot,
 };
 
@@ -32,6 +33,8 @@ pub struct Unwritten {
     pub stored: Option<MachineStatus>,
     /// What is to be written.
     pub status: MachineStatus,
+    /// What to tell people with it.
+    pub events: Vec<Event>,
     /// Since when.
     pub since: Timestamp,
 }
@@ -44,18 +47,38 @@ impl Unwritten {
 }
 
 /// The status to keep instead of writing it; `None`: it is to be written.
-pub(crate) fn keep(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> Option<Unwritten> {
+pub(crate) fn keep(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    status: &MachineStatus,
+    events: &[Event],
+) -> Option<Unwritten> {
     let before = snapshot.unwritten.as_ref();
     let kept = Unwritten {
         stored: snapshot.stored_status().cloned(),
         status: status.clone(),
+        events: events.to_vec(),
         since: before.map_or(snapshot.now, |it| it.since),
     };
     let may = snapshot.now < kept.due()
-        && !plan.events.iter().any(|event| event.warning)
-        && !settles_mutation(snapshot, plan)
-        && (plan.status_waits && plan.dispatch.is_none() || first_create(snapshot, plan, status));
+        && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
+        && (precedes_a_write(snapshot, plan) || is_in_the_metadata(snapshot, plan, status));
     may.then_some(kept)
+}
+
+/// The events of a pass, after those that were kept with the status. A Node that joined says that its instance was
+/// made.
+pub(crate) fn told(snapshot: &Snapshot, events: impl Iterator<Item = Event>) -> Vec<Event> {
+    let kept = snapshot.unwritten.iter().flat_map(|it| it.events.iter().cloned());
+    let mut all: Vec<_> = kept.chain(events).collect();
+    if all.iter().any(|it| it.reason == EventReason::NodeJoined) {
+        all.retain(|it| it.reason != EventReason::InstanceCreated);
+    }
+    all
+}
+
+fn precedes_a_write(snapshot: &Snapshot, plan: &Plan) -> bool {
+    plan.status_waits && plan.dispatch.is_none() && !settles_mutation(snapshot, plan)
 }
 
 fn settles_mutation(snapshot: &Snapshot, plan: &Plan) -> bool {
@@ -63,25 +86,38 @@ fn settles_mutation(snapshot: &Snapshot, plan: &Plan) -> bool {
     plan.acknowledge.is_some() && finished.kind.is_mutation()
 }
 
-/// Whether the Machine is being created for the first time, all is well, and the create stands in its annotation.
-fn first_create(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
+/// Whether this is the first creation, all is well, and the metadata has what must not be lost: the create, or the
+/// instance that it made.
+fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
     let machine = &snapshot.machine;
-    let written = plan.actions.iter().find_map(|action| {
+    let patch = plan.actions.iter().find_map(|action| {
         let Action::PatchMachine(patch) = action else { return None };
-        patch.annotations.get(OPERATION)?.as_deref()
+        Some(patch)
     });
+    let written = patch.and_then(|patch| patch.annotations.get(OPERATION)?.as_deref());
     let record = match written {
         Some(text) => serde_json::from_str::<OperationRecord>(text).ok(),
         None => machine.operation_record(),
     };
-    let creates = |kind: Option<OperationKind>| kind == Some(OperationKind::CreateMachine);
-    let new = snapshot
-        .stored_status()
-        .is_none_or(|it| it.machine_phase() == MachinePhase::New && it.operation.is_none());
-    new && !machine.is_deleting()
+    let new =
+        |it: &MachineStatus| it.machine_phase() == MachinePhase::New && it.operation.is_none();
+    let first = snapshot.stored_status().is_none_or(new)
+        && !machine.is_deleting()
         && status.retry.is_none()
-        && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Pending)
-        && status.operation.as_ref().is_some_and(|it| creates(it.operation_kind()))
-        && record.is_some_and(|record| record.operation == status.operation)
-        && plan.dispatch.as_ref().is_none_or(|it| creates(Some(it.kind())))
+        && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Pending);
+    let kind = status.operation.as_ref().and_then(OperationIntent::operation_kind);
+    let kept = match kind {
+        Some(OperationKind::CreateMachine) => {
+            record.is_some_and(|record| record.operation == status.operation)
+                && !settles_mutation(snapshot, plan)
+        }
+        None if status.operation.is_none() => {
+            let has_id = machine.provider_id().is_some();
+            let made = has_id || patch.is_some_and(|patch| patch.provider_id.is_some());
+            made && record.is_some_and(|record| record.creation_started_at.is_some())
+        }
+        _ => false,
+    };
+    let sends = plan.dispatch.as_ref().map(Dispatch::kind);
+    first && kept && sends.is_none_or(|sent| kind == Some(sent) || !sent.is_mutation())
 }

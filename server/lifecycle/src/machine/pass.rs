@@ -62,12 +62,25 @@ pub(crate) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     pub(crate) fn new(snap: &'a Snapshot) -> Self {
-        Self {
+        let mut pass = Self {
             snap,
             machine: &snap.machine,
             learned: Learned::default(),
             status: MachineStatus { waiting_for: None, ..snap.machine.recorded_status() },
             effects: Effects::default(),
+        };
+        pass.restore_start();
+        pass
+    }
+
+    /// When the creation began, if the core died before the status said so. Of one that was erased long afterwards
+    /// nothing follows any more.
+    fn restore_start(&mut self) {
+        let started = self.machine.operation_record().and_then(|it| it.creation_started_at);
+        if self.status.creation_started_at.is_none() && self.provider_id().is_some() {
+            let limit = self.machine.creation_timeout(self.snap.settings.creation_timeout);
+            self.status.creation_started_at =
+                started.filter(|started| after(started.0, limit) > self.snap.now);
         }
     }
 

@@ -354,3 +354,42 @@ fn the_failure_of_a_first_create_is_written() {
     world.pass();
     assert!(world.unwritten.is_none(), "a failure is written");
 }
+
+#[test]
+fn a_core_that_dies_with_the_result_of_a_create_unwritten_knows_the_instance_and_its_deadline() {
+    let mut world = World::new();
+    world.kinds.remove(&Kind::InitializeMachine);
+    world.pass();
+    world.answer();
+    world.pass();
+    let began = world.now;
+    world.answer();
+    world.pass();
+    assert_eq!(world.operation, OperationView::Idle, "the result is acknowledged");
+    assert!(world.unwritten.is_some());
+    assert!(!world.happened(EventReason::InstanceCreated), "told with the status");
+    world.forget_unwritten();
+    assert_eq!(world.machine().status, None);
+    assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
+    world.later(60);
+    world.settle();
+    assert_eq!((world.creates, world.step()), (1, Some(MachineStep::JoinNode)));
+    assert_eq!(world.status().creation_started_at.unwrap().0, began);
+}
+
+#[test]
+fn a_node_that_joins_within_moments_is_told_and_the_creation_before_it_is_not() {
+    let mut world = World::new();
+    world.kinds.remove(&Kind::InitializeMachine);
+    world.pass();
+    world.answer();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.node_is("True");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    assert!(world.unwritten.is_none());
+    assert!(world.happened(EventReason::NodeJoined));
+    assert!(!world.happened(EventReason::InstanceCreated));
+}

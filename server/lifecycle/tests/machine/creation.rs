@@ -585,6 +585,8 @@ fn a_create_that_reports_an_initialized_instance_goes_on_to_its_node() {
     world.pass();
     assert_eq!(world.count(Kind::InitializeMachine), 0);
     assert_eq!(world.step(), Some(MachineStep::JoinNode));
+    world.later(2);
+    world.pass();
     assert!(world.happened(EventReason::InstanceCreated));
 }
 
