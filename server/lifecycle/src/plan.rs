@@ -413,7 +413,6 @@ pub enum EventReason {
     InstanceAdoptFailed,
     /// The driver could not make the instance.
     InstanceCreateFailed,
-    /// The instance was initialized.
     /// The driver could not initialize the instance.
     InstanceInitializeFailed,
     /// The Node is healthy.

@@ -82,8 +82,10 @@ fn claims(around: &Surroundings, provider: usize, dice: &Dice) -> Vec<HeldOperat
         let kind = dice.pick(&[Kind::CreateMachine, Kind::DeleteMachine, Kind::UpdateMachine]);
         let key = format!("{}:{}", machine.uid(), kind.letter());
         let made_up = claim(machine, &format!("lie-{number}"), (kind, &key), state);
-        let intent = machine.status.as_ref().and_then(|status| status.operation.as_ref());
-        let Some((intent, known)) = intent.and_then(|it| Some((it, it.operation_kind()?))) else {
+        let intent = machine.intent();
+        let Some((intent, known)) =
+            intent.and_then(|it| it.operation_kind().map(|kind| (it, kind)))
+        else {
             claims.push(made_up);
             continue;
         };

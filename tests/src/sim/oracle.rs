@@ -258,8 +258,7 @@ impl Oracle {
         let Ok(machine) = serde_json::from_value::<Machine>(change.object.clone()) else { return };
         let uid = machine.uid().to_owned();
         let mut books = self.lock();
-        let operation = machine.status.as_ref().and_then(|status| status.operation.as_ref());
-        books.intents.extend(operation.map(|operation| operation.id.to_string()));
+        books.intents.extend(machine.intent().map(|operation| operation.id.to_string()));
         let before = books.lives.get(&uid).map(|life| life.machine.clone());
         let ours = change.by.starts_with("core");
         if let (Some(before), true) = (&before, ours) {

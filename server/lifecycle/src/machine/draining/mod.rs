@@ -117,8 +117,8 @@ pub(crate) fn unless_unseen(pass: &Pass<'_>) -> Outcome<()> {
     Err(preconditions::unseen(pass.snap, "nodes").until(deadline(pass)))
 }
 
-/// No pod has to leave the Node: its finalizer, which keeps it there for the drain, goes with the cordon, nobody is
-/// told of a drain, and what the status would say is over with the next pass.
+/// No pod has to leave the Node: its finalizer, which keeps it there for the drain, goes with the cordon, no event
+/// tells of a drain, and what the status would say is over with the next pass.
 fn release_idle(pass: &mut Pass<'_>, node: &Node) {
     if !selection::is_cordoned(node) {
         pass.effects.node_patch.remove_finalizer = health::has_finalizer(node);
