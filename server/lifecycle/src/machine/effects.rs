@@ -149,7 +149,8 @@ impl Pass<'_> {
             }
         }
         actions.extend(effects.after);
-        let Effects { dispatch, cancel, acknowledge, hint: used, events, status_waits, .. } = effects;
+        let Effects { dispatch, cancel, acknowledge, hint: used, events, status_waits, .. } =
+            effects;
         let reads =
             dispatch.as_ref().is_some_and(|it| it.kind() == OperationKind::GetMachineStatus);
         let asks = (reads && self.snap.hint.is_some()).then_some(HintUse::Asks);
