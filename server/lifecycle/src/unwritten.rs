@@ -101,7 +101,9 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
     };
     let new =
         |it: &MachineStatus| it.machine_phase() == MachinePhase::New && it.operation.is_none();
+    let adopts = machine.intent().is_some_and(|it| it.provider_id.is_some());
     let first = snapshot.stored_status().is_none_or(new)
+        && !adopts
         && !machine.is_deleting()
         && status.retry.is_none()
         && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Pending);

@@ -171,7 +171,7 @@ fn events(world: &World) -> f64 {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_life_of_a_machine_costs_ten_writes_and_two_events() {
+async fn the_life_of_a_machine_costs_eleven_writes_and_three_events() {
     let world = world().await;
     // The class keeps what its first Machine costs it.
     world.apply::<Machine>(machine("first", "fake")).await;
@@ -191,7 +191,7 @@ async fn the_life_of_a_machine_costs_ten_writes_and_two_events() {
     world.until("m", "gone", gone).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let down = seen();
-    assert_eq!((up.1 - before.1, up.2 - before.2), (6.0, 1.0), "{before:?} {up:?}");
+    assert_eq!((up.1 - before.1, up.2 - before.2), (7.0, 2.0), "{before:?} {up:?}");
     assert_eq!((down.1 - up.1, down.2 - up.2), (4.0, 1.0), "{up:?} {down:?}");
     world.stop().await;
 }

@@ -297,7 +297,9 @@ async fn f19_an_instance_that_is_gone_after_a_success_is_made_again_but_not_with
     world.apply::<MachineClass>(class("sleepy", &spec)).await;
     world.apply::<Machine>(machine("m", "sleepy")).await;
     world.until("m", "made", at_step(MachineStep::JoinNode)).await;
-    let made = world.now();
+    let shown = get(&world, "m").await.status.unwrap().conditions;
+    let made = shown.iter().find(|one| one.type_ == "InstanceCreated").unwrap();
+    let made = made.last_transition_time.clone().unwrap().0;
     let first = world.cloud().instances().unwrap().remove(0);
     world.cloud().remove(std::slice::from_ref(&first.provider_id)).unwrap();
     world.until("m", "missed", waits_for(WaitReason::InstanceMissing)).await;

@@ -15,6 +15,7 @@ use ostler_api::machine::{
 use super::{
     State,
     effects::Effects,
+    instance,
     last_operation::Activity,
     operation_state::{self, OperationState},
     reading::Reading,
@@ -73,14 +74,18 @@ impl<'a> Pass<'a> {
         pass
     }
 
-    /// When the creation began, if the core died before the status said so. Of one that was erased long afterwards
-    /// nothing follows any more.
+    /// What a core that died before it wrote the status of a creation left in the metadata: when that began, and that
+    /// the instance was made, which a driver may list late. Of a status that was erased long afterwards nothing follows.
     fn restore_start(&mut self) {
+        if self.status.creation_started_at.is_some() || self.provider_id().is_none() {
+            return;
+        }
+        let limit = self.machine.creation_timeout(self.snap.settings.creation_timeout);
         let started = self.machine.operation_record().and_then(|it| it.creation_started_at);
-        if self.status.creation_started_at.is_none() && self.provider_id().is_some() {
-            let limit = self.machine.creation_timeout(self.snap.settings.creation_timeout);
-            self.status.creation_started_at =
-                started.filter(|started| after(started.0, limit) > self.snap.now);
+        self.status.creation_started_at =
+            started.filter(|started| after(started.0, limit) > self.snap.now);
+        if self.status.creation_started_at.is_some() && instance::created_at(self).is_none() {
+            instance::set_made(self);
         }
     }
 

@@ -372,6 +372,11 @@ fn a_core_that_dies_with_the_result_of_a_create_unwritten_knows_the_instance_and
     assert_eq!(world.machine().status, None);
     assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     world.later(60);
+    let made = std::mem::take(&mut world.instances);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::InstanceMissing), "the driver lists it late");
+    world.instances = made;
+    world.later(15);
     world.settle();
     assert_eq!((world.creates, world.step()), (1, Some(MachineStep::JoinNode)));
     assert_eq!(world.status().creation_started_at.unwrap().0, began);
