@@ -11,9 +11,10 @@ use ostler_api::{
 use serde_json::Value;
 
 use crate::{
-    machine::{draining, pass::after},
+    machine::draining,
     plan::{Action, Event, Next, Performed, Plan},
     snapshot::Snapshot,
+    time::after,
 };
 
 /// What is left to do after the actions.

@@ -6,13 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 use ostler_api::{machine::WaitReason, names};
 
 use super::{
-    pass::{Pass, after},
+    pass::Pass,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
     operation::SecretText,
     plan::{Action, TokenRequest},
     snapshot::{BootstrapToken, Observed, TargetView},
+    time::after,
     user_data,
 };
 
