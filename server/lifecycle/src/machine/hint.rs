@@ -10,11 +10,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, instance_check,
-    pass::Pass,
-    preconditions,
-    reading::Reading,
-    transition::Outcome,
+    State, instance_check, pass::Pass, preconditions, reading::Reading, transition::Outcome,
 };
 use crate::{
     hint::{HintUse, HintView, News, Notice},
