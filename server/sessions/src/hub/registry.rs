@@ -132,8 +132,10 @@ impl Hub {
         );
         crate::audit::opened(&principal.name, &guest.peer, &driver, &id);
         let (credit, retains) = (self.credit(driver.max_in_flight), driver.retains);
-        let session =
-            Session::begun(now, principal.name, guest.peer, id.clone(), driver, role, credit);
+        let session = Session {
+            credit,
+            ..Session::begun(now, principal.name, guest.peer, id.clone(), driver, role)
+        };
         self.sessions.insert(key, session);
         let max_age = self.max_age(&id, principal.expires_in, retains);
         let (resume_outcome, verdicts) = self.resume(now, key, held);

@@ -96,7 +96,7 @@ impl Work {
 const NOT_FOR_CREATES: usize = 8;
 
 impl Session {
-    /// The session of a driver that has just said Hello.
+    /// The session of a driver that has just said Hello, without credit.
     pub(crate) fn begun(
         now: Instant,
         principal: String,
@@ -104,7 +104,6 @@ impl Session {
         id: String,
         driver: Introduction,
         role: RoleKind,
-        credit: usize,
     ) -> Self {
         Self {
             unanswered: 0,
@@ -116,7 +115,7 @@ impl Session {
             readiness: Readiness::NotReady,
             reason: String::new(),
             unready: None,
-            credit,
+            credit: 0,
             since: now,
             last_seen: now,
             in_flight: Work::default(),
