@@ -111,7 +111,7 @@ pub fn options(args: &DriverArgs) -> Result<Options, RunError> {
 
 /// In a pod its name. One that cannot be told is none.
 fn host_name() -> String {
-    hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
+    nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 /// Logs to stderr, filtered by `RUST_LOG`, `info` by default. A second call changes nothing.

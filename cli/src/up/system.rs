@@ -9,6 +9,7 @@ use anyhow::{Context as _, anyhow, bail};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use clap::ValueEnum;
+use futures::FutureExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -58,6 +59,15 @@ pub(crate) enum TargetMode {
     Own,
     /// None: machines have no Nodes, and are Available as soon as their instances are initialized
     None,
+}
+
+impl TargetMode {
+    const fn cluster(self) -> TargetCluster {
+        match self {
+            Self::Own => TargetCluster::Control,
+            Self::None => TargetCluster::None,
+        }
+    }
 }
 
 /// What to start.
@@ -146,32 +156,19 @@ impl System {
             let limits = ServeOptions { connections: shares.gateway };
             let gateway = Gateway::new(api.clone(), port, own_names(address), limits, story)?;
             let (file, end) = (GatewayFile::of(data), end_api.clone());
-            tasks.spawn(async move {
-                gateway.follow(file, sender, end).await;
-                Ok(())
-            });
+            tasks.spawn(gateway.follow(file, sender, end).map(Ok));
         }
         let client = Client::new(api.local_service(), "default");
         install_crds(&client).await?;
-        tasks.spawn({
-            let (client, end) = (client.clone(), end_api.clone());
-            async move {
-                story.follow(client, end).await;
-                Ok(())
-            }
-        });
+        tasks.spawn(story.follow(client.clone(), end_api.clone()).map(Ok));
 
         let mut drivers_address = options.drivers_listen;
         let mut core = None;
         if let Some(listener) = drivers_listener {
             drivers_address = listener.local_addr()?;
-            let target = match options.target {
-                TargetMode::Own => TargetCluster::Control,
-                TargetMode::None => TargetCluster::None,
-            };
             let options = CoreOptions {
                 driver_connections: shares.drivers,
-                target,
+                target: options.target.cluster(),
                 ..core_options(data, &drivers, options.controllers, options.aliases)?
             };
             let mut registry = Registry::default();

@@ -20,6 +20,7 @@
 //! supervisor that kills processes. It knows the contract (`ostler-proto`) and nothing else of ours,
 //! so that it cannot share a misunderstanding with the core or the SDK.
 
+mod adapters;
 mod answer;
 mod bench;
 mod check;
@@ -40,11 +41,13 @@ mod report;
 mod retry;
 mod review;
 mod run;
+mod verdict;
 
 pub use self::manifest::{ClassManifest, ManifestError, SecretManifest};
 pub use self::options::{Factory, Invitation, Observer, Options, Target, Unary};
 pub use self::outcome::Tier;
 pub use self::registry::{Entry, catalogue, markdown};
-pub use self::report::{CheckResult, Counts, DriverName, Finding, Report, Verdict};
+pub use self::report::{Counts, DriverName, Report};
 pub use self::review::{ClassReview, review};
 pub use self::run::{RunError, run};
+pub use self::verdict::{CheckResult, Finding, Verdict};

@@ -1,11 +1,11 @@
 //! The machines of a check, and the operations on them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request;
-use proto::{BootstrapData, ObjectRevision, Operation, Target};
+use proto::{BootstrapData, MachineRecord, ObjectRevision, Operation, Target};
 use uuid::Uuid;
 
 /// The namespace of everything.
@@ -191,6 +191,11 @@ fn operation(
         request: Some(request),
         ..Operation::default()
     }
+}
+
+/// The UIDs in a list.
+pub(crate) fn uids<'a>(records: impl IntoIterator<Item = &'a MachineRecord>) -> BTreeSet<String> {
+    records.into_iter().map(|record| record.machine_uid.clone()).collect()
 }
 
 /// The same intent, decided anew.

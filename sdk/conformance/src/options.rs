@@ -9,9 +9,9 @@ use futures::future::BoxFuture;
 use regex::Regex;
 use tokio_util::sync::CancellationToken;
 
-use crate::checks::is_of_the_stream;
+use crate::adapters::is_of_the_stream;
 use crate::manifest::{ClassManifest, SecretManifest};
-use crate::report::CheckResult;
+use crate::verdict::CheckResult;
 
 /// The driver under test.
 #[derive(Clone)]

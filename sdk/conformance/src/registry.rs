@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::adapters::is_of_the_stream;
 use crate::check::{Gate, Needs, Tier};
 use crate::checks;
 
@@ -45,7 +46,7 @@ pub fn markdown() -> String {
             Needs::Cloud => needs.push("`break`".to_owned()),
             Needs::Session | Needs::Link => {}
         }
-        if checks::is_of_the_stream(check.name) {
+        if is_of_the_stream(check.name) {
             needs.push("stream".to_owned());
         }
         // Writing to a String cannot fail.

@@ -20,7 +20,8 @@ use crate::options::{Options, Target, Unary};
 use crate::outcome::{Failure, NotPassed, Outcome, skipped};
 use crate::probe::quoted;
 use crate::process::Process;
-use crate::report::{CheckResult, DriverName, Finding, Report, Verdict};
+use crate::report::{DriverName, Report};
+use crate::verdict::{CheckResult, Finding, Verdict};
 
 /// For one check, whatever it waits for.
 const CHECK: Duration = Duration::from_mins(4);

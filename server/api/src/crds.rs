@@ -7,7 +7,6 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     JSONSchemaPropsOrArray, ValidationRule,
 };
 use kube::CustomResourceExt;
-use schemars::{Schema, SchemaGenerator, json_schema};
 
 use crate::{
     machine::Machine, machine_class::MachineClass, machine_deployment::MachineDeployment,
@@ -72,11 +71,6 @@ const DEPLOYMENT_COLUMNS: &[Column] = &[
     column("Available", "integer", ".status.availableReplicas"),
     column("Age", "date", ".metadata.creationTimestamp"),
 ];
-
-/// An object that is kept as it is, unknown fields included.
-pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
-}
 
 fn machine() -> CustomResourceDefinition {
     let mut crd = Machine::crd();

@@ -3,97 +3,53 @@
 //! The numbers are those of the wire contract; the names are those that upstream writes into
 //! `status.lastOperation.errorCode`, because other programs read them there.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
-/// Why an operation failed. Numbers 1 to 16 are gRPC's, 17 has no counterpart there.
-///
-/// Success is not a code: an operation has either a result or an error.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(i32)]
-pub enum ErrorCode {
-    /// The operation was cancelled.
-    Canceled = 1,
-    /// The driver cannot say what went wrong. Also stands for any number that is not known here.
-    Unknown = 2,
-    /// The request cannot work as it is, whatever the state of the infrastructure.
-    InvalidArgument = 3,
-    /// The time given was not enough.
-    DeadlineExceeded = 4,
-    /// No such instance.
-    NotFound = 5,
-    /// An instance that does not fit the request holds the name already.
-    AlreadyExists = 6,
-    /// The credentials are valid but may not do this.
-    PermissionDenied = 7,
-    /// Quota, capacity or rate limit.
-    ResourceExhausted = 8,
-    /// The infrastructure is not in the state that the request needs.
-    FailedPrecondition = 9,
-    /// Stopped by a concurrent change; try again.
-    Aborted = 10,
-    /// A value outside its range; from a status read: several instances for one machine.
-    OutOfRange = 11,
-    /// The driver has no such verb.
-    Unimplemented = 12,
-    /// A defect of the driver.
-    Internal = 13,
-    /// The infrastructure cannot be reached for now.
-    Unavailable = 14,
-    /// Something is lost for good.
-    DataLoss = 15,
-    /// The credentials are not valid.
-    Unauthenticated = 16,
-    /// The instance exists but its initialization has not finished.
-    Uninitialized = 17,
+crate::closed_enum! {
+    /// Why an operation failed. Numbers 1 to 16 are gRPC's, 17 has no counterpart there.
+    ///
+    /// Success is not a code: an operation has either a result or an error.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(i32)]
+    pub enum ErrorCode {
+        /// The operation was cancelled.
+        Canceled = 1,
+        /// The driver cannot say what went wrong. Also stands for any number that is not known here.
+        Unknown = 2,
+        /// The request cannot work as it is, whatever the state of the infrastructure.
+        InvalidArgument = 3,
+        /// The time given was not enough.
+        DeadlineExceeded = 4,
+        /// No such instance.
+        NotFound = 5,
+        /// An instance that does not fit the request holds the name already.
+        AlreadyExists = 6,
+        /// The credentials are valid but may not do this.
+        PermissionDenied = 7,
+        /// Quota, capacity or rate limit.
+        ResourceExhausted = 8,
+        /// The infrastructure is not in the state that the request needs.
+        FailedPrecondition = 9,
+        /// Stopped by a concurrent change; try again.
+        Aborted = 10,
+        /// A value outside its range; from a status read: several instances for one machine.
+        OutOfRange = 11,
+        /// The driver has no such verb.
+        Unimplemented = 12,
+        /// A defect of the driver.
+        Internal = 13,
+        /// The infrastructure cannot be reached for now.
+        Unavailable = 14,
+        /// Something is lost for good.
+        DataLoss = 15,
+        /// The credentials are not valid.
+        Unauthenticated = 16,
+        /// The instance exists but its initialization has not finished.
+        Uninitialized = 17,
+    }
 }
 
 impl ErrorCode {
-    /// Every code, by number.
-    pub const ALL: [Self; 17] = [
-        Self::Canceled,
-        Self::Unknown,
-        Self::InvalidArgument,
-        Self::DeadlineExceeded,
-        Self::NotFound,
-        Self::AlreadyExists,
-        Self::PermissionDenied,
-        Self::ResourceExhausted,
-        Self::FailedPrecondition,
-        Self::Aborted,
-        Self::OutOfRange,
-        Self::Unimplemented,
-        Self::Internal,
-        Self::Unavailable,
-        Self::DataLoss,
-        Self::Unauthenticated,
-        Self::Uninitialized,
-    ];
-
-    /// The name as upstream writes it, e.g. `ResourceExhausted`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Canceled => "Canceled",
-            Self::Unknown => "Unknown",
-            Self::InvalidArgument => "InvalidArgument",
-            Self::DeadlineExceeded => "DeadlineExceeded",
-            Self::NotFound => "NotFound",
-            Self::AlreadyExists => "AlreadyExists",
-            Self::PermissionDenied => "PermissionDenied",
-            Self::ResourceExhausted => "ResourceExhausted",
-            Self::FailedPrecondition => "FailedPrecondition",
-            Self::Aborted => "Aborted",
-            Self::OutOfRange => "OutOfRange",
-            Self::Unimplemented => "Unimplemented",
-            Self::Internal => "Internal",
-            Self::Unavailable => "Unavailable",
-            Self::DataLoss => "DataLoss",
-            Self::Unauthenticated => "Unauthenticated",
-            Self::Uninitialized => "Uninitialized",
-        }
-    }
-
     /// Reads a name. `Initialization`, the name of the first proposal, is read as `Uninitialized`.
     /// `None` for a name that is not ours.
     pub fn from_name(name: &str) -> Option<Self> {
@@ -114,34 +70,21 @@ impl ErrorCode {
     }
 }
 
-impl fmt::Display for ErrorCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::closed_enum! {
+    /// What a failed mutation left behind.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[repr(i32)]
+    pub enum Certainty {
+        /// Nothing changed.
+        NotApplied = 1,
+        /// Something changed; the same request again finishes it.
+        Partial = 2,
+        /// It is unknown: read first, then decide. Also what an unset value means.
+        Unknown = 3,
     }
-}
-
-/// What a failed mutation left behind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(i32)]
-pub enum Certainty {
-    /// Nothing changed.
-    NotApplied = 1,
-    /// Something changed; the same request again finishes it.
-    Partial = 2,
-    /// It is unknown: read first, then decide. Also what an unset value means.
-    Unknown = 3,
 }
 
 impl Certainty {
-    /// The name as it stands in `status.operation` and metrics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::NotApplied => "NotApplied",
-            Self::Partial => "Partial",
-            Self::Unknown => "Unknown",
-        }
-    }
-
     /// The number on the wire.
     pub const fn number(self) -> i32 {
         self as i32
@@ -157,61 +100,31 @@ impl Certainty {
     }
 }
 
-impl fmt::Display for Certainty {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+crate::closed_enum! {
+    /// A verb of the driver contract. The numbers are those of the arms of the request.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+    #[repr(i32)]
+    pub enum OperationKind {
+        /// Make the instance of a machine.
+        CreateMachine = 20,
+        /// Finish what is to be done once after the instance exists.
+        InitializeMachine = 21,
+        /// Bring a running instance to the current spec of its class.
+        UpdateMachine = 22,
+        /// Make the instance and everything made for it go away.
+        DeleteMachine = 23,
+        /// Read one instance.
+        GetMachineStatus = 24,
+        /// Read all instances of a class.
+        ListMachines = 25,
+        /// Name the volumes behind persistent volumes.
+        GetVolumeIds = 26,
+        /// Check a provider spec, or a change of it.
+        ValidateClass = 27,
     }
-}
-
-/// A verb of the driver contract. The numbers are those of the arms of the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[repr(i32)]
-pub enum OperationKind {
-    /// Make the instance of a machine.
-    CreateMachine = 20,
-    /// Finish what is to be done once after the instance exists.
-    InitializeMachine = 21,
-    /// Bring a running instance to the current spec of its class.
-    UpdateMachine = 22,
-    /// Make the instance and everything made for it go away.
-    DeleteMachine = 23,
-    /// Read one instance.
-    GetMachineStatus = 24,
-    /// Read all instances of a class.
-    ListMachines = 25,
-    /// Name the volumes behind persistent volumes.
-    GetVolumeIds = 26,
-    /// Check a provider spec, or a change of it.
-    ValidateClass = 27,
 }
 
 impl OperationKind {
-    /// Every kind, by number.
-    pub const ALL: [Self; 8] = [
-        Self::CreateMachine,
-        Self::InitializeMachine,
-        Self::UpdateMachine,
-        Self::DeleteMachine,
-        Self::GetMachineStatus,
-        Self::ListMachines,
-        Self::GetVolumeIds,
-        Self::ValidateClass,
-    ];
-
-    /// The name, e.g. `CreateMachine`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::CreateMachine => "CreateMachine",
-            Self::InitializeMachine => "InitializeMachine",
-            Self::UpdateMachine => "UpdateMachine",
-            Self::DeleteMachine => "DeleteMachine",
-            Self::GetMachineStatus => "GetMachineStatus",
-            Self::ListMachines => "ListMachines",
-            Self::GetVolumeIds => "GetVolumeIds",
-            Self::ValidateClass => "ValidateClass",
-        }
-    }
-
     /// Reads a name; `None` for a name that is not ours.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)
@@ -254,12 +167,6 @@ impl OperationKind {
             Self::GetVolumeIds => "v",
             Self::ValidateClass => "k",
         }
-    }
-}
-
-impl fmt::Display for OperationKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -5,6 +5,7 @@
 //! asked and answer, and [`names`] for the strings that others depend on.
 
 pub mod bootstrap;
+mod closed_enum;
 pub mod crds;
 mod drain_status;
 pub mod driver;
@@ -23,6 +24,7 @@ pub mod operation;
 mod operation_record;
 mod paused;
 mod reasons;
+mod schema;
 mod step;
 pub mod timeout;
 
@@ -32,3 +34,4 @@ pub use machine::Machine;
 pub use machine_class::MachineClass;
 pub use machine_deployment::MachineDeployment;
 pub use machine_set::MachineSet;
+pub use operation_record::OperationRecord;

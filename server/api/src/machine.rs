@@ -16,7 +16,6 @@ pub use crate::{
         MachineAddress, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
         MachineStatus, NoticeReason, OperationIntent, Retry, WaitingFor,
     },
-    operation_record::OperationRecord,
     reasons::{FailureReason, WaitReason},
     step::{MachineStep, OperationVerb},
 };
@@ -100,7 +99,7 @@ pub struct ClassRef {
 pub struct NodeTemplate {
     /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::crds::free_form")]
+    #[schemars(schema_with = "crate::schema::free_form")]
     pub metadata: Option<ObjectMeta>,
     /// Taints; everything else in it is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -29,7 +29,7 @@ pub struct MachineClassSpec {
     pub node_template: Option<Value>,
     /// The spec that the driver reads; opaque to the core.
     #[serde(default)]
-    #[schemars(schema_with = "crate::crds::free_form")]
+    #[schemars(schema_with = "crate::schema::free_form")]
     pub provider_spec: Value,
     /// The driver that serves the class.
     #[serde(default, skip_serializing_if = "Option::is_none")]

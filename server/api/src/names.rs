@@ -148,7 +148,7 @@ pub mod annotation {
     /// Ours, on a MachineClass. `true`: adopt instances that carry the machine's name and no UID; `false`: never.
     /// Without it, nothing is adopted by name, and nothing is made for a Machine that another controller began.
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";
-    /// Ours, on a Machine: what was asked of its driver, see [`OperationRecord`](crate::machine::OperationRecord).
+    /// Ours, on a Machine: what was asked of its driver, see [`OperationRecord`](crate::OperationRecord).
     pub const OPERATION: &str = "ostler.dev/operation";
     /// Ours, on a Machine that is being deleted: the provider id of an instance that its driver calls
     /// not ours. The Machine goes, and the instance stays.

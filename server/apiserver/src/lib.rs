@@ -18,6 +18,7 @@ pub mod clock;
 pub mod context;
 mod controllers;
 mod discovery;
+mod document;
 mod field;
 #[cfg(any(fuzzing, test))]
 pub mod fuzz;

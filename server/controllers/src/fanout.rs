@@ -1,6 +1,7 @@
 //! Maps changes to the keys that have to be reconciled.
 
 mod fleet;
+mod hint;
 
 use ostler_api::ProviderName;
 use std::sync::Arc;

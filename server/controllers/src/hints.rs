@@ -1,23 +1,14 @@
-//! What drivers say of instances by themselves: which Machine it is about, how often the core listens, and what it
-//! has not looked into yet.
+//! What drivers say of instances by themselves: how often the core listens, and what it has not looked into yet.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use ostler_api::Machine;
 use ostler_api::hint::{Hint, HintKind};
 use ostler_lifecycle::hint::{HintUse, HintView};
-use ostler_sessions::{Rate, Sessions, TokenBucket};
+use ostler_sessions::{Rate, TokenBucket};
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tracing::debug;
-
-use crate::fanout::Fanout;
-use crate::queue::Priority;
-use crate::stores::MachineIndex;
-use crate::watch::ObjectName;
 
 /// One hint of a machine in so much time on average.
 const EVERY: Duration = Duration::from_secs(10);
@@ -38,7 +29,7 @@ struct Heard {
 
 impl Hints {
     /// Takes a hint in. `false`: there were too many for this machine lately.
-    fn take(&self, uid: &str, hint: &Hint, clock: Timestamp, now: Instant) -> bool {
+    pub(crate) fn take(&self, uid: &str, hint: &Hint, clock: Timestamp, now: Instant) -> bool {
         let mut all = self.0.lock();
         let heard = all.entry(uid.to_owned()).or_insert_with(|| Heard {
             bucket: TokenBucket::new(Rate::every(EVERY, BURST)),
@@ -71,75 +62,6 @@ impl Hints {
     /// The machine is gone.
     pub(crate) fn forget(&self, uid: &str) {
         self.0.lock().remove(uid);
-    }
-}
-
-impl Fanout {
-    /// A driver says that something happened to an instance: its machine is reconciled, and reads the instance. Nothing
-    /// follows from what cannot be assigned to a machine of this provider, or comes too often.
-    pub(crate) fn hint(
-        &self,
-        drivers: &Sessions,
-        clock: Timestamp,
-        provider: &str,
-        mut hint: Hint,
-    ) {
-        let is_ours = |cluster: &str| {
-            drivers.cluster_id() == cluster
-                || drivers.previous_cluster_ids().iter().any(|id| id == cluster)
-        };
-        let Some(machine) = self.machine_of_hint(provider, &hint, is_ours) else {
-            debug!(
-                provider,
-                kind = hint.kind.as_str(),
-                "an event of a driver is about no machine of ours"
-            );
-            return drivers.hint_dropped(provider, "UNKNOWN_MACHINE");
-        };
-        let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-        hint.message = drivers.scrub(namespace, &machine.spec.class.name, &hint.message);
-        if !self.state.hints.take(machine.uid(), &hint, clock, Instant::now()) {
-            return drivers.hint_dropped(provider, "MACHINE_RATE");
-        }
-        debug!(
-            provider,
-            machine = machine.name(),
-            kind = hint.kind.as_str(),
-            "an event of a driver"
-        );
-        self.queues.machines.add(ObjectName::of(machine.as_ref()), Priority::Change);
-    }
-
-    /// The one machine of this provider that a hint is about: by cluster and UID, else by provider id.
-    fn machine_of_hint(
-        &self,
-        provider: &str,
-        hint: &Hint,
-        is_ours: impl Fn(&str) -> bool,
-    ) -> Option<Arc<Machine>> {
-        let machines = &self.stores.machines;
-        let by_tags = !hint.machine_uid.is_empty() && !hint.cluster_id.is_empty();
-        if by_tags && !is_ours(&hint.cluster_id) {
-            return None;
-        }
-        let mut found = Vec::new();
-        if by_tags {
-            found = machines.find(MachineIndex::Uid, hint.machine_uid.as_str());
-        }
-        if found.is_empty() && !hint.provider_id.is_empty() {
-            found = machines.find(MachineIndex::ProviderId, hint.provider_id.as_str());
-        }
-        found.retain(|machine| self.is_served_by(machine, provider));
-        let one = found.pop()?;
-        found.is_empty().then_some(one)
-    }
-
-    fn is_served_by(&self, machine: &Machine, provider: &str) -> bool {
-        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
-        let name = ObjectName::new(namespace, &machine.spec.class.name);
-        let kept = || self.stores.last_known(&name).map(|kept| Arc::new(kept.class));
-        let class = self.stores.classes.get(&name).or_else(kept);
-        class.is_some_and(|class| self.settings.driver_name(class.provider()) == provider)
     }
 }
 

@@ -13,8 +13,8 @@ use ostler_api::{
 use serde_json::Value;
 
 use crate::{
+    class_facts::SecretView,
     operation::UserData,
-    snapshot::SecretView,
     user_data::{MAX_USER_DATA, wants_token},
 };
 

@@ -10,7 +10,7 @@ use ostler_api::machine::Machine;
 use ostler_api::machine_set::MachineSet;
 use ostler_api::names::annotation::RUN_BY;
 
-use crate::machine::pass::after;
+use crate::time::after;
 
 /// Value of [`RUN_BY`]: this core runs the set.
 pub const US: &str = "ostler";

@@ -16,7 +16,7 @@ use ostler_api::machine_deployment::{
 use ostler_api::machine_set::{MachineSet, MachineSetCondition, MachineSetConditionType};
 use ostler_api::names::{annotation, label};
 
-use crate::machine::pass::after;
+use crate::time::after;
 
 /// Reason of the condition of a set.
 pub const OVERSHOOTING: &str = "OverShootingReplicaCount";

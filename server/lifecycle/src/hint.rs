@@ -6,7 +6,7 @@ use ostler_api::{
     machine::NoticeReason,
 };
 
-use crate::machine::pass::after;
+use crate::time::after;
 
 /// What the infrastructure announced.
 #[derive(Debug, Clone, PartialEq, Eq)]

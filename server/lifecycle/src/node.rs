@@ -6,10 +6,22 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{Machine, machine::MachineConditionType};
 
-use crate::snapshot::NodeView;
-
 /// Reason of condition `InstanceCreated` for an instance that was made for this very Machine.
 pub(crate) const MADE: &str = "Created";
+
+/// The Node of a Machine.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum NodeView {
+    /// Could not be looked up yet.
+    #[default]
+    Unknown,
+    /// There is none.
+    Absent,
+    /// Several Nodes claim to be it: their names.
+    Ambiguous(Vec<String>),
+    /// The Node.
+    Known(Arc<Node>),
+}
 
 /// Nodes that may be that of a Machine, by how they were found.
 #[derive(Debug, Clone, Default)]

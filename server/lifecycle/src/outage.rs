@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::machine::pass::after;
+use crate::time::after;
 
 /// How long after an outage Nodes are given to report again: a kubelet does so every ten seconds.
 pub const SETTLE: Duration = Duration::from_secs(10);

@@ -400,123 +400,81 @@ pub struct Event {
     pub on_node: bool,
 }
 
-/// Reasons of events.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum EventReason {
-    /// A wait began that a user may have to end; the message starts with its reason.
-    Waiting,
-    /// The instance was made.
-    InstanceCreated,
-    /// An instance that was there before carries the identity of the Machine now.
-    InstanceAdopted,
-    /// The driver did not adopt the instance.
-    InstanceAdoptFailed,
-    /// The driver could not make the instance.
-    InstanceCreateFailed,
-    /// The driver could not initialize the instance.
-    InstanceInitializeFailed,
-    /// The Node is healthy.
-    NodeJoined,
-    /// The instance is there, and there is no target cluster to join.
-    Available,
-    /// The Node is not healthy any more.
-    NodeUnhealthy,
-    /// The Machine is given up.
-    MachineFailed,
-    /// The Node was deleted, so the Machine is.
-    NodeDeleted,
-    /// Parts of the node template are malformed, and not put on the Node.
-    NodeTemplateRefused,
-    /// The Machine is kept for examination.
-    Preserved,
-    /// The Machine is not kept any more.
-    PreservationEnded,
-    /// The value of an annotation that asks for preservation has no meaning.
-    PreserveValueInvalid,
-    /// A hot update reached the instance.
-    HotUpdated,
-    /// A hot update failed.
-    HotUpdateFailed,
-    /// A change cannot reach the running instance.
-    HotUpdateRefused,
-    /// The drain has begun.
-    DrainStarted,
-    /// The Node is drained.
-    Drained,
-    /// The drain ended by force.
-    DrainForced,
-    /// PodDisruptionBudgets hold the drain in a way that only an edit of them ends.
-    DrainBlocked,
-    /// The volumes of the Node did not leave in time, so they are taken from it.
-    VolumesForced,
-    /// The volumes of the Node did not leave in time, and stay: the Node lives on.
-    VolumesNotDetached,
-    /// The Node is drained, and another controller may update it in place now.
-    InPlaceUpdateReady,
-    /// The Node was updated in place.
-    InPlaceUpdated,
-    /// The Node was not updated in place in time, or the updating controller failed.
-    InPlaceUpdateFailed,
-    /// A hook of the Machine holds its deletion.
-    HookWaiting,
-    /// The infrastructure will end the instance.
-    TerminationNotice,
-    /// The infrastructure will work on the instance.
-    MaintenanceNotice,
-    /// The instance is gone.
-    InstanceDeleted,
-    /// The driver could not delete the instance.
-    InstanceDeleteFailed,
-    /// The driver found an instance that is not this Machine's, and deleted nothing.
-    InstanceNotOurs,
-    /// The instance of this Machine carries a cluster id that the core does not know.
-    ClusterIdChanged,
-    /// The operator let the Machine go and its instance stay.
-    InstanceAbandoned,
-    /// The object goes without asking a driver, because nothing was ever asked of one.
-    InstanceNeverRequested,
-}
-
-impl EventReason {
-    /// The word in the event.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Waiting => "Waiting",
-            Self::InstanceCreated => "InstanceCreated",
-            Self::InstanceAdopted => "InstanceAdopted",
-            Self::InstanceAdoptFailed => "InstanceAdoptFailed",
-            Self::InstanceCreateFailed => "InstanceCreateFailed",
-            Self::InstanceInitializeFailed => "InstanceInitializeFailed",
-            Self::NodeJoined => "NodeJoined",
-            Self::Available => "Available",
-            Self::NodeUnhealthy => "NodeUnhealthy",
-            Self::MachineFailed => "MachineFailed",
-            Self::NodeDeleted => "NodeDeleted",
-            Self::NodeTemplateRefused => "NodeTemplateRefused",
-            Self::Preserved => "Preserved",
-            Self::PreservationEnded => "PreservationEnded",
-            Self::PreserveValueInvalid => "PreserveValueInvalid",
-            Self::HotUpdated => "HotUpdated",
-            Self::HotUpdateFailed => "HotUpdateFailed",
-            Self::HotUpdateRefused => "HotUpdateRefused",
-            Self::DrainStarted => "DrainStarted",
-            Self::Drained => "Drained",
-            Self::DrainForced => "DrainForced",
-            Self::DrainBlocked => "DrainBlocked",
-            Self::VolumesForced => "VolumesForced",
-            Self::VolumesNotDetached => "VolumesNotDetached",
-            Self::InPlaceUpdateReady => "InPlaceUpdateReady",
-            Self::InPlaceUpdated => "InPlaceUpdated",
-            Self::InPlaceUpdateFailed => "InPlaceUpdateFailed",
-            Self::HookWaiting => "HookWaiting",
-            Self::TerminationNotice => "TerminationNotice",
-            Self::MaintenanceNotice => "MaintenanceNotice",
-            Self::InstanceDeleted => "InstanceDeleted",
-            Self::InstanceDeleteFailed => "InstanceDeleteFailed",
-            Self::InstanceNotOurs => "InstanceNotOurs",
-            Self::ClusterIdChanged => "ClusterIdChanged",
-            Self::InstanceAbandoned => "InstanceAbandoned",
-            Self::InstanceNeverRequested => "InstanceNeverRequested",
-        }
+ostler_api::closed_enum! {
+    /// Reasons of events.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum EventReason {
+        /// A wait began that a user may have to end; the message starts with its reason.
+        Waiting,
+        /// The instance was made.
+        InstanceCreated,
+        /// An instance that was there before carries the identity of the Machine now.
+        InstanceAdopted,
+        /// The driver did not adopt the instance.
+        InstanceAdoptFailed,
+        /// The driver could not make the instance.
+        InstanceCreateFailed,
+        /// The driver could not initialize the instance.
+        InstanceInitializeFailed,
+        /// The Node is healthy.
+        NodeJoined,
+        /// The instance is there, and there is no target cluster to join.
+        Available,
+        /// The Node is not healthy any more.
+        NodeUnhealthy,
+        /// The Machine is given up.
+        MachineFailed,
+        /// The Node was deleted, so the Machine is.
+        NodeDeleted,
+        /// Parts of the node template are malformed, and not put on the Node.
+        NodeTemplateRefused,
+        /// The Machine is kept for examination.
+        Preserved,
+        /// The Machine is not kept any more.
+        PreservationEnded,
+        /// The value of an annotation that asks for preservation has no meaning.
+        PreserveValueInvalid,
+        /// A hot update reached the instance.
+        HotUpdated,
+        /// A hot update failed.
+        HotUpdateFailed,
+        /// A change cannot reach the running instance.
+        HotUpdateRefused,
+        /// The drain has begun.
+        DrainStarted,
+        /// The Node is drained.
+        Drained,
+        /// The drain ended by force.
+        DrainForced,
+        /// PodDisruptionBudgets hold the drain in a way that only an edit of them ends.
+        DrainBlocked,
+        /// The volumes of the Node did not leave in time, so they are taken from it.
+        VolumesForced,
+        /// The volumes of the Node did not leave in time, and stay: the Node lives on.
+        VolumesNotDetached,
+        /// The Node is drained, and another controller may update it in place now.
+        InPlaceUpdateReady,
+        /// The Node was updated in place.
+        InPlaceUpdated,
+        /// The Node was not updated in place in time, or the updating controller failed.
+        InPlaceUpdateFailed,
+        /// A hook of the Machine holds its deletion.
+        HookWaiting,
+        /// The infrastructure will end the instance.
+        TerminationNotice,
+        /// The infrastructure will work on the instance.
+        MaintenanceNotice,
+        /// The instance is gone.
+        InstanceDeleted,
+        /// The driver could not delete the instance.
+        InstanceDeleteFailed,
+        /// The driver found an instance that is not this Machine's, and deleted nothing.
+        InstanceNotOurs,
+        /// The instance of this Machine carries a cluster id that the core does not know.
+        ClusterIdChanged,
+        /// The operator let the Machine go and its instance stay.
+        InstanceAbandoned,
+        /// The object goes without asking a driver, because nothing was ever asked of one.
+        InstanceNeverRequested,
     }
 }

@@ -11,10 +11,12 @@ use ostler_api::{
 use serde_json::Value;
 
 use crate::{
-    machine::{draining, pass::after},
+    deferral,
+    machine::draining,
     plan::{Action, Event, Next, Performed, Plan},
     snapshot::Snapshot,
-    unwritten::{self, Unwritten},
+    time::after,
+    unwritten::Unwritten,
 };
 
 /// What is left to do after the actions.
@@ -53,8 +55,8 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
     let blocked = draining::record_evictions(snapshot, results(), &mut status);
     let gone = plan.next == Next::Done && !has_other_finalizers(snapshot);
     let patch = if gone { None } else { status_patch(&stored, &status) };
-    let events = unwritten::told(snapshot, plan.events.iter().cloned().chain(blocked));
-    let unwritten = patch.as_ref().and_then(|_| unwritten::keep(snapshot, plan, &status, &events));
+    let events = deferral::told(snapshot, plan.events.iter().cloned().chain(blocked));
+    let unwritten = patch.as_ref().and_then(|_| deferral::keep(snapshot, plan, &status, &events));
     Recorded {
         status: patch.filter(|_| unwritten.is_none()),
         proceed: true,

@@ -19,7 +19,7 @@ use ostler_api::MachineDeployment;
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::names::annotation;
 
-use crate::{machine::pass::after, snapshot::Settings};
+use crate::{settings::Settings, time::after};
 
 /// The members of a MachineDeployment, as far as they matter to one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::names::{annotation::NOT_MANAGED, finalizer};
 
-use crate::machine::pass::after;
+use crate::time::after;
 
 /// What is to be done about a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -39,6 +39,7 @@ mod options;
 mod rate;
 mod record;
 mod revisions;
+mod scrape;
 mod service;
 mod session;
 mod sessions;

@@ -1,23 +1,16 @@
-//! What is counted, and what is looked up at every scrape.
+//! What is counted.
 
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ostler_api::ProviderName;
 use ostler_api::driver::OperationKind;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{
-    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
-};
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::ProviderState;
 use crate::hub::Count;
-use crate::shell::Shell;
 
 /// Seconds, from a fake driver to a slow cloud.
 const SECONDS: [f64; 12] =
@@ -100,6 +93,7 @@ macro_rules! register {
         $($registry.register($name, $help, $metric.clone());)*
     };
 }
+pub(crate) use register;
 
 /// The same under the names that dashboards of machine-controller-manager know.
 #[derive(Debug)]
@@ -173,31 +167,26 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Registers everything, for the sessions behind `shell`.
-    pub(crate) fn register(shell: &Arc<Shell>, registry: &mut Registry) {
-        let metrics = &shell.metrics;
-        metrics.upstream.register(registry);
+    /// Registers what is counted.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        self.upstream.register(registry);
         let registry = registry.sub_registry_with_prefix("ostler_driver");
         register! { registry;
-            "operations": "Operations that ended, by code; OK is a result", metrics.operations;
-            "operation_seconds": "Time from submitting an operation to its outcome", metrics.seconds;
-            "queue_seconds": "Time that operations waited for credit before they were sent", metrics.queue_seconds;
-            "stalled_operations": "Operations of which nothing was heard for too long", metrics.stalled;
-            "throttled": "Times that the infrastructure throttled and creates paused", metrics.throttled;
-            "late_results": "Results of operations that no controller waited for any more", metrics.late;
-            "unclaimed_results": "Results dropped because no controller recorded them", metrics.unclaimed;
-            "sessions_ended": "Sessions that ended, by reason", metrics.ended;
-            "lost_operations": "Operations that a driver accepted and did not know any more", metrics.lost;
-            "events": "Events of drivers about instances, by what they say", metrics.events;
-            "events_dropped": "Events of drivers that led to no read, by reason", metrics.events_dropped;
-            "turned_away": "Streams that were refused because too many came in a short time, by reason", metrics.turned_away;
-            "calls_refused": "Calls whose caller was refused, by reason", metrics.refused;
-            "debug_invocations": "Operations that people asked for by hand, by result", metrics.invocations;
-            "debug_tails": "People who read frames along", shell.tail.reading;
-            "debug_frames_lost": "Frames that a reader was too slow for", shell.tail.lost;
+            "operations": "Operations that ended, by code; OK is a result", self.operations;
+            "operation_seconds": "Time from submitting an operation to its outcome", self.seconds;
+            "queue_seconds": "Time that operations waited for credit before they were sent", self.queue_seconds;
+            "stalled_operations": "Operations of which nothing was heard for too long", self.stalled;
+            "throttled": "Times that the infrastructure throttled and creates paused", self.throttled;
+            "late_results": "Results of operations that no controller waited for any more", self.late;
+            "unclaimed_results": "Results dropped because no controller recorded them", self.unclaimed;
+            "sessions_ended": "Sessions that ended, by reason", self.ended;
+            "lost_operations": "Operations that a driver accepted and did not know any more", self.lost;
+            "events": "Events of drivers about instances, by what they say", self.events;
+            "events_dropped": "Events of drivers that led to no read, by reason", self.events_dropped;
+            "turned_away": "Streams that were refused because too many came in a short time, by reason", self.turned_away;
+            "calls_refused": "Calls whose caller was refused, by reason", self.refused;
+            "debug_invocations": "Operations that people asked for by hand, by result", self.invocations;
         }
-        shell.gate.register_metrics("port", registry);
-        registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
     }
 
     /// A caller was refused.
@@ -260,48 +249,5 @@ impl Metrics {
                 self.ended.get_or_create(&OfEnd { provider: provider.into(), reason }).inc();
             }
         }
-    }
-}
-
-fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-/// What is true now, looked up at each scrape.
-#[derive(Debug)]
-struct Now(Weak<Shell>);
-
-type Read = fn(&ProviderState) -> i64;
-
-impl Collector for Now {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let Some(shell) = self.0.upgrade() else { return Ok(()) };
-        let states = shell.with(|hub, now| hub.provider_states(now));
-        let gauges: [(&str, &str, Read); 8] = [
-            ("ready", "Whether operations are sent", |it| i64::from(it.ready)),
-            ("sessions", "Live sessions, the active one and standbys", |it| count(it.sessions)),
-            ("in_flight", "Operations sent and not answered", |it| count(it.in_flight)),
-            ("queued", "Operations that wait for credit", |it| count(it.queued)),
-            ("oldest_wait_seconds", "Wait of the oldest operation that nothing holds back", |it| {
-                i64::try_from(it.oldest_wait.as_secs()).unwrap_or(i64::MAX)
-            }),
-            ("slow", "Whether operations wait too long for credit", |it| i64::from(it.slow)),
-            ("clock_ahead_milliseconds", "By how much the driver's clock is ahead", |it| {
-                it.clock_ahead.unwrap_or(0)
-            }),
-            ("paused_seconds", "For how long creates pause, since it throttles", |it| {
-                let left = it.paused.map_or(0, |left| left.as_secs().max(1));
-                i64::try_from(left).unwrap_or(i64::MAX)
-            }),
-        ];
-        for (name, help, read) in gauges {
-            let gauge = ConstGauge::new(0_i64);
-            let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
-            for state in &states {
-                let labels = [("provider", state.provider.as_str())];
-                ConstGauge::new(read(state)).encode(family.encode_family(&labels)?)?;
-            }
-        }
-        Ok(())
     }
 }

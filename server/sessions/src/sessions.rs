@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tonic::service::Routes;
 
 use crate::hub::{Answer, Count, Owner};
-use crate::metrics::Metrics;
 use crate::operation::Order;
+use crate::scrape;
 use crate::service::{self, Health};
 use crate::shell::Shell;
 use crate::{
@@ -98,7 +98,7 @@ impl Sessions {
 
     /// Registers the metrics, once.
     pub fn register_metrics(&self, registry: &mut Registry) {
-        Metrics::register(&self.shell, registry);
+        scrape::register(&self.shell, registry);
     }
 
     /// The providers that have sessions here or operations that wait for one, by name.

@@ -37,7 +37,7 @@ impl FromStr for DriverToken {
     }
 }
 
-/// What drivers claimed first that may claim anything, by name.
+/// What drivers claimed first that may claim anything, by name. Bounded by the names that operators configure.
 #[derive(Debug, Default)]
 pub(super) struct FirstClaims(Mutex<BTreeMap<String, Arc<OnceLock<String>>>>);
 

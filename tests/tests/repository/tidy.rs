@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ostler_tests::repository::{Crate, SourceFile, crates, files};
-use ostler_tests::tools::root;
+use ostler_tests::tools::{find, root};
 use ostler_tests::upstream::Comparison;
 
 use crate::named::{function, has_test, is_rust, rust_sources, text};
@@ -93,6 +93,21 @@ fn no_source_file_is_too_long_and_half_of_them_are_short() {
     lengths.sort_unstable();
     let median = lengths[lengths.len() / 2];
     assert!(median <= MEDIAN_FILE_LINES, "the median source file has {median} lines");
+}
+
+#[test]
+fn no_files_depend_on_each_other_in_a_circle_and_no_function_is_too_long() {
+    let Some(python) = find("python3", &["python3"]) else { return };
+    let counted =
+        Command::new(python).arg(".ci/sizes").current_dir(root()).output().expect("python runs");
+    let said = String::from_utf8_lossy(&counted.stdout);
+    assert!(counted.status.success(), "{}", String::from_utf8_lossy(&counted.stderr));
+    for wanted in [", 0 over 70", " 0  circles"] {
+        assert!(
+            said.contains(wanted),
+            "not \"{wanted}\": move what both name to a file of its own\n{said}"
+        );
+    }
 }
 
 #[test]

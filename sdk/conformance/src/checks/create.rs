@@ -3,6 +3,8 @@
 use ostler_proto::v1alpha1 as proto;
 use proto::{DriverCapability, MachineErrorCode, Operation};
 
+use super::interrupted::truthful;
+use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
@@ -35,7 +37,7 @@ checks! {
     "create/bad-secret" => bad_secret, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers UNAUTHENTICATED or PERMISSION_DENIED, NOT_APPLIED, when the credentials are refused",
         why: "the core tries again as soon as the secret changes, which it does not after other errors";
-    "create/cloud-away" => super::unanswered::create_away, Must, Cloud, [Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+    "create/cloud-away" => cloud_away, Must, Cloud, [Gate::Creates, Gate::Probe], unanswered::MANUAL;
         does: "answers with an error when the infrastructure does not answer, after which the core asks again, and says truthfully what is left",
         why: "an outage must neither fail a machine for good nor leave an instance that nobody looks for";
     "create/max-name" => max_name, Must, Session, [Gate::Creates], MANUAL;
@@ -282,4 +284,16 @@ async fn user_data_intact(bench: &Bench) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+async fn cloud_away(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let trouble = Trouble::away(bench).await?;
+    let answer = ask(&driver, machine.create()).await?;
+    goes_on(&answer)?;
+    trouble.over(bench).await?;
+    truthful(&driver, &machine, &answer).await?;
+    driver.create(&machine).await?;
+    driver.has_one(&machine).await.map(drop)
 }

@@ -2,6 +2,7 @@
 
 use ostler_proto::v1alpha1::{DeletionOutcome, DriverCapability, MachineErrorCode};
 
+use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::answer::{same_instance, shown};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
@@ -20,7 +21,7 @@ checks! {
     "delete/error-not-gone" => error_not_gone, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers with an error other than NOT_FOUND when it cannot look, and never that the instance is gone",
         why: "the core forgets the machine then, and its instance runs on";
-    "delete/cloud-away" => super::unanswered::delete_away, Must, Cloud, [Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+    "delete/cloud-away" => cloud_away, Must, Cloud, [Gate::Creates, Gate::Probe], unanswered::MANUAL;
         does: "never says that the instance is gone while the infrastructure does not answer",
         why: "the core forgets the machine then, and its instance runs on";
     "delete/unknown" => unknown, Must, Session, [], MANUAL;
@@ -146,4 +147,18 @@ async fn foreign_cluster(bench: &Bench) -> Outcome {
     same_instance(&foreign, &left)?;
     let left = driver.status(&other).await?;
     same_instance(&neighbour, &left)
+}
+
+async fn cloud_away(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let made = driver.create(&machine).await?;
+    let trouble = Trouble::away(bench).await?;
+    for id in ["", &made.provider_id] {
+        goes_on(&ask(&driver, machine.delete(id)).await?)?;
+    }
+    trouble.over(bench).await?;
+    same_instance(&made, &driver.has_one(&machine).await?)?;
+    driver.delete(&machine).await?;
+    driver.has_none(&machine).await
 }

@@ -2,6 +2,7 @@
 
 use ostler_proto::v1alpha1::{MachineErrorCode, MachineRecord, OperationKind};
 
+use super::unanswered::{self, AWAY, DENIED, Trouble, ask, goes_on};
 use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
@@ -22,10 +23,10 @@ checks! {
     "initialize/not-ours" => super::not_ours::initialize, Capability, Session, [KIND, Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, InitializeMachineRequest";
         does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
         why: "taken for absent, the core makes another instance";
-    "initialize/cloud-away" => super::unanswered::initialize_away, Capability, Cloud, [KIND, Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+    "initialize/cloud-away" => when_unanswered::<AWAY>, Capability, Cloud, [KIND, Gate::Creates, Gate::Probe], unanswered::MANUAL;
         does: "answers with an error when the infrastructure does not answer, after which the core asks again",
         why: "a Node counts for ready whose instance nobody initialized, or the machine is given up for an outage";
-    "initialize/bad-secret" => super::unanswered::initialize_denied, Capability, Session, [KIND, Gate::Creates, Gate::BadSecret], super::unanswered::MANUAL;
+    "initialize/bad-secret" => when_unanswered::<DENIED>, Capability, Session, [KIND, Gate::Creates, Gate::BadSecret], unanswered::MANUAL;
         does: "answers with an error when the credentials are refused, after which the core asks again",
         why: "a Node counts for ready whose instance nobody initialized, or the machine is given up for a secret";
     "initialize/absent" => absent, Capability, Session, [KIND], MANUAL;
@@ -87,4 +88,15 @@ async fn absent(bench: &Bench) -> Outcome {
     let answer = driver.ask(machine.initialize("conformance:///no-such-instance")).await?;
     answer.error_of(&[MachineErrorCode::NotFound])?;
     driver.has_none(&machine).await
+}
+
+async fn when_unanswered<const DENIED: bool>(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (machine, made) = raw(bench, &driver).await?;
+    let trouble = Trouble::begin(bench, DENIED).await?;
+    let asked = machine.of_class(&trouble.class(bench, &machine.class));
+    goes_on(&ask(&driver, asked.initialize(&made.provider_id)).await?)?;
+    trouble.over(bench).await?;
+    let done = driver.ask(machine.initialize(&made.provider_id)).await?.machine()?;
+    same_instance(&made, &done)
 }

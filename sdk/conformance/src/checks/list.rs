@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use ostler_proto::v1alpha1::{DriverCapability, MachineRecord};
 
+use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
-use crate::machine;
+use crate::machine::{self, uids};
 use crate::outcome::{Outcome, ensure};
 
 const MANUAL: &str = "operation.proto, ListMachinesRequest";
@@ -21,7 +22,7 @@ checks! {
     "list/error-not-empty" => error_not_empty, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers with an error when it cannot look, never with an empty or partial list",
         why: "an empty list means that nothing is there: the core would forget, or make everything anew";
-    "list/cloud-away" => super::unanswered::list_away, Must, Cloud, [Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+    "list/cloud-away" => cloud_away, Must, Cloud, [Gate::Creates, Gate::Probe], unanswered::MANUAL;
         does: "answers with an error while the infrastructure does not answer, never with an empty or partial list",
         why: "an empty list means that nothing is there: the core would forget, or make everything anew";
     "list/pages" => super::pages::sent, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists)], "session.proto, OperationPage";
@@ -33,10 +34,6 @@ checks! {
     "list/previous-cluster" => super::previous::list, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
         does: "lists what has a previous id of the cluster, with that id in the record, and lists it to no cluster that never had that id",
         why: "the core deletes as an orphan what has the id of today and no Machine; it must know which ones have another id";
-}
-
-pub(super) fn uids<'a>(records: impl IntoIterator<Item = &'a MachineRecord>) -> BTreeSet<String> {
-    records.into_iter().map(|record| record.machine_uid.clone()).collect()
 }
 
 async fn exact(bench: &Bench) -> Outcome {
@@ -102,4 +99,21 @@ async fn error_not_empty(bench: &Bench) -> Outcome {
         "an error, or else the whole list",
         format_args!("a result with {} records, without the machine that is there", records.len()),
     )
+}
+
+async fn cloud_away(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    driver.create(&machine).await?;
+    let trouble = Trouble::away(bench).await?;
+    let answer = ask(&driver, machine::list(&bench.class(), bench.cluster_id())).await?;
+    if let Ok(records) = answer.machines() {
+        let whole = records.iter().any(|it| it.machine_uid == machine.uid);
+        let expected = "an error, or else the whole list";
+        ensure(whole, expected, "a result without the machine that is there")?;
+    } else {
+        goes_on(&answer)?;
+    }
+    trouble.over(bench).await?;
+    driver.has_one(&machine).await.map(drop)
 }

@@ -25,30 +25,6 @@ pub(crate) use self::validate::review;
 
 use crate::check::Check;
 
-/// What the adapter does for a unary driver, and its own tests check.
-const ADAPTERS: &[&str] = &[
-    "create/same-id-twice",
-    "list/pages",
-    "resilience/ack-loss",
-    "resilience/core-not-reading",
-    "resilience/core-restart",
-    "resilience/duplicate-frames",
-    "resilience/half-open",
-    "resilience/pages-resent",
-    "resilience/result-resent",
-    "secret/class-cache",
-    "secret/refresh",
-    "secret/scope",
-    "secret/stale-revision",
-];
-
-/// Whether a check is about the session, so that of a unary driver it says nothing.
-pub(crate) fn is_of_the_stream(name: &str) -> bool {
-    // Which operations it has, and that it ends on SIGTERM, is for the driver itself to say.
-    let own = ["session/kinds-honest", "session/drain-driver"].contains(&name);
-    (name.starts_with("session/") && !own) || ADAPTERS.contains(&name)
-}
-
 /// All checks, in the order in which they run.
 pub(crate) fn all() -> Vec<Check> {
     [
@@ -73,7 +49,8 @@ pub(crate) fn all() -> Vec<Check> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{ADAPTERS, all};
+    use super::all;
+    use crate::adapters::ADAPTERS;
 
     #[test]
     fn what_the_adapter_does_is_a_check() {

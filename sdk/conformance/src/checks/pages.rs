@@ -1,23 +1,20 @@
 //! Lists that go in pages.
 
-use ostler_proto::v1alpha1::{MachineRecord, ResumeOutcome, RoleKind};
+use ostler_proto::v1alpha1::MachineRecord;
 use prost::Message;
 
-use super::list::uids;
-use super::resilience::{must_hold, resent};
 use crate::bench::Bench;
 use crate::driver::{Asked, Driver};
-use crate::machine::{Machine, list};
+use crate::machine::{Machine, list, uids};
 use crate::outcome::{Outcome, ensure, skipped};
-use ostler_proto::v1alpha1::OperationKind;
 
 /// A list of more goes in pages.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 /// Concurrent creates.
 const LANES: u32 = 64;
 
 /// More machines than one page takes, all with an instance.
-async fn many(driver: &Driver<'_>, wanted: usize) -> Outcome<Vec<Machine>> {
+pub(super) async fn many(driver: &Driver<'_>, wanted: usize) -> Outcome<Vec<Machine>> {
     let machines: Vec<Machine> = (0..wanted).map(|_| driver.bench.machine()).collect();
     let lanes = driver.session.hello.max_in_flight.clamp(1, LANES) as usize;
     for some in machines.chunks(lanes) {
@@ -31,14 +28,14 @@ async fn many(driver: &Driver<'_>, wanted: usize) -> Outcome<Vec<Machine>> {
 }
 
 /// How many machines `--many` allows.
-fn allowed(bench: &Bench) -> Outcome<usize> {
+pub(super) fn allowed(bench: &Bench) -> Outcome<usize> {
     let wanted = bench.options().many;
     let enough = wanted > PAGE;
     if enough { Ok(wanted) } else { Err(skipped(format_args!("--many is not above {PAGE}"))) }
 }
 
 /// Each machine is listed once.
-fn whole(bench: &Bench, records: &[MachineRecord], machines: &[Machine]) -> Outcome {
+pub(super) fn whole(bench: &Bench, records: &[MachineRecord], machines: &[Machine]) -> Outcome {
     let records: Vec<&MachineRecord> = records.iter().filter(|it| bench.counts(it)).collect();
     let got = uids(records.iter().copied());
     let all = machines.iter().all(|machine| got.contains(&machine.uid));
@@ -69,28 +66,4 @@ pub(super) async fn sent(bench: &Bench) -> Outcome {
         )?;
     }
     whole(bench, &records, &machines)
-}
-
-pub(super) async fn sent_again(bench: &Bench) -> Outcome {
-    allowed(bench)?;
-    let driver = bench.connect().await?;
-    let machines = many(&driver, PAGE + 1).await?;
-    driver.session.acknowledge(false);
-    let asked = driver.start(list(&bench.class(), bench.cluster_id()))?;
-    let first = asked.answer().await?.machines()?;
-    bench.step("cut the link without an acknowledgement of the list");
-    bench.harness.proxy.cut();
-    let session = bench.harness.arrival().await?;
-    must_hold(&session, &asked, OperationKind::ListMachines)?;
-    let resumed = |welcome: &mut ostler_proto::v1alpha1::Welcome| {
-        welcome.resume_outcome = ResumeOutcome::Resumed.into();
-    };
-    let driver = bench.admit(session, RoleKind::Active, resumed).await?;
-    let again = resent(&driver, &asked).await?.machines()?;
-    whole(bench, &again, &machines)?;
-    ensure(
-        uids(&again) == uids(&first),
-        "the same list again, with its pages",
-        format_args!("{} records, before {}", again.len(), first.len()),
-    )
 }

@@ -12,12 +12,13 @@ use proto::{
 };
 
 use super::duplicates::duplicate_frames;
+use super::pages;
 use crate::answer::{collect, same_instance};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::core::session::Session;
 use crate::driver::{Asked, Driver};
-use crate::machine::{again, list};
+use crate::machine::{again, list, uids};
 use crate::outcome::{Outcome, ensure, failed, same};
 
 const RETENTION: Gate = Gate::Capability(DriverCapability::ResultRetention);
@@ -51,7 +52,7 @@ checks! {
     "resilience/result-resent" => result_resent, Must, Link, [Gate::Creates, RETENTION], "session.proto, OperationCompleted";
         does: "keeps a result that was made while no core was there, and hands it over later",
         why: "a core that restarts takes a minute; a create that ended meanwhile must not be lost";
-    "resilience/pages-resent" => super::pages::sent_again, Must, Link, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists), RETENTION], "session.proto, OperationPage and OperationCompleted";
+    "resilience/pages-resent" => pages_resent, Must, Link, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists), RETENTION], "session.proto, OperationPage and OperationCompleted";
         does: "sends a list that was not acknowledged again whole, with all its pages",
         why: "the core has only what came in the session that it reads: a list that lacks its pages is refused, or taken for the whole";
     "resilience/duplicate-frames" => duplicate_frames, Must, Link, [Gate::Creates], "session.proto, at the top";
@@ -350,4 +351,28 @@ async fn result_resent(bench: &Bench) -> Outcome {
         reason: "LATE".to_owned(),
     }))?;
     driver.list().await.map(drop)
+}
+
+async fn pages_resent(bench: &Bench) -> Outcome {
+    pages::allowed(bench)?;
+    let driver = bench.connect().await?;
+    let machines = pages::many(&driver, pages::PAGE + 1).await?;
+    driver.session.acknowledge(false);
+    let asked = driver.start(list(&bench.class(), bench.cluster_id()))?;
+    let first = asked.answer().await?.machines()?;
+    bench.step("cut the link without an acknowledgement of the list");
+    bench.harness.proxy.cut();
+    let session = bench.harness.arrival().await?;
+    must_hold(&session, &asked, OperationKind::ListMachines)?;
+    let resumed = |welcome: &mut proto::Welcome| {
+        welcome.resume_outcome = ResumeOutcome::Resumed.into();
+    };
+    let driver = bench.admit(session, RoleKind::Active, resumed).await?;
+    let again = resent(&driver, &asked).await?.machines()?;
+    pages::whole(bench, &again, &machines)?;
+    ensure(
+        uids(&again) == uids(&first),
+        "the same list again, with its pages",
+        format_args!("{} records, before {}", again.len(), first.len()),
+    )
 }

@@ -3,6 +3,7 @@
 use ostler_proto::v1alpha1 as proto;
 use proto::{DriverCapability, MachineErrorCode};
 
+use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::answer::{same_instance, shown};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
@@ -21,7 +22,7 @@ checks! {
     "status/error-not-absent" => error_not_absent, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers with an error other than NOT_FOUND when it cannot look",
         why: "the core takes NOT_FOUND for the proof that there is no instance, and makes a second one";
-    "status/cloud-away" => super::unanswered::status_away, Must, Cloud, [Gate::Creates, Gate::Probe], super::unanswered::MANUAL;
+    "status/cloud-away" => cloud_away, Must, Cloud, [Gate::Creates, Gate::Probe], unanswered::MANUAL;
         does: "never says NOT_FOUND while the infrastructure does not answer",
         why: "the core takes NOT_FOUND for the proof that there is no instance, and makes a second one";
     "status/by-uid" => by_uid, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"";
@@ -179,4 +180,24 @@ async fn wrong_provider_id(bench: &Bench) -> Outcome {
     same_instance(&made_one, &found)?;
     let found = driver.ask(one.status("conformance:///no-such-instance")).await?.machine()?;
     same_instance(&made_one, &found)
+}
+
+async fn cloud_away(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (machine, absent) = (bench.machine(), bench.machine());
+    let made = driver.create(&machine).await?;
+    let trouble = Trouble::away(bench).await?;
+    for id in ["", &made.provider_id] {
+        let answer = ask(&driver, machine.status(id)).await?;
+        // One that remembers it says nothing wrong.
+        if answer.machine().is_err() {
+            goes_on(&answer)?;
+        }
+    }
+    bench.step("the machine has no instance, which the driver cannot know now");
+    goes_on(&ask(&driver, absent.status("")).await?)?;
+    trouble.over(bench).await?;
+    same_instance(&made, &driver.status(&machine).await?)?;
+    let answer = driver.ask(absent.status("")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
 }

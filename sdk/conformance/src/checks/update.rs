@@ -9,6 +9,7 @@ use proto::{
 };
 use serde_json::Value;
 
+use super::unanswered::{self, AWAY, DENIED, Trouble, ask, goes_on};
 use crate::answer::same_instance;
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
@@ -29,10 +30,10 @@ checks! {
     "update/not-ours" => super::not_ours::update, Capability, Session, [KIND, Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, UpdateMachineRequest";
         does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
         why: "taken for absent, the operator looks for an instance that is there";
-    "update/cloud-away" => super::unanswered::update_away, Capability, Cloud, [KIND, Gate::Creates, Gate::HotClass, Gate::Probe], super::unanswered::MANUAL;
+    "update/cloud-away" => when_unanswered::<AWAY>, Capability, Cloud, [KIND, Gate::Creates, Gate::HotClass, Gate::Probe], unanswered::MANUAL;
         does: "answers with an error when the infrastructure does not answer, after which the core asks again",
         why: "the core records a spec as applied that no instance has, or waits for another class";
-    "update/bad-secret" => super::unanswered::update_denied, Capability, Session, [KIND, Gate::Creates, Gate::HotClass, Gate::BadSecret], super::unanswered::MANUAL;
+    "update/bad-secret" => when_unanswered::<DENIED>, Capability, Session, [KIND, Gate::Creates, Gate::HotClass, Gate::BadSecret], unanswered::MANUAL;
         does: "answers with an error when the credentials are refused, after which the core asks again",
         why: "the core records a spec as applied that no instance has, or waits for another class";
     "update/idempotent" => idempotent, Capability, Session, [KIND, Gate::Creates, Gate::HotClass], MANUAL;
@@ -226,4 +227,15 @@ async fn refused_whole(bench: &Bench) -> Outcome {
         format_args!("{paths:?}"),
     )?;
     same_instance(&made, &driver.has_one(&machine).await?)
+}
+
+async fn when_unanswered<const DENIED: bool>(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (_, made, updated) = stage(bench, &driver).await?;
+    let trouble = Trouble::begin(bench, DENIED).await?;
+    let asked = updated.of_class(&trouble.class(bench, &updated.class));
+    goes_on(&ask(&driver, asked.update(&made.provider_id, good_spec(bench))).await?)?;
+    trouble.over(bench).await?;
+    let done = applied(&driver, updated.update(&made.provider_id, good_spec(bench))).await?;
+    done.something("applied_paths: those that differ in --hot-class")
 }

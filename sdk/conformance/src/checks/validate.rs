@@ -5,6 +5,8 @@ use proto::operation::Request;
 use proto::operation_result::Response;
 use proto::{OperationKind, ValidateClassRequest, ValidateClassResponse};
 
+use super::unanswered::{self, AWAY, DENIED, same_or_error};
+use super::update::good_spec;
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::driver::Driver;
@@ -22,10 +24,10 @@ checks! {
     "validate/fixed-digest" => fixed_digest, Capability, Session, [KIND, Gate::HotClass, Gate::AltClass], MANUAL;
         does: "gives the same digest of what is fixed for a change that reaches running instances, and another one for a change that does not",
         why: "tools name classes by it: machines would be replaced for a tag, or not be replaced for an image";
-    "validate/cloud-away" => super::unanswered::validate_away, Capability, Cloud, [KIND, Gate::Probe], super::unanswered::MANUAL;
+    "validate/cloud-away" => when_unanswered::<AWAY>, Capability, Cloud, [KIND, Gate::Probe], unanswered::MANUAL;
         does: "says the same of a spec while the infrastructure does not answer, or answers with an error",
         why: "a violation that is none keeps all machines of the class from being made";
-    "validate/bad-secret" => super::unanswered::validate_denied, Capability, Session, [KIND, Gate::BadSecret], super::unanswered::MANUAL;
+    "validate/bad-secret" => when_unanswered::<DENIED>, Capability, Session, [KIND, Gate::BadSecret], unanswered::MANUAL;
         does: "says the same of a spec when the credentials are refused, or answers with an error",
         why: "a violation that is none keeps all machines of the class from being made";
     "validate/pure" => pure, Capability, Session, [KIND], MANUAL;
@@ -154,4 +156,14 @@ async fn pure(bench: &Bench) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+async fn when_unanswered<const DENIED: bool>(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let request = proto::ValidateClassRequest {
+        provider_spec_json: good_spec(bench).to_owned(),
+        old_provider_spec_json: good_spec(bench).to_owned(),
+        ..Default::default()
+    };
+    same_or_error(&driver, Request::ValidateClass(request), DENIED).await
 }

@@ -5,6 +5,7 @@ use proto::OperationKind;
 use proto::operation::Request;
 use proto::operation_result::Response;
 
+use super::unanswered::{self, AWAY, DENIED, same_or_error};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::machine::on_class;
@@ -14,10 +15,10 @@ checks! {
     "volumes/ids" => ids, Capability, Session, [Gate::Kind(OperationKind::GetVolumeIds)], "operation.proto, GetVolumeIdsRequest";
         does: "answers with one id for each volume, in order, and an empty one for volumes of others",
         why: "a drain waits for these volumes to be detached: with a wrong id it waits for ever or not at all";
-    "volumes/cloud-away" => super::unanswered::volumes_away, Capability, Cloud, [Gate::Kind(OperationKind::GetVolumeIds), Gate::Probe], super::unanswered::MANUAL;
+    "volumes/cloud-away" => when_unanswered::<AWAY>, Capability, Cloud, [Gate::Kind(OperationKind::GetVolumeIds), Gate::Probe], unanswered::MANUAL;
         does: "says the same while the infrastructure does not answer, or answers with an error",
         why: "an empty id means that the volume is not of this infrastructure: the drain does not wait for it";
-    "volumes/bad-secret" => super::unanswered::volumes_denied, Capability, Session, [Gate::Kind(OperationKind::GetVolumeIds), Gate::BadSecret], super::unanswered::MANUAL;
+    "volumes/bad-secret" => when_unanswered::<DENIED>, Capability, Session, [Gate::Kind(OperationKind::GetVolumeIds), Gate::BadSecret], unanswered::MANUAL;
         does: "says the same when the credentials are refused, or answers with an error",
         why: "an empty id means that the volume is not of this infrastructure: the drain does not wait for it";
 }
@@ -59,4 +60,14 @@ async fn ids(bench: &Bench) -> Outcome {
         ensure(in_order, "ids in the order of the volumes", &shown)?;
     }
     Ok(())
+}
+
+async fn when_unanswered<const DENIED: bool>(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let csi = serde_json::json!({"driver": driver.session.hello.provider, "volumeHandle": "v"});
+    let request = proto::GetVolumeIdsRequest {
+        pv_specs_json: vec![serde_json::json!({ "csi": csi }).to_string()],
+        ..Default::default()
+    };
+    same_or_error(&driver, Request::GetVolumeIds(request), DENIED).await
 }

@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{CheckResult, Finding, Report, Verdict};
+use super::Report;
 use crate::outcome::Tier;
+use crate::verdict::{CheckResult, Finding, Verdict};
 
 /// One line; for a failure what helps to fix it.
 pub(super) fn result(result: &CheckResult) -> String {

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use super::{CheckResult, Report, Verdict};
+use super::Report;
+use crate::verdict::{CheckResult, Verdict};
 
 pub(super) fn render(report: &Report) -> String {
     let counts = report.counts();

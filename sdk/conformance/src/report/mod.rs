@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::checks::is_of_the_stream;
+use crate::adapters::is_of_the_stream;
 use crate::outcome::Tier;
 use crate::registry::{Entry, catalogue};
+use crate::verdict::{CheckResult, Verdict, seconds};
 
 /// The result of a run.
 #[derive(Debug, Clone, Serialize)]
@@ -34,57 +35,6 @@ pub struct DriverName {
     pub version: String,
     /// It serves unary calls to an adapter; false: it speaks the stream itself.
     pub unary: bool,
-}
-
-/// The result of one check.
-#[derive(Debug, Clone, Serialize)]
-pub struct CheckResult {
-    /// `group/name`.
-    pub name: String,
-    /// How binding the rule is.
-    pub tier: Tier,
-    /// The rule.
-    pub sentence: String,
-    /// What came out.
-    #[serde(flatten)]
-    pub verdict: Verdict,
-    /// In seconds.
-    #[serde(serialize_with = "seconds")]
-    pub took: Duration,
-}
-
-/// What came out of a check.
-#[derive(Debug, Clone, Serialize)]
-#[serde(tag = "verdict", rename_all = "lowercase")]
-pub enum Verdict {
-    /// The rule holds.
-    Passed,
-    /// The check was not done.
-    Skipped {
-        /// Why.
-        reason: String,
-        /// False: the rule is about something that the driver does not have.
-        applies: bool,
-    },
-    /// The rule does not hold.
-    Failed(Box<Finding>),
-}
-
-/// A rule that does not hold, with all that helps to fix it.
-#[derive(Debug, Clone, Serialize)]
-pub struct Finding {
-    /// What the suite did last, oldest first.
-    pub did: Vec<String>,
-    /// What the contract asks for.
-    pub expected: String,
-    /// What the driver did.
-    pub came: String,
-    /// What goes wrong when the rule does not hold.
-    pub why: String,
-    /// Where the contract says so.
-    pub manual: String,
-    /// The last lines that the driver printed.
-    pub output: Vec<String>,
 }
 
 /// How many checks came out how.
@@ -175,8 +125,4 @@ impl CheckResult {
     pub fn text(&self) -> String {
         human::result(self)
     }
-}
-
-fn seconds<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_f64(time.as_secs_f64())
 }

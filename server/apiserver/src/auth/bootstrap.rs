@@ -9,15 +9,12 @@ use crate::{
     store::{Key, Store},
 };
 
-use super::{Auth, Identity, authenticate::same};
+use super::{Auth, Identity, NODE_ANNOTATION, authenticate::same};
 
 /// The group of all who show such a token. Further groups of a token must begin with it.
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";
 /// The type of the secrets that stand for tokens.
 pub(crate) const SECRET_TYPE: &str = "bootstrap.kubernetes.io/token";
-/// On the secret of a token: the one node that may be joined with it. Without it the token is good
-/// for every node that is not there yet.
-pub const NODE_ANNOTATION: &str = "ostler.dev/node-name";
 /// What the user names of those who show a token begin with.
 const USER_PREFIX: &str = "system:bootstrap:";
 const NAMESPACE: &str = "kube-system";

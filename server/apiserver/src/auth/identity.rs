@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::authentication::v1::UserInfo;
 
-use super::bootstrap::NODE_ANNOTATION;
-
 /// Who a request is from. Put into the extensions of every request that reaches the handlers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -19,6 +17,9 @@ pub(crate) struct Identity {
     pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
+/// On the secret of a token: the one node that may be joined with it. Without it the token is good
+/// for every node that is not there yet.
+pub const NODE_ANNOTATION: &str = "ostler.dev/node-name";
 /// The group whose members may do everything.
 const MASTERS: &str = "system:masters";
 /// The group of all who showed valid credentials.

@@ -36,12 +36,12 @@ use crate::{clock::Clock, context::Context, status::Answer};
 pub(crate) use attributes::{Attributes, Target};
 pub(crate) use authenticate::refuse_impersonation;
 pub(crate) use authorize::{is_bootstrapper, permits};
-pub use bootstrap::NODE_ANNOTATION;
 pub(crate) use bootstrap::{
     SECRET_TYPE as BOOTSTRAP_SECRET_TYPE, expiration as bootstrap_expiration, node_of_token,
 };
 pub(crate) use bound::Bound;
 pub(crate) use identity::Identity;
+pub use identity::NODE_ANNOTATION;
 pub(crate) use quota::{Quota, Reservation};
 pub(crate) use restriction::{Write, restrict};
 pub(crate) use review::Review;

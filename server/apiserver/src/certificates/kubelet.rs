@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Request;
+use super::{Request, refusal::Refusal};
 
 /// The signer.
 pub(crate) const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -14,30 +14,6 @@ pub(crate) const NODE_PREFIX: &str = "system:node:";
 /// What a kubelet's certificate is for; without the key encipherment if its key is no RSA key.
 const USAGES: [&str; 3] = ["client auth", "digital signature", "key encipherment"];
 const OPTIONAL_USAGE: &str = "key encipherment";
-
-/// Why a request is none that the signer signs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
-pub(crate) enum Refusal {
-    #[error("subject organization is not system:nodes")]
-    Organization,
-    #[error("DNS subjectAltNames are not allowed")]
-    Dns,
-    #[error("email subjectAltNames are not allowed")]
-    Email,
-    #[error("IP subjectAltNames are not allowed")]
-    Ip,
-    #[error("URI subjectAltNames are not allowed")]
-    Uri,
-    #[error("subjectAltNames are not allowed")]
-    OtherName,
-    #[error("subject common name does not begin with system:node:")]
-    CommonName,
-    #[error(
-        "usages did not match [client auth digital signature key encipherment] or \
-         [client auth digital signature]"
-    )]
-    Usages,
-}
 
 /// The name of the node whose user has this name.
 pub(crate) fn node_of(username: &str) -> Option<&str> {

@@ -3,6 +3,7 @@
 //! * `authority`: the server's own authority, which signs all of them.
 //! * `server`: the certificate that the listeners serve with.
 //! * `request`: what stands in a PKCS#10 request.
+//! * `refusal`: why a request is refused.
 //! * `kubelet`: which requests the signer `kubernetes.io/kube-apiserver-client-kubelet` signs.
 //! * `signer`: a client certificate for a request that was approved.
 //! * `client`: who a connection with a client certificate is from.
@@ -12,6 +13,7 @@ mod authority;
 mod client;
 mod kept;
 pub(crate) mod kubelet;
+mod refusal;
 mod request;
 mod server;
 mod signer;

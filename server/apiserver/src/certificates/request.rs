@@ -11,7 +11,7 @@ use x509_parser::{
     x509::AttributeTypeAndValue,
 };
 
-use super::kubelet::Refusal;
+use super::refusal::Refusal;
 
 /// Why a text is no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

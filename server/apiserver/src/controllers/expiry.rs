@@ -112,8 +112,9 @@ impl Controller for Expiry {
                 let put = matches!(event.change, Change::Put(_));
                 let created = put && event.previous.is_none();
                 let look = match mortal(&event.key) {
-                    Some(Mortal::Event) => created,
-                    Some(Mortal::CertificateRequest | Mortal::Secret) => put,
+                    // One that is gone is looked at as well, so that it does not wait for its end.
+                    Some(Mortal::Event) => created || !put,
+                    Some(Mortal::CertificateRequest | Mortal::Secret) => true,
                     None => false,
                 };
                 if look {

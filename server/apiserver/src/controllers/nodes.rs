@@ -33,24 +33,11 @@ pub(super) struct Nodes {
     grace: Duration,
     /// When each kubelet was heard last, by the name of its Node. Bounded by the Leases there are.
     heard: HashMap<String, Instant>,
-    /// When each Node is looked at next though nothing changes.
-    due: HashMap<String, Instant>,
 }
 
 impl Nodes {
     pub(super) fn new(plane: Plane, grace: Duration) -> Self {
-        Self { plane, grace, heard: HashMap::new(), due: HashMap::new() }
-    }
-
-    /// Looks again after this time. A Node has one timer, however often it changes.
-    fn later(&mut self, node: &str, delay: Duration) -> Outcome {
-        let now = Instant::now();
-        let due = now + delay;
-        if self.due.get(node).is_some_and(|armed| *armed > now && *armed <= due) {
-            return Outcome::Done;
-        }
-        self.due.insert(node.to_owned(), due);
-        Outcome::After(delay)
+        Self { plane, grace, heard: HashMap::new() }
     }
 
     async fn write(&self, key: &Key, part: &str, node: &Value) -> Outcome {
@@ -173,7 +160,6 @@ impl Controller for Nodes {
                 }
             }
             ("", "nodes") if value.is_some() => queue.push(key.clone()),
-            ("", "nodes") => drop(self.due.remove(name)),
             _ => {}
         }
     }
@@ -192,10 +178,10 @@ impl Controller for Nodes {
             return self.write(&key, "", &node).await;
         }
         if wanted.is_none() {
-            return self.later(key.name(), left.max(Duration::from_secs(1)));
+            return Outcome::After(left.max(Duration::from_secs(1)));
         }
         self.evict(&node, now).await;
-        self.later(key.name(), TAINTED)
+        Outcome::After(TAINTED)
     }
 }
 

@@ -15,16 +15,21 @@ const FIRST: Duration = Duration::from_millis(10);
 /// The longest delay.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Keys in the order in which they came, each at most once; and keys that wait for their time.
-/// Bounded by the number of objects there are.
+/// Keys in the order in which they came, each at most once; and keys that wait for their time, each
+/// for one. Bounded by the number of objects there are.
 #[derive(Debug)]
 pub(crate) struct Queue<K> {
     ready: VecDeque<K>,
     queued: HashSet<K>,
-    waiting: BTreeMap<(Instant, u64), K>,
+    waiting: BTreeMap<Due, K>,
+    /// Until when a key waits.
+    timers: HashMap<K, Due>,
     failures: HashMap<K, u32>,
     sequence: u64,
 }
+
+/// A time, and a number that tells two keys of the same time apart.
+type Due = (Instant, u64);
 
 impl<K: Clone + Ord + Hash> Queue<K> {
     pub(super) fn new() -> Self {
@@ -32,6 +37,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
             ready: VecDeque::new(),
             queued: HashSet::new(),
             waiting: BTreeMap::new(),
+            timers: HashMap::new(),
             failures: HashMap::new(),
             sequence: 0,
         }
@@ -51,6 +57,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
             while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now)
             {
                 let key = first.remove();
+                self.timers.remove(&key);
                 self.push(key);
             }
             if let Some(key) = self.ready.pop_front() {
@@ -69,6 +76,7 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         let delay = match outcome {
             Outcome::Done => {
                 self.failures.remove(&key);
+                self.disarm(&key);
                 return;
             }
             Outcome::After(delay) => {
@@ -82,8 +90,20 @@ impl<K: Clone + Ord + Hash> Queue<K> {
                 delay
             }
         };
+        let due = (Instant::now() + delay, self.sequence);
+        if self.timers.get(&key).is_some_and(|armed| armed.0 <= due.0) {
+            return;
+        }
+        self.disarm(&key);
         self.sequence += 1;
-        self.waiting.insert((Instant::now() + delay, self.sequence), key);
+        self.timers.insert(key.clone(), due);
+        self.waiting.insert(due, key);
+    }
+
+    fn disarm(&mut self, key: &K) {
+        if let Some(due) = self.timers.remove(key) {
+            self.waiting.remove(&due);
+        }
     }
 }
 
@@ -106,5 +126,24 @@ mod tests {
             waited.push(start.elapsed().as_millis() / 10);
         }
         assert_eq!(waited, [1, 3, 7]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_that_changes_again_and_again_waits_for_one_time_the_earliest() {
+        let mut queue = Queue::new();
+        let hour = Duration::from_hours(1);
+        for outcome in [hour, hour / 2, hour].map(Outcome::After) {
+            queue.settle("a", outcome);
+            assert_eq!((queue.waiting.len(), queue.timers.len()), (1, 1));
+        }
+        let start = Instant::now();
+        assert_eq!(queue.next().await, "a");
+        assert_eq!(start.elapsed(), hour / 2);
+        queue.settle("a", Outcome::After(hour));
+        queue.settle("a", Outcome::Done);
+        assert!(
+            queue.waiting.is_empty() && queue.timers.is_empty(),
+            "there is nothing to wait for"
+        );
     }
 }

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Found, Group, Listed, put_list, resources, tagged};
-use crate::kinds::Registry;
+use super::{Found, Group, Listed, put_list, resources};
+use crate::{document::tagged, kinds::Registry};
 
 /// The version of the aggregated form that an Accept header prefers; `None` for the old form.
 pub(super) fn version_of(accept: Option<&str>) -> Option<&'static str> {

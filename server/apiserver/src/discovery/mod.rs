@@ -11,20 +11,11 @@ use std::cmp::Reverse;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
-use crate::kinds::{Registry, Resource, Subresource};
-
-/// A document to be served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Document {
-    /// The `Content-Type` header.
-    pub(crate) content_type: String,
-    /// The `ETag` header, quoted; `None` where Kubernetes sends none.
-    pub(crate) etag: Option<String>,
-    /// The body.
-    pub(crate) bytes: Bytes,
-}
+use crate::{
+    document::Document,
+    kinds::{Registry, Resource, Subresource},
+};
 
 /// What lies at a discovery address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,18 +80,6 @@ pub(crate) fn answer(registry: &Registry, path: &str, accept: Option<&str>) -> F
     };
     let bytes = Bytes::from(document.to_string());
     Found::Document(Document { content_type: "application/json".to_owned(), etag: None, bytes })
-}
-
-/// A document with a tag made of its content.
-pub(crate) fn tagged(content_type: &str, body: &Value) -> Document {
-    let bytes = Bytes::from(body.to_string());
-    let etag = Some(format!("\"{}\"", hash(&bytes)));
-    Document { content_type: content_type.to_owned(), etag, bytes }
-}
-
-/// The SHA-256 of a document, in upper-case hexadecimal digits.
-pub(crate) fn hash(bytes: &[u8]) -> String {
-    hex::encode_upper(Sha256::digest(bytes))
 }
 
 /// A group and its versions, the preferred one first.

@@ -28,7 +28,7 @@ mod strategy;
 mod volume;
 mod workload;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -37,9 +37,23 @@ pub(crate) use self::{
     custom::CustomVersion,
     names::NameRule,
     registry::Registry,
-    strategy::Strategy,
 };
-use crate::{field::FieldError, schema::catalogue};
+use crate::{
+    field::FieldError,
+    schema::{
+        catalogue,
+        decode::{DecodeError, UnknownField},
+    },
+};
+
+/// The behaviour of a kind.
+#[derive(Clone, Debug)]
+pub(crate) enum Strategy {
+    /// Compiled in.
+    BuiltIn(BuiltIn),
+    /// From a definition's schema.
+    Custom(Arc<CustomVersion>),
+}
 
 /// Where objects of a resource lie in the store. Resources that share it are the same objects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,44 +161,6 @@ impl Subresources {
             _ => self.others.contains(&wanted),
         }
     }
-}
-
-/// A field of the sent object that the schema does not know; it is not stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UnknownField {
-    /// Its path, `spec.nope`.
-    pub(crate) path: String,
-}
-
-/// Unknown fields of one object that are told, as many as Kubernetes tells.
-const MOST_UNKNOWN: usize = 100;
-
-impl UnknownField {
-    /// Notes an unknown field, unless enough are. Long paths are shortened: a body may be one.
-    pub(crate) fn note(unknown: &mut Vec<Self>, path: crate::field::Path<'_>) {
-        if unknown.len() < MOST_UNKNOWN {
-            let path = crate::field::shorten(path.text(), crate::field::SHOWN_PATH);
-            unknown.push(Self { path });
-        }
-    }
-}
-
-impl fmt::Display for UnknownField {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown field {}", crate::field::quote(&self.path))
-    }
-}
-
-/// A field of the sent object has a type that the kind cannot hold: 400, not 422.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("json: cannot unmarshal {found} into field {path} of type {wanted}")]
-pub(crate) struct DecodeError {
-    /// The field's path, beginning with the kind.
-    pub(crate) path: String,
-    /// The JSON type that was sent.
-    pub(crate) found: &'static str,
-    /// What the field holds.
-    pub(crate) wanted: String,
 }
 
 /// What the request handlers do with some kinds and not with others, as Kubernetes has it.

@@ -8,14 +8,14 @@ use std::{
 use serde_json::Value;
 
 use super::{BuiltIn, Resource, StorageKey, custom};
-use crate::openapi;
+use crate::document::Documents;
 
 /// A snapshot of all served kinds: the built-in ones and those of the definitions it was made of.
 /// Cheap to clone; a new one is made whenever a definition changes.
 #[derive(Clone, Debug)]
 pub(crate) struct Registry {
     by_address: Arc<BTreeMap<Address, Arc<Resource>>>,
-    documents: Arc<OnceLock<openapi::Documents>>,
+    documents: Arc<OnceLock<Documents>>,
 }
 
 /// Group, version, plural.
@@ -57,8 +57,8 @@ impl Registry {
     }
 
     /// The OpenAPI documents of these kinds, made at the first request for one.
-    pub(crate) fn documents(&self) -> &openapi::Documents {
-        self.documents.get_or_init(|| openapi::documents(self))
+    pub(crate) fn documents(&self) -> &OnceLock<Documents> {
+        &self.documents
     }
 
     /// The resource at `/apis/{group}/{version}/{plural}`.

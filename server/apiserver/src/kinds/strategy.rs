@@ -1,22 +1,8 @@
-//! What differs between kinds: by their schema, or by what is written for them.
-
-use std::sync::Arc;
+//! Parts of an object that a write compares, or takes from the stored one.
 
 use serde_json::{Map, Value};
 
-use super::{
-    BuiltIn, CustomVersion,
-    access::{keep, remove, set},
-};
-
-/// The behaviour of a kind.
-#[derive(Clone, Debug)]
-pub(crate) enum Strategy {
-    /// Compiled in.
-    BuiltIn(BuiltIn),
-    /// From a definition's schema.
-    Custom(Arc<CustomVersion>),
-}
+use super::access::{keep, remove, set};
 
 /// Whether anything but the envelope (and, where it is apart, the status) differs.
 pub(super) fn body_differs(new: &Value, old: &Value, status_apart: bool) -> bool {

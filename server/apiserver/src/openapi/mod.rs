@@ -8,20 +8,17 @@ mod operations;
 mod schemas;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     sync::{Arc, LazyLock},
 };
 
 use serde_json::{Map, Value, json};
 
 use crate::{
-    discovery::{Document, hash, tagged},
+    document::{Document, Documents, hash, tagged},
     kinds::{Registry, Resource},
     rest::Query,
 };
-
-/// Documents by group and version, `api/v1` or `apis/{group}/{version}`.
-pub(crate) type Documents = BTreeMap<String, Arc<Document>>;
 
 /// What lies at an OpenAPI address.
 #[derive(Clone, Debug)]
@@ -36,7 +33,7 @@ pub(crate) struct Published {
 /// a document below it. `None`: nothing is there (404 with an empty body).
 pub(crate) fn answer(registry: &Registry, path: &str, query: Option<&str>) -> Option<Published> {
     let rest = path.strip_prefix("/openapi/v3")?;
-    let documents = registry.documents();
+    let documents = registry.documents().get_or_init(|| documents(registry));
     if rest.is_empty() || rest == "/" {
         return Some(Published { document: Arc::new(index(documents)), immutable: false });
     }
@@ -61,7 +58,7 @@ fn index(documents: &Documents) -> Document {
 static BUILT_IN: LazyLock<Documents> = LazyLock::new(|| documents_of(&Registry::built_in(), false));
 
 /// The documents of a registry.
-pub(crate) fn documents(registry: &Registry) -> Documents {
+fn documents(registry: &Registry) -> Documents {
     let mut all = BUILT_IN.clone();
     all.extend(documents_of(registry, true));
     all

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     field::{FieldError, Path, SHOWN_PATH, shorten},
-    kinds::Resource,
+    kinds::{Resource, access::text},
     status::{Answer, Status},
 };
 
@@ -51,7 +51,7 @@ pub(super) fn check(
         return Ok(());
     }
     let before = old.map(extent).unwrap_or_default();
-    let name = super::stored::meta_text(object, "name");
+    let name = text(object, "/metadata/name");
     if found.depth > DEPTH.max(before.depth) {
         let path = too_deep(object, Path::Root(""), DEPTH).unwrap_or_default();
         let path = shorten(path, SHOWN_PATH);

@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request
 use serde_json::{Value, json};
 
 use super::{negotiate, query::Query, respond};
-use crate::{discovery, kinds::Registry, openapi, status::Status};
+use crate::{discovery, document::Document, kinds::Registry, openapi, status::Status};
 
 /// The version this server reports. Clients derive from it what they may ask for.
 const VERSION: &str = "v1.33.0+ostler";
@@ -49,7 +49,7 @@ fn no_schema() -> Response<Body> {
 }
 
 /// A document of discovery, or the word that the client has it already.
-fn document(headers: &HeaderMap, found: &discovery::Document, immutable: bool) -> Response<Body> {
+fn document(headers: &HeaderMap, found: &Document, immutable: bool) -> Response<Body> {
     let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let unchanged = found.etag.is_some() && known == found.etag.as_deref();
     let body = if unchanged { Body::empty() } else { Body::from(found.bytes.clone()) };

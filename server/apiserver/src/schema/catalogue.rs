@@ -19,7 +19,8 @@ pub(crate) use self::documents::definitions;
 use self::leaf::Leaf;
 use crate::{
     field::Path,
-    kinds::{BuiltIn, DecodeError, UnknownField},
+    kinds::BuiltIn,
+    schema::decode::{DecodeError, UnknownField},
 };
 
 /// What a field can hold.

@@ -7,6 +7,7 @@
 //! `x-kubernetes-validations` rules are stored and published, and not evaluated.
 
 pub(crate) mod catalogue;
+pub(crate) mod decode;
 mod default;
 pub(crate) mod formats;
 mod parse;

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Additional, Schema, catalogue};
 use crate::{
     field::Path,
-    kinds::{DecodeError, UnknownField},
+    schema::decode::{DecodeError, UnknownField},
 };
 
 impl Schema {

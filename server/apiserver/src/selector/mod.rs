@@ -4,6 +4,7 @@ mod field;
 mod label;
 mod lexer;
 mod parser;
+mod requirement;
 
 pub(crate) use self::{
     field::{FieldSelector, FieldTerm},

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use super::{
     SelectorError,
-    label::{Operator, Requirement},
     lexer::{is_word, tokens},
+    requirement::{Operator, Requirement},
 };
 
 /// Walks the tokens in loops: brackets of a selector do not nest. The empty token is the end.

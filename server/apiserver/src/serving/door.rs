@@ -17,9 +17,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    kind::Kind,
     limits::{REFUSALS, ServeOptions},
     metrics::{Metrics, Why},
-    tenant::{Held, Kind, Tenant},
+    tenant::{Held, Tenant},
 };
 
 /// The connections of one listener.

@@ -13,9 +13,10 @@ use tokio::{
 
 use super::{
     door::{Guest, Refusal},
+    kind::Kind,
     limits::{BODY, HEARTBEAT_BODY, Limits, NODE_BODY, SMALL_BODY, WORK, WORK_BYTES},
     metrics::{Metrics, Why},
-    tenant::{Held, Kind, Ledger, Tenant},
+    tenant::{Held, Ledger, Tenant},
 };
 use crate::{
     auth::{Attributes, Identity, Target},

@@ -13,7 +13,7 @@ use prometheus_client::{
 
 use super::{
     counted::{Answered, Asker, Labels},
-    tenant::Kind,
+    kind::Kind,
 };
 use crate::{
     auth::{Attributes, Target},

@@ -34,6 +34,7 @@ mod counted;
 mod door;
 mod gate;
 mod health;
+mod kind;
 mod kubeconfig;
 mod limits;
 mod listener;

@@ -27,8 +27,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     gate::Ticket,
+    kind::Kind,
     metrics::{Metrics, Why},
-    tenant::{Held, Kind},
+    tenant::Held,
 };
 
 /// What is handed to a connection in one piece, and kept by it for each answer that is not read.

@@ -15,8 +15,11 @@ use super::{
     log::{Log, Opened, Row},
     retention::{Gauge, Retention},
     state::State,
-    writer::BATCH,
 };
+
+/// Operations that one append and one sync carry at most: bounds what a commit holds in memory
+/// and how long the last of them waits.
+pub(super) const BATCH: usize = 256;
 
 /// One write that waits for its commit.
 #[derive(Debug)]

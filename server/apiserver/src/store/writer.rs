@@ -8,13 +8,10 @@ use super::{
     Backend, Change, Expect, FIRST_REVISION, Key, OpenError, Store, StoreOptions, WriteError,
     disk::DiskLog,
     log::{MemoryLog, Opened},
-    shared::{Operation, Shared},
+    shared::{BATCH, Operation, Shared},
     state::State,
 };
 
-/// Operations that one append and one sync carry at most: bounds what a commit holds in memory
-/// and how long the last of them waits.
-pub(super) const BATCH: usize = 256;
 /// Operations that may wait for the writer; callers beyond wait before they queue.
 const QUEUE: usize = 1024;
 

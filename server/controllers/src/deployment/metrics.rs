@@ -6,11 +6,10 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::MachineDeployment;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
+use crate::metrics::{Series, condition, failed, gauges, info, name_of, total};
 use crate::stores::Stores;
 use crate::watch::Cache;
 
@@ -25,8 +24,6 @@ struct DeploymentCollector {
     deployments: Arc<Cache<MachineDeployment>>,
 }
 
-/// The labels of a series, and its value.
-type Series = (Vec<(&'static str, String)>, i64);
 /// Reads one number of a deployment; `None`: there is no series.
 type Number = fn(&MachineDeployment) -> Option<i64>;
 
@@ -73,27 +70,21 @@ impl Collector for DeploymentCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let all = self.deployments.all();
         let name = "mcm_machine_deployment_items_total";
-        let to = encoder.encode_descriptor(name, "Deployments served", None, MetricType::Gauge)?;
-        ConstGauge::new(i64::try_from(all.len()).unwrap_or(i64::MAX)).encode(to)?;
-        let mut gauges = |name: &str, help: &str, series: Vec<Series>| -> fmt::Result {
-            let name = format!("mcm_machine_deployment_{name}");
-            let mut to = encoder.encode_descriptor(&name, help, None, MetricType::Gauge)?;
-            for (labels, value) in series {
-                ConstGauge::new(value).encode(to.encode_family(&labels)?)?;
-            }
-            Ok(())
+        total(&mut encoder, name, "Deployments served", all.len())?;
+        let mut gauges = |name: &str, help: &str, series: Vec<Series>| {
+            gauges(&mut encoder, &format!("mcm_machine_deployment_{name}"), help, series)
         };
         for (name, help, number) in NUMBERS {
-            let series = |one: &Arc<MachineDeployment>| Some((name_of(one), number(one)?));
+            let series = |one: &Arc<MachineDeployment>| Some((name_of(one.as_ref()), number(one)?));
             gauges(name, help, all.iter().filter_map(series).collect())?;
         }
         let collisions = |one: &Arc<MachineDeployment>| {
             let count = one.status.as_ref()?.collision_count.unwrap_or_default();
-            Some((name_of(one), count.into()))
+            Some((name_of(one.as_ref()), count.into()))
         };
         let help = "How often the name of a set was taken";
         gauges("status_collision_count", help, all.iter().filter_map(collisions).collect())?;
-        gauges("info", "What it is", all.iter().map(|one| info(one)).collect())?;
+        gauges("info", "What it is", all.iter().map(|one| what_it_is(one)).collect())?;
         let help = "A condition: 1 True, 0 False, 2 Unknown";
         gauges("status_condition", help, all.iter().flat_map(|one| conditions(one)).collect())?;
         let help = "Machines whose last operation failed";
@@ -108,53 +99,20 @@ fn plain(value: &IntOrString) -> Option<i64> {
     }
 }
 
-fn name_of(deployment: &MachineDeployment) -> Vec<(&'static str, String)> {
-    let namespace = deployment.metadata.namespace.clone().unwrap_or_default();
-    vec![("name", deployment.name().to_owned()), ("namespace", namespace)]
-}
-
-fn info(deployment: &MachineDeployment) -> Series {
-    let created = deployment.metadata.creation_timestamp.as_ref();
-    let created = created.map(|time| time.0.as_second()).unwrap_or_default();
+fn what_it_is(deployment: &MachineDeployment) -> Series {
     let strategy = deployment.spec.strategy.type_.as_ref();
-    let mut labels = name_of(deployment);
-    labels.extend([
-        ("createdAt", created.to_string()),
-        ("spec_strategy_type", strategy.map(ToString::to_string).unwrap_or_default()),
-    ]);
-    (labels, 1)
+    info(
+        deployment,
+        [("spec_strategy_type", strategy.map(ToString::to_string).unwrap_or_default())],
+    )
 }
 
-fn conditions(deployment: &MachineDeployment) -> Vec<Series> {
+fn conditions(deployment: &MachineDeployment) -> impl Iterator<Item = Series> {
     let all = deployment.status.iter().flat_map(|status| &status.conditions);
-    let one = |condition: &ostler_api::machine_deployment::MachineDeploymentCondition| {
-        let mut labels = name_of(deployment);
-        labels.push(("condition", condition.type_.to_string()));
-        let value = match condition.status.as_str() {
-            "True" => 1,
-            "False" => 0,
-            _ => 2,
-        };
-        (labels, value)
-    };
-    all.map(one).collect()
+    all.map(|it| condition(deployment, it.type_.to_string(), it.status.as_str()))
 }
 
-fn failures(deployment: &MachineDeployment) -> Vec<Series> {
+fn failures(deployment: &MachineDeployment) -> impl Iterator<Item = Series> {
     let all = deployment.status.iter().flat_map(|status| status.failed_machines.iter().flatten());
-    let one = |machine: &ostler_api::machine_set::MachineSummary| {
-        let last = machine.last_operation.as_ref();
-        let state = last.and_then(|last| last.state.as_ref()).map(ToString::to_string);
-        let type_ = last.and_then(|last| last.type_.as_ref()).map(ToString::to_string);
-        let mut labels = name_of(deployment);
-        labels.extend([
-            ("failed_machine_name", machine.name.clone().unwrap_or_default()),
-            ("failed_machine_provider_id", machine.provider_id.clone().unwrap_or_default()),
-            ("failed_machine_owner_ref", machine.owner_ref.clone().unwrap_or_default()),
-            ("failed_machine_last_operation_state", state.unwrap_or_default()),
-            ("failed_machine_last_operation_machine_operation_type", type_.unwrap_or_default()),
-        ]);
-        (labels, 1)
-    };
-    all.map(one).collect()
+    all.map(|machine| failed(deployment, machine))
 }

@@ -151,11 +151,11 @@ impl Deployments {
 
     fn tell(&self, deployment: &MachineDeployment, event: Event) {
         let Event { warning, reason, note } = event;
-        debug!(deployment = deployment.name(), reason = reason.word(), note, "event");
+        debug!(deployment = deployment.name(), reason = reason.name(), note, "event");
         self.recorder.record(EventRecord {
             regarding: reference(deployment),
             severity: if warning { Severity::Warning } else { Severity::Normal },
-            reason: reason.word(),
+            reason: reason.name(),
             action: "Reconcile",
             note,
         });

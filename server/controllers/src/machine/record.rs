@@ -171,7 +171,7 @@ impl Machines {
             NodeView::Unknown | NodeView::Absent | NodeView::Ambiguous(_) => None,
         };
         for event in events {
-            let reason = event.reason.as_str();
+            let reason = event.reason.name();
             if event.warning {
                 warn!(machine = snapshot.machine.name(), reason, "{}", event.message);
             }

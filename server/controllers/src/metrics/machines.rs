@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use super::series::{Series, condition, gauges, info, name_of, number, total};
 use crate::machine::State;
 use crate::stores::Stores;
 use crate::watch::Cache;
@@ -58,16 +59,10 @@ impl Collector for UpdateCollector {
     }
 }
 
-/// The labels of a series, and its value.
-pub(super) type Series = (Vec<(&'static str, String)>, i64);
-
 impl Collector for MachineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let machines = self.machines.all();
-        let total = ConstGauge::new(i64::try_from(machines.len()).unwrap_or(i64::MAX));
-        let name = "mcm_machine_items_total";
-        let to = encoder.encode_descriptor(name, "Machines served", None, MetricType::Gauge)?;
-        total.encode(to)?;
+        total(&mut encoder, "mcm_machine_items_total", "Machines served", machines.len())?;
         // Machines are in memory, so no scrape fails; dashboards expect the series.
         let help = "Scrapes that could not list machines: always 0";
         let mut to = encoder.encode_descriptor(
@@ -78,66 +73,42 @@ impl Collector for MachineCollector {
         )?;
         let labels = [("kind", "Machine-count"), ("binary", "machine-controller-manager-provider")];
         ConstCounter::new(0_u64).encode(to.encode_family(&labels)?)?;
-        let mut gauges = |name: &str, help: &str, series: Vec<Series>| -> fmt::Result {
-            let mut to = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, value) in series {
-                ConstGauge::new(value).encode(to.encode_family(&labels)?)?;
-            }
-            Ok(())
-        };
+        let phase = |it: &Arc<Machine>| (name_of(it.as_ref()), phase_number(&it.phase()));
+        let mut gauges = |name, help, series| gauges(&mut encoder, name, help, series);
         gauges(
             "mcm_machine_current_status_phase",
             "Phase of a machine as a number",
-            each(&machines, |machine| vec![(name_of(machine), phase_number(&machine.phase()))]),
+            machines.iter().map(phase).collect(),
         )?;
-        gauges("mcm_machine_info", "What a machine is", each(&machines, |one| vec![info(one)]))?;
+        let infos = machines.iter().map(|machine| what_it_is(machine)).collect();
+        gauges("mcm_machine_info", "What a machine is", infos)?;
         gauges(
             "mcm_machine_status_condition",
             "A condition of a machine: 1 True, 0 False, 2 Unknown",
-            each(&machines, conditions),
+            machines.iter().flat_map(|machine| conditions(machine)).collect(),
         )?;
         gauges("ostler_machines", "Machines by phase", phases(&machines))?;
         gauges("ostler_machines_waiting", "Machines by what they wait for", waits(&machines))
     }
 }
 
-fn each(machines: &[Arc<Machine>], of: impl Fn(&Machine) -> Vec<Series>) -> Vec<Series> {
-    machines.iter().flat_map(|machine| of(machine)).collect()
-}
-
-fn name_of(machine: &Machine) -> Vec<(&'static str, String)> {
-    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
-    vec![("name", machine.name().to_owned()), ("namespace", namespace)]
-}
-
-fn info(machine: &Machine) -> Series {
-    let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+fn what_it_is(machine: &Machine) -> Series {
     let class = &machine.spec.class;
-    let mut labels = name_of(machine);
-    labels.extend([
-        ("createdAt", created.unwrap_or_default().to_string()),
-        ("spec_provider_id", machine.provider_id().cloned().unwrap_or_default().into()),
-        ("spec_class_api_group", class.api_group.clone().unwrap_or_default()),
-        ("spec_class_kind", class.kind.clone()),
-        ("spec_class_name", class.name.clone()),
-        ("node_name", machine.node_name().unwrap_or_default().to_owned()),
-    ]);
-    (labels, 1)
+    info(
+        machine,
+        [
+            ("spec_provider_id", machine.provider_id().cloned().unwrap_or_default().into()),
+            ("spec_class_api_group", class.api_group.clone().unwrap_or_default()),
+            ("spec_class_kind", class.kind.clone()),
+            ("spec_class_name", class.name.clone()),
+            ("node_name", machine.node_name().unwrap_or_default().to_owned()),
+        ],
+    )
 }
 
 fn conditions(machine: &Machine) -> Vec<Series> {
     let all = machine.status.iter().flat_map(|status| &status.conditions);
-    all.map(|condition| {
-        let mut labels = name_of(machine);
-        labels.push(("condition", condition.type_.clone()));
-        let value = match condition.status.as_str() {
-            "True" => 1,
-            "False" => 0,
-            _ => 2,
-        };
-        (labels, value)
-    })
-    .collect()
+    all.map(|it| condition(machine, it.type_.clone(), &it.status)).collect()
 }
 
 fn phases(machines: &[Arc<Machine>]) -> Vec<Series> {
@@ -167,10 +138,6 @@ fn waits(machines: &[Arc<Machine>]) -> Vec<Series> {
 fn reason(reason: &WaitReason) -> &str {
     let reason = reason.as_str();
     WaitReason::WORDS.iter().find(|known| **known == reason).copied().unwrap_or("Other")
-}
-
-pub(super) fn number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// The numbers that upstream's dashboards know.

@@ -2,10 +2,12 @@
 //! behind.
 
 mod machines;
+mod series;
 mod sets;
 mod steps;
 
 pub(crate) use machines::register_machines;
+pub(crate) use series::{Series, condition, failed, gauges, info, name_of, total};
 pub(crate) use sets::{SetMetrics, register_sets};
 pub(crate) use steps::{Shape, StepMetrics};
 

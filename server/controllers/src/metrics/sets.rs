@@ -4,15 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use ostler_api::MachineSet;
-use ostler_api::machine_set::{MachineSetStatus, MachineSummary};
+use ostler_api::machine_set::MachineSetStatus;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::machines::{Series, number};
+use super::series::{Series, condition, failed, gauges, info, name_of, total};
 use crate::stores::Stores;
 use crate::watch::Cache;
 
@@ -71,91 +69,48 @@ fn of(set: &MachineSet, number: fn(&MachineSetStatus) -> i32) -> i32 {
 impl Collector for SetCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let sets = self.sets.all();
-        let name = "mcm_machine_set_items_total";
-        let to = encoder.encode_descriptor(name, "MachineSets served", None, MetricType::Gauge)?;
-        ConstGauge::new(number(sets.len())).encode(to)?;
-        let mut gauges = |name: &str, help: &str, series: Vec<Series>| -> fmt::Result {
-            let mut to = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, value) in series {
-                ConstGauge::new(value).encode(to.encode_family(&labels)?)?;
-            }
-            Ok(())
-        };
-        let infos = sets.iter().map(|set| (info(set), 1)).collect();
-        gauges("mcm_machine_set_info", "What a set is", infos)?;
+        total(&mut encoder, "mcm_machine_set_items_total", "MachineSets served", sets.len())?;
+        let infos = sets.iter().map(|set| what_it_is(set));
+        gauges(&mut encoder, "mcm_machine_set_info", "What a set is", infos)?;
         for (name, help, number) in NUMBERS {
-            let series = sets.iter().map(|set| (name_of(set), number(set).into())).collect();
-            gauges(name, help, series)?;
+            let series = sets.iter().map(|set| (name_of(set.as_ref()), number(set).into()));
+            gauges(&mut encoder, name, help, series)?;
         }
         gauges(
+            &mut encoder,
             "mcm_machine_set_status_condition",
             "A condition of a set: 1 True, 0 False, 2 Unknown",
-            sets.iter().flat_map(|set| conditions(set)).collect(),
+            sets.iter().flat_map(|set| conditions(set)),
         )?;
         gauges(
+            &mut encoder,
             "mcm_machine_set_failed_machines",
             "A machine of a set whose last operation failed",
-            sets.iter().flat_map(|set| failed(set)).collect(),
+            sets.iter().flat_map(|set| failures(set)),
         )
     }
 }
 
-fn name_of(set: &MachineSet) -> Vec<(&'static str, String)> {
-    let namespace = set.metadata.namespace.clone().unwrap_or_default();
-    vec![("name", set.name().to_owned()), ("namespace", namespace)]
-}
-
-fn info(set: &MachineSet) -> Vec<(&'static str, String)> {
-    let created = set.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
+fn what_it_is(set: &MachineSet) -> Series {
     let class = set.spec.machine_class.clone().unwrap_or_default();
-    let mut labels = name_of(set);
-    labels.extend([
-        ("createdAt", created.unwrap_or_default().to_string()),
-        ("spec_machine_class_api_group", class.api_group.unwrap_or_default()),
-        ("spec_machine_class_kind", class.kind),
-        ("spec_machine_class_name", class.name),
-    ]);
-    labels
+    info(
+        set,
+        [
+            ("spec_machine_class_api_group", class.api_group.unwrap_or_default()),
+            ("spec_machine_class_kind", class.kind),
+            ("spec_machine_class_name", class.name),
+        ],
+    )
 }
 
-fn conditions(set: &MachineSet) -> Vec<Series> {
+fn conditions(set: &MachineSet) -> impl Iterator<Item = Series> {
     let all = set.status.iter().flat_map(|status| &status.conditions);
-    all.map(|condition| {
-        let mut labels = name_of(set);
-        labels.push(("condition", condition.type_.to_string()));
-        let value = match condition.status.as_str() {
-            "True" => 1,
-            "False" => 0,
-            _ => 2,
-        };
-        (labels, value)
-    })
-    .collect()
+    all.map(|it| condition(set, it.type_.to_string(), it.status.as_str()))
 }
 
-fn failed(set: &MachineSet) -> Vec<Series> {
+fn failures(set: &MachineSet) -> impl Iterator<Item = Series> {
     let all = set.status.iter().flat_map(|status| status.failed_machines.iter().flatten());
-    all.map(|machine| (failed_labels(set, machine), 1)).collect()
-}
-
-fn failed_labels(set: &MachineSet, machine: &MachineSummary) -> Vec<(&'static str, String)> {
-    let last = machine.last_operation.clone().unwrap_or_default();
-    let word = |word: Option<&str>| word.unwrap_or_default().to_owned();
-    let mut labels = name_of(set);
-    labels.extend([
-        ("failed_machine_name", machine.name.clone().unwrap_or_default()),
-        ("failed_machine_provider_id", machine.provider_id.clone().unwrap_or_default()),
-        ("failed_machine_owner_ref", machine.owner_ref.clone().unwrap_or_default()),
-        (
-            "failed_machine_last_operation_state",
-            word(last.state.as_ref().map(ostler_api::machine::MachineState::as_str)),
-        ),
-        (
-            "failed_machine_last_operation_machine_operation_type",
-            word(last.type_.as_ref().map(ostler_api::machine::MachineOperationType::as_str)),
-        ),
-    ]);
-    labels
+    all.map(|machine| failed(set, machine))
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl OrphanMetrics {
         counts: &BTreeMap<Option<Keep>, usize>,
         orphans: usize,
     ) {
-        let claim = |keep: &Option<Keep>| keep.map_or("None", Keep::as_str);
+        let claim = |keep: &Option<Keep>| keep.map_or("None", Keep::name);
         let mut shown = self.shown.lock();
         for claim in shown.remove(provider).unwrap_or_default() {
             self.instances.get_or_create(&claim_label(provider, claim)).set(0);

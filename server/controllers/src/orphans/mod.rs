@@ -136,6 +136,7 @@ impl Kind for Orphans {
         }
         let classes = self.classes_of(provider);
         if classes.is_empty() {
+            self.scans.begun(provider);
             self.ledgers.lock().remove(provider);
             self.metrics.forget(provider);
             self.admin.forget(provider);

@@ -11,7 +11,8 @@ use crate::queue::{Priority, Queue};
 #[derive(Debug, Clone)]
 pub(crate) struct OrphanScans {
     pub(crate) queue: Arc<Queue<ProviderName>>,
-    /// Providers that have to be scanned before the period is over; bounded by the number of providers.
+    /// Providers that have to be scanned before the period is over; bounded by the
+    /// providers that classes name.
     asked: Arc<Mutex<BTreeSet<ProviderName>>>,
 }
 
@@ -36,7 +37,7 @@ impl OrphanScans {
         self.asked.lock().contains(provider)
     }
 
-    /// A scan begins: it answers all earlier requests.
+    /// A scan begins, which answers all earlier requests, or no class names the provider any more.
     pub(crate) fn begun(&self, provider: &ProviderName) {
         self.asked.lock().remove(provider);
     }

@@ -73,6 +73,8 @@ async fn what_scans_showed_of_a_provider_goes_with_its_last_class() {
     let bench = Bench::new();
     let orphans = orphans(&bench);
     orphans.ledgers.lock().insert(PROVIDER.into(), Ledger::default());
+    orphans.scans.ask(&PROVIDER.into());
     assert_eq!(wait(&orphans).await, None);
     assert!(orphans.ledgers.lock().is_empty());
+    assert!(!orphans.scans.is_asked_for(&PROVIDER.into()));
 }

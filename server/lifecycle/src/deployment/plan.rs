@@ -77,54 +77,35 @@ pub struct Event {
     pub note: String,
 }
 
-/// Why there is an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// The spec is refused.
-    ValidationFailed,
-    /// The selector is empty.
-    SelectingAll,
-    /// Its selector also selects what is another one's.
-    SelectorOverlap,
-    /// A set got another number of replicas.
-    ScalingMachineSet,
-    /// A set came under its control.
-    AdoptedMachineSet,
-    /// A set is not under its control any more.
-    ReleasedMachineSet,
-    /// It goes back to an earlier template.
-    DeploymentRollback,
-    /// There is no such revision.
-    DeploymentRollbackRevisionNotFound,
-    /// It has the template of that revision.
-    DeploymentRollbackTemplateUnchanged,
-    /// An autoscaler's list of Machines has an entry that cannot be read.
-    MarkMalformed,
-    /// The set for the template cannot be created.
-    MachineSetCreateError,
-    /// Half of its Machines are lost.
-    MassFailure,
-    /// Fewer than half of its Machines are lost again.
-    MassFailureEnded,
-}
-
-impl Reason {
-    /// The word in the API.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::ValidationFailed => "ValidationFailed",
-            Self::SelectingAll => "SelectingAll",
-            Self::SelectorOverlap => "SelectorOverlap",
-            Self::ScalingMachineSet => "ScalingMachineSet",
-            Self::AdoptedMachineSet => "AdoptedMachineSet",
-            Self::ReleasedMachineSet => "ReleasedMachineSet",
-            Self::DeploymentRollback => "DeploymentRollback",
-            Self::DeploymentRollbackRevisionNotFound => "DeploymentRollbackRevisionNotFound",
-            Self::DeploymentRollbackTemplateUnchanged => "DeploymentRollbackTemplateUnchanged",
-            Self::MarkMalformed => "MarkMalformed",
-            Self::MachineSetCreateError => "MachineSetCreateError",
-            Self::MassFailure => "MassFailure",
-            Self::MassFailureEnded => "MassFailureEnded",
-        }
+ostler_api::closed_enum! {
+    /// Why there is an event.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Reason {
+        /// The spec is refused.
+        ValidationFailed,
+        /// The selector is empty.
+        SelectingAll,
+        /// Its selector also selects what is another one's.
+        SelectorOverlap,
+        /// A set got another number of replicas.
+        ScalingMachineSet,
+        /// A set came under its control.
+        AdoptedMachineSet,
+        /// A set is not under its control any more.
+        ReleasedMachineSet,
+        /// It goes back to an earlier template.
+        DeploymentRollback,
+        /// There is no such revision.
+        DeploymentRollbackRevisionNotFound,
+        /// It has the template of that revision.
+        DeploymentRollbackTemplateUnchanged,
+        /// An autoscaler's list of Machines has an entry that cannot be read.
+        MarkMalformed,
+        /// The set for the template cannot be created.
+        MachineSetCreateError,
+        /// Half of its Machines are lost.
+        MassFailure,
+        /// Fewer than half of its Machines are lost again.
+        MassFailureEnded,
     }
 }

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, find, reason, reason_of};
 use super::fenceposts;
-use crate::machine::pass::after;
 use crate::record::merge_patch;
 use crate::selector;
+use crate::time::after;
 
 /// The sets of a deployment, oldest first, and which of them has the current template.
 #[derive(Debug, Clone, Copy)]

@@ -4,16 +4,13 @@ use ostler_api::Revision;
 pub use ostler_api::operation::ClassReview;
 use ostler_api::{Machine, driver::OperationKind, machine::WaitReason, names};
 
-use crate::{
-    digest,
-    snapshot::{ClassFacts, DriverFacts},
-};
+use crate::{class_facts::ClassFacts, digest, driver::DriverFacts};
 
 /// What a driver is asked about a class. The answer is the same for every Machine with the same
 /// last applied spec, so it is asked once for all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Question {
-    /// Revision of the class, see [`ClassFacts`](crate::snapshot::ClassFacts).
+    /// Revision of the class, see [`ClassFacts`].
     pub class_revision: Revision,
     /// The spec that was last applied, as canonical JSON; empty: none is known, and only the class
     /// itself is looked at.

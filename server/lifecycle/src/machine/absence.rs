@@ -7,14 +7,11 @@ use ostler_api::{
     machine::{Machine, MachinePhase, MachineStatus, WaitReason},
 };
 
-use super::{
-    instance,
-    pass::{Pass, after},
-    retry,
-};
+use super::{instance, pass::Pass, retry};
 use crate::{
     cluster::ClusterIds,
     snapshot::{AdoptByName, ClassFacts, DriverView, Snapshot},
+    time::after,
 };
 
 /// How long after the first "none" the deletion of a Machine that was never adopted is asked for

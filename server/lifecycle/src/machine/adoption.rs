@@ -109,7 +109,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     if failure.is_cluster_id_changed() {
         let reason = EventReason::ClusterIdChanged;
         cluster_id::record_stranger(pass, &failure);
-        set_refused(pass, reason, reason.as_str(), &failure.message);
+        set_refused(pass, reason, reason.name(), &failure.message);
     } else if failure.is_not_ours() {
         refuse(pass, class, NOT_OURS);
     } else {
@@ -166,7 +166,7 @@ fn set_refused(pass: &mut Pass<'_>, event: EventReason, code: &str, text: &str) 
 fn given_up(pass: &Pass<'_>) -> bool {
     let shown = conditions::reason(&pass.status, &ADOPTED);
     let (cluster, carried) = (&pass.snap.cluster, pass.status.instance_cluster_id.as_deref());
-    if shown == Some(EventReason::ClusterIdChanged.as_str()) {
+    if shown == Some(EventReason::ClusterIdChanged.name()) {
         return carried.is_some_and(|id| !cluster.has(id));
     }
     if carried.is_none() && !cluster.previous.is_empty() && is_refusal(shown) {

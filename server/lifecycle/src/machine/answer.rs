@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use ostler_api::driver::OperationKind;
 
 use super::{
-    State, cluster_id, creating, deleting, initializing, instance, operation_state::OperationState,
-    pass::Pass, reading, transition::Transition, updating,
+    State, cluster_id, creating, deleting, initializing, instance, lookup,
+    operation_state::OperationState, pass::Pass, transition::Transition, updating,
 };
 use crate::operation::{Finished, OperationView, Success};
 
@@ -40,7 +40,7 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
         OperationKind::InitializeMachine => initializing::answered(pass, Err(failure), state),
         OperationKind::UpdateMachine => updating::answered(pass, Err(failure), state),
         OperationKind::DeleteMachine => deleting::answered(pass, Err(failure), state),
-        OperationKind::GetMachineStatus => reading::answered(pass, Err(failure), state),
+        OperationKind::GetMachineStatus => lookup::answered(pass, Err(failure), state),
         OperationKind::GetVolumeIds => {
             // A drain does not wait for a driver: the API server knows the pods.
             pass.learned.volume_ids = Some(BTreeMap::new());
@@ -52,7 +52,7 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
 
 fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition {
     match success {
-        Success::Read(record) => reading::answered(pass, Ok(record), state),
+        Success::Read(record) => lookup::answered(pass, Ok(record), state),
         Success::Created(record) => creating::answered(pass, Ok(record), state),
         Success::Initialized(record) => initializing::answered(pass, Ok(record.as_ref()), state),
         Success::Updated { applied_paths } => updating::answered(pass, Ok(applied_paths), state),

@@ -18,14 +18,15 @@ use serde_json::json;
 use super::{
     pass::Pass,
     preconditions::MissingPrecondition,
+    token,
     transition::{Outcome, Transition, fail},
 };
 use crate::{
     bootstrap::{self, ConfigFacts, ConfigView, DataSecretView},
     operation::UserData,
     plan::{Action, BootstrapPatch, Next, OwnConfig},
-    snapshot::Snapshot,
-    user_data::MAX_USER_DATA,
+    snapshot::{Snapshot, TargetView},
+    user_data::{self, MAX_USER_DATA},
 };
 
 /// Where the bootstrap of a Machine stands.
@@ -199,8 +200,24 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     if pass.ever_asked() { Ok(()) } else { obstacle(state) }
 }
 
+/// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
+pub(crate) fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
+    let Some(template) = template(pass)? else { return Ok(None) };
+    // Without a target cluster there is nothing to join, and no place for a token.
+    let joins = pass.snap.target != TargetView::None;
+    let wanted = joins && user_data::wants_token(&template);
+    let token = if wanted { Some(token::for_create(pass)?) } else { None };
+    let filled = user_data::fill(&template, pass.name(), token.as_ref());
+    if filled.len() > MAX_USER_DATA {
+        let message =
+            format!("user data has {} bytes, at most {MAX_USER_DATA} can be sent", filled.len());
+        return Err(MissingPrecondition { reason: WaitReason::UserDataTooLarge, message }.into());
+    }
+    Ok(Some(filled))
+}
+
 /// The user data, with their placeholders. Else how the pass ends.
-pub(crate) fn template<'a>(pass: &Pass<'a>) -> Outcome<Option<Cow<'a, UserData>>> {
+fn template<'a>(pass: &Pass<'a>) -> Outcome<Option<Cow<'a, UserData>>> {
     let snap: &'a Snapshot = pass.snap;
     obstacle(state(snap))?;
     Ok(bootstrap::template(&snap.machine, &snap.secret, &snap.bootstrap))

@@ -13,8 +13,8 @@ use ostler_api::{
 use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
     last_operation::Activity,
-    pass::{Pass, after},
-    preconditions::{self, MissingPrecondition},
+    pass::Pass,
+    preconditions,
     reading::Reading,
     retry::{self, RetryAction},
     token,
@@ -22,10 +22,10 @@ use super::{
     updating,
 };
 use crate::{
-    operation::{Failure, InstanceRecord, Request, UserData},
+    operation::{Failure, InstanceRecord, Request},
     plan::EventReason,
-    snapshot::{ClassFacts, TargetView},
-    user_data::{self, MAX_USER_DATA},
+    snapshot::ClassFacts,
+    time::after,
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
@@ -44,7 +44,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     restore_created_condition(pass);
     Ok(match pass.learned.reading.take() {
         None if driver.has(OperationKind::GetMachineStatus) => pass.send_read(class),
-        Some(Reading::NotFound) if let Some(until) = catching_up(pass) => {
+        Some(Reading::NotFound) if let Some(until) = instance::catching_up(pass) => {
             let next = after(pass.snap.now, LOOK_AGAIN).min(until);
             let what = "the instance was created but the driver does not list it yet";
             look_again(pass, WaitReason::InstanceMissing, what, next)
@@ -66,9 +66,21 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 const LOOK_AGAIN: Duration = Duration::from_secs(15);
 /// How soon the core looks again for an instance that another controller may have made.
 const LOOK_AGAIN_IN_DOUBT: Duration = Duration::from_mins(1);
-/// For how long an instance that a driver made may be missing in what it lists: the lists of many
-/// infrastructures lag behind.
-const CATCHING_UP: Duration = Duration::from_mins(2);
+
+/// What a core that died before it wrote the status of a creation left in the metadata: when that began, and that the
+/// instance was made, which a driver may list late. Of a status that was erased long afterwards nothing follows.
+pub(crate) fn restore_start(pass: &mut Pass<'_>) {
+    if pass.status.creation_started_at.is_some() || pass.provider_id().is_none() {
+        return;
+    }
+    let limit = pass.machine.creation_timeout(pass.snap.settings.creation_timeout);
+    let started = pass.machine.operation_record().and_then(|it| it.creation_started_at);
+    pass.status.creation_started_at =
+        started.filter(|started| after(started.0, limit) > pass.snap.now);
+    if pass.status.creation_started_at.is_some() && instance::created_at(pass).is_none() {
+        instance::set_made(pass);
+    }
+}
 
 /// A core that died between the two writes of an answer left the id of the instance behind, and no word of
 /// it in the status. It is unknown since when it was there: at the latest from now on.
@@ -83,18 +95,6 @@ fn restore_created_condition(pass: &mut Pass<'_>) {
     }
 }
 
-/// Until when a driver that made the instance and does not find it may just be early. A second one
-/// is not made before.
-pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<Timestamp> {
-    caught_up_at(pass).filter(|until| pass.snap.now < *until)
-}
-
-/// When that is over.
-pub(crate) fn caught_up_at(pass: &Pass<'_>) -> Option<Timestamp> {
-    pass.provider_id()?;
-    Some(after(instance::created_at(pass)?, CATCHING_UP))
-}
-
 /// Makes no instance, and asks for the one that may be there again.
 fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timestamp) -> Transition {
     let failures = pass.status.retry.as_ref().map_or(1, |retry| retry.failures);
@@ -105,7 +105,7 @@ fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timesta
 }
 
 fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {
-    let user_data = user_data(pass)?;
+    let user_data = bootstrapping::user_data(pass)?;
     start_creation(pass);
     let digest = &class.spec_digest;
     let before = pass.status.creation_spec_digest.take();
@@ -124,22 +124,6 @@ pub(crate) fn start_creation(pass: &mut Pass<'_>) {
     if pass.status.creation_started_at.is_none() {
         pass.status.creation_started_at = Some(pass.now());
     }
-}
-
-/// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
-pub(crate) fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
-    let Some(template) = bootstrapping::template(pass)? else { return Ok(None) };
-    // Without a target cluster there is nothing to join, and no place for a token.
-    let joins = pass.snap.target != TargetView::None;
-    let wanted = joins && user_data::wants_token(&template);
-    let token = if wanted { Some(token::for_create(pass)?) } else { None };
-    let filled = user_data::fill(&template, pass.name(), token.as_ref());
-    if filled.len() > MAX_USER_DATA {
-        let message =
-            format!("user data has {} bytes, at most {MAX_USER_DATA} can be sent", filled.len());
-        return Err(MissingPrecondition { reason: WaitReason::UserDataTooLarge, message }.into());
-    }
-    Ok(Some(filled))
 }
 
 fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Transition {

@@ -86,7 +86,7 @@ pub(crate) fn answered(
 fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
     let text = failure.text();
     let (event, reason) = match adoption::stranger(failure) {
-        Some(event) => (event, event.as_str()),
+        Some(event) => (event, event.name()),
         None => (EventReason::InstanceDeleteFailed, failure.code.name()),
     };
     conditions::set(pass, &DELETED, false, reason, &text);

@@ -5,9 +5,9 @@
 use ostler_api::machine::WaitReason;
 
 use super::{
-    State, conditions, evacuating, health,
+    State, conditions, evacuating, health, own_node,
     pass::Pass,
-    preserving, running, token,
+    preserving, token,
     transition::{Outcome, Transition, wait},
     unhealthy,
 };
@@ -15,11 +15,11 @@ use super::{
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if let Some(node) = pass.node() {
         if node.metadata.deletion_timestamp.is_some() {
-            return Ok(running::follow_node(pass, node));
+            return Ok(own_node::follow(pass, node));
         }
         conditions::copy_from_node(&mut pass.status, health::conditions(node));
         if unhealthy::has_recovered(pass, node) {
-            running::enter(pass);
+            own_node::enter(pass);
             return Ok(Transition::To(State::Running));
         }
     }

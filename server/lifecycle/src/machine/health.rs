@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use ostler_api::{machine::Machine, names};
 
-use crate::snapshot::Settings;
+use crate::settings::Settings;
 
 /// The conditions of a Node.
 pub(crate) fn conditions(node: &Node) -> &[NodeCondition] {

@@ -10,16 +10,13 @@ use ostler_api::{
 };
 
 use super::{
-    State, instance_check,
-    pass::{Pass, after},
-    preconditions,
-    reading::Reading,
-    transition::Outcome,
+    State, instance_check, pass::Pass, preconditions, reading::Reading, transition::Outcome,
 };
 use crate::{
     hint::{HintUse, HintView, News, Notice},
     plan::{EventReason, Next},
     snapshot::DriverView,
+    time::after,
 };
 
 /// Times of one announcement that differ by less are the same: drivers say it again, in other words.
@@ -110,11 +107,6 @@ pub(crate) fn wake(pass: &Pass<'_>, next: Next) -> Next {
         Some(at) => next.by(WaitReason::DriverRetry, at),
         None => next,
     }
-}
-
-/// Whether a driver was asked and answered because it said that the instance is gone.
-pub(crate) fn was_told_gone(pass: &Pass<'_>) -> bool {
-    pass.snap.hint.as_ref().is_some_and(|hint| hint.gone && hint.asked)
 }
 
 fn can_read(pass: &Pass<'_>) -> bool {

@@ -20,13 +20,12 @@ use super::{
     draining::drain,
     health, instance_check,
     last_operation::Activity,
-    node_notes,
-    pass::{Pass, after},
-    running,
+    node_notes, own_node,
+    pass::Pass,
     transition::{Outcome, Transition, wait},
     unhealthy, volumes,
 };
-use crate::plan::EventReason;
+use crate::{plan::EventReason, time::after};
 
 /// How far it is, as the condition of the Node says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -166,8 +165,7 @@ pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
     // A Running Machine was looked at before it was its turn.
-    let node =
-        if phase == MachinePhase::Running { pass.node() } else { running::observe_node(pass)? };
+    let node = if phase == MachinePhase::Running { pass.node() } else { own_node::observe(pass)? };
     match (phase, node) {
         (MachinePhase::InPlaceUpdating, node) => updating(pass, node),
         (_, None) => unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone"),

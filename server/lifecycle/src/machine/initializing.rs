@@ -9,7 +9,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, conditions, creating, instance, joining,
+    State, bootstrapping, conditions, instance, joining,
     last_operation::Activity,
     pass::Pass,
     preconditions,
@@ -65,7 +65,7 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
     if pass.is_unresolved() && !looked && driver.has(OperationKind::GetMachineStatus) {
         return Ok(pass.send_read(class));
     }
-    let user_data = creating::user_data(pass)?;
+    let user_data = bootstrapping::user_data(pass)?;
     let provider_id = pass.provider_id().cloned().unwrap_or_default();
     Ok(pass.send(class, Request::Initialize { user_data, provider_id }))
 }

@@ -11,21 +11,20 @@ use ostler_api::{
     names,
 };
 
-use super::{
-    conditions,
-    dispatch::key_of,
-    pass::{Pass, after},
-    retry,
-};
+use super::{conditions, dispatch::key_of, pass::Pass, retry};
 use crate::{
     node,
     operation::{Failure, Finished, InstanceRecord},
     plan::EventReason,
     snapshot::TargetView,
+    time::after,
 };
 
 /// How soon an instance is read again that was reported in a way that cannot be right.
 const ODD_RECORD_RETRY: Duration = Duration::from_mins(1);
+/// For how long an instance that a driver made may be missing in what it lists: the lists of many
+/// infrastructures lag behind.
+const CATCHING_UP: Duration = Duration::from_mins(2);
 const CREATED: MachineConditionType = MachineConditionType::InstanceCreated;
 /// Reason of condition `InstanceCreated` for an instance that was there before.
 const ADOPTED: &str = "Adopted";
@@ -51,6 +50,18 @@ pub(crate) fn set_not_made(pass: &mut Pass<'_>, failure: &Failure) {
 /// Since when the instance is known to be there.
 pub(crate) fn created_at(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
     conditions::held_since(&pass.status, &CREATED)
+}
+
+/// Until when a driver that made the instance and does not find it may just be early. A second one
+/// is not made before.
+pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
+    caught_up_at(pass).filter(|until| pass.snap.now < *until)
+}
+
+/// When that is over.
+pub(crate) fn caught_up_at(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
+    pass.provider_id()?;
+    Some(after(created_at(pass)?, CATCHING_UP))
 }
 
 /// Whether the instance was made for this Machine.

@@ -5,12 +5,13 @@ use jiff::Timestamp;
 use ostler_api::machine::{FailureReason, MachineOperationType};
 
 use super::{
-    absence, creating, hint,
-    pass::{Pass, after},
+    absence, instance,
+    pass::Pass,
     preconditions,
     reading::Reading,
     transition::{Outcome, Transition, fail},
 };
+use crate::time::after;
 
 /// Asks the driver once when the Node becomes unhealthy, then from time to time, beside everything
 /// else that the pass does.
@@ -49,8 +50,13 @@ pub(crate) fn conclude(pass: &mut Pass<'_>) -> Outcome<()> {
 /// said by itself that the instance is gone does not mean that. This gives a Machine up and makes nothing in
 /// its place, so an error costs no second instance.
 fn is_gone(pass: &Pass<'_>) -> bool {
-    let settled = creating::catching_up(pass).is_none() || hint::was_told_gone(pass);
+    let settled = instance::catching_up(pass).is_none() || was_told_gone(pass);
     settled && absence::proves(pass.snap, &pass.status)
+}
+
+/// Whether a driver was asked and answered because it said that the instance is gone.
+fn was_told_gone(pass: &Pass<'_>) -> bool {
+    pass.snap.hint.as_ref().is_some_and(|hint| hint.gone && hint.asked)
 }
 
 fn give_up(pass: &mut Pass<'_>) -> Transition {
@@ -84,7 +90,7 @@ fn next_check(pass: &Pass<'_>) -> Timestamp {
         (Some(asked), since) if since.is_none_or(|since| asked.0 >= since.0) => {
             let next = after(asked.0, pass.snap.settings.instance_check);
             // An answer that came before that proves nothing: once more when it is over.
-            let proves = creating::caught_up_at(pass).filter(|at| asked.0 < *at);
+            let proves = instance::caught_up_at(pass).filter(|at| asked.0 < *at);
             proves.map_or(next, |at| next.min(at))
         }
         _ => pass.snap.now,

@@ -10,14 +10,15 @@ use ostler_api::{
 };
 
 use super::{
-    State, conditions, creating,
+    State, conditions,
     draining::drain,
     finishing, health, instance, instance_check,
     last_operation::Activity,
-    pass::{Pass, after},
+    own_node,
+    pass::Pass,
     preconditions, preserving,
     reading::Reading,
-    running, token,
+    token,
     transition::{Outcome, Transition, fail, wait},
 };
 use crate::{
@@ -25,6 +26,7 @@ use crate::{
     operation::InstanceRecord,
     plan::EventReason,
     snapshot::{NodeView, TargetView},
+    time::after,
 };
 
 /// Writes down that the instance is there.
@@ -50,7 +52,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     instance_check::find_id(pass)?;
     if pass.snap.target == TargetView::None {
-        running::enter_without_node(pass);
+        own_node::enter_without_node(pass);
         return Ok(Transition::To(State::Running));
     }
     let snap = pass.snap;
@@ -66,7 +68,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         NodeView::Absent => (WaitReason::NodeNotJoined, not_joined(pass)),
         NodeView::Known(node) => match joined(pass, node) {
             None => {
-                running::enter(pass);
+                own_node::enter(pass);
                 return Ok(Transition::To(State::Running));
             }
             Some(complaint) => complaint,
@@ -101,7 +103,7 @@ fn made_and_gone(pass: &Pass<'_>) -> bool {
         return false;
     }
     let made = instance::created_at(pass).is_some();
-    made && creating::catching_up(pass).is_none() && !pass.creation_overdue()
+    made && instance::catching_up(pass).is_none() && !pass.creation_overdue()
 }
 
 /// How long a Node that an older instance left behind may take to go. While it is there, the new
@@ -129,7 +131,7 @@ fn stale_for_long(pass: &Pass<'_>) -> bool {
 /// `None`: the Node is there and healthy.
 fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
     let Some(node) = pass.node() else { return Some(describe_stale(there)) };
-    running::update_node(pass, node);
+    own_node::update(pass, node);
     preserving::follow_wish(pass);
     conditions::copy_from_node(&mut pass.status, health::conditions(node));
     if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {

@@ -21,24 +21,27 @@
 //! | conditions of the Node | `conditions.rs` |
 //! | `retry` | `retry/` |
 //! | `lastOperation` | `last_operation.rs` |
-//! | `operation`, `step`, `stepSince`, `history`, `waitingFor` | `pass.rs` |
-//! | `currentStatus`, `failureReason`, `failureMessage` | `pass.rs` |
+//! | `operation`, `step`, `stepSince`, `history` | `pass.rs` |
+//! | `currentStatus` | `pass.rs` |
+//! | `waitingFor`, `failureReason`, `failureMessage` | `apply.rs` |
 //! | `waitingFor`, once the evictions were answered | `draining/` |
 //! | `creationStartedAt`, `creationSpecDigest` | `creating.rs` |
 //! | `bootstrapTokenID` | `token.rs` |
-//! | `criticalComponents` | `running.rs` |
+//! | `criticalComponents` | `own_node.rs` |
 //! | `deletionCause` | `finding.rs` |
 //! | `instanceCheckedAt` | `instance_check.rs` |
 //! | `instanceNotice` | `hint.rs` |
 //! | `lastKnownState` | `answer.rs` |
 //! | `phase`, `nodeRef`, `version` | `preboot.rs` |
 //! | `bootstrapReady`, `bootstrapPhase`, `infrastructureReady`, `infrastructurePhase` | `preboot.rs` |
-//! | `observedGeneration` | `effects.rs` |
+//! | `observedGeneration` | `assemble.rs` |
 
 pub(crate) mod abandoning;
 pub(crate) mod absence;
 mod adoption;
 mod answer;
+mod apply;
+mod assemble;
 mod bootstrapping;
 mod cluster_id;
 mod conditions;
@@ -61,9 +64,11 @@ pub(crate) mod instance;
 mod instance_check;
 mod joining;
 mod last_operation;
+mod lookup;
 mod node_notes;
 mod node_template;
 mod operation_state;
+mod own_node;
 pub(crate) mod pass;
 mod paused;
 mod phase;
@@ -179,6 +184,7 @@ impl State {
 /// Decides what to do next for a Machine.
 pub fn plan(snapshot: &Snapshot) -> Plan {
     let mut pass = Pass::new(snapshot);
+    creating::restore_start(&mut pass);
     let next = walk(&mut pass).break_value().unwrap_or(Next::OnChange);
     let plan = pass.finish(next);
     debug_assert_eq!(invariants::check(snapshot, &plan), Ok(()), "in {plan:#?}");

@@ -2,31 +2,27 @@
 
 use ostler_api::OperationId;
 use ostler_api::ProviderId;
-use std::{collections::BTreeMap, ops::ControlFlow, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::history::MachineHistory;
 use ostler_api::machine::{
-    CurrentStatus, FailureReason, Machine, MachineOperationType, MachinePhase, MachineStatus,
-    MachineStep, OperationIntent, WaitReason, WaitingFor,
+    CurrentStatus, Machine, MachinePhase, MachineStatus, MachineStep, OperationIntent, WaitReason,
 };
 
 use super::{
-    State,
     effects::Effects,
-    instance,
-    last_operation::Activity,
     operation_state::{self, OperationState},
     reading::Reading,
-    retry,
-    transition::{Outcome, Transition, Wait, wait},
+    transition::{Outcome, Transition, wait},
 };
 use crate::{
     node,
     operation::OperationView,
-    plan::{EventReason, Next},
+    plan::Next,
     snapshot::{NodeView, Snapshot},
+    time::after,
 };
 
 /// Why a Machine may go.
@@ -63,29 +59,12 @@ pub(crate) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     pub(crate) fn new(snap: &'a Snapshot) -> Self {
-        let mut pass = Self {
+        Self {
             snap,
             machine: &snap.machine,
             learned: Learned::default(),
             status: MachineStatus { waiting_for: None, ..snap.machine.recorded_status() },
             effects: Effects::default(),
-        };
-        pass.restore_start();
-        pass
-    }
-
-    /// What a core that died before it wrote the status of a creation left in the metadata: when that began, and that
-    /// the instance was made, which a driver may list late. Of a status that was erased long afterwards nothing follows.
-    fn restore_start(&mut self) {
-        if self.status.creation_started_at.is_some() || self.provider_id().is_none() {
-            return;
-        }
-        let limit = self.machine.creation_timeout(self.snap.settings.creation_timeout);
-        let started = self.machine.operation_record().and_then(|it| it.creation_started_at);
-        self.status.creation_started_at =
-            started.filter(|started| after(started.0, limit) > self.snap.now);
-        if self.status.creation_started_at.is_some() && instance::created_at(self).is_none() {
-            instance::set_made(self);
         }
     }
 
@@ -275,60 +254,4 @@ impl<'a> Pass<'a> {
     pub(crate) fn unless_working(&self) -> Outcome<()> {
         if self.is_working() { Err(self.wait_for_driver()) } else { Ok(()) }
     }
-
-    /// Does what a state wants. `Continue`: the state in which the pass goes on.
-    pub(crate) fn apply(&mut self, transition: Transition) -> ControlFlow<Next, State> {
-        match transition {
-            Transition::To(state) => return ControlFlow::Continue(state),
-            Transition::Fail { reason, type_, description } => {
-                self.give_up(reason, &type_, description);
-                return ControlFlow::Continue(State::Failed);
-            }
-            Transition::Rest(next) => return ControlFlow::Break(next),
-            Transition::Wait(wait) => return ControlFlow::Break(self.begin_wait(wait)),
-            Transition::Send(dispatch, intent) => {
-                self.status.operation = Some(*intent);
-                self.effects.dispatch = Some(*dispatch);
-            }
-            Transition::Read(dispatch) => self.effects.dispatch = Some(*dispatch),
-        }
-        ControlFlow::Break(Next::OnChange)
-    }
-
-    fn begin_wait(&mut self, wait: Wait) -> Next {
-        let Wait { reason, message, until, event } = wait;
-        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-        let old = old.filter(|old| old.reason == reason);
-        if let (None, Some(event)) = (old, event) {
-            let text = message.as_deref().unwrap_or_default();
-            self.effects.event(event == EventReason::Waiting, event, format!("{reason}: {text}"));
-        }
-        let since = old.and_then(|old| old.since.clone()).unwrap_or_else(|| self.now());
-        self.status.waiting_for =
-            Some(WaitingFor { reason: reason.clone(), message, since: Some(since) });
-        until.map_or(Next::OnChange, |until| Next::Wait { reason, until })
-    }
-
-    fn give_up(
-        &mut self,
-        reason: FailureReason,
-        type_: &MachineOperationType,
-        description: String,
-    ) {
-        self.machine_phase(&MachinePhase::Failed);
-        self.show(Activity::GiveUp(type_, &description));
-        self.effects.event(true, EventReason::MachineFailed, format!("{reason}: {description}"));
-        self.status.failure_reason = Some(reason);
-        self.status.failure_message = Some(description);
-        retry::clear(self);
-        self.step(None);
-    }
-}
-
-/// A time after another; never overflows.
-pub(crate) fn after(from: Timestamp, wait: Duration) -> Timestamp {
-    SignedDuration::try_from(wait)
-        .ok()
-        .and_then(|wait| from.checked_add(wait).ok())
-        .unwrap_or(Timestamp::MAX)
 }

@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use ostler_api::{driver::OperationKind, machine::WaitReason, names};
 
-use super::transition::{Transition, wait};
+use super::transition::{Transition, Wait, wait};
 use crate::{
+    plan::EventReason,
     snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Snapshot, TargetView},
     user_data::MAX_PROVIDER_SPEC,
 };
@@ -20,6 +21,15 @@ impl MissingPrecondition {
     /// A wait that ends by itself, and needs no event.
     pub(crate) fn until(self, until: Option<Timestamp>) -> Transition {
         wait(self.reason, Some(self.message), until)
+    }
+}
+
+/// A precondition is missing: a person may have to see to it.
+impl From<MissingPrecondition> for Transition {
+    fn from(lack: MissingPrecondition) -> Self {
+        let observed = lack.reason != WaitReason::NotObserved;
+        let event = observed.then_some(EventReason::Waiting);
+        Self::Wait(Wait { reason: lack.reason, message: Some(lack.message), until: None, event })
     }
 }
 

@@ -15,11 +15,12 @@ use ostler_api::{
 use super::{
     conditions, evacuating,
     node_notes::{self, edit_taints, no_schedule},
-    pass::{Pass, after},
+    pass::Pass,
 };
 use crate::{
     plan::{EventReason, Next},
     snapshot::NodeView,
+    time::after,
 };
 
 /// What an annotation asks for.

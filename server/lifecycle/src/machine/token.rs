@@ -5,17 +5,21 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use ostler_api::{machine::WaitReason, names};
+use ostler_api::{
+    machine::{MachineConditionType, WaitReason},
+    names,
+};
 
 use super::{
-    instance,
-    pass::{Pass, after},
+    conditions,
+    pass::Pass,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
     operation::SecretText,
     plan::{Action, Next, TokenRequest},
     snapshot::{BootstrapToken, Observed, TargetView},
+    time::after,
     user_data,
 };
 
@@ -99,7 +103,10 @@ fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
 /// soon makes that needless: its token is deleted.
 fn binds_at(pass: &Pass<'_>, token: &BootstrapToken) -> Option<Timestamp> {
     node_name(pass).filter(|name| token.node.as_deref() != Some(*name))?;
-    Some(instance::created_at(pass).map_or(pass.snap.now, |at| after(at, BIND_AFTER)))
+    Some(
+        conditions::held_since(&pass.status, &MachineConditionType::InstanceCreated)
+            .map_or(pass.snap.now, |at| after(at, BIND_AFTER)),
+    )
 }
 
 /// Sees to it that the token is bound in time, though nothing else happens.

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use ostler_api::machine::{FailureReason, MachineOperationType, OperationIntent, WaitReason};
 
-use super::{State, preconditions::MissingPrecondition};
+use super::State;
 use crate::{
     operation::Dispatch,
     plan::{EventReason, Next},
@@ -74,13 +74,4 @@ pub(crate) fn fail(
     description: impl Into<String>,
 ) -> Transition {
     Transition::Fail { reason, type_, description: description.into() }
-}
-
-/// A precondition is missing: a person may have to see to it.
-impl From<MissingPrecondition> for Transition {
-    fn from(lack: MissingPrecondition) -> Self {
-        let observed = lack.reason != WaitReason::NotObserved;
-        let event = observed.then_some(EventReason::Waiting);
-        Self::Wait(Wait { reason: lack.reason, message: Some(lack.message), until: None, event })
-    }
 }

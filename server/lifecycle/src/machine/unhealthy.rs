@@ -13,14 +13,15 @@ use ostler_api::{
 use super::{
     health, instance_check,
     last_operation::Activity,
-    pass::{Pass, after},
-    running,
+    own_node,
+    pass::Pass,
     transition::{Outcome, Transition, fail, wait},
 };
 use crate::{
     plan::{Action, EventReason, Next},
     replacement,
     snapshot::NodeView,
+    time::after,
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Outcome {
@@ -117,6 +118,6 @@ pub(crate) fn has_recovered(pass: &Pass<'_>, node: &Node) -> bool {
     });
     for_its_node
         && health::complaint(node, pass.machine, &pass.snap.settings).is_none()
-        && (running::has_run(pass)
+        && (own_node::has_run(pass)
             || !health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY))
 }

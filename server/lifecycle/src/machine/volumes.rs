@@ -10,13 +10,14 @@ use super::{
     State,
     draining::{self, drain},
     last_operation::Activity,
-    pass::{Pass, after},
+    pass::Pass,
     takeover::Upstream,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
     plan::{Action, EventReason},
     snapshot::Observed,
+    time::after,
     volume::{VolumesView, is_volume},
 };
 

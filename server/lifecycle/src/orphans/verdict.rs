@@ -35,35 +35,23 @@ pub struct Namesake {
     pub failed: bool,
 }
 
-/// Why an instance is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Keep {
-    /// Its tags name no Machine (INV-5): it may belong to another system.
-    NoIdentity,
-    /// Its Machine exists.
-    MachineExists,
-    /// Another Machine has its provider id: it was restored, and will take it over.
-    ProviderIdInUse,
-    /// A Machine with its name has no instance yet, and may take it over; or its tags name nothing but a
-    /// name, and any Machine has that.
-    MayBeAdopted,
-    /// Something is being done for it.
-    OperationInFlight,
-    /// A user paused its class.
-    Paused,
-}
-
-impl Keep {
-    /// A word for metrics.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NoIdentity => "NoIdentity",
-            Self::MachineExists => "MachineExists",
-            Self::ProviderIdInUse => "ProviderIdInUse",
-            Self::MayBeAdopted => "MayBeAdopted",
-            Self::OperationInFlight => "OperationInFlight",
-            Self::Paused => "Paused",
-        }
+ostler_api::closed_enum! {
+    /// Why an instance is kept.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum Keep {
+        /// Its tags name no Machine (INV-5): it may belong to another system.
+        NoIdentity,
+        /// Its Machine exists.
+        MachineExists,
+        /// Another Machine has its provider id: it was restored, and will take it over.
+        ProviderIdInUse,
+        /// A Machine with its name has no instance yet, and may take it over; or its tags name nothing but a
+        /// name, and any Machine has that.
+        MayBeAdopted,
+        /// Something is being done for it.
+        OperationInFlight,
+        /// A user paused its class.
+        Paused,
     }
 }
 

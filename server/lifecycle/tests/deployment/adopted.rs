@@ -106,7 +106,7 @@ fn a_selector_that_overlaps_with_that_of_another_deployment_is_told_once_for_eac
             other("selected", json!({ "app": "y" }), json!({ "app": "d" })),
         ];
         let events = plan(&snapshot).events;
-        let overlaps = events.into_iter().filter(|event| event.reason.word() == "SelectorOverlap");
+        let overlaps = events.into_iter().filter(|event| event.reason.name() == "SelectorOverlap");
         overlaps.map(|event| event.note).collect::<Vec<_>>()
     };
     let mut world = World::running(2);

@@ -339,7 +339,7 @@ impl World {
     }
 
     pub(crate) fn reasons(&self) -> Vec<&'static str> {
-        self.events.iter().map(|event| event.reason.word()).collect()
+        self.events.iter().map(|event| event.reason.name()).collect()
     }
 
     /// Replicas that the sets want, by class.

@@ -1,7 +1,7 @@
 //! Streams come, introduce themselves, and go.
 
 use ostler_api::ProviderName;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::operations::Place;
-use super::session::{Guest, Lost, Provider, Session, Work};
+use super::session::{Guest, Lost, Provider, Session};
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OperationId, SessionKey};
 use crate::session::frames::{self, FRAME_BYTES};
@@ -132,31 +132,11 @@ impl Hub {
         );
         crate::audit::opened(&principal.name, &guest.peer, &driver, &id);
         let (credit, retains) = (self.credit(driver.max_in_flight), driver.retains);
-        self.sessions.insert(
-            key,
-            Session {
-                unanswered: 0,
-                principal: principal.name,
-                peer: guest.peer,
-                id: id.clone(),
-                driver,
-                role,
-                readiness: Readiness::NotReady,
-                reason: String::new(),
-                unready: None,
-                credit,
-                since: now,
-                last_seen: now,
-                in_flight: Work::default(),
-                unaccepted: 0,
-                retired: false,
-                unlisted: HashSet::new(),
-                dismissed: Vec::new(),
-                clock_ahead: None,
-                ends: None,
-                not_accepted: 0,
-            },
-        );
+        let session = Session {
+            credit,
+            ..Session::begun(now, principal.name, guest.peer, id.clone(), driver, role)
+        };
+        self.sessions.insert(key, session);
         let max_age = self.max_age(&id, principal.expires_in, retains);
         let (resume_outcome, verdicts) = self.resume(now, key, held);
         let welcome = Welcome {

@@ -96,6 +96,39 @@ impl Work {
 const NOT_FOR_CREATES: usize = 8;
 
 impl Session {
+    /// The session of a driver that has just said Hello, without credit.
+    pub(crate) fn begun(
+        now: Instant,
+        principal: String,
+        peer: String,
+        id: String,
+        driver: Introduction,
+        role: RoleKind,
+    ) -> Self {
+        Self {
+            unanswered: 0,
+            principal,
+            peer,
+            id,
+            driver,
+            role,
+            readiness: Readiness::NotReady,
+            reason: String::new(),
+            unready: None,
+            credit: 0,
+            since: now,
+            last_seen: now,
+            in_flight: Work::default(),
+            unaccepted: 0,
+            retired: false,
+            ends: None,
+            unlisted: HashSet::new(),
+            dismissed: Vec::new(),
+            clock_ahead: None,
+            not_accepted: 0,
+        }
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.readiness == Readiness::Ready && !self.retired
     }

@@ -101,75 +101,85 @@ const NODE_INFO: &str = r#"{"machineID":"","systemUUID":"","bootID":"","kernelVe
 "osImage":"","containerRuntimeVersion":"","kubeletVersion":"","kubeProxyVersion":"",
 "operatingSystem":"","architecture":""}"#;
 
+/// What types always show.
+const SHOWN: &[(&[&str], Shown)] = &[
+    (
+        &[
+            "core.v1.Pod",
+            "core.v1.Namespace",
+            "core.v1.PersistentVolumeClaim",
+            "core.v1.PersistentVolume",
+            "policy.v1.PodDisruptionBudget",
+            "apps.v1.DaemonSet",
+            "apps.v1.Deployment",
+            "apps.v1.ReplicaSet",
+            "apps.v1.StatefulSet",
+            "core.v1.Node",
+            "coordination.v1.Lease",
+        ],
+        &[("spec", "{}")],
+    ),
+    (&["certificates.v1.CertificateSigningRequest"], &[("spec", "{}"), ("status", "{}")]),
+    (&["core.v1.Service"], &[("spec", "{}"), ("status", r#"{"loadBalancer":{}}"#)]),
+    (
+        &["core.v1.NodeStatus"],
+        &[("daemonEndpoints", r#"{"kubeletEndpoint":{"Port":0}}"#), ("nodeInfo", NODE_INFO)],
+    ),
+    (&["core.v1.NodeDaemonEndpoints"], &[("kubeletEndpoint", r#"{"Port":0}"#)]),
+    (&["core.v1.NodeCondition"], &[("lastHeartbeatTime", "null"), ("lastTransitionTime", "null")]),
+    (&["core.v1.PodCondition"], &[("lastProbeTime", "null"), ("lastTransitionTime", "null")]),
+    (&["core.v1.NamespaceCondition"], &[("lastTransitionTime", "null")]),
+    (&["core.v1.ContainerStatus"], &[("lastState", "{}")]),
+    (&["core.v1.ContainerStateRunning"], &[("startedAt", "null")]),
+    (&["core.v1.ContainerStateTerminated"], &[("startedAt", "null"), ("finishedAt", "null")]),
+    (
+        &["core.v1.Event"],
+        &[
+            ("source", "{}"),
+            ("firstTimestamp", "null"),
+            ("lastTimestamp", "null"),
+            ("eventTime", "null"),
+            ("reportingComponent", r#""""#),
+            ("reportingInstance", r#""""#),
+        ],
+    ),
+    (
+        &["events.v1.Event"],
+        &[
+            ("eventTime", "null"),
+            ("regarding", "{}"),
+            ("deprecatedSource", "{}"),
+            ("deprecatedFirstTimestamp", "null"),
+            ("deprecatedLastTimestamp", "null"),
+        ],
+    ),
+    (
+        &["policy.v1.PodDisruptionBudgetStatus"],
+        &[
+            ("disruptionsAllowed", "0"),
+            ("currentHealthy", "0"),
+            ("desiredHealthy", "0"),
+            ("expectedPods", "0"),
+        ],
+    ),
+    (
+        &["core.v1.Container", "core.v1.EphemeralContainer", "core.v1.PersistentVolumeClaimSpec"],
+        &[("resources", "{}")],
+    ),
+];
+
+/// The optional fields of types that tell "empty" from "not given".
+const POINTERS: &[(&str, &[&str])] = &[
+    ("core.v1.ContainerStatus", &["started"]),
+    ("core.v1.HostPathVolumeSource", &["type"]),
+    ("core.v1.CSIVolumeSource", &["readOnly"]),
+    ("core.v1.Event", &["reportingComponent", "reportingInstance"]),
+];
+
 /// What a type always shows, and which of its optional fields tell "empty" from "not given".
 pub(super) fn rules(type_name: &str) -> (Shown, &'static [&'static str]) {
     let name = type_name.strip_prefix("io.k8s.api.").unwrap_or(type_name);
-    match name {
-        "core.v1.Pod"
-        | "core.v1.Namespace"
-        | "core.v1.PersistentVolumeClaim"
-        | "core.v1.PersistentVolume"
-        | "policy.v1.PodDisruptionBudget"
-        | "apps.v1.DaemonSet"
-        | "apps.v1.Deployment"
-        | "apps.v1.ReplicaSet"
-        | "apps.v1.StatefulSet"
-        | "core.v1.Node"
-        | "coordination.v1.Lease" => (&[("spec", "{}")], &[]),
-        "certificates.v1.CertificateSigningRequest" => (&[("spec", "{}"), ("status", "{}")], &[]),
-        "core.v1.Service" => (&[("spec", "{}"), ("status", r#"{"loadBalancer":{}}"#)], &[]),
-        "core.v1.NodeStatus" => (
-            &[("daemonEndpoints", r#"{"kubeletEndpoint":{"Port":0}}"#), ("nodeInfo", NODE_INFO)],
-            &[],
-        ),
-        "core.v1.NodeDaemonEndpoints" => (&[("kubeletEndpoint", r#"{"Port":0}"#)], &[]),
-        "core.v1.NodeCondition" => {
-            (&[("lastHeartbeatTime", "null"), ("lastTransitionTime", "null")], &[])
-        }
-        "core.v1.PodCondition" => {
-            (&[("lastProbeTime", "null"), ("lastTransitionTime", "null")], &[])
-        }
-        "core.v1.NamespaceCondition" => (&[("lastTransitionTime", "null")], &[]),
-        "core.v1.ContainerStatus" => (&[("lastState", "{}")], &["started"]),
-        "core.v1.ContainerStateRunning" => (&[("startedAt", "null")], &[]),
-        "core.v1.ContainerStateTerminated" => {
-            (&[("startedAt", "null"), ("finishedAt", "null")], &[])
-        }
-        "core.v1.HostPathVolumeSource" => (&[], &["type"]),
-        "core.v1.CSIVolumeSource" => (&[], &["readOnly"]),
-        "core.v1.Event" => (
-            &[
-                ("source", "{}"),
-                ("firstTimestamp", "null"),
-                ("lastTimestamp", "null"),
-                ("eventTime", "null"),
-                ("reportingComponent", r#""""#),
-                ("reportingInstance", r#""""#),
-            ],
-            &["reportingComponent", "reportingInstance"],
-        ),
-        "events.v1.Event" => (
-            &[
-                ("eventTime", "null"),
-                ("regarding", "{}"),
-                ("deprecatedSource", "{}"),
-                ("deprecatedFirstTimestamp", "null"),
-                ("deprecatedLastTimestamp", "null"),
-            ],
-            &[],
-        ),
-        "policy.v1.PodDisruptionBudgetStatus" => (
-            &[
-                ("disruptionsAllowed", "0"),
-                ("currentHealthy", "0"),
-                ("desiredHealthy", "0"),
-                ("expectedPods", "0"),
-            ],
-            &[],
-        ),
-        "core.v1.Container"
-        | "core.v1.EphemeralContainer"
-        | "core.v1.PersistentVolumeClaimSpec" => (&[("resources", "{}")], &[]),
-        _ => (&[], &[]),
-    }
+    let shown = SHOWN.iter().find(|(types, _)| types.contains(&name));
+    let pointers = POINTERS.iter().find(|(of, _)| *of == name);
+    (shown.map_or(&[], |(_, shown)| *shown), pointers.map_or(&[], |(_, fields)| *fields))
 }

@@ -17,7 +17,7 @@ use ostler_api::{
 use super::{
     super::{
         conditions, health,
-        pass::{Pass, after},
+        pass::Pass,
         transition::{Outcome, Transition, wait},
     },
     eviction_order::EvictionOrder,
@@ -28,6 +28,7 @@ use crate::{
     plan::{Action, EventReason, PodRef},
     pod::{PodView, Refusal},
     snapshot::{Observed, Settings},
+    time::after,
 };
 
 const DRAINED: MachineConditionType = MachineConditionType::Drained;

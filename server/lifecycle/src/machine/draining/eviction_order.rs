@@ -8,13 +8,11 @@ use ostler_api::{
     machine::{DrainVolume, WaitReason},
 };
 
-use super::super::{
-    pass::{Pass, after},
-    preconditions,
-};
+use super::super::{pass::Pass, preconditions};
 use crate::{
     pod::PodView,
     snapshot::{ClassFacts, Observed},
+    time::after,
     volume::{VolumesView, is_volume},
 };
 

@@ -5,11 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ostler_api::machine::{DrainProgress, WaitReason};
 
-use super::super::pass::{Pass, after};
+use super::super::pass::Pass;
 use crate::{
     budget::{BudgetFacts, Verdict, verdict},
     plan::Performed,
     pod::{PodView, RefusalCause},
+    time::after,
 };
 
 /// How many pods, and how many budgets, a status names: enough to know where to look, few enough to

@@ -17,13 +17,14 @@ use ostler_api::{
 
 use super::{
     bootstrapping, cluster_id,
-    pass::{Pass, after},
+    pass::Pass,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
     operation::{Failure, Reason},
     plan::Next,
     snapshot::{ClassView, SecretView},
+    time::after,
 };
 
 pub use review::review_failed;

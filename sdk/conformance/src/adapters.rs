@@ -1,0 +1,25 @@
+//! Which checks say nothing of a unary driver: what its adapter does for it.
+
+/// What the adapter does for a unary driver, and its own tests check.
+pub(crate) const ADAPTERS: &[&str] = &[
+    "create/same-id-twice",
+    "list/pages",
+    "resilience/ack-loss",
+    "resilience/core-not-reading",
+    "resilience/core-restart",
+    "resilience/duplicate-frames",
+    "resilience/half-open",
+    "resilience/pages-resent",
+    "resilience/result-resent",
+    "secret/class-cache",
+    "secret/refresh",
+    "secret/scope",
+    "secret/stale-revision",
+];
+
+/// Whether a check is about the session, so that of a unary driver it says nothing.
+pub(crate) fn is_of_the_stream(name: &str) -> bool {
+    // Which operations it has, and that it ends on SIGTERM, is for the driver itself to say.
+    let own = ["session/kinds-honest", "session/drain-driver"].contains(&name);
+    (name.starts_with("session/") && !own) || ADAPTERS.contains(&name)
+}

@@ -1,0 +1,8 @@
+//! Schemas that more than one kind has.
+
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+/// An object that is kept as it is, unknown fields included.
+pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true })
+}

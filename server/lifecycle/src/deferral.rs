@@ -1,0 +1,99 @@
+//! Which status need not be written by the pass that finds it, because a later write of the same Machine is due
+//! within moments, and nothing is lost if the core dies before it.
+//!
+//! Written in time in any case: an operation before it is sent, the result of a mutation before it is acknowledged,
+//! the start of the creation. Of a first creation they stand in the metadata, in patches that are due anyhow: the
+//! create in annotation [`OPERATION`] with the finalizer, its instance in `spec.providerID`. What the status says
+//! beside that, people see two seconds later as well.
+
+use ostler_api::{
+    OperationRecord,
+    driver::OperationKind,
+    machine::{MachinePhase, MachineStatus, OperationIntent},
+    names::annotation::OPERATION,
+};
+
+use crate::{
+    operation::{Dispatch, OperationView},
+    plan::{Action, Event, EventReason, Plan},
+    snapshot::Snapshot,
+    unwritten::Unwritten,
+};
+
+/// The status to keep instead of writing it; `None`: it is to be written.
+pub(crate) fn keep(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    status: &MachineStatus,
+    events: &[Event],
+) -> Option<Unwritten> {
+    let before = snapshot.unwritten.as_ref();
+    let kept = Unwritten {
+        stored: snapshot.stored_status().cloned(),
+        status: status.clone(),
+        events: events.to_vec(),
+        since: before.map_or(snapshot.now, |it| it.since),
+    };
+    let may = snapshot.now < kept.due()
+        && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
+        && (precedes_a_write(snapshot, plan) || is_in_the_metadata(snapshot, plan, status));
+    may.then_some(kept)
+}
+
+/// The events of a pass, after those that were kept with the status. A Node that joined says that its instance was
+/// made.
+pub(crate) fn told(snapshot: &Snapshot, events: impl Iterator<Item = Event>) -> Vec<Event> {
+    let kept = snapshot.unwritten.iter().flat_map(|it| it.events.iter().cloned());
+    let mut all: Vec<_> = kept.chain(events).collect();
+    if all.iter().any(|it| it.reason == EventReason::NodeJoined) {
+        all.retain(|it| it.reason != EventReason::InstanceCreated);
+    }
+    all
+}
+
+fn precedes_a_write(snapshot: &Snapshot, plan: &Plan) -> bool {
+    plan.status_waits && plan.dispatch.is_none() && !settles_mutation(snapshot, plan)
+}
+
+fn settles_mutation(snapshot: &Snapshot, plan: &Plan) -> bool {
+    let OperationView::Finished(finished) = &snapshot.operation else { return false };
+    plan.acknowledge.is_some() && finished.kind.is_mutation()
+}
+
+/// Whether this is the first creation, all is well, and the metadata has what must not be lost: the create, or the
+/// instance that it made.
+fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
+    let machine = &snapshot.machine;
+    let patch = plan.actions.iter().find_map(|action| {
+        let Action::PatchMachine(patch) = action else { return None };
+        Some(patch)
+    });
+    let written = patch.and_then(|patch| patch.annotations.get(OPERATION)?.as_deref());
+    let record = match written {
+        Some(text) => serde_json::from_str::<OperationRecord>(text).ok(),
+        None => machine.operation_record(),
+    };
+    let new =
+        |it: &MachineStatus| it.machine_phase() == MachinePhase::New && it.operation.is_none();
+    let adopts = machine.intent().is_some_and(|it| it.provider_id.is_some());
+    let first = snapshot.stored_status().is_none_or(new)
+        && !adopts
+        && !machine.is_deleting()
+        && status.retry.is_none()
+        && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Pending);
+    let kind = status.operation.as_ref().and_then(OperationIntent::operation_kind);
+    let kept = match kind {
+        Some(OperationKind::CreateMachine) => {
+            record.is_some_and(|record| record.operation == status.operation)
+                && !settles_mutation(snapshot, plan)
+        }
+        None if status.operation.is_none() => {
+            let has_id = machine.provider_id().is_some();
+            let made = has_id || patch.is_some_and(|patch| patch.provider_id.is_some());
+            made && record.is_some_and(|record| record.creation_started_at.is_some())
+        }
+        _ => false,
+    };
+    let sends = plan.dispatch.as_ref().map(Dispatch::kind);
+    first && kept && sends.is_none_or(|sent| kind == Some(sent) || !sent.is_mutation())
+}

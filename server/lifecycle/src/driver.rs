@@ -1,0 +1,36 @@
+//! What is observed of a driver.
+
+use std::collections::BTreeSet;
+
+use ostler_api::driver::OperationKind;
+
+/// The driver that serves the provider of the class.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DriverView {
+    /// No driver can take an operation now: no session, or operations of an earlier core are still
+    /// being taken over.
+    #[default]
+    Unavailable,
+    /// One is connected and says that it can do nothing now: why, in its words, for people.
+    NotReady(String),
+    /// Ready.
+    Ready(DriverFacts),
+}
+
+/// What decisions need of a driver.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DriverFacts {
+    /// Name and version. A driver that refused is asked again when this changes.
+    pub identity: String,
+    /// Verbs it has.
+    pub kinds: BTreeSet<OperationKind>,
+    /// Whether it knows instances by their names alone, and cannot tell whose they are.
+    pub by_name: bool,
+}
+
+impl DriverFacts {
+    /// Whether it has a verb.
+    pub fn has(&self, kind: OperationKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+}

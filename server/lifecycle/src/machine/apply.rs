@@ -1,0 +1,64 @@
+//! Does what a state wants, which may be the end of the pass.
+
+use std::ops::ControlFlow;
+
+use ostler_api::machine::{FailureReason, MachineOperationType, MachinePhase, WaitingFor};
+
+use super::{
+    State,
+    last_operation::Activity,
+    pass::Pass,
+    retry,
+    transition::{Transition, Wait},
+};
+use crate::plan::{EventReason, Next};
+
+impl Pass<'_> {
+    /// Does what a state wants. `Continue`: the state in which the pass goes on.
+    pub(crate) fn apply(&mut self, transition: Transition) -> ControlFlow<Next, State> {
+        match transition {
+            Transition::To(state) => return ControlFlow::Continue(state),
+            Transition::Fail { reason, type_, description } => {
+                self.give_up(reason, &type_, description);
+                return ControlFlow::Continue(State::Failed);
+            }
+            Transition::Rest(next) => return ControlFlow::Break(next),
+            Transition::Wait(wait) => return ControlFlow::Break(self.begin_wait(wait)),
+            Transition::Send(dispatch, intent) => {
+                self.status.operation = Some(*intent);
+                self.effects.dispatch = Some(*dispatch);
+            }
+            Transition::Read(dispatch) => self.effects.dispatch = Some(*dispatch),
+        }
+        ControlFlow::Break(Next::OnChange)
+    }
+
+    fn begin_wait(&mut self, wait: Wait) -> Next {
+        let Wait { reason, message, until, event } = wait;
+        let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
+        let old = old.filter(|old| old.reason == reason);
+        if let (None, Some(event)) = (old, event) {
+            let text = message.as_deref().unwrap_or_default();
+            self.effects.event(event == EventReason::Waiting, event, format!("{reason}: {text}"));
+        }
+        let since = old.and_then(|old| old.since.clone()).unwrap_or_else(|| self.now());
+        self.status.waiting_for =
+            Some(WaitingFor { reason: reason.clone(), message, since: Some(since) });
+        until.map_or(Next::OnChange, |until| Next::Wait { reason, until })
+    }
+
+    fn give_up(
+        &mut self,
+        reason: FailureReason,
+        type_: &MachineOperationType,
+        description: String,
+    ) {
+        self.machine_phase(&MachinePhase::Failed);
+        self.show(Activity::GiveUp(type_, &description));
+        self.effects.event(true, EventReason::MachineFailed, format!("{reason}: {description}"));
+        self.status.failure_reason = Some(reason);
+        self.status.failure_message = Some(description);
+        retry::clear(self);
+        self.step(None);
+    }
+}

@@ -1,0 +1,129 @@
+//! Makes the plan of a pass from the status and the effects that its states left.
+
+use ostler_api::{
+    OperationRecord,
+    driver::OperationKind,
+    machine::{MachineStatus, OperationIntent, WaitReason},
+    names,
+};
+
+use super::{effects::Effects, hint, pass::Pass, preboot, preserving, token};
+use crate::{
+    hint::HintUse,
+    hot_update::SlotUse,
+    operation::OperationView,
+    plan::{Action, Next, NodePatch, NodeStatusPatch, Plan},
+    snapshot::NodeView,
+};
+
+impl Pass<'_> {
+    /// The finalizer and the record of the first create go into one patch, before the create is sent: a Machine
+    /// without the finalizer is one that nothing was asked for. Later the record goes with a patch that is due anyhow.
+    fn keep_record(&mut self) {
+        let creates = self
+            .effects
+            .dispatch
+            .as_ref()
+            .is_some_and(|it| it.kind() == OperationKind::CreateMachine);
+        let unheld = self.effects.holds && !self.machine.has_finalizer();
+        let asked = creates || self.ever_asked() || !self.effects.patch.is_empty();
+        self.effects.patch.add_finalizer = unheld && asked;
+        let old = self.machine.operation_record().unwrap_or_default();
+        let new = OperationRecord::of(self.machine, &self.status);
+        let key = |record: &OperationRecord| {
+            record.operation.as_ref().map(|it| (it.idempotency_key.clone(), it.provider_id.clone()))
+        };
+        let begins = creates && key(&old) != key(&new);
+        let adopted = old.instance_uid.is_none() && new.instance_uid.is_some();
+        let due = begins || adopted || !self.effects.patch.is_empty();
+        let says = new.operation.is_some() || new.instance_uid.is_some();
+        if due
+            && says
+            && old != new
+            && let Ok(text) = serde_json::to_string(&new)
+        {
+            self.effects
+                .patch
+                .annotations
+                .insert(names::annotation::OPERATION.to_owned(), Some(text));
+        }
+    }
+
+    /// What is to change about the update slot of the Machine. An update counts from the decision to send it until
+    /// its outcome is recorded; not while it waits for its next attempt. `busy`: a driver works, or is about to.
+    fn update_slot(&self, busy: bool) -> Option<Action> {
+        let is_update =
+            |it: &OperationIntent| it.operation_kind() == Some(OperationKind::UpdateMachine);
+        let waits = self.status.waiting_for.as_ref().map(|wait| &wait.reason);
+        let wanted = if busy && self.status.operation.as_ref().is_some_and(is_update) {
+            SlotUse::Uses
+        } else if waits == Some(&WaitReason::HotUpdateBudget) {
+            SlotUse::Waits
+        } else {
+            SlotUse::None
+        };
+        let slot = &self.snap.slot;
+        let runs = wanted == SlotUse::Uses && self.machine.intent().as_ref().is_some_and(is_update);
+        let limit = (!runs).then_some(slot.limit);
+        (wanted != slot.has).then_some(Action::UpdateSlot { wanted, limit })
+    }
+
+    pub(crate) fn finish(mut self, next: Next) -> Plan {
+        self.keep_record();
+        let next = preserving::wake_at_expiry(self.status.current_status.as_ref(), next);
+        let next = hint::wake(&self, next);
+        let next = token::wake_to_bind(&self, next);
+        let before = self.snap.machine.status.clone().unwrap_or_default();
+        let effects = &self.effects;
+        let reads_only = effects.dispatch.as_ref().is_some_and(|one| !one.kind().is_mutation());
+        let works = matches!(self.snap.operation, OperationView::InFlight(_));
+        let waits = self.status.waiting_for.is_some();
+        let quiet = (reads_only || works) && !waits && effects.acknowledge.is_none();
+        let quiet = quiet && differs_only_in_frills(&before, &self.status);
+        self.status.observed_generation = self.machine.metadata.generation;
+        preboot::derive(&mut self, next == Next::Done);
+        let expected = matches!(self.snap.operation, OperationView::Expected(_));
+        let busy = works || expected || self.effects.dispatch.is_some();
+        let slot = self.update_slot(busy);
+        let status = if quiet { before } else { self.status };
+        let effects = self.effects;
+        let mut actions: Vec<_> = slot.into_iter().chain(effects.before).collect();
+        if effects.patch.add_finalizer {
+            actions.insert(0, Action::PatchMachine(effects.patch));
+        } else if !effects.patch.is_empty() {
+            actions.push(Action::PatchMachine(effects.patch));
+        }
+        if let NodeView::Known(node) = &self.snap.node {
+            let name = node.metadata.name.clone().unwrap_or_default();
+            let uid = node.metadata.uid.clone().unwrap_or_default();
+            if !effects.node_patch.is_empty() {
+                actions.push(Action::PatchNode(NodePatch {
+                    name,
+                    uid: uid.into(),
+                    ..effects.node_patch
+                }));
+            } else if !effects.node_status.is_empty() {
+                let patch = NodeStatusPatch { name, ..effects.node_status };
+                actions.push(Action::PatchNodeStatus(patch));
+            }
+        }
+        actions.extend(effects.after);
+        let Effects { dispatch, cancel, acknowledge, hint: used, events, status_waits, .. } =
+            effects;
+        let reads =
+            dispatch.as_ref().is_some_and(|it| it.kind() == OperationKind::GetMachineStatus);
+        let asks = (reads && self.snap.hint.is_some()).then_some(HintUse::Asks);
+        let hint = used.or(asks);
+        Plan { actions, status, dispatch, status_waits, cancel, acknowledge, hint, events, next }
+    }
+}
+
+/// Whether a write would tell nothing but that a pass was made.
+fn differs_only_in_frills(before: &MachineStatus, now: &MachineStatus) -> bool {
+    let mut bare = now.clone();
+    bare.waiting_for.clone_from(&before.waiting_for);
+    bare.step.clone_from(&before.step);
+    bare.step_since.clone_from(&before.step_since);
+    bare.history.clone_from(&before.history);
+    bare == *before
+}

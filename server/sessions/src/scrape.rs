@@ -1,0 +1,67 @@
+//! What is looked up at every scrape.
+
+use std::sync::{Arc, Weak};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::ProviderState;
+use crate::metrics::register;
+use crate::shell::Shell;
+
+/// Registers everything, for the sessions behind `shell`.
+pub(crate) fn register(shell: &Arc<Shell>, registry: &mut Registry) {
+    shell.metrics.register(registry);
+    let registry = registry.sub_registry_with_prefix("ostler_driver");
+    register! { registry;
+        "debug_tails": "People who read frames along", shell.tail.reading;
+        "debug_frames_lost": "Frames that a reader was too slow for", shell.tail.lost;
+    }
+    shell.gate.register_metrics("port", registry);
+    registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What is true now, looked up at each scrape.
+#[derive(Debug)]
+struct Now(Weak<Shell>);
+
+type Read = fn(&ProviderState) -> i64;
+
+impl Collector for Now {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Some(shell) = self.0.upgrade() else { return Ok(()) };
+        let states = shell.with(|hub, now| hub.provider_states(now));
+        let gauges: [(&str, &str, Read); 8] = [
+            ("ready", "Whether operations are sent", |it| i64::from(it.ready)),
+            ("sessions", "Live sessions, the active one and standbys", |it| count(it.sessions)),
+            ("in_flight", "Operations sent and not answered", |it| count(it.in_flight)),
+            ("queued", "Operations that wait for credit", |it| count(it.queued)),
+            ("oldest_wait_seconds", "Wait of the oldest operation that nothing holds back", |it| {
+                i64::try_from(it.oldest_wait.as_secs()).unwrap_or(i64::MAX)
+            }),
+            ("slow", "Whether operations wait too long for credit", |it| i64::from(it.slow)),
+            ("clock_ahead_milliseconds", "By how much the driver's clock is ahead", |it| {
+                it.clock_ahead.unwrap_or(0)
+            }),
+            ("paused_seconds", "For how long creates pause, since it throttles", |it| {
+                let left = it.paused.map_or(0, |left| left.as_secs().max(1));
+                i64::try_from(left).unwrap_or(i64::MAX)
+            }),
+        ];
+        for (name, help, read) in gauges {
+            let gauge = ConstGauge::new(0_i64);
+            let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
+            for state in &states {
+                let labels = [("provider", state.provider.as_str())];
+                ConstGauge::new(read(state)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
