@@ -25,7 +25,7 @@ impl Pass<'_> {
             Transition::Rest(next) => return ControlFlow::Break(next),
             Transition::Wait(wait) => return ControlFlow::Break(self.begin_wait(wait)),
             Transition::Send(dispatch, intent) => {
-                self.status.operation = Some(*intent);
+                self.begin_operation(*intent);
                 self.effects.dispatch = Some(*dispatch);
             }
             Transition::Read(dispatch) => self.effects.dispatch = Some(*dispatch),

@@ -178,6 +178,11 @@ impl<'a> Pass<'a> {
         current.preserve_expiry_time = until.map(Time);
     }
 
+    /// A mutation is about to be sent: its intent is written down before.
+    pub(crate) fn begin_operation(&mut self, intent: OperationIntent) {
+        self.status.operation = Some(intent);
+    }
+
     /// The outcome of the mutation is known: its intent is no more.
     pub(crate) const fn end_operation(&mut self) -> Option<OperationIntent> {
         self.status.operation.take()
