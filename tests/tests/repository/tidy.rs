@@ -14,7 +14,8 @@ use crate::named::{function, has_test, is_rust, rust_sources, text};
 const FILE_LINES: usize = 600;
 /// Half of the source files are shorter than this.
 const MEDIAN_FILE_LINES: usize = 150;
-const ARCHITECTURE_LINES: usize = 200;
+// 20 of them are the table of a Machine's writes.
+const ARCHITECTURE_LINES: usize = 220;
 const BANNED_MODULES: [&str; 4] = ["util", "common", "helpers", "misc"];
 
 /// What each crate may depend on among ours. Arrows point inwards; what is not listed is not allowed.

@@ -344,7 +344,7 @@ fn a_node_without_pods_that_have_to_leave_is_cordoned_in_one_write_and_the_statu
     assert_eq!(plan.dispatch.map(|it| it.kind()), Some(Kind::DeleteMachine));
     assert!(world.unwritten.is_none(), "an operation is written down before it is sent");
     assert!(world.status().drain.unwrap().deadline.is_some());
-    assert!(world.events.len() == told, "nobody is told of a drain");
+    assert!(world.events.len() == told, "no event tells of a drain");
     world.settle();
     assert!(world.machine.is_none());
 }
