@@ -10,10 +10,7 @@ use ostler_api::{
     },
     names,
 };
-use ostler_lifecycle::{
-    operation::{Failure, InstanceRecord, OperationView, Request, Success},
-    plan::EventReason,
-};
+use ostler_lifecycle::operation::{Failure, InstanceRecord, OperationView, Request, Success};
 
 use crate::retry::{Then, expected};
 use crate::world::{Instance, PROVIDER_ID, UID, World, looks_again, minutes};
@@ -571,22 +568,6 @@ fn an_instance_that_nobody_waits_for_is_taken_only_if_a_create_of_this_machine_m
         assert_eq!(plan.acknowledge.as_ref().map(OperationId::as_str), Some("of no machine"));
         assert_eq!(world.machine().provider_id().is_some(), taken, "{key} {uid}");
     }
-}
-
-#[test]
-fn a_create_that_reports_an_initialized_instance_goes_on_to_its_node() {
-    let mut world = creating();
-    let Ok(Success::Created(mut record)) = world.carry_out() else { panic!() };
-    record.initialized = Some(true);
-    world.reply(Ok(Success::Created(record)));
-    world.pass();
-    assert_eq!(
-        (world.count(Kind::InitializeMachine), world.step()),
-        (0, Some(MachineStep::JoinNode))
-    );
-    world.later(2);
-    world.pass();
-    assert!(world.happened(EventReason::InstanceCreated));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use ostler_api::{
     names,
 };
 use ostler_lifecycle::{
-    operation::Request,
+    operation::{Request, Success},
     plan::EventReason,
     snapshot::{NodeView, Observed},
     user_data::token_id,
@@ -161,4 +161,21 @@ fn drivers_are_told_of_the_machine_with_all_that_is_asked_about_it_but_its_volum
         let told = sent.kind() != Kind::GetVolumeIds;
         assert_eq!(sent.machine.is_some(), told, "{}", sent.kind());
     }
+}
+
+#[test]
+fn a_create_that_reports_an_initialized_instance_goes_on_to_its_node() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    let Ok(Success::Created(mut record)) = world.carry_out() else { panic!() };
+    record.initialized = Some(true);
+    world.reply(Ok(Success::Created(record)));
+    world.pass();
+    assert_eq!(world.count(Kind::InitializeMachine), 0);
+    assert_eq!(world.step(), Some(MachineStep::JoinNode));
+    world.later(2);
+    world.pass();
+    assert!(world.happened(EventReason::InstanceCreated));
 }

@@ -12,7 +12,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::{NODE, PROVIDER_ID};
+use crate::world::{NODE, PROVIDER_ID, World};
 
 pub fn class(spec: &serde_json::Value) -> MachineClass {
     serde_json::from_value(json!({
@@ -53,4 +53,40 @@ pub fn node(ready: &str, since: Timestamp) -> Node {
         ..NodeStatus::default()
     });
     node
+}
+
+/// The fields of the status that machine-controller-manager's types have.
+pub const UPSTREAM: [&str; 5] =
+    ["addresses", "conditions", "lastOperation", "currentStatus", "lastKnownState"];
+
+/// A user edits the status, if there is one.
+pub fn edit_status(
+    world: &mut World,
+    edit: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>),
+) {
+    let Some(status) = &world.machine().status else { return };
+    let serde_json::Value::Object(mut status) = serde_json::to_value(status).unwrap() else {
+        panic!()
+    };
+    edit(&mut status);
+    world.machine_mut().status =
+        Some(serde_json::from_value(serde_json::Value::Object(status)).unwrap());
+}
+
+pub fn merge(target: &mut serde_json::Value, patch: &serde_json::Value) {
+    let Some(patch) = patch.as_object() else {
+        *target = patch.clone();
+        return;
+    };
+    if !target.is_object() {
+        *target = json!({});
+    }
+    let map = target.as_object_mut().unwrap();
+    for (key, value) in patch {
+        if value.is_null() {
+            map.remove(key);
+        } else {
+            merge(map.entry(key.clone()).or_insert(serde_json::Value::Null), value);
+        }
+    }
 }

@@ -37,7 +37,8 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-pub use crate::objects::{class, node, secret};
+use crate::objects::merge;
+pub use crate::objects::{UPSTREAM, class, edit_status, node, secret};
 pub use crate::pods::pod;
 
 pub const UID: &str = "11111111-2222-3333-4444-555555555555";
@@ -583,40 +584,4 @@ pub fn seconds(from: Timestamp, count: i64) -> Timestamp {
 
 pub fn minutes(count: u64) -> Duration {
     Duration::from_mins(count)
-}
-
-/// The fields of the status that machine-controller-manager's types have.
-pub const UPSTREAM: [&str; 5] =
-    ["addresses", "conditions", "lastOperation", "currentStatus", "lastKnownState"];
-
-/// A user edits the status, if there is one.
-pub fn edit_status(
-    world: &mut World,
-    edit: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>),
-) {
-    let Some(status) = &world.machine().status else { return };
-    let serde_json::Value::Object(mut status) = serde_json::to_value(status).unwrap() else {
-        panic!()
-    };
-    edit(&mut status);
-    world.machine_mut().status =
-        Some(serde_json::from_value(serde_json::Value::Object(status)).unwrap());
-}
-
-fn merge(target: &mut serde_json::Value, patch: &serde_json::Value) {
-    let Some(patch) = patch.as_object() else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    let map = target.as_object_mut().unwrap();
-    for (key, value) in patch {
-        if value.is_null() {
-            map.remove(key);
-        } else {
-            merge(map.entry(key.clone()).or_insert(serde_json::Value::Null), value);
-        }
-    }
 }
