@@ -180,7 +180,8 @@ async fn data_that_an_operator_puts_in_end_the_wait_at_once() {
     world.until("m", "without data", waits_for(WaitReason::BootstrapDataMissing)).await;
     let began = world.now();
     world.patch_machine("m", json!({ "spec": { "bootstrap": { "data": JOIN } } })).await;
-    world.until("m", "provisioning", in_lifecycle(LifecyclePhase::Provisioning)).await;
+    let is_asked_for = |it: Option<&Machine>| it.is_some_and(|it| it.operation_record().is_some());
+    world.until("m", "asked for", is_asked_for).await;
     assert!(world.now().duration_since(began).as_secs() < 5, "no timer is waited for");
     world.until("m", "Running", in_phase(MachinePhase::Running)).await;
     world.stop().await;
