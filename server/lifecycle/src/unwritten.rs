@@ -1,4 +1,4 @@
-//! A status that the next write of its Machine will take with it; [`deferral`](crate::deferral) has the rule.
+//! A status that the next write of its Machine will take with it; `deferral.rs` has the rule.
 
 use std::time::Duration;
 
