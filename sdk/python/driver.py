@@ -59,7 +59,8 @@ def parse(text):
     rules = {
         "size": (spec.get("size") in ("small", "large"), "must be small or large"),
         "image": (isinstance(spec.get("image"), str) and spec["image"], "must name an image"),
-        "tags": (isinstance(tags, dict) and all(isinstance(v, str) for v in tags.values()), "must map text to text"),
+        "tags": (isinstance(tags, dict) and all(isinstance(v, str) and not k.startswith("ostler.dev/") for k, v in tags.items()),
+                 "must map text to text, and none of ostler.dev/, which are the identity"),
         "bootSeconds": (type(boot) in (int, float) and 0 <= boot <= 600, "must be a number from 0 to 600")}
     wrong = [(path, text) for path, (good, text) in rules.items() if not good]
     return spec, wrong + [(path, "is not known") for path in sorted(spec.keys() - rules.keys())]
@@ -73,7 +74,7 @@ def fixed(old, new):
 def spec_of(x):
     spec, wrong = parse(x.op.machine_class.provider_spec_json)
     if wrong:
-        raise Failed("INVALID_ARGUMENT", "BAD_SPEC", ", ".join(f"{path} {text}" for path, text in wrong), paths=wrong)
+        raise Failed("INVALID_ARGUMENT", "BAD_SPEC", "the provider spec is wrong", paths=wrong)
     return spec
 
 

@@ -1,6 +1,6 @@
 """What every Ostler driver in Python needs around its calls: a server, errors, and what runs. README.md explains."""
 
-import contextlib, os, queue, re, signal, sys, threading, time, uuid
+import contextlib, os, queue, signal, sys, threading, time, traceback, uuid
 from concurrent import futures
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from grpc_reflection.v1alpha import reflection
 from grpc_status import rpc_status
 
 sys.path.insert(0, str(Path(__file__).parent / "stubs"))  # made from proto/
+if not (Path(__file__).parent / "stubs" / "ostler").exists():
+    sys.exit("there are no stubs: README.md, step 1, makes them")
 from ostler.driver.v1alpha1 import machine_driver_pb2 as m, machine_driver_pb2_grpc as services, operation_pb2 as o
 
 MUTATIONS = ("CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine")
@@ -79,7 +81,8 @@ class Server(services.MachineDriverServiceServicer):
             except OSError:  # what libraries raise when nobody answers
                 error = Failed("UNAVAILABLE", "NO_ANSWER", "the infrastructure does not answer", "UNKNOWN")
             except Exception as defect:  # its text may hold secrets
-                print(f"{name}: {type(defect).__name__} in line {defect.__traceback__.tb_lineno}", file=sys.stderr)
+                at = traceback.extract_tb(defect.__traceback__)[-1]
+                print(f"{name}: {type(defect).__name__} in {at.filename}, line {at.lineno}", file=sys.stderr)
                 error = Failed("INTERNAL", "DRIVER_DEFECT", f"{name} failed: {type(defect).__name__}", "UNKNOWN")
             return rpc.abort_with_status(error.status())
 
@@ -128,7 +131,7 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=()):
     path = os.environ.get("OSTLER_DRIVER_SOCKET") or sys.exit("OSTLER_DRIVER_SOCKET must name a unix socket")
     os.makedirs(os.path.dirname(path) or ".", mode=0o750, exist_ok=True)
     Path(path).unlink(missing_ok=True)
-    os.umask(0o117)
+    umask = os.umask(0o117)  # for the socket alone
     server = grpc.server(futures.ThreadPoolExecutor(max_in_flight * 2 + 8))
     servicer = Server(driver, provider, version, max_in_flight, capabilities)
     services.add_MachineDriverServiceServicer_to_server(servicer, server)
@@ -136,6 +139,7 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=()):
                                          reflection.SERVICE_NAME], server)
     server.add_insecure_port(f"unix:{path}")
     server.start()
+    os.umask(umask)
     end = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: end.set())

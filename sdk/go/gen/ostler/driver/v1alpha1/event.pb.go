@@ -98,7 +98,7 @@ func (InstanceEvent) EnumDescriptor() ([]byte, []int) {
 //
 // | condition | kind | what the core does next |
 // |---|---|---|
-// | the instance was deleted, by whomever | GONE | GetMachineStatus. With NOT_FOUND the machine has failed (`InstanceMissing`), and is replaced if it is of a MachineSet; in creation it is made anew |
+// | the instance was deleted, by whomever | GONE | GetMachineStatus. With NOT_FOUND the machine has failed (`InstanceMissing`), and is replaced if it is of a MachineSet; in creation it is made anew, two minutes after it was made at the earliest: lists of infrastructures lag |
 // | it stopped, started, or is about to be deleted | CHANGED | GetMachineStatus |
 // | the infrastructure will end it, e.g. because the price of a spot instance rose | TERMINATION_NOTICE | shows it at the Machine (`status.instanceNotice`, and an event), and GetMachineStatus. The machine runs on until its instance is gone |
 // | the infrastructure will work on it, and it may restart | MAINTENANCE_NOTICE | the same |
