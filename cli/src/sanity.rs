@@ -160,8 +160,13 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
                 RunError::NothingToDo | RunError::Io(_) => Vec::new(),
             };
             let code = unusable(&error.into());
+            // What the helpers of the SDKs say when nothing gives them a socket.
+            let serves = printed.iter().any(|line| line.contains("OSTLER_DRIVER_SOCKET"));
             for line in printed {
                 say(format_args!("  driver: {line}"));
+            }
+            if serves && !args.unary {
+                say("  hint: a driver that serves on a unix socket needs --unary");
             }
             return Ok(code);
         }
