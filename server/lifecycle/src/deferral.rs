@@ -84,7 +84,9 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
     let kind = status.operation.as_ref().and_then(OperationIntent::operation_kind);
     let kept = match kind {
         Some(OperationKind::CreateMachine) => {
-            record.is_some_and(|record| record.operation == status.operation)
+            // By their ids: what was written has no fractions of a second.
+            let id = |it: &Option<OperationIntent>| it.as_ref().map(|it| it.id.clone());
+            record.is_some_and(|record| id(&record.operation) == id(&status.operation))
                 && !settles_mutation(snapshot, plan)
         }
         None if status.operation.is_none() => {

@@ -36,6 +36,23 @@ pub struct Recorded {
     pub next: Next,
 }
 
+impl Recorded {
+    /// The same of the generation that the Machine has after the actions: each was on condition of what was seen, so
+    /// no change of another client is in between.
+    #[must_use]
+    pub fn observing(mut self, generation: Option<i64>) -> Self {
+        if let Some(status) = self.status.as_mut().filter(|_| self.proceed)
+            && let Some(generation) = generation
+        {
+            status["observedGeneration"] = generation.into();
+        }
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.status.observed_generation = generation;
+        }
+        self
+    }
+}
+
 /// How soon a pass is repeated that the API server did not let through.
 const WRITE_RETRY: Duration = Duration::from_secs(2);
 

@@ -34,7 +34,8 @@ impl Machines {
         plan: &Plan,
         done: Executed,
     ) -> Result<Passed, PassError> {
-        let recorded = record(snapshot, plan, &done.performed);
+        let generation = done.machine.metadata.generation;
+        let recorded = record(snapshot, plan, &done.performed).observing(generation);
         let written = self.write_status(&done.machine, recorded.status.as_ref()).await;
         self.state.replacements.settle(plan, written.as_ref().map(|()| recorded.proceed));
         written?;

@@ -32,3 +32,21 @@ fn what_could_not_be_said_on_a_node_is_said_again_soon() {
         assert_eq!((recorded.proceed, recorded.next), (true, expected), "{performed:?}");
     }
 }
+
+#[test]
+fn a_status_is_of_the_generation_that_the_own_patch_of_its_pass_made() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    let snapshot = world.snapshot();
+    let plan = machine::plan(&snapshot);
+    let performed = vec![Performed::Done; plan.actions.len()];
+    let recorded = record(&snapshot, &plan, &performed).observing(Some(7));
+    assert_eq!(recorded.unwritten.unwrap().status.observed_generation, Some(7));
+    world.pass();
+    world.later(2);
+    let snapshot = world.snapshot();
+    let plan = machine::plan(&snapshot);
+    let recorded = record(&snapshot, &plan, &[]).observing(Some(8));
+    assert_eq!(recorded.status.unwrap()["observedGeneration"], 8);
+}
