@@ -29,6 +29,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
         pass.step(Some(MachineStep::DeleteInstance));
     }
+    if let (true, Some(node)) = (pass.takes_long(), pass.node()) {
+        draining::mark_terminating(pass, node);
+    }
     pass.unless_working()?;
     abandoning::plan(pass)?;
     let drained = pass.status.drain.as_ref().is_some_and(|drain| drain.finished);

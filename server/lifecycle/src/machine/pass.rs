@@ -25,6 +25,9 @@ use crate::{
     time::after,
 };
 
+/// For how long a driver works before that is worth a write.
+const WORTH_SAYING: Duration = Duration::from_secs(5);
+
 /// Why a Machine may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Release {
@@ -200,9 +203,13 @@ impl<'a> Pass<'a> {
 
     // --- how it ends ---
 
+    /// Whether the driver has worked for so long that people are to see it.
+    pub(crate) fn takes_long(&self) -> bool {
+        matches!(&self.snap.operation, OperationView::InFlight(it) if it.age >= WORTH_SAYING)
+    }
+
     /// A wait while a driver works. Only one that lasts is worth a write.
     pub(crate) fn wait_for_driver(&self) -> Transition {
-        const WORTH_SAYING: Duration = Duration::from_secs(5);
         let flight = match &self.snap.operation {
             OperationView::InFlight(flight) => flight,
             OperationView::Expected(left) => {

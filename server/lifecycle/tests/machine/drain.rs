@@ -1,9 +1,12 @@
+use std::time::Duration;
+
 use ostler_api::{
     driver::OperationKind as Kind,
     machine::{MachineStep, WaitReason},
     names,
 };
 use ostler_lifecycle::{
+    operation::OperationView,
     plan::{Action, EventReason, PodRef},
     snapshot::{BudgetFacts, NodeView, Observed, PodView, RefusalCause},
 };
@@ -345,6 +348,9 @@ fn a_node_without_pods_that_have_to_leave_is_cordoned_in_one_write_and_the_statu
     assert!(world.unwritten.is_none(), "an operation is written down before it is sent");
     assert!(world.status().drain.unwrap().deadline.is_some());
     assert!(world.events.len() == told, "no event tells of a drain");
+    let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
+    flight.age = Duration::from_secs(5);
+    assert!(matches!(&world.pass().actions[..], [Action::MarkNode { .. }]), "it takes long");
     world.settle();
     assert!(world.machine.is_none());
 }

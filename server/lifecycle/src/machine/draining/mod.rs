@@ -127,7 +127,7 @@ fn release_idle(pass: &mut Pass<'_>, node: &Node) {
 }
 
 /// Says on the Node what happens to it. Nothing waits for that.
-fn mark_terminating(pass: &mut Pass<'_>, node: &Node) {
+pub(crate) fn mark_terminating(pass: &mut Pass<'_>, node: &Node) {
     let marked = health::conditions(node)
         .iter()
         .any(|one| one.type_ == names::node_condition::TERMINATING && one.status == "True");
