@@ -203,7 +203,7 @@ fn the_adapter_keeps_the_session_for_a_unary_driver() {
     let Some(clone) = PYTHON.clone() else { return };
     let suite = PYTHON.page_commands("sanity --unary").replace(
         "--unary",
-        "--unary --adapter --focus '^(session|secret|resilience|list)/|^create/same-id'",
+        "--unary --adapter --many 600 --focus '^(session|secret|resilience|list)/|^create/same-id'",
     );
     let cloud = clone.join("adapter.sqlite3");
     let (green, said) = shell(clone, &format!("export CLOUD_FILE='{}'\n{suite}", cloud.display()));
