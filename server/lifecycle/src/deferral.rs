@@ -17,7 +17,7 @@ use crate::{
     operation::{Dispatch, OperationView},
     plan::{Action, Event, EventReason, Plan},
     snapshot::Snapshot,
-    unwritten::Unwritten,
+    unwritten::{Unwritten, due},
 };
 
 /// The status to keep instead of writing it; `None`: it is to be written.
@@ -27,17 +27,16 @@ pub(crate) fn keep(
     status: &MachineStatus,
     events: &[Event],
 ) -> Option<Unwritten> {
-    let before = snapshot.unwritten.as_ref();
-    let kept = Unwritten {
+    let since = snapshot.unwritten.as_ref().map_or(snapshot.now, |it| it.since);
+    let may = snapshot.now < due(since)
+        && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
+        && (precedes_a_write(snapshot, plan) || is_in_the_metadata(snapshot, plan, status));
+    may.then(|| Unwritten {
         stored: snapshot.stored_status().cloned(),
         status: status.clone(),
         events: events.to_vec(),
-        since: before.map_or(snapshot.now, |it| it.since),
-    };
-    let may = snapshot.now < kept.due()
-        && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
-        && (precedes_a_write(snapshot, plan) || is_in_the_metadata(snapshot, plan, status));
-    may.then_some(kept)
+        since,
+    })
 }
 
 /// The events of a pass, after those that were kept with the status. A Node that joined says that its instance was
@@ -64,6 +63,17 @@ fn settles_mutation(snapshot: &Snapshot, plan: &Plan) -> bool {
 /// instance that it made.
 fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
     let machine = &snapshot.machine;
+    let new =
+        |it: &MachineStatus| it.machine_phase() == MachinePhase::New && it.operation.is_none();
+    let adopts = machine.intent().is_some_and(|it| it.provider_id.is_some());
+    let first = snapshot.stored_status().is_none_or(new)
+        && !adopts
+        && !machine.is_deleting()
+        && status.retry.is_none()
+        && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Pending);
+    if !first {
+        return false;
+    }
     let patch = plan.actions.iter().find_map(|action| {
         let Action::PatchMachine(patch) = action else { return None };
         Some(patch)
@@ -73,14 +83,6 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
         Some(text) => serde_json::from_str::<OperationRecord>(text).ok(),
         None => machine.operation_record(),
     };
-    let new =
-        |it: &MachineStatus| it.machine_phase() == MachinePhase::New && it.operation.is_none();
-    let adopts = machine.intent().is_some_and(|it| it.provider_id.is_some());
-    let first = snapshot.stored_status().is_none_or(new)
-        && !adopts
-        && !machine.is_deleting()
-        && status.retry.is_none()
-        && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Pending);
     let kind = status.operation.as_ref().and_then(OperationIntent::operation_kind);
     let kept = match kind {
         Some(OperationKind::CreateMachine) => {
@@ -97,5 +99,5 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
         _ => false,
     };
     let sends = plan.dispatch.as_ref().map(Dispatch::kind);
-    first && kept && sends.is_none_or(|sent| kind == Some(sent) || !sent.is_mutation())
+    kept && sends.is_none_or(|sent| kind == Some(sent) || !sent.is_mutation())
 }

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// The answer to a snapshot. Executed in this order: actions, one status write, then, only if that
-/// was accepted, cancel, acknowledge and dispatch. See [`record`](crate::record::record).
+/// was accepted or may wait, cancel, acknowledge and dispatch. See [`record`](crate::record::record).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Writes to the API, in this order. The first that fails ends the pass, unless it

@@ -16,7 +16,7 @@ use crate::{
     plan::{Action, Event, Next, Performed, Plan},
     snapshot::Snapshot,
     time::after,
-    unwritten::Unwritten,
+    unwritten::{Unwritten, due},
 };
 
 /// What is left to do after the actions.
@@ -28,7 +28,7 @@ pub struct Recorded {
     /// The status that is kept instead of being written.
     pub unwritten: Option<Unwritten>,
     /// Whether [`Plan::dispatch`], [`Plan::cancel`] and [`Plan::acknowledge`] hold. They are done
-    /// only after the status was accepted, in the order cancel, acknowledge, dispatch.
+    /// only after the status was accepted, or kept, in the order cancel, acknowledge, dispatch.
     pub proceed: bool,
     /// What to tell people.
     pub events: Vec<Event>,
@@ -82,7 +82,7 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
             soon(&plan.next, after(snapshot.now, WRITE_RETRY))
         } else {
             match &unwritten {
-                Some(kept) => plan.next.clone().by(WaitReason::DriverWorking, kept.due()),
+                Some(kept) => plan.next.clone().by(WaitReason::DriverWorking, due(kept.since)),
                 None => plan.next.clone(),
             }
         },

@@ -24,9 +24,7 @@ pub struct Unwritten {
     pub since: Timestamp,
 }
 
-impl Unwritten {
-    /// When it is written at the latest.
-    pub(crate) fn due(&self) -> Timestamp {
-        after(self.since, PATIENCE)
-    }
+/// When a status that has waited since then is written at the latest.
+pub(crate) fn due(since: Timestamp) -> Timestamp {
+    after(since, PATIENCE)
 }

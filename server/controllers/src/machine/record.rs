@@ -1,4 +1,4 @@
-//! Writes the status. Only if the API server accepted it, updates sessions, events and metrics.
+//! Writes the status, or keeps it for the next write. Only if the API server accepted it, or need not yet, updates sessions, events and metrics.
 
 use std::time::Duration;
 

@@ -72,21 +72,3 @@ pub fn edit_status(
     world.machine_mut().status =
         Some(serde_json::from_value(serde_json::Value::Object(status)).unwrap());
 }
-
-pub fn merge(target: &mut serde_json::Value, patch: &serde_json::Value) {
-    let Some(patch) = patch.as_object() else {
-        *target = patch.clone();
-        return;
-    };
-    if !target.is_object() {
-        *target = json!({});
-    }
-    let map = target.as_object_mut().unwrap();
-    for (key, value) in patch {
-        if value.is_null() {
-            map.remove(key);
-        } else {
-            merge(map.entry(key.clone()).or_insert(serde_json::Value::Null), value);
-        }
-    }
-}

@@ -37,9 +37,9 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::objects::merge;
 pub use crate::objects::{UPSTREAM, class, edit_status, node, secret};
 pub use crate::pods::pod;
+use json_patch::merge;
 
 pub const UID: &str = "11111111-2222-3333-4444-555555555555";
 pub const PROVIDER_ID: &str = "fake:///i-1";

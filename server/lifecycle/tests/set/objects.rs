@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use json_patch::merge;
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::set::{Plan, Snapshot, plan};
 use serde_json::{Value, json};
@@ -10,25 +11,6 @@ use serde_json::{Value, json};
 /// The time in all tests.
 pub fn now() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
-}
-
-/// Merges JSON into JSON; null removes.
-fn merge(into: &mut Value, change: &Value) {
-    if change.is_object() && !into.is_object() {
-        *into = json!({});
-    }
-    match (into, change) {
-        (Value::Object(into), Value::Object(change)) => {
-            for (key, value) in change {
-                if value.is_null() {
-                    into.remove(key);
-                } else {
-                    merge(into.entry(key.clone()).or_insert(Value::Null), value);
-                }
-            }
-        }
-        (into, change) => *into = change.clone(),
-    }
 }
 
 /// A set with so many replicas, changed by JSON.
