@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_api::machine::{Machine, MachinePhase};
+use serde_json::Value;
 
 /// What was seen of a machine last.
 #[derive(Clone, Debug)]
@@ -26,6 +27,17 @@ const FOLLOWS: [(&str, &[&str]); 10] = [
     ("InPlaceUpdateSuccessful", &["Running", "Unknown", "Failed"]),
     ("InPlaceUpdateFailed", &["InPlaceUpdateSuccessful", "Running", "Unknown", "Failed"]),
 ];
+
+/// What is overwritten by a client that sent this and did not see it. A version after the last that was written from
+/// outside is of who saw what the garbage collector wrote inside the server.
+pub fn lost(before: &Machine, sent: &Value) -> Option<String> {
+    let number = |version: &str| version.parse::<u64>().ok();
+    let from =
+        sent.pointer("/metadata/resourceVersion").and_then(Value::as_str).and_then(number)?;
+    let last = before.metadata.resource_version.as_deref().and_then(number)?;
+    (from < last)
+        .then(|| format!("{} was written from version {from} over version {last}", before.name()))
+}
 
 /// What is wrong with a machine that became `now` after it was `before`, if anything is. `exists`
 /// tells whether there is an instance of this provider id: one that a user deleted by hand may be

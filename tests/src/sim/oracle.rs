@@ -95,7 +95,9 @@ struct Books {
     /// Instances of which a driver said that they are gone, or which came when they were not
     /// expected.
     unexpected: BTreeSet<String>,
-    /// Instances that were deleted when they had no Machine any more.
+    /// UIDs without a Machine for which the core called DeleteMachine, with no intent of that Machine.
+    orphans: BTreeSet<String>,
+    /// Instances that were deleted by such a call.
     collected: BTreeSet<String>,
     /// What cores said in events.
     told: Vec<String>,
@@ -262,7 +264,9 @@ impl Oracle {
         let before = books.lives.get(&uid).map(|life| life.machine.clone());
         let ours = change.by.starts_with("core");
         if let (Some(before), true) = (&before, ours) {
-            self.check_version(before, change);
+            if let Some(lost) = life::lost(before, &change.sent) {
+                self.trace.violation(format_args!("lost update: {lost}"));
+            }
             let of_a_set = controller(&before.metadata).is_some();
             if change.method == "DELETE" && !before.is_deleting() && !of_a_set {
                 // No user of the simulation deletes Nodes, which would be the one reason.
@@ -292,20 +296,6 @@ impl Oracle {
         } else {
             let name = machine.name().to_owned();
             books.lives.insert(uid, Life { name, machine });
-        }
-    }
-
-    /// No client overwrites a write that it did not see.
-    fn check_version(&self, before: &Machine, change: &Change) {
-        let version = change.sent.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        let last = before.metadata.resource_version.as_deref();
-        if let (Some(version), Some(last)) = (version, last)
-            && version != last
-        {
-            self.trace.violation(format_args!(
-                "lost update: {} was written from version {version} over version {last}",
-                before.name()
-            ));
         }
     }
 
@@ -513,7 +503,7 @@ impl Oracle {
         let uid = &instance.identity.machine_uid;
         if !books.lives.contains_key(uid) {
             self.trace.count("orphan collected".to_owned());
-            if !books.late {
+            if !books.late && books.orphans.contains(uid) {
                 books.collected.insert(instance.provider_id.clone());
             }
         }
@@ -553,8 +543,10 @@ impl Oracle {
     pub fn call_began(&self, driver: &str, (verb, uid, operation): (&str, &str, &str)) {
         let mut books = self.lock();
         let mutation = ["CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine"];
-        let orphan = verb == "DeleteMachine" && !books.lives.contains_key(uid);
-        if mutation.contains(&verb) && !orphan && !books.intents.contains(operation) {
+        let intended = books.intents.contains(operation);
+        if verb == "DeleteMachine" && !intended && !books.lives.contains_key(uid) {
+            books.orphans.insert(uid.to_owned());
+        } else if mutation.contains(&verb) && !intended {
             self.trace.violation(format_args!("INV-8: {verb} {operation} was never written down"));
         }
         if verb == "GetMachineStatus" {

@@ -1,9 +1,10 @@
 //! Whether sets and deployments are as they are wanted, once nothing goes wrong any more.
 
 use ostler_api::machine::{Machine, MachinePhase};
-use ostler_api::names::label;
+use ostler_api::machine_set::MachineSetConditionType;
+use ostler_api::names::{annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
-use ostler_lifecycle::set::{controller, is_controlled_by};
+use ostler_lifecycle::set::{DRIFT_MARGIN, controller, is_controlled_by};
 
 use super::super::users::Users;
 
@@ -37,6 +38,12 @@ fn set_unsettled(set: &MachineSet, machines: &[Machine]) -> Option<String> {
     let wanted = usize::try_from(set.spec.replicas).unwrap_or_default();
     let running = own.iter().filter(|it| it.phase() == MachinePhase::Running).count();
     let status = set.status.clone().unwrap_or_default();
+    if drifted(set, machines, wanted)
+        && own.len() < wanted
+        && status.conditions.iter().any(|it| it.type_ == MachineSetConditionType::ReplicaFailure)
+    {
+        return None;
+    }
     let counted = [status.replicas, status.ready_replicas, status.available_replicas];
     if (own.len(), running) != (wanted, wanted) || counted.iter().any(|it| *it != set.spec.replicas)
     {
@@ -47,6 +54,15 @@ fn set_unsettled(set: &MachineSet, machines: &[Machine]) -> Option<String> {
         ));
     }
     (set.label(label::FREEZE).is_some()).then(|| format!("set {name} is frozen"))
+}
+
+/// Users took so many Machines out of this set by their labels that it makes no more, and says so.
+fn drifted(set: &MachineSet, machines: &[Machine], wanted: usize) -> bool {
+    let left = |machine: &&Machine| {
+        machine.annotation(annotation::RELEASED_BY) == Some(set.uid())
+            && controller(&machine.metadata).is_none()
+    };
+    machines.iter().filter(left).count() + wanted > 2 * wanted + DRIFT_MARGIN
 }
 
 fn deployment_unsettled(deployment: &MachineDeployment, sets: &[MachineSet]) -> Option<String> {
