@@ -16,6 +16,7 @@ use crate::error::{Code, DriverError};
 use crate::identity::{Identity, Target};
 use crate::library::Library;
 use crate::metadata::MachineMetadata;
+use crate::pool::PoolIdentity;
 use crate::secret::Secret;
 
 /// One operation, seen from inside a verb. Cheap to clone.
@@ -127,6 +128,17 @@ impl Context {
             cluster_id: self.cluster_id().to_owned(),
             machine_name: name.clone(),
             machine_uid: uid.clone(),
+        }
+    }
+
+    /// To which pool of which cluster a group belongs: what it and its instances are tagged with. Of meaning for operations
+    /// on groups.
+    pub fn pool_identity(&self) -> PoolIdentity {
+        let Target { name, uid, .. } = self.target();
+        PoolIdentity {
+            cluster_id: self.cluster_id().to_owned(),
+            pool_name: name.clone(),
+            pool_uid: uid.clone(),
         }
     }
 

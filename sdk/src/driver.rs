@@ -9,6 +9,10 @@ use crate::class::Class;
 use crate::error::DriverError;
 use crate::events::Events;
 use crate::instance::Instance;
+use crate::pool::{
+    CreatePool, DeletePool, DeletePoolMachines, GetPoolStatus, ListPools, Pool, PoolInstance,
+    PoolMachinesDeleted, PoolStatus, UpdatePool, UpdatePoolMachine,
+};
 use crate::readiness::Readiness;
 use crate::request::{
     ClassReview, CreateMachine, DeleteMachine, Deletion, GetMachineStatus, GetVolumeIds,
@@ -116,13 +120,70 @@ pub trait Driver: Send + Sync + 'static {
     ) -> impl Future<Output = Result<ClassReview, DriverError>> + Send {
         not_written(&request.ctx, OptionalOperation::ValidateClass)
     }
+
+    /// Makes the group of a pool with its tags, or finds it by its identity. One that is found keeps its size and gets the
+    /// model.
+    fn create_pool(
+        &self,
+        request: CreatePool,
+    ) -> impl Future<Output = Result<Pool, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::Pools)
+    }
+
+    /// Changes the size of a group as [`UpdatePool::allow`] says, or what it makes instances from. Takes no instance.
+    fn update_pool(
+        &self,
+        request: UpdatePool,
+    ) -> impl Future<Output = Result<Pool, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::Pools)
+    }
+
+    /// Deletes a group with its instances; done when nothing is left.
+    fn delete_pool(
+        &self,
+        request: DeletePool,
+    ) -> impl Future<Output = Result<Deletion, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::Pools)
+    }
+
+    /// Reads a group and, if asked, all of its instances: never a part of them. Changes nothing.
+    fn get_pool_status(
+        &self,
+        request: GetPoolStatus,
+    ) -> impl Future<Output = Result<PoolStatus, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::Pools)
+    }
+
+    /// Reads all groups of the cluster that the class can show. If it cannot look, it fails.
+    fn list_pools(
+        &self,
+        request: ListPools,
+    ) -> impl Future<Output = Result<Vec<Pool>, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::Pools)
+    }
+
+    /// Deletes these instances and no other, as [`DeletePoolMachines::plan`] says; done when nothing brings them back.
+    fn delete_pool_machines(
+        &self,
+        request: DeletePoolMachines,
+    ) -> impl Future<Output = Result<PoolMachinesDeleted, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::DeletePoolMachines)
+    }
+
+    /// Brings one instance to the model of its group, in its place.
+    fn update_pool_machine(
+        &self,
+        request: UpdatePoolMachine,
+    ) -> impl Future<Output = Result<PoolInstance, DriverError>> + Send {
+        not_written(&request.ctx, OptionalOperation::UpdatePoolMachine)
+    }
 }
 
 fn not_written<T: Send>(
     _: &crate::Context,
     operation: OptionalOperation,
 ) -> impl Future<Output = Result<T, DriverError>> + Send + use<T> {
-    let message = format!("{} is offered and not written", operation.kind().as_str_name());
+    let message = format!("{operation:?} is offered and not written");
     std::future::ready(Err(DriverError::unimplemented(message)))
 }
 
@@ -137,15 +198,31 @@ pub enum OptionalOperation {
     GetVolumeIds,
     /// [`Driver::validate_class`]. Without it, wrong classes show when the first machine is made.
     ValidateClass,
+    /// Groups: [`Driver::create_pool`], `update_pool`, `delete_pool`, `get_pool_status` and `list_pools`, all of them.
+    Pools,
+    /// [`Driver::delete_pool_machines`]. Without it, machines of a pool cannot be deleted one by one.
+    DeletePoolMachines,
+    /// [`Driver::update_pool_machine`]. Without it, instances of a group are replaced, not updated.
+    UpdatePoolMachine,
 }
 
 impl OptionalOperation {
-    pub(crate) fn kind(self) -> OperationKind {
+    /// The operations on the wire.
+    pub(crate) fn kinds(self) -> &'static [OperationKind] {
         match self {
-            Self::InitializeMachine => OperationKind::InitializeMachine,
-            Self::UpdateMachine => OperationKind::UpdateMachine,
-            Self::GetVolumeIds => OperationKind::GetVolumeIds,
-            Self::ValidateClass => OperationKind::ValidateClass,
+            Self::InitializeMachine => &[OperationKind::InitializeMachine],
+            Self::UpdateMachine => &[OperationKind::UpdateMachine],
+            Self::GetVolumeIds => &[OperationKind::GetVolumeIds],
+            Self::ValidateClass => &[OperationKind::ValidateClass],
+            Self::Pools => &[
+                OperationKind::CreatePool,
+                OperationKind::UpdatePool,
+                OperationKind::DeletePool,
+                OperationKind::GetPoolStatus,
+                OperationKind::ListPools,
+            ],
+            Self::DeletePoolMachines => &[OperationKind::DeletePoolMachines],
+            Self::UpdatePoolMachine => &[OperationKind::UpdatePoolMachine],
         }
     }
 }
@@ -161,6 +238,8 @@ pub struct DriverInfo {
     pub(crate) offered: BTreeSet<OptionalOperation>,
     pub(crate) knows_previous_cluster_ids: bool,
     pub(crate) identity_by_name: bool,
+    pub(crate) pool_surge: bool,
+    pub(crate) pool_scales_in: bool,
 }
 
 impl DriverInfo {
@@ -176,6 +255,8 @@ impl DriverInfo {
             offered: BTreeSet::new(),
             knows_previous_cluster_ids: false,
             identity_by_name: false,
+            pool_surge: false,
+            pool_scales_in: false,
         }
     }
 
@@ -218,11 +299,25 @@ impl DriverInfo {
         self
     }
 
+    /// Its groups replace outdated instances by themselves, with a surge of their own.
+    pub fn pool_surge(mut self) -> Self {
+        self.pool_surge = true;
+        self
+    }
+
+    /// Its groups may delete instances that nobody named, and it cannot switch that off.
+    pub fn pool_scales_in(mut self) -> Self {
+        self.pool_scales_in = true;
+        self
+    }
+
     /// What the verbs can do, beside what every session can.
     pub(crate) fn capabilities(&self) -> impl Iterator<Item = DriverCapability> {
         let all = [
             (self.knows_previous_cluster_ids, DriverCapability::PreviousClusterIds),
             (self.identity_by_name, DriverCapability::IdentityByName),
+            (self.pool_surge, DriverCapability::PoolSurge),
+            (self.pool_scales_in, DriverCapability::PoolScalesIn),
         ];
         all.into_iter().filter(|(has, _)| *has).map(|(_, capability)| capability)
     }
@@ -238,6 +333,7 @@ impl DriverInfo {
             OperationKind::GetMachineStatus,
             OperationKind::ListMachines,
         ];
-        required.into_iter().chain(self.offered.iter().map(|optional| optional.kind())).collect()
+        let offered = self.offered.iter().flat_map(|optional| optional.kinds()).copied();
+        required.into_iter().chain(offered).collect()
     }
 }

@@ -1,6 +1,8 @@
 //! What answers the operations of a session: the verbs of a [`Driver`], or the adapter, which calls a
 //! driver in another process. For the latter alone this module is public.
 
+mod pool;
+
 use std::future::Future;
 
 use ostler_proto::v1alpha1 as proto;
@@ -18,6 +20,8 @@ use crate::request::{
     CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine, ListMachines,
     UpdateMachine, UserData, ValidateClass,
 };
+
+use self::pool::PoolRequest;
 
 /// What an operation ended with. The arm of the response is that of the request.
 pub type Answer = Result<Response, DriverError>;
@@ -123,9 +127,7 @@ async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
         Request::ListMachines(proto::ListMachinesRequest { .. }) => {
             let instances = driver.list_machines(ListMachines { ctx: ctx.clone() }).await?;
             let machines = instances.into_iter().map(|it| it.into_listed_record(&ctx)).collect();
-            // It was read for the list already, if it is there at all.
-            let class = if ctx.class_name().is_some() { ctx.class().await.ok() } else { None };
-            let list_scope = class.map(|class| driver.list_scope(&class)).unwrap_or_default();
+            let list_scope = list_scope(driver, &ctx).await;
             Ok(Response::ListMachines(proto::ListMachinesResponse {
                 machines,
                 pages: 0,
@@ -142,6 +144,17 @@ async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
             let validate = ValidateClass { ctx, provider_spec_json, old_provider_spec_json };
             Ok(Response::ValidateClass(driver.validate_class(validate).await?.into()))
         }
+        Request::CreatePool(asked) => pool::call(driver, PoolRequest::Create(asked), ctx).await,
+        Request::UpdatePool(asked) => pool::call(driver, PoolRequest::Update(asked), ctx).await,
+        Request::DeletePool(asked) => pool::call(driver, PoolRequest::Delete(asked), ctx).await,
+        Request::GetPoolStatus(asked) => pool::call(driver, PoolRequest::Status(asked), ctx).await,
+        Request::ListPools(_) => pool::call(driver, PoolRequest::List, ctx).await,
+        Request::DeletePoolMachines(asked) => {
+            pool::call(driver, PoolRequest::DeleteMachines(asked), ctx).await
+        }
+        Request::UpdatePoolMachine(asked) => {
+            pool::call(driver, PoolRequest::UpdateMachine(asked), ctx).await
+        }
     }
 }
 
@@ -150,6 +163,13 @@ fn user_data(bootstrap: Option<proto::BootstrapData>, ctx: &Context) -> (UserDat
     let proto::BootstrapData { user_data, format } = bootstrap.unwrap_or_default();
     ctx.guard(&user_data);
     (UserData(user_data), format)
+}
+
+/// What a list of the class of this operation is a list of.
+async fn list_scope<D: Driver>(driver: &D, ctx: &Context) -> String {
+    // It was read for the list already, if it is there at all.
+    let class = if ctx.class_name().is_some() { ctx.class().await.ok() } else { None };
+    class.map(|class| driver.list_scope(&class)).unwrap_or_default()
 }
 
 async fn create_machine<D: Driver>(

@@ -94,6 +94,7 @@ mod instance;
 mod library;
 mod metadata;
 mod options;
+mod pool;
 mod readiness;
 mod request;
 mod run;
@@ -117,6 +118,11 @@ pub use metadata::MachineMetadata;
 pub use options::{DriverArgs, Options};
 /// Implements [`HotSpec`](trait@HotSpec) for a provider spec.
 pub use ostler_driver_sdk_derive::HotSpec;
+pub use pool::{
+    CreatePool, DeletePool, DeletePoolMachines, GetPoolStatus, ListPools, POOL_TAG, POOL_UID_TAG,
+    Pool, PoolDeletion, PoolIdentity, PoolInstance, PoolMachinesDeleted, PoolModel, PoolSize,
+    PoolState, PoolStatus, UpdatePool, UpdatePoolMachine,
+};
 pub use readiness::Readiness;
 pub use request::{
     ClassReview, CreateMachine, DeleteMachine, Deletion, GetMachineStatus, GetVolumeIds,

@@ -262,11 +262,18 @@ impl Adapter {
             Request::CreateMachine(_)
             | Request::InitializeMachine(_)
             | Request::UpdateMachine(_)
-            | Request::DeleteMachine(_) => self.detached(request, ctx, fresh).await,
+            | Request::DeleteMachine(_)
+            | Request::CreatePool(_)
+            | Request::UpdatePool(_)
+            | Request::DeletePool(_)
+            | Request::DeletePoolMachines(_)
+            | Request::UpdatePoolMachine(_) => self.detached(request, ctx, fresh).await,
             Request::GetMachineStatus(_)
             | Request::ListMachines(_)
             | Request::GetVolumeIds(_)
-            | Request::ValidateClass(_) => {
+            | Request::ValidateClass(_)
+            | Request::GetPoolStatus(_)
+            | Request::ListPools(_) => {
                 let context = call::context(&request, &ctx, fresh).await?;
                 self.call(request, context, ctx).await
             }
@@ -282,6 +289,9 @@ impl Handler for Adapter {
             (OperationKind::UpdateMachine, OptionalOperation::UpdateMachine),
             (OperationKind::GetVolumeIds, OptionalOperation::GetVolumeIds),
             (OperationKind::ValidateClass, OptionalOperation::ValidateClass),
+            (OperationKind::CreatePool, OptionalOperation::Pools),
+            (OperationKind::DeletePoolMachines, OptionalOperation::DeletePoolMachines),
+            (OperationKind::UpdatePoolMachine, OptionalOperation::UpdatePoolMachine),
         ];
         let kinds: Vec<OperationKind> = info.operation_kinds().collect();
         let offered =
@@ -297,6 +307,12 @@ impl Handler for Adapter {
         }
         if self.has(DriverCapability::IdentityByName) {
             said = said.identity_by_name();
+        }
+        if self.has(DriverCapability::PoolSurge) {
+            said = said.pool_surge();
+        }
+        if self.has(DriverCapability::PoolScalesIn) {
+            said = said.pool_scales_in();
         }
         said
     }

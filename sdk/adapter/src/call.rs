@@ -1,21 +1,16 @@
 //! From an operation of the stream to a call of the driver, and back.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use ostler_driver_sdk::handler::Answer;
 use ostler_driver_sdk::{Class, Context, DriverError, Secret};
 use ostler_proto::v1alpha1 as proto;
-use proto::machine_driver_service_client::MachineDriverServiceClient;
 use proto::operation::Request;
 use proto::operation_result::Response;
 use tonic::Status;
 
-use crate::answer;
-use crate::channel::Channel;
 use crate::socket::Client;
-
-/// A list of more is refused: the core takes no more either.
-const MOST_MACHINES: usize = 200_000;
+use crate::{answer, lists};
 
 /// What an operation needs besides its request.
 pub(crate) async fn context(
@@ -23,7 +18,7 @@ pub(crate) async fn context(
     ctx: &Context,
     fresh_secret: bool,
 ) -> Result<proto::OperationContext, DriverError> {
-    let of_machine = !matches!(request, Request::ListMachines(_) | Request::ValidateClass(_));
+    let (kind, tags) = identity(request, ctx);
     let offline = matches!(request, Request::ValidateClass(_) | Request::GetVolumeIds(_));
     let class = if ctx.class_name().is_some() { Some(ctx.class().await?) } else { None };
     let secret = match &class {
@@ -33,8 +28,6 @@ pub(crate) async fn context(
         Some(_) | None => HashMap::new(),
     };
     let target = ctx.target();
-    let kind = if of_machine { "Machine" } else { "MachineClass" };
-    let tags = of_machine.then(|| ctx.identity().tags().into_iter().collect());
     Ok(proto::OperationContext {
         operation_id: ctx.operation_id().to_owned(),
         idempotency_key: ctx.idempotency_key().to_owned(),
@@ -46,7 +39,7 @@ pub(crate) async fn context(
         }),
         cluster_id: ctx.cluster_id().to_owned(),
         previous_cluster_ids: ctx.previous_cluster_ids().to_vec(),
-        identity_tags: tags.unwrap_or_default(),
+        identity_tags: tags.into_iter().collect(),
         adopt_by_name: ctx.adopts_by_name(),
         checkpoint: ctx.checkpoint().unwrap_or_default().to_owned(),
         timeout: ctx.remaining().try_into().ok(),
@@ -55,6 +48,27 @@ pub(crate) async fn context(
         secret,
         machine: ctx.machine().cloned().map(Into::into),
     })
+}
+
+/// What an operation is about, and what that is tagged with.
+fn identity(request: &Request, ctx: &Context) -> (&'static str, BTreeMap<String, String>) {
+    match request {
+        Request::ListMachines(_) | Request::ValidateClass(_) | Request::ListPools(_) => {
+            ("MachineClass", BTreeMap::new())
+        }
+        Request::CreatePool(_)
+        | Request::UpdatePool(_)
+        | Request::DeletePool(_)
+        | Request::GetPoolStatus(_)
+        | Request::DeletePoolMachines(_)
+        | Request::UpdatePoolMachine(_) => ("MachinePool", ctx.pool_identity().tags()),
+        Request::CreateMachine(_)
+        | Request::InitializeMachine(_)
+        | Request::UpdateMachine(_)
+        | Request::DeleteMachine(_)
+        | Request::GetMachineStatus(_)
+        | Request::GetVolumeIds(_) => ("Machine", ctx.identity().tags()),
+    }
 }
 
 fn bytes(secret: &Secret) -> HashMap<String, Vec<u8>> {
@@ -93,6 +107,39 @@ pub(crate) async fn call(
 ) -> Answer {
     let context = Some(Box::new(context));
     let (response, checkpoint) = match request {
+        Request::CreatePool(it) => {
+            let asked = proto::CreatePoolRequest { context, ..it };
+            let answer = client.create_pool(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::CreatePool)
+        }
+        Request::UpdatePool(it) => {
+            let asked = proto::UpdatePoolRequest { context, ..it };
+            let answer = client.update_pool(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::UpdatePool)
+        }
+        Request::DeletePool(it) => {
+            let asked = proto::DeletePoolRequest { context, ..it };
+            let answer = client.delete_pool(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::DeletePool)
+        }
+        Request::GetPoolStatus(it) => {
+            let asked = proto::GetPoolStatusRequest { context, ..it };
+            read(lists::pool_status(client, asked).await.map(Response::GetPoolStatus))
+        }
+        Request::ListPools(_) => {
+            let asked = proto::ListPoolsRequest { context };
+            read(lists::pools(client, asked).await.map(Response::ListPools))
+        }
+        Request::DeletePoolMachines(it) => {
+            let asked = proto::DeletePoolMachinesRequest { context, ..it };
+            let answer = client.delete_pool_machines(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::DeletePoolMachines)
+        }
+        Request::UpdatePoolMachine(it) => {
+            let asked = proto::UpdatePoolMachineRequest { context, ..it };
+            let answer = client.update_pool_machine(asked).await.map(tonic::Response::into_inner);
+            saved(answer, |it| &mut it.checkpoint, Response::UpdatePoolMachine)
+        }
         Request::CreateMachine(it) => {
             let asked = proto::CreateMachineRequest { context, ..it };
             let answer = client.create_machine(asked).await.map(tonic::Response::into_inner);
@@ -120,7 +167,7 @@ pub(crate) async fn call(
         }
         Request::ListMachines(_) => {
             let asked = proto::ListMachinesRequest { context };
-            read(list(client, asked).await.map(Response::ListMachines))
+            read(lists::machines(client, asked).await.map(Response::ListMachines))
         }
         Request::GetVolumeIds(it) => {
             let asked = proto::GetVolumeIdsRequest { context, ..it };
@@ -161,24 +208,4 @@ fn read(answer: Result<Response, Status>) -> (Answer, String) {
 fn failed(status: &Status) -> (Answer, String) {
     let (error, checkpoint) = answer::error(status);
     (Err(error), checkpoint)
-}
-
-async fn list(
-    mut client: MachineDriverServiceClient<Channel>,
-    asked: proto::ListMachinesRequest,
-) -> Result<proto::ListMachinesResponse, Status> {
-    let mut parts = client.list_machines(asked).await?.into_inner();
-    let (mut machines, mut list_scope) = (Vec::new(), String::new());
-    while let Some(part) = parts.message().await? {
-        machines.extend(part.machines);
-        if !part.list_scope.is_empty() {
-            list_scope = part.list_scope;
-        }
-        if machines.len() > MOST_MACHINES {
-            return Err(Status::internal(format!(
-                "the list has more than {MOST_MACHINES} machines"
-            )));
-        }
-    }
-    Ok(proto::ListMachinesResponse { machines, pages: 0, list_scope })
 }

@@ -10,6 +10,7 @@ mod call;
 mod channel;
 mod child;
 mod exec;
+mod lists;
 mod socket;
 
 use std::ffi::OsString;

@@ -155,7 +155,14 @@ impl Answer {
             | Response::DeleteMachine(_)
             | Response::ListMachines(_)
             | Response::GetVolumeIds(_)
-            | Response::ValidateClass(_)) => {
+            | Response::ValidateClass(_)
+            | Response::CreatePool(_)
+            | Response::UpdatePool(_)
+            | Response::DeletePool(_)
+            | Response::GetPoolStatus(_)
+            | Response::ListPools(_)
+            | Response::DeletePoolMachines(_)
+            | Response::UpdatePoolMachine(_)) => {
                 return Err(self.instead("a result with a machine", &response_name(&other)));
             }
         };
@@ -215,6 +222,13 @@ fn response_name(response: &Response) -> String {
         Response::ListMachines(_) => "ListMachinesResponse",
         Response::GetVolumeIds(_) => "GetVolumeIdsResponse",
         Response::ValidateClass(_) => "ValidateClassResponse",
+        Response::CreatePool(_) => "CreatePoolResponse",
+        Response::UpdatePool(_) => "UpdatePoolResponse",
+        Response::DeletePool(_) => "DeletePoolResponse",
+        Response::GetPoolStatus(_) => "GetPoolStatusResponse",
+        Response::ListPools(_) => "ListPoolsResponse",
+        Response::DeletePoolMachines(_) => "DeletePoolMachinesResponse",
+        Response::UpdatePoolMachine(_) => "UpdatePoolMachineResponse",
     };
     format!("a result: {name}")
 }

@@ -233,6 +233,13 @@ pub(crate) fn title(operation: &Operation) -> String {
         Some(Request::ListMachines(_)) => "ListMachines",
         Some(Request::GetVolumeIds(_)) => "GetVolumeIds",
         Some(Request::ValidateClass(_)) => "ValidateClass",
+        Some(Request::CreatePool(_)) => "CreatePool",
+        Some(Request::UpdatePool(_)) => "UpdatePool",
+        Some(Request::DeletePool(_)) => "DeletePool",
+        Some(Request::GetPoolStatus(_)) => "GetPoolStatus",
+        Some(Request::ListPools(_)) => "ListPools",
+        Some(Request::DeletePoolMachines(_)) => "DeletePoolMachines",
+        Some(Request::UpdatePoolMachine(_)) => "UpdatePoolMachine",
     };
     let target = operation.target.as_ref().map_or("", |target| target.name.as_str());
     format!("{verb} of {target}")

@@ -84,11 +84,18 @@ pub(crate) fn is_mutation(operation: &proto::Operation) -> bool {
         Request::CreateMachine(_)
         | Request::InitializeMachine(_)
         | Request::UpdateMachine(_)
-        | Request::DeleteMachine(_) => true,
+        | Request::DeleteMachine(_)
+        | Request::CreatePool(_)
+        | Request::UpdatePool(_)
+        | Request::DeletePool(_)
+        | Request::DeletePoolMachines(_)
+        | Request::UpdatePoolMachine(_) => true,
         Request::GetMachineStatus(_)
         | Request::ListMachines(_)
         | Request::GetVolumeIds(_)
-        | Request::ValidateClass(_) => false,
+        | Request::ValidateClass(_)
+        | Request::GetPoolStatus(_)
+        | Request::ListPools(_) => false,
     })
 }
 
@@ -102,6 +109,13 @@ fn kind_of(request: &Request) -> OperationKind {
         Request::ListMachines(_) => OperationKind::ListMachines,
         Request::GetVolumeIds(_) => OperationKind::GetVolumeIds,
         Request::ValidateClass(_) => OperationKind::ValidateClass,
+        Request::CreatePool(_) => OperationKind::CreatePool,
+        Request::UpdatePool(_) => OperationKind::UpdatePool,
+        Request::DeletePool(_) => OperationKind::DeletePool,
+        Request::GetPoolStatus(_) => OperationKind::GetPoolStatus,
+        Request::ListPools(_) => OperationKind::ListPools,
+        Request::DeletePoolMachines(_) => OperationKind::DeletePoolMachines,
+        Request::UpdatePoolMachine(_) => OperationKind::UpdatePoolMachine,
     }
 }
 
@@ -111,6 +125,13 @@ fn optional(kind: OperationKind) -> Option<OptionalOperation> {
         OperationKind::UpdateMachine => Some(OptionalOperation::UpdateMachine),
         OperationKind::GetVolumeIds => Some(OptionalOperation::GetVolumeIds),
         OperationKind::ValidateClass => Some(OptionalOperation::ValidateClass),
+        OperationKind::CreatePool
+        | OperationKind::UpdatePool
+        | OperationKind::DeletePool
+        | OperationKind::GetPoolStatus
+        | OperationKind::ListPools => Some(OptionalOperation::Pools),
+        OperationKind::DeletePoolMachines => Some(OptionalOperation::DeletePoolMachines),
+        OperationKind::UpdatePoolMachine => Some(OptionalOperation::UpdatePoolMachine),
         OperationKind::Unspecified
         | OperationKind::CreateMachine
         | OperationKind::DeleteMachine
@@ -123,9 +144,18 @@ fn optional(kind: OperationKind) -> Option<OptionalOperation> {
 pub(crate) fn default_timeout(request: &Request) -> std::time::Duration {
     const MINUTE: u64 = 60;
     std::time::Duration::from_secs(match request {
-        Request::CreateMachine(_) | Request::DeleteMachine(_) => 20 * MINUTE,
-        Request::UpdateMachine(_) => 10 * MINUTE,
-        Request::InitializeMachine(_) | Request::ListMachines(_) => 5 * MINUTE,
+        Request::DeletePool(_) => 30 * MINUTE,
+        Request::CreateMachine(_)
+        | Request::DeleteMachine(_)
+        | Request::CreatePool(_)
+        | Request::UpdatePoolMachine(_) => 20 * MINUTE,
+        Request::UpdateMachine(_) | Request::UpdatePool(_) | Request::DeletePoolMachines(_) => {
+            10 * MINUTE
+        }
+        Request::InitializeMachine(_)
+        | Request::ListMachines(_)
+        | Request::GetPoolStatus(_)
+        | Request::ListPools(_) => 5 * MINUTE,
         Request::GetMachineStatus(_) | Request::GetVolumeIds(_) => MINUTE,
         Request::ValidateClass(_) => 15,
     })

@@ -5,7 +5,7 @@ use prost::Message;
 use proto::operation_completed::Outcome;
 use proto::operation_result::Response;
 use proto::register_request::Frame;
-use proto::{MachineRecord, OperationCompleted, OperationPage, OperationResult};
+use proto::{OperationCompleted, OperationPage, OperationResult};
 
 use super::limits::{FRAME_BYTES, cut_error};
 use crate::error::DriverError;
@@ -55,11 +55,26 @@ fn paged(
     mut response: Response,
 ) -> Result<(Vec<OperationPage>, OperationResult), DriverError> {
     let mut pages = Vec::new();
+    let bytes = response.encoded_len();
+    let is_long = |records: usize| records > PAGE_RECORDS || bytes > PAGE_BYTES;
     if let Response::ListMachines(list) = &mut response
-        && is_long(list)
+        && is_long(list.machines.len())
     {
-        pages = split(operation_id, std::mem::take(&mut list.machines));
-        list.pages = u32::try_from(pages.len()).unwrap_or(u32::MAX);
+        let page = |machines| OperationPage { machines, ..Default::default() };
+        pages = split(operation_id, std::mem::take(&mut list.machines), page);
+        list.pages = count(&pages);
+    } else if let Response::ListPools(list) = &mut response
+        && is_long(list.pools.len())
+    {
+        let page = |pools| OperationPage { pools, ..Default::default() };
+        pages = split(operation_id, std::mem::take(&mut list.pools), page);
+        list.pages = count(&pages);
+    } else if let Response::GetPoolStatus(read) = &mut response
+        && is_long(read.machines.len())
+    {
+        let page = |pool_machines| OperationPage { pool_machines, ..Default::default() };
+        pages = split(operation_id, std::mem::take(&mut read.machines), page);
+        read.pages = count(&pages);
     }
     if pages.len() > PAGES {
         let message = format!("the list takes {} pages, more than {PAGES}", pages.len());
@@ -75,34 +90,41 @@ fn paged(
     Ok((pages, result))
 }
 
-fn is_long(list: &proto::ListMachinesResponse) -> bool {
-    list.machines.len() > PAGE_RECORDS || list.encoded_len() > PAGE_BYTES
+fn count(pages: &[OperationPage]) -> u32 {
+    u32::try_from(pages.len()).unwrap_or(u32::MAX)
 }
 
-fn split(operation_id: &str, machines: Vec<MachineRecord>) -> Vec<OperationPage> {
-    let mut pages: Vec<OperationPage> = Vec::new();
+fn split<T: Message>(
+    operation_id: &str,
+    records: Vec<T>,
+    page: impl Fn(Vec<T>) -> OperationPage,
+) -> Vec<OperationPage> {
+    let mut slices: Vec<Vec<T>> = Vec::new();
     let mut bytes = 0;
-    for machine in machines {
+    for record in records {
         // Tag and length before each record take at most 6 bytes.
-        let size = machine.encoded_len() + 6;
-        let fits = |page: &&mut OperationPage| {
-            page.machines.len() < PAGE_RECORDS && bytes + size <= PAGE_BYTES
-        };
-        if let Some(page) = pages.last_mut().filter(fits) {
-            page.machines.push(machine);
+        let size = record.encoded_len() + 6;
+        let fits = |slice: &&mut Vec<T>| slice.len() < PAGE_RECORDS && bytes + size <= PAGE_BYTES;
+        if let Some(slice) = slices.last_mut().filter(fits) {
+            slice.push(record);
             bytes += size;
         } else {
-            let index = u32::try_from(pages.len()).unwrap_or(u32::MAX);
-            let operation_id = operation_id.to_owned();
-            pages.push(OperationPage { operation_id, index, machines: vec![machine] });
+            slices.push(vec![record]);
             bytes = size;
         }
     }
-    pages
+    let paged = (0..).zip(slices).map(|(index, slice)| OperationPage {
+        operation_id: operation_id.to_owned(),
+        index,
+        ..page(slice)
+    });
+    paged.collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use proto::MachineRecord;
+
     use super::*;
 
     fn list(machines: Vec<MachineRecord>) -> Response {
@@ -144,6 +166,25 @@ mod tests {
             assert!(rest.machines.is_empty());
             assert_eq!(rest.pages as usize, indexes.len());
         }
+    }
+
+    #[test]
+    fn a_large_group_goes_in_pages_and_itself_in_the_result() {
+        let record = |index| proto::PoolMachineRecord {
+            instance_id: format!("{index}"),
+            ..Default::default()
+        };
+        let machines: Vec<_> = (0..1200).map(record).collect();
+        let pool = Some(proto::PoolRecord { desired: 1200, ..Default::default() });
+        let read = proto::GetPoolStatusResponse { pool, machines: machines.clone(), pages: 0 };
+        let completion = Completion::new("op", Ok(Response::GetPoolStatus(read)), None);
+        let sent: Vec<_> =
+            completion.pages.iter().flat_map(|page| page.pool_machines.clone()).collect();
+        assert_eq!(sent, machines);
+        let Some(Outcome::Result(result)) = &completion.completed.outcome else { panic!() };
+        let Some(Response::GetPoolStatus(rest)) = &result.response else { panic!() };
+        assert_eq!((rest.pages, rest.machines.len()), (3, 0));
+        assert_eq!(rest.pool.as_ref().map(|pool| pool.desired), Some(1200));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! The numbers are those of the wire contract; the names are those that upstream writes into
 //! `status.lastOperation.errorCode`, because other programs read them there.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 crate::closed_enum! {
@@ -121,6 +123,20 @@ crate::closed_enum! {
         GetVolumeIds = 26,
         /// Check a provider spec, or a change of it.
         ValidateClass = 27,
+        /// Make the group of a pool.
+        CreatePool = 30,
+        /// Change the size of a group, or what it makes instances from.
+        UpdatePool = 31,
+        /// Make a group with its instances go away.
+        DeletePool = 32,
+        /// Read a group and its instances.
+        GetPoolStatus = 33,
+        /// Read all groups of a class.
+        ListPools = 34,
+        /// Delete named instances of a group.
+        DeletePoolMachines = 35,
+        /// Bring one instance of a group to its model, in its place.
+        UpdatePoolMachine = 36,
     }
 }
 
@@ -147,11 +163,48 @@ impl OperationKind {
             Self::CreateMachine
             | Self::InitializeMachine
             | Self::UpdateMachine
-            | Self::DeleteMachine => true,
+            | Self::DeleteMachine
+            | Self::CreatePool
+            | Self::UpdatePool
+            | Self::DeletePool
+            | Self::DeletePoolMachines
+            | Self::UpdatePoolMachine => true,
             Self::GetMachineStatus
             | Self::ListMachines
             | Self::GetVolumeIds
-            | Self::ValidateClass => false,
+            | Self::ValidateClass
+            | Self::GetPoolStatus
+            | Self::ListPools => false,
+        }
+    }
+
+    /// Whether it is about a group: its target is a MachinePool, or for [`Self::ListPools`] a class.
+    pub const fn is_of_pools(self) -> bool {
+        self as i32 >= Self::CreatePool as i32
+    }
+
+    /// Whether its answer may come in pages.
+    pub const fn is_paged(self) -> bool {
+        matches!(self, Self::ListMachines | Self::GetPoolStatus | Self::ListPools)
+    }
+
+    /// How long a driver may take for it, as the contract says.
+    pub const fn usual_time(self) -> Duration {
+        match self {
+            Self::DeletePool => Duration::from_mins(30),
+            Self::CreateMachine
+            | Self::DeleteMachine
+            | Self::CreatePool
+            | Self::UpdatePoolMachine => Duration::from_mins(20),
+            Self::UpdateMachine | Self::UpdatePool | Self::DeletePoolMachines => {
+                Duration::from_mins(10)
+            }
+            Self::InitializeMachine
+            | Self::ListMachines
+            | Self::GetPoolStatus
+            | Self::ListPools => Duration::from_mins(5),
+            Self::GetMachineStatus | Self::GetVolumeIds => Duration::from_mins(1),
+            Self::ValidateClass => Duration::from_secs(15),
         }
     }
 
@@ -166,6 +219,13 @@ impl OperationKind {
             Self::ListMachines => "l",
             Self::GetVolumeIds => "v",
             Self::ValidateClass => "k",
+            Self::CreatePool => "pc",
+            Self::UpdatePool => "pu",
+            Self::DeletePool => "pd",
+            Self::GetPoolStatus => "ps",
+            Self::ListPools => "pl",
+            Self::DeletePoolMachines => "pdm",
+            Self::UpdatePoolMachine => "pum",
         }
     }
 }
@@ -207,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_four_verbs_that_change_something_are_mutations() {
+    fn only_the_verbs_that_change_something_are_mutations() {
         let mutations: Vec<_> =
             OperationKind::ALL.into_iter().filter(|kind| kind.is_mutation()).collect();
         assert_eq!(
@@ -216,7 +276,12 @@ mod tests {
                 OperationKind::CreateMachine,
                 OperationKind::InitializeMachine,
                 OperationKind::UpdateMachine,
-                OperationKind::DeleteMachine
+                OperationKind::DeleteMachine,
+                OperationKind::CreatePool,
+                OperationKind::UpdatePool,
+                OperationKind::DeletePool,
+                OperationKind::DeletePoolMachines,
+                OperationKind::UpdatePoolMachine,
             ]
         );
     }

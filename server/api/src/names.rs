@@ -17,6 +17,8 @@ pub const MACHINE_CLASS: &str = "MachineClass";
 pub const MACHINE_SET: &str = "MachineSet";
 /// Kind of a MachineDeployment.
 pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
+/// Kind of a MachinePool.
+pub const MACHINE_POOL: &str = "MachinePool";
 
 /// Name of the Lease that the leading core holds; upstream's, so that both never act at the same
 /// time.
@@ -205,6 +207,10 @@ pub mod tag {
     pub const MACHINE_NAME: &str = "ostler.dev/machine-name";
     /// UID of the Machine.
     pub const MACHINE_UID: &str = "ostler.dev/machine-uid";
+    /// Name of the MachinePool, on a group and its instances.
+    pub const POOL_NAME: &str = "ostler.dev/pool-name";
+    /// UID of the MachinePool, on a group and its instances.
+    pub const POOL_UID: &str = "ostler.dev/pool-uid";
 }
 
 /// Bootstrap tokens and user data.

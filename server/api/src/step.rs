@@ -55,6 +55,20 @@ open_enum! {
         GetVolumeIds = "GetVolumeIds",
         /// Check a provider spec.
         ValidateClass = "ValidateClass",
+        /// Make the group of a pool.
+        CreatePool = "CreatePool",
+        /// Change the size of a group, or what it makes instances from.
+        UpdatePool = "UpdatePool",
+        /// Make a group go away.
+        DeletePool = "DeletePool",
+        /// Read a group and its instances.
+        GetPoolStatus = "GetPoolStatus",
+        /// Read all groups of a class.
+        ListPools = "ListPools",
+        /// Delete named instances of a group.
+        DeletePoolMachines = "DeletePoolMachines",
+        /// Bring one instance of a group to its model.
+        UpdatePoolMachine = "UpdatePoolMachine",
     }
 }
 

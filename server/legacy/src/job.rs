@@ -85,6 +85,15 @@ impl Job {
             Some(Request::UpdateMachine(_)) => return Err(not_known(OperationKind::UpdateMachine)),
             Some(Request::GetVolumeIds(_)) => return Err(not_known(OperationKind::GetVolumeIds)),
             Some(Request::ValidateClass(_)) => return Err(not_known(OperationKind::ValidateClass)),
+            Some(
+                Request::CreatePool(_)
+                | Request::UpdatePool(_)
+                | Request::DeletePool(_)
+                | Request::GetPoolStatus(_)
+                | Request::ListPools(_)
+                | Request::DeletePoolMachines(_)
+                | Request::UpdatePoolMachine(_),
+            ) => return Err(not_known("an operation on groups")),
             None => return Err(not_known("the operation")),
         };
         let target = operation.target.clone().unwrap_or_default();

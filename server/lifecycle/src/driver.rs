@@ -26,11 +26,20 @@ pub struct DriverFacts {
     pub kinds: BTreeSet<OperationKind>,
     /// Whether it knows instances by their names alone, and cannot tell whose they are.
     pub by_name: bool,
+    /// Whether its groups replace outdated instances by themselves.
+    pub pool_surge: bool,
+    /// Whether its groups may delete instances that nobody named.
+    pub pool_scales_in: bool,
 }
 
 impl DriverFacts {
     /// Whether it has a verb.
     pub fn has(&self, kind: OperationKind) -> bool {
         self.kinds.contains(&kind)
+    }
+
+    /// Whether it has groups.
+    pub fn has_pools(&self) -> bool {
+        self.has(OperationKind::CreatePool)
     }
 }

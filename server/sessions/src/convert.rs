@@ -1,5 +1,7 @@
 //! Between the operations of the core and those of the wire.
 
+mod pool;
+
 use std::collections::HashMap;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
@@ -10,11 +12,12 @@ use ostler_api::operation::{
     MachineMetadata, Outcome, Request, Stranger, Success, Target, UserData,
 };
 use ostler_proto::v1alpha1::{
-    BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeleteMachineResponse,
-    DeletionOutcome, FieldViolation, GetMachineStatusRequest, GetVolumeIdsRequest,
-    InitializeMachineRequest, ListMachinesRequest, MachineErrorReason,
+    BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeletePoolRequest, DeletionOutcome,
+    FieldViolation, GetMachineStatusRequest, GetPoolStatusRequest, GetVolumeIdsRequest,
+    InitializeMachineRequest, ListMachinesRequest, ListPoolsRequest, MachineErrorReason,
     MachineMetadata as WireMetadata, MachineRecord, ObjectRevision, Operation, OperationError,
-    Target as WireTarget, UpdateMachineRequest, ValidateClassRequest, operation, operation_result,
+    Target as WireTarget, UpdateMachineRequest, UpdatePoolMachineRequest, ValidateClassRequest,
+    operation, operation_result,
 };
 
 use crate::operation::Order;
@@ -35,6 +38,13 @@ pub(crate) fn kind_of(request: &operation::Request) -> OperationKind {
         Request::ListMachines(_) => OperationKind::ListMachines,
         Request::GetVolumeIds(_) => OperationKind::GetVolumeIds,
         Request::ValidateClass(_) => OperationKind::ValidateClass,
+        Request::CreatePool(_) => OperationKind::CreatePool,
+        Request::UpdatePool(_) => OperationKind::UpdatePool,
+        Request::DeletePool(_) => OperationKind::DeletePool,
+        Request::GetPoolStatus(_) => OperationKind::GetPoolStatus,
+        Request::ListPools(_) => OperationKind::ListPools,
+        Request::DeletePoolMachines(_) => OperationKind::DeletePoolMachines,
+        Request::UpdatePoolMachine(_) => OperationKind::UpdatePoolMachine,
     }
 }
 
@@ -62,15 +72,10 @@ pub(crate) fn reference(class: ClassReference) -> ObjectRevision {
 
 /// An operation for the driver of its provider, in the cluster with this id.
 pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
-    let volumes = match &dispatch.request {
-        Request::VolumeIds { specs } => specs.keys().cloned().collect(),
-        Request::Create { .. }
-        | Request::Initialize { .. }
-        | Request::Update { .. }
-        | Request::Delete { .. }
-        | Request::Status { .. }
-        | Request::List
-        | Request::Validate { .. } => Vec::new(),
+    let volumes = if let Request::VolumeIds { specs } = &dispatch.request {
+        specs.keys().cloned().collect()
+    } else {
+        Vec::new()
     };
     Order {
         kind: dispatch.kind(),
@@ -154,6 +159,37 @@ fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Re
                 ..Default::default()
             })
         }
+        Request::CreatePool { desired, model, provider_id } => operation::Request::CreatePool(
+            pool::create((desired, model), provider_id, (target, cluster_id)),
+        ),
+        Request::UpdatePool { provider_id, size, model } => {
+            operation::Request::UpdatePool(pool::update(provider_id, size, model))
+        }
+        Request::DeletePool { provider_id } => operation::Request::DeletePool(DeletePoolRequest {
+            provider_id: provider_id.into(),
+            ..Default::default()
+        }),
+        Request::PoolStatus { provider_id, with_instances } => {
+            operation::Request::GetPoolStatus(GetPoolStatusRequest {
+                provider_id: provider_id.into(),
+                include_machines: with_instances,
+                ..Default::default()
+            })
+        }
+        Request::ListPools => operation::Request::ListPools(ListPoolsRequest::default()),
+        Request::DeletePoolMachines { provider_id, instances, size } => {
+            let delete = pool::delete_machines(provider_id, instances, size);
+            operation::Request::DeletePoolMachines(delete)
+        }
+        Request::UpdatePoolMachine { provider_id, instance, model_hash, drained } => {
+            operation::Request::UpdatePoolMachine(UpdatePoolMachineRequest {
+                provider_id: provider_id.into(),
+                machine_provider_id: instance.into(),
+                model_hash,
+                drained,
+                ..Default::default()
+            })
+        }
     }
 }
 
@@ -178,15 +214,16 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
         Response::UpdateMachine(answer) => {
             Ok(Success::Updated { applied_paths: answer.applied_paths })
         }
-        Response::DeleteMachine(answer) => deleted(&answer),
+        Response::DeleteMachine(answer) => {
+            deletion(answer.outcome(), &answer.provider_id, &answer.cluster_id)
+        }
         Response::GetMachineStatus(answer) => {
             Ok(Success::Read(answer.machine.map(record).unwrap_or_default()))
         }
         Response::GetVolumeIds(answer) => volume_ids(volumes, answer.volume_ids),
         Response::ListMachines(answer) => Ok(Success::Listed {
             instances: answer.machines.into_iter().map(record).collect(),
-            // A scope that is cut would be another one.
-            scope: Some(answer.list_scope).filter(|it| it.len() <= SCOPE_BYTES).unwrap_or_default(),
+            scope: scope(answer.list_scope),
         }),
         Response::ValidateClass(answer) => Ok(Success::Reviewed(ClassReview {
             violations: answer.violations.into_iter().map(violation).collect(),
@@ -194,17 +231,29 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
             fixed_paths: answer.not_hot_updatable_paths,
             warnings: answer.warnings,
         })),
+        Response::CreatePool(answer) => pool::changed(answer.pool),
+        Response::UpdatePool(answer) => pool::changed(answer.pool),
+        Response::DeletePool(answer) => pool::deleted(&answer),
+        Response::GetPoolStatus(answer) => pool::read(answer),
+        Response::ListPools(answer) => pool::listed(answer),
+        Response::DeletePoolMachines(answer) => pool::machines_deleted(answer),
+        Response::UpdatePoolMachine(answer) => pool::machine_updated(answer),
     }
 }
 
-/// An instance is gone only if the driver says so.
-fn deleted(answer: &DeleteMachineResponse) -> Outcome {
-    match answer.outcome() {
+/// A scope that is cut would be another one.
+fn scope(of: String) -> String {
+    Some(of).filter(|it| it.len() <= SCOPE_BYTES).unwrap_or_default()
+}
+
+/// An instance or a group is gone only if the driver says so.
+fn deletion(outcome: DeletionOutcome, provider_id: &str, cluster_id: &str) -> Outcome {
+    match outcome {
         DeletionOutcome::Deleted => Ok(Success::Deleted { was_absent: false }),
         DeletionOutcome::WasAbsent => Ok(Success::Deleted { was_absent: true }),
-        DeletionOutcome::NotOurs => Err(Failure::not_ours(&answer.provider_id, &answer.cluster_id)),
+        DeletionOutcome::NotOurs => Err(Failure::not_ours(provider_id, cluster_id)),
         DeletionOutcome::Unspecified => {
-            let text = "the driver does not say whether the instance is gone";
+            let text = "the driver does not say whether it is gone";
             Err(Failure::new(ErrorCode::Internal, Certainty::Unknown, text))
         }
     }

@@ -103,6 +103,10 @@ pub struct ProviderState {
     pub kinds: BTreeSet<OperationKind>,
     /// Whether it knows instances by their names alone, and cannot tell who made them.
     pub by_name: bool,
+    /// Whether its groups replace outdated instances by themselves.
+    pub pool_surge: bool,
+    /// Whether its groups may delete instances that nobody named.
+    pub pool_scales_in: bool,
     /// Operations sent and not answered, over all sessions.
     pub in_flight: usize,
     /// Operations that wait for credit.

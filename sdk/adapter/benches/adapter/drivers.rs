@@ -198,6 +198,59 @@ impl MachineDriverService for Unary {
         Err(Status::unimplemented(""))
     }
 
+    async fn create_pool(
+        &self,
+        _: Request<proto::CreatePoolRequest>,
+    ) -> Answered<proto::CreatePoolResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn update_pool(
+        &self,
+        _: Request<proto::UpdatePoolRequest>,
+    ) -> Answered<proto::UpdatePoolResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn delete_pool(
+        &self,
+        _: Request<proto::DeletePoolRequest>,
+    ) -> Answered<proto::DeletePoolResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    type GetPoolStatusStream = tokio_stream::Empty<Result<proto::GetPoolStatusResponse, Status>>;
+
+    async fn get_pool_status(
+        &self,
+        _: Request<proto::GetPoolStatusRequest>,
+    ) -> Answered<Self::GetPoolStatusStream> {
+        Err(Status::unimplemented(""))
+    }
+
+    type ListPoolsStream = tokio_stream::Empty<Result<proto::ListPoolsResponse, Status>>;
+
+    async fn list_pools(
+        &self,
+        _: Request<proto::ListPoolsRequest>,
+    ) -> Answered<Self::ListPoolsStream> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn delete_pool_machines(
+        &self,
+        _: Request<proto::DeletePoolMachinesRequest>,
+    ) -> Answered<proto::DeletePoolMachinesResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn update_pool_machine(
+        &self,
+        _: Request<proto::UpdatePoolMachineRequest>,
+    ) -> Answered<proto::UpdatePoolMachineResponse> {
+        Err(Status::unimplemented(""))
+    }
+
     async fn cancel_operation(
         &self,
         _: Request<proto::CancelOperationRequest>,

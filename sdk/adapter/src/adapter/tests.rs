@@ -125,6 +125,68 @@ impl MachineDriverService for Fake {
         Ok(Reply::new(tokio_stream::once(Ok(told))))
     }
 
+    async fn create_pool(
+        &self,
+        _: Call<proto::CreatePoolRequest>,
+    ) -> Answered<proto::CreatePoolResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn update_pool(
+        &self,
+        _: Call<proto::UpdatePoolRequest>,
+    ) -> Answered<proto::UpdatePoolResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn delete_pool(
+        &self,
+        _: Call<proto::DeletePoolRequest>,
+    ) -> Answered<proto::DeletePoolResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    type GetPoolStatusStream =
+        Pin<Box<dyn Stream<Item = Result<proto::GetPoolStatusResponse, Status>> + Send>>;
+
+    async fn get_pool_status(
+        &self,
+        call: Call<proto::GetPoolStatusRequest>,
+    ) -> Answered<Self::GetPoolStatusStream> {
+        self.asked.lock().extend(call.into_inner().context.map(|it| *it));
+        self.end()?;
+        let part = |id: &str, desired| {
+            let machines =
+                vec![proto::PoolMachineRecord { instance_id: id.to_owned(), ..Default::default() }];
+            let pool = proto::PoolRecord { desired, ..Default::default() };
+            Ok(proto::GetPoolStatusResponse { pool: Some(pool), machines, pages: 0 })
+        };
+        Ok(Reply::new(Box::pin(tokio_stream::iter([part("0", 1), part("1", 2)]))))
+    }
+
+    type ListPoolsStream = tokio_stream::Empty<Result<proto::ListPoolsResponse, Status>>;
+
+    async fn list_pools(
+        &self,
+        _: Call<proto::ListPoolsRequest>,
+    ) -> Answered<Self::ListPoolsStream> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn delete_pool_machines(
+        &self,
+        _: Call<proto::DeletePoolMachinesRequest>,
+    ) -> Answered<proto::DeletePoolMachinesResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    async fn update_pool_machine(
+        &self,
+        _: Call<proto::UpdatePoolMachineRequest>,
+    ) -> Answered<proto::UpdatePoolMachineResponse> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn list_machines(
         &self,
         _: Call<proto::ListMachinesRequest>,

@@ -11,6 +11,7 @@ const LEAN_FRAME: usize = 64 * 1024;
 const MESSAGE: usize = 2 * 1024;
 const CHECKPOINT: usize = 4 * 1024;
 const WORD: usize = 256;
+const INSTANCE_ID: usize = 63;
 
 /// What is too large in a frame.
 pub(crate) fn broken(frame: Option<&Frame>, bytes: usize) -> Vec<String> {
@@ -57,7 +58,11 @@ impl Found {
                     None => self.0.push("a completion without result and error".to_owned()),
                 }
             }
-            Frame::Page(page) => page.machines.iter().for_each(|machine| self.record(machine)),
+            Frame::Page(page) => {
+                self.records(&page.machines);
+                self.pool_records(&page.pools);
+                self.pool_machines(&page.pool_machines);
+            }
             Frame::Hello(hello) => self.check("a provider name", hello.provider.len(), 63),
             Frame::Event(event) => {
                 self.check("the message of an event", event.message.len(), MESSAGE);
@@ -82,11 +87,27 @@ impl Found {
             Some(Response::InitializeMachine(response)) => self.records(response.machine.as_ref()),
             Some(Response::GetMachineStatus(response)) => self.records(response.machine.as_ref()),
             Some(Response::ListMachines(response)) => self.records(&response.machines),
+            Some(Response::CreatePool(response)) => self.pool_records(response.pool.as_ref()),
+            Some(Response::UpdatePool(response)) => self.pool_records(response.pool.as_ref()),
+            Some(Response::GetPoolStatus(response)) => {
+                self.pool_records(response.pool.as_ref());
+                self.pool_machines(&response.machines);
+            }
+            Some(Response::ListPools(response)) => self.pool_records(&response.pools),
+            Some(Response::DeletePoolMachines(response)) => {
+                self.pool_records(response.pool.as_ref());
+                let failed = response.not_deleted.iter();
+                failed.filter_map(|it| it.error.as_ref()).for_each(|error| self.error(error));
+            }
+            Some(Response::UpdatePoolMachine(response)) => {
+                self.pool_machines(response.machine.as_ref());
+            }
             Some(
                 Response::UpdateMachine(_)
                 | Response::DeleteMachine(_)
                 | Response::GetVolumeIds(_)
-                | Response::ValidateClass(_),
+                | Response::ValidateClass(_)
+                | Response::DeletePool(_),
             )
             | None => {}
         }
@@ -94,6 +115,23 @@ impl Found {
 
     fn records<'a>(&mut self, records: impl IntoIterator<Item = &'a proto::MachineRecord>) {
         records.into_iter().for_each(|record| self.record(record));
+    }
+
+    fn pool_records<'a>(&mut self, records: impl IntoIterator<Item = &'a proto::PoolRecord>) {
+        for record in records {
+            self.check("the provider_id of a group", record.provider_id.len(), WORD);
+            record.fault.iter().for_each(|fault| self.error(fault));
+        }
+    }
+
+    fn pool_machines<'a>(
+        &mut self,
+        records: impl IntoIterator<Item = &'a proto::PoolMachineRecord>,
+    ) {
+        for record in records {
+            self.check("the instance_id of an instance", record.instance_id.len(), INSTANCE_ID);
+            self.records(record.machine.as_ref());
+        }
     }
 
     fn record(&mut self, record: &proto::MachineRecord) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::MachineMetadata;
+use super::{MachineMetadata, PoolModel, PoolSize};
 use crate::driver::OperationKind;
 use crate::{Machine, MachineClass, names};
 
@@ -205,6 +205,58 @@ pub enum Request {
         /// The spec before the change, as JSON; empty: only the spec itself is checked.
         old_spec_json: String,
     },
+    /// Make the group of a pool, or find it.
+    CreatePool {
+        /// How many instances a new group is to have.
+        desired: i32,
+        /// What it makes them from.
+        model: PoolModel,
+        /// Not empty: look this group up first and adopt it.
+        provider_id: ProviderId,
+    },
+    /// Change the size of a group, or what it makes instances from.
+    UpdatePool {
+        /// The group.
+        provider_id: ProviderId,
+        /// `None`: as many as now.
+        size: Option<PoolSize>,
+        /// `None`: as it is.
+        model: Option<PoolModel>,
+    },
+    /// Make a group with its instances go away.
+    DeletePool {
+        /// May be empty: find it by identity.
+        provider_id: ProviderId,
+    },
+    /// Read a group.
+    PoolStatus {
+        /// May be empty: find it by identity.
+        provider_id: ProviderId,
+        /// And its instances.
+        with_instances: bool,
+    },
+    /// Read all groups that the credentials of the class show.
+    ListPools,
+    /// Delete these instances of a group, and no other.
+    DeletePoolMachines {
+        /// The group.
+        provider_id: ProviderId,
+        /// Which ones; 1 to 100.
+        instances: Vec<ProviderId>,
+        /// Wanted is what was expected (the group makes others), or less by the number of instances.
+        size: PoolSize,
+    },
+    /// Bring one instance to the model of its group, in its place.
+    UpdatePoolMachine {
+        /// The group.
+        provider_id: ProviderId,
+        /// Which one.
+        instance: ProviderId,
+        /// The model that it is to have.
+        model_hash: String,
+        /// Its Node is drained: it may be restarted or made anew.
+        drained: bool,
+    },
 }
 
 impl Request {
@@ -219,6 +271,13 @@ impl Request {
             Self::VolumeIds { .. } => OperationKind::GetVolumeIds,
             Self::List => OperationKind::ListMachines,
             Self::Validate { .. } => OperationKind::ValidateClass,
+            Self::CreatePool { .. } => OperationKind::CreatePool,
+            Self::UpdatePool { .. } => OperationKind::UpdatePool,
+            Self::DeletePool { .. } => OperationKind::DeletePool,
+            Self::PoolStatus { .. } => OperationKind::GetPoolStatus,
+            Self::ListPools => OperationKind::ListPools,
+            Self::DeletePoolMachines { .. } => OperationKind::DeletePoolMachines,
+            Self::UpdatePoolMachine { .. } => OperationKind::UpdatePoolMachine,
         }
     }
 }

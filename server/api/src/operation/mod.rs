@@ -4,6 +4,7 @@
 mod dispatch;
 mod metadata;
 mod outcome;
+mod pool;
 mod reason;
 mod term;
 mod view;
@@ -13,6 +14,7 @@ pub use metadata::MachineMetadata;
 pub use outcome::{
     ClassReview, Failure, InfrastructureError, InstanceRecord, Outcome, Stranger, Success,
 };
+pub use pool::{PoolInstance, PoolInstanceState, PoolModel, PoolRecord, PoolSize};
 pub use reason::Reason;
 pub use term::Term;
 pub use view::{Finished, InFlight, OperationView, Progress};

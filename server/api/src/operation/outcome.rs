@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use super::Reason;
+use super::{PoolInstance, PoolRecord, Reason};
 use crate::driver::{Certainty, ErrorCode};
 use crate::machine::MachineAddress;
 
@@ -25,7 +25,7 @@ pub enum Success {
         /// Paths in the provider spec that were changed.
         applied_paths: Vec<String>,
     },
-    /// The instance and everything made for it are gone.
+    /// The instance or the group, and everything made for it, are gone.
     Deleted {
         /// There was nothing to delete.
         was_absent: bool,
@@ -45,6 +45,31 @@ pub enum Success {
     },
     /// What the driver says of a spec.
     Reviewed(ClassReview),
+    /// The group exists, with the size and the model that were asked for or, after CreatePool, with the size it had.
+    PoolChanged(PoolRecord),
+    /// The group exists and looks like this.
+    PoolRead {
+        /// The group.
+        pool: PoolRecord,
+        /// Its instances, all of them, if they were asked for.
+        instances: Vec<PoolInstance>,
+    },
+    /// Every group that the credentials of the class show.
+    PoolsListed {
+        /// The groups.
+        pools: Vec<PoolRecord>,
+        /// As of a list of instances.
+        scope: String,
+    },
+    /// Nothing brings the instances back, but for these.
+    PoolMachinesDeleted {
+        /// The group as it is now.
+        pool: PoolRecord,
+        /// Those that could not be deleted, and why.
+        not_deleted: Vec<(ProviderId, Failure)>,
+    },
+    /// The instance has the model that it names.
+    PoolMachineUpdated(PoolInstance),
 }
 
 /// What the infrastructure knows of one instance.

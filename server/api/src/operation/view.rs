@@ -36,7 +36,12 @@ impl OperationView {
             | Success::Deleted { .. }
             | Success::VolumeIds(_)
             | Success::Listed { .. }
-            | Success::Reviewed(_) => None,
+            | Success::Reviewed(_)
+            | Success::PoolChanged(_)
+            | Success::PoolRead { .. }
+            | Success::PoolsListed { .. }
+            | Success::PoolMachinesDeleted { .. }
+            | Success::PoolMachineUpdated(_) => None,
         }
     }
 }

@@ -48,6 +48,8 @@ pub(crate) fn driver_of(sessions: &Sessions, settings: &Settings, provider: &str
             identity: state.driver,
             kinds: state.kinds,
             by_name: state.by_name,
+            pool_surge: state.pool_surge,
+            pool_scales_in: state.pool_scales_in,
         }),
         Some(state) if !state.reason.is_empty() => DriverView::NotReady(state.reason),
         Some(_) | None => DriverView::Unavailable,

@@ -46,7 +46,16 @@ pub(crate) fn settle(pass: &mut Pass<'_>, state: State) -> Transition {
             pass.learned.volume_ids = Some(BTreeMap::new());
             Transition::To(state)
         }
-        OperationKind::ListMachines | OperationKind::ValidateClass => Transition::To(state),
+        // Never asked on behalf of a Machine.
+        OperationKind::ListMachines
+        | OperationKind::ValidateClass
+        | OperationKind::CreatePool
+        | OperationKind::UpdatePool
+        | OperationKind::DeletePool
+        | OperationKind::GetPoolStatus
+        | OperationKind::ListPools
+        | OperationKind::DeletePoolMachines
+        | OperationKind::UpdatePoolMachine => Transition::To(state),
     }
 }
 
@@ -62,7 +71,13 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition
             Transition::To(state)
         }
         // Never asked on behalf of a Machine.
-        Success::Listed { .. } | Success::Reviewed(_) => Transition::To(state),
+        Success::Listed { .. }
+        | Success::Reviewed(_)
+        | Success::PoolChanged(_)
+        | Success::PoolRead { .. }
+        | Success::PoolsListed { .. }
+        | Success::PoolMachinesDeleted { .. }
+        | Success::PoolMachineUpdated(_) => Transition::To(state),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is sent to a driver, and the intent that is written down before a mutation.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use ostler_api::{driver::OperationKind, machine::OperationIntent};
 
@@ -66,7 +66,7 @@ impl Pass<'_> {
             adopt_by_name: self.snap.settings.adopts_by_name(class),
             checkpoint: self.status.last_known_state.clone().unwrap_or_default(),
             lane: Lane::User,
-            ..class.dispatch(id, Target::of_machine(self.machine), request, timeout(kind))
+            ..class.dispatch(id, Target::of_machine(self.machine), request, kind.usual_time())
         }
     }
 }
@@ -80,15 +80,4 @@ fn idempotency_key(uid: &str, kind: OperationKind, class: &ClassFacts) -> String
 /// `<uid>:<verb>`.
 pub(crate) fn key_of(uid: &str, kind: OperationKind) -> String {
     format!("{uid}:{}", kind.letter())
-}
-
-/// How long a driver may take for a verb.
-fn timeout(kind: OperationKind) -> Duration {
-    match kind {
-        OperationKind::CreateMachine | OperationKind::DeleteMachine => Duration::from_mins(20),
-        OperationKind::UpdateMachine => Duration::from_mins(10),
-        OperationKind::InitializeMachine | OperationKind::ListMachines => Duration::from_mins(5),
-        OperationKind::GetMachineStatus | OperationKind::GetVolumeIds => Duration::from_mins(1),
-        OperationKind::ValidateClass => Duration::from_secs(15),
-    }
 }

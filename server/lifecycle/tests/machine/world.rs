@@ -321,6 +321,7 @@ impl World {
                     identity: self.driver_version.clone(),
                     kinds: self.kinds.clone(),
                     by_name: self.by_name,
+                    ..DriverFacts::default()
                 })
             } else if let Some(why) = self.not_ready {
                 DriverView::NotReady(why.to_owned())
@@ -496,7 +497,15 @@ impl World {
                 Ok(Success::Read(self.record()))
             }
             Request::Status { .. } => missing(),
-            Request::List | Request::Validate { .. } => panic!("no Machine asks for it"),
+            Request::List
+            | Request::Validate { .. }
+            | Request::CreatePool { .. }
+            | Request::UpdatePool { .. }
+            | Request::DeletePool { .. }
+            | Request::PoolStatus { .. }
+            | Request::ListPools
+            | Request::DeletePoolMachines { .. }
+            | Request::UpdatePoolMachine { .. } => panic!("no Machine asks for it"),
         }
     }
 

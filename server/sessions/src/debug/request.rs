@@ -123,7 +123,15 @@ fn no_operation() -> Status {
 /// The target with its kind and namespace.
 fn addressed(target: Target, kind: OperationKind, namespace: &str) -> Target {
     let usual = match kind {
-        OperationKind::ListMachines | OperationKind::ValidateClass => "MachineClass",
+        OperationKind::ListMachines | OperationKind::ValidateClass | OperationKind::ListPools => {
+            "MachineClass"
+        }
+        OperationKind::CreatePool
+        | OperationKind::UpdatePool
+        | OperationKind::DeletePool
+        | OperationKind::GetPoolStatus
+        | OperationKind::DeletePoolMachines
+        | OperationKind::UpdatePoolMachine => "MachinePool",
         OperationKind::CreateMachine
         | OperationKind::InitializeMachine
         | OperationKind::UpdateMachine
@@ -176,7 +184,14 @@ fn fill_provider_id(verb: &mut operation::Request, machine: Option<&KnownMachine
         Request::CreateMachine(_)
         | Request::ListMachines(_)
         | Request::GetVolumeIds(_)
-        | Request::ValidateClass(_) => return,
+        | Request::ValidateClass(_)
+        | Request::CreatePool(_)
+        | Request::UpdatePool(_)
+        | Request::DeletePool(_)
+        | Request::GetPoolStatus(_)
+        | Request::ListPools(_)
+        | Request::DeletePoolMachines(_)
+        | Request::UpdatePoolMachine(_) => return,
     };
     if field.is_empty() {
         field.clone_from(&machine.provider_id);
@@ -256,13 +271,7 @@ pub(super) fn no_session() -> Status {
 }
 
 fn time(wanted: Option<prost_types::Duration>, kind: OperationKind) -> Result<Duration, Status> {
-    let usual = match kind {
-        OperationKind::CreateMachine | OperationKind::DeleteMachine => Duration::from_mins(20),
-        OperationKind::UpdateMachine => Duration::from_mins(10),
-        OperationKind::InitializeMachine | OperationKind::ListMachines => Duration::from_mins(5),
-        OperationKind::GetMachineStatus | OperationKind::GetVolumeIds => Duration::from_mins(1),
-        OperationKind::ValidateClass => Duration::from_secs(15),
-    };
+    let usual = kind.usual_time();
     let Some(wanted) = wanted else { return Ok(usual) };
     match Duration::try_from(wanted) {
         Ok(Duration::ZERO) => Ok(usual),

@@ -39,7 +39,7 @@ impl Hub {
         }
         self.note_progress(now, &id);
         let Some(operation) = self.sent(key, &id) else { return };
-        if operation.kind != OperationKind::ListMachines {
+        if !operation.kind.is_paged() {
             let message = format!("operation {id} is no list and has no pages");
             return self.close(now, key, Close::violation("PAGE_UNEXPECTED", message));
         }
@@ -310,10 +310,7 @@ fn answer_of(
         Some(Success(OperationResult { response: Some(mut response) }))
             if kind_of(&response) == kind =>
         {
-            if let operation_result::Response::ListMachines(list) = &mut response {
-                list.machines = pages.finish(list.pages, std::mem::take(&mut list.machines))?;
-                list.pages = 0;
-            }
+            pages.put_into(&mut response)?;
             Ok(Ok(response))
         }
         Some(Success(_)) | None => {
@@ -355,6 +352,13 @@ fn kind_of(response: &operation_result::Response) -> OperationKind {
         Response::ListMachines(_) => OperationKind::ListMachines,
         Response::GetVolumeIds(_) => OperationKind::GetVolumeIds,
         Response::ValidateClass(_) => OperationKind::ValidateClass,
+        Response::CreatePool(_) => OperationKind::CreatePool,
+        Response::UpdatePool(_) => OperationKind::UpdatePool,
+        Response::DeletePool(_) => OperationKind::DeletePool,
+        Response::GetPoolStatus(_) => OperationKind::GetPoolStatus,
+        Response::ListPools(_) => OperationKind::ListPools,
+        Response::DeletePoolMachines(_) => OperationKind::DeletePoolMachines,
+        Response::UpdatePoolMachine(_) => OperationKind::UpdatePoolMachine,
     }
 }
 

@@ -105,6 +105,8 @@ impl Hub {
             kind,
             OperationKind::GetMachineStatus
                 | OperationKind::ListMachines
+                | OperationKind::GetPoolStatus
+                | OperationKind::ListPools
                 | OperationKind::ValidateClass
         );
         if self.looks() && !is_look { Err(SubmitError::LooksOnly { kind }) } else { Ok(()) }

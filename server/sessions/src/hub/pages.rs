@@ -1,14 +1,18 @@
 //! Long lists come in pages; this puts them together.
 
-use ostler_proto::v1alpha1::{MachineRecord, OperationPage};
-use prost::Message;
+use ostler_proto::v1alpha1::{MachineRecord, OperationPage, PoolMachineRecord, PoolRecord};
+use prost::Message as _;
+
+use ostler_proto::v1alpha1::operation_result::Response;
 
 /// The pages of one list so far.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     next: u32,
     bytes: usize,
-    records: Vec<MachineRecord>,
+    machines: Vec<MachineRecord>,
+    pools: Vec<PoolRecord>,
+    pool_machines: Vec<PoolMachineRecord>,
 }
 
 /// Why a page does not fit.
@@ -41,32 +45,69 @@ impl Pages {
             return Err(PageFault::Gap { expected: self.next });
         }
         self.next += 1;
-        self.bytes += page.machines.iter().map(Message::encoded_len).sum::<usize>();
-        if self.records.len() + page.machines.len() > records || self.bytes > bytes {
-            return Err(PageFault::TooLong);
-        }
-        self.records.extend(page.machines);
-        Ok(())
+        self.bytes += page.encoded_len();
+        self.machines.extend(page.machines);
+        self.pools.extend(page.pools);
+        self.pool_machines.extend(page.pool_machines);
+        let held = self.machines.len() + self.pools.len() + self.pool_machines.len();
+        if held > records || self.bytes > bytes { Err(PageFault::TooLong) } else { Ok(()) }
     }
 
-    /// The whole list: the records of so many pages, or without pages those of the result. A list
-    /// that lacks a part must never look like a short one.
-    pub(crate) fn finish(
-        self,
-        pages: u32,
-        of_result: Vec<MachineRecord>,
-    ) -> Result<Vec<MachineRecord>, PageFault> {
-        match (self.next == pages, pages, of_result.is_empty()) {
-            (false, _, _) => Err(PageFault::Gap { expected: self.next }),
-            (true, 0, _) => Ok(of_result),
-            (true, _, true) => Ok(self.records),
-            (true, _, false) => Err(PageFault::Mixed),
+    /// Puts the whole list into an answer that may have pages.
+    pub(crate) fn put_into(self, response: &mut Response) -> Result<(), PageFault> {
+        let Self { next, machines, pools, pool_machines, .. } = self;
+        // Records of another kind than the answer's are none of it.
+        let stray = |strays: bool| if strays { Err(PageFault::Mixed) } else { Ok(()) };
+        match response {
+            Response::ListMachines(list) => {
+                stray(!pools.is_empty() || !pool_machines.is_empty())?;
+                whole(next, std::mem::take(&mut list.pages), machines, &mut list.machines)
+            }
+            Response::ListPools(list) => {
+                stray(!machines.is_empty() || !pool_machines.is_empty())?;
+                whole(next, std::mem::take(&mut list.pages), pools, &mut list.pools)
+            }
+            Response::GetPoolStatus(read) => {
+                stray(!machines.is_empty() || !pools.is_empty())?;
+                whole(next, std::mem::take(&mut read.pages), pool_machines, &mut read.machines)
+            }
+            Response::CreateMachine(_)
+            | Response::InitializeMachine(_)
+            | Response::UpdateMachine(_)
+            | Response::DeleteMachine(_)
+            | Response::GetMachineStatus(_)
+            | Response::GetVolumeIds(_)
+            | Response::ValidateClass(_)
+            | Response::CreatePool(_)
+            | Response::UpdatePool(_)
+            | Response::DeletePool(_)
+            | Response::DeletePoolMachines(_)
+            | Response::UpdatePoolMachine(_) => Ok(()),
         }
     }
 }
 
+/// The whole list: the records of so many pages, or without pages those of the result. A list that lacks
+/// a part must never look like a short one.
+fn whole<T>(
+    came: u32,
+    counted: u32,
+    of_pages: Vec<T>,
+    of_result: &mut Vec<T>,
+) -> Result<(), PageFault> {
+    match (came == counted, counted, of_result.is_empty()) {
+        (false, _, _) => return Err(PageFault::Gap { expected: came }),
+        (true, 0, _) => {}
+        (true, _, true) => *of_result = of_pages,
+        (true, _, false) => return Err(PageFault::Mixed),
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use ostler_proto::v1alpha1::{GetPoolStatusResponse, ListMachinesResponse};
+
     use super::*;
 
     fn page(index: u32, names: &[&str]) -> OperationPage {
@@ -75,6 +116,19 @@ mod tests {
             .map(|name| MachineRecord { machine_name: (*name).into(), ..Default::default() })
             .collect();
         OperationPage { index, machines, ..Default::default() }
+    }
+
+    fn finish(
+        whole: Pages,
+        pages: u32,
+        machines: Vec<MachineRecord>,
+    ) -> Result<Vec<MachineRecord>, PageFault> {
+        let list = ListMachinesResponse { machines, pages, ..Default::default() };
+        let mut response = Response::ListMachines(list);
+        whole.put_into(&mut response)?;
+        let Response::ListMachines(list) = response else { panic!("another answer") };
+        assert_eq!(list.pages, 0);
+        Ok(list.machines)
     }
 
     fn add(pages: &mut Pages, page: OperationPage) -> Result<(), PageFault> {
@@ -86,8 +140,7 @@ mod tests {
         let mut pages = Pages::default();
         add(&mut pages, page(0, &["a", "b"])).unwrap();
         add(&mut pages, page(1, &["c"])).unwrap();
-        let names: Vec<_> = pages
-            .finish(2, vec![])
+        let names: Vec<_> = finish(pages, 2, vec![])
             .unwrap()
             .into_iter()
             .map(|record| record.machine_name)
@@ -100,7 +153,7 @@ mod tests {
         let mut pages = Pages::default();
         add(&mut pages, page(0, &["a"])).unwrap();
         assert_eq!(add(&mut pages, page(2, &["c"])), Err(PageFault::Gap { expected: 1 }));
-        assert_eq!(pages.finish(2, vec![]), Err(PageFault::Gap { expected: 1 }));
+        assert_eq!(finish(pages, 2, vec![]), Err(PageFault::Gap { expected: 1 }));
     }
 
     #[test]
@@ -108,7 +161,7 @@ mod tests {
         let mut pages = Pages::default();
         add(&mut pages, page(0, &["a", "b"])).unwrap();
         add(&mut pages, page(0, &["c"])).unwrap();
-        assert_eq!(pages.finish(1, vec![]).unwrap().len(), 1);
+        assert_eq!(finish(pages, 1, vec![]).unwrap().len(), 1);
     }
 
     #[test]
@@ -123,11 +176,11 @@ mod tests {
     fn pages_that_the_result_does_not_count_are_no_empty_list() {
         let mut pages = Pages::default();
         add(&mut pages, page(0, &["a"])).unwrap();
-        assert_eq!(pages.finish(0, vec![]), Err(PageFault::Gap { expected: 1 }));
+        assert_eq!(finish(pages, 0, vec![]), Err(PageFault::Gap { expected: 1 }));
         let mut pages = Pages::default();
         add(&mut pages, page(0, &["a"])).unwrap();
-        assert_eq!(pages.finish(1, page(0, &["b"]).machines), Err(PageFault::Mixed));
-        let list = Pages::default().finish(0, page(0, &["b"]).machines).unwrap();
+        assert_eq!(finish(pages, 1, page(0, &["b"]).machines), Err(PageFault::Mixed));
+        let list = finish(Pages::default(), 0, page(0, &["b"]).machines).unwrap();
         assert_eq!(list.len(), 1);
     }
 
@@ -138,5 +191,22 @@ mod tests {
         assert_eq!(add(&mut pages, many), Err(PageFault::TooLong));
         let long = "x".repeat(1000);
         assert_eq!(add(&mut pages, page(0, &[&long])), Err(PageFault::TooLong));
+    }
+
+    #[test]
+    fn instances_of_a_group_come_in_pages_too_and_other_records_are_none_of_it() {
+        let record = |id: &str| PoolMachineRecord { instance_id: id.into(), ..Default::default() };
+        let paged = |machines: &[&str]| {
+            let mut pages = Pages::default();
+            let pool_machines = vec![record("0"), record("1")];
+            let page = OperationPage { pool_machines, ..page(0, machines) };
+            add(&mut pages, page).unwrap();
+            let status = GetPoolStatusResponse { pages: 1, ..Default::default() };
+            let mut response = Response::GetPoolStatus(status);
+            pages.put_into(&mut response).map(|()| response)
+        };
+        let Ok(Response::GetPoolStatus(status)) = paged(&[]) else { panic!("no status") };
+        assert_eq!(status.machines, [record("0"), record("1")]);
+        assert_eq!(paged(&["a"]), Err(PageFault::Mixed));
     }
 }

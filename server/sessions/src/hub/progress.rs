@@ -21,7 +21,14 @@ pub(super) fn is_long(kind: OperationKind) -> bool {
         | OperationKind::InitializeMachine
         | OperationKind::UpdateMachine
         | OperationKind::DeleteMachine
-        | OperationKind::ListMachines => true,
+        | OperationKind::ListMachines
+        | OperationKind::CreatePool
+        | OperationKind::UpdatePool
+        | OperationKind::DeletePool
+        | OperationKind::GetPoolStatus
+        | OperationKind::ListPools
+        | OperationKind::DeletePoolMachines
+        | OperationKind::UpdatePoolMachine => true,
         OperationKind::GetMachineStatus
         | OperationKind::GetVolumeIds
         | OperationKind::ValidateClass => false,

@@ -22,10 +22,19 @@ impl Rank {
             OperationKind::GetMachineStatus
             | OperationKind::ListMachines
             | OperationKind::GetVolumeIds
-            | OperationKind::ValidateClass => Self::Read,
-            OperationKind::DeleteMachine => Self::Delete,
-            OperationKind::InitializeMachine | OperationKind::UpdateMachine => Self::Change,
-            OperationKind::CreateMachine => Self::Create,
+            | OperationKind::ValidateClass
+            | OperationKind::GetPoolStatus
+            | OperationKind::ListPools => Self::Read,
+            OperationKind::DeleteMachine
+            | OperationKind::DeletePool
+            | OperationKind::DeletePoolMachines => Self::Delete,
+            OperationKind::InitializeMachine
+            | OperationKind::UpdateMachine
+            | OperationKind::UpdatePoolMachine => Self::Change,
+            // A larger group is more instances.
+            OperationKind::CreateMachine
+            | OperationKind::CreatePool
+            | OperationKind::UpdatePool => Self::Create,
         }
     }
 }

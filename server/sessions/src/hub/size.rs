@@ -1,7 +1,8 @@
 //! What may go into a frame. Checked before anything is queued.
 
 use ostler_proto::v1alpha1::{
-    CreateMachineRequest, InitializeMachineRequest, Operation, operation,
+    CreateMachineRequest, CreatePoolRequest, InitializeMachineRequest, Operation,
+    UpdatePoolRequest, operation,
 };
 use prost::Message;
 
@@ -42,6 +43,12 @@ fn exempt_bytes(operation: &Operation) -> Result<usize, SubmitError> {
             let bytes = bootstrap.as_ref().map_or(0, |data| data.user_data.len());
             within(FramePart::UserData, bytes, USER_DATA)
         }
+        Request::CreatePool(CreatePoolRequest { model, .. })
+        | Request::UpdatePool(UpdatePoolRequest { model, .. }) => {
+            let bootstrap = model.as_ref().and_then(|model| model.bootstrap.as_ref());
+            let bytes = bootstrap.map_or(0, |data| data.user_data.len());
+            within(FramePart::UserData, bytes, USER_DATA)
+        }
         Request::UpdateMachine(update) => {
             within(FramePart::ProviderSpec, update.last_applied_spec_json.len(), PROVIDER_SPEC)
         }
@@ -54,7 +61,12 @@ fn exempt_bytes(operation: &Operation) -> Result<usize, SubmitError> {
         Request::DeleteMachine(_)
         | Request::GetMachineStatus(_)
         | Request::ListMachines(_)
-        | Request::GetVolumeIds(_) => Ok(0),
+        | Request::GetVolumeIds(_)
+        | Request::DeletePool(_)
+        | Request::GetPoolStatus(_)
+        | Request::ListPools(_)
+        | Request::DeletePoolMachines(_)
+        | Request::UpdatePoolMachine(_) => Ok(0),
     }
 }
 

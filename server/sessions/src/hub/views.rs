@@ -144,6 +144,7 @@ impl Hub {
         let active = record.and_then(|record| record.active);
         let active = active.and_then(|key: SessionKey| self.sessions.get(&key));
         let driver = active.map(|session| &session.driver);
+        let has = |capability| driver.is_some_and(|it| it.has(capability));
         let ready = active.is_some_and(Session::is_ready);
         let wait = |(record, session)| self.oldest_wait(now, record, session);
         let oldest_wait = record.zip(active).map(wait);
@@ -159,7 +160,9 @@ impl Hub {
             instance_name: driver.map(|it| it.instance_name.clone()).unwrap_or_default(),
             driver: driver.map(|it| it.driver.clone()).unwrap_or_default(),
             kinds: driver.map(|it| it.kinds.clone()).unwrap_or_default(),
-            by_name: driver.is_some_and(|it| it.has(DriverCapability::IdentityByName)),
+            by_name: has(DriverCapability::IdentityByName),
+            pool_surge: has(DriverCapability::PoolSurge),
+            pool_scales_in: has(DriverCapability::PoolScalesIn),
             in_flight,
             queued: record.map_or(0, |record| record.queue.len()),
             oldest_wait,

@@ -12,6 +12,13 @@ use super::frames::FRAME_BYTES;
 /// The verbs that every driver has.
 const REQUIRED: [OperationKind; 3] =
     [OperationKind::CreateMachine, OperationKind::DeleteMachine, OperationKind::ListMachines];
+const POOLS: [OperationKind; 5] = [
+    OperationKind::CreatePool,
+    OperationKind::UpdatePool,
+    OperationKind::DeletePool,
+    OperationKind::GetPoolStatus,
+    OperationKind::ListPools,
+];
 
 /// Longest name or id, in bytes.
 const NAME_BYTES: usize = 256;
@@ -101,7 +108,9 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
 fn kinds(numbers: &[i32]) -> Result<BTreeSet<OperationKind>, Close> {
     let kinds: BTreeSet<_> =
         numbers.iter().filter_map(|number| OperationKind::from_number(*number)).collect();
-    let missing = REQUIRED.iter().filter(|kind| !kinds.contains(kind));
+    // Of groups all or nothing, but for those that say what groups can do.
+    let of_pools = POOLS.iter().filter(|_| kinds.iter().any(|kind| kind.is_of_pools()));
+    let missing = REQUIRED.iter().chain(of_pools).filter(|kind| !kinds.contains(kind));
     let missing: Vec<_> = missing.map(|kind| kind.name()).collect();
     if missing.is_empty() {
         return Ok(kinds);

@@ -17,7 +17,9 @@ fn listing(core: &Core) -> JoinHandle<Outcome> {
 async fn page(driver: &mut Driver, index: u32, names: &[&str]) {
     let machines = names.iter().map(|name| record(name)).collect();
     let operation_id = "op-1".to_owned();
-    driver.say(Said::Page(OperationPage { operation_id, index, machines })).await;
+    driver
+        .say(Said::Page(OperationPage { operation_id, index, machines, ..Default::default() }))
+        .await;
 }
 
 async fn end(driver: &mut Driver, pages: u32) {

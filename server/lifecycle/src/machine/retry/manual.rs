@@ -45,7 +45,7 @@ fn phrase(then: &RetryAction) -> String {
             "leaves the running instance as it is until class or driver change".to_owned()
         }
         RetryAction::LookAgain { first, max } => {
-            format!("finds or makes the instance, in {}", between(*first, *max))
+            format!("finds or makes it, in {}", between(*first, *max))
         }
         RetryAction::Absent => "takes it as absent: creates, or goes on with a deletion".to_owned(),
         RetryAction::NotInitialized => "InitializeMachine".to_owned(),
@@ -134,7 +134,7 @@ fn certainties() -> String {
                 "nothing: the same request finishes what was begun, and brings the checkpoint"
             }
             Precondition::Read => {
-                "GetMachineStatus, whatever the code: nothing is repeated blindly"
+                "GetMachineStatus, or GetPoolStatus, whatever the code: nothing is repeated blindly"
             }
         };
         let _infallible = writeln!(text, "| {name} | {what} |");

@@ -14,8 +14,9 @@ use ostler_api::{
         },
         OperationKind,
         OperationKind::{
-            CreateMachine, DeleteMachine, GetMachineStatus, GetVolumeIds, InitializeMachine,
-            UpdateMachine, ValidateClass,
+            CreateMachine, CreatePool, DeleteMachine, DeletePool, DeletePoolMachines,
+            GetMachineStatus, GetPoolStatus, GetVolumeIds, InitializeMachine, UpdateMachine,
+            UpdatePool, UpdatePoolMachine, ValidateClass,
         },
     },
     machine::{FailureReason, HotUpdateState, WaitReason},
@@ -50,7 +51,7 @@ pub enum RetryAction {
     Accept,
     /// The running instance stays as it is until class or driver are others.
     Refuse(HotUpdateState),
-    /// Find the instance by its identity, or make it, after `first` to `max`.
+    /// Find the instance or the group by its identity, or make it, after `first` to `max`.
     LookAgain {
         /// The first wait.
         first: Duration,
@@ -72,7 +73,7 @@ pub enum Precondition {
     Nothing,
     /// The same request finishes what was begun, and brings the checkpoint.
     Checkpoint,
-    /// GetMachineStatus: nobody can tell what was left behind.
+    /// GetMachineStatus, of a group GetPoolStatus: nobody can tell what was left behind.
     Read,
 }
 
@@ -137,19 +138,19 @@ const TABLE: &[Row] = &[
         wait: WaitReason::ClusterIdChanged,
     },
     Row {
-        kinds: &[UpdateMachine],
+        kinds: &[UpdateMachine, UpdatePoolMachine],
         codes: &[FailedPrecondition],
         reasons: &[Reason::NotHotUpdatable],
         then: RetryAction::Refuse(HotUpdateState::Refused),
         wait: WaitReason::HotUpdateRefused,
     },
     row(
-        &[UpdateMachine],
+        &[UpdateMachine, UpdatePoolMachine],
         &[Unimplemented],
         RetryAction::Refuse(HotUpdateState::Unsupported),
         WaitReason::HotUpdateRefused,
     ),
-    row(&[DeleteMachine], &[NotFound], RetryAction::Accept, WaitReason::DriverRetry),
+    row(&[DeleteMachine, DeletePool], &[NotFound], RetryAction::Accept, WaitReason::DriverRetry),
     row(&[InitializeMachine], &[Unimplemented], RetryAction::Accept, WaitReason::DriverRetry),
     row(
         &[InitializeMachine],
@@ -157,7 +158,18 @@ const TABLE: &[Row] = &[
         RetryAction::LookAgain { first: Duration::from_secs(5), max: Duration::from_mins(3) },
         WaitReason::InstanceNotInitialized,
     ),
-    row(&[GetMachineStatus], &[NotFound], RetryAction::Absent, WaitReason::DriverRetry),
+    row(
+        &[UpdatePool, DeletePoolMachines, UpdatePoolMachine],
+        &[NotFound],
+        RetryAction::LookAgain { first: Duration::from_secs(5), max: Duration::from_mins(3) },
+        WaitReason::DriverRetry,
+    ),
+    row(
+        &[GetMachineStatus, GetPoolStatus],
+        &[NotFound],
+        RetryAction::Absent,
+        WaitReason::DriverRetry,
+    ),
     row(
         &[GetMachineStatus],
         &[Uninitialized],
@@ -184,7 +196,7 @@ const TABLE: &[Row] = &[
         WaitReason::Failed,
     ),
     row(
-        &[CreateMachine, UpdateMachine],
+        &[CreateMachine, UpdateMachine, CreatePool, UpdatePool, UpdatePoolMachine],
         &[InvalidArgument],
         RetryAction::OnClassChange,
         WaitReason::InvalidSpec,
@@ -202,7 +214,12 @@ const TABLE: &[Row] = &[
         WaitReason::CredentialsRefused,
     ),
     row(&[], &[FailedPrecondition], seconds(30, 600), WaitReason::ActionNeeded),
-    row(&[GetMachineStatus], &[OutOfRange], LATER, WaitReason::SeveralInstances),
+    row(
+        &[GetMachineStatus, GetPoolStatus, CreatePool],
+        &[OutOfRange],
+        LATER,
+        WaitReason::SeveralInstances,
+    ),
     row(&[UpdateMachine], &[NotFound], LATER, WaitReason::InstanceMissing),
     row(&[], &[Unimplemented], LATER, WaitReason::DriverLacksVerb),
     row(&[], &[InvalidArgument], LATER, WaitReason::InvalidSpec),

@@ -78,6 +78,24 @@
 // so has the capability PREVIOUS_CLUSTER_IDS; a core with previous ids takes no other driver, since
 // that would make every machine a second time.
 //
+// # Groups
+//
+// Some infrastructures have scaling groups: one object that keeps a number of equal instances. A driver may offer them
+// (`Hello.operation_kinds`). The core decides which instance goes and when; the group how many there are.
+//
+// A group belongs to the pair (`Operation.cluster_id`, UID of the MachinePool), the `Target` of these operations. Tag it
+// with both and with the name of the pool, and each of its instances with the same tags. "Identity", "Not ours" and
+// "Cluster ids that change" hold for groups as for instances, with the name of the pool in the place of that of the
+// machine, but for rule 3: no group is found by its name alone.
+//
+// An instance of a group has no Machine in its tags: the operations on machines never find it. ListMachines leaves it out,
+// DeleteMachine and GetMachineStatus with its id say NOT_OURS.
+//
+// Keep nothing in the driver: group, size and model are read from the infrastructure each time, and so are the instances.
+// Nothing but DeletePoolMachines and DeletePool takes an instance: switch off scale-in, rebalancing between zones and
+// upgrades that the group does by itself, or declare them (POOL_SCALES_IN, POOL_SURGE). An instance that breaks may be
+// replaced by the group. Calls for groups count against the same rates of the infrastructure as all others.
+//
 // # Idempotency
 //
 // Every operation may arrive again: with the same `operation_id` (answer the same again, do nothing

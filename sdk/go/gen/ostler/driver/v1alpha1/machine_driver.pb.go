@@ -110,8 +110,8 @@ type GetInfoResponse struct {
 	BootId string `protobuf:"bytes,4,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// The operations that the driver has, as in `Hello.operation_kinds`. GET_MACHINE_STATUS may be left out.
 	OperationKinds []OperationKind `protobuf:"varint,5,rep,packed,name=operation_kinds,json=operationKinds,proto3,enum=ostler.driver.v1alpha1.OperationKind" json:"operation_kinds,omitempty"`
-	// What the calls can do. Only PREVIOUS_CLUSTER_IDS, IDENTITY_BY_NAME and EVENTS have a meaning
-	// here; the rest is the adapter's.
+	// What the calls can do. Only PREVIOUS_CLUSTER_IDS, IDENTITY_BY_NAME, EVENTS, POOL_SURGE and POOL_SCALES_IN have a
+	// meaning here; the rest is the adapter's.
 	Capabilities []DriverCapability `protobuf:"varint,6,rep,packed,name=capabilities,proto3,enum=ostler.driver.v1alpha1.DriverCapability" json:"capabilities,omitempty"`
 	// How many operations the driver works on at once. Zero: 16.
 	MaxInFlight uint32 `protobuf:"varint,7,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
@@ -554,8 +554,7 @@ const file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc = "" +
 	"\x17CancelOperationResponse\"\x14\n" +
 	"\x12WatchEventsRequest\"P\n" +
 	"\x13WatchEventsResponse\x129\n" +
-	"\x05event\x18\x01 \x01(\v2#.ostler.driver.v1alpha1.DriverEventR\x05event2\xca\n" +
-	"\n" +
+	"\x05event\x18\x01 \x01(\v2#.ostler.driver.v1alpha1.DriverEventR\x05event2\xce\x10\n" +
 	"\x14MachineDriverService\x12_\n" +
 	"\aGetInfo\x12&.ostler.driver.v1alpha1.GetInfoRequest\x1a'.ostler.driver.v1alpha1.GetInfoResponse\"\x03\x90\x02\x01\x12Y\n" +
 	"\x05Probe\x12$.ostler.driver.v1alpha1.ProbeRequest\x1a%.ostler.driver.v1alpha1.ProbeResponse\"\x03\x90\x02\x01\x12l\n" +
@@ -566,7 +565,17 @@ const file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc = "" +
 	"\x10GetMachineStatus\x12/.ostler.driver.v1alpha1.GetMachineStatusRequest\x1a0.ostler.driver.v1alpha1.GetMachineStatusResponse\"\x03\x90\x02\x01\x12p\n" +
 	"\fListMachines\x12+.ostler.driver.v1alpha1.ListMachinesRequest\x1a,.ostler.driver.v1alpha1.ListMachinesResponse\"\x03\x90\x02\x010\x01\x12n\n" +
 	"\fGetVolumeIds\x12+.ostler.driver.v1alpha1.GetVolumeIdsRequest\x1a,.ostler.driver.v1alpha1.GetVolumeIdsResponse\"\x03\x90\x02\x01\x12q\n" +
-	"\rValidateClass\x12,.ostler.driver.v1alpha1.ValidateClassRequest\x1a-.ostler.driver.v1alpha1.ValidateClassResponse\"\x03\x90\x02\x01\x12r\n" +
+	"\rValidateClass\x12,.ostler.driver.v1alpha1.ValidateClassRequest\x1a-.ostler.driver.v1alpha1.ValidateClassResponse\"\x03\x90\x02\x01\x12c\n" +
+	"\n" +
+	"CreatePool\x12).ostler.driver.v1alpha1.CreatePoolRequest\x1a*.ostler.driver.v1alpha1.CreatePoolResponse\x12c\n" +
+	"\n" +
+	"UpdatePool\x12).ostler.driver.v1alpha1.UpdatePoolRequest\x1a*.ostler.driver.v1alpha1.UpdatePoolResponse\x12c\n" +
+	"\n" +
+	"DeletePool\x12).ostler.driver.v1alpha1.DeletePoolRequest\x1a*.ostler.driver.v1alpha1.DeletePoolResponse\x12s\n" +
+	"\rGetPoolStatus\x12,.ostler.driver.v1alpha1.GetPoolStatusRequest\x1a-.ostler.driver.v1alpha1.GetPoolStatusResponse\"\x03\x90\x02\x010\x01\x12g\n" +
+	"\tListPools\x12(.ostler.driver.v1alpha1.ListPoolsRequest\x1a).ostler.driver.v1alpha1.ListPoolsResponse\"\x03\x90\x02\x010\x01\x12{\n" +
+	"\x12DeletePoolMachines\x121.ostler.driver.v1alpha1.DeletePoolMachinesRequest\x1a2.ostler.driver.v1alpha1.DeletePoolMachinesResponse\x12x\n" +
+	"\x11UpdatePoolMachine\x120.ostler.driver.v1alpha1.UpdatePoolMachineRequest\x1a1.ostler.driver.v1alpha1.UpdatePoolMachineResponse\x12r\n" +
 	"\x0fCancelOperation\x12..ostler.driver.v1alpha1.CancelOperationRequest\x1a/.ostler.driver.v1alpha1.CancelOperationResponse\x12m\n" +
 	"\vWatchEvents\x12*.ostler.driver.v1alpha1.WatchEventsRequest\x1a+.ostler.driver.v1alpha1.WatchEventsResponse\"\x03\x90\x02\x010\x01B=Z;ostler.dev/sdk/go/gen/ostler/driver/v1alpha1;driverv1alpha1b\x06proto3"
 
@@ -584,35 +593,49 @@ func file_ostler_driver_v1alpha1_machine_driver_proto_rawDescGZIP() []byte {
 
 var file_ostler_driver_v1alpha1_machine_driver_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
 var file_ostler_driver_v1alpha1_machine_driver_proto_goTypes = []any{
-	(*GetInfoRequest)(nil),            // 0: ostler.driver.v1alpha1.GetInfoRequest
-	(*GetInfoResponse)(nil),           // 1: ostler.driver.v1alpha1.GetInfoResponse
-	(*RunningOperation)(nil),          // 2: ostler.driver.v1alpha1.RunningOperation
-	(*ProbeRequest)(nil),              // 3: ostler.driver.v1alpha1.ProbeRequest
-	(*ProbeResponse)(nil),             // 4: ostler.driver.v1alpha1.ProbeResponse
-	(*CancelOperationRequest)(nil),    // 5: ostler.driver.v1alpha1.CancelOperationRequest
-	(*CancelOperationResponse)(nil),   // 6: ostler.driver.v1alpha1.CancelOperationResponse
-	(*WatchEventsRequest)(nil),        // 7: ostler.driver.v1alpha1.WatchEventsRequest
-	(*WatchEventsResponse)(nil),       // 8: ostler.driver.v1alpha1.WatchEventsResponse
-	(OperationKind)(0),                // 9: ostler.driver.v1alpha1.OperationKind
-	(DriverCapability)(0),             // 10: ostler.driver.v1alpha1.DriverCapability
-	(*Target)(nil),                    // 11: ostler.driver.v1alpha1.Target
-	(*DriverEvent)(nil),               // 12: ostler.driver.v1alpha1.DriverEvent
-	(*CreateMachineRequest)(nil),      // 13: ostler.driver.v1alpha1.CreateMachineRequest
-	(*InitializeMachineRequest)(nil),  // 14: ostler.driver.v1alpha1.InitializeMachineRequest
-	(*UpdateMachineRequest)(nil),      // 15: ostler.driver.v1alpha1.UpdateMachineRequest
-	(*DeleteMachineRequest)(nil),      // 16: ostler.driver.v1alpha1.DeleteMachineRequest
-	(*GetMachineStatusRequest)(nil),   // 17: ostler.driver.v1alpha1.GetMachineStatusRequest
-	(*ListMachinesRequest)(nil),       // 18: ostler.driver.v1alpha1.ListMachinesRequest
-	(*GetVolumeIdsRequest)(nil),       // 19: ostler.driver.v1alpha1.GetVolumeIdsRequest
-	(*ValidateClassRequest)(nil),      // 20: ostler.driver.v1alpha1.ValidateClassRequest
-	(*CreateMachineResponse)(nil),     // 21: ostler.driver.v1alpha1.CreateMachineResponse
-	(*InitializeMachineResponse)(nil), // 22: ostler.driver.v1alpha1.InitializeMachineResponse
-	(*UpdateMachineResponse)(nil),     // 23: ostler.driver.v1alpha1.UpdateMachineResponse
-	(*DeleteMachineResponse)(nil),     // 24: ostler.driver.v1alpha1.DeleteMachineResponse
-	(*GetMachineStatusResponse)(nil),  // 25: ostler.driver.v1alpha1.GetMachineStatusResponse
-	(*ListMachinesResponse)(nil),      // 26: ostler.driver.v1alpha1.ListMachinesResponse
-	(*GetVolumeIdsResponse)(nil),      // 27: ostler.driver.v1alpha1.GetVolumeIdsResponse
-	(*ValidateClassResponse)(nil),     // 28: ostler.driver.v1alpha1.ValidateClassResponse
+	(*GetInfoRequest)(nil),             // 0: ostler.driver.v1alpha1.GetInfoRequest
+	(*GetInfoResponse)(nil),            // 1: ostler.driver.v1alpha1.GetInfoResponse
+	(*RunningOperation)(nil),           // 2: ostler.driver.v1alpha1.RunningOperation
+	(*ProbeRequest)(nil),               // 3: ostler.driver.v1alpha1.ProbeRequest
+	(*ProbeResponse)(nil),              // 4: ostler.driver.v1alpha1.ProbeResponse
+	(*CancelOperationRequest)(nil),     // 5: ostler.driver.v1alpha1.CancelOperationRequest
+	(*CancelOperationResponse)(nil),    // 6: ostler.driver.v1alpha1.CancelOperationResponse
+	(*WatchEventsRequest)(nil),         // 7: ostler.driver.v1alpha1.WatchEventsRequest
+	(*WatchEventsResponse)(nil),        // 8: ostler.driver.v1alpha1.WatchEventsResponse
+	(OperationKind)(0),                 // 9: ostler.driver.v1alpha1.OperationKind
+	(DriverCapability)(0),              // 10: ostler.driver.v1alpha1.DriverCapability
+	(*Target)(nil),                     // 11: ostler.driver.v1alpha1.Target
+	(*DriverEvent)(nil),                // 12: ostler.driver.v1alpha1.DriverEvent
+	(*CreateMachineRequest)(nil),       // 13: ostler.driver.v1alpha1.CreateMachineRequest
+	(*InitializeMachineRequest)(nil),   // 14: ostler.driver.v1alpha1.InitializeMachineRequest
+	(*UpdateMachineRequest)(nil),       // 15: ostler.driver.v1alpha1.UpdateMachineRequest
+	(*DeleteMachineRequest)(nil),       // 16: ostler.driver.v1alpha1.DeleteMachineRequest
+	(*GetMachineStatusRequest)(nil),    // 17: ostler.driver.v1alpha1.GetMachineStatusRequest
+	(*ListMachinesRequest)(nil),        // 18: ostler.driver.v1alpha1.ListMachinesRequest
+	(*GetVolumeIdsRequest)(nil),        // 19: ostler.driver.v1alpha1.GetVolumeIdsRequest
+	(*ValidateClassRequest)(nil),       // 20: ostler.driver.v1alpha1.ValidateClassRequest
+	(*CreatePoolRequest)(nil),          // 21: ostler.driver.v1alpha1.CreatePoolRequest
+	(*UpdatePoolRequest)(nil),          // 22: ostler.driver.v1alpha1.UpdatePoolRequest
+	(*DeletePoolRequest)(nil),          // 23: ostler.driver.v1alpha1.DeletePoolRequest
+	(*GetPoolStatusRequest)(nil),       // 24: ostler.driver.v1alpha1.GetPoolStatusRequest
+	(*ListPoolsRequest)(nil),           // 25: ostler.driver.v1alpha1.ListPoolsRequest
+	(*DeletePoolMachinesRequest)(nil),  // 26: ostler.driver.v1alpha1.DeletePoolMachinesRequest
+	(*UpdatePoolMachineRequest)(nil),   // 27: ostler.driver.v1alpha1.UpdatePoolMachineRequest
+	(*CreateMachineResponse)(nil),      // 28: ostler.driver.v1alpha1.CreateMachineResponse
+	(*InitializeMachineResponse)(nil),  // 29: ostler.driver.v1alpha1.InitializeMachineResponse
+	(*UpdateMachineResponse)(nil),      // 30: ostler.driver.v1alpha1.UpdateMachineResponse
+	(*DeleteMachineResponse)(nil),      // 31: ostler.driver.v1alpha1.DeleteMachineResponse
+	(*GetMachineStatusResponse)(nil),   // 32: ostler.driver.v1alpha1.GetMachineStatusResponse
+	(*ListMachinesResponse)(nil),       // 33: ostler.driver.v1alpha1.ListMachinesResponse
+	(*GetVolumeIdsResponse)(nil),       // 34: ostler.driver.v1alpha1.GetVolumeIdsResponse
+	(*ValidateClassResponse)(nil),      // 35: ostler.driver.v1alpha1.ValidateClassResponse
+	(*CreatePoolResponse)(nil),         // 36: ostler.driver.v1alpha1.CreatePoolResponse
+	(*UpdatePoolResponse)(nil),         // 37: ostler.driver.v1alpha1.UpdatePoolResponse
+	(*DeletePoolResponse)(nil),         // 38: ostler.driver.v1alpha1.DeletePoolResponse
+	(*GetPoolStatusResponse)(nil),      // 39: ostler.driver.v1alpha1.GetPoolStatusResponse
+	(*ListPoolsResponse)(nil),          // 40: ostler.driver.v1alpha1.ListPoolsResponse
+	(*DeletePoolMachinesResponse)(nil), // 41: ostler.driver.v1alpha1.DeletePoolMachinesResponse
+	(*UpdatePoolMachineResponse)(nil),  // 42: ostler.driver.v1alpha1.UpdatePoolMachineResponse
 }
 var file_ostler_driver_v1alpha1_machine_driver_proto_depIdxs = []int32{
 	9,  // 0: ostler.driver.v1alpha1.GetInfoResponse.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
@@ -631,22 +654,36 @@ var file_ostler_driver_v1alpha1_machine_driver_proto_depIdxs = []int32{
 	18, // 13: ostler.driver.v1alpha1.MachineDriverService.ListMachines:input_type -> ostler.driver.v1alpha1.ListMachinesRequest
 	19, // 14: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:input_type -> ostler.driver.v1alpha1.GetVolumeIdsRequest
 	20, // 15: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:input_type -> ostler.driver.v1alpha1.ValidateClassRequest
-	5,  // 16: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:input_type -> ostler.driver.v1alpha1.CancelOperationRequest
-	7,  // 17: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:input_type -> ostler.driver.v1alpha1.WatchEventsRequest
-	1,  // 18: ostler.driver.v1alpha1.MachineDriverService.GetInfo:output_type -> ostler.driver.v1alpha1.GetInfoResponse
-	4,  // 19: ostler.driver.v1alpha1.MachineDriverService.Probe:output_type -> ostler.driver.v1alpha1.ProbeResponse
-	21, // 20: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:output_type -> ostler.driver.v1alpha1.CreateMachineResponse
-	22, // 21: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:output_type -> ostler.driver.v1alpha1.InitializeMachineResponse
-	23, // 22: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:output_type -> ostler.driver.v1alpha1.UpdateMachineResponse
-	24, // 23: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:output_type -> ostler.driver.v1alpha1.DeleteMachineResponse
-	25, // 24: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:output_type -> ostler.driver.v1alpha1.GetMachineStatusResponse
-	26, // 25: ostler.driver.v1alpha1.MachineDriverService.ListMachines:output_type -> ostler.driver.v1alpha1.ListMachinesResponse
-	27, // 26: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:output_type -> ostler.driver.v1alpha1.GetVolumeIdsResponse
-	28, // 27: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:output_type -> ostler.driver.v1alpha1.ValidateClassResponse
-	6,  // 28: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:output_type -> ostler.driver.v1alpha1.CancelOperationResponse
-	8,  // 29: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:output_type -> ostler.driver.v1alpha1.WatchEventsResponse
-	18, // [18:30] is the sub-list for method output_type
-	6,  // [6:18] is the sub-list for method input_type
+	21, // 16: ostler.driver.v1alpha1.MachineDriverService.CreatePool:input_type -> ostler.driver.v1alpha1.CreatePoolRequest
+	22, // 17: ostler.driver.v1alpha1.MachineDriverService.UpdatePool:input_type -> ostler.driver.v1alpha1.UpdatePoolRequest
+	23, // 18: ostler.driver.v1alpha1.MachineDriverService.DeletePool:input_type -> ostler.driver.v1alpha1.DeletePoolRequest
+	24, // 19: ostler.driver.v1alpha1.MachineDriverService.GetPoolStatus:input_type -> ostler.driver.v1alpha1.GetPoolStatusRequest
+	25, // 20: ostler.driver.v1alpha1.MachineDriverService.ListPools:input_type -> ostler.driver.v1alpha1.ListPoolsRequest
+	26, // 21: ostler.driver.v1alpha1.MachineDriverService.DeletePoolMachines:input_type -> ostler.driver.v1alpha1.DeletePoolMachinesRequest
+	27, // 22: ostler.driver.v1alpha1.MachineDriverService.UpdatePoolMachine:input_type -> ostler.driver.v1alpha1.UpdatePoolMachineRequest
+	5,  // 23: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:input_type -> ostler.driver.v1alpha1.CancelOperationRequest
+	7,  // 24: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:input_type -> ostler.driver.v1alpha1.WatchEventsRequest
+	1,  // 25: ostler.driver.v1alpha1.MachineDriverService.GetInfo:output_type -> ostler.driver.v1alpha1.GetInfoResponse
+	4,  // 26: ostler.driver.v1alpha1.MachineDriverService.Probe:output_type -> ostler.driver.v1alpha1.ProbeResponse
+	28, // 27: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:output_type -> ostler.driver.v1alpha1.CreateMachineResponse
+	29, // 28: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:output_type -> ostler.driver.v1alpha1.InitializeMachineResponse
+	30, // 29: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:output_type -> ostler.driver.v1alpha1.UpdateMachineResponse
+	31, // 30: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:output_type -> ostler.driver.v1alpha1.DeleteMachineResponse
+	32, // 31: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:output_type -> ostler.driver.v1alpha1.GetMachineStatusResponse
+	33, // 32: ostler.driver.v1alpha1.MachineDriverService.ListMachines:output_type -> ostler.driver.v1alpha1.ListMachinesResponse
+	34, // 33: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:output_type -> ostler.driver.v1alpha1.GetVolumeIdsResponse
+	35, // 34: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:output_type -> ostler.driver.v1alpha1.ValidateClassResponse
+	36, // 35: ostler.driver.v1alpha1.MachineDriverService.CreatePool:output_type -> ostler.driver.v1alpha1.CreatePoolResponse
+	37, // 36: ostler.driver.v1alpha1.MachineDriverService.UpdatePool:output_type -> ostler.driver.v1alpha1.UpdatePoolResponse
+	38, // 37: ostler.driver.v1alpha1.MachineDriverService.DeletePool:output_type -> ostler.driver.v1alpha1.DeletePoolResponse
+	39, // 38: ostler.driver.v1alpha1.MachineDriverService.GetPoolStatus:output_type -> ostler.driver.v1alpha1.GetPoolStatusResponse
+	40, // 39: ostler.driver.v1alpha1.MachineDriverService.ListPools:output_type -> ostler.driver.v1alpha1.ListPoolsResponse
+	41, // 40: ostler.driver.v1alpha1.MachineDriverService.DeletePoolMachines:output_type -> ostler.driver.v1alpha1.DeletePoolMachinesResponse
+	42, // 41: ostler.driver.v1alpha1.MachineDriverService.UpdatePoolMachine:output_type -> ostler.driver.v1alpha1.UpdatePoolMachineResponse
+	6,  // 42: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:output_type -> ostler.driver.v1alpha1.CancelOperationResponse
+	8,  // 43: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:output_type -> ostler.driver.v1alpha1.WatchEventsResponse
+	25, // [25:44] is the sub-list for method output_type
+	6,  // [6:25] is the sub-list for method input_type
 	6,  // [6:6] is the sub-list for extension type_name
 	6,  // [6:6] is the sub-list for extension extendee
 	0,  // [0:6] is the sub-list for field type_name

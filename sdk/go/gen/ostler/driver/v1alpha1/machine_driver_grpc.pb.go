@@ -58,18 +58,25 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	MachineDriverService_GetInfo_FullMethodName           = "/ostler.driver.v1alpha1.MachineDriverService/GetInfo"
-	MachineDriverService_Probe_FullMethodName             = "/ostler.driver.v1alpha1.MachineDriverService/Probe"
-	MachineDriverService_CreateMachine_FullMethodName     = "/ostler.driver.v1alpha1.MachineDriverService/CreateMachine"
-	MachineDriverService_InitializeMachine_FullMethodName = "/ostler.driver.v1alpha1.MachineDriverService/InitializeMachine"
-	MachineDriverService_UpdateMachine_FullMethodName     = "/ostler.driver.v1alpha1.MachineDriverService/UpdateMachine"
-	MachineDriverService_DeleteMachine_FullMethodName     = "/ostler.driver.v1alpha1.MachineDriverService/DeleteMachine"
-	MachineDriverService_GetMachineStatus_FullMethodName  = "/ostler.driver.v1alpha1.MachineDriverService/GetMachineStatus"
-	MachineDriverService_ListMachines_FullMethodName      = "/ostler.driver.v1alpha1.MachineDriverService/ListMachines"
-	MachineDriverService_GetVolumeIds_FullMethodName      = "/ostler.driver.v1alpha1.MachineDriverService/GetVolumeIds"
-	MachineDriverService_ValidateClass_FullMethodName     = "/ostler.driver.v1alpha1.MachineDriverService/ValidateClass"
-	MachineDriverService_CancelOperation_FullMethodName   = "/ostler.driver.v1alpha1.MachineDriverService/CancelOperation"
-	MachineDriverService_WatchEvents_FullMethodName       = "/ostler.driver.v1alpha1.MachineDriverService/WatchEvents"
+	MachineDriverService_GetInfo_FullMethodName            = "/ostler.driver.v1alpha1.MachineDriverService/GetInfo"
+	MachineDriverService_Probe_FullMethodName              = "/ostler.driver.v1alpha1.MachineDriverService/Probe"
+	MachineDriverService_CreateMachine_FullMethodName      = "/ostler.driver.v1alpha1.MachineDriverService/CreateMachine"
+	MachineDriverService_InitializeMachine_FullMethodName  = "/ostler.driver.v1alpha1.MachineDriverService/InitializeMachine"
+	MachineDriverService_UpdateMachine_FullMethodName      = "/ostler.driver.v1alpha1.MachineDriverService/UpdateMachine"
+	MachineDriverService_DeleteMachine_FullMethodName      = "/ostler.driver.v1alpha1.MachineDriverService/DeleteMachine"
+	MachineDriverService_GetMachineStatus_FullMethodName   = "/ostler.driver.v1alpha1.MachineDriverService/GetMachineStatus"
+	MachineDriverService_ListMachines_FullMethodName       = "/ostler.driver.v1alpha1.MachineDriverService/ListMachines"
+	MachineDriverService_GetVolumeIds_FullMethodName       = "/ostler.driver.v1alpha1.MachineDriverService/GetVolumeIds"
+	MachineDriverService_ValidateClass_FullMethodName      = "/ostler.driver.v1alpha1.MachineDriverService/ValidateClass"
+	MachineDriverService_CreatePool_FullMethodName         = "/ostler.driver.v1alpha1.MachineDriverService/CreatePool"
+	MachineDriverService_UpdatePool_FullMethodName         = "/ostler.driver.v1alpha1.MachineDriverService/UpdatePool"
+	MachineDriverService_DeletePool_FullMethodName         = "/ostler.driver.v1alpha1.MachineDriverService/DeletePool"
+	MachineDriverService_GetPoolStatus_FullMethodName      = "/ostler.driver.v1alpha1.MachineDriverService/GetPoolStatus"
+	MachineDriverService_ListPools_FullMethodName          = "/ostler.driver.v1alpha1.MachineDriverService/ListPools"
+	MachineDriverService_DeletePoolMachines_FullMethodName = "/ostler.driver.v1alpha1.MachineDriverService/DeletePoolMachines"
+	MachineDriverService_UpdatePoolMachine_FullMethodName  = "/ostler.driver.v1alpha1.MachineDriverService/UpdatePoolMachine"
+	MachineDriverService_CancelOperation_FullMethodName    = "/ostler.driver.v1alpha1.MachineDriverService/CancelOperation"
+	MachineDriverService_WatchEvents_FullMethodName        = "/ostler.driver.v1alpha1.MachineDriverService/WatchEvents"
 )
 
 // MachineDriverServiceClient is the client API for MachineDriverService service.
@@ -121,6 +128,22 @@ type MachineDriverServiceClient interface {
 	GetVolumeIds(ctx context.Context, in *GetVolumeIdsRequest, opts ...grpc.CallOption) (*GetVolumeIdsResponse, error)
 	// Checks a provider spec: see ValidateClassRequest. Optional.
 	ValidateClass(ctx context.Context, in *ValidateClassRequest, opts ...grpc.CallOption) (*ValidateClassResponse, error)
+	// Makes the group of a pool, or finds the one that is there: see CreatePoolRequest. Optional; this and the next four are
+	// needed for groups.
+	CreatePool(ctx context.Context, in *CreatePoolRequest, opts ...grpc.CallOption) (*CreatePoolResponse, error)
+	// Changes the size of a group, or what it makes instances from: see UpdatePoolRequest. Optional.
+	UpdatePool(ctx context.Context, in *UpdatePoolRequest, opts ...grpc.CallOption) (*UpdatePoolResponse, error)
+	// Deletes a group with its instances: see DeletePoolRequest. Optional.
+	DeletePool(ctx context.Context, in *DeletePoolRequest, opts ...grpc.CallOption) (*DeletePoolResponse, error)
+	// Reads a group and its instances: see GetPoolStatusRequest. Optional. Send as many responses as you like; `pages` stays
+	// 0. It counts only if the call ends with OK.
+	GetPoolStatus(ctx context.Context, in *GetPoolStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetPoolStatusResponse], error)
+	// Reads all groups with the tag of this cluster: see ListPoolsRequest. Optional. A stream as with GetPoolStatus.
+	ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListPoolsResponse], error)
+	// Deletes named instances of a group: see DeletePoolMachinesRequest. Optional.
+	DeletePoolMachines(ctx context.Context, in *DeletePoolMachinesRequest, opts ...grpc.CallOption) (*DeletePoolMachinesResponse, error)
+	// Brings one instance of a group to its model: see UpdatePoolMachineRequest. Optional.
+	UpdatePoolMachine(ctx context.Context, in *UpdatePoolMachineRequest, opts ...grpc.CallOption) (*UpdatePoolMachineResponse, error)
 	// Asks a running operation to stop soon. It returns without waiting; the call of the operation answers,
 	// with CANCELED and its certainty or with what really happened. One that does not run is no error.
 	CancelOperation(ctx context.Context, in *CancelOperationRequest, opts ...grpc.CallOption) (*CancelOperationResponse, error)
@@ -253,6 +276,94 @@ func (c *machineDriverServiceClient) ValidateClass(ctx context.Context, in *Vali
 	return out, nil
 }
 
+func (c *machineDriverServiceClient) CreatePool(ctx context.Context, in *CreatePoolRequest, opts ...grpc.CallOption) (*CreatePoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CreatePoolResponse)
+	err := c.cc.Invoke(ctx, MachineDriverService_CreatePool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *machineDriverServiceClient) UpdatePool(ctx context.Context, in *UpdatePoolRequest, opts ...grpc.CallOption) (*UpdatePoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdatePoolResponse)
+	err := c.cc.Invoke(ctx, MachineDriverService_UpdatePool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *machineDriverServiceClient) DeletePool(ctx context.Context, in *DeletePoolRequest, opts ...grpc.CallOption) (*DeletePoolResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeletePoolResponse)
+	err := c.cc.Invoke(ctx, MachineDriverService_DeletePool_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *machineDriverServiceClient) GetPoolStatus(ctx context.Context, in *GetPoolStatusRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[GetPoolStatusResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &MachineDriverService_ServiceDesc.Streams[1], MachineDriverService_GetPoolStatus_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[GetPoolStatusRequest, GetPoolStatusResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MachineDriverService_GetPoolStatusClient = grpc.ServerStreamingClient[GetPoolStatusResponse]
+
+func (c *machineDriverServiceClient) ListPools(ctx context.Context, in *ListPoolsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ListPoolsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &MachineDriverService_ServiceDesc.Streams[2], MachineDriverService_ListPools_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ListPoolsRequest, ListPoolsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MachineDriverService_ListPoolsClient = grpc.ServerStreamingClient[ListPoolsResponse]
+
+func (c *machineDriverServiceClient) DeletePoolMachines(ctx context.Context, in *DeletePoolMachinesRequest, opts ...grpc.CallOption) (*DeletePoolMachinesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeletePoolMachinesResponse)
+	err := c.cc.Invoke(ctx, MachineDriverService_DeletePoolMachines_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *machineDriverServiceClient) UpdatePoolMachine(ctx context.Context, in *UpdatePoolMachineRequest, opts ...grpc.CallOption) (*UpdatePoolMachineResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(UpdatePoolMachineResponse)
+	err := c.cc.Invoke(ctx, MachineDriverService_UpdatePoolMachine_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *machineDriverServiceClient) CancelOperation(ctx context.Context, in *CancelOperationRequest, opts ...grpc.CallOption) (*CancelOperationResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CancelOperationResponse)
@@ -265,7 +376,7 @@ func (c *machineDriverServiceClient) CancelOperation(ctx context.Context, in *Ca
 
 func (c *machineDriverServiceClient) WatchEvents(ctx context.Context, in *WatchEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchEventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &MachineDriverService_ServiceDesc.Streams[1], MachineDriverService_WatchEvents_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &MachineDriverService_ServiceDesc.Streams[3], MachineDriverService_WatchEvents_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -331,6 +442,22 @@ type MachineDriverServiceServer interface {
 	GetVolumeIds(context.Context, *GetVolumeIdsRequest) (*GetVolumeIdsResponse, error)
 	// Checks a provider spec: see ValidateClassRequest. Optional.
 	ValidateClass(context.Context, *ValidateClassRequest) (*ValidateClassResponse, error)
+	// Makes the group of a pool, or finds the one that is there: see CreatePoolRequest. Optional; this and the next four are
+	// needed for groups.
+	CreatePool(context.Context, *CreatePoolRequest) (*CreatePoolResponse, error)
+	// Changes the size of a group, or what it makes instances from: see UpdatePoolRequest. Optional.
+	UpdatePool(context.Context, *UpdatePoolRequest) (*UpdatePoolResponse, error)
+	// Deletes a group with its instances: see DeletePoolRequest. Optional.
+	DeletePool(context.Context, *DeletePoolRequest) (*DeletePoolResponse, error)
+	// Reads a group and its instances: see GetPoolStatusRequest. Optional. Send as many responses as you like; `pages` stays
+	// 0. It counts only if the call ends with OK.
+	GetPoolStatus(*GetPoolStatusRequest, grpc.ServerStreamingServer[GetPoolStatusResponse]) error
+	// Reads all groups with the tag of this cluster: see ListPoolsRequest. Optional. A stream as with GetPoolStatus.
+	ListPools(*ListPoolsRequest, grpc.ServerStreamingServer[ListPoolsResponse]) error
+	// Deletes named instances of a group: see DeletePoolMachinesRequest. Optional.
+	DeletePoolMachines(context.Context, *DeletePoolMachinesRequest) (*DeletePoolMachinesResponse, error)
+	// Brings one instance of a group to its model: see UpdatePoolMachineRequest. Optional.
+	UpdatePoolMachine(context.Context, *UpdatePoolMachineRequest) (*UpdatePoolMachineResponse, error)
 	// Asks a running operation to stop soon. It returns without waiting; the call of the operation answers,
 	// with CANCELED and its certainty or with what really happened. One that does not run is no error.
 	CancelOperation(context.Context, *CancelOperationRequest) (*CancelOperationResponse, error)
@@ -383,6 +510,27 @@ func (UnimplementedMachineDriverServiceServer) GetVolumeIds(context.Context, *Ge
 }
 func (UnimplementedMachineDriverServiceServer) ValidateClass(context.Context, *ValidateClassRequest) (*ValidateClassResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ValidateClass not implemented")
+}
+func (UnimplementedMachineDriverServiceServer) CreatePool(context.Context, *CreatePoolRequest) (*CreatePoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreatePool not implemented")
+}
+func (UnimplementedMachineDriverServiceServer) UpdatePool(context.Context, *UpdatePoolRequest) (*UpdatePoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdatePool not implemented")
+}
+func (UnimplementedMachineDriverServiceServer) DeletePool(context.Context, *DeletePoolRequest) (*DeletePoolResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeletePool not implemented")
+}
+func (UnimplementedMachineDriverServiceServer) GetPoolStatus(*GetPoolStatusRequest, grpc.ServerStreamingServer[GetPoolStatusResponse]) error {
+	return status.Error(codes.Unimplemented, "method GetPoolStatus not implemented")
+}
+func (UnimplementedMachineDriverServiceServer) ListPools(*ListPoolsRequest, grpc.ServerStreamingServer[ListPoolsResponse]) error {
+	return status.Error(codes.Unimplemented, "method ListPools not implemented")
+}
+func (UnimplementedMachineDriverServiceServer) DeletePoolMachines(context.Context, *DeletePoolMachinesRequest) (*DeletePoolMachinesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeletePoolMachines not implemented")
+}
+func (UnimplementedMachineDriverServiceServer) UpdatePoolMachine(context.Context, *UpdatePoolMachineRequest) (*UpdatePoolMachineResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UpdatePoolMachine not implemented")
 }
 func (UnimplementedMachineDriverServiceServer) CancelOperation(context.Context, *CancelOperationRequest) (*CancelOperationResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CancelOperation not implemented")
@@ -584,6 +732,118 @@ func _MachineDriverService_ValidateClass_Handler(srv interface{}, ctx context.Co
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MachineDriverService_CreatePool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CreatePoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MachineDriverServiceServer).CreatePool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MachineDriverService_CreatePool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MachineDriverServiceServer).CreatePool(ctx, req.(*CreatePoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MachineDriverService_UpdatePool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdatePoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MachineDriverServiceServer).UpdatePool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MachineDriverService_UpdatePool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MachineDriverServiceServer).UpdatePool(ctx, req.(*UpdatePoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MachineDriverService_DeletePool_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeletePoolRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MachineDriverServiceServer).DeletePool(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MachineDriverService_DeletePool_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MachineDriverServiceServer).DeletePool(ctx, req.(*DeletePoolRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MachineDriverService_GetPoolStatus_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(GetPoolStatusRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(MachineDriverServiceServer).GetPoolStatus(m, &grpc.GenericServerStream[GetPoolStatusRequest, GetPoolStatusResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MachineDriverService_GetPoolStatusServer = grpc.ServerStreamingServer[GetPoolStatusResponse]
+
+func _MachineDriverService_ListPools_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ListPoolsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(MachineDriverServiceServer).ListPools(m, &grpc.GenericServerStream[ListPoolsRequest, ListPoolsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type MachineDriverService_ListPoolsServer = grpc.ServerStreamingServer[ListPoolsResponse]
+
+func _MachineDriverService_DeletePoolMachines_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeletePoolMachinesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MachineDriverServiceServer).DeletePoolMachines(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MachineDriverService_DeletePoolMachines_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MachineDriverServiceServer).DeletePoolMachines(ctx, req.(*DeletePoolMachinesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MachineDriverService_UpdatePoolMachine_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UpdatePoolMachineRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MachineDriverServiceServer).UpdatePoolMachine(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MachineDriverService_UpdatePoolMachine_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MachineDriverServiceServer).UpdatePoolMachine(ctx, req.(*UpdatePoolMachineRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MachineDriverService_CancelOperation_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CancelOperationRequest)
 	if err := dec(in); err != nil {
@@ -657,6 +917,26 @@ var MachineDriverService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _MachineDriverService_ValidateClass_Handler,
 		},
 		{
+			MethodName: "CreatePool",
+			Handler:    _MachineDriverService_CreatePool_Handler,
+		},
+		{
+			MethodName: "UpdatePool",
+			Handler:    _MachineDriverService_UpdatePool_Handler,
+		},
+		{
+			MethodName: "DeletePool",
+			Handler:    _MachineDriverService_DeletePool_Handler,
+		},
+		{
+			MethodName: "DeletePoolMachines",
+			Handler:    _MachineDriverService_DeletePoolMachines_Handler,
+		},
+		{
+			MethodName: "UpdatePoolMachine",
+			Handler:    _MachineDriverService_UpdatePoolMachine_Handler,
+		},
+		{
 			MethodName: "CancelOperation",
 			Handler:    _MachineDriverService_CancelOperation_Handler,
 		},
@@ -665,6 +945,16 @@ var MachineDriverService_ServiceDesc = grpc.ServiceDesc{
 		{
 			StreamName:    "ListMachines",
 			Handler:       _MachineDriverService_ListMachines_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "GetPoolStatus",
+			Handler:       _MachineDriverService_GetPoolStatus_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "ListPools",
+			Handler:       _MachineDriverService_ListPools_Handler,
 			ServerStreams: true,
 		},
 		{

@@ -16,6 +16,16 @@
 // | ListMachines | yes | no | 5 min |
 // | GetVolumeIds | no | no | 1 min |
 // | ValidateClass | no | no | 15 s |
+// | CreatePool | for groups | yes | 20 min |
+// | UpdatePool | for groups | yes | 10 min |
+// | DeletePool | for groups | yes | 30 min |
+// | GetPoolStatus | for groups | no | 5 min |
+// | ListPools | for groups | no | 5 min |
+// | DeletePoolMachines | no | yes | 10 min |
+// | UpdatePoolMachine | no | yes | 20 min |
+//
+// A driver whose infrastructure has scaling groups may have the operations of the second half: those that are needed
+// "for groups" all or none. See "Groups" in `driver.proto`.
 //
 // The table at each operation lists the conditions that have a meaning of their own there. The codes
 // that mean the same everywhere are at `MachineErrorCode`.
@@ -97,6 +107,75 @@ func (DeletionOutcome) EnumDescriptor() ([]byte, []int) {
 	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{0}
 }
 
+// How far an instance of a group is. One that is DELETING or not listed is on its way out, whoever wanted that.
+type PoolMachineState int32
+
+const (
+	// Not known; it counts as an instance that is not ready.
+	PoolMachineState_POOL_MACHINE_STATE_UNSPECIFIED PoolMachineState = 0
+	// Being made.
+	PoolMachineState_POOL_MACHINE_STATE_CREATING PoolMachineState = 1
+	// Being changed.
+	PoolMachineState_POOL_MACHINE_STATE_UPDATING PoolMachineState = 2
+	// Being deleted; it still counts in `PoolRecord.current`.
+	PoolMachineState_POOL_MACHINE_STATE_DELETING PoolMachineState = 3
+	// It is as it is to be.
+	PoolMachineState_POOL_MACHINE_STATE_SUCCEEDED PoolMachineState = 4
+	// The last change of it failed: `machine.fault` says why.
+	PoolMachineState_POOL_MACHINE_STATE_FAILED PoolMachineState = 5
+	// The last change of it was stopped.
+	PoolMachineState_POOL_MACHINE_STATE_CANCELED PoolMachineState = 6
+)
+
+// Enum value maps for PoolMachineState.
+var (
+	PoolMachineState_name = map[int32]string{
+		0: "POOL_MACHINE_STATE_UNSPECIFIED",
+		1: "POOL_MACHINE_STATE_CREATING",
+		2: "POOL_MACHINE_STATE_UPDATING",
+		3: "POOL_MACHINE_STATE_DELETING",
+		4: "POOL_MACHINE_STATE_SUCCEEDED",
+		5: "POOL_MACHINE_STATE_FAILED",
+		6: "POOL_MACHINE_STATE_CANCELED",
+	}
+	PoolMachineState_value = map[string]int32{
+		"POOL_MACHINE_STATE_UNSPECIFIED": 0,
+		"POOL_MACHINE_STATE_CREATING":    1,
+		"POOL_MACHINE_STATE_UPDATING":    2,
+		"POOL_MACHINE_STATE_DELETING":    3,
+		"POOL_MACHINE_STATE_SUCCEEDED":   4,
+		"POOL_MACHINE_STATE_FAILED":      5,
+		"POOL_MACHINE_STATE_CANCELED":    6,
+	}
+)
+
+func (x PoolMachineState) Enum() *PoolMachineState {
+	p := new(PoolMachineState)
+	*p = x
+	return p
+}
+
+func (x PoolMachineState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (PoolMachineState) Descriptor() protoreflect.EnumDescriptor {
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[1].Descriptor()
+}
+
+func (PoolMachineState) Type() protoreflect.EnumType {
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[1]
+}
+
+func (x PoolMachineState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use PoolMachineState.Descriptor instead.
+func (PoolMachineState) EnumDescriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{1}
+}
+
 // Numbers 1 to 16 are those of gRPC, 17 is ours; success is not a code but the other arm of the
 // outcome. They are never the status of a call: a quota of the infrastructure and a full buffer of
 // the transport must not look alike.
@@ -114,14 +193,15 @@ func (DeletionOutcome) EnumDescriptor() ([]byte, []int) {
 // | UNKNOWN | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | UNKNOWN | others | tries again in 5 s to 3 min | DriverRetry |
 // | INVALID_ARGUMENT | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
-// | INVALID_ARGUMENT | CreateMachine, UpdateMachine | waits until class or secret change | InvalidSpec |
+// | INVALID_ARGUMENT | CreateMachine, UpdateMachine, CreatePool, UpdatePool, UpdatePoolMachine | waits until class or secret change | InvalidSpec |
 // | INVALID_ARGUMENT | others | tries again in 1 min to 10 min | InvalidSpec |
 // | DEADLINE_EXCEEDED | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | DEADLINE_EXCEEDED | others | tries again in 5 s to 3 min | DriverRetry |
-// | NOT_FOUND | InitializeMachine | finds or makes the instance, in 5 s to 3 min | InstanceNotInitialized |
+// | NOT_FOUND | InitializeMachine | finds or makes it, in 5 s to 3 min | InstanceNotInitialized |
 // | NOT_FOUND | UpdateMachine | tries again in 1 min to 10 min | InstanceMissing |
-// | NOT_FOUND | DeleteMachine | as good as a result |  |
-// | NOT_FOUND | GetMachineStatus | takes it as absent: creates, or goes on with a deletion |  |
+// | NOT_FOUND | DeleteMachine, DeletePool | as good as a result |  |
+// | NOT_FOUND | GetMachineStatus, GetPoolStatus | takes it as absent: creates, or goes on with a deletion |  |
+// | NOT_FOUND | UpdatePool, DeletePoolMachines, UpdatePoolMachine | finds or makes it, in 5 s to 3 min | DriverRetry |
 // | NOT_FOUND | others | tries again in 1 min to 10 min | DriverRetry |
 // | ALREADY_EXISTS | CreateMachine | the machine has failed | Failed |
 // | ALREADY_EXISTS | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
@@ -131,19 +211,19 @@ func (DeletionOutcome) EnumDescriptor() ([]byte, []int) {
 // | RESOURCE_EXHAUSTED | any | tries again after `retry_after`, or the time it is set to | CapacityExhausted |
 // | FAILED_PRECONDITION `NOT_OURS` | any | tries again in 1 min to 10 min | InstanceNotOurs |
 // | FAILED_PRECONDITION `CORE_CLUSTER_ID_CHANGED` | any | tries again in 1 min to 10 min | ClusterIdChanged |
-// | FAILED_PRECONDITION `NOT_HOT_UPDATABLE` | UpdateMachine | leaves the running instance as it is until class or driver change | HotUpdateRefused |
+// | FAILED_PRECONDITION `NOT_HOT_UPDATABLE` | UpdateMachine, UpdatePoolMachine | leaves the running instance as it is until class or driver change | HotUpdateRefused |
 // | FAILED_PRECONDITION | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | FAILED_PRECONDITION | others | tries again in 30 s to 10 min | ActionNeeded |
 // | ABORTED | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | ABORTED | others | tries again in 5 s to 15 s | DriverRetry |
 // | OUT_OF_RANGE | CreateMachine | waits until class or secret change | InvalidSpec |
 // | OUT_OF_RANGE | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
-// | OUT_OF_RANGE | GetMachineStatus | tries again in 1 min to 10 min | SeveralInstances |
+// | OUT_OF_RANGE | GetMachineStatus, CreatePool, GetPoolStatus | tries again in 1 min to 10 min | SeveralInstances |
 // | OUT_OF_RANGE | others | tries again in 1 min to 10 min | DriverRetry |
 // | UNIMPLEMENTED | InitializeMachine | as good as a result |  |
-// | UNIMPLEMENTED | UpdateMachine | leaves the running instance as it is until class or driver change | HotUpdateRefused |
-// | UNIMPLEMENTED | CreateMachine, DeleteMachine, ListMachines | tries again in 1 min to 10 min | DriverLacksVerb |
-// | UNIMPLEMENTED | others | goes on without |  |
+// | UNIMPLEMENTED | UpdateMachine, UpdatePoolMachine | leaves the running instance as it is until class or driver change | HotUpdateRefused |
+// | UNIMPLEMENTED | GetMachineStatus, GetVolumeIds, ValidateClass | goes on without |  |
+// | UNIMPLEMENTED | others | tries again in 1 min to 10 min | DriverLacksVerb |
 // | INTERNAL | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | INTERNAL | others | tries again in 1 min to 10 min | DriverRetry |
 // | UNAVAILABLE `CORE_NO_SESSION` | any | tries again in 1 s to 1 min | DriverRetry |
@@ -162,7 +242,7 @@ func (DeletionOutcome) EnumDescriptor() ([]byte, []int) {
 // |---|---|
 // | NOT_APPLIED | nothing: the same request is safe |
 // | PARTIAL | nothing: the same request finishes what was begun, and brings the checkpoint |
-// | UNKNOWN, or not set | GetMachineStatus, whatever the code: nothing is repeated blindly |
+// | UNKNOWN, or not set | GetMachineStatus, or GetPoolStatus, whatever the code: nothing is repeated blindly |
 // End of the table.
 type MachineErrorCode int32
 
@@ -262,11 +342,11 @@ func (x MachineErrorCode) String() string {
 }
 
 func (MachineErrorCode) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[1].Descriptor()
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[2].Descriptor()
 }
 
 func (MachineErrorCode) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[1]
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[2]
 }
 
 func (x MachineErrorCode) Number() protoreflect.EnumNumber {
@@ -275,7 +355,7 @@ func (x MachineErrorCode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MachineErrorCode.Descriptor instead.
 func (MachineErrorCode) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{1}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{2}
 }
 
 // The reasons that the core acts on.
@@ -284,7 +364,7 @@ func (MachineErrorCode) EnumDescriptor() ([]byte, []int) {
 // |---|---|---|
 // | NOT_HOT_UPDATABLE | FAILED_PRECONDITION from UpdateMachine | leaves the running instance as it is until class or driver change |
 // | NOT_OURS | FAILED_PRECONDITION, and `provider_id` | keeps the machine: its instance is neither absent nor touched |
-// | THROTTLED | RESOURCE_EXHAUSTED or UNAVAILABLE | sends this provider no CreateMachine for `retry_after`, 30 s if unset, 15 min at most; all else goes on |
+// | THROTTLED | RESOURCE_EXHAUSTED or UNAVAILABLE | sends this provider no CreateMachine, CreatePool or UpdatePool for `retry_after`, 30 s if unset, 15 min at most; all else goes on |
 // | DRIVER_DRAINING | UNAVAILABLE and NOT_APPLIED, from a driver that said DRAINING | has another session do it, see Operation |
 // | any of them | another code | goes by the code alone |
 // | none, or one that the core does not know | any code | goes by the word in `reason` if that is one of these, else by the code alone |
@@ -332,11 +412,11 @@ func (x MachineErrorReason) String() string {
 }
 
 func (MachineErrorReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[2].Descriptor()
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[3].Descriptor()
 }
 
 func (MachineErrorReason) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[2]
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[3]
 }
 
 func (x MachineErrorReason) Number() protoreflect.EnumNumber {
@@ -345,7 +425,7 @@ func (x MachineErrorReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MachineErrorReason.Descriptor instead.
 func (MachineErrorReason) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{2}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{3}
 }
 
 // What a failed mutation left behind.
@@ -389,11 +469,11 @@ func (x OutcomeCertainty) String() string {
 }
 
 func (OutcomeCertainty) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[3].Descriptor()
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[4].Descriptor()
 }
 
 func (OutcomeCertainty) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[3]
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[4]
 }
 
 func (x OutcomeCertainty) Number() protoreflect.EnumNumber {
@@ -402,22 +482,29 @@ func (x OutcomeCertainty) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OutcomeCertainty.Descriptor instead.
 func (OutcomeCertainty) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{3}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{4}
 }
 
 // Same numbers as the arms of `Operation.request`.
 type OperationKind int32
 
 const (
-	OperationKind_OPERATION_KIND_UNSPECIFIED        OperationKind = 0
-	OperationKind_OPERATION_KIND_CREATE_MACHINE     OperationKind = 20
-	OperationKind_OPERATION_KIND_INITIALIZE_MACHINE OperationKind = 21
-	OperationKind_OPERATION_KIND_UPDATE_MACHINE     OperationKind = 22
-	OperationKind_OPERATION_KIND_DELETE_MACHINE     OperationKind = 23
-	OperationKind_OPERATION_KIND_GET_MACHINE_STATUS OperationKind = 24
-	OperationKind_OPERATION_KIND_LIST_MACHINES      OperationKind = 25
-	OperationKind_OPERATION_KIND_GET_VOLUME_IDS     OperationKind = 26
-	OperationKind_OPERATION_KIND_VALIDATE_CLASS     OperationKind = 27
+	OperationKind_OPERATION_KIND_UNSPECIFIED          OperationKind = 0
+	OperationKind_OPERATION_KIND_CREATE_MACHINE       OperationKind = 20
+	OperationKind_OPERATION_KIND_INITIALIZE_MACHINE   OperationKind = 21
+	OperationKind_OPERATION_KIND_UPDATE_MACHINE       OperationKind = 22
+	OperationKind_OPERATION_KIND_DELETE_MACHINE       OperationKind = 23
+	OperationKind_OPERATION_KIND_GET_MACHINE_STATUS   OperationKind = 24
+	OperationKind_OPERATION_KIND_LIST_MACHINES        OperationKind = 25
+	OperationKind_OPERATION_KIND_GET_VOLUME_IDS       OperationKind = 26
+	OperationKind_OPERATION_KIND_VALIDATE_CLASS       OperationKind = 27
+	OperationKind_OPERATION_KIND_CREATE_POOL          OperationKind = 30
+	OperationKind_OPERATION_KIND_UPDATE_POOL          OperationKind = 31
+	OperationKind_OPERATION_KIND_DELETE_POOL          OperationKind = 32
+	OperationKind_OPERATION_KIND_GET_POOL_STATUS      OperationKind = 33
+	OperationKind_OPERATION_KIND_LIST_POOLS           OperationKind = 34
+	OperationKind_OPERATION_KIND_DELETE_POOL_MACHINES OperationKind = 35
+	OperationKind_OPERATION_KIND_UPDATE_POOL_MACHINE  OperationKind = 36
 )
 
 // Enum value maps for OperationKind.
@@ -432,17 +519,31 @@ var (
 		25: "OPERATION_KIND_LIST_MACHINES",
 		26: "OPERATION_KIND_GET_VOLUME_IDS",
 		27: "OPERATION_KIND_VALIDATE_CLASS",
+		30: "OPERATION_KIND_CREATE_POOL",
+		31: "OPERATION_KIND_UPDATE_POOL",
+		32: "OPERATION_KIND_DELETE_POOL",
+		33: "OPERATION_KIND_GET_POOL_STATUS",
+		34: "OPERATION_KIND_LIST_POOLS",
+		35: "OPERATION_KIND_DELETE_POOL_MACHINES",
+		36: "OPERATION_KIND_UPDATE_POOL_MACHINE",
 	}
 	OperationKind_value = map[string]int32{
-		"OPERATION_KIND_UNSPECIFIED":        0,
-		"OPERATION_KIND_CREATE_MACHINE":     20,
-		"OPERATION_KIND_INITIALIZE_MACHINE": 21,
-		"OPERATION_KIND_UPDATE_MACHINE":     22,
-		"OPERATION_KIND_DELETE_MACHINE":     23,
-		"OPERATION_KIND_GET_MACHINE_STATUS": 24,
-		"OPERATION_KIND_LIST_MACHINES":      25,
-		"OPERATION_KIND_GET_VOLUME_IDS":     26,
-		"OPERATION_KIND_VALIDATE_CLASS":     27,
+		"OPERATION_KIND_UNSPECIFIED":          0,
+		"OPERATION_KIND_CREATE_MACHINE":       20,
+		"OPERATION_KIND_INITIALIZE_MACHINE":   21,
+		"OPERATION_KIND_UPDATE_MACHINE":       22,
+		"OPERATION_KIND_DELETE_MACHINE":       23,
+		"OPERATION_KIND_GET_MACHINE_STATUS":   24,
+		"OPERATION_KIND_LIST_MACHINES":        25,
+		"OPERATION_KIND_GET_VOLUME_IDS":       26,
+		"OPERATION_KIND_VALIDATE_CLASS":       27,
+		"OPERATION_KIND_CREATE_POOL":          30,
+		"OPERATION_KIND_UPDATE_POOL":          31,
+		"OPERATION_KIND_DELETE_POOL":          32,
+		"OPERATION_KIND_GET_POOL_STATUS":      33,
+		"OPERATION_KIND_LIST_POOLS":           34,
+		"OPERATION_KIND_DELETE_POOL_MACHINES": 35,
+		"OPERATION_KIND_UPDATE_POOL_MACHINE":  36,
 	}
 )
 
@@ -457,11 +558,11 @@ func (x OperationKind) String() string {
 }
 
 func (OperationKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[4].Descriptor()
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[5].Descriptor()
 }
 
 func (OperationKind) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[4]
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[5]
 }
 
 func (x OperationKind) Number() protoreflect.EnumNumber {
@@ -470,7 +571,7 @@ func (x OperationKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use OperationKind.Descriptor instead.
 func (OperationKind) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{4}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 // Whether an instance runs.
@@ -515,11 +616,11 @@ func (x MachinePowerState) String() string {
 }
 
 func (MachinePowerState) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[5].Descriptor()
+	return file_ostler_driver_v1alpha1_operation_proto_enumTypes[6].Descriptor()
 }
 
 func (MachinePowerState) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[5]
+	return &file_ostler_driver_v1alpha1_operation_proto_enumTypes[6]
 }
 
 func (x MachinePowerState) Number() protoreflect.EnumNumber {
@@ -528,7 +629,7 @@ func (x MachinePowerState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use MachinePowerState.Descriptor instead.
 func (MachinePowerState) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{5}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 // An object and the revision of its content.
@@ -707,11 +808,12 @@ func (x *MachineMetadata) GetIncomplete() bool {
 // The API object that an operation is about.
 type Target struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Kind of the object: `Machine`, or `MachineClass` for operations on a class.
+	// Kind of the object: `Machine`, `MachinePool` for operations on a group and its instances, or `MachineClass` for
+	// operations on a class.
 	Kind      string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Namespace string `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	// UID of the object. Together with `Operation.cluster_id` it is the identity of the instance.
+	// UID of the object. Together with `Operation.cluster_id` it is the identity of the instance, or of the group.
 	Uid           string `protobuf:"bytes,4,opt,name=uid,proto3" json:"uid,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -831,7 +933,8 @@ type Operation struct {
 	// as "Cluster ids that change" in `driver.proto` says. Empty: there are none.
 	PreviousClusterIds []string `protobuf:"bytes,13,rep,name=previous_cluster_ids,json=previousClusterIds,proto3" json:"previous_cluster_ids,omitempty"`
 	// The Machine that the operation is about. Only with CreateMachine, InitializeMachine, UpdateMachine,
-	// DeleteMachine and GetMachineStatus, and absent for an instance whose Machine is not known (any more).
+	// DeleteMachine and GetMachineStatus, and absent for an instance whose Machine is not known (any more). With
+	// CreatePool and UpdatePool: what all Machines of the pool are to have.
 	Machine *MachineMetadata `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
 	// What to do. The number of an arm is that of its OperationKind.
 	//
@@ -845,6 +948,13 @@ type Operation struct {
 	//	*Operation_ListMachines
 	//	*Operation_GetVolumeIds
 	//	*Operation_ValidateClass
+	//	*Operation_CreatePool
+	//	*Operation_UpdatePool
+	//	*Operation_DeletePool
+	//	*Operation_GetPoolStatus
+	//	*Operation_ListPools
+	//	*Operation_DeletePoolMachines
+	//	*Operation_UpdatePoolMachine
 	Request       isOperation_Request `protobuf_oneof:"request"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1057,6 +1167,69 @@ func (x *Operation) GetValidateClass() *ValidateClassRequest {
 	return nil
 }
 
+func (x *Operation) GetCreatePool() *CreatePoolRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_CreatePool); ok {
+			return x.CreatePool
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetUpdatePool() *UpdatePoolRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_UpdatePool); ok {
+			return x.UpdatePool
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetDeletePool() *DeletePoolRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_DeletePool); ok {
+			return x.DeletePool
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetGetPoolStatus() *GetPoolStatusRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_GetPoolStatus); ok {
+			return x.GetPoolStatus
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetListPools() *ListPoolsRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_ListPools); ok {
+			return x.ListPools
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetDeletePoolMachines() *DeletePoolMachinesRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_DeletePoolMachines); ok {
+			return x.DeletePoolMachines
+		}
+	}
+	return nil
+}
+
+func (x *Operation) GetUpdatePoolMachine() *UpdatePoolMachineRequest {
+	if x != nil {
+		if x, ok := x.Request.(*Operation_UpdatePoolMachine); ok {
+			return x.UpdatePoolMachine
+		}
+	}
+	return nil
+}
+
 type isOperation_Request interface {
 	isOperation_Request()
 }
@@ -1093,6 +1266,34 @@ type Operation_ValidateClass struct {
 	ValidateClass *ValidateClassRequest `protobuf:"bytes,27,opt,name=validate_class,json=validateClass,proto3,oneof"`
 }
 
+type Operation_CreatePool struct {
+	CreatePool *CreatePoolRequest `protobuf:"bytes,30,opt,name=create_pool,json=createPool,proto3,oneof"`
+}
+
+type Operation_UpdatePool struct {
+	UpdatePool *UpdatePoolRequest `protobuf:"bytes,31,opt,name=update_pool,json=updatePool,proto3,oneof"`
+}
+
+type Operation_DeletePool struct {
+	DeletePool *DeletePoolRequest `protobuf:"bytes,32,opt,name=delete_pool,json=deletePool,proto3,oneof"`
+}
+
+type Operation_GetPoolStatus struct {
+	GetPoolStatus *GetPoolStatusRequest `protobuf:"bytes,33,opt,name=get_pool_status,json=getPoolStatus,proto3,oneof"`
+}
+
+type Operation_ListPools struct {
+	ListPools *ListPoolsRequest `protobuf:"bytes,34,opt,name=list_pools,json=listPools,proto3,oneof"`
+}
+
+type Operation_DeletePoolMachines struct {
+	DeletePoolMachines *DeletePoolMachinesRequest `protobuf:"bytes,35,opt,name=delete_pool_machines,json=deletePoolMachines,proto3,oneof"`
+}
+
+type Operation_UpdatePoolMachine struct {
+	UpdatePoolMachine *UpdatePoolMachineRequest `protobuf:"bytes,36,opt,name=update_pool_machine,json=updatePoolMachine,proto3,oneof"`
+}
+
 func (*Operation_CreateMachine) isOperation_Request() {}
 
 func (*Operation_InitializeMachine) isOperation_Request() {}
@@ -1108,6 +1309,20 @@ func (*Operation_ListMachines) isOperation_Request() {}
 func (*Operation_GetVolumeIds) isOperation_Request() {}
 
 func (*Operation_ValidateClass) isOperation_Request() {}
+
+func (*Operation_CreatePool) isOperation_Request() {}
+
+func (*Operation_UpdatePool) isOperation_Request() {}
+
+func (*Operation_DeletePool) isOperation_Request() {}
+
+func (*Operation_GetPoolStatus) isOperation_Request() {}
+
+func (*Operation_ListPools) isOperation_Request() {}
+
+func (*Operation_DeletePoolMachines) isOperation_Request() {}
+
+func (*Operation_UpdatePoolMachine) isOperation_Request() {}
 
 // What a driver behind an adapter is told with every call of `MachineDriverService`. On the stream there is
 // none: the same facts are in Operation, and class and secret are fetched.
@@ -1454,6 +1669,13 @@ type OperationResult struct {
 	//	*OperationResult_ListMachines
 	//	*OperationResult_GetVolumeIds
 	//	*OperationResult_ValidateClass
+	//	*OperationResult_CreatePool
+	//	*OperationResult_UpdatePool
+	//	*OperationResult_DeletePool
+	//	*OperationResult_GetPoolStatus
+	//	*OperationResult_ListPools
+	//	*OperationResult_DeletePoolMachines
+	//	*OperationResult_UpdatePoolMachine
 	Response      isOperationResult_Response `protobuf_oneof:"response"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1568,6 +1790,69 @@ func (x *OperationResult) GetValidateClass() *ValidateClassResponse {
 	return nil
 }
 
+func (x *OperationResult) GetCreatePool() *CreatePoolResponse {
+	if x != nil {
+		if x, ok := x.Response.(*OperationResult_CreatePool); ok {
+			return x.CreatePool
+		}
+	}
+	return nil
+}
+
+func (x *OperationResult) GetUpdatePool() *UpdatePoolResponse {
+	if x != nil {
+		if x, ok := x.Response.(*OperationResult_UpdatePool); ok {
+			return x.UpdatePool
+		}
+	}
+	return nil
+}
+
+func (x *OperationResult) GetDeletePool() *DeletePoolResponse {
+	if x != nil {
+		if x, ok := x.Response.(*OperationResult_DeletePool); ok {
+			return x.DeletePool
+		}
+	}
+	return nil
+}
+
+func (x *OperationResult) GetGetPoolStatus() *GetPoolStatusResponse {
+	if x != nil {
+		if x, ok := x.Response.(*OperationResult_GetPoolStatus); ok {
+			return x.GetPoolStatus
+		}
+	}
+	return nil
+}
+
+func (x *OperationResult) GetListPools() *ListPoolsResponse {
+	if x != nil {
+		if x, ok := x.Response.(*OperationResult_ListPools); ok {
+			return x.ListPools
+		}
+	}
+	return nil
+}
+
+func (x *OperationResult) GetDeletePoolMachines() *DeletePoolMachinesResponse {
+	if x != nil {
+		if x, ok := x.Response.(*OperationResult_DeletePoolMachines); ok {
+			return x.DeletePoolMachines
+		}
+	}
+	return nil
+}
+
+func (x *OperationResult) GetUpdatePoolMachine() *UpdatePoolMachineResponse {
+	if x != nil {
+		if x, ok := x.Response.(*OperationResult_UpdatePoolMachine); ok {
+			return x.UpdatePoolMachine
+		}
+	}
+	return nil
+}
+
 type isOperationResult_Response interface {
 	isOperationResult_Response()
 }
@@ -1604,6 +1889,34 @@ type OperationResult_ValidateClass struct {
 	ValidateClass *ValidateClassResponse `protobuf:"bytes,27,opt,name=validate_class,json=validateClass,proto3,oneof"`
 }
 
+type OperationResult_CreatePool struct {
+	CreatePool *CreatePoolResponse `protobuf:"bytes,30,opt,name=create_pool,json=createPool,proto3,oneof"`
+}
+
+type OperationResult_UpdatePool struct {
+	UpdatePool *UpdatePoolResponse `protobuf:"bytes,31,opt,name=update_pool,json=updatePool,proto3,oneof"`
+}
+
+type OperationResult_DeletePool struct {
+	DeletePool *DeletePoolResponse `protobuf:"bytes,32,opt,name=delete_pool,json=deletePool,proto3,oneof"`
+}
+
+type OperationResult_GetPoolStatus struct {
+	GetPoolStatus *GetPoolStatusResponse `protobuf:"bytes,33,opt,name=get_pool_status,json=getPoolStatus,proto3,oneof"`
+}
+
+type OperationResult_ListPools struct {
+	ListPools *ListPoolsResponse `protobuf:"bytes,34,opt,name=list_pools,json=listPools,proto3,oneof"`
+}
+
+type OperationResult_DeletePoolMachines struct {
+	DeletePoolMachines *DeletePoolMachinesResponse `protobuf:"bytes,35,opt,name=delete_pool_machines,json=deletePoolMachines,proto3,oneof"`
+}
+
+type OperationResult_UpdatePoolMachine struct {
+	UpdatePoolMachine *UpdatePoolMachineResponse `protobuf:"bytes,36,opt,name=update_pool_machine,json=updatePoolMachine,proto3,oneof"`
+}
+
 func (*OperationResult_CreateMachine) isOperationResult_Response() {}
 
 func (*OperationResult_InitializeMachine) isOperationResult_Response() {}
@@ -1619,6 +1932,20 @@ func (*OperationResult_ListMachines) isOperationResult_Response() {}
 func (*OperationResult_GetVolumeIds) isOperationResult_Response() {}
 
 func (*OperationResult_ValidateClass) isOperationResult_Response() {}
+
+func (*OperationResult_CreatePool) isOperationResult_Response() {}
+
+func (*OperationResult_UpdatePool) isOperationResult_Response() {}
+
+func (*OperationResult_DeletePool) isOperationResult_Response() {}
+
+func (*OperationResult_GetPoolStatus) isOperationResult_Response() {}
+
+func (*OperationResult_ListPools) isOperationResult_Response() {}
+
+func (*OperationResult_DeletePoolMachines) isOperationResult_Response() {}
+
+func (*OperationResult_UpdatePoolMachine) isOperationResult_Response() {}
 
 // Why an operation failed, and what it left behind.
 type OperationError struct {
@@ -1645,7 +1972,7 @@ type OperationError struct {
 	// The infrastructure's own request id, verbatim.
 	ProviderRequestId string `protobuf:"bytes,8,opt,name=provider_request_id,json=providerRequestId,proto3" json:"provider_request_id,omitempty"`
 	// With FAILED_PRECONDITION, `NOT_OURS`: the id of the instance that exists and is not this
-	// machine's, see "Not ours" in `driver.proto`. Never empty then.
+	// machine's, or of the group that is not this pool's; see "Not ours" in `driver.proto`. Never empty then.
 	ProviderId string `protobuf:"bytes,9,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
 	// With FAILED_PRECONDITION, `NOT_OURS`: the cluster id in the tags of that instance; empty if it has
 	// none. The core tells the operator, who may know that it is an earlier id of this cluster.
@@ -2235,7 +2562,7 @@ func (x *CreateMachineResponse) GetCheckpoint() string {
 // | done, now or before | result with `initialized` true or absent | waits for the Node |
 // | not done yet, or not possible yet: the instance still starts | UNINITIALIZED | tries again in 5 s to 3 min, until the creation timeout |
 // | the driver has no such operation | UNIMPLEMENTED | as good as a result |
-// | there is no such instance | NOT_FOUND | finds or makes the instance, in 5 s to 3 min |
+// | there is no such instance | NOT_FOUND | finds or makes it, in 5 s to 3 min |
 // | the instance is not ours | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | says so, tries again in 1 min to 10 min |
 // | damaged beyond repair | DATA_LOSS | the machine has failed |
 // | anything else | the fitting one | tries again in 5 s to 3 min, until the creation timeout |
@@ -2760,6 +3087,8 @@ func (x *GetMachineStatusResponse) GetMachine() *MachineRecord {
 // look: with its credentials, in its region. Which class an instance was made from makes no
 // difference. Names and UIDs come from the tags.
 //
+// Not the instances of groups: they have no Machine in their tags, and GetPoolStatus reads them.
+//
 // Also those with the tag of a previous cluster id, with that `cluster_id` in the record; and those
 // that machine-controller-manager made and nobody adopted: no `ostler.dev/cluster-id`, no UID, and the
 // tags of the provider spec that rule 3 of "Identity" in `driver.proto` names, whether or not
@@ -3150,6 +3479,1371 @@ func (x *ValidateClassResponse) GetFixedSpecSha256() string {
 	return ""
 }
 
+// What a group makes its instances from, beside the class.
+type PoolModel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names all of it that an instance is made from, class included; at most 64 printable ASCII characters. Opaque: keep it
+	// with the group, and with each instance that the group makes, e.g. in the tag `ostler.dev/model`. Compare for equality
+	// only.
+	Hash string `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	// User data of the instances that are made from now on: the same for all of them, so no machine name is in it. It may
+	// be renewed without another `hash`, as when its bootstrap token ends; instances that are there are left alone then.
+	Bootstrap *BootstrapData `protobuf:"bytes,2,opt,name=bootstrap,proto3" json:"bootstrap,omitempty"`
+	// Where the group may make instances; it spreads them evenly. Empty: where the class says.
+	Zones         []string `protobuf:"bytes,3,rep,name=zones,proto3" json:"zones,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolModel) Reset() {
+	*x = PoolModel{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolModel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolModel) ProtoMessage() {}
+
+func (x *PoolModel) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolModel.ProtoReflect.Descriptor instead.
+func (*PoolModel) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *PoolModel) GetHash() string {
+	if x != nil {
+		return x.Hash
+	}
+	return ""
+}
+
+func (x *PoolModel) GetBootstrap() *BootstrapData {
+	if x != nil {
+		return x.Bootstrap
+	}
+	return nil
+}
+
+func (x *PoolModel) GetZones() []string {
+	if x != nil {
+		return x.Zones
+	}
+	return nil
+}
+
+// What the infrastructure knows of one group.
+type PoolRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the group, at most 256 bytes; never empty, never changes.
+	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// From the tags of the group.
+	PoolName string `protobuf:"bytes,2,opt,name=pool_name,json=poolName,proto3" json:"pool_name,omitempty"`
+	// From the tags of the group, never from the request; empty if it has none.
+	PoolUid string `protobuf:"bytes,3,opt,name=pool_uid,json=poolUid,proto3" json:"pool_uid,omitempty"`
+	// How many instances the group is to have. Read it from the infrastructure: others may change it.
+	Desired int32 `protobuf:"varint,4,opt,name=desired,proto3" json:"desired,omitempty"`
+	// How many it has, whatever their state.
+	Current int32 `protobuf:"varint,5,opt,name=current,proto3" json:"current,omitempty"`
+	// `PoolModel.hash` that the group makes instances from now; empty: not known.
+	ModelHash string `protobuf:"bytes,6,opt,name=model_hash,json=modelHash,proto3" json:"model_hash,omitempty"`
+	// Set when the infrastructure reports the group as broken, or cannot make the instances that it is to have, e.g.
+	// RESOURCE_EXHAUSTED. The operation itself succeeds.
+	Fault *OperationError `protobuf:"bytes,7,opt,name=fault,proto3" json:"fault,omitempty"`
+	// As `MachineRecord.cluster_id`.
+	ClusterId string                 `protobuf:"bytes,8,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	// The group changes its instances right now: it makes, deletes or updates some.
+	Busy          bool `protobuf:"varint,10,opt,name=busy,proto3" json:"busy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolRecord) Reset() {
+	*x = PoolRecord{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolRecord) ProtoMessage() {}
+
+func (x *PoolRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolRecord.ProtoReflect.Descriptor instead.
+func (*PoolRecord) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *PoolRecord) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *PoolRecord) GetPoolName() string {
+	if x != nil {
+		return x.PoolName
+	}
+	return ""
+}
+
+func (x *PoolRecord) GetPoolUid() string {
+	if x != nil {
+		return x.PoolUid
+	}
+	return ""
+}
+
+func (x *PoolRecord) GetDesired() int32 {
+	if x != nil {
+		return x.Desired
+	}
+	return 0
+}
+
+func (x *PoolRecord) GetCurrent() int32 {
+	if x != nil {
+		return x.Current
+	}
+	return 0
+}
+
+func (x *PoolRecord) GetModelHash() string {
+	if x != nil {
+		return x.ModelHash
+	}
+	return ""
+}
+
+func (x *PoolRecord) GetFault() *OperationError {
+	if x != nil {
+		return x.Fault
+	}
+	return nil
+}
+
+func (x *PoolRecord) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *PoolRecord) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *PoolRecord) GetBusy() bool {
+	if x != nil {
+		return x.Busy
+	}
+	return false
+}
+
+// What the infrastructure knows of one instance of a group.
+type PoolMachineRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tags of a machine are empty here: the instance belongs to the group. `machine.provider_id` names it in
+	// DeletePoolMachines and UpdatePoolMachine, and never changes; nor is it given to another instance later.
+	Machine *MachineRecord `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	// What tells it from the others of the group, e.g. `12`; never empty, at most 63 characters. The Machine is named
+	// by it, so that both are found under one name. It may be given to another instance once this one is gone.
+	InstanceId string `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
+	// How the infrastructure calls it, for people; may be empty.
+	InstanceName string           `protobuf:"bytes,3,opt,name=instance_name,json=instanceName,proto3" json:"instance_name,omitempty"`
+	State        PoolMachineState `protobuf:"varint,4,opt,name=state,proto3,enum=ostler.driver.v1alpha1.PoolMachineState" json:"state,omitempty"`
+	// `PoolModel.hash` that it was made from, or last updated to; empty: not known, which counts as another one.
+	ModelHash string `protobuf:"bytes,5,opt,name=model_hash,json=modelHash,proto3" json:"model_hash,omitempty"`
+	// Where it is; may be empty.
+	Zone          string `protobuf:"bytes,6,opt,name=zone,proto3" json:"zone,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoolMachineRecord) Reset() {
+	*x = PoolMachineRecord{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolMachineRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolMachineRecord) ProtoMessage() {}
+
+func (x *PoolMachineRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolMachineRecord.ProtoReflect.Descriptor instead.
+func (*PoolMachineRecord) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *PoolMachineRecord) GetMachine() *MachineRecord {
+	if x != nil {
+		return x.Machine
+	}
+	return nil
+}
+
+func (x *PoolMachineRecord) GetInstanceId() string {
+	if x != nil {
+		return x.InstanceId
+	}
+	return ""
+}
+
+func (x *PoolMachineRecord) GetInstanceName() string {
+	if x != nil {
+		return x.InstanceName
+	}
+	return ""
+}
+
+func (x *PoolMachineRecord) GetState() PoolMachineState {
+	if x != nil {
+		return x.State
+	}
+	return PoolMachineState_POOL_MACHINE_STATE_UNSPECIFIED
+}
+
+func (x *PoolMachineRecord) GetModelHash() string {
+	if x != nil {
+		return x.ModelHash
+	}
+	return ""
+}
+
+func (x *PoolMachineRecord) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+// Makes the group of a pool, or finds the one that is there.
+//
+// Look up the identity first, then create, with the tags in the same call, and with `idempotency_key` as client token.
+// Done when the group exists and its id is final, not when its instances run: GetPoolStatus tells of them.
+//
+// A group that is found keeps its size: only UpdatePool changes that. It gets the model.
+//
+// | condition | code | what the core does next |
+// |---|---|---|
+// | made, or found and it has the model now | result | reads it with GetPoolStatus, and makes a Machine for each instance |
+// | found, and it has another size | result with that `desired` | UpdatePool, from that size |
+// | `provider_id` is set and that group has the tags of this cluster and pool name, maybe with another UID or a previous cluster id | result, once all `tags` are on it | the same |
+// | a group exists that is not ours, by `provider_id` or by its name | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | makes none, says so, tries again in 1 min to 10 min |
+// | a group of this identity exists that cannot get the model, e.g. it is of another kind | ALREADY_EXISTS | says so; tries again in 1 min to 10 min |
+// | several groups of this identity exist | OUT_OF_RANGE | says so; tries again in 1 min to 10 min |
+// | the provider spec is wrong, or cannot be that of a group | INVALID_ARGUMENT with violations | waits until class or secret change |
+// | no quota for groups | RESOURCE_EXHAUSTED | tries again after `retry_after`, or the time it is set to |
+// | no capacity for its instances | result with that `fault` | shows it; what is there is used |
+// | cancelled, something made | CANCELED, PARTIAL | DeletePool; else tries again in 5 s to 3 min, with the checkpoint |
+// | not known whether it was made | the fitting one, UNKNOWN | GetPoolStatus by identity, then the same again |
+type CreatePoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of a group that is made: how many instances it is to have. At least 0.
+	Desired int32      `protobuf:"varint,1,opt,name=desired,proto3" json:"desired,omitempty"`
+	Model   *PoolModel `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// The identity as tags, `ostler.dev/cluster-id`, `ostler.dev/pool-name` and `ostler.dev/pool-uid`, and maybe more. All
+	// of them MUST be on the group from the call that makes it, and on every instance that it makes.
+	Tags map[string]string `protobuf:"bytes,3,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Not empty: the pool was here before (restored or migrated cluster), as in CreateMachineRequest.
+	ProviderId string `protobuf:"bytes,4,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// Only in `MachineDriverService`.
+	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePoolRequest) Reset() {
+	*x = CreatePoolRequest{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePoolRequest) ProtoMessage() {}
+
+func (x *CreatePoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePoolRequest.ProtoReflect.Descriptor instead.
+func (*CreatePoolRequest) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *CreatePoolRequest) GetDesired() int32 {
+	if x != nil {
+		return x.Desired
+	}
+	return 0
+}
+
+func (x *CreatePoolRequest) GetModel() *PoolModel {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *CreatePoolRequest) GetTags() map[string]string {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *CreatePoolRequest) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *CreatePoolRequest) GetContext() *OperationContext {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+// The group.
+type CreatePoolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  *PoolRecord            `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Only in `MachineDriverService`, as in CreateMachineResponse.
+	Checkpoint    string `protobuf:"bytes,15,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreatePoolResponse) Reset() {
+	*x = CreatePoolResponse{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreatePoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreatePoolResponse) ProtoMessage() {}
+
+func (x *CreatePoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreatePoolResponse.ProtoReflect.Descriptor instead.
+func (*CreatePoolResponse) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *CreatePoolResponse) GetPool() *PoolRecord {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+func (x *CreatePoolResponse) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
+// Changes the size of a group, or what it makes instances from, or both. It deletes, restarts and changes no instance.
+//
+// Repeated, it changes nothing more: a group that has `desired` and the model is a result, whatever `expected_desired`.
+//
+// | condition | code | what the core does next |
+// |---|---|---|
+// | the group has the size and the model, now or before | result | reads it with GetPoolStatus |
+// | its size is neither `expected_desired` nor `desired` | ABORTED, `SIZE_CHANGED`, NOT_APPLIED | GetPoolStatus, decides anew, tries again in 5 s to 15 s |
+// | `desired` is below the number of instances that are there and not DELETING | ABORTED, `SIZE_CHANGED`, NOT_APPLIED: a lower size never takes an instance | the same: tries again in 5 s to 15 s, with DeletePoolMachines |
+// | the size is changed and the model is not | the fitting one, PARTIAL | the same again |
+// | there is no such group | NOT_FOUND | finds or makes it, in 5 s to 3 min |
+// | the group is not ours | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | says so, tries again in 1 min to 10 min |
+// | the provider spec is wrong, or the group can never get it | INVALID_ARGUMENT with violations | waits until class or secret change |
+// | no quota for the size | RESOURCE_EXHAUSTED, NOT_APPLIED | keeps the size; tries again after `retry_after`, or the time it is set to |
+// | no capacity for more instances | result with that `fault` | shows it |
+type UpdatePoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Never empty.
+	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// How many instances the group is to have. Absent: as many as now.
+	Desired *int32 `protobuf:"varint,2,opt,name=desired,proto3,oneof" json:"desired,omitempty"`
+	// The size that the core saw. Never absent with `desired`.
+	ExpectedDesired *int32 `protobuf:"varint,3,opt,name=expected_desired,json=expectedDesired,proto3,oneof" json:"expected_desired,omitempty"`
+	// Absent: as it is. Instances that are there keep what they have.
+	Model *PoolModel `protobuf:"bytes,4,opt,name=model,proto3" json:"model,omitempty"`
+	// Only in `MachineDriverService`.
+	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdatePoolRequest) Reset() {
+	*x = UpdatePoolRequest{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdatePoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdatePoolRequest) ProtoMessage() {}
+
+func (x *UpdatePoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdatePoolRequest.ProtoReflect.Descriptor instead.
+func (*UpdatePoolRequest) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *UpdatePoolRequest) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *UpdatePoolRequest) GetDesired() int32 {
+	if x != nil && x.Desired != nil {
+		return *x.Desired
+	}
+	return 0
+}
+
+func (x *UpdatePoolRequest) GetExpectedDesired() int32 {
+	if x != nil && x.ExpectedDesired != nil {
+		return *x.ExpectedDesired
+	}
+	return 0
+}
+
+func (x *UpdatePoolRequest) GetModel() *PoolModel {
+	if x != nil {
+		return x.Model
+	}
+	return nil
+}
+
+func (x *UpdatePoolRequest) GetContext() *OperationContext {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+// The group as it is now.
+type UpdatePoolResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Pool  *PoolRecord            `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Only in `MachineDriverService`, as in CreateMachineResponse.
+	Checkpoint    string `protobuf:"bytes,15,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdatePoolResponse) Reset() {
+	*x = UpdatePoolResponse{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdatePoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdatePoolResponse) ProtoMessage() {}
+
+func (x *UpdatePoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdatePoolResponse.ProtoReflect.Descriptor instead.
+func (*UpdatePoolResponse) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *UpdatePoolResponse) GetPool() *PoolRecord {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+func (x *UpdatePoolResponse) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
+// Makes a group go away, with its instances and everything that was made with them. Their Nodes are drained before.
+//
+// Done when nothing is left that costs money or holds the name.
+//
+// | condition | code | what the core does next |
+// |---|---|---|
+// | a group of this identity was there and is gone now | result, DELETED | forgets the pool |
+// | looked, and there was nothing of this identity | result, WAS_ABSENT | the same |
+// | there is no such group | NOT_FOUND | as good as a result, which would be better |
+// | a group exists that is not ours; nothing was touched | result, NOT_OURS and its `provider_id` | keeps the pool, says so, tries again in 1 min to 10 min |
+// | the result does not say which | `outcome` 0 | GetPoolStatus, then the same again |
+// | still going at the end of the time | DEADLINE_EXCEEDED, PARTIAL | tries again in 5 s to 3 min, with the checkpoint |
+// | anything else | the fitting one | the same again, for as long as it takes |
+type DeletePoolRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// May be empty: find the group by identity.
+	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// Only in `MachineDriverService`.
+	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePoolRequest) Reset() {
+	*x = DeletePoolRequest{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePoolRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePoolRequest) ProtoMessage() {}
+
+func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
+func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *DeletePoolRequest) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *DeletePoolRequest) GetContext() *OperationContext {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+// What became of the group.
+type DeletePoolResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Outcome DeletionOutcome        `protobuf:"varint,1,opt,name=outcome,proto3,enum=ostler.driver.v1alpha1.DeletionOutcome" json:"outcome,omitempty"`
+	// With NOT_OURS: the id of the group that is there. Never empty then.
+	ProviderId string `protobuf:"bytes,2,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// With NOT_OURS: as in `OperationError.cluster_id`.
+	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Only in `MachineDriverService`, as in CreateMachineResponse.
+	Checkpoint    string `protobuf:"bytes,15,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePoolResponse) Reset() {
+	*x = DeletePoolResponse{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePoolResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePoolResponse) ProtoMessage() {}
+
+func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
+func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *DeletePoolResponse) GetOutcome() DeletionOutcome {
+	if x != nil {
+		return x.Outcome
+	}
+	return DeletionOutcome_DELETION_OUTCOME_UNSPECIFIED
+}
+
+func (x *DeletePoolResponse) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *DeletePoolResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *DeletePoolResponse) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
+// Reads a group and its instances, and changes nothing.
+//
+// The core decides by it which Machines there are, so it is the whole group or a failure: never a part of its instances,
+// and never none because it could not look. The instances are those of one moment, as far as the infrastructure can.
+//
+// | condition | code | what the core does next |
+// |---|---|---|
+// | found | result | makes a Machine for each instance that has none; deletes the Machine of an instance that is not there or DELETING |
+// | found, with no instance at all though `desired` is not 0 | result | doubts it: deletes no Machine for it |
+// | an instance is broken | result; `machine.fault` and FAILED say so | replaces it, as the budget of the pool allows |
+// | more than 500 records, or 64 KiB | pages of `pool_machines`, then a result with their number | puts them together |
+// | looked, and there is none of this identity | NOT_FOUND | takes it as absent: creates, or goes on with a deletion |
+// | a group exists that is not ours | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | says so, changes nothing; tries again in 1 min to 10 min |
+// | several of this identity | OUT_OF_RANGE | says so, changes nothing; tries again in 1 min to 10 min |
+// | could not look, or not at all of it | UNAVAILABLE, or what it was | tries again in 5 s to 2 min; changes nothing before |
+type GetPoolStatusRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// May be empty: find the group by identity.
+	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// False: the group alone, which may be cheaper.
+	IncludeMachines bool `protobuf:"varint,2,opt,name=include_machines,json=includeMachines,proto3" json:"include_machines,omitempty"`
+	// Only in `MachineDriverService`.
+	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPoolStatusRequest) Reset() {
+	*x = GetPoolStatusRequest{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPoolStatusRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPoolStatusRequest) ProtoMessage() {}
+
+func (x *GetPoolStatusRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPoolStatusRequest.ProtoReflect.Descriptor instead.
+func (*GetPoolStatusRequest) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *GetPoolStatusRequest) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *GetPoolStatusRequest) GetIncludeMachines() bool {
+	if x != nil {
+		return x.IncludeMachines
+	}
+	return false
+}
+
+func (x *GetPoolStatusRequest) GetContext() *OperationContext {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+// The group, and its instances if they were asked for.
+type GetPoolStatusResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In `MachineDriverService`, on a stream of responses, the last one that is there counts.
+	Pool *PoolRecord `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Empty when pages were sent.
+	Machines []*PoolMachineRecord `protobuf:"bytes,2,rep,name=machines,proto3" json:"machines,omitempty"`
+	// How many pages were sent before this frame.
+	Pages         uint32 `protobuf:"varint,3,opt,name=pages,proto3" json:"pages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetPoolStatusResponse) Reset() {
+	*x = GetPoolStatusResponse{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetPoolStatusResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetPoolStatusResponse) ProtoMessage() {}
+
+func (x *GetPoolStatusResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetPoolStatusResponse.ProtoReflect.Descriptor instead.
+func (*GetPoolStatusResponse) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *GetPoolStatusResponse) GetPool() *PoolRecord {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+func (x *GetPoolStatusResponse) GetMachines() []*PoolMachineRecord {
+	if x != nil {
+		return x.Machines
+	}
+	return nil
+}
+
+func (x *GetPoolStatusResponse) GetPages() uint32 {
+	if x != nil {
+		return x.Pages
+	}
+	return 0
+}
+
+// Reads all groups with the tag of this cluster, or of a previous one, as ListMachines reads instances. The core
+// finds those by it that belong to no pool.
+//
+// | condition | code | what the core does next |
+// |---|---|---|
+// | looked | result; empty means there are none | compares with its pools |
+// | could not look, or not at all of it | UNAVAILABLE, or what it was: never a part, never an empty result | tries again in 5 s to 2 min; removes nothing |
+// | more than 500 records, or 64 KiB | pages of `pools`, then a result with their number | puts them together |
+type ListPoolsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only in `MachineDriverService`.
+	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoolsRequest) Reset() {
+	*x = ListPoolsRequest{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoolsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoolsRequest) ProtoMessage() {}
+
+func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
+func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *ListPoolsRequest) GetContext() *OperationContext {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+// The groups.
+type ListPoolsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty when pages were sent.
+	Pools []*PoolRecord `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
+	// How many pages were sent before this frame.
+	Pages uint32 `protobuf:"varint,2,opt,name=pages,proto3" json:"pages,omitempty"`
+	// As in ListMachinesResponse.
+	ListScope     string `protobuf:"bytes,3,opt,name=list_scope,json=listScope,proto3" json:"list_scope,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListPoolsResponse) Reset() {
+	*x = ListPoolsResponse{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListPoolsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListPoolsResponse) ProtoMessage() {}
+
+func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
+func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ListPoolsResponse) GetPools() []*PoolRecord {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *ListPoolsResponse) GetPages() uint32 {
+	if x != nil {
+		return x.Pages
+	}
+	return 0
+}
+
+func (x *ListPoolsResponse) GetListScope() string {
+	if x != nil {
+		return x.ListScope
+	}
+	return ""
+}
+
+// Deletes these instances of a group, and no other. Their Nodes are drained before.
+//
+// The sizes say whether the group is to make others in their place. Equal: it is. Lower by the number of ids: it is not,
+// and its size falls by one for each instance that goes, in the very call of the infrastructure that deletes it, as far as
+// it has one.
+//
+// It may arrive again after an answer that was lost. So, in this order:
+//
+//  1. An id that is not in the group any more, or is DELETING already, is done, and lowers nothing. If none is left, that
+//     is a result, whatever the size.
+//  2. If the group has `new_desired`, then the size was lowered before: delete what is left, and lower nothing.
+//  3. If it has `expected_desired`: delete what is left, and lower the size by as many as are left, so never below
+//     `new_desired`.
+//  4. Else nothing is deleted and nothing is lowered: ABORTED.
+//
+// Done when the infrastructure has taken the deletions, so that nothing can bring the instances back: GetPoolStatus shows
+// them as DELETING or not at all. The core waits for that.
+//
+// | condition | code | what the core does next |
+// |---|---|---|
+// | all are going or gone | result | waits with GetPoolStatus until they are gone, then deletes their Nodes |
+// | some cannot be deleted | result with those in `not_deleted`; the size fell only for the others | goes on with the others; these again in 5 s to 3 min, with the size as it is then |
+// | the size is another one | ABORTED, `SIZE_CHANGED`, NOT_APPLIED | GetPoolStatus, decides anew, tries again in 5 s to 15 s |
+// | an id is of an instance that is not of this group | result with it in `not_deleted`, FAILED_PRECONDITION, `NOT_OURS` | keeps that Machine, says so, tries again in 1 min to 10 min |
+// | the group is not ours | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | says so, tries again in 1 min to 10 min |
+// | there is no such group | NOT_FOUND | GetPoolStatus: finds or makes it, in 5 s to 3 min |
+// | the driver has no such operation | UNIMPLEMENTED | says that its Machines cannot be deleted one by one; tries again in 1 min to 10 min |
+// | not known what was done | the fitting one, UNKNOWN | GetPoolStatus; then the same again, with the same sizes, unless all of them are going or gone |
+type DeletePoolMachinesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the group. Never empty.
+	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// `PoolMachineRecord.machine.provider_id` of each; 1 to 100, none twice.
+	MachineProviderIds []string `protobuf:"bytes,2,rep,name=machine_provider_ids,json=machineProviderIds,proto3" json:"machine_provider_ids,omitempty"`
+	// The size that the core saw.
+	ExpectedDesired int32 `protobuf:"varint,3,opt,name=expected_desired,json=expectedDesired,proto3" json:"expected_desired,omitempty"`
+	// The size that the group is to have: `expected_desired`, or less by the number of ids.
+	NewDesired int32 `protobuf:"varint,4,opt,name=new_desired,json=newDesired,proto3" json:"new_desired,omitempty"`
+	// Only in `MachineDriverService`.
+	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePoolMachinesRequest) Reset() {
+	*x = DeletePoolMachinesRequest{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePoolMachinesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePoolMachinesRequest) ProtoMessage() {}
+
+func (x *DeletePoolMachinesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePoolMachinesRequest.ProtoReflect.Descriptor instead.
+func (*DeletePoolMachinesRequest) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *DeletePoolMachinesRequest) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *DeletePoolMachinesRequest) GetMachineProviderIds() []string {
+	if x != nil {
+		return x.MachineProviderIds
+	}
+	return nil
+}
+
+func (x *DeletePoolMachinesRequest) GetExpectedDesired() int32 {
+	if x != nil {
+		return x.ExpectedDesired
+	}
+	return 0
+}
+
+func (x *DeletePoolMachinesRequest) GetNewDesired() int32 {
+	if x != nil {
+		return x.NewDesired
+	}
+	return 0
+}
+
+func (x *DeletePoolMachinesRequest) GetContext() *OperationContext {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+// What became of them.
+type DeletePoolMachinesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The group as it is now.
+	Pool *PoolRecord `protobuf:"bytes,1,opt,name=pool,proto3" json:"pool,omitempty"`
+	// Those that were not deleted.
+	NotDeleted []*PoolMachineFailure `protobuf:"bytes,2,rep,name=not_deleted,json=notDeleted,proto3" json:"not_deleted,omitempty"`
+	// Only in `MachineDriverService`, as in CreateMachineResponse.
+	Checkpoint    string `protobuf:"bytes,15,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePoolMachinesResponse) Reset() {
+	*x = DeletePoolMachinesResponse{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePoolMachinesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePoolMachinesResponse) ProtoMessage() {}
+
+func (x *DeletePoolMachinesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePoolMachinesResponse.ProtoReflect.Descriptor instead.
+func (*DeletePoolMachinesResponse) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *DeletePoolMachinesResponse) GetPool() *PoolRecord {
+	if x != nil {
+		return x.Pool
+	}
+	return nil
+}
+
+func (x *DeletePoolMachinesResponse) GetNotDeleted() []*PoolMachineFailure {
+	if x != nil {
+		return x.NotDeleted
+	}
+	return nil
+}
+
+func (x *DeletePoolMachinesResponse) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
+// Why one instance of a group could not be deleted.
+type PoolMachineFailure struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in the request.
+	MachineProviderId string          `protobuf:"bytes,1,opt,name=machine_provider_id,json=machineProviderId,proto3" json:"machine_provider_id,omitempty"`
+	Error             *OperationError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *PoolMachineFailure) Reset() {
+	*x = PoolMachineFailure{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoolMachineFailure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoolMachineFailure) ProtoMessage() {}
+
+func (x *PoolMachineFailure) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoolMachineFailure.ProtoReflect.Descriptor instead.
+func (*PoolMachineFailure) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *PoolMachineFailure) GetMachineProviderId() string {
+	if x != nil {
+		return x.MachineProviderId
+	}
+	return ""
+}
+
+func (x *PoolMachineFailure) GetError() *OperationError {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+// Brings one instance of a group to the model that the group has, in its place: its id stays.
+//
+// Compare with what the infrastructure has, keep tags of others, and remember the hash with the instance once it has all
+// of the model, and not before.
+//
+// | condition | code | what the core does next |
+// |---|---|---|
+// | the instance has the model, now or before | result with that `model_hash` | lets its Node be used again |
+// | it takes more than may be done while it runs, and `drained` is not set | FAILED_PRECONDITION, `NOT_HOT_UPDATABLE`, NOT_APPLIED | leaves the running instance as it is until class or driver change; the strategy of the pool may have it replaced, or drained and asked again |
+// | the group has another model than `model_hash` | ABORTED, `MODEL_CHANGED`, NOT_APPLIED | GetPoolStatus, decides anew, tries again in 5 s to 15 s |
+// | some of it is applied | the fitting one, PARTIAL | the same again |
+// | there is no such instance, or it is DELETING | NOT_FOUND | GetPoolStatus, and deletes its Machine; else finds or makes it, in 5 s to 3 min |
+// | the instance is not of this group, or the group is not ours | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | says so, tries again in 1 min to 10 min |
+// | the driver has no such operation | UNIMPLEMENTED | leaves the running instance as it is until class or driver change; the strategy of the pool may have it replaced |
+type UpdatePoolMachineRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names the group. Never empty.
+	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
+	// `PoolMachineRecord.machine.provider_id`. Never empty.
+	MachineProviderId string `protobuf:"bytes,2,opt,name=machine_provider_id,json=machineProviderId,proto3" json:"machine_provider_id,omitempty"`
+	// The model that the core wants on it. Never empty.
+	ModelHash string `protobuf:"bytes,3,opt,name=model_hash,json=modelHash,proto3" json:"model_hash,omitempty"`
+	// Its Node is drained: the instance may be restarted, or made anew from the image. Not set: only what it does not feel.
+	Drained bool `protobuf:"varint,4,opt,name=drained,proto3" json:"drained,omitempty"`
+	// Only in `MachineDriverService`.
+	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdatePoolMachineRequest) Reset() {
+	*x = UpdatePoolMachineRequest{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdatePoolMachineRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdatePoolMachineRequest) ProtoMessage() {}
+
+func (x *UpdatePoolMachineRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdatePoolMachineRequest.ProtoReflect.Descriptor instead.
+func (*UpdatePoolMachineRequest) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *UpdatePoolMachineRequest) GetProviderId() string {
+	if x != nil {
+		return x.ProviderId
+	}
+	return ""
+}
+
+func (x *UpdatePoolMachineRequest) GetMachineProviderId() string {
+	if x != nil {
+		return x.MachineProviderId
+	}
+	return ""
+}
+
+func (x *UpdatePoolMachineRequest) GetModelHash() string {
+	if x != nil {
+		return x.ModelHash
+	}
+	return ""
+}
+
+func (x *UpdatePoolMachineRequest) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
+func (x *UpdatePoolMachineRequest) GetContext() *OperationContext {
+	if x != nil {
+		return x.Context
+	}
+	return nil
+}
+
+// The instance.
+type UpdatePoolMachineResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Machine *PoolMachineRecord     `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
+	// Only in `MachineDriverService`, as in CreateMachineResponse.
+	Checkpoint    string `protobuf:"bytes,15,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdatePoolMachineResponse) Reset() {
+	*x = UpdatePoolMachineResponse{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdatePoolMachineResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdatePoolMachineResponse) ProtoMessage() {}
+
+func (x *UpdatePoolMachineResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdatePoolMachineResponse.ProtoReflect.Descriptor instead.
+func (*UpdatePoolMachineResponse) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *UpdatePoolMachineResponse) GetMachine() *PoolMachineRecord {
+	if x != nil {
+		return x.Machine
+	}
+	return nil
+}
+
+func (x *UpdatePoolMachineResponse) GetCheckpoint() string {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return ""
+}
+
 var File_ostler_driver_v1alpha1_operation_proto protoreflect.FileDescriptor
 
 const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
@@ -3179,7 +4873,7 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
-	"\x03uid\x18\x04 \x01(\tR\x03uid\"\xc6\v\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\"\xbe\x0f\n" +
 	"\tOperation\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x126\n" +
@@ -3206,9 +4900,19 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x12get_machine_status\x18\x18 \x01(\v2/.ostler.driver.v1alpha1.GetMachineStatusRequestH\x00R\x10getMachineStatus\x12R\n" +
 	"\rlist_machines\x18\x19 \x01(\v2+.ostler.driver.v1alpha1.ListMachinesRequestH\x00R\flistMachines\x12S\n" +
 	"\x0eget_volume_ids\x18\x1a \x01(\v2+.ostler.driver.v1alpha1.GetVolumeIdsRequestH\x00R\fgetVolumeIds\x12U\n" +
-	"\x0evalidate_class\x18\x1b \x01(\v2,.ostler.driver.v1alpha1.ValidateClassRequestH\x00R\rvalidateClassB\t\n" +
-	"\arequestJ\x04\b\x1e\x10$R\vcreate_poolR\vupdate_poolR\vdelete_poolR\x0fget_pool_statusR\n" +
-	"list_poolsR\x14delete_pool_machines\"\xc0\x06\n" +
+	"\x0evalidate_class\x18\x1b \x01(\v2,.ostler.driver.v1alpha1.ValidateClassRequestH\x00R\rvalidateClass\x12L\n" +
+	"\vcreate_pool\x18\x1e \x01(\v2).ostler.driver.v1alpha1.CreatePoolRequestH\x00R\n" +
+	"createPool\x12L\n" +
+	"\vupdate_pool\x18\x1f \x01(\v2).ostler.driver.v1alpha1.UpdatePoolRequestH\x00R\n" +
+	"updatePool\x12L\n" +
+	"\vdelete_pool\x18  \x01(\v2).ostler.driver.v1alpha1.DeletePoolRequestH\x00R\n" +
+	"deletePool\x12V\n" +
+	"\x0fget_pool_status\x18! \x01(\v2,.ostler.driver.v1alpha1.GetPoolStatusRequestH\x00R\rgetPoolStatus\x12I\n" +
+	"\n" +
+	"list_pools\x18\" \x01(\v2(.ostler.driver.v1alpha1.ListPoolsRequestH\x00R\tlistPools\x12e\n" +
+	"\x14delete_pool_machines\x18# \x01(\v21.ostler.driver.v1alpha1.DeletePoolMachinesRequestH\x00R\x12deletePoolMachines\x12b\n" +
+	"\x13update_pool_machine\x18$ \x01(\v20.ostler.driver.v1alpha1.UpdatePoolMachineRequestH\x00R\x11updatePoolMachineB\t\n" +
+	"\arequest\"\xc0\x06\n" +
 	"\x10OperationContext\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x126\n" +
@@ -3251,7 +4955,8 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\farchitecture\x18\x05 \x01(\tR\farchitecture\x1a;\n" +
 	"\rCapacityEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xce\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcd\n" +
+	"\n" +
 	"\x0fOperationResult\x12V\n" +
 	"\x0ecreate_machine\x18\x14 \x01(\v2-.ostler.driver.v1alpha1.CreateMachineResponseH\x00R\rcreateMachine\x12b\n" +
 	"\x12initialize_machine\x18\x15 \x01(\v21.ostler.driver.v1alpha1.InitializeMachineResponseH\x00R\x11initializeMachine\x12V\n" +
@@ -3260,10 +4965,20 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x12get_machine_status\x18\x18 \x01(\v20.ostler.driver.v1alpha1.GetMachineStatusResponseH\x00R\x10getMachineStatus\x12S\n" +
 	"\rlist_machines\x18\x19 \x01(\v2,.ostler.driver.v1alpha1.ListMachinesResponseH\x00R\flistMachines\x12T\n" +
 	"\x0eget_volume_ids\x18\x1a \x01(\v2,.ostler.driver.v1alpha1.GetVolumeIdsResponseH\x00R\fgetVolumeIds\x12V\n" +
-	"\x0evalidate_class\x18\x1b \x01(\v2-.ostler.driver.v1alpha1.ValidateClassResponseH\x00R\rvalidateClassB\n" +
+	"\x0evalidate_class\x18\x1b \x01(\v2-.ostler.driver.v1alpha1.ValidateClassResponseH\x00R\rvalidateClass\x12M\n" +
+	"\vcreate_pool\x18\x1e \x01(\v2*.ostler.driver.v1alpha1.CreatePoolResponseH\x00R\n" +
+	"createPool\x12M\n" +
+	"\vupdate_pool\x18\x1f \x01(\v2*.ostler.driver.v1alpha1.UpdatePoolResponseH\x00R\n" +
+	"updatePool\x12M\n" +
+	"\vdelete_pool\x18  \x01(\v2*.ostler.driver.v1alpha1.DeletePoolResponseH\x00R\n" +
+	"deletePool\x12W\n" +
+	"\x0fget_pool_status\x18! \x01(\v2-.ostler.driver.v1alpha1.GetPoolStatusResponseH\x00R\rgetPoolStatus\x12J\n" +
 	"\n" +
-	"\bresponseJ\x04\b\x1e\x10$R\vcreate_poolR\vupdate_poolR\vdelete_poolR\x0fget_pool_statusR\n" +
-	"list_poolsR\x14delete_pool_machines\"\xd0\x04\n" +
+	"list_pools\x18\" \x01(\v2).ostler.driver.v1alpha1.ListPoolsResponseH\x00R\tlistPools\x12f\n" +
+	"\x14delete_pool_machines\x18# \x01(\v22.ostler.driver.v1alpha1.DeletePoolMachinesResponseH\x00R\x12deletePoolMachines\x12c\n" +
+	"\x13update_pool_machine\x18$ \x01(\v21.ostler.driver.v1alpha1.UpdatePoolMachineResponseH\x00R\x11updatePoolMachineB\n" +
+	"\n" +
+	"\bresponse\"\xd0\x04\n" +
 	"\x0eOperationError\x12<\n" +
 	"\x04code\x18\x01 \x01(\x0e2(.ostler.driver.v1alpha1.MachineErrorCodeR\x04code\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
@@ -3389,12 +5104,140 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x17change_is_hot_updatable\x18\x02 \x01(\bR\x14changeIsHotUpdatable\x12\x1a\n" +
 	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x125\n" +
 	"\x17not_hot_updatable_paths\x18\x04 \x03(\tR\x14notHotUpdatablePaths\x12*\n" +
-	"\x11fixed_spec_sha256\x18\x05 \x01(\tR\x0ffixedSpecSha256*\x91\x01\n" +
+	"\x11fixed_spec_sha256\x18\x05 \x01(\tR\x0ffixedSpecSha256\"z\n" +
+	"\tPoolModel\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\tR\x04hash\x12C\n" +
+	"\tbootstrap\x18\x02 \x01(\v2%.ostler.driver.v1alpha1.BootstrapDataR\tbootstrap\x12\x14\n" +
+	"\x05zones\x18\x03 \x03(\tR\x05zones\"\xe4\x02\n" +
+	"\n" +
+	"PoolRecord\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x12\x1b\n" +
+	"\tpool_name\x18\x02 \x01(\tR\bpoolName\x12\x19\n" +
+	"\bpool_uid\x18\x03 \x01(\tR\apoolUid\x12\x18\n" +
+	"\adesired\x18\x04 \x01(\x05R\adesired\x12\x18\n" +
+	"\acurrent\x18\x05 \x01(\x05R\acurrent\x12\x1d\n" +
+	"\n" +
+	"model_hash\x18\x06 \x01(\tR\tmodelHash\x12<\n" +
+	"\x05fault\x18\a \x01(\v2&.ostler.driver.v1alpha1.OperationErrorR\x05fault\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\b \x01(\tR\tclusterId\x129\n" +
+	"\n" +
+	"created_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
+	"\x04busy\x18\n" +
+	" \x01(\bR\x04busy\"\x8d\x02\n" +
+	"\x11PoolMachineRecord\x12?\n" +
+	"\amachine\x18\x01 \x01(\v2%.ostler.driver.v1alpha1.MachineRecordR\amachine\x12\x1f\n" +
+	"\vinstance_id\x18\x02 \x01(\tR\n" +
+	"instanceId\x12#\n" +
+	"\rinstance_name\x18\x03 \x01(\tR\finstanceName\x12>\n" +
+	"\x05state\x18\x04 \x01(\x0e2(.ostler.driver.v1alpha1.PoolMachineStateR\x05state\x12\x1d\n" +
+	"\n" +
+	"model_hash\x18\x05 \x01(\tR\tmodelHash\x12\x12\n" +
+	"\x04zone\x18\x06 \x01(\tR\x04zone\"\xcd\x02\n" +
+	"\x11CreatePoolRequest\x12\x18\n" +
+	"\adesired\x18\x01 \x01(\x05R\adesired\x127\n" +
+	"\x05model\x18\x02 \x01(\v2!.ostler.driver.v1alpha1.PoolModelR\x05model\x12G\n" +
+	"\x04tags\x18\x03 \x03(\v23.ostler.driver.v1alpha1.CreatePoolRequest.TagsEntryR\x04tags\x12\x1f\n" +
+	"\vprovider_id\x18\x04 \x01(\tR\n" +
+	"providerId\x12B\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\x1a7\n" +
+	"\tTagsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"l\n" +
+	"\x12CreatePoolResponse\x126\n" +
+	"\x04pool\x18\x01 \x01(\v2\".ostler.driver.v1alpha1.PoolRecordR\x04pool\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x0f \x01(\tR\n" +
+	"checkpoint\"\xa1\x02\n" +
+	"\x11UpdatePoolRequest\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x12\x1d\n" +
+	"\adesired\x18\x02 \x01(\x05H\x00R\adesired\x88\x01\x01\x12.\n" +
+	"\x10expected_desired\x18\x03 \x01(\x05H\x01R\x0fexpectedDesired\x88\x01\x01\x127\n" +
+	"\x05model\x18\x04 \x01(\v2!.ostler.driver.v1alpha1.PoolModelR\x05model\x12B\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontextB\n" +
+	"\n" +
+	"\b_desiredB\x13\n" +
+	"\x11_expected_desired\"l\n" +
+	"\x12UpdatePoolResponse\x126\n" +
+	"\x04pool\x18\x01 \x01(\v2\".ostler.driver.v1alpha1.PoolRecordR\x04pool\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x0f \x01(\tR\n" +
+	"checkpoint\"x\n" +
+	"\x11DeletePoolRequest\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x12B\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\"\xb7\x01\n" +
+	"\x12DeletePoolResponse\x12A\n" +
+	"\aoutcome\x18\x01 \x01(\x0e2'.ostler.driver.v1alpha1.DeletionOutcomeR\aoutcome\x12\x1f\n" +
+	"\vprovider_id\x18\x02 \x01(\tR\n" +
+	"providerId\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x0f \x01(\tR\n" +
+	"checkpoint\"\xa6\x01\n" +
+	"\x14GetPoolStatusRequest\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x12)\n" +
+	"\x10include_machines\x18\x02 \x01(\bR\x0fincludeMachines\x12B\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\"\xac\x01\n" +
+	"\x15GetPoolStatusResponse\x126\n" +
+	"\x04pool\x18\x01 \x01(\v2\".ostler.driver.v1alpha1.PoolRecordR\x04pool\x12E\n" +
+	"\bmachines\x18\x02 \x03(\v2).ostler.driver.v1alpha1.PoolMachineRecordR\bmachines\x12\x14\n" +
+	"\x05pages\x18\x03 \x01(\rR\x05pages\"V\n" +
+	"\x10ListPoolsRequest\x12B\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\"\x82\x01\n" +
+	"\x11ListPoolsResponse\x128\n" +
+	"\x05pools\x18\x01 \x03(\v2\".ostler.driver.v1alpha1.PoolRecordR\x05pools\x12\x14\n" +
+	"\x05pages\x18\x02 \x01(\rR\x05pages\x12\x1d\n" +
+	"\n" +
+	"list_scope\x18\x03 \x01(\tR\tlistScope\"\xfe\x01\n" +
+	"\x19DeletePoolMachinesRequest\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x120\n" +
+	"\x14machine_provider_ids\x18\x02 \x03(\tR\x12machineProviderIds\x12)\n" +
+	"\x10expected_desired\x18\x03 \x01(\x05R\x0fexpectedDesired\x12\x1f\n" +
+	"\vnew_desired\x18\x04 \x01(\x05R\n" +
+	"newDesired\x12B\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\"\xc1\x01\n" +
+	"\x1aDeletePoolMachinesResponse\x126\n" +
+	"\x04pool\x18\x01 \x01(\v2\".ostler.driver.v1alpha1.PoolRecordR\x04pool\x12K\n" +
+	"\vnot_deleted\x18\x02 \x03(\v2*.ostler.driver.v1alpha1.PoolMachineFailureR\n" +
+	"notDeleted\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x0f \x01(\tR\n" +
+	"checkpoint\"\x82\x01\n" +
+	"\x12PoolMachineFailure\x12.\n" +
+	"\x13machine_provider_id\x18\x01 \x01(\tR\x11machineProviderId\x12<\n" +
+	"\x05error\x18\x02 \x01(\v2&.ostler.driver.v1alpha1.OperationErrorR\x05error\"\xe8\x01\n" +
+	"\x18UpdatePoolMachineRequest\x12\x1f\n" +
+	"\vprovider_id\x18\x01 \x01(\tR\n" +
+	"providerId\x12.\n" +
+	"\x13machine_provider_id\x18\x02 \x01(\tR\x11machineProviderId\x12\x1d\n" +
+	"\n" +
+	"model_hash\x18\x03 \x01(\tR\tmodelHash\x12\x18\n" +
+	"\adrained\x18\x04 \x01(\bR\adrained\x12B\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\"\x80\x01\n" +
+	"\x19UpdatePoolMachineResponse\x12C\n" +
+	"\amachine\x18\x01 \x01(\v2).ostler.driver.v1alpha1.PoolMachineRecordR\amachine\x12\x1e\n" +
+	"\n" +
+	"checkpoint\x18\x0f \x01(\tR\n" +
+	"checkpoint*\x91\x01\n" +
 	"\x0fDeletionOutcome\x12 \n" +
 	"\x1cDELETION_OUTCOME_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18DELETION_OUTCOME_DELETED\x10\x01\x12\x1f\n" +
 	"\x1bDELETION_OUTCOME_WAS_ABSENT\x10\x02\x12\x1d\n" +
-	"\x19DELETION_OUTCOME_NOT_OURS\x10\x03*\xb4\x05\n" +
+	"\x19DELETION_OUTCOME_NOT_OURS\x10\x03*\xfb\x01\n" +
+	"\x10PoolMachineState\x12\"\n" +
+	"\x1ePOOL_MACHINE_STATE_UNSPECIFIED\x10\x00\x12\x1f\n" +
+	"\x1bPOOL_MACHINE_STATE_CREATING\x10\x01\x12\x1f\n" +
+	"\x1bPOOL_MACHINE_STATE_UPDATING\x10\x02\x12\x1f\n" +
+	"\x1bPOOL_MACHINE_STATE_DELETING\x10\x03\x12 \n" +
+	"\x1cPOOL_MACHINE_STATE_SUCCEEDED\x10\x04\x12\x1d\n" +
+	"\x19POOL_MACHINE_STATE_FAILED\x10\x05\x12\x1f\n" +
+	"\x1bPOOL_MACHINE_STATE_CANCELED\x10\x06*\xb4\x05\n" +
 	"\x10MachineErrorCode\x12\"\n" +
 	"\x1eMACHINE_ERROR_CODE_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bMACHINE_ERROR_CODE_CANCELED\x10\x01\x12\x1e\n" +
@@ -3425,7 +5268,7 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x1dOUTCOME_CERTAINTY_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dOUTCOME_CERTAINTY_NOT_APPLIED\x10\x01\x12\x1d\n" +
 	"\x19OUTCOME_CERTAINTY_PARTIAL\x10\x02\x12\x1d\n" +
-	"\x19OUTCOME_CERTAINTY_UNKNOWN\x10\x03*\x88\x04\n" +
+	"\x19OUTCOME_CERTAINTY_UNKNOWN\x10\x03*\xc2\x04\n" +
 	"\rOperationKind\x12\x1e\n" +
 	"\x1aOPERATION_KIND_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dOPERATION_KIND_CREATE_MACHINE\x10\x14\x12%\n" +
@@ -3435,7 +5278,14 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"!OPERATION_KIND_GET_MACHINE_STATUS\x10\x18\x12 \n" +
 	"\x1cOPERATION_KIND_LIST_MACHINES\x10\x19\x12!\n" +
 	"\x1dOPERATION_KIND_GET_VOLUME_IDS\x10\x1a\x12!\n" +
-	"\x1dOPERATION_KIND_VALIDATE_CLASS\x10\x1b\"\x04\b\x1e\x10#*\x1aOPERATION_KIND_CREATE_POOL*\x1aOPERATION_KIND_UPDATE_POOL*\x1aOPERATION_KIND_DELETE_POOL*\x1eOPERATION_KIND_GET_POOL_STATUS*\x19OPERATION_KIND_LIST_POOLS*#OPERATION_KIND_DELETE_POOL_MACHINES*\xbd\x01\n" +
+	"\x1dOPERATION_KIND_VALIDATE_CLASS\x10\x1b\x12\x1e\n" +
+	"\x1aOPERATION_KIND_CREATE_POOL\x10\x1e\x12\x1e\n" +
+	"\x1aOPERATION_KIND_UPDATE_POOL\x10\x1f\x12\x1e\n" +
+	"\x1aOPERATION_KIND_DELETE_POOL\x10 \x12\"\n" +
+	"\x1eOPERATION_KIND_GET_POOL_STATUS\x10!\x12\x1d\n" +
+	"\x19OPERATION_KIND_LIST_POOLS\x10\"\x12'\n" +
+	"#OPERATION_KIND_DELETE_POOL_MACHINES\x10#\x12&\n" +
+	"\"OPERATION_KIND_UPDATE_POOL_MACHINE\x10$*\xbd\x01\n" +
 	"\x11MachinePowerState\x12#\n" +
 	"\x1fMACHINE_POWER_STATE_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bMACHINE_POWER_STATE_PENDING\x10\x01\x12\x1f\n" +
@@ -3455,119 +5305,178 @@ func file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP() []byte {
 	return file_ostler_driver_v1alpha1_operation_proto_rawDescData
 }
 
-var file_ostler_driver_v1alpha1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_ostler_driver_v1alpha1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_ostler_driver_v1alpha1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_ostler_driver_v1alpha1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
 var file_ostler_driver_v1alpha1_operation_proto_goTypes = []any{
-	(DeletionOutcome)(0),              // 0: ostler.driver.v1alpha1.DeletionOutcome
-	(MachineErrorCode)(0),             // 1: ostler.driver.v1alpha1.MachineErrorCode
-	(MachineErrorReason)(0),           // 2: ostler.driver.v1alpha1.MachineErrorReason
-	(OutcomeCertainty)(0),             // 3: ostler.driver.v1alpha1.OutcomeCertainty
-	(OperationKind)(0),                // 4: ostler.driver.v1alpha1.OperationKind
-	(MachinePowerState)(0),            // 5: ostler.driver.v1alpha1.MachinePowerState
-	(*ObjectRevision)(nil),            // 6: ostler.driver.v1alpha1.ObjectRevision
-	(*MachineMetadata)(nil),           // 7: ostler.driver.v1alpha1.MachineMetadata
-	(*Target)(nil),                    // 8: ostler.driver.v1alpha1.Target
-	(*Operation)(nil),                 // 9: ostler.driver.v1alpha1.Operation
-	(*OperationContext)(nil),          // 10: ostler.driver.v1alpha1.OperationContext
-	(*ClassContent)(nil),              // 11: ostler.driver.v1alpha1.ClassContent
-	(*MachineShape)(nil),              // 12: ostler.driver.v1alpha1.MachineShape
-	(*OperationResult)(nil),           // 13: ostler.driver.v1alpha1.OperationResult
-	(*OperationError)(nil),            // 14: ostler.driver.v1alpha1.OperationError
-	(*FieldViolation)(nil),            // 15: ostler.driver.v1alpha1.FieldViolation
-	(*BootstrapData)(nil),             // 16: ostler.driver.v1alpha1.BootstrapData
-	(*Address)(nil),                   // 17: ostler.driver.v1alpha1.Address
-	(*MachineRecord)(nil),             // 18: ostler.driver.v1alpha1.MachineRecord
-	(*CreateMachineRequest)(nil),      // 19: ostler.driver.v1alpha1.CreateMachineRequest
-	(*CreateMachineResponse)(nil),     // 20: ostler.driver.v1alpha1.CreateMachineResponse
-	(*InitializeMachineRequest)(nil),  // 21: ostler.driver.v1alpha1.InitializeMachineRequest
-	(*InitializeMachineResponse)(nil), // 22: ostler.driver.v1alpha1.InitializeMachineResponse
-	(*UpdateMachineRequest)(nil),      // 23: ostler.driver.v1alpha1.UpdateMachineRequest
-	(*UpdateMachineResponse)(nil),     // 24: ostler.driver.v1alpha1.UpdateMachineResponse
-	(*DeleteMachineRequest)(nil),      // 25: ostler.driver.v1alpha1.DeleteMachineRequest
-	(*DeleteMachineResponse)(nil),     // 26: ostler.driver.v1alpha1.DeleteMachineResponse
-	(*GetMachineStatusRequest)(nil),   // 27: ostler.driver.v1alpha1.GetMachineStatusRequest
-	(*GetMachineStatusResponse)(nil),  // 28: ostler.driver.v1alpha1.GetMachineStatusResponse
-	(*ListMachinesRequest)(nil),       // 29: ostler.driver.v1alpha1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),      // 30: ostler.driver.v1alpha1.ListMachinesResponse
-	(*GetVolumeIdsRequest)(nil),       // 31: ostler.driver.v1alpha1.GetVolumeIdsRequest
-	(*GetVolumeIdsResponse)(nil),      // 32: ostler.driver.v1alpha1.GetVolumeIdsResponse
-	(*ValidateClassRequest)(nil),      // 33: ostler.driver.v1alpha1.ValidateClassRequest
-	(*ValidateClassResponse)(nil),     // 34: ostler.driver.v1alpha1.ValidateClassResponse
-	nil,                               // 35: ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
-	nil,                               // 36: ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
-	nil,                               // 37: ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
-	nil,                               // 38: ostler.driver.v1alpha1.OperationContext.SecretEntry
-	nil,                               // 39: ostler.driver.v1alpha1.ClassContent.LabelsEntry
-	nil,                               // 40: ostler.driver.v1alpha1.MachineShape.CapacityEntry
-	nil,                               // 41: ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
-	(*durationpb.Duration)(nil),       // 42: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),     // 43: google.protobuf.Timestamp
+	(DeletionOutcome)(0),               // 0: ostler.driver.v1alpha1.DeletionOutcome
+	(PoolMachineState)(0),              // 1: ostler.driver.v1alpha1.PoolMachineState
+	(MachineErrorCode)(0),              // 2: ostler.driver.v1alpha1.MachineErrorCode
+	(MachineErrorReason)(0),            // 3: ostler.driver.v1alpha1.MachineErrorReason
+	(OutcomeCertainty)(0),              // 4: ostler.driver.v1alpha1.OutcomeCertainty
+	(OperationKind)(0),                 // 5: ostler.driver.v1alpha1.OperationKind
+	(MachinePowerState)(0),             // 6: ostler.driver.v1alpha1.MachinePowerState
+	(*ObjectRevision)(nil),             // 7: ostler.driver.v1alpha1.ObjectRevision
+	(*MachineMetadata)(nil),            // 8: ostler.driver.v1alpha1.MachineMetadata
+	(*Target)(nil),                     // 9: ostler.driver.v1alpha1.Target
+	(*Operation)(nil),                  // 10: ostler.driver.v1alpha1.Operation
+	(*OperationContext)(nil),           // 11: ostler.driver.v1alpha1.OperationContext
+	(*ClassContent)(nil),               // 12: ostler.driver.v1alpha1.ClassContent
+	(*MachineShape)(nil),               // 13: ostler.driver.v1alpha1.MachineShape
+	(*OperationResult)(nil),            // 14: ostler.driver.v1alpha1.OperationResult
+	(*OperationError)(nil),             // 15: ostler.driver.v1alpha1.OperationError
+	(*FieldViolation)(nil),             // 16: ostler.driver.v1alpha1.FieldViolation
+	(*BootstrapData)(nil),              // 17: ostler.driver.v1alpha1.BootstrapData
+	(*Address)(nil),                    // 18: ostler.driver.v1alpha1.Address
+	(*MachineRecord)(nil),              // 19: ostler.driver.v1alpha1.MachineRecord
+	(*CreateMachineRequest)(nil),       // 20: ostler.driver.v1alpha1.CreateMachineRequest
+	(*CreateMachineResponse)(nil),      // 21: ostler.driver.v1alpha1.CreateMachineResponse
+	(*InitializeMachineRequest)(nil),   // 22: ostler.driver.v1alpha1.InitializeMachineRequest
+	(*InitializeMachineResponse)(nil),  // 23: ostler.driver.v1alpha1.InitializeMachineResponse
+	(*UpdateMachineRequest)(nil),       // 24: ostler.driver.v1alpha1.UpdateMachineRequest
+	(*UpdateMachineResponse)(nil),      // 25: ostler.driver.v1alpha1.UpdateMachineResponse
+	(*DeleteMachineRequest)(nil),       // 26: ostler.driver.v1alpha1.DeleteMachineRequest
+	(*DeleteMachineResponse)(nil),      // 27: ostler.driver.v1alpha1.DeleteMachineResponse
+	(*GetMachineStatusRequest)(nil),    // 28: ostler.driver.v1alpha1.GetMachineStatusRequest
+	(*GetMachineStatusResponse)(nil),   // 29: ostler.driver.v1alpha1.GetMachineStatusResponse
+	(*ListMachinesRequest)(nil),        // 30: ostler.driver.v1alpha1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),       // 31: ostler.driver.v1alpha1.ListMachinesResponse
+	(*GetVolumeIdsRequest)(nil),        // 32: ostler.driver.v1alpha1.GetVolumeIdsRequest
+	(*GetVolumeIdsResponse)(nil),       // 33: ostler.driver.v1alpha1.GetVolumeIdsResponse
+	(*ValidateClassRequest)(nil),       // 34: ostler.driver.v1alpha1.ValidateClassRequest
+	(*ValidateClassResponse)(nil),      // 35: ostler.driver.v1alpha1.ValidateClassResponse
+	(*PoolModel)(nil),                  // 36: ostler.driver.v1alpha1.PoolModel
+	(*PoolRecord)(nil),                 // 37: ostler.driver.v1alpha1.PoolRecord
+	(*PoolMachineRecord)(nil),          // 38: ostler.driver.v1alpha1.PoolMachineRecord
+	(*CreatePoolRequest)(nil),          // 39: ostler.driver.v1alpha1.CreatePoolRequest
+	(*CreatePoolResponse)(nil),         // 40: ostler.driver.v1alpha1.CreatePoolResponse
+	(*UpdatePoolRequest)(nil),          // 41: ostler.driver.v1alpha1.UpdatePoolRequest
+	(*UpdatePoolResponse)(nil),         // 42: ostler.driver.v1alpha1.UpdatePoolResponse
+	(*DeletePoolRequest)(nil),          // 43: ostler.driver.v1alpha1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),         // 44: ostler.driver.v1alpha1.DeletePoolResponse
+	(*GetPoolStatusRequest)(nil),       // 45: ostler.driver.v1alpha1.GetPoolStatusRequest
+	(*GetPoolStatusResponse)(nil),      // 46: ostler.driver.v1alpha1.GetPoolStatusResponse
+	(*ListPoolsRequest)(nil),           // 47: ostler.driver.v1alpha1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),          // 48: ostler.driver.v1alpha1.ListPoolsResponse
+	(*DeletePoolMachinesRequest)(nil),  // 49: ostler.driver.v1alpha1.DeletePoolMachinesRequest
+	(*DeletePoolMachinesResponse)(nil), // 50: ostler.driver.v1alpha1.DeletePoolMachinesResponse
+	(*PoolMachineFailure)(nil),         // 51: ostler.driver.v1alpha1.PoolMachineFailure
+	(*UpdatePoolMachineRequest)(nil),   // 52: ostler.driver.v1alpha1.UpdatePoolMachineRequest
+	(*UpdatePoolMachineResponse)(nil),  // 53: ostler.driver.v1alpha1.UpdatePoolMachineResponse
+	nil,                                // 54: ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
+	nil,                                // 55: ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
+	nil,                                // 56: ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
+	nil,                                // 57: ostler.driver.v1alpha1.OperationContext.SecretEntry
+	nil,                                // 58: ostler.driver.v1alpha1.ClassContent.LabelsEntry
+	nil,                                // 59: ostler.driver.v1alpha1.MachineShape.CapacityEntry
+	nil,                                // 60: ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
+	nil,                                // 61: ostler.driver.v1alpha1.CreatePoolRequest.TagsEntry
+	(*durationpb.Duration)(nil),        // 62: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
 }
 var file_ostler_driver_v1alpha1_operation_proto_depIdxs = []int32{
-	35, // 0: ostler.driver.v1alpha1.MachineMetadata.labels:type_name -> ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
-	36, // 1: ostler.driver.v1alpha1.MachineMetadata.annotations:type_name -> ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
-	8,  // 2: ostler.driver.v1alpha1.Operation.target:type_name -> ostler.driver.v1alpha1.Target
-	42, // 3: ostler.driver.v1alpha1.Operation.timeout:type_name -> google.protobuf.Duration
-	42, // 4: ostler.driver.v1alpha1.Operation.progress_interval:type_name -> google.protobuf.Duration
-	6,  // 5: ostler.driver.v1alpha1.Operation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	7,  // 6: ostler.driver.v1alpha1.Operation.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
-	19, // 7: ostler.driver.v1alpha1.Operation.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineRequest
-	21, // 8: ostler.driver.v1alpha1.Operation.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineRequest
-	23, // 9: ostler.driver.v1alpha1.Operation.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineRequest
-	25, // 10: ostler.driver.v1alpha1.Operation.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineRequest
-	27, // 11: ostler.driver.v1alpha1.Operation.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusRequest
-	29, // 12: ostler.driver.v1alpha1.Operation.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesRequest
-	31, // 13: ostler.driver.v1alpha1.Operation.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsRequest
-	33, // 14: ostler.driver.v1alpha1.Operation.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassRequest
-	8,  // 15: ostler.driver.v1alpha1.OperationContext.target:type_name -> ostler.driver.v1alpha1.Target
-	37, // 16: ostler.driver.v1alpha1.OperationContext.identity_tags:type_name -> ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
-	42, // 17: ostler.driver.v1alpha1.OperationContext.timeout:type_name -> google.protobuf.Duration
-	11, // 18: ostler.driver.v1alpha1.OperationContext.machine_class:type_name -> ostler.driver.v1alpha1.ClassContent
-	38, // 19: ostler.driver.v1alpha1.OperationContext.secret:type_name -> ostler.driver.v1alpha1.OperationContext.SecretEntry
-	7,  // 20: ostler.driver.v1alpha1.OperationContext.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
-	6,  // 21: ostler.driver.v1alpha1.ClassContent.ref:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	39, // 22: ostler.driver.v1alpha1.ClassContent.labels:type_name -> ostler.driver.v1alpha1.ClassContent.LabelsEntry
-	12, // 23: ostler.driver.v1alpha1.ClassContent.shape:type_name -> ostler.driver.v1alpha1.MachineShape
-	40, // 24: ostler.driver.v1alpha1.MachineShape.capacity:type_name -> ostler.driver.v1alpha1.MachineShape.CapacityEntry
-	20, // 25: ostler.driver.v1alpha1.OperationResult.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineResponse
-	22, // 26: ostler.driver.v1alpha1.OperationResult.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineResponse
-	24, // 27: ostler.driver.v1alpha1.OperationResult.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineResponse
-	26, // 28: ostler.driver.v1alpha1.OperationResult.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineResponse
-	28, // 29: ostler.driver.v1alpha1.OperationResult.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusResponse
-	30, // 30: ostler.driver.v1alpha1.OperationResult.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesResponse
-	32, // 31: ostler.driver.v1alpha1.OperationResult.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsResponse
-	34, // 32: ostler.driver.v1alpha1.OperationResult.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassResponse
-	1,  // 33: ostler.driver.v1alpha1.OperationError.code:type_name -> ostler.driver.v1alpha1.MachineErrorCode
-	42, // 34: ostler.driver.v1alpha1.OperationError.retry_after:type_name -> google.protobuf.Duration
-	3,  // 35: ostler.driver.v1alpha1.OperationError.certainty:type_name -> ostler.driver.v1alpha1.OutcomeCertainty
-	15, // 36: ostler.driver.v1alpha1.OperationError.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
-	2,  // 37: ostler.driver.v1alpha1.OperationError.typed_reason:type_name -> ostler.driver.v1alpha1.MachineErrorReason
-	5,  // 38: ostler.driver.v1alpha1.MachineRecord.power_state:type_name -> ostler.driver.v1alpha1.MachinePowerState
-	17, // 39: ostler.driver.v1alpha1.MachineRecord.addresses:type_name -> ostler.driver.v1alpha1.Address
-	14, // 40: ostler.driver.v1alpha1.MachineRecord.fault:type_name -> ostler.driver.v1alpha1.OperationError
-	43, // 41: ostler.driver.v1alpha1.MachineRecord.created_at:type_name -> google.protobuf.Timestamp
-	16, // 42: ostler.driver.v1alpha1.CreateMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
-	41, // 43: ostler.driver.v1alpha1.CreateMachineRequest.tags:type_name -> ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
-	10, // 44: ostler.driver.v1alpha1.CreateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	18, // 45: ostler.driver.v1alpha1.CreateMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	16, // 46: ostler.driver.v1alpha1.InitializeMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
-	10, // 47: ostler.driver.v1alpha1.InitializeMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	18, // 48: ostler.driver.v1alpha1.InitializeMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	10, // 49: ostler.driver.v1alpha1.UpdateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	10, // 50: ostler.driver.v1alpha1.DeleteMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	0,  // 51: ostler.driver.v1alpha1.DeleteMachineResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
-	10, // 52: ostler.driver.v1alpha1.GetMachineStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	18, // 53: ostler.driver.v1alpha1.GetMachineStatusResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	10, // 54: ostler.driver.v1alpha1.ListMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	18, // 55: ostler.driver.v1alpha1.ListMachinesResponse.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	10, // 56: ostler.driver.v1alpha1.GetVolumeIdsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	10, // 57: ostler.driver.v1alpha1.ValidateClassRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	15, // 58: ostler.driver.v1alpha1.ValidateClassResponse.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
-	59, // [59:59] is the sub-list for method output_type
-	59, // [59:59] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	54, // 0: ostler.driver.v1alpha1.MachineMetadata.labels:type_name -> ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
+	55, // 1: ostler.driver.v1alpha1.MachineMetadata.annotations:type_name -> ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
+	9,  // 2: ostler.driver.v1alpha1.Operation.target:type_name -> ostler.driver.v1alpha1.Target
+	62, // 3: ostler.driver.v1alpha1.Operation.timeout:type_name -> google.protobuf.Duration
+	62, // 4: ostler.driver.v1alpha1.Operation.progress_interval:type_name -> google.protobuf.Duration
+	7,  // 5: ostler.driver.v1alpha1.Operation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	8,  // 6: ostler.driver.v1alpha1.Operation.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
+	20, // 7: ostler.driver.v1alpha1.Operation.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineRequest
+	22, // 8: ostler.driver.v1alpha1.Operation.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineRequest
+	24, // 9: ostler.driver.v1alpha1.Operation.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineRequest
+	26, // 10: ostler.driver.v1alpha1.Operation.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineRequest
+	28, // 11: ostler.driver.v1alpha1.Operation.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusRequest
+	30, // 12: ostler.driver.v1alpha1.Operation.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesRequest
+	32, // 13: ostler.driver.v1alpha1.Operation.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsRequest
+	34, // 14: ostler.driver.v1alpha1.Operation.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassRequest
+	39, // 15: ostler.driver.v1alpha1.Operation.create_pool:type_name -> ostler.driver.v1alpha1.CreatePoolRequest
+	41, // 16: ostler.driver.v1alpha1.Operation.update_pool:type_name -> ostler.driver.v1alpha1.UpdatePoolRequest
+	43, // 17: ostler.driver.v1alpha1.Operation.delete_pool:type_name -> ostler.driver.v1alpha1.DeletePoolRequest
+	45, // 18: ostler.driver.v1alpha1.Operation.get_pool_status:type_name -> ostler.driver.v1alpha1.GetPoolStatusRequest
+	47, // 19: ostler.driver.v1alpha1.Operation.list_pools:type_name -> ostler.driver.v1alpha1.ListPoolsRequest
+	49, // 20: ostler.driver.v1alpha1.Operation.delete_pool_machines:type_name -> ostler.driver.v1alpha1.DeletePoolMachinesRequest
+	52, // 21: ostler.driver.v1alpha1.Operation.update_pool_machine:type_name -> ostler.driver.v1alpha1.UpdatePoolMachineRequest
+	9,  // 22: ostler.driver.v1alpha1.OperationContext.target:type_name -> ostler.driver.v1alpha1.Target
+	56, // 23: ostler.driver.v1alpha1.OperationContext.identity_tags:type_name -> ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
+	62, // 24: ostler.driver.v1alpha1.OperationContext.timeout:type_name -> google.protobuf.Duration
+	12, // 25: ostler.driver.v1alpha1.OperationContext.machine_class:type_name -> ostler.driver.v1alpha1.ClassContent
+	57, // 26: ostler.driver.v1alpha1.OperationContext.secret:type_name -> ostler.driver.v1alpha1.OperationContext.SecretEntry
+	8,  // 27: ostler.driver.v1alpha1.OperationContext.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
+	7,  // 28: ostler.driver.v1alpha1.ClassContent.ref:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	58, // 29: ostler.driver.v1alpha1.ClassContent.labels:type_name -> ostler.driver.v1alpha1.ClassContent.LabelsEntry
+	13, // 30: ostler.driver.v1alpha1.ClassContent.shape:type_name -> ostler.driver.v1alpha1.MachineShape
+	59, // 31: ostler.driver.v1alpha1.MachineShape.capacity:type_name -> ostler.driver.v1alpha1.MachineShape.CapacityEntry
+	21, // 32: ostler.driver.v1alpha1.OperationResult.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineResponse
+	23, // 33: ostler.driver.v1alpha1.OperationResult.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineResponse
+	25, // 34: ostler.driver.v1alpha1.OperationResult.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineResponse
+	27, // 35: ostler.driver.v1alpha1.OperationResult.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineResponse
+	29, // 36: ostler.driver.v1alpha1.OperationResult.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusResponse
+	31, // 37: ostler.driver.v1alpha1.OperationResult.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesResponse
+	33, // 38: ostler.driver.v1alpha1.OperationResult.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsResponse
+	35, // 39: ostler.driver.v1alpha1.OperationResult.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassResponse
+	40, // 40: ostler.driver.v1alpha1.OperationResult.create_pool:type_name -> ostler.driver.v1alpha1.CreatePoolResponse
+	42, // 41: ostler.driver.v1alpha1.OperationResult.update_pool:type_name -> ostler.driver.v1alpha1.UpdatePoolResponse
+	44, // 42: ostler.driver.v1alpha1.OperationResult.delete_pool:type_name -> ostler.driver.v1alpha1.DeletePoolResponse
+	46, // 43: ostler.driver.v1alpha1.OperationResult.get_pool_status:type_name -> ostler.driver.v1alpha1.GetPoolStatusResponse
+	48, // 44: ostler.driver.v1alpha1.OperationResult.list_pools:type_name -> ostler.driver.v1alpha1.ListPoolsResponse
+	50, // 45: ostler.driver.v1alpha1.OperationResult.delete_pool_machines:type_name -> ostler.driver.v1alpha1.DeletePoolMachinesResponse
+	53, // 46: ostler.driver.v1alpha1.OperationResult.update_pool_machine:type_name -> ostler.driver.v1alpha1.UpdatePoolMachineResponse
+	2,  // 47: ostler.driver.v1alpha1.OperationError.code:type_name -> ostler.driver.v1alpha1.MachineErrorCode
+	62, // 48: ostler.driver.v1alpha1.OperationError.retry_after:type_name -> google.protobuf.Duration
+	4,  // 49: ostler.driver.v1alpha1.OperationError.certainty:type_name -> ostler.driver.v1alpha1.OutcomeCertainty
+	16, // 50: ostler.driver.v1alpha1.OperationError.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
+	3,  // 51: ostler.driver.v1alpha1.OperationError.typed_reason:type_name -> ostler.driver.v1alpha1.MachineErrorReason
+	6,  // 52: ostler.driver.v1alpha1.MachineRecord.power_state:type_name -> ostler.driver.v1alpha1.MachinePowerState
+	18, // 53: ostler.driver.v1alpha1.MachineRecord.addresses:type_name -> ostler.driver.v1alpha1.Address
+	15, // 54: ostler.driver.v1alpha1.MachineRecord.fault:type_name -> ostler.driver.v1alpha1.OperationError
+	63, // 55: ostler.driver.v1alpha1.MachineRecord.created_at:type_name -> google.protobuf.Timestamp
+	17, // 56: ostler.driver.v1alpha1.CreateMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
+	60, // 57: ostler.driver.v1alpha1.CreateMachineRequest.tags:type_name -> ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
+	11, // 58: ostler.driver.v1alpha1.CreateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	19, // 59: ostler.driver.v1alpha1.CreateMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	17, // 60: ostler.driver.v1alpha1.InitializeMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
+	11, // 61: ostler.driver.v1alpha1.InitializeMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	19, // 62: ostler.driver.v1alpha1.InitializeMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	11, // 63: ostler.driver.v1alpha1.UpdateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	11, // 64: ostler.driver.v1alpha1.DeleteMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	0,  // 65: ostler.driver.v1alpha1.DeleteMachineResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
+	11, // 66: ostler.driver.v1alpha1.GetMachineStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	19, // 67: ostler.driver.v1alpha1.GetMachineStatusResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	11, // 68: ostler.driver.v1alpha1.ListMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	19, // 69: ostler.driver.v1alpha1.ListMachinesResponse.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
+	11, // 70: ostler.driver.v1alpha1.GetVolumeIdsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	11, // 71: ostler.driver.v1alpha1.ValidateClassRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	16, // 72: ostler.driver.v1alpha1.ValidateClassResponse.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
+	17, // 73: ostler.driver.v1alpha1.PoolModel.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
+	15, // 74: ostler.driver.v1alpha1.PoolRecord.fault:type_name -> ostler.driver.v1alpha1.OperationError
+	63, // 75: ostler.driver.v1alpha1.PoolRecord.created_at:type_name -> google.protobuf.Timestamp
+	19, // 76: ostler.driver.v1alpha1.PoolMachineRecord.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	1,  // 77: ostler.driver.v1alpha1.PoolMachineRecord.state:type_name -> ostler.driver.v1alpha1.PoolMachineState
+	36, // 78: ostler.driver.v1alpha1.CreatePoolRequest.model:type_name -> ostler.driver.v1alpha1.PoolModel
+	61, // 79: ostler.driver.v1alpha1.CreatePoolRequest.tags:type_name -> ostler.driver.v1alpha1.CreatePoolRequest.TagsEntry
+	11, // 80: ostler.driver.v1alpha1.CreatePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	37, // 81: ostler.driver.v1alpha1.CreatePoolResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
+	36, // 82: ostler.driver.v1alpha1.UpdatePoolRequest.model:type_name -> ostler.driver.v1alpha1.PoolModel
+	11, // 83: ostler.driver.v1alpha1.UpdatePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	37, // 84: ostler.driver.v1alpha1.UpdatePoolResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
+	11, // 85: ostler.driver.v1alpha1.DeletePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	0,  // 86: ostler.driver.v1alpha1.DeletePoolResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
+	11, // 87: ostler.driver.v1alpha1.GetPoolStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	37, // 88: ostler.driver.v1alpha1.GetPoolStatusResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
+	38, // 89: ostler.driver.v1alpha1.GetPoolStatusResponse.machines:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
+	11, // 90: ostler.driver.v1alpha1.ListPoolsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	37, // 91: ostler.driver.v1alpha1.ListPoolsResponse.pools:type_name -> ostler.driver.v1alpha1.PoolRecord
+	11, // 92: ostler.driver.v1alpha1.DeletePoolMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	37, // 93: ostler.driver.v1alpha1.DeletePoolMachinesResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
+	51, // 94: ostler.driver.v1alpha1.DeletePoolMachinesResponse.not_deleted:type_name -> ostler.driver.v1alpha1.PoolMachineFailure
+	15, // 95: ostler.driver.v1alpha1.PoolMachineFailure.error:type_name -> ostler.driver.v1alpha1.OperationError
+	11, // 96: ostler.driver.v1alpha1.UpdatePoolMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	38, // 97: ostler.driver.v1alpha1.UpdatePoolMachineResponse.machine:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
+	98, // [98:98] is the sub-list for method output_type
+	98, // [98:98] is the sub-list for method input_type
+	98, // [98:98] is the sub-list for extension type_name
+	98, // [98:98] is the sub-list for extension extendee
+	0,  // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_operation_proto_init() }
@@ -3584,6 +5493,13 @@ func file_ostler_driver_v1alpha1_operation_proto_init() {
 		(*Operation_ListMachines)(nil),
 		(*Operation_GetVolumeIds)(nil),
 		(*Operation_ValidateClass)(nil),
+		(*Operation_CreatePool)(nil),
+		(*Operation_UpdatePool)(nil),
+		(*Operation_DeletePool)(nil),
+		(*Operation_GetPoolStatus)(nil),
+		(*Operation_ListPools)(nil),
+		(*Operation_DeletePoolMachines)(nil),
+		(*Operation_UpdatePoolMachine)(nil),
 	}
 	file_ostler_driver_v1alpha1_operation_proto_msgTypes[7].OneofWrappers = []any{
 		(*OperationResult_CreateMachine)(nil),
@@ -3594,15 +5510,23 @@ func file_ostler_driver_v1alpha1_operation_proto_init() {
 		(*OperationResult_ListMachines)(nil),
 		(*OperationResult_GetVolumeIds)(nil),
 		(*OperationResult_ValidateClass)(nil),
+		(*OperationResult_CreatePool)(nil),
+		(*OperationResult_UpdatePool)(nil),
+		(*OperationResult_DeletePool)(nil),
+		(*OperationResult_GetPoolStatus)(nil),
+		(*OperationResult_ListPools)(nil),
+		(*OperationResult_DeletePoolMachines)(nil),
+		(*OperationResult_UpdatePoolMachine)(nil),
 	}
 	file_ostler_driver_v1alpha1_operation_proto_msgTypes[12].OneofWrappers = []any{}
+	file_ostler_driver_v1alpha1_operation_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ostler_driver_v1alpha1_operation_proto_rawDesc), len(file_ostler_driver_v1alpha1_operation_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   36,
+			NumEnums:      7,
+			NumMessages:   55,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -73,20 +73,29 @@ const (
 	DriverCapability_DRIVER_CAPABILITY_IDENTITY_BY_NAME DriverCapability = 7
 	// Tells what happens to instances: see DriverEvent.
 	DriverCapability_DRIVER_CAPABILITY_EVENTS DriverCapability = 8
+	// Its groups replace outdated instances by themselves once they have another model, with a surge of their own. The core
+	// then adds none, and chooses no outdated instance.
+	DriverCapability_DRIVER_CAPABILITY_POOL_SURGE DriverCapability = 9
+	// Its groups may delete instances that nobody named, to spread them over zones or because something else scales them,
+	// and the driver cannot switch that off. The core says so on pools, and drains what it sees going, as far as there is
+	// time. Without it a driver MUST switch off what its groups do by themselves, but for replacing broken instances.
+	DriverCapability_DRIVER_CAPABILITY_POOL_SCALES_IN DriverCapability = 10
 )
 
 // Enum value maps for DriverCapability.
 var (
 	DriverCapability_name = map[int32]string{
-		0: "DRIVER_CAPABILITY_UNSPECIFIED",
-		1: "DRIVER_CAPABILITY_CANCEL",
-		2: "DRIVER_CAPABILITY_PROGRESS",
-		3: "DRIVER_CAPABILITY_PAGED_LISTS",
-		4: "DRIVER_CAPABILITY_RESULT_RETENTION",
-		5: "DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY",
-		6: "DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS",
-		7: "DRIVER_CAPABILITY_IDENTITY_BY_NAME",
-		8: "DRIVER_CAPABILITY_EVENTS",
+		0:  "DRIVER_CAPABILITY_UNSPECIFIED",
+		1:  "DRIVER_CAPABILITY_CANCEL",
+		2:  "DRIVER_CAPABILITY_PROGRESS",
+		3:  "DRIVER_CAPABILITY_PAGED_LISTS",
+		4:  "DRIVER_CAPABILITY_RESULT_RETENTION",
+		5:  "DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY",
+		6:  "DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS",
+		7:  "DRIVER_CAPABILITY_IDENTITY_BY_NAME",
+		8:  "DRIVER_CAPABILITY_EVENTS",
+		9:  "DRIVER_CAPABILITY_POOL_SURGE",
+		10: "DRIVER_CAPABILITY_POOL_SCALES_IN",
 	}
 	DriverCapability_value = map[string]int32{
 		"DRIVER_CAPABILITY_UNSPECIFIED":          0,
@@ -98,6 +107,8 @@ var (
 		"DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS": 6,
 		"DRIVER_CAPABILITY_IDENTITY_BY_NAME":     7,
 		"DRIVER_CAPABILITY_EVENTS":               8,
+		"DRIVER_CAPABILITY_POOL_SURGE":           9,
+		"DRIVER_CAPABILITY_POOL_SCALES_IN":       10,
 	}
 )
 
@@ -1505,8 +1516,12 @@ type OperationPage struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	OperationId string                 `protobuf:"bytes,1,opt,name=operation_id,json=operationId,proto3" json:"operation_id,omitempty"`
 	// 0, 1, 2, … without a gap.
-	Index         uint32           `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Machines      []*MachineRecord `protobuf:"bytes,3,rep,name=machines,proto3" json:"machines,omitempty"`
+	Index    uint32           `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	Machines []*MachineRecord `protobuf:"bytes,3,rep,name=machines,proto3" json:"machines,omitempty"`
+	// Of ListPools.
+	Pools []*PoolRecord `protobuf:"bytes,4,rep,name=pools,proto3" json:"pools,omitempty"`
+	// Of GetPoolStatus.
+	PoolMachines  []*PoolMachineRecord `protobuf:"bytes,5,rep,name=pool_machines,json=poolMachines,proto3" json:"pool_machines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1558,6 +1573,20 @@ func (x *OperationPage) GetIndex() uint32 {
 func (x *OperationPage) GetMachines() []*MachineRecord {
 	if x != nil {
 		return x.Machines
+	}
+	return nil
+}
+
+func (x *OperationPage) GetPools() []*PoolRecord {
+	if x != nil {
+		return x.Pools
+	}
+	return nil
+}
+
+func (x *OperationPage) GetPoolMachines() []*PoolMachineRecord {
+	if x != nil {
+		return x.PoolMachines
 	}
 	return nil
 }
@@ -2236,11 +2265,13 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\apercent\x18\x04 \x01(\rR\apercent\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x05 \x01(\tR\n" +
-	"checkpoint\"\x98\x01\n" +
+	"checkpoint\"\x95\x02\n" +
 	"\rOperationPage\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12A\n" +
-	"\bmachines\x18\x03 \x03(\v2%.ostler.driver.v1alpha1.MachineRecordR\bmachinesJ\x04\b\x04\x10\x05R\x05pools\"\xe5\x01\n" +
+	"\bmachines\x18\x03 \x03(\v2%.ostler.driver.v1alpha1.MachineRecordR\bmachines\x128\n" +
+	"\x05pools\x18\x04 \x03(\v2\".ostler.driver.v1alpha1.PoolRecordR\x05pools\x12N\n" +
+	"\rpool_machines\x18\x05 \x03(\v2).ostler.driver.v1alpha1.PoolMachineRecordR\fpoolMachines\"\xe5\x01\n" +
 	"\x12OperationCompleted\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x1e\n" +
 	"\n" +
@@ -2277,7 +2308,7 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\rProtocolError\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
-	"\x05retry\x18\x03 \x01(\bR\x05retry*\xda\x02\n" +
+	"\x05retry\x18\x03 \x01(\bR\x05retry*\xa2\x03\n" +
 	"\x10DriverCapability\x12!\n" +
 	"\x1dDRIVER_CAPABILITY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18DRIVER_CAPABILITY_CANCEL\x10\x01\x12\x1e\n" +
@@ -2287,7 +2318,10 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"$DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY\x10\x05\x12*\n" +
 	"&DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS\x10\x06\x12&\n" +
 	"\"DRIVER_CAPABILITY_IDENTITY_BY_NAME\x10\a\x12\x1c\n" +
-	"\x18DRIVER_CAPABILITY_EVENTS\x10\b*\x9a\x01\n" +
+	"\x18DRIVER_CAPABILITY_EVENTS\x10\b\x12 \n" +
+	"\x1cDRIVER_CAPABILITY_POOL_SURGE\x10\t\x12$\n" +
+	" DRIVER_CAPABILITY_POOL_SCALES_IN\x10\n" +
+	"*\x9a\x01\n" +
 	"\x0eCoreCapability\x12\x1f\n" +
 	"\x1bCORE_CAPABILITY_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16CORE_CAPABILITY_RESUME\x10\x01\x12&\n" +
@@ -2365,8 +2399,10 @@ var file_ostler_driver_v1alpha1_session_proto_goTypes = []any{
 	(*ObjectRevision)(nil),        // 31: ostler.driver.v1alpha1.ObjectRevision
 	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
 	(*MachineRecord)(nil),         // 33: ostler.driver.v1alpha1.MachineRecord
-	(*OperationResult)(nil),       // 34: ostler.driver.v1alpha1.OperationResult
-	(*OperationError)(nil),        // 35: ostler.driver.v1alpha1.OperationError
+	(*PoolRecord)(nil),            // 34: ostler.driver.v1alpha1.PoolRecord
+	(*PoolMachineRecord)(nil),     // 35: ostler.driver.v1alpha1.PoolMachineRecord
+	(*OperationResult)(nil),       // 36: ostler.driver.v1alpha1.OperationResult
+	(*OperationError)(nil),        // 37: ostler.driver.v1alpha1.OperationError
 }
 var file_ostler_driver_v1alpha1_session_proto_depIdxs = []int32{
 	9,  // 0: ostler.driver.v1alpha1.RegisterRequest.hello:type_name -> ostler.driver.v1alpha1.Hello
@@ -2405,21 +2441,23 @@ var file_ostler_driver_v1alpha1_session_proto_depIdxs = []int32{
 	29, // 33: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
 	6,  // 34: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
 	33, // 35: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	34, // 36: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
-	35, // 37: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
-	3,  // 38: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
-	32, // 39: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
-	2,  // 40: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	32, // 41: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
-	32, // 42: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
-	29, // 43: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
-	29, // 44: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
-	31, // 45: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	34, // 36: ostler.driver.v1alpha1.OperationPage.pools:type_name -> ostler.driver.v1alpha1.PoolRecord
+	35, // 37: ostler.driver.v1alpha1.OperationPage.pool_machines:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
+	36, // 38: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
+	37, // 39: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
+	3,  // 40: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
+	32, // 41: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
+	2,  // 42: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	32, // 43: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
+	32, // 44: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
+	29, // 45: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
+	29, // 46: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
+	31, // 47: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_session_proto_init() }

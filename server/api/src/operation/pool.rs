@@ -1,0 +1,96 @@
+//! Groups of instances, as the operations on them speak of them.
+
+use crate::ProviderId;
+use crate::Uid;
+
+use super::{Failure, InstanceRecord, UserData};
+
+/// What a group makes its instances from, beside the class.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PoolModel {
+    /// Names all that an instance is made from, class included; at most 64 printable ASCII characters.
+    pub hash: String,
+    /// User data of the instances that are made from now on; `None`: the class has none.
+    pub user_data: Option<UserData>,
+    /// Where instances may be made; empty: where the class says.
+    pub zones: Vec<String>,
+}
+
+/// The size that a group is to have, and the one that was seen: a group that has another is left alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolSize {
+    /// What was seen.
+    pub expected: i32,
+    /// What is wanted, absolute: sent twice it changes nothing twice.
+    pub wanted: i32,
+}
+
+/// What the infrastructure knows of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PoolRecord {
+    /// Its id.
+    pub provider_id: ProviderId,
+    /// Name of the MachinePool that its tags name; empty if they name none.
+    pub pool_name: String,
+    /// UID of the MachinePool that its tags name; empty if they name none.
+    pub pool_uid: Uid,
+    /// The id of this cluster that its tags name, if that is a previous one; else empty.
+    pub cluster_id: String,
+    /// How many instances it is to have.
+    pub desired: i32,
+    /// How many it has.
+    pub current: i32,
+    /// [`PoolModel::hash`] that it makes instances from; empty: not known.
+    pub model_hash: String,
+    /// Whether it makes, deletes or updates instances right now.
+    pub busy: bool,
+    /// Set when the infrastructure reports the group as broken, or makes no instances for it.
+    pub fault: Option<Box<Failure>>,
+}
+
+/// What the infrastructure knows of one instance of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PoolInstance {
+    /// The instance; it names no Machine.
+    pub instance: InstanceRecord,
+    /// What tells it from the others of its group; the Machine is named by it.
+    pub instance_id: String,
+    /// How the infrastructure calls it; may be empty.
+    pub instance_name: String,
+    /// How far it is.
+    pub state: PoolInstanceState,
+    /// [`PoolModel::hash`] that it was made from or updated to; empty: not known.
+    pub model_hash: String,
+    /// Where it is; may be empty.
+    pub zone: String,
+}
+
+crate::closed_enum! {
+    /// How far an instance of a group is.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+    #[repr(i32)]
+    pub enum PoolInstanceState {
+        /// The driver does not say; it counts as not ready.
+        #[default]
+        Unknown = 0,
+        /// Being made.
+        Creating = 1,
+        /// Being changed.
+        Updating = 2,
+        /// Being deleted.
+        Deleting = 3,
+        /// As it is to be.
+        Succeeded = 4,
+        /// The last change of it failed.
+        Failed = 5,
+        /// The last change of it was stopped.
+        Canceled = 6,
+    }
+}
+
+impl PoolInstanceState {
+    /// Reads a number from the wire. Every number that is not ours is `Unknown`.
+    pub fn from_number(number: i32) -> Self {
+        Self::ALL.into_iter().find(|state| *state as i32 == number).unwrap_or(Self::Unknown)
+    }
+}
