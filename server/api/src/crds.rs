@@ -10,12 +10,12 @@ use kube::CustomResourceExt;
 
 use crate::{
     machine::Machine, machine_class::MachineClass, machine_deployment::MachineDeployment,
-    machine_set::MachineSet,
+    machine_pool::MachinePool, machine_set::MachineSet,
 };
 
 /// Every CustomResourceDefinition of ours, in the order in which to apply them.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![machine(), machine_class(), machine_set(), machine_deployment()]
+    vec![machine(), machine_class(), machine_set(), machine_deployment(), machine_pool()]
 }
 
 /// A column of `kubectl get`.
@@ -72,6 +72,19 @@ const DEPLOYMENT_COLUMNS: &[Column] = &[
     column("Age", "date", ".metadata.creationTimestamp"),
 ];
 
+const POOL_COLUMNS: &[Column] = &[
+    column("Desired", "integer", ".spec.replicas"),
+    column("Current", "integer", ".status.replicas"),
+    column("Ready", "integer", ".status.readyReplicas"),
+    column("Available", "integer", ".status.availableReplicas"),
+    column("Up-to-date", "integer", ".status.upToDateReplicas"),
+    column("Phase", "string", ".status.phase"),
+    column("Age", "date", ".metadata.creationTimestamp"),
+    wide("Version", "string", ".spec.template.spec.version"),
+    wide("Provider", "string", ".status.provider"),
+    wide("ProviderID", "string", ".status.providerID"),
+];
+
 fn machine() -> CustomResourceDefinition {
     let mut crd = Machine::crd();
     set_columns(&mut crd, MACHINE_COLUMNS);
@@ -117,6 +130,60 @@ fn machine_deployment() -> CustomResourceDefinition {
     });
     crd
 }
+
+fn machine_pool() -> CustomResourceDefinition {
+    let mut crd = MachinePool::crd();
+    set_columns(&mut crd, POOL_COLUMNS);
+    each_schema(&mut crd, |root| {
+        let Some(spec) = property(root, "spec") else { return };
+        spec.required = Some(vec!["template".to_owned()]);
+        spec.x_kubernetes_validations = Some(POOL_RULES.map(rule).to_vec());
+        if let Some(replicas) = property(spec, "replicas") {
+            replicas.minimum = Some(0.0);
+        }
+        if let Some(cluster) = property(spec, "clusterName") {
+            (cluster.min_length, cluster.max_length) = (Some(1), Some(63));
+        }
+        if let Some(domains) = property(spec, "failureDomains") {
+            domains.max_items = Some(100);
+        }
+        if let Some(strategy) = property(spec, "strategy") {
+            strategy.x_kubernetes_validations = Some(POOL_STRATEGY_RULES.map(rule).to_vec());
+        }
+        let Some(template) = property(spec, "template") else { return };
+        if let Some(metadata) = property(template, "metadata") {
+            metadata.nullable = Some(true);
+        }
+        if let Some(machine) = property(template, "spec") {
+            mark_node_template(machine);
+        }
+    });
+    crd
+}
+
+const POOL_RULES: [(&str, &str); 2] = [
+    FLEET_RULES[1],
+    (
+        "has(self.clusterName) == has(oldSelf.clusterName) \
+         && (!has(self.clusterName) || self.clusterName == oldSelf.clusterName)",
+        "clusterName never changes",
+    ),
+];
+
+/// A percentage that comes to 0 is refused by a condition: it depends on the replicas.
+const POOL_STRATEGY_RULES: [(&str, &str); 2] = [
+    (
+        "!has(self.type) || self.type in ['RollingUpdate', 'OnDelete']",
+        "type is neither RollingUpdate nor OnDelete",
+    ),
+    (
+        "!has(self.rollingUpdate) || !has(self.rollingUpdate.maxSurge) \
+         || !(string(self.rollingUpdate.maxSurge) in ['0', '0%']) \
+         || (has(self.rollingUpdate.maxUnavailable) \
+         && !(string(self.rollingUpdate.maxUnavailable) in ['0', '0%']))",
+        "maxSurge and maxUnavailable are both 0: nothing could ever be replaced",
+    ),
+];
 
 /// What neither upstream nor we act on, as far as it can be said in a definition: labels of a template are free-form, and
 /// a rule cannot read them. An API server that knows no rules stores the object, and its condition says the same.

@@ -12,9 +12,10 @@ use crate::{bootstrap::Bootstrap, names, timeout::Timeout};
 pub use crate::{
     drain_status::{DeletionCause, DrainProgress, DrainPurpose, DrainVolume},
     machine_status::{
-        CurrentStatus, HotUpdate, HotUpdateState, InstanceNotice, LastOperation, LifecyclePhase,
-        MachineAddress, MachineConditionType, MachineOperationType, MachinePhase, MachineState,
-        MachineStatus, NoticeReason, OperationIntent, Retry, WaitingFor,
+        CurrentStatus, HotUpdate, HotUpdateState, InstanceNotice, InstanceState, InstanceStatus,
+        LastOperation, LifecyclePhase, MachineAddress, MachineConditionType, MachineOperationType,
+        MachinePhase, MachineState, MachineStatus, NoticeReason, OperationIntent, Retry,
+        WaitingFor,
     },
     reasons::{FailureReason, WaitReason},
     step::{MachineStep, OperationVerb},
@@ -117,6 +118,14 @@ impl Machine {
     pub fn has_machine_set(&self) -> bool {
         let owners = self.metadata.owner_references.iter().flatten();
         owners.into_iter().any(|one| one.controller == Some(true) && one.kind == names::MACHINE_SET)
+    }
+
+    /// Whether it is an instance of the group of a MachinePool.
+    pub fn has_pool(&self) -> bool {
+        let owners = self.metadata.owner_references.iter().flatten();
+        owners
+            .into_iter()
+            .any(|one| one.controller == Some(true) && one.kind == names::MACHINE_POOL)
     }
 
     /// The instance, if one is known. Upstream writes an empty string for none.

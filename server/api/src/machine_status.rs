@@ -128,6 +128,49 @@ pub struct MachineStatus {
     /// What the infrastructure announced for the instance, as the driver says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_notice: Option<InstanceNotice>,
+    /// Of a Machine of a pool: what the infrastructure says of its instance. Written by the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instance: Option<InstanceStatus>,
+}
+
+/// What the infrastructure says of an instance of a group. Its id is that of the Machine, and its version that of the Node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceStatus {
+    /// Its name in the infrastructure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What the infrastructure does with it.
+    pub provisioning_state: InstanceState,
+    /// Whether it has the model that the group makes instances with.
+    #[serde(default)]
+    pub latest_model_applied: bool,
+    /// The model that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_hash: Option<SpecDigest>,
+    /// What is wrong with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+open_enum! {
+    /// What an infrastructure does with an instance of a group.
+    pub enum InstanceState {
+        /// It is being made.
+        Creating = "Creating",
+        /// It is being changed.
+        Updating = "Updating",
+        /// It is being deleted.
+        Deleting = "Deleting",
+        /// It is as it is to be.
+        Succeeded = "Succeeded",
+        /// It could not be made or changed.
+        Failed = "Failed",
+        /// Making or changing it was broken off.
+        Canceled = "Canceled",
+        /// Nobody knows.
+        Unknown = "Unknown",
+    }
 }
 
 impl MachineStatus {

@@ -1,7 +1,7 @@
 //! What the metadata of an object says.
 
 use crate::names::finalizer;
-use crate::{Machine, MachineClass, MachineDeployment, MachineSet};
+use crate::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
 
 /// The same questions to the metadata of each kind. Methods of the kinds and not of a trait: `kube::ResourceExt` has
 /// one of these names with another answer.
@@ -30,7 +30,7 @@ macro_rules! metadata_of {
 
             /// Whether our finalizer is there.
             pub fn has_finalizer(&self) -> bool {
-                self.metadata.finalizers.iter().flatten().any(|name| name == finalizer::MACHINE)
+                self.metadata.finalizers.iter().flatten().any(|name| name == finalizer::MACHINE || name == finalizer::POOL)
             }
 
             /// Whether its deletion was asked for.
@@ -41,4 +41,4 @@ macro_rules! metadata_of {
     )+};
 }
 
-metadata_of!(Machine, MachineClass, MachineDeployment, MachineSet);
+metadata_of!(Machine, MachineClass, MachineDeployment, MachinePool, MachineSet);

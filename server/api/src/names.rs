@@ -17,8 +17,10 @@ pub const MACHINE_CLASS: &str = "MachineClass";
 pub const MACHINE_SET: &str = "MachineSet";
 /// Kind of a MachineDeployment.
 pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
-/// Kind of a MachinePool.
+/// Kind of a MachinePool. Ours.
 pub const MACHINE_POOL: &str = "MachinePool";
+/// `apiVersion` of our own kinds.
+pub const OWN_API_VERSION: &str = "ostler.dev/v1alpha1";
 
 /// Name of the Lease that the leading core holds; upstream's, so that both never act at the same
 /// time.
@@ -32,6 +34,8 @@ pub const CLUSTER_ID_CONFIG_MAP: &str = "ostler-cluster-id";
 pub mod finalizer {
     /// On Machines, MachineClasses, MachineSets and MachineDeployments.
     pub const MACHINE: &str = "machine.sapcloud.io/machine-controller-manager";
+    /// On MachinePools. Ours.
+    pub const POOL: &str = "ostler.dev/machine-pool";
     /// On Secrets that a class names.
     pub const SECRET: &str = "machine.sapcloud.io/machine-controller";
     /// On Nodes of Machines.
@@ -63,6 +67,8 @@ pub mod label {
     pub const TEMPLATE_HASH: &str = "machine-template-hash";
     /// On a MachineSet: name of its MachineDeployment, as in Cluster API.
     pub const CLUSTER_API_DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
+    /// On a Machine: its MachinePool, formatted so that every name fits, as in Cluster API.
+    pub const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
     /// On a MachineSet or MachineDeployment, `True`: it creates nothing, since it has far too many Machines.
     pub const FREEZE: &str = "freeze";
     /// On a MachineSet, any value: it creates nothing, since its Machines are updated in place.
@@ -85,6 +91,16 @@ pub mod annotation {
     pub const ENDED_TERM: &str = "ostler.dev/ended-term";
     /// On a Machine, any value: its set deletes it first, as Cluster API has it.
     pub const DELETE_MACHINE: &str = "machine.sapcloud.io/delete-machine";
+    /// The same in Cluster API's own name.
+    pub const CLUSTER_API_DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
+    /// On a MachinePool, any value but `false`: somebody else decides how many instances it has, as in Cluster API.
+    pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
+    /// On a MachinePool: the least that an autoscaler may ask for, as in Cluster API.
+    pub const AUTOSCALER_MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+    /// On a MachinePool: the most that an autoscaler may ask for, as in Cluster API.
+    pub const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+    /// Ours, on a Machine of a pool: the instance that its group has no more. The Machine goes without asking again.
+    pub const INSTANCE_GONE: &str = "ostler.dev/instance-gone";
     /// On a MachineSet or MachineDeployment, any value: lift its freeze.
     pub const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
     /// On a MachineSet and the Nodes of its Machines: tainted so that pods prefer newer Nodes. Key of the taint, too.

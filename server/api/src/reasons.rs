@@ -143,6 +143,8 @@ open_enum! {
         PreDrainHook = "PreDrainHook",
         /// A pre-terminate hook holds the deletion.
         PreTerminateHook = "PreTerminateHook",
+        /// Its pool deletes the instance from the group.
+        PoolDeletion = "PoolDeletion",
         /// Volumes are still attached to the Node.
         VolumesAttached = "VolumesAttached",
         /// Volumes have left the Node and are not attached yet where a pod waits for them.

@@ -173,3 +173,30 @@ fn sets_and_deployments_scale_and_always_have_replicas() {
     let rolling = &spec["properties"]["strategy"]["properties"]["rollingUpdate"]["properties"];
     assert_eq!(rolling["maxSurge"]["x-kubernetes-int-or-string"], true);
 }
+
+#[test]
+fn a_pool_scales_has_its_columns_and_refuses_what_could_never_work() {
+    let crd = serde_json::to_value(&ostler_api::crds()[4]).unwrap();
+    assert_eq!(crd["spec"]["group"], "ostler.dev");
+    let names = &crd["spec"]["names"];
+    assert_eq!(
+        (&names["shortNames"], &names["categories"]),
+        (&serde_json::json!(["mp"]), &serde_json::json!(["all"]))
+    );
+    let version = &crd["spec"]["versions"][0];
+    assert_eq!(version["subresources"]["scale"]["labelSelectorPath"], ".status.selector");
+    let columns = version["additionalPrinterColumns"].as_array().unwrap();
+    let shown: Vec<_> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
+    let all = "Desired Current Ready Available Up-to-date Phase Age Version Provider ProviderID";
+    assert_eq!(shown.join(" "), all);
+    let spec = &schema(4)["properties"]["spec"];
+    assert_eq!(spec["properties"]["replicas"]["minimum"], 0.0);
+    assert_eq!(spec["properties"]["replicas"]["default"], Value::Null, "it may be an autoscaler's");
+    let told = |rules: &Value| {
+        let rules = rules["x-kubernetes-validations"].as_array().unwrap();
+        rules.iter().map(|rule| rule["message"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(told(spec).iter().any(|text| text.contains("clusterName never changes")));
+    let strategy = told(&spec["properties"]["strategy"]);
+    assert!(strategy.iter().any(|text| text.contains("both 0")), "{strategy:?}");
+}

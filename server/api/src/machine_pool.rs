@@ -1,0 +1,353 @@
+//! MachinePool: a scaling group of the infrastructure, each instance of which is a Machine.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    ProviderId, SpecDigest,
+    machine::{OperationIntent, Retry},
+    machine_set::MachineTemplateSpec,
+    names::annotation,
+    open_enum::open_enum,
+};
+
+/// What a MachinePool is to be.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "ostler.dev",
+    version = "v1alpha1",
+    kind = "MachinePool",
+    plural = "machinepools",
+    singular = "machinepool",
+    shortname = "mp",
+    category = "all",
+    namespaced,
+    status = "MachinePoolStatus",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A scaling group of the infrastructure, each instance of which is a Machine."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MachinePoolSpec {
+    /// The target cluster that its Nodes join; absent: the only one. Never changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
+    /// How many instances there are to be. Absent: filled in by the controller, with the minimum of the autoscaler's
+    /// annotations, or 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// What its instances and Machines are made from. The class is that of the group.
+    #[serde(default)]
+    pub template: MachineTemplateSpec,
+    /// How instances of an old template are replaced.
+    #[serde(default)]
+    pub strategy: PoolStrategy,
+    /// Zones that the group spreads its instances over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failure_domains: Vec<String>,
+    /// True: nothing is replaced, and the group keeps its model; scaling goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+}
+
+/// How instances of an old template are replaced.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolStrategy {
+    /// `RollingUpdate`, the default, or `OnDelete`.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub type_: Option<PoolStrategyType>,
+    /// The limits of a rolling update.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolling_update: Option<PoolRollingUpdate>,
+}
+
+/// How a rolling update of a pool goes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolRollingUpdate {
+    /// How many instances there may be beyond `replicas`; a percentage is rounded up. 1 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_surge: Option<IntOrString>,
+    /// How many may be missing meanwhile; a percentage is rounded down. 0 if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<IntOrString>,
+    /// Which of equal Machines goes first: `Oldest`, the default, `Newest` or `Random`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delete_policy: Option<PoolDeletePolicy>,
+}
+
+/// What is known of a MachinePool. There is no list of instances in it: each is a Machine. Numbers are written also when
+/// they are 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachinePoolStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// All its Machines, those that are being deleted among them.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Those with phase Running.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Those with phase Running or Available.
+    #[serde(default)]
+    pub available_replicas: i32,
+    /// Those whose instance has the current model.
+    #[serde(default)]
+    pub up_to_date_replicas: i32,
+    /// How many are missing of `spec.replicas`.
+    #[serde(default)]
+    pub unavailable_replicas: i32,
+    /// The selector of its Machines as text, for the scale subresource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// For people; nothing decides by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PoolPhase>,
+    /// Whether the data are there that instances become Nodes with.
+    #[serde(default)]
+    pub bootstrap_ready: bool,
+    /// Whether the group exists and every instance is there that it is to have.
+    #[serde(default)]
+    pub infrastructure_ready: bool,
+    /// `Machine` once the driver has said that each instance can be deleted alone; absent: Machines are for show.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_machine_kind: Option<String>,
+    /// The group, once there is one.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<ProviderId>,
+    /// Provider of the class, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Digest of everything in template and class that only a new instance has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_hash: Option<SpecDigest>,
+    /// The operation that was or is about to be sent to a driver. Written before it is sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<PoolIntent>,
+    /// Whether a driver was ever asked for anything that lasts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub asked: bool,
+    /// Verbs that failed last, and until when the next attempt of each waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub retries: Vec<Retry>,
+    /// Instances that the last named deletion could not delete, the first of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_deleted: Vec<ProviderId>,
+    /// When the group was last read, and what it said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed: Option<ObservedGroup>,
+    /// Why the pool failed; only a user can help.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// The same, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_message: Option<String>,
+    /// Versions of its Nodes, and how many have each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub versions: Vec<VersionCount>,
+    /// Its conditions, see [`PoolConditionType`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+/// The write-ahead intent of a pool.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolIntent {
+    /// What every intent has.
+    #[serde(flatten)]
+    pub intent: OperationIntent,
+    /// The size that the group had when it was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_size: Option<i32>,
+    /// The size that it makes, absolute: made twice, it lowers nothing twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new_size: Option<i32>,
+    /// The model that it puts on the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_hash: Option<SpecDigest>,
+    /// The instances that it deletes.
+    #[serde(rename = "providerIDs", default, skip_serializing_if = "Vec::is_empty")]
+    pub provider_ids: Vec<ProviderId>,
+}
+
+/// What the infrastructure said of a group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObservedGroup {
+    /// How many instances it is to have.
+    #[serde(default)]
+    pub desired: i32,
+    /// How many it has.
+    #[serde(default)]
+    pub current: i32,
+    /// The model of instances that it makes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_hash: Option<SpecDigest>,
+    /// What is wrong with it, as the infrastructure says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+    /// Since when it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
+}
+
+/// How many Nodes have a version.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VersionCount {
+    /// The version.
+    pub version: String,
+    /// How many.
+    pub replicas: i32,
+}
+
+open_enum! {
+    /// How instances of an old template are replaced.
+    pub enum PoolStrategyType {
+        /// One after another, within both budgets.
+        RollingUpdate = "RollingUpdate",
+        /// When a user deletes their Machines.
+        OnDelete = "OnDelete",
+    }
+}
+
+open_enum! {
+    /// Which of equal Machines goes first.
+    pub enum PoolDeletePolicy {
+        /// The oldest.
+        Oldest = "Oldest",
+        /// The newest.
+        Newest = "Newest",
+        /// Any, and the same one in each pass.
+        Random = "Random",
+    }
+}
+
+open_enum! {
+    /// Where in its life a pool is.
+    pub enum PoolPhase {
+        /// Nothing was asked of the infrastructure yet.
+        Pending = "Pending",
+        /// The group is being made.
+        Provisioning = "Provisioning",
+        /// The group has instances that are no Nodes yet.
+        Provisioned = "Provisioned",
+        /// It has as many Nodes as wanted.
+        Running = "Running",
+        /// It has too few.
+        ScalingUp = "ScalingUp",
+        /// It has too many.
+        ScalingDown = "ScalingDown",
+        /// Somebody else scales it.
+        Scaling = "Scaling",
+        /// It is being deleted.
+        Deleting = "Deleting",
+        /// Only a user can help.
+        Failed = "Failed",
+    }
+}
+
+open_enum! {
+    /// Conditions of a pool. All are always there.
+    pub enum PoolConditionType {
+        /// Every other condition that says whether it works is true.
+        Ready = "Ready",
+        /// The data are there that instances become Nodes with.
+        BootstrapReady = "BootstrapReady",
+        /// The group is there, and has every instance.
+        InfrastructureReady = "InfrastructureReady",
+        /// As many Machines are Running as wanted.
+        ReplicasReady = "ReplicasReady",
+        /// Every instance has the current model.
+        MachinesUpToDate = "MachinesUpToDate",
+        /// It has fewer Machines than wanted.
+        ScalingUp = "ScalingUp",
+        /// It has more.
+        ScalingDown = "ScalingDown",
+        /// Machines that failed are being replaced.
+        Remediating = "Remediating",
+        /// It is being deleted.
+        Deleting = "Deleting",
+        /// False: its driver cannot delete one instance, so Machines of it cannot be deleted.
+        Deletable = "Deletable",
+        /// False: its spec is refused.
+        Valid = "Valid",
+    }
+}
+
+impl MachinePool {
+    /// How many instances there are to be.
+    pub fn replicas(&self) -> i32 {
+        self.spec.replicas.unwrap_or(1)
+    }
+
+    /// Whether somebody else decides how many there are: annotation `cluster.x-k8s.io/replicas-managed-by` has any
+    /// value but `false`.
+    pub fn is_externally_scaled(&self) -> bool {
+        self.annotation(annotation::REPLICAS_MANAGED_BY).is_some_and(|by| by != "false")
+    }
+
+    /// Whether a user paused it.
+    pub fn is_paused(&self) -> bool {
+        self.spec.paused == Some(true)
+            || self.annotation(annotation::CLUSTER_API_PAUSED).is_some()
+            || self.annotation(annotation::PAUSED).is_some_and(|value| value != "false")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_pool_reads_and_comes_back_the_same() {
+        let text = json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+            "metadata": { "name": "p", "namespace": "default" },
+            "spec": {
+                "clusterName": "c", "replicas": 3,
+                "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } },
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": { "maxSurge": "25%", "maxUnavailable": 0, "deletePolicy": "Newest" }
+                }
+            },
+            "status": {
+                "replicas": 3, "readyReplicas": 2, "availableReplicas": 2, "upToDateReplicas": 1,
+                "unavailableReplicas": 1, "bootstrapReady": true, "infrastructureReady": false,
+                "operation": {
+                    "id": "op", "kind": "DeletePoolMachines", "idempotencyKey": "u:pd", "term": 7,
+                    "attempt": 1, "expectedSize": 4, "newSize": 3, "providerIDs": ["x:///1"]
+                }
+            }
+        });
+        let pool: MachinePool = serde_json::from_value(text.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&pool).unwrap(), text);
+    }
+
+    #[test]
+    fn replicas_are_managed_by_others_unless_the_annotation_says_false() {
+        for (value, external) in
+            [(None, false), (Some("false"), false), (Some(""), true), (Some("autoscaler"), true)]
+        {
+            let mut pool = MachinePool::default();
+            pool.metadata.annotations = value
+                .map(|it| [(annotation::REPLICAS_MANAGED_BY.to_owned(), it.to_owned())].into());
+            assert_eq!(pool.is_externally_scaled(), external, "{value:?}");
+        }
+    }
+}
