@@ -2,6 +2,7 @@
 
 mod fleet;
 mod hint;
+mod pools;
 
 use ostler_api::ProviderName;
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::orphans::OrphanScans;
 use crate::queue::{Priority, Queue};
 use crate::set::Pending;
 use crate::settings::Settings;
-use crate::stores::{MachineIndex, NodeIndex, Stores, differs, kept_in};
+use crate::stores::{MachineIndex, NodeIndex, PoolIndex, Stores, differs, kept_in};
 use crate::target::{SECRET_SUFFIX, Target, cluster_of};
 use crate::watch::{By, Change, ObjectName};
 
@@ -43,6 +44,7 @@ pub(crate) struct Queues {
     pub(crate) sets: Arc<Queue<ObjectName>>,
     pub(crate) deployments: Arc<Queue<ObjectName>>,
     pub(crate) freezes: Arc<Queue<FreezeKey>>,
+    pub(crate) pools: Arc<Queue<ObjectName>>,
 }
 
 /// Adds the keys that a change concerns to the queues.
@@ -69,6 +71,7 @@ impl Fanout {
         let priority = priority(change);
         self.configs.machine(change);
         self.fleet_of(change);
+        self.pool_of(change);
         self.freeze_by_machine(change, priority);
         let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
         if let Some(machine) = &change.new {
@@ -155,6 +158,7 @@ impl Fanout {
             self.queues.secrets.add(ObjectName::new(namespace, secret), priority);
         }
         self.add_all(self.stores.users(&name), priority);
+        self.add_pools(self.stores.pools_of(&name), priority);
         self.queues.classes.add(name, priority);
         self.queues.scans.note(&self.settings.driver_name(class.provider()));
     }
@@ -167,8 +171,13 @@ impl Fanout {
         let name = ObjectName::of(secret.as_ref());
         for class in self.stores.namers(&name) {
             self.add_all(self.stores.users(&class), priority);
+            self.add_pools(self.stores.pools_of(&class), priority);
             self.queues.classes.add(class, priority);
         }
+        self.add_pools(
+            self.stores.pools.find_names(PoolIndex::Secret, &name.to_string()),
+            priority,
+        );
         if let Some(kept) = kept_in(secret) {
             self.queues.classes.add(ObjectName::of(&kept.class), priority);
         }
@@ -304,6 +313,8 @@ impl Fanout {
             | SessionEvent::Checkpoint { target_uid, .. } => {
                 let names = self.stores.machines.find_names(MachineIndex::Uid, target_uid.as_str());
                 self.add_all(names, Priority::Change);
+                let pools = self.stores.pools.find_names(PoolIndex::Uid, target_uid.as_str());
+                self.add_pools(pools, Priority::Change);
             }
             SessionEvent::ProviderReady { provider } => {
                 debug!(%provider, "driver ready");
@@ -326,6 +337,7 @@ impl Fanout {
     /// Everything may have changed.
     pub(crate) fn everything(&self, priority: Priority) {
         self.add_all(self.stores.machines.names(), priority);
+        self.add_pools(self.stores.pools.names(), priority);
     }
 
     /// The API servers stopped answering, or answer again: reconciles every machine with an unhealthy Node, and
@@ -391,6 +403,7 @@ impl Fanout {
         for class in self.classes_of(provider) {
             let name = ObjectName::of(class.as_ref());
             self.add_all(self.stores.users(&name), priority);
+            self.add_pools(self.stores.pools_of(&name), priority);
             self.queues.classes.add(name, priority);
         }
     }

@@ -29,6 +29,7 @@ fn fanout() -> Fanout {
         nodes: queue("node"),
         sets: queue("set"),
         deployments: queue("deployment"),
+        pools: queue("pool"),
         freezes: Queue::new(QueueSettings::new("freeze", 1), &metrics),
         scans: OrphanScans::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
     };

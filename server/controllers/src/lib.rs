@@ -25,6 +25,7 @@ mod machine;
 mod metrics;
 mod namespaces;
 mod orphans;
+mod pool;
 mod queue;
 mod reconcile;
 mod run;
@@ -50,7 +51,7 @@ pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::{FleetSettings, Settings};
 pub use stores::{
     AttachmentIndex, BudgetIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex,
-    SetIndex, StoreClassSource, Stores,
+    PoolIndex, SetIndex, StoreClassSource, Stores,
 };
 pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, connect};
 pub use watch::{Cache, Cached, Change, ObjectName};

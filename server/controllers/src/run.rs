@@ -36,6 +36,7 @@ use crate::metrics::{
     AnswerMetrics, ReconcileMetrics, SetMetrics, StepMetrics, register_machines, register_sets,
 };
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
+use crate::pool::{Groups, Pools};
 use crate::queue::{Priority, Queue, QueueMetrics, QueueSettings};
 use crate::reconcile;
 use crate::schemas::Schemas;
@@ -214,6 +215,7 @@ fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
         nodes: queue("node", FEW_WORKERS),
         sets: queue("machineset", settings.concurrent_syncs),
         deployments: queue("machinedeployment", settings.concurrent_syncs),
+        pools: queue("machinepool", settings.concurrent_syncs),
         freezes: Queue::new(QueueSettings::new("freeze", FEW_WORKERS), metrics),
     }
 }
@@ -377,6 +379,7 @@ impl Core {
         }));
         self.collect_orphans(lease, &mut workers, stop);
         self.release_unmanaged_nodes(&mut workers, stop);
+        self.start_pools(term, &mut workers, stop);
         if self.settings.controllers.run_sets() {
             workers.spawn(self.sets().follow(stop.clone()));
         }
@@ -447,6 +450,21 @@ impl Core {
         });
         let queue = &self.fanout.queues.nodes;
         reconcile::work(nodes, queue, &self.reconcile_metrics, workers, stop);
+    }
+
+    fn start_pools(&self, term: Term, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let pools = Arc::new(Pools {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            sessions: self.sessions.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.fanout.recorder.clone(),
+            groups: Groups::default(),
+            term,
+        });
+        let queue = &self.fanout.queues.pools;
+        reconcile::work(pools, queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {

@@ -31,6 +31,7 @@ impl Watches {
         self.served(to, client, &stores.machines, Fanout::machine);
         self.served(to, client, &stores.classes, Fanout::class);
         self.served(to, client, &stores.secrets, Fanout::secret);
+        self.served(to, client, &stores.pools, Fanout::pool);
     }
 
     /// MachineSets and MachineDeployments of the namespaces that are served.

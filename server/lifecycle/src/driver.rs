@@ -17,6 +17,17 @@ pub enum DriverView {
     Ready(DriverFacts),
 }
 
+impl DriverView {
+    /// The same for a Machine of a pool: no driver is asked for its instance alone.
+    #[must_use]
+    pub fn of_pooled(mut self) -> Self {
+        if let Self::Ready(driver) = &mut self {
+            driver.kinds.retain(|kind| kind.is_of_pools() || *kind == OperationKind::GetVolumeIds);
+        }
+        self
+    }
+}
+
 /// What decisions need of a driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DriverFacts {

@@ -28,6 +28,7 @@ pub mod orphans;
 pub mod outage;
 pub mod plan;
 pub mod pod;
+pub mod pool;
 mod push_down;
 pub mod record;
 pub mod replacement;

@@ -65,7 +65,8 @@ impl Kind for Classes {
         let class = self.stores.classes.get(name);
         let users = self.stores.users(name);
         let mut used = users.iter().filter_map(|user| self.stores.machines.get(user));
-        let used = used.any(|one| uses_class(&one, &name.namespace, &name.name));
+        let used = used.any(|one| uses_class(&one, &name.namespace, &name.name))
+            || !self.stores.pools_of(name).is_empty();
         // It may be the class of a machine that cannot be read.
         if !used && self.stores.machines.has_unreadable() {
             return Err(PassError::NotYet(UNSURE));

@@ -61,7 +61,7 @@ impl Machines {
         let attached = attached_volumes(&node);
         let pods = self.pods_on(&machine, &target, &node).await;
         let volumes = volumes_of(&machine, &target, &node, &pods, &attached);
-        let driver = self.driver_view(content);
+        let driver = self.driver_view(&machine, content);
         let class = match (&class, &kept) {
             _ if let Some(why) = unheld => ClassView::NotHeld(why),
             (Some(class), _) => ClassView::Known(ClassFacts::of(class)),
@@ -270,9 +270,10 @@ impl Machines {
         target.can_evict.get_or_try_init(ask).await.copied().unwrap_or(true)
     }
 
-    fn driver_view(&self, class: Option<&MachineClass>) -> DriverView {
+    fn driver_view(&self, machine: &Machine, class: Option<&MachineClass>) -> DriverView {
         let Some(class) = class else { return DriverView::Unavailable };
-        driver_of(&self.sessions, &self.settings, class.provider())
+        let view = driver_of(&self.sessions, &self.settings, class.provider());
+        if machine.has_pool() { view.of_pooled() } else { view }
     }
 
     /// Name of another machine with the provider id that this one has or is about to get.

@@ -3,6 +3,7 @@
 use ostler_api::Revision;
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{ClassReference, Target};
+use ostler_lifecycle::pool::target_of;
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::{
     ClassContent, ClassError, ClassSource, KnownMachine, MachineShape, RecordedOperation,
@@ -10,7 +11,7 @@ use ostler_sessions::{
 };
 use serde_json::Value;
 
-use super::{MergedSecret, Stores};
+use super::{MergedSecret, PoolIndex, Stores};
 use crate::namespaces::Namespaces;
 use crate::watch::ObjectName;
 
@@ -42,6 +43,27 @@ impl StoreClassSource {
         }
         let name = ObjectName::new(namespace, name);
         self.stores.class_or_last_known(&name).ok_or(ClassError::NotFound)
+    }
+
+    fn recorded_of_pool(&self, uid: &str) -> Option<RecordedOperation> {
+        let pool = self.stores.pools.find(PoolIndex::Uid, uid).into_iter().next()?;
+        let intent = pool.status.as_ref()?.operation.as_ref()?.intent.clone();
+        let namespace = pool.metadata.namespace.clone().unwrap_or_default();
+        let name = pool.spec.template.spec.class.name.as_str();
+        let class = self.find(&namespace, name).ok()?;
+        Some(RecordedOperation {
+            kind: intent.operation_kind()?,
+            operation_id: intent.id,
+            idempotency_key: intent.idempotency_key,
+            term: Term(u32::try_from(intent.term).ok()?),
+            target: target_of(&pool),
+            class: ClassReference {
+                namespace,
+                name: name.to_owned(),
+                revision: intent.class_revision.unwrap_or_default(),
+            },
+            provider: class.provider().into(),
+        })
     }
 }
 
@@ -91,7 +113,9 @@ impl ClassSource for StoreClassSource {
     }
 
     fn recorded(&self, target_uid: &str) -> Option<RecordedOperation> {
-        let machine = self.stores.machine_with_intent(target_uid)?;
+        let Some(machine) = self.stores.machine_with_intent(target_uid) else {
+            return self.recorded_of_pool(target_uid);
+        };
         let intent = machine.intent()?;
         let namespace = machine.metadata.namespace.clone().unwrap_or_default();
         let name = machine.spec.class.name.as_str();

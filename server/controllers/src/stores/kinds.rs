@@ -5,9 +5,10 @@ use k8s_openapi::api::core::v1::{
 };
 use ostler_api::machine::{MachinePhase, WaitReason};
 use ostler_api::names::{annotation, label};
-use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
 use ostler_lifecycle::pod::claims;
+use ostler_lifecycle::pool::secret_name;
 use ostler_lifecycle::set::controller;
 
 use crate::target::cluster_of;
@@ -142,6 +143,31 @@ impl Cached for MachineDeployment {
     fn indexed(&self) -> Vec<(DeploymentIndex, String)> {
         let namespace = self.metadata.namespace.clone().unwrap_or_default();
         vec![(DeploymentIndex::Uid, self.uid().to_owned()), (DeploymentIndex::Namespace, namespace)]
+    }
+}
+
+/// Indexes of MachinePools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PoolIndex {
+    /// `metadata.uid`.
+    Uid,
+    /// `namespace/name` of the class.
+    Class,
+    /// `namespace/name` of the Secret with the user data.
+    Secret,
+}
+
+impl Cached for MachinePool {
+    type Index = PoolIndex;
+    const KIND: &'static str = "MachinePool";
+
+    fn indexed(&self) -> Vec<(PoolIndex, String)> {
+        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+        let name = |name: &str| ObjectName::new(&namespace, name).to_string();
+        let class = name(&self.spec.template.spec.class.name);
+        let secret = secret_name(self).map(|it| (PoolIndex::Secret, name(it)));
+        let keys = [(PoolIndex::Uid, self.uid().to_owned()), (PoolIndex::Class, class)];
+        keys.into_iter().chain(secret).collect()
     }
 }
 

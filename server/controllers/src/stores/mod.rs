@@ -15,7 +15,9 @@ pub use class_source::StoreClassSource;
 pub use disruption::{AttachmentIndex, BudgetIndex};
 pub(crate) use inherited::Inherited;
 pub(crate) use kinds::deployment;
-pub use kinds::{ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, SetIndex};
+pub use kinds::{
+    ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, PoolIndex, SetIndex,
+};
 pub(crate) use last_known::{kept_in, plain};
 pub(crate) use merged_secret::{MergedSecret, merge};
 pub(crate) use node_change::differs;
@@ -24,7 +26,7 @@ pub(crate) use unheld::Unheld;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
 
 use crate::target::Targets;
 use crate::watch::{Cache, ObjectName};
@@ -42,6 +44,9 @@ pub struct Stores {
     pub sets: Arc<Cache<MachineSet>>,
     /// MachineDeployments of the namespaces that are served, if this process runs them.
     pub deployments: Arc<Cache<MachineDeployment>>,
+    /// MachinePools of the namespaces that are served, if this process runs machines. Without their definition there are
+    /// none, and nothing waits for them.
+    pub pools: Arc<Cache<MachinePool>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub(crate) targets: Targets,
     /// Intents that the previous core left behind.
@@ -74,6 +79,11 @@ impl Stores {
     /// Machines that use a class, by name.
     pub(crate) fn users(&self, class: &ObjectName) -> Vec<ObjectName> {
         self.machines.find_names(MachineIndex::Class, &class.to_string())
+    }
+
+    /// Pools that use a class, by name.
+    pub(crate) fn pools_of(&self, class: &ObjectName) -> Vec<ObjectName> {
+        self.pools.find_names(PoolIndex::Class, &class.to_string())
     }
 
     /// How many machines use a class.

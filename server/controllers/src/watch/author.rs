@@ -13,6 +13,8 @@ pub(crate) enum By {
     Set,
     /// Of MachineDeployments.
     Deployment,
+    /// Of MachinePools.
+    Pool,
     /// Of the freezes of MachineSets.
     FreezeOfSet,
     /// Of what MachineDeployments show of the freezes of their sets.

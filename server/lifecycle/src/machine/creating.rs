@@ -14,7 +14,7 @@ use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
     last_operation::Activity,
     pass::Pass,
-    preconditions,
+    pooled, preconditions,
     reading::Reading,
     retry::{self, RetryAction},
     token,
@@ -29,6 +29,7 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
+    pooled::join(pass)?;
     if pass.is_working() {
         token::keep_alive(pass);
         return Ok(pass.wait_for_driver());

@@ -9,7 +9,7 @@ use super::{
     State, abandoning, absence, adoption, conditions, draining, hooks,
     last_operation::Activity,
     pass::{Pass, Release},
-    preconditions,
+    pooled, preconditions,
     reading::Reading,
     retry::{self, RetryAction},
     takeover::Upstream,
@@ -45,6 +45,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     hooks::hold(pass, hooks::PRE_TERMINATE)?;
     pass.step(Some(MachineStep::DeleteInstance));
+    pooled::wait_for_pool(pass)?;
     let (class, driver) = preconditions::check(pass.snap)?;
     if let Some(Reading::Failed(failure)) = pass.learned.reading.take() {
         retry::remember(pass, OperationKind::GetMachineStatus, &failure);

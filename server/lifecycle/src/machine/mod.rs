@@ -72,6 +72,7 @@ mod own_node;
 pub(crate) mod pass;
 mod paused;
 mod phase;
+pub(crate) mod pooled;
 mod preboot;
 mod preconditions;
 mod preserving;
@@ -202,6 +203,12 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
         }
         finding::begin(pass);
         state = State::of_deletion(pass.status.step.as_ref());
+        if pooled::is_gone(pass) {
+            pass.learned.release = Some(pass::Release::Deleted);
+            state = State::Deleting;
+        } else if let Err(wait) = pooled::hold(pass) {
+            pass.apply(wait)?;
+        }
     }
     let answered = answer::settle(pass, state);
     state = follow(pass, state, answered)?;

@@ -35,6 +35,10 @@ const PATHS_SHOWN: usize = 8;
 const PATH_BYTES: usize = 64;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
+    if pass.machine.has_pool() {
+        // The group has the model; its pool replaces instances of an old one.
+        return Ok(Transition::Rest(Next::OnChange));
+    }
     pass.unless_working()?;
     let Ok(class) = preconditions::class(pass.snap) else {
         return Ok(Transition::Rest(Next::OnChange));

@@ -1,0 +1,206 @@
+//! Carries out the plan for a pool.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use kube::Api;
+use kube::api::Patch;
+use ostler_api::names::{annotation::INSTANCE_GONE, finalizer};
+use ostler_api::{Machine, MachinePool};
+use ostler_lifecycle::class::Hold;
+use ostler_lifecycle::pool::{Plan, Snapshot, Victim};
+use ostler_lifecycle::set::is_controlled_by;
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use super::{Done, Pools, namespace_of};
+use crate::events::Severity;
+use crate::reconcile::PassError;
+use crate::watch::{Author, By};
+use crate::writes::{Deletion, WriteError};
+
+impl Pools {
+    pub(super) async fn carry_out(
+        &self,
+        snapshot: &Snapshot,
+        plan: &Plan,
+    ) -> Result<Done, PassError> {
+        let pool = &snapshot.pool;
+        if plan.finalizer == Hold::Add {
+            self.change_finalizer(pool, plan.finalizer).await?;
+            return Ok(Done { changed: true, ..Done::default() });
+        }
+        if let Some(replicas) = plan.replicas {
+            self.change(pool, json!({ "spec": { "replicas": replicas } })).await?;
+            return Ok(Done { changed: true, ..Done::default() });
+        }
+        if !plan.create.is_empty() || !plan.delete.is_empty() {
+            self.is_current(pool).await?;
+        }
+        let api = self.writer.api::<Machine>(namespace_of(pool));
+        let mut fine = self.patch_all(pool, &api, plan).await;
+        let gone = plan.gone.iter().map(|machine| self.mark_gone(pool, &api, machine));
+        fine &= join_all(gone).await.into_iter().all(|fine| fine);
+        let deleted = plan.delete.iter().map(|victim| self.delete_one(pool, &api, victim));
+        fine &= join_all(deleted).await.into_iter().all(|fine| fine);
+        let created = plan.create.iter().map(|machine| self.create_one(pool, &api, machine));
+        fine &= join_all(created).await.into_iter().all(|fine| fine);
+        Ok(Done { changed: false, retry: !fine })
+    }
+
+    async fn patch_all(&self, pool: &MachinePool, api: &Api<Machine>, plan: &Plan) -> bool {
+        let patched = plan.patches.iter().map(async |(machine, patch)| {
+            let written = self.writer.patch::<Machine>(api, machine.name(), patch).await;
+            self.took(pool, machine, written)
+        });
+        let said = plan.instances.iter().map(async |(machine, instance)| {
+            let version = &machine.metadata.resource_version;
+            let patch = json!({
+                "metadata": { "resourceVersion": version }, "status": { "instance": instance }
+            });
+            let patch = Patch::Merge(&patch);
+            let written = self.writer.patch_status::<Machine>(api, machine.name(), patch).await;
+            self.took(pool, machine, written)
+        });
+        let one = join_all(patched).await.into_iter().all(|fine| fine);
+        let other = join_all(said).await.into_iter().all(|fine| fine);
+        one && other
+    }
+
+    /// Puts an answer into the cache. Whether it need not be tried again.
+    fn took(
+        &self,
+        pool: &MachinePool,
+        machine: &Machine,
+        written: Result<Machine, WriteError>,
+    ) -> bool {
+        match written {
+            Ok(written) => {
+                self.stores.machines.update(written, Author::new(By::Pool, pool));
+                true
+            }
+            Err(WriteError::NotFound) => true,
+            Err(WriteError::Conflict) => false,
+            Err(error) => {
+                warn!(machine = machine.name(), %error, "cannot update a machine of a pool");
+                false
+            }
+        }
+    }
+
+    async fn mark_gone(&self, pool: &MachinePool, api: &Api<Machine>, machine: &Machine) -> bool {
+        let id = machine.provider_id().map(ToString::to_string).unwrap_or_default();
+        let version = &machine.metadata.resource_version;
+        let patch = json!({
+            "metadata": { "resourceVersion": version, "annotations": { INSTANCE_GONE: id } }
+        });
+        let written = self.writer.patch::<Machine>(api, machine.name(), &patch).await;
+        if written.is_ok() {
+            info!(pool = pool.name(), machine = machine.name(), "the instance is gone");
+        }
+        self.took(pool, machine, written)
+    }
+
+    async fn delete_one(
+        &self,
+        pool: &MachinePool,
+        api: &Api<Machine>,
+        Victim { machine, cause }: &Victim,
+    ) -> bool {
+        let (name, uid) = (machine.name(), machine.uid());
+        let only = Deletion { uid: Some(uid), ..Deletion::default() };
+        // Before it is sent: it may happen although no answer comes.
+        self.groups.change(pool.uid(), |group| group.deleted.insert(uid.to_owned()));
+        match self.writer.delete(api, name, only).await {
+            Ok(()) => {
+                info!(pool = pool.name(), machine = name, ?cause, "deleted");
+                let note = format!("Deleted machine: {name} ({cause:?})");
+                self.tell(pool, Severity::Normal, "SuccessfulDelete", "Delete", note);
+                true
+            }
+            // It is gone, and another one may have its name.
+            Err(WriteError::NotFound | WriteError::Conflict) => true,
+            Err(error) => {
+                if !error.may_have_happened() {
+                    self.groups.change(pool.uid(), |group| group.deleted.remove(uid));
+                }
+                let note = format!("cannot delete machine {name}: {error}");
+                self.tell(pool, Severity::Warning, "FailedDelete", "Delete", note);
+                false
+            }
+        }
+    }
+
+    /// The name follows from the instance, so what is repeated makes no second Machine.
+    async fn create_one(&self, pool: &MachinePool, api: &Api<Machine>, machine: &Machine) -> bool {
+        let name = machine.name();
+        let mut answer = self.writer.create(api, machine).await;
+        if matches!(answer, Err(WriteError::Conflict)) {
+            // There is one of that name: ours, which the cache does not show, or a stranger's.
+            answer = match self.writer.get(api, name).await {
+                Ok(Some(found)) if is_controlled_by(&found.metadata, pool.uid()) => Ok(found),
+                Ok(_) => Err(WriteError::Other(format!("{name} is the machine of another"))),
+                Err(error) => Err(error),
+            };
+        }
+        match answer {
+            Ok(made) => {
+                self.stores.machines.update(made, Author::new(By::Pool, pool));
+                let note = format!("Created Machine: {name}");
+                self.tell(pool, Severity::Normal, "SuccessfulCreate", "Create", note);
+                true
+            }
+            Err(error) => {
+                let note = format!("cannot create a machine: {error}");
+                self.tell(pool, Severity::Warning, "FailedCreate", "Create", note);
+                false
+            }
+        }
+    }
+
+    /// Reads the pool before anything is created or deleted for it: the cache may lag.
+    async fn is_current(&self, pool: &MachinePool) -> Result<(), PassError> {
+        let api = self.writer.api::<MachinePool>(namespace_of(pool));
+        let live = self.writer.get(&api, pool.name()).await;
+        let live = live.map_err(|source| PassError::Api { what: "cannot read a pool", source })?;
+        let Some(live) = live else { return Err(PassError::Gone) };
+        let same = live.metadata.uid == pool.metadata.uid
+            && live.metadata.generation == pool.metadata.generation
+            && live.metadata.deletion_timestamp == pool.metadata.deletion_timestamp
+            && live.metadata.annotations == pool.metadata.annotations;
+        if same { Ok(()) } else { Err(PassError::Outdated) }
+    }
+
+    pub(super) async fn change_finalizer(
+        &self,
+        pool: &Arc<MachinePool>,
+        hold: Hold,
+    ) -> Result<(), PassError> {
+        let mut all = pool.metadata.finalizers.clone().unwrap_or_default();
+        all.retain(|name| name != finalizer::POOL);
+        if hold == Hold::Add {
+            all.push(finalizer::POOL.to_owned());
+        }
+        self.change(pool, json!({ "metadata": { "finalizers": all } })).await
+    }
+
+    async fn change(&self, pool: &Arc<MachinePool>, mut patch: Value) -> Result<(), PassError> {
+        let version = json!(pool.metadata.resource_version);
+        if let Some(fields) = patch.as_object_mut() {
+            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
+            if let Some(metadata) = metadata.as_object_mut() {
+                metadata.insert("resourceVersion".to_owned(), version);
+            }
+        }
+        let api = self.writer.api::<MachinePool>(namespace_of(pool));
+        match self.writer.patch::<MachinePool>(&api, pool.name(), &patch).await {
+            Ok(written) => {
+                self.stores.pools.update(written, Author::new(By::Pool, pool.as_ref()));
+                Ok(())
+            }
+            Err(WriteError::NotFound) => Err(PassError::Gone),
+            Err(WriteError::Conflict) => Err(PassError::Outdated),
+            Err(source) => Err(PassError::Api { what: "cannot change a pool", source }),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What is known of each group. Safe to lose: a new leader reads them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use ostler_lifecycle::pool::GroupView;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// By UID of the pool. Bounded by the pools that exist: one that is gone is forgotten.
+#[derive(Debug, Default)]
+pub(crate) struct Groups(Mutex<HashMap<String, Group>>);
+
+/// What is known of one group.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Group {
+    /// The last read.
+    pub(super) view: GroupView,
+    /// When it ended; `None`: none since the last operation.
+    pub(super) at: Option<Instant>,
+    /// By UID of the Machine: how many reads in a row did not name its instance.
+    pub(super) absent: BTreeMap<String, u32>,
+    /// How often in a row the driver said that there is no group.
+    pub(super) nothing: u32,
+    /// How soon it is read again.
+    pub(super) every: Option<Duration>,
+    /// Whether the Machines of the pool were listed once by this process, and not only taken from its cache.
+    pub(super) listed: bool,
+    /// UIDs of Machines that were deleted, and which the cache shows alive.
+    pub(super) deleted: BTreeSet<String>,
+}
+
+impl Groups {
+    pub(super) fn of(&self, uid: &str) -> Group {
+        self.0.lock().get(uid).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn change<T>(&self, uid: &str, change: impl FnOnce(&mut Group) -> T) -> T {
+        change(self.0.lock().entry(uid.to_owned()).or_default())
+    }
+
+    /// Nothing is decided from what was read before this.
+    pub(super) fn reread(&self, uid: &str) {
+        self.change(uid, |group| {
+            group.at = None;
+            group.view = GroupView::Unknown;
+        });
+    }
+
+    pub(super) fn forget(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+}
+
+impl Group {
+    /// How much longer the last read is good enough; `None`: not any more.
+    pub(super) fn fresh_for(&self, every: Duration) -> Option<Duration> {
+        let left = every.saturating_sub(self.at?.elapsed());
+        (!left.is_zero()).then_some(left)
+    }
+}

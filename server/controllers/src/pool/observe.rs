@@ -1,0 +1,207 @@
+//! What a pass over a pool reads.
+
+use std::sync::Arc;
+
+use ostler_api::driver::OperationKind;
+use ostler_api::names::MACHINE_CLASS;
+use ostler_api::operation::PoolRecord;
+use ostler_api::{Machine, MachineClass, MachinePool};
+use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
+use ostler_lifecycle::pool::{DataSecret, GroupView, Reading, Snapshot, secret_name, target_of};
+use ostler_lifecycle::set::is_controlled_by;
+use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretFacts, SecretView};
+use tokio::time::Instant;
+use tracing::debug;
+
+use super::{BUSY, CALM, Pools, namespace_of};
+use crate::hot_update::driver_of;
+use crate::reconcile::PassError;
+use crate::stores::{MachineIndex, MergedSecret, merge};
+use crate::watch::ObjectName;
+
+/// Key of the user data in a Secret that a template names.
+const VALUE: &str = "value";
+
+impl Pools {
+    pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
+        let Some(pool) = self.stores.pools.get(name) else { return Ok(None) };
+        let uid = pool.uid();
+        let machines = self.machines_of(&pool).await?;
+        let class = self.class_of(&pool);
+        let live = self.stores.classes.get(&class_name(&pool)).filter(|_| names_class(&pool));
+        let content = live.clone().or_else(|| self.kept(&pool));
+        let driver = match content.as_deref() {
+            Some(class) => driver_of(&self.sessions, &self.settings, class.provider()),
+            None => DriverView::Unavailable,
+        };
+        let operation = self.operation_of(&pool);
+        let facts = content.as_deref().map(ClassFacts::of);
+        if let (Some(facts), DriverView::Ready(driver)) = (&facts, &driver)
+            && driver.has(OperationKind::GetPoolStatus)
+            && !matches!(operation, OperationView::Finished(_))
+        {
+            self.read_if_due(&pool, &machines, facts).await;
+        }
+        let deleted = self.groups.change(uid, |group| {
+            let there = |uid: &String| {
+                machines.iter().any(|it| it.uid() == uid.as_str() && !it.is_deleting())
+            };
+            group.deleted.retain(there);
+            group.deleted.clone()
+        });
+        Ok(Some(Snapshot {
+            secret: self.secret_view(content.as_deref()),
+            data: self.data_of(&pool),
+            group: self.groups.of(uid).view,
+            // It may have ended while the group was read.
+            operation,
+            operation_id: uuid::Uuid::new_v4().to_string().into(),
+            term: self.term.0.into(),
+            now: (self.clock.0)(),
+            machines,
+            deleted,
+            class,
+            driver,
+            pool,
+        }))
+    }
+
+    /// The Machines of a pool. The first time they are listed: the cache may not show what the process that led before
+    /// did last.
+    async fn machines_of(&self, pool: &MachinePool) -> Result<Vec<Arc<Machine>>, PassError> {
+        let uid = pool.uid();
+        if self.groups.of(uid).listed {
+            return Ok(self.stores.machines.find(MachineIndex::Controller, uid));
+        }
+        let all = self.writer.all::<Machine>(Some(namespace_of(pool))).await;
+        let what = "cannot list the machines of a pool";
+        let mut all = all.map_err(|source| PassError::Api { what, source })?;
+        all.retain(|machine| is_controlled_by(&machine.metadata, uid));
+        self.groups.change(uid, |group| group.listed = true);
+        Ok(all)
+    }
+
+    fn class_of(&self, pool: &MachinePool) -> ClassView {
+        if !names_class(pool) {
+            return ClassView::Missing;
+        }
+        let name = class_name(pool);
+        match (self.stores.classes.get(&name), self.kept(pool)) {
+            (Some(class), _) if !class.has_finalizer() && !pool.is_deleting() => {
+                let why = self.stores.unheld.why(&name);
+                ClassView::NotHeld(why.unwrap_or_else(|| "it is being put there".to_owned()))
+            }
+            (Some(class), _) => ClassView::Known(ClassFacts::of(&class)),
+            (None, Some(kept)) => ClassView::LastKnown(ClassFacts::of(&kept)),
+            (None, None) => ClassView::Missing,
+        }
+    }
+
+    /// The kept copy of the class, if the class is gone.
+    fn kept(&self, pool: &MachinePool) -> Option<Arc<MachineClass>> {
+        self.stores.last_known(&class_name(pool)).map(|kept| Arc::new(kept.class))
+    }
+
+    fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {
+        let Some(class) = class else { return SecretView::Unknown };
+        let texts = |names: Vec<ObjectName>| names.iter().map(ToString::to_string).collect();
+        match merge(&self.stores, class) {
+            MergedSecret::NotReferenced => SecretView::NotReferenced,
+            MergedSecret::NamespaceDenied(names) => SecretView::NamespaceDenied(texts(names)),
+            MergedSecret::Missing(names) => SecretView::Missing(texts(names)),
+            MergedSecret::Merged { revision, user_data, .. } => {
+                SecretView::Known(SecretFacts { revision, user_data: user_data.map(UserData::new) })
+            }
+        }
+    }
+
+    fn data_of(&self, pool: &MachinePool) -> DataSecret {
+        let Some(name) = secret_name(pool) else { return DataSecret::NotNamed };
+        let name = ObjectName::new(namespace_of(pool), name);
+        let Some(secret) = self.stores.secrets.get(&name) else {
+            return DataSecret::Missing(format!("secret {name} does not exist"));
+        };
+        match secret.data.as_ref().and_then(|data| data.get(VALUE)) {
+            Some(value) => DataSecret::Known(UserData::new(value.0.clone())),
+            None => DataSecret::Missing(format!("secret {name} has no key {VALUE}")),
+        }
+    }
+
+    /// The operation, as the sessions know it. A driver may still come back with one of an earlier core.
+    fn operation_of(&self, pool: &MachinePool) -> OperationView {
+        let view = self.sessions.view(pool.uid());
+        let intent = pool.status.as_ref().and_then(|status| status.operation.as_ref());
+        let foreign = intent.filter(|it| it.intent.term != i64::from(self.term.0));
+        match (view, foreign, self.sessions.adoption_left()) {
+            (OperationView::Idle, Some(_), Some(left)) => OperationView::Expected(left),
+            (view, _, _) => view,
+        }
+    }
+
+    /// Reads the group unless it was read just now. A driver that is away, or fails, changes nothing but the view.
+    async fn read_if_due(&self, pool: &MachinePool, machines: &[Arc<Machine>], class: &ClassFacts) {
+        let uid = pool.uid();
+        let group = self.groups.of(uid);
+        let every =
+            group.every.unwrap_or(if group.view == GroupView::Unknown { BUSY } else { CALM });
+        if group.fresh_for(every).is_some() {
+            return;
+        }
+        let began = (self.clock.0)();
+        let status = pool.status.as_ref();
+        let provider_id = status.and_then(|status| status.provider_id.clone()).unwrap_or_default();
+        let request = Request::PoolStatus { provider_id, with_instances: true };
+        let id = uuid::Uuid::new_v4().to_string().into();
+        let time = OperationKind::GetPoolStatus.usual_time();
+        let dispatch = class.dispatch(id, target_of(pool), request, time);
+        let answer = self.sessions.call(dispatch).await;
+        let machines: Vec<&Machine> = machines.iter().map(AsRef::as_ref).collect();
+        self.groups.change(uid, |group| {
+            group.at = Some(Instant::now());
+            let view = match answer {
+                Ok(Success::PoolRead { pool: record, instances }) if is_usable(&record) => {
+                    group.nothing = 0;
+                    let reading = Reading::new(record, instances, began);
+                    let reading = reading.counted(&group.absent, &machines);
+                    group.absent.clone_from(&reading.absent);
+                    GroupView::Known(reading)
+                }
+                Ok(_) => GroupView::Unreadable(Box::new(wrong_answer())),
+                Err(failure) if is_absent(&failure) => {
+                    group.nothing = group.nothing.saturating_add(1);
+                    GroupView::Absent(group.nothing)
+                }
+                Err(failure) => {
+                    debug!(pool = pool.name(), code = %failure.code, "the group cannot be read");
+                    GroupView::Unreadable(Box::new(failure))
+                }
+            };
+            group.view = view;
+        });
+    }
+}
+
+fn is_usable(record: &PoolRecord) -> bool {
+    !record.provider_id.is_empty()
+}
+
+fn is_absent(failure: &Failure) -> bool {
+    use ostler_lifecycle::machine::{RetryAction, rule};
+    let kind = OperationKind::GetPoolStatus;
+    rule(kind, failure.code, &failure.reason, failure.certainty).then == RetryAction::Absent
+}
+
+fn wrong_answer() -> Failure {
+    use ostler_api::driver::{Certainty, ErrorCode};
+    use ostler_lifecycle::operation::Reason;
+    let message = "the driver's answer does not match the request";
+    Failure::by_core(ErrorCode::Internal, Reason::CoreWrongResult, message, Certainty::Unknown)
+}
+
+fn class_name(pool: &MachinePool) -> ObjectName {
+    ObjectName::new(namespace_of(pool), &pool.spec.template.spec.class.name)
+}
+
+fn names_class(pool: &MachinePool) -> bool {
+    pool.spec.template.spec.class.kind == MACHINE_CLASS
+}

@@ -1,0 +1,115 @@
+//! Writes the status of a pool, and only then sends what stands in it.
+
+use std::time::Duration;
+
+use kube::api::Patch;
+use ostler_api::MachinePool;
+use ostler_lifecycle::class::Hold;
+use ostler_lifecycle::operation::Dispatch;
+use ostler_lifecycle::pool::{Plan, Snapshot, status_patch};
+use serde_json::{Value, json};
+use tracing::{debug, info};
+
+use super::{BUSY, CALM, Done, Pools, namespace_of};
+use crate::events::Severity;
+use crate::queue::Outcome;
+use crate::reconcile::{PassError, Passed};
+use crate::watch::{Author, By};
+use crate::writes::WriteError;
+
+/// When to submit an operation again that the sessions did not accept.
+const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
+
+impl Pools {
+    pub(super) async fn write_down(
+        &self,
+        snapshot: &Snapshot,
+        plan: Plan,
+        done: &Done,
+    ) -> Result<Passed, PassError> {
+        if done.changed {
+            return Ok(Passed::Changed);
+        }
+        let pool = &snapshot.pool;
+        if plan.finalizer == Hold::Remove {
+            self.acknowledge(&plan);
+            self.change_finalizer(pool, Hold::Remove).await?;
+            self.groups.forget(pool.uid());
+            return Ok(Passed::Settled(Outcome::Done));
+        }
+        if let Some(patch) = status_patch(pool.status.as_ref(), &plan.status) {
+            self.put(pool, &patch).await?;
+        }
+        self.tell_news(pool, &plan);
+        if plan.reread {
+            self.groups.reread(pool.uid());
+        }
+        let every = if plan.unsettled { BUSY } else { CALM };
+        self.groups.change(pool.uid(), |group| group.every = Some(every));
+        self.acknowledge(&plan);
+        if !plan.dispatch.as_ref().is_none_or(|dispatch| self.submit(pool, dispatch)) {
+            return Ok(Passed::Settled(Outcome::Again(SUBMIT_AGAIN)));
+        }
+        if done.retry {
+            return Ok(Passed::Settled(Outcome::Failed));
+        }
+        if plan.reread || !plan.create.is_empty() {
+            return Ok(Passed::Changed);
+        }
+        let due = self.groups.of(pool.uid()).fresh_for(every).unwrap_or(BUSY);
+        let retry = plan
+            .retry_at
+            .map(|at| Duration::try_from(at.duration_since(snapshot.now)).unwrap_or_default());
+        let next = retry.map_or(due, |retry| due.min(retry));
+        Ok(Passed::Settled(Outcome::Again(next)))
+    }
+
+    fn tell_news(&self, pool: &MachinePool, plan: &Plan) {
+        for news in &plan.news {
+            let severity = if news.warning { Severity::Warning } else { Severity::Normal };
+            self.tell(pool, severity, news.reason, "Reconcile", news.message.clone());
+        }
+    }
+
+    /// Whether the sessions accepted it.
+    fn submit(&self, pool: &MachinePool, dispatch: &Dispatch) -> bool {
+        let kind = dispatch.kind();
+        match self.sessions.submit(dispatch.clone()) {
+            Ok(()) => {
+                debug!(pool = pool.name(), %kind, operation = %dispatch.id, "operation submitted");
+                true
+            }
+            Err(refused) => {
+                info!(pool = pool.name(), %kind, reason = %refused, "operation not submitted");
+                false
+            }
+        }
+    }
+
+    fn acknowledge(&self, plan: &Plan) {
+        if let Some(id) = &plan.acknowledge {
+            self.sessions.acknowledge(id);
+        }
+    }
+
+    async fn put(&self, pool: &MachinePool, status: &Value) -> Result<(), PassError> {
+        let version = &pool.metadata.resource_version;
+        let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
+        let api = self.writer.api::<MachinePool>(namespace_of(pool));
+        match self.writer.patch_status(&api, pool.name(), Patch::Merge(&patch)).await {
+            Ok(written) => {
+                let kept =
+                    |of: &MachinePool| of.status.as_ref().is_some_and(|it| it.operation.is_some());
+                let dropped =
+                    status.get("operation").is_some_and(Value::is_object) && !kept(&written);
+                self.stores.pools.update(written, Author::new(By::Pool, pool));
+                if dropped { Err(PassError::Pruned) } else { Ok(()) }
+            }
+            Err(WriteError::NotFound) => Err(PassError::Gone),
+            Err(WriteError::Conflict) => Err(PassError::Outdated),
+            Err(source) => {
+                Err(PassError::Api { what: "cannot write the status of a pool", source })
+            }
+        }
+    }
+}

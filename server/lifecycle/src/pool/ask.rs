@@ -1,0 +1,168 @@
+//! What is asked of the group next. The core decides which instance goes; the group, how many there are.
+//!
+//! The size is lowered by a named deletion after a drain, and never below what the Machines need that are still being
+//! drained. Both sizes of a named deletion are absolute, so one that is repeated lowers nothing twice.
+
+use ostler_api::{MachinePool, ProviderId, SpecDigest, driver::OperationKind};
+
+use super::{
+    Budget,
+    group::{GroupView, Reading},
+    matching::{Matched, awaits_its_end},
+};
+use crate::driver::DriverFacts;
+
+/// Most instances that one operation deletes.
+pub const BURST: usize = 50;
+
+/// How often "there is none" has to be said of a group that was there.
+const LOOKS: u32 = 2;
+
+/// What is asked of the group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// Make it, with so many instances.
+    Create {
+        /// How many.
+        desired: usize,
+    },
+    /// Change its size, or its model, or both.
+    Update {
+        /// The size that it has, and the one that it is to have.
+        size: Option<(usize, usize)>,
+        /// Whether it takes the current model.
+        model: bool,
+    },
+    /// Delete these instances.
+    Remove {
+        /// Which.
+        ids: Vec<ProviderId>,
+        /// The size that it has.
+        expected: usize,
+        /// The size that it has then.
+        new: usize,
+    },
+    /// Delete it.
+    Delete,
+}
+
+impl Ask {
+    /// The verb.
+    pub const fn kind(&self) -> OperationKind {
+        match self {
+            Self::Create { .. } => OperationKind::CreatePool,
+            Self::Update { .. } => OperationKind::UpdatePool,
+            Self::Remove { .. } => OperationKind::DeletePoolMachines,
+            Self::Delete => OperationKind::DeletePool,
+        }
+    }
+}
+
+/// What the choice needs beside the group.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) pool: &'a MachinePool,
+    /// How many Machines it has.
+    pub(super) machines: usize,
+    /// Whether Machines that live have an old model.
+    pub(super) rolls: bool,
+    pub(super) budget: Budget,
+    pub(super) model: &'a SpecDigest,
+    pub(super) driver: &'a DriverFacts,
+    /// Instances that could not be deleted just now: others come first.
+    pub(super) refused: &'a [ProviderId],
+    /// Verbs that wait for their next attempt.
+    pub(super) held: &'a [OperationKind],
+}
+
+impl Wanted<'_> {
+    /// How many instances the group is to have.
+    fn size(&self) -> usize {
+        let replicas = usize::try_from(self.pool.replicas()).unwrap_or(0);
+        match self.pool.is_deleting() {
+            true => 0,
+            false if self.rolls && self.budget.rolls => replicas + self.budget.surge,
+            false => replicas,
+        }
+    }
+}
+
+/// The next operation; `None`: the group is as it is to be, or nothing is known of it.
+pub(super) fn next(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> Option<Ask> {
+    let free = |ask: &Ask| !wanted.held.contains(&ask.kind());
+    let all = candidates(wanted, group, matched);
+    all.into_iter().flatten().find(free)
+}
+
+fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> [Option<Ask>; 2] {
+    let pool = wanted.pool;
+    let existed = pool.status.as_ref().is_some_and(|status| status.provider_id.is_some());
+    let reading = match group {
+        GroupView::Unknown | GroupView::Unreadable(_) => return [None, None],
+        GroupView::Absent(looks) if *looks < LOOKS && existed => return [None, None],
+        GroupView::Absent(_) if pool.is_deleting() => return [None, None],
+        GroupView::Absent(_) => return [Some(Ask::Create { desired: wanted.size() }), None],
+        GroupView::Known(reading) => reading,
+    };
+    if pool.is_deleting() && wanted.machines == 0 {
+        return [Some(Ask::Delete), None];
+    }
+    [remove(wanted, reading, matched), update(wanted, reading)]
+}
+
+/// Deletes the instances whose Machines are drained. The ones that are to be replaced leave the size as it is.
+fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Option<Ask> {
+    if !wanted.driver.has(OperationKind::DeletePoolMachines) {
+        return None;
+    }
+    let ready = matched.pairs.iter().filter(|(machine, instance)| {
+        awaits_its_end(machine)
+            && !instance.is_going()
+            && !machine.is_paused()
+            && !wanted.refused.contains(&instance.provider_id)
+    });
+    let ids: Vec<_> = ready.map(|(_, it)| it.provider_id.clone()).take(BURST).collect();
+    if ids.is_empty() {
+        return None;
+    }
+    let expected = reading.desired;
+    let surplus = if wanted.pool.is_externally_scaled() && !wanted.pool.is_deleting() {
+        0
+    } else {
+        expected.saturating_sub(wanted.size())
+    };
+    if surplus == 0 {
+        return Some(Ask::Remove { ids, expected, new: expected });
+    }
+    // Those that go for good first; the next operation has the ones that are replaced.
+    let ids: Vec<_> = ids.into_iter().take(surplus).collect();
+    let new = expected - ids.len();
+    Some(Ask::Remove { ids, expected, new })
+}
+
+fn update(wanted: &Wanted<'_>, reading: &Reading) -> Option<Ask> {
+    let pool = wanted.pool;
+    if pool.is_deleting() || !wanted.driver.has(OperationKind::UpdatePool) {
+        return None;
+    }
+    let model = reading.model_hash != *wanted.model && !pool.is_paused();
+    let size = if pool.is_externally_scaled() { None } else { size(wanted, reading) };
+    (model || size.is_some()).then_some(Ask::Update { size, model })
+}
+
+/// A size that is too large is lowered without a named deletion only as far as no instance is there for it, unless the
+/// driver has no named deletion.
+fn size(wanted: &Wanted<'_>, reading: &Reading) -> Option<(usize, usize)> {
+    let (now, size) = (reading.desired, wanted.size());
+    let there = reading.instances.iter().filter(|instance| !instance.is_going()).count();
+    let one_by_one = wanted.driver.has(OperationKind::DeletePoolMachines);
+    let least = if one_by_one && !reading.is_doubtful() {
+        there
+    } else if one_by_one {
+        now
+    } else {
+        0
+    };
+    let new = if size > now { size } else { size.max(least).min(now) };
+    (new != now).then_some((now, new))
+}

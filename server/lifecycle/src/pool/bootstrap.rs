@@ -1,0 +1,83 @@
+//! What the instances of a pool become Nodes with: one text for all of them, read anew in each pass, since what it says
+//! is renewed by others.
+
+use ostler_api::MachinePool;
+
+use crate::{
+    operation::UserData,
+    snapshot::SecretView,
+    user_data::{MAX_USER_DATA, wants_token},
+};
+
+/// The Secret that a template names, as far as it was looked up.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DataSecret {
+    /// None is named.
+    #[default]
+    NotNamed,
+    /// It does not exist, or has no key `value`.
+    Missing(String),
+    /// Its key `value`.
+    Known(UserData),
+}
+
+/// Name of the Secret that a template names.
+pub fn secret_name(pool: &MachinePool) -> Option<&str> {
+    let bootstrap = pool.spec.template.spec.bootstrap.as_ref()?;
+    bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// The user data of the group. `Err`: what is missing, for people.
+pub(super) fn user_data(
+    pool: &MachinePool,
+    class: &SecretView,
+    own: &DataSecret,
+) -> Result<Option<UserData>, String> {
+    let data = match pool.spec.template.spec.bootstrap.as_ref() {
+        None => of_class(class)?,
+        Some(it) if it.data_secret_name.is_some() => match own {
+            // An empty name: the step is left out, as in Cluster API.
+            DataSecret::NotNamed => None,
+            DataSecret::Missing(what) => return Err(what.clone()),
+            DataSecret::Known(data) => Some(data.clone()),
+        },
+        Some(it) => {
+            match &it.data {
+                Some(text) => Some(UserData::new(text.expose().as_bytes().to_vec())),
+                None => {
+                    return Err("spec.template.spec.bootstrap needs data or dataSecretName: a pool asks no \
+                            bootstrap provider"
+                    .to_owned());
+                }
+            }
+        }
+    };
+    if let Some(data) = &data {
+        if data.len() > MAX_USER_DATA {
+            return Err(format!(
+                "the user data have {} bytes, at most {MAX_USER_DATA} can be sent",
+                data.len()
+            ));
+        }
+        if wants_token(data) {
+            return Err("the user data of a pool cannot have the placeholder of a bootstrap token: its group makes \
+                        instances at any time"
+                .to_owned());
+        }
+    }
+    Ok(data)
+}
+
+fn of_class(class: &SecretView) -> Result<Option<UserData>, String> {
+    match class {
+        SecretView::NotReferenced => Ok(None),
+        SecretView::Known(secret) | SecretView::LastKnown(secret, _) => {
+            Ok(secret.user_data.clone())
+        }
+        SecretView::Unknown => Err("the secrets of the class were not looked up yet".to_owned()),
+        SecretView::Missing(names) => Err(format!("secret {} does not exist", names.join(", "))),
+        SecretView::NamespaceDenied(names) => {
+            Err(format!("secret {} is in another namespace", names.join(", ")))
+        }
+    }
+}

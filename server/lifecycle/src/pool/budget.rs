@@ -1,0 +1,82 @@
+//! How many instances a rolling update may have beyond `replicas`, and how many may be missing.
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use ostler_api::{MachinePool, machine_pool::PoolStrategyType};
+
+use super::victims::Policy;
+
+/// The limits of a pool.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Budget {
+    /// Beyond `replicas`.
+    pub surge: usize,
+    /// Missing of `replicas`.
+    pub unavailable: usize,
+    /// Whether instances of an old model are replaced without a user.
+    pub rolls: bool,
+    /// Which of equal Machines goes first.
+    pub policy: Policy,
+}
+
+/// The limits that a pool has. A surge is rounded up and is 1 if it is absent; what may be unavailable is rounded down
+/// and is 0 if it is absent. `None`: a number cannot be read.
+pub fn of(pool: &MachinePool) -> Option<Budget> {
+    let strategy = &pool.spec.strategy;
+    let rolling = strategy.rolling_update.as_ref();
+    let replicas = usize::try_from(pool.replicas()).unwrap_or(0);
+    let number = |value: Option<&IntOrString>, up, absent| match value {
+        Some(value) => resolve(value, replicas, up),
+        None => Some(absent),
+    };
+    Some(Budget {
+        surge: number(rolling.and_then(|it| it.max_surge.as_ref()), true, 1)?,
+        unavailable: number(rolling.and_then(|it| it.max_unavailable.as_ref()), false, 0)?
+            .min(replicas),
+        rolls: strategy.type_ != Some(PoolStrategyType::OnDelete) && !pool.is_paused(),
+        policy: Policy::of(rolling.and_then(|it| it.delete_policy.as_ref())),
+    })
+}
+
+fn resolve(value: &IntOrString, replicas: usize, up: bool) -> Option<usize> {
+    match value {
+        IntOrString::Int(number) => usize::try_from(*number).ok(),
+        IntOrString::String(text) => match text.strip_suffix('%') {
+            Some(percent) => {
+                let of = percent.parse::<usize>().ok()?.checked_mul(replicas)?;
+                Some(if up { of.div_ceil(100) } else { of / 100 })
+            }
+            None => text.parse().ok(),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn budget(replicas: i32, rolling: &Value) -> Option<(usize, usize)> {
+        let pool: MachinePool = serde_json::from_value(json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool", "metadata": { "name": "p" },
+            "spec": { "replicas": replicas, "template": {}, "strategy": { "rollingUpdate": rolling } }
+        }))
+        .unwrap();
+        of(&pool).map(|it| (it.surge, it.unavailable))
+    }
+
+    #[test]
+    fn a_surge_is_rounded_up_and_what_may_be_missing_is_rounded_down() {
+        for (replicas, rolling, expected) in [
+            (3, json!({}), Some((1, 0))),
+            (3, json!({ "maxSurge": "50%", "maxUnavailable": "50%" }), Some((2, 1))),
+            (3, json!({ "maxSurge": "1%", "maxUnavailable": "33%" }), Some((1, 0))),
+            (0, json!({ "maxSurge": "50%" }), Some((0, 0))),
+            (2, json!({ "maxSurge": 0, "maxUnavailable": 5 }), Some((0, 2))),
+            (2, json!({ "maxSurge": "two" }), None),
+            (2, json!({ "maxSurge": -1 }), None),
+        ] {
+            assert_eq!(budget(replicas, &rolling), expected, "{replicas} {rolling}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a driver said of a group and its instances, and how often it did not name a Machine's.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use ostler_api::{
+    Machine, ProviderId, SpecDigest,
+    machine::InstanceState,
+    operation::{Failure, PoolInstance, PoolRecord},
+};
+
+/// An instance of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// Its id.
+    pub provider_id: ProviderId,
+    /// What tells it from the others of its group; its Machine is named by it.
+    pub id: String,
+    /// Its name in the infrastructure; may be empty.
+    pub name: String,
+    /// The Node that it becomes; may be empty.
+    pub node_name: String,
+    /// What the infrastructure does with it.
+    pub state: InstanceState,
+    /// The model that it was made with; empty: nobody knows.
+    pub model_hash: SpecDigest,
+    /// What is wrong with it.
+    pub fault: Option<String>,
+}
+
+impl From<PoolInstance> for Instance {
+    fn from(said: PoolInstance) -> Self {
+        Self {
+            provider_id: said.instance.provider_id,
+            id: said.instance_id,
+            name: said.instance_name,
+            node_name: said.instance.node_name,
+            state: InstanceState::from(said.state.name()),
+            model_hash: said.model_hash.into(),
+            fault: said.instance.fault.map(|fault| format!("{}: {}", fault.code, fault.text())),
+        }
+    }
+}
+
+impl Instance {
+    /// Whether it is on its way out, whoever asked for that. It gets no Machine.
+    pub const fn is_going(&self) -> bool {
+        matches!(self.state, InstanceState::Deleting)
+    }
+}
+
+/// A read of a whole group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// The id of the group.
+    pub provider_id: ProviderId,
+    /// How many instances it is to have.
+    pub desired: usize,
+    /// The model that it makes instances with.
+    pub model_hash: SpecDigest,
+    /// What is wrong with it.
+    pub fault: Option<String>,
+    /// All its instances.
+    pub instances: Vec<Instance>,
+    /// By UID of the Machine: how many reads in a row did not name its instance.
+    pub absent: BTreeMap<String, u32>,
+    /// When it was begun.
+    pub began: Timestamp,
+}
+
+impl Reading {
+    /// As a driver said it.
+    pub fn new(pool: PoolRecord, instances: Vec<PoolInstance>, began: Timestamp) -> Self {
+        Self {
+            provider_id: pool.provider_id,
+            desired: usize::try_from(pool.desired).unwrap_or(0),
+            model_hash: pool.model_hash.into(),
+            fault: pool.fault.map(|fault| format!("{}: {}", fault.code, fault.text())),
+            instances: instances.into_iter().map(Instance::from).collect(),
+            absent: BTreeMap::new(),
+            began,
+        }
+    }
+
+    /// Whether it names no instance although there are to be some: a doubt, from which nothing follows.
+    pub fn is_doubtful(&self) -> bool {
+        self.instances.is_empty() && self.desired > 0
+    }
+
+    /// Counts the Machines whose instance it does not name, on from the read before. One that names nothing counts for
+    /// nothing.
+    #[must_use]
+    pub fn counted(mut self, before: &BTreeMap<String, u32>, machines: &[&Machine]) -> Self {
+        if self.is_doubtful() {
+            self.absent.clone_from(before);
+            return self;
+        }
+        let named: BTreeSet<&ProviderId> =
+            self.instances.iter().map(|instance| &instance.provider_id).collect();
+        let missing =
+            machines.iter().filter(|one| one.provider_id().is_none_or(|id| !named.contains(id)));
+        let count = |machine: &&Machine| {
+            let looks = before.get(machine.uid()).copied().unwrap_or(0).saturating_add(1);
+            (machine.uid().to_owned(), looks)
+        };
+        self.absent = missing.map(count).collect();
+        self
+    }
+}
+
+/// What is known of the group of a pool.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum GroupView {
+    /// It was not read since the last operation.
+    #[default]
+    Unknown,
+    /// It could not be read.
+    Unreadable(Box<Failure>),
+    /// The driver said so many times in a row that there is none.
+    Absent(u32),
+    /// This.
+    Known(Reading),
+}
+
+impl GroupView {
+    /// The read, if there is one.
+    pub const fn known(&self) -> Option<&Reading> {
+        if let Self::Known(reading) = self { Some(reading) } else { None }
+    }
+}

@@ -1,0 +1,491 @@
+//! Every decision about a MachinePool. The core decides which instance goes and when; the group of the infrastructure, how
+//! many there are. An instance is an ordinary Machine. One file for each rule.
+
+mod ask;
+mod bootstrap;
+mod budget;
+mod group;
+mod matching;
+mod name;
+mod operation;
+mod replicas;
+mod status;
+mod template;
+mod valid;
+mod victims;
+
+pub use ask::{Ask, BURST};
+pub use bootstrap::{DataSecret, secret_name};
+pub use budget::{Budget, of as budget};
+pub use group::{GroupView, Instance, Reading};
+pub use matching::{Matched, awaits_its_end, compare, is_told_gone};
+pub use name::{label_value, machine_name, selector};
+pub use status::{News, patch as status_patch};
+pub use template::{instance_status, machine, model_hash, owner_reference, patches};
+pub use valid::broken;
+pub use victims::{Candidate, Cause, Policy, choose};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use ostler_api::{
+    Machine, MachinePool, OperationId, ProviderId, SpecDigest,
+    driver::OperationKind,
+    machine::{InstanceState, InstanceStatus, MachinePhase, OperationIntent},
+    machine_pool::{MachinePoolStatus, PoolIntent},
+    names::{self, annotation},
+    operation::{PoolModel, PoolSize},
+};
+use serde_json::Value;
+
+use self::{ask::Wanted, operation::Standing};
+use crate::{
+    class::Hold,
+    digest,
+    driver::DriverView,
+    operation::{Dispatch, Lane, OperationView, Request, Target, UserData},
+    snapshot::{ClassFacts, ClassView, DriverFacts, SecretView},
+};
+
+/// Most Machines that one pass creates, and most that it deletes.
+const BURST_OF_MACHINES: usize = 100;
+
+/// What a decision about a pool is made from.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The pool.
+    pub pool: Arc<MachinePool>,
+    /// The Machines that it controls.
+    pub machines: Vec<Arc<Machine>>,
+    /// UIDs of Machines that were deleted just now, which the cache may not show yet.
+    pub deleted: BTreeSet<String>,
+    /// Its class.
+    pub class: ClassView,
+    /// The secrets of its class, merged.
+    pub secret: SecretView,
+    /// The Secret that its template names.
+    pub data: DataSecret,
+    /// The driver that serves the provider of the class.
+    pub driver: DriverView,
+    /// Its group.
+    pub group: GroupView,
+    /// Its operation.
+    pub operation: OperationView,
+    /// A UUID, for an operation.
+    pub operation_id: OperationId,
+    /// Leadership term of this core.
+    pub term: i64,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// A Machine that goes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Victim {
+    /// The Machine.
+    pub machine: Arc<Machine>,
+    /// Why it goes.
+    pub cause: Cause,
+}
+
+/// What to do about a pool. Executed in this order; the status is written before the operation is sent.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Plan {
+    /// Its finalizer. If it changes, nothing else is done.
+    pub finalizer: Hold,
+    /// The replicas that it is to have in its spec.
+    pub replicas: Option<i32>,
+    /// Machines of instances that have none.
+    pub create: Vec<Machine>,
+    /// Merge patches of Machines.
+    pub patches: Vec<(Arc<Machine>, Value)>,
+    /// What Machines are to say of their instances.
+    pub instances: Vec<(Arc<Machine>, InstanceStatus)>,
+    /// Machines that are to say that their instance is gone; then those that live are deleted.
+    pub gone: Vec<Arc<Machine>>,
+    /// Machines that go.
+    pub delete: Vec<Victim>,
+    /// The status.
+    pub status: MachinePoolStatus,
+    /// What the status says that it did not say before.
+    pub news: Vec<News>,
+    /// A finished operation whose result is in the status.
+    pub acknowledge: Option<OperationId>,
+    /// The operation to send. Its intent is in the status.
+    pub dispatch: Option<Dispatch>,
+    /// The group has to be read before the next decision.
+    pub reread: bool,
+    /// Whether something is not as it is to be, so that the group is read often.
+    pub unsettled: bool,
+    /// When a verb is tried again.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// Everything that parts of a decision share.
+struct Facts<'a> {
+    snap: &'a Snapshot,
+    class: Option<&'a ClassFacts>,
+    driver: Option<&'a DriverFacts>,
+    budget: Budget,
+    /// The model that instances are to have; empty: not known.
+    model: SpecDigest,
+    standing: Standing,
+    /// The read that decisions are made from.
+    reading: Option<&'a Reading>,
+    /// Its instances.
+    instances: BTreeMap<&'a ProviderId, &'a Instance>,
+    broken: Vec<String>,
+    data: Result<Option<UserData>, String>,
+}
+
+/// Decides what to do about a pool.
+pub fn plan(snap: &Snapshot) -> Plan {
+    let pool = &snap.pool;
+    if !pool.is_deleting() && !pool.has_finalizer() {
+        // Before it has a group: it must not be gone before that.
+        return Plan { finalizer: Hold::Add, ..Plan::default() };
+    }
+    let facts = Facts::of(snap);
+    let matched = facts.reading.map(|it| compare(&snap.machines, it)).unwrap_or_default();
+    let mut plan = Plan {
+        acknowledge: facts.standing.acknowledge.clone(),
+        reread: facts.standing.reread,
+        gone: gone(&facts, &matched),
+        patches: patches(pool, &snap.machines),
+        ..Plan::default()
+    };
+    if let Some(reading) = facts.reading {
+        plan.instances = instance_news(&matched, reading, &facts.model);
+    }
+    one_write_each(&mut plan);
+    if facts.broken.is_empty() || pool.is_deleting() {
+        plan.replicas = replicas::wanted(pool, facts.reading);
+        plan.delete = victims(&facts, &plan.gone);
+        if !pool.is_deleting() {
+            let new = matched.new.iter().take(BURST_OF_MACHINES);
+            plan.create = new.map(|instance| machine(pool, instance)).collect();
+        }
+        send(&mut plan, &facts, &matched);
+    }
+    if is_over(&facts) {
+        plan.finalizer = Hold::Remove;
+    }
+    status::fill(&mut plan, &facts, &matched);
+    plan
+}
+
+impl<'a> Facts<'a> {
+    fn of(snap: &'a Snapshot) -> Self {
+        let pool = &snap.pool;
+        let class = match &snap.class {
+            ClassView::Known(class) => Some(class),
+            ClassView::LastKnown(class) if pool.is_deleting() => Some(class),
+            ClassView::Unknown
+            | ClassView::Missing
+            | ClassView::NamespaceDenied
+            | ClassView::NotHeld(_)
+            | ClassView::LastKnown(_) => None,
+        };
+        let driver = match &snap.driver {
+            DriverView::Ready(driver) => Some(driver),
+            DriverView::Unavailable | DriverView::NotReady(_) => None,
+        };
+        let old = pool.status.clone().unwrap_or_default();
+        let revision = class.map(|class| &class.revision);
+        let native = driver.is_some_and(|driver| driver.pool_surge);
+        let limits = budget(pool).unwrap_or_default();
+        let standing =
+            operation::settle(&old, &snap.operation, driver.is_some(), revision, snap.now);
+        let reading = snap.group.known().filter(|_| !standing.reread);
+        let instances = reading.into_iter().flat_map(|reading| &reading.instances);
+        let model = class.map(|class| model_hash(pool, class)).or(old.model_hash);
+        Self {
+            snap,
+            class,
+            driver,
+            // A group that replaces outdated instances by itself needs no surge and no choice of the core.
+            budget: Budget { rolls: limits.rolls && !native, ..limits },
+            model: model.unwrap_or_default(),
+            standing,
+            reading,
+            instances: instances.map(|it| (&it.provider_id, it)).collect(),
+            broken: broken(pool),
+            data: bootstrap::user_data(pool, &snap.secret, &snap.data),
+        }
+    }
+
+    fn deletes_one_by_one(&self) -> bool {
+        self.driver.is_some_and(|driver| driver.has(OperationKind::DeletePoolMachines))
+    }
+
+    fn is_deleting(&self, machine: &Machine) -> bool {
+        machine.is_deleting() || self.snap.deleted.contains(machine.uid())
+    }
+
+    /// Whether instances are replaced because of their model: the group has to make the current one first.
+    fn budget(&self) -> Budget {
+        let current = self.reading.is_some_and(|it| it.model_hash == self.model);
+        Budget { rolls: self.budget.rolls && current, ..self.budget }
+    }
+
+    fn is_outdated(&self, machine: &Machine) -> bool {
+        if let Some(instance) = self.instance(machine) {
+            return instance.model_hash != self.model;
+        }
+        let said = machine.status.as_ref().and_then(|status| status.instance.as_ref());
+        said.is_some_and(|it| it.model_hash.as_ref() != Some(&self.model))
+    }
+
+    fn instance(&self, machine: &Machine) -> Option<&'a Instance> {
+        self.instances.get(machine.provider_id()?).copied()
+    }
+}
+
+/// Each write is on condition of the version that was seen: one for each Machine and pass, the most important one.
+fn one_write_each(plan: &mut Plan) {
+    let mut taken: BTreeSet<String> = plan.gone.iter().map(|it| it.uid().to_owned()).collect();
+    plan.patches.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
+    plan.patches.truncate(BURST_OF_MACHINES);
+    plan.instances.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
+}
+
+/// Machines whose instance is gone. Of a group that is gone, all are, once the pool is to go as well.
+fn gone(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Arc<Machine>> {
+    let snap = facts.snap;
+    let group_gone = facts.standing.deleted || matches!(snap.group, GroupView::Absent(2..));
+    if snap.pool.is_deleting() && group_gone && !facts.standing.busy {
+        let all = snap.machines.iter().filter(|machine| !is_told_gone(machine));
+        return all.cloned().collect();
+    }
+    matched.gone.iter().map(|machine| Arc::clone(machine)).collect()
+}
+
+fn instance_news(
+    matched: &Matched<'_>,
+    reading: &Reading,
+    model: &SpecDigest,
+) -> Vec<(Arc<Machine>, InstanceStatus)> {
+    let news = matched.pairs.iter().filter_map(|(machine, instance)| {
+        let said = InstanceStatus {
+            latest_model_applied: instance.model_hash == *model,
+            ..instance_status(instance, reading)
+        };
+        let before = machine.status.as_ref().and_then(|status| status.instance.as_ref());
+        (before != Some(&said)).then(|| (Arc::clone(machine), said))
+    });
+    news.take(BURST_OF_MACHINES).collect()
+}
+
+/// Machines that go: all of a pool that does; those whose instance is gone; else those that the order chooses, while it
+/// is known which instances there are, and one can go without the others.
+fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
+    let snap = facts.snap;
+    let live = |machine: &&Arc<Machine>| !facts.is_deleting(machine);
+    let victim = |machine: &Arc<Machine>, cause| Victim { machine: Arc::clone(machine), cause };
+    if snap.pool.is_deleting() {
+        let all = snap.machines.iter().filter(live).take(BURST_OF_MACHINES);
+        return all.map(|machine| victim(machine, Cause::PoolGone)).collect();
+    }
+    let told = snap.machines.iter().filter(|machine| is_told_gone(machine));
+    let lost = gone.iter().chain(told).filter(live);
+    let mut all: Vec<_> = lost.map(|machine| victim(machine, Cause::InstanceGone)).collect();
+    let Some(reading) = facts.reading.filter(|it| !it.is_doubtful()) else { return all };
+    if !facts.deletes_one_by_one() || snap.pool.is_externally_scaled() {
+        return all;
+    }
+    let going: BTreeSet<&str> = all.iter().map(|it| it.machine.uid()).collect();
+    let candidates: Vec<_> = snap
+        .machines
+        .iter()
+        .map(|machine| {
+            let one = candidate(facts, machine);
+            Candidate { deleting: one.deleting || going.contains(machine.uid()), ..one }
+        })
+        .collect();
+    let wanted = usize::try_from(snap.pool.replicas()).unwrap_or(0);
+    let chosen = choose(&candidates, wanted, reading.desired, facts.budget());
+    let chosen: Vec<_> = chosen
+        .into_iter()
+        .filter_map(|(at, cause)| snap.machines.get(at).map(|machine| victim(machine, cause)))
+        .collect();
+    all.extend(chosen);
+    all.truncate(BURST_OF_MACHINES);
+    all
+}
+
+fn candidate(facts: &Facts<'_>, machine: &Machine) -> Candidate {
+    let instance = facts.instance(machine);
+    let current = machine.status.as_ref().and_then(|status| status.current_status.as_ref());
+    let kept = current.and_then(|current| current.preserve_expiry_time.as_ref());
+    let marks = [annotation::DELETE_MACHINE, annotation::CLUSTER_API_DELETE_MACHINE];
+    Candidate {
+        name: machine.name().to_owned(),
+        uid: machine.uid().to_owned(),
+        created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
+        // One that the infrastructure deletes by itself is on its way out, too.
+        deleting: facts.is_deleting(machine),
+        failed: machine.phase() == MachinePhase::Failed
+            || instance.is_some_and(|it| it.state == InstanceState::Failed),
+        ready: machine.phase() == MachinePhase::Running,
+        outdated: facts.is_outdated(machine),
+        annotated: marks.iter().any(|mark| machine.annotation(mark).is_some())
+            || machine.annotation(annotation::PRIORITY) == Some("1"),
+        preserved: kept.is_some_and(|until| until.0 > facts.snap.now),
+    }
+}
+
+/// A pool as the target of operations.
+pub fn target_of(pool: &MachinePool) -> Target {
+    Target {
+        kind: names::MACHINE_POOL.to_owned(),
+        namespace: pool.metadata.namespace.clone().unwrap_or_default(),
+        name: pool.name().to_owned(),
+        uid: pool.uid().into(),
+    }
+}
+
+/// The next operation, with its intent.
+fn send(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
+    let snap = facts.snap;
+    let (Some(class), Some(driver)) = (facts.class, facts.driver) else { return };
+    let revision = Some(&class.revision);
+    let (held, retry_at) = operation::held(&facts.standing.retries, revision, snap.now);
+    plan.retry_at = retry_at;
+    if facts.standing.busy || facts.standing.reread || !driver.has(OperationKind::CreatePool) {
+        return;
+    }
+    let lives = |machine: &&Arc<Machine>| !facts.is_deleting(machine);
+    let wanted = Wanted {
+        pool: &snap.pool,
+        machines: snap.machines.len(),
+        rolls: snap.machines.iter().filter(lives).any(|machine| facts.is_outdated(machine)),
+        budget: facts.budget,
+        model: &facts.model,
+        driver,
+        refused: if held.contains(&OperationKind::DeletePoolMachines) {
+            &facts.standing.refused
+        } else {
+            &[]
+        },
+        held: &held,
+    };
+    let Some(ask) = ask::next(&wanted, &snap.group, matched) else { return };
+    let Some(request) = request(facts, &ask) else { return };
+    let (intent, dispatch) = intend(facts, class, &ask, request);
+    plan.status.operation = Some(intent);
+    plan.dispatch = Some(dispatch);
+}
+
+/// `None`: what the group makes Nodes with is not there.
+fn request(facts: &Facts<'_>, ask: &Ask) -> Option<Request> {
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let provider_id = facts.reading.map(|it| it.provider_id.clone()).unwrap_or_default();
+    let model = || {
+        Some(PoolModel {
+            hash: facts.model.as_str().to_owned(),
+            user_data: facts.data.as_ref().ok()?.clone(),
+            zones: facts.snap.pool.spec.failure_domains.clone(),
+        })
+    };
+    Some(match ask {
+        Ask::Create { desired } => {
+            Request::CreatePool { desired: number(*desired), model: model()?, provider_id }
+        }
+        Ask::Update { size, model: takes } => Request::UpdatePool {
+            provider_id,
+            size: size.map(|(expected, wanted)| PoolSize {
+                expected: number(expected),
+                wanted: number(wanted),
+            }),
+            model: if *takes { Some(model()?) } else { None },
+        },
+        Ask::Remove { ids, expected, new } => Request::DeletePoolMachines {
+            provider_id,
+            instances: ids.clone(),
+            size: PoolSize { expected: number(*expected), wanted: number(*new) },
+        },
+        Ask::Delete => Request::DeletePool { provider_id },
+    })
+}
+
+fn intend(
+    facts: &Facts<'_>,
+    class: &ClassFacts,
+    ask: &Ask,
+    request: Request,
+) -> (PoolIntent, Dispatch) {
+    let snap = facts.snap;
+    let kind = ask.kind();
+    let pool = &snap.pool;
+    let number = |count: usize| i32::try_from(count).ok();
+    let (expected, new, ids) = match ask {
+        Ask::Create { desired } => (None, number(*desired), Vec::new()),
+        Ask::Update { size, .. } => {
+            let (expected, new) = size.unzip();
+            (expected.and_then(number), new.and_then(number), Vec::new())
+        }
+        Ask::Remove { ids, expected, new } => (number(*expected), number(*new), ids.clone()),
+        Ask::Delete => (None, None, Vec::new()),
+    };
+    let dispatch =
+        class.dispatch(snap.operation_id.clone(), target_of(pool), request, kind.usual_time());
+    let dispatch = Dispatch {
+        idempotency_key: key(pool.uid(), ask, &facts.model),
+        lane: Lane::User,
+        ..dispatch
+    };
+    let before = facts.standing.retries.iter().find(|retry| retry.kind == kind.into());
+    let intent = OperationIntent {
+        id: dispatch.id.clone(),
+        kind: kind.into(),
+        idempotency_key: dispatch.idempotency_key.clone(),
+        class_revision: Some(class.revision.clone()),
+        spec_digest: Some(class.spec_digest.clone()),
+        term: snap.term,
+        attempt: before.map_or(1, |retry| retry.failures.saturating_add(1)),
+        started_at: Some(snap.now.into()),
+        provider_id: None,
+        outcome_unknown: false,
+    };
+    let model_hash = Some(facts.model.clone()).filter(|_| takes_model(ask));
+    let intent = PoolIntent {
+        intent,
+        expected_size: expected,
+        new_size: new,
+        model_hash,
+        provider_ids: ids,
+    };
+    (intent, dispatch)
+}
+
+const fn takes_model(ask: &Ask) -> bool {
+    matches!(ask, Ask::Create { .. } | Ask::Update { model: true, .. })
+}
+
+/// `<uid>:<verb>`, and where another content is another intent, its digest.
+fn key(uid: &str, ask: &Ask, model: &SpecDigest) -> String {
+    let letter = ask.kind().letter();
+    match ask {
+        Ask::Create { .. } | Ask::Delete => format!("{uid}:{letter}"),
+        Ask::Update { .. } | Ask::Remove { .. } => {
+            let content = digest::of_text(&format!("{ask:?} {model}"));
+            format!("{uid}:{letter}:{content}")
+        }
+    }
+}
+
+/// Whether the finalizer goes: the pool is deleted, nothing of it is left, and the driver said so, or was never asked.
+fn is_over(facts: &Facts<'_>) -> bool {
+    let snap = facts.snap;
+    let (pool, standing) = (&snap.pool, &facts.standing);
+    if !pool.is_deleting() || !snap.machines.is_empty() || standing.busy {
+        return false;
+    }
+    let asked = pool.status.as_ref().is_some_and(|it| it.asked || it.operation.is_some());
+    let absent = match snap.group {
+        GroupView::Absent(looks) => looks >= 2 || !asked,
+        GroupView::Unknown | GroupView::Unreadable(_) | GroupView::Known(_) => false,
+    };
+    standing.deleted || absent || !asked
+}

@@ -1,0 +1,362 @@
+//! The status of a pool.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use ostler_api::{
+    Machine, MachinePool, SpecDigest,
+    driver::OperationKind,
+    machine::MachinePhase,
+    machine_pool::{
+        MachinePoolStatus, ObservedGroup, PoolConditionType as Type, PoolPhase, VersionCount,
+    },
+    names,
+};
+
+use serde_json::{Value, json};
+
+use super::{Facts, Plan, Snapshot, group::GroupView, matching::Matched, name};
+use crate::{class::Hold, record::merge_patch, snapshot::DriverView};
+
+/// Most versions that are counted.
+const MOST_VERSIONS: usize = 20;
+
+/// A condition that became false, or true again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct News {
+    /// Whether it is a warning.
+    pub warning: bool,
+    /// Its reason.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// What one condition says.
+struct Said {
+    type_: Type,
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+fn said(type_: Type, holds: bool, reason: &'static str, message: impl Into<String>) -> Said {
+    let status = if holds { "True" } else { "False" };
+    Said { type_, status, reason, message: message.into() }
+}
+
+/// The merge patch of the status of a pool; `None`: it says what is stored.
+pub fn patch(old: Option<&MachinePoolStatus>, new: &MachinePoolStatus) -> Option<Value> {
+    let value = |status: &MachinePoolStatus| serde_json::to_value(status).unwrap_or_default();
+    merge_patch(&old.map_or_else(|| json!({}), value), &value(new))
+}
+
+/// Fills in the status that a pool has after this plan, but for the intent of a new operation, which stands there.
+pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
+    let pool = &facts.snap.pool;
+    let old = pool.status.clone().unwrap_or_default();
+    let sent = plan.status.operation.take();
+    let standing = &facts.standing;
+    let asked = old.asked || old.operation.is_some() || sent.is_some();
+    let mut status = MachinePoolStatus {
+        observed_generation: pool.metadata.generation,
+        selector: Some(name::selector(pool.name())),
+        operation: sent.or_else(|| standing.intent.clone()),
+        asked,
+        retries: standing.retries.clone(),
+        not_deleted: standing.refused.clone(),
+        provider_id: match (facts.reading, &facts.snap.group) {
+            (Some(reading), _) => Some(reading.provider_id.clone()),
+            (None, _) => standing.provider_id.clone(),
+        },
+        provider: facts
+            .class
+            .map(|class| class.provider.to_string())
+            .or_else(|| old.provider.clone()),
+        model_hash: Some(facts.model.clone()).filter(|hash| !hash.is_empty()),
+        infrastructure_machine_kind: match facts.driver {
+            Some(_) => facts.deletes_one_by_one().then(|| names::MACHINE.to_owned()),
+            None => old.infrastructure_machine_kind.clone(),
+        },
+        bootstrap_ready: facts.data.is_ok(),
+        infrastructure_ready: is_provisioned(facts),
+        observed: observed(facts, &old),
+        versions: versions(&facts.snap.machines),
+        ..MachinePoolStatus::default()
+    };
+    count(&mut status, facts);
+    if let Some(retry) = facts.standing.retries.iter().find(|retry| retry.not_before.is_none()) {
+        status.failure_reason = Some(retry.reason.to_string());
+        status.failure_message.clone_from(&retry.message);
+    }
+    status.phase = Some(phase(pool, &status));
+    let all = conditions(facts, &status);
+    plan.news = news(&old, &all, pool);
+    status.conditions = all.into_iter().map(|one| condition(&old, one, pool, facts.snap)).collect();
+    plan.unsettled = pool.is_deleting()
+        || status.operation.is_some()
+        || status.phase != Some(PoolPhase::Running)
+        || status.up_to_date_replicas != status.replicas
+        || !matched.new.is_empty()
+        || facts.reading.is_none_or(|reading| !reading.absent.is_empty())
+        || facts.snap.machines.iter().any(|machine| machine.is_deleting());
+    plan.status = status;
+    if plan.finalizer == Hold::Remove {
+        plan.dispatch = None;
+    }
+}
+
+fn is_provisioned(facts: &Facts<'_>) -> bool {
+    let there = facts.reading.map(|reading| {
+        let live = reading.instances.iter().filter(|instance| !instance.is_going()).count();
+        reading.fault.is_none() && live >= reading.desired
+    });
+    let before = facts.snap.pool.status.as_ref().is_some_and(|it| it.infrastructure_ready);
+    // Not known again until the next read: it stays what it was.
+    there.unwrap_or(before && (facts.standing.reread || facts.snap.group == GroupView::Unknown))
+}
+
+fn observed(facts: &Facts<'_>, old: &MachinePoolStatus) -> Option<ObservedGroup> {
+    let Some(reading) = facts.reading else { return old.observed.clone() };
+    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let new = ObservedGroup {
+        desired: number(reading.desired),
+        current: number(reading.instances.len()),
+        model_hash: Some(reading.model_hash.clone()).filter(|hash| !hash.is_empty()),
+        fault: reading.fault.clone(),
+        since: old.observed.as_ref().and_then(|it| it.since.clone()),
+    };
+    if old.observed.as_ref() == Some(&new) {
+        return Some(new);
+    }
+    Some(ObservedGroup { since: Some(Time(facts.snap.now)), ..new })
+}
+
+fn count(status: &mut MachinePoolStatus, facts: &Facts<'_>) {
+    let machines = &facts.snap.machines;
+    let count = |test: &dyn Fn(&Machine) -> bool| {
+        let found = machines.iter().filter(|machine| test(machine)).count();
+        i32::try_from(found).unwrap_or(i32::MAX)
+    };
+    status.replicas = count(&|_| true);
+    status.ready_replicas = count(&|machine| machine.phase() == MachinePhase::Running);
+    status.available_replicas = count(&|machine| {
+        matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
+    });
+    status.up_to_date_replicas = count(&|machine| is_current(machine, &facts.model));
+    status.unavailable_replicas =
+        facts.snap.pool.replicas().saturating_sub(status.available_replicas).max(0);
+}
+
+fn is_current(machine: &Machine, model: &SpecDigest) -> bool {
+    let instance = machine.status.as_ref().and_then(|status| status.instance.as_ref());
+    !model.is_empty() && instance.is_some_and(|it| it.model_hash.as_ref() == Some(model))
+}
+
+fn versions(machines: &[std::sync::Arc<Machine>]) -> Vec<VersionCount> {
+    let mut counted: BTreeMap<&str, i32> = BTreeMap::new();
+    let of = machines.iter().filter_map(|it| it.status.as_ref()?.version.as_deref());
+    for version in of {
+        *counted.entry(version).or_default() += 1;
+    }
+    let all = counted.into_iter().take(MOST_VERSIONS);
+    all.map(|(version, replicas)| VersionCount { version: version.to_owned(), replicas }).collect()
+}
+
+/// Each one that fits overrides those before it.
+fn phase(pool: &MachinePool, status: &MachinePoolStatus) -> PoolPhase {
+    let wanted = pool.replicas();
+    let mut phase = PoolPhase::Pending;
+    if status.bootstrap_ready && status.asked {
+        phase = PoolPhase::Provisioning;
+    }
+    if status.replicas > 0 || status.infrastructure_ready {
+        phase = PoolPhase::Provisioned;
+        if status.infrastructure_ready && status.ready_replicas == wanted {
+            phase = PoolPhase::Running;
+        } else if status.ready_replicas < wanted {
+            phase = PoolPhase::ScalingUp;
+        } else if status.ready_replicas > wanted {
+            phase = PoolPhase::ScalingDown;
+        }
+        let scales = matches!(phase, PoolPhase::ScalingUp | PoolPhase::ScalingDown);
+        if scales && pool.is_externally_scaled() {
+            phase = PoolPhase::Scaling;
+        }
+    }
+    if status.failure_reason.is_some() {
+        phase = PoolPhase::Failed;
+    }
+    if pool.is_deleting() { PoolPhase::Deleting } else { phase }
+}
+
+fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
+    let pool = &facts.snap.pool;
+    let wanted = pool.replicas();
+    let ready = status.ready_replicas >= wanted;
+    let bootstrap = match &facts.data {
+        Ok(_) => said(Type::BootstrapReady, true, "Ready", ""),
+        Err(lack) => said(Type::BootstrapReady, false, "DataMissing", lack),
+    };
+    let infrastructure = infrastructure(facts, status);
+    let valid = if facts.broken.is_empty() {
+        said(Type::Valid, true, "Valid", "")
+    } else {
+        said(Type::Valid, false, "ValidationFailed", facts.broken.join("; "))
+    };
+    let is_ready = ready
+        && status.infrastructure_ready
+        && status.bootstrap_ready
+        && facts.broken.is_empty()
+        && !pool.is_deleting();
+    let counted = format!("{} of {wanted} machines run", status.ready_replicas);
+    let current = format!(
+        "{} of {} machines have the current model",
+        status.up_to_date_replicas, status.replicas
+    );
+    let failed = facts.snap.machines.iter().filter(|it| it.phase() == MachinePhase::Failed).count();
+    let living = facts.snap.machines.iter().filter(|it| !it.is_deleting()).count();
+    let living = i32::try_from(living).unwrap_or(i32::MAX);
+    vec![
+        said(Type::Ready, is_ready, if is_ready { "Ready" } else { "NotReady" }, ""),
+        bootstrap,
+        infrastructure,
+        said(
+            Type::ReplicasReady,
+            ready,
+            if ready { "Ready" } else { "WaitingForReplicas" },
+            counted,
+        ),
+        said(
+            Type::MachinesUpToDate,
+            status.up_to_date_replicas == status.replicas,
+            if status.up_to_date_replicas == status.replicas { "UpToDate" } else { "RollingOut" },
+            current,
+        ),
+        scaling(Type::ScalingUp, living < wanted && !pool.is_deleting(), living, wanted),
+        scaling(Type::ScalingDown, living > wanted || pool.is_deleting(), living, wanted),
+        said(
+            Type::Remediating,
+            failed > 0,
+            if failed > 0 { "MachinesFailed" } else { "NoneFailed" },
+            if failed > 0 { format!("{failed} machines are given up") } else { String::new() },
+        ),
+        said(
+            Type::Deleting,
+            pool.is_deleting(),
+            if pool.is_deleting() { "Deleting" } else { "NotDeleting" },
+            if pool.is_deleting() {
+                format!("{} machines are left", status.replicas)
+            } else {
+                String::new()
+            },
+        ),
+        deletable(facts, status),
+        valid,
+    ]
+}
+
+fn scaling(type_: Type, holds: bool, living: i32, wanted: i32) -> Said {
+    let message = if holds { format!("{living} machines, {wanted} wanted") } else { String::new() };
+    said(type_, holds, if holds { "Scaling" } else { "NotScaling" }, message)
+}
+
+fn deletable(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
+    if facts.driver.is_none() || status.infrastructure_machine_kind.is_some() {
+        return said(Type::Deletable, true, "Supported", "");
+    }
+    let why = "the driver cannot delete one instance of a group: its machines are shown, and go only with the size of \
+               the group, without a drain";
+    said(Type::Deletable, false, "NotSupported", why)
+}
+
+fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
+    let type_ = Type::InfrastructureReady;
+    let driver = &facts.snap.driver;
+    if facts.class.is_none() {
+        let name = &facts.snap.pool.spec.template.spec.class.name;
+        return said(type_, false, "ClassMissing", format!("machine class {name} cannot be used"));
+    }
+    if let Some((kind, text)) = &facts.standing.failure {
+        return said(type_, false, failed(Some(*kind)), text);
+    }
+    if let Some(retry) = facts.standing.retries.first() {
+        let text = retry.message.clone().unwrap_or_default();
+        let kind = OperationKind::from_name(retry.kind.as_str());
+        return said(type_, false, failed(kind), text);
+    }
+    if let DriverView::NotReady(why) = driver {
+        return said(type_, false, "DriverNotReady", why);
+    }
+    let Some(ready) = facts.driver else {
+        return said(type_, false, "DriverUnavailable", "no driver is connected and ready");
+    };
+    if !ready.has(OperationKind::CreatePool) {
+        return said(type_, false, "DriverLacksVerb", "the driver has no groups");
+    }
+    if let GroupView::Unreadable(failure) = &facts.snap.group {
+        let text = format!("{}: {}", failure.code, failure.text());
+        return said(type_, false, "GetPoolStatusFailed", text);
+    }
+    let fault = status.observed.as_ref().and_then(|it| it.fault.clone());
+    if let Some(fault) = fault {
+        return said(type_, false, "GroupFaulty", fault);
+    }
+    if status.infrastructure_ready {
+        return said(type_, true, "Ready", "");
+    }
+    let text = status.observed.as_ref().map_or_else(
+        || "the group is not there yet".to_owned(),
+        |it| format!("{} of {} instances", it.current, it.desired),
+    );
+    said(type_, false, "WaitingForInstances", text)
+}
+
+/// Reason of the condition and of the event while a verb fails.
+const fn failed(kind: Option<OperationKind>) -> &'static str {
+    match kind {
+        Some(OperationKind::CreatePool) => "CreatePoolFailed",
+        Some(OperationKind::UpdatePool) => "UpdatePoolFailed",
+        Some(OperationKind::DeletePool) => "DeletePoolFailed",
+        Some(OperationKind::DeletePoolMachines) => "DeletePoolMachinesFailed",
+        _ => "OperationFailed",
+    }
+}
+
+fn condition(
+    old: &MachinePoolStatus,
+    said: Said,
+    pool: &MachinePool,
+    snap: &Snapshot,
+) -> Condition {
+    let before = old.conditions.iter().find(|it| it.type_ == said.type_.as_str());
+    let since = before.filter(|it| it.status == said.status);
+    Condition {
+        type_: said.type_.as_str().to_owned(),
+        status: said.status.to_owned(),
+        reason: said.reason.to_owned(),
+        message: said.message,
+        observed_generation: pool.metadata.generation,
+        last_transition_time: since.map_or(Time(snap.now), |it| it.last_transition_time.clone()),
+    }
+}
+
+/// What a user is told once: a condition that is false for another reason than before, and one that only he can end.
+fn news(old: &MachinePoolStatus, all: &[Said], pool: &MachinePool) -> Vec<News> {
+    let told = [Type::BootstrapReady, Type::InfrastructureReady, Type::Deletable, Type::Valid];
+    let is_new = |one: &&Said| {
+        let before = old.conditions.iter().find(|it| it.type_ == one.type_.as_str());
+        let same = before.is_some_and(|it| {
+            it.status == one.status
+                && it.reason == one.reason
+                && (it.observed_generation == pool.metadata.generation || it.message == one.message)
+        });
+        told.contains(&one.type_) && one.status == "False" && !same
+    };
+    // Waiting is no warning.
+    let quiet = ["WaitingForInstances", "DriverUnavailable"];
+    let of_note = all.iter().filter(is_new).filter(|one| !quiet.contains(&one.reason));
+    let tell =
+        |one: &Said| News { warning: true, reason: one.reason, message: one.message.clone() };
+    of_note.map(tell).collect()
+}

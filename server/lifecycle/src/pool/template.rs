@@ -1,0 +1,139 @@
+//! The Machine of an instance, and what existing ones take over from the template of their pool.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use ostler_api::{
+    Machine, MachinePool, SpecDigest,
+    bootstrap::Bootstrap,
+    machine::{InstanceStatus, MachineSpec},
+    names::{self, label},
+};
+use serde_json::{Value, json};
+
+use super::{
+    group::{Instance, Reading},
+    name::{label_value, machine_name},
+};
+use crate::{
+    class_facts::ClassFacts,
+    digest,
+    push_down::{has_all, push_down},
+    record::merge_patch,
+};
+
+/// The reference that makes a pool the controller of a Machine.
+pub fn owner_reference(pool: &MachinePool) -> OwnerReference {
+    OwnerReference {
+        api_version: names::OWN_API_VERSION.to_owned(),
+        kind: names::MACHINE_POOL.to_owned(),
+        name: pool.name().to_owned(),
+        uid: pool.uid().to_owned(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    }
+}
+
+/// The Machine of an instance. Its bootstrap is done: an empty name of a secret, as Cluster API has it.
+pub fn machine(pool: &MachinePool, instance: &Instance) -> Machine {
+    let template = pool.spec.template.metadata.clone().unwrap_or_default();
+    let mut labels = template.labels.unwrap_or_default();
+    labels.extend(own_labels(pool));
+    if !instance.node_name.is_empty() {
+        labels.insert(label::NODE.to_owned(), instance.node_name.clone());
+    }
+    let mut finalizers = template.finalizers.unwrap_or_default();
+    finalizers.push(names::finalizer::MACHINE.to_owned());
+    let mut spec = MachineSpec {
+        class: pool.spec.template.spec.class.clone(),
+        provider_id: Some(instance.provider_id.clone()),
+        bootstrap: Some(Bootstrap {
+            data_secret_name: Some(String::new()),
+            ..Bootstrap::default()
+        }),
+        version: pool.spec.template.spec.version.clone(),
+        ..MachineSpec::default()
+    };
+    push_down(&pool.spec.template.spec, &mut spec);
+    Machine {
+        metadata: ObjectMeta {
+            name: Some(machine_name(pool.name(), &instance.id, &instance.provider_id)),
+            namespace: pool.metadata.namespace.clone(),
+            labels: Some(labels),
+            annotations: template.annotations,
+            finalizers: Some(finalizers),
+            owner_references: Some(vec![owner_reference(pool)]),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+fn own_labels(pool: &MachinePool) -> impl Iterator<Item = (String, String)> {
+    let cluster = pool.spec.cluster_name.clone();
+    let cluster = cluster.map(|name| (label::CLUSTER_NAME.to_owned(), name));
+    cluster.into_iter().chain([(label::POOL_NAME.to_owned(), label_value(pool.name()))])
+}
+
+/// One merge patch for each Machine that differs from the template, those that are being deleted among them: a shorter
+/// drain timeout ends a drain that is stuck.
+pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machine>, Value)> {
+    let template = &pool.spec.template.spec;
+    let labels: Vec<_> = own_labels(pool).collect();
+    let patch = |machine: &Arc<Machine>| {
+        let lacks: serde_json::Map<_, _> = labels
+            .iter()
+            .filter(|(key, value)| machine.label(key) != Some(value))
+            .map(|(key, value)| (key.clone(), json!(value)))
+            .collect();
+        let spec =
+            if has_all(template, &machine.spec) { None } else { spec_patch(machine, template) };
+        if lacks.is_empty() && spec.is_none() {
+            return None;
+        }
+        let version = &machine.metadata.resource_version;
+        // Empty, both change nothing.
+        let patch = json!({
+            "metadata": { "resourceVersion": version, "labels": lacks },
+            "spec": spec.unwrap_or_else(|| json!({})),
+        });
+        Some((machine.clone(), patch))
+    };
+    machines.iter().filter_map(patch).collect()
+}
+
+fn spec_patch(machine: &Machine, template: &MachineSpec) -> Option<Value> {
+    let mut new = machine.spec.clone();
+    push_down(template, &mut new);
+    let value = |spec: &MachineSpec| serde_json::to_value(spec).unwrap_or_default();
+    merge_patch(&value(&machine.spec), &value(&new))
+}
+
+/// Digest of everything in template and class that only a new instance has: class and provider spec, version, the name of
+/// the bootstrap data and not what they say, since tokens in them change all the time, and the zones.
+pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
+    let spec = &pool.spec.template.spec;
+    let bootstrap = spec.bootstrap.as_ref();
+    let content = json!({
+        "class": class.name,
+        "spec": class.spec_digest,
+        "version": spec.version,
+        "config": bootstrap.and_then(|it| it.config_ref.as_ref()),
+        "secret": bootstrap.and_then(|it| it.data_secret_name.as_ref()),
+        "data": bootstrap.and_then(|it| it.data.as_ref()).map(|it| digest::of_text(it.expose())),
+        "zones": pool.spec.failure_domains,
+    });
+    digest::of_text(&digest::canonical(&content)).into()
+}
+
+/// What the status of a Machine is to say of its instance.
+pub fn instance_status(instance: &Instance, reading: &Reading) -> InstanceStatus {
+    InstanceStatus {
+        name: Some(instance.name.clone()).filter(|name| !name.is_empty()),
+        provisioning_state: instance.state.clone(),
+        latest_model_applied: instance.model_hash == reading.model_hash,
+        model_hash: Some(instance.model_hash.clone()).filter(|hash| !hash.is_empty()),
+        fault: instance.fault.clone(),
+    }
+}

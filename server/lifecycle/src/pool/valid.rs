@@ -1,0 +1,84 @@
+//! What a pool has to be like before anything is done for it. What the definition can refuse, the API server refuses; an
+//! API server that knows no rules stores it, and a condition says the same.
+
+use ostler_api::{
+    MachinePool,
+    machine_pool::{PoolDeletePolicy, PoolStrategyType},
+};
+
+use super::budget;
+
+/// The rules that the spec of a pool breaks, for people.
+pub fn broken(pool: &MachinePool) -> Vec<String> {
+    let spec = &pool.spec;
+    let mut broken = Vec::new();
+    if let Some(replicas) = spec.replicas.filter(|replicas| *replicas < 0) {
+        broken.push(format!("spec.replicas is {replicas}, and has to be 0 or more"));
+    }
+    let class = &spec.template.spec.class;
+    for (field, value) in [("kind", &class.kind), ("name", &class.name)] {
+        if value.is_empty() {
+            broken.push(format!("spec.template.spec.class.{field} is missing"));
+        }
+    }
+    if let Some(PoolStrategyType::Other(word)) = &spec.strategy.type_ {
+        broken.push(format!(
+            "spec.strategy.type is {word:?}, and neither RollingUpdate nor OnDelete"
+        ));
+    }
+    let rolling = spec.strategy.rolling_update.as_ref();
+    if let Some(PoolDeletePolicy::Other(word)) = rolling.and_then(|it| it.delete_policy.as_ref()) {
+        broken.push(format!(
+            "spec.strategy.rollingUpdate.deletePolicy is {word:?}, and none of Oldest, Newest and Random"
+        ));
+    }
+    match budget::of(pool) {
+        None => broken.push(
+            "spec.strategy.rollingUpdate: maxSurge and maxUnavailable have to be numbers or percentages".to_owned(),
+        ),
+        Some(budget) if budget.surge == 0 && budget.unavailable == 0 && pool.replicas() > 0 => {
+            broken.push(
+                "spec.strategy.rollingUpdate: maxSurge and maxUnavailable both come to 0, so nothing could ever be \
+                 replaced"
+                    .to_owned(),
+            );
+        }
+        Some(_) => {}
+    }
+    broken
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn told(spec: &Value) -> String {
+        let pool = json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool", "metadata": { "name": "p" },
+            "spec": spec
+        });
+        broken(&serde_json::from_value(pool).unwrap()).join("; ")
+    }
+
+    fn template() -> Value {
+        json!({ "spec": { "class": { "kind": "MachineClass", "name": "c" } } })
+    }
+
+    #[test]
+    fn a_pool_is_refused_for_what_could_never_work_percentages_that_come_to_nothing_among_it() {
+        let rolling = |rolling: Value| json!({ "replicas": 3, "template": template(), "strategy": { "rollingUpdate": rolling } });
+        assert_eq!(told(&json!({ "template": template() })), "");
+        for (spec, part) in [
+            (json!({ "template": {} }), "class.name is missing"),
+            (json!({ "replicas": -1, "template": template() }), "spec.replicas is -1"),
+            (rolling(json!({ "maxSurge": 0 })), "both come to 0"),
+            (rolling(json!({ "maxSurge": "0%", "maxUnavailable": "33%" })), "both come to 0"),
+            (rolling(json!({ "deletePolicy": "Any" })), "none of Oldest"),
+            (rolling(json!({ "maxSurge": "x" })), "numbers or percentages"),
+        ] {
+            assert!(told(&spec).contains(part), "{spec}: {}", told(&spec));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Which instance of a pool goes. A pure function in one total order: a long drain sees the same victim in each pass, and
+//! what is being deleted absorbs the surplus.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use ostler_api::machine_pool::PoolDeletePolicy;
+
+use super::Budget;
+use crate::digest;
+
+/// What the choice needs of a Machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// When it was created.
+    pub created: Option<Timestamp>,
+    /// Its deletion was asked for: it is in no class, and goes whatever is decided.
+    pub deleting: bool,
+    /// It is given up, or its instance is.
+    pub failed: bool,
+    /// Its Node is Ready.
+    pub ready: bool,
+    /// Its instance has another model than the group.
+    pub outdated: bool,
+    /// A user or an autoscaler wants it gone first.
+    pub annotated: bool,
+    /// A user keeps it.
+    pub preserved: bool,
+}
+
+/// Why a Machine goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// It is given up.
+    Failed,
+    /// There are too many.
+    Surplus,
+    /// Somebody asked for it.
+    Annotated,
+    /// Its instance has an old model.
+    Outdated,
+    /// Its instance is gone.
+    InstanceGone,
+    /// Its pool is deleted.
+    PoolGone,
+}
+
+/// Which of equal Machines goes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The oldest.
+    #[default]
+    Oldest,
+    /// The newest.
+    Newest,
+    /// Any, and the same one in each pass.
+    Random,
+}
+
+impl Policy {
+    /// What a pool says.
+    pub fn of(policy: Option<&PoolDeletePolicy>) -> Self {
+        match policy {
+            Some(PoolDeletePolicy::Newest) => Self::Newest,
+            Some(PoolDeletePolicy::Random) => Self::Random,
+            Some(PoolDeletePolicy::Oldest | PoolDeletePolicy::Other(_)) | None => Self::Oldest,
+        }
+    }
+}
+
+/// The place among equals: the name decides last, so no two are equal.
+fn rank(of: &Candidate, policy: Policy) -> impl Ord + use<> {
+    let (oldest, newest, random) = match policy {
+        Policy::Oldest => (of.created, None, None),
+        Policy::Newest => (None, of.created, None),
+        Policy::Random => (None, None, Some(digest::of_text(&of.uid))),
+    };
+    (of.preserved, oldest, Reverse(newest), random, of.name.clone())
+}
+
+/// The Machines that go, as places in `all`, and why. `size`: how many instances the group wants now; more than
+/// `replicas` and the surge says that a user scales down, and not only a rollout.
+pub fn choose(
+    all: &[Candidate],
+    replicas: usize,
+    size: usize,
+    budget: Budget,
+) -> Vec<(usize, Cause)> {
+    let mut live: Vec<(usize, &Candidate)> =
+        all.iter().enumerate().filter(|(_, one)| !one.deleting).collect();
+    live.sort_by_cached_key(|(_, one)| rank(one, budget.policy));
+    let deleting = all.len() - live.len();
+    let count = |test: &dyn Fn(&Candidate) -> bool| live.iter().filter(|it| test(it.1)).count();
+    let ready = count(&|it| it.ready);
+    let outdated = count(&|it| it.outdated);
+    let scales_down = size > replicas + budget.surge;
+    let rolling = outdated > 0 && budget.rolls && !scales_down;
+    let booting = count(&|it| !it.ready && !it.outdated && !it.failed);
+    let guarded = if rolling { booting.min(count(&|it| it.ready && it.outdated)) } else { 0 };
+    let surplus = live.len().saturating_sub(guarded + replicas);
+    let least = replicas.saturating_sub(budget.unavailable);
+    let taken = BTreeSet::new();
+    let mut choice = Choice { chosen: Vec::new(), taken, spare: ready.saturating_sub(least) };
+
+    let most_failed = (surplus + choice.spare).max(usize::from(deleting == 0));
+    choice.take(&live, Cause::Failed, most_failed, |it| it.failed && !it.preserved);
+    let mut left = surplus.saturating_sub(choice.chosen.len());
+    left -= choice.take(&live, Cause::Surplus, left, |it| it.annotated);
+    left -= choice.take(&live, Cause::Surplus, left, |it| !it.ready && it.outdated);
+    let unguarded = left.min(booting.saturating_sub(guarded));
+    left -= choice.take(&live, Cause::Surplus, unguarded, |it| !it.ready && !it.outdated);
+    left -= choice.take(&live, Cause::Surplus, left, |it| it.ready && it.outdated);
+    choice.take(&live, Cause::Surplus, left, |it| it.ready);
+    // Replaced and not just removed: only as far as enough others are ready.
+    let spare = choice.spare;
+    choice.take(&live, Cause::Annotated, spare, |it| it.annotated && it.ready);
+    if rolling {
+        // One that is not ready takes nothing away; but those that boot for it have to be ready first.
+        let chosen = choice.chosen.len();
+        let room = live.len().saturating_sub(chosen + least + booting);
+        choice.take(&live, Cause::Outdated, room, |it| it.outdated && !it.ready);
+        let spare = choice.spare;
+        choice.take(&live, Cause::Outdated, spare, |it| it.outdated && it.ready);
+    }
+    choice.chosen
+}
+
+struct Choice {
+    chosen: Vec<(usize, Cause)>,
+    taken: BTreeSet<usize>,
+    /// How many ready ones may still go.
+    spare: usize,
+}
+
+impl Choice {
+    /// Takes at most so many that fit, in the order of the list.
+    fn take(
+        &mut self,
+        live: &[(usize, &Candidate)],
+        cause: Cause,
+        most: usize,
+        fits: impl Fn(&Candidate) -> bool,
+    ) -> usize {
+        let before = self.chosen.len();
+        for (at, one) in live {
+            if self.chosen.len() - before >= most {
+                break;
+            }
+            if fits(one) && self.taken.insert(*at) {
+                self.chosen.push((*at, cause));
+                self.spare = self.spare.saturating_sub(usize::from(one.ready));
+            }
+        }
+        self.chosen.len() - before
+    }
+}

@@ -1,0 +1,156 @@
+//! Which Machine is which instance.
+
+use std::collections::BTreeMap;
+
+use ostler_api::machine::InstanceState;
+use ostler_api::names::{annotation::INSTANCE_GONE, label};
+use ostler_lifecycle::pool::{Cause, label_value, selector};
+use serde_json::json;
+
+use crate::world::{World, victims};
+
+fn names(world: &World) -> Vec<String> {
+    world.plan().create.iter().map(|machine| machine.name().to_owned()).collect()
+}
+
+#[test]
+fn every_instance_gets_a_machine_of_its_name_that_the_pool_owns() {
+    let mut world = World::running(0, json!({ "clusterName": "k" }));
+    world.group.as_mut().unwrap().desired = 2;
+    world.pool.spec.replicas = Some(2);
+    world.boot();
+    world.boot();
+    assert_eq!(names(&world), ["p-1", "p-2"]);
+    let made = world.plan().create.remove(0);
+    assert_eq!(made.provider_id().unwrap(), "fake:///i-1");
+    assert_eq!(made.label(label::POOL_NAME), Some("p"));
+    assert_eq!(made.label(label::CLUSTER_NAME), Some("k"));
+    assert_eq!(made.label("role"), Some("worker"));
+    assert_eq!(made.label(label::NODE), Some("node-1"));
+    assert!(made.has_pool() && made.has_finalizer());
+    let owner = &made.metadata.owner_references.as_ref().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("MachinePool", "pool-uid"));
+    let bootstrap = made.spec.bootstrap.as_ref().unwrap();
+    assert_eq!(bootstrap.data_secret_name.as_deref(), Some(""), "the step is left out");
+}
+
+#[test]
+fn an_instance_that_is_on_its_way_out_gets_no_machine() {
+    let mut world = World::running(1, json!({}));
+    world.boot();
+    world.group.as_mut().unwrap().instances[1].state = InstanceState::Deleting;
+    assert_eq!(names(&world), Vec::<String>::new());
+}
+
+#[test]
+fn what_writes_the_label_is_what_lists_by_it_for_names_of_253_characters_with_dots() {
+    let mut world = World::running(1, json!({}));
+    let name = format!("{}.{}", "a".repeat(126), "b".repeat(126));
+    world.pool.metadata.name = Some(name.clone());
+    world.machines.clear();
+    let plan = world.plan();
+    let value = plan.create[0].label(label::POOL_NAME).unwrap();
+    assert_eq!(value, label_value(&name));
+    assert_eq!(plan.status.selector.unwrap(), selector(&name));
+    assert!(plan.create[0].name().len() <= 63);
+}
+
+#[test]
+fn a_machine_goes_when_two_reads_did_not_name_its_instance_and_says_so_first() {
+    let mut world = World::running(2, json!({}));
+    world.group.as_mut().unwrap().instances.remove(0);
+    let (none, uid) = (BTreeMap::new(), world.machines[0].uid().to_owned());
+    let machines = world.machines.clone();
+    let machines: Vec<_> = machines.iter().collect();
+    let once = world.group.clone().unwrap().counted(&none, &machines);
+    assert_eq!(once.absent, BTreeMap::from([(uid, 1)]));
+    world.group = Some(once.clone());
+    assert!(world.plan().gone.is_empty(), "one look is not enough");
+    world.group = Some(once.clone().counted(&once.absent, &machines));
+    let plan = world.plan();
+    assert_eq!(plan.gone.len(), 1);
+    assert_eq!(victims(&plan), ["p-1"]);
+    assert_eq!(plan.delete[0].cause, Cause::InstanceGone);
+    let marks = [(INSTANCE_GONE.to_owned(), "fake:///i-1".to_owned())].into();
+    world.machines[0].metadata.annotations = Some(marks);
+    let plan = world.plan();
+    assert!(plan.gone.is_empty(), "it says so");
+    assert_eq!(victims(&plan), ["p-1"]);
+}
+
+#[test]
+fn an_answer_without_instances_deletes_nothing_however_often_it_comes() {
+    let mut world = World::running(3, json!({}));
+    world.group.as_mut().unwrap().instances.clear();
+    let machines = world.machines.clone();
+    let machines: Vec<_> = machines.iter().collect();
+    for _ in 0..5 {
+        let reading = world.group.clone().unwrap();
+        let before = reading.absent.clone();
+        world.group = Some(reading.counted(&before, &machines));
+        let plan = world.plan();
+        assert!(plan.gone.is_empty() && plan.delete.is_empty() && plan.dispatch.is_none());
+    }
+}
+
+#[test]
+fn an_instance_that_the_next_read_names_again_starts_the_count_anew() {
+    let mut world = World::running(2, json!({}));
+    let full = world.group.clone().unwrap();
+    let machines = world.machines.clone();
+    let machines: Vec<_> = machines.iter().collect();
+    let mut lacking = full.clone();
+    lacking.instances.remove(0);
+    let once = lacking.clone().counted(&BTreeMap::new(), &machines);
+    let again = full.counted(&once.absent, &machines);
+    assert!(again.absent.is_empty());
+    world.group = Some(lacking.counted(&again.absent, &machines));
+    assert!(world.plan().gone.is_empty());
+}
+
+#[test]
+fn a_drained_machine_whose_instance_is_not_named_any_more_says_so_after_one_read() {
+    let mut world = World::running(2, json!({}));
+    world.drain("p-1");
+    world.group.as_mut().unwrap().instances.remove(0);
+    let machines = world.machines.clone();
+    let machines: Vec<_> = machines.iter().collect();
+    let reading = world.group.clone().unwrap();
+    world.group = Some(reading.counted(&BTreeMap::new(), &machines));
+    let plan = world.plan();
+    assert_eq!(plan.gone.len(), 1);
+    assert!(plan.delete.is_empty(), "its deletion was asked for already");
+}
+
+#[test]
+fn the_template_reaches_existing_machines_and_those_that_are_being_deleted() {
+    let mut world = World::running(2, json!({}));
+    world.drain("p-1");
+    let template = &mut world.pool.spec.template.spec;
+    template.drain_timeout = Some("5m".into());
+    template.node_conditions = Some("KernelDeadlock".to_owned());
+    world.boot();
+    let plan = world.plan();
+    let patched: Vec<_> = plan.patches.iter().map(|(machine, _)| machine.name()).collect();
+    assert_eq!(patched, ["p-1", "p-2"]);
+    for (_, patch) in &plan.patches {
+        let expected = json!({ "drainTimeout": "5m", "nodeConditions": "KernelDeadlock" });
+        assert_eq!(patch["spec"], expected);
+    }
+    let new = &plan.create[0];
+    assert_eq!(new.spec.drain_timeout, Some("5m".into()), "and new ones");
+}
+
+#[test]
+fn a_machine_says_what_the_infrastructure_says_of_its_instance() {
+    let mut world = World::running(1, json!({}));
+    world.group.as_mut().unwrap().instances[0].state = InstanceState::Updating;
+    let plan = world.pass();
+    let said = &plan.instances[0].1;
+    assert_eq!(said.provisioning_state, InstanceState::Updating);
+    assert!(said.latest_model_applied);
+    assert_eq!(said.name.as_deref(), Some("vm-1"));
+    assert!(world.plan().instances.is_empty(), "it is written once");
+    world.group.as_mut().unwrap().instances[0].model_hash = "old".into();
+    assert!(!world.plan().instances[0].1.latest_model_applied);
+}

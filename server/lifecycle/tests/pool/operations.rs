@@ -1,0 +1,243 @@
+//! What is asked of the group, and what follows from the answers.
+
+use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind},
+    operation::{OperationView, PoolSize, Request, Success},
+};
+use ostler_lifecycle::{operation::Failure, pool::Plan, snapshot::DriverView};
+use serde_json::json;
+
+use crate::world::{ALL, World, changed, driver, failure, request, victims};
+
+fn size(expected: i32, wanted: i32) -> PoolSize {
+    PoolSize { expected, wanted }
+}
+
+/// What an update or a named deletion does with the size, and how many instances it names.
+fn sizes(plan: &Plan) -> Option<(PoolSize, usize)> {
+    match request(plan)? {
+        Request::UpdatePool { size, .. } => Some(((*size)?, 0)),
+        Request::DeletePoolMachines { size, instances, .. } => Some((*size, instances.len())),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_group_that_is_not_there_is_made_and_its_intent_stands_in_the_status() {
+    let mut world = World::new(3, json!({ "failureDomains": ["a", "b"] }));
+    let plan = world.pass();
+    let Some(Request::CreatePool { desired, model, .. }) = request(&plan) else { panic!() };
+    assert_eq!(*desired, 3);
+    assert_eq!(model.zones, ["a", "b"]);
+    assert!(!model.hash.is_empty());
+    let dispatch = plan.dispatch.as_ref().unwrap();
+    assert_eq!(dispatch.idempotency_key, "pool-uid:pc");
+    assert_eq!(
+        (dispatch.target.kind.as_str(), &*dispatch.target.uid.to_string()),
+        ("MachinePool", "pool-uid")
+    );
+    let intent = plan.status.operation.unwrap();
+    assert_eq!((intent.intent.id.as_str(), intent.intent.term), ("op-1", 7));
+    assert_eq!(intent.new_size, Some(3));
+    assert!(plan.status.asked);
+}
+
+#[test]
+fn nothing_is_asked_while_an_operation_runs_or_may_come_back() {
+    let mut world = World::new(3, json!({}));
+    world.pass();
+    world.operation = OperationView::Expected(std::time::Duration::from_secs(30));
+    assert!(world.plan().dispatch.is_none());
+    assert!(world.plan().status.operation.is_some(), "the intent stays");
+}
+
+#[test]
+fn an_answer_is_written_down_acknowledged_and_followed_by_a_read() {
+    let mut world = World::new(3, json!({}));
+    world.pass();
+    world.answer(OperationKind::CreatePool, changed(&world));
+    let plan = world.pass();
+    assert!(plan.reread && plan.dispatch.is_none());
+    assert_eq!(plan.acknowledge.unwrap(), "op-1");
+    assert_eq!(plan.status.operation, None);
+    assert_eq!(plan.status.provider_id.unwrap(), "fake:///group");
+}
+
+#[test]
+fn an_intent_whose_operation_nobody_knows_is_dropped_for_a_read_once_a_driver_is_there() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(4);
+    assert!(world.pass().dispatch.is_some());
+    world.driver = DriverView::Unavailable;
+    let plan = world.plan();
+    assert!(plan.status.operation.is_some() && !plan.reread, "it may be running");
+    world.driver = driver(&ALL);
+    let plan = world.plan();
+    assert!(plan.status.operation.is_none() && plan.reread && plan.dispatch.is_none());
+}
+
+#[test]
+fn a_group_that_is_too_small_is_enlarged_from_the_size_that_was_seen() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(5);
+    assert_eq!(sizes(&world.plan()), Some((size(3, 5), 0)));
+}
+
+#[test]
+fn a_surplus_is_drained_and_then_named_with_the_size_that_is_left() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(2);
+    let plan = world.plan();
+    assert_eq!(victims(&plan), ["p-1"]);
+    assert!(plan.dispatch.is_none(), "the size is not lowered before the drain");
+    world.drain("p-1");
+    let plan = world.plan();
+    assert_eq!(sizes(&plan), Some((size(3, 2), 1)));
+    let intent = plan.status.operation.unwrap();
+    assert_eq!((intent.expected_size, intent.new_size), (Some(3), Some(2)));
+    assert_eq!(intent.provider_ids, ["fake:///i-1"]);
+}
+
+#[test]
+fn a_machine_that_a_user_deletes_is_replaced_the_size_stays() {
+    let mut world = World::running(3, json!({}));
+    world.drain("p-2");
+    let plan = world.plan();
+    assert!(plan.delete.is_empty(), "no other one goes");
+    assert_eq!(sizes(&plan), Some((size(3, 3), 1)));
+}
+
+#[test]
+fn those_that_go_for_good_and_those_that_are_replaced_are_two_operations() {
+    let mut world = World::running(4, json!({}));
+    world.pool.spec.replicas = Some(3);
+    world.drain("p-1");
+    world.drain("p-2");
+    assert_eq!(sizes(&world.plan()), Some((size(4, 3), 1)));
+    let group = world.group.as_mut().unwrap();
+    group.desired = 3;
+    group.instances.remove(0);
+    assert_eq!(sizes(&world.plan()), Some((size(3, 3), 1)));
+}
+
+#[test]
+fn a_deletion_that_is_repeated_after_an_unknown_outcome_lowers_nothing_twice() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(2);
+    world.drain("p-1");
+    world.pass();
+    let unknown = Failure::new(ErrorCode::Unavailable, Certainty::Unknown, "lost");
+    world.answer(OperationKind::DeletePoolMachines, Err(unknown));
+    assert!(world.pass().reread);
+    world.operation = OperationView::Idle;
+    world.now += jiff::SignedDuration::from_mins(10);
+    // It was carried out as far as the size; the instance is still listed.
+    world.group.as_mut().unwrap().desired = 2;
+    assert_eq!(sizes(&world.plan()), Some((size(2, 2), 1)));
+    // It was not carried out at all.
+    world.group.as_mut().unwrap().desired = 3;
+    assert_eq!(sizes(&world.plan()), Some((size(3, 2), 1)));
+}
+
+#[test]
+fn another_size_than_expected_is_no_failure_but_a_reason_to_look() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(5);
+    world.pass();
+    world.answer(OperationKind::UpdatePool, failure(ErrorCode::Aborted));
+    assert!(world.pass().reread);
+    world.operation = OperationView::Idle;
+    world.group.as_mut().unwrap().desired = 4;
+    assert_eq!(sizes(&world.plan()), Some((size(4, 5), 0)), "at once");
+}
+
+#[test]
+fn a_verb_that_failed_waits_and_others_do_not() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(5);
+    world.pass();
+    world.answer(OperationKind::UpdatePool, failure(ErrorCode::ResourceExhausted));
+    world.pass();
+    world.operation = OperationView::Idle;
+    let plan = world.plan();
+    assert!(plan.dispatch.is_none());
+    assert!(plan.retry_at.unwrap() > world.now);
+    world.drain("p-1");
+    assert_eq!(sizes(&world.plan()), Some((size(3, 3), 1)));
+    world.now = plan.retry_at.unwrap();
+    world.machines.remove(0);
+    world.group.as_mut().unwrap().instances.remove(0);
+    assert_eq!(sizes(&world.plan()), Some((size(3, 5), 0)), "its time has come");
+}
+
+#[test]
+fn instances_that_cannot_be_deleted_hold_up_no_others() {
+    let mut world = World::running(3, json!({}));
+    world.drain("p-1");
+    world.pass();
+    let not_deleted = vec![(
+        "fake:///i-1".into(),
+        Failure::new(ErrorCode::Internal, Certainty::NotApplied, "stuck"),
+    )];
+    let answer = Success::PoolMachinesDeleted { pool: world.record(), not_deleted };
+    world.answer(OperationKind::DeletePoolMachines, Ok(answer));
+    let plan = world.pass();
+    assert_eq!(plan.status.not_deleted, ["fake:///i-1"]);
+    let ready = plan.status.conditions.iter().find(|it| it.type_ == "InfrastructureReady").unwrap();
+    assert!(ready.message.contains("stuck"), "{}", ready.message);
+}
+
+#[test]
+fn a_size_that_never_came_is_lowered_without_a_drain_and_never_below_what_is_there() {
+    let mut world = World::running(3, json!({}));
+    world.group.as_mut().unwrap().desired = 6;
+    world.pool.spec.replicas = Some(2);
+    let plan = world.plan();
+    assert_eq!(sizes(&plan), Some((size(6, 3), 0)), "the third one is drained first");
+    assert_eq!(victims(&plan), ["p-1"]);
+}
+
+#[test]
+fn a_driver_without_named_deletions_chooses_itself_and_the_pool_says_so() {
+    let mut world = World::running(3, json!({}));
+    world.driver = driver(&ALL[..4]);
+    world.pool.spec.replicas = Some(2);
+    let plan = world.plan();
+    assert!(plan.delete.is_empty());
+    assert_eq!(sizes(&plan), Some((size(3, 2), 0)));
+    assert_eq!(plan.status.infrastructure_machine_kind, None);
+    let said = plan.status.conditions.iter().find(|it| it.type_ == "Deletable").unwrap();
+    assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", "NotSupported"));
+    assert!(plan.news.iter().any(|it| it.reason == "NotSupported"), "a user is told");
+}
+
+#[test]
+fn a_pool_that_somebody_else_scales_follows_its_group_and_chooses_none() {
+    let mut world = World::running(3, json!({}));
+    let by = ("cluster.x-k8s.io/replicas-managed-by".to_owned(), "autoscaler".to_owned());
+    world.pool.metadata.annotations = Some([by].into());
+    world.group.as_mut().unwrap().desired = 2;
+    let plan = world.plan();
+    assert_eq!(plan.replicas, Some(2));
+    assert!(plan.delete.is_empty() && plan.dispatch.is_none());
+}
+
+#[test]
+fn a_driver_that_has_no_groups_is_asked_for_none() {
+    let mut world = World::new(3, json!({}));
+    world.driver = driver(&[OperationKind::CreateMachine]);
+    let plan = world.plan();
+    assert!(plan.dispatch.is_none());
+    let said = plan.status.conditions.iter().find(|it| it.type_ == "InfrastructureReady").unwrap();
+    assert_eq!(said.reason, "DriverLacksVerb");
+}
+
+#[test]
+fn a_group_that_was_there_is_made_again_only_after_two_answers_that_there_is_none() {
+    let mut world = World::running(3, json!({}));
+    world.group = None;
+    world.absent_looks = 1;
+    assert!(world.plan().dispatch.is_none());
+    world.absent_looks = 2;
+    assert!(matches!(request(&world.plan()), Some(Request::CreatePool { .. })));
+}

@@ -1,0 +1,191 @@
+//! Whole stories of a pool, with a group that does what it is asked.
+
+use ostler_api::{
+    machine::MachinePhase,
+    operation::{OperationView, Request, Success},
+};
+use ostler_lifecycle::{class::Hold, pool::Plan};
+use serde_json::{Value, json};
+
+use crate::world::{World, changed, request, set_phase, victims};
+
+/// The group does what is asked, and the pool sees that.
+fn carry_out(world: &mut World, plan: &Plan) {
+    let Some(dispatch) = plan.dispatch.clone() else { return };
+    let kind = dispatch.kind();
+    let outcome = match dispatch.request {
+        Request::UpdatePool { size, model, .. } => {
+            let group = world.group.as_mut().unwrap();
+            if let Some(size) = size {
+                assert_eq!(i32::try_from(group.desired).unwrap(), size.expected);
+                group.desired = usize::try_from(size.wanted).unwrap();
+            }
+            if let Some(model) = model {
+                group.model_hash = model.hash.into();
+            }
+            changed(world)
+        }
+        Request::DeletePoolMachines { instances, size, .. } => {
+            let group = world.group.as_mut().unwrap();
+            assert_eq!(i32::try_from(group.desired).unwrap(), size.expected);
+            group.desired = usize::try_from(size.wanted).unwrap();
+            group.instances.retain(|it| !instances.contains(&it.provider_id));
+            // The Machine sees that it is gone, and goes.
+            world.machines.retain(|it| !it.provider_id().is_some_and(|id| instances.contains(id)));
+            Ok(Success::PoolMachinesDeleted { pool: world.record(), not_deleted: Vec::new() })
+        }
+        Request::DeletePool { .. } => {
+            world.group = None;
+            Ok(Success::Deleted { was_absent: false })
+        }
+        other => panic!("{other:?}"),
+    };
+    world.answer(kind, outcome);
+    world.pass();
+    world.operation = OperationView::Idle;
+}
+
+/// One turn: the group fills up, Machines join, victims are drained.
+fn turn(world: &mut World) -> Plan {
+    while world.group.as_ref().is_some_and(|group| group.instances.len() < group.desired) {
+        world.boot();
+    }
+    let plan = world.pass();
+    if world.group.is_some() {
+        world.adopt();
+    }
+    let names: Vec<String> = victims(&plan).into_iter().map(str::to_owned).collect();
+    carry_out(world, &plan);
+    for name in names {
+        if world.machines.iter().any(|it| it.name() == name) {
+            world.drain(&name);
+        }
+    }
+    plan
+}
+
+fn join_all(world: &mut World) {
+    for machine in &mut world.machines {
+        if machine.metadata.deletion_timestamp.is_none() {
+            set_phase(machine, MachinePhase::Running);
+        }
+    }
+}
+
+fn roll(more: Value, most: usize, least: usize) {
+    let mut world = World::running(3, more);
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    for turns in 0.. {
+        assert!(turns < 60, "the rollout does not end");
+        turn(&mut world);
+        let ready = world.machines.iter().filter(|it| it.phase() == MachinePhase::Running).count();
+        assert!(world.machines.len() <= most, "{} machines", world.machines.len());
+        assert!(ready >= least, "{ready} ready");
+        join_all(&mut world);
+        let group = world.group.as_ref().unwrap();
+        let current = group.instances.iter().all(|it| it.model_hash == group.model_hash);
+        let status = world.pool.status.as_ref().unwrap();
+        if current && world.machines.len() == 3 && status.up_to_date_replicas == 3 {
+            break;
+        }
+    }
+}
+
+#[test]
+fn another_template_rolls_through_the_instances_with_a_surge_or_with_one_missing() {
+    let rolling = |rolling: Value| json!({ "strategy": { "rollingUpdate": rolling } });
+    roll(json!({}), 4, 3);
+    roll(rolling(json!({ "maxSurge": 0, "maxUnavailable": 1 })), 3, 2);
+    roll(rolling(json!({ "maxSurge": 2, "maxUnavailable": 1 })), 5, 2);
+    roll(rolling(json!({ "maxSurge": "100%", "deletePolicy": "Random" })), 6, 3);
+}
+
+#[test]
+fn a_pool_is_made_scaled_up_and_down_and_ends_as_wanted() {
+    let mut world = World::running(3, json!({}));
+    for replicas in [5, 1, 4, 0, 2] {
+        world.pool.spec.replicas = Some(replicas);
+        let wanted = usize::try_from(replicas).unwrap();
+        for _ in 0..20 {
+            turn(&mut world);
+            join_all(&mut world);
+        }
+        assert_eq!(world.machines.len(), wanted);
+        assert_eq!(world.group.as_ref().unwrap().desired, wanted);
+        let status = world.pass().status;
+        assert_eq!(status.ready_replicas, replicas);
+        assert_eq!(status.phase.unwrap().as_str(), "Running");
+    }
+}
+
+#[test]
+fn a_pool_that_is_paused_scales_and_replaces_nothing() {
+    let mut world = World::running(3, json!({ "paused": true }));
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    world.pool.spec.replicas = Some(4);
+    let plan = world.plan();
+    let Some(Request::UpdatePool { size, model, .. }) = request(&plan) else { panic!() };
+    assert_eq!((size.unwrap().wanted, model.is_none()), (4, true));
+    assert!(plan.delete.is_empty());
+}
+
+#[test]
+fn a_pool_that_is_deleted_drains_its_machines_then_deletes_the_group_then_goes() {
+    let mut world = World::running(2, json!({}));
+    world.pool.metadata.deletion_timestamp = Some(world.now.into());
+    let plan = turn(&mut world);
+    assert_eq!(victims(&plan).len(), 2);
+    assert_eq!(plan.finalizer, Hold::Keep);
+    assert_eq!(plan.status.phase.unwrap().as_str(), "Deleting");
+    let plan = turn(&mut world);
+    assert!(matches!(request(&plan), Some(Request::DeletePoolMachines { .. })));
+    assert!(world.machines.is_empty());
+    let plan = world.pass();
+    assert!(matches!(request(&plan), Some(Request::DeletePool { .. })));
+    world.group = None;
+    world.answer(plan.dispatch.unwrap().kind(), Ok(Success::Deleted { was_absent: false }));
+    assert_eq!(world.plan().finalizer, Hold::Remove);
+}
+
+#[test]
+fn a_pool_that_nobody_ever_asked_a_driver_for_goes_without_one() {
+    let mut world = World::new(2, json!({}));
+    world.driver = ostler_lifecycle::snapshot::DriverView::Unavailable;
+    world.pool.metadata.deletion_timestamp = Some(world.now.into());
+    assert_eq!(world.plan().finalizer, Hold::Remove);
+    world.pool.status = Some(Default::default());
+    world.pool.status.as_mut().unwrap().asked = true;
+    world.absent_looks = 1;
+    assert_eq!(world.plan().finalizer, Hold::Keep, "a group may be there");
+}
+
+#[test]
+fn a_pool_gets_its_finalizer_before_anything_else() {
+    let mut world = World::new(2, json!({}));
+    world.pool.metadata.finalizers = None;
+    let plan = world.plan();
+    assert_eq!(plan.finalizer, Hold::Add);
+    assert!(plan.dispatch.is_none());
+}
+
+#[test]
+fn a_spec_that_is_refused_changes_nothing_and_a_condition_and_an_event_say_why() {
+    let mut world =
+        World::running(3, json!({ "strategy": { "rollingUpdate": { "maxSurge": 0 } } }));
+    world.pool.spec.replicas = Some(9);
+    let plan = world.pass();
+    assert!(plan.dispatch.is_none() && plan.delete.is_empty() && plan.create.is_empty());
+    let valid = plan.status.conditions.iter().find(|it| it.type_ == "Valid").unwrap();
+    assert_eq!(valid.status, "False");
+    assert_eq!(plan.news.iter().filter(|it| it.reason == "ValidationFailed").count(), 1);
+    assert!(world.plan().news.is_empty(), "once");
+}
+
+#[test]
+fn every_condition_is_set_and_the_object_stays_small_with_ten_thousand_machines() {
+    let mut world = World::running(10_000, json!({}));
+    let plan = world.pass();
+    assert_eq!(plan.status.conditions.len(), 11);
+    let text = serde_json::to_string(&world.pool).unwrap();
+    assert!(text.len() < 64 * 1024, "{} bytes", text.len());
+}

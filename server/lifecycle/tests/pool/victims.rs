@@ -1,0 +1,245 @@
+//! Which instance goes: the table of cases that a cloud's own tests have, and the ones that went wrong there.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use ostler_lifecycle::pool::{Budget, Candidate, Cause, Policy, choose};
+
+/// A Machine from a word: its letters say what it is, its place how old.
+///
+/// `r` ready, `o` outdated, `f` failed, `a` annotated, `d` deleting, `p` preserved.
+fn machines(words: &str) -> Vec<Candidate> {
+    let one = |(at, word): (usize, &str)| {
+        let has = |letter: char| word.contains(letter);
+        let age = SignedDuration::from_secs(i64::try_from(at).unwrap());
+        Candidate {
+            name: format!("m{at}"),
+            uid: format!("u{at}"),
+            created: Some(Timestamp::UNIX_EPOCH + age),
+            deleting: has('d'),
+            failed: has('f'),
+            ready: has('r'),
+            outdated: has('o'),
+            annotated: has('a'),
+            preserved: has('p'),
+        }
+    };
+    words.split_whitespace().enumerate().map(one).collect()
+}
+
+fn budget(surge: usize, unavailable: usize) -> Budget {
+    Budget { surge, unavailable, rolls: true, policy: Policy::Oldest }
+}
+
+fn places(chosen: &[(usize, Cause)]) -> Vec<usize> {
+    chosen.iter().map(|(at, _)| *at).collect()
+}
+
+/// With the group as large as there are machines.
+fn chosen(words: &str, replicas: usize, budget: Budget) -> Vec<usize> {
+    let all = machines(words);
+    places(&choose(&all, replicas, all.len(), budget))
+}
+
+#[test]
+fn the_table_of_a_cloud() {
+    let (surge, unavailable) = (budget(1, 0), budget(0, 1));
+    for (what, words, replicas, budget, expected) in [
+        ("nothing is to be done", "r r r", 3, surge, vec![]),
+        ("no machines", "", 3, surge, vec![]),
+        ("one too many: the oldest", "r r r", 2, surge, vec![0]),
+        ("two too many", "r r r", 1, surge, vec![0, 1]),
+        ("all are too many", "r r r", 0, surge, vec![0, 1, 2]),
+        ("an annotated one first", "r r ra", 2, surge, vec![2]),
+        ("annotated before unready", ". r ra", 2, surge, vec![2]),
+        ("an unready one before ready ones", "r r .", 2, surge, vec![2]),
+        ("an outdated unready one before a current unready one", "r . o r", 3, surge, vec![2]),
+        ("an outdated one before current ones", "r ro r", 2, surge, vec![1]),
+        ("a failed one before all others", "r f r", 2, surge, vec![1]),
+        ("a failed one is replaced without a surplus", "r f r", 3, surge, vec![1]),
+        ("surge: nothing goes before the new one is ready", "ro ro ro .", 3, surge, vec![]),
+        ("surge: then the oldest outdated one", "ro ro ro r", 3, surge, vec![0]),
+        ("surge: the last outdated one", "r r ro r", 3, surge, vec![2]),
+        ("no surge: one is missing meanwhile", "ro ro ro", 3, unavailable, vec![0]),
+        ("no surge: no second one", "ro ro .", 3, unavailable, vec![]),
+        ("no surge: an unready outdated one first", "ro o ro", 3, unavailable, vec![1]),
+        ("too few: nothing goes", "ro ro", 3, surge, vec![]),
+        ("preserved ones last", "rp r r", 2, surge, vec![1]),
+        ("a failed one that is preserved stays", "r fp r", 3, surge, vec![]),
+    ] {
+        assert_eq!(chosen(words, replicas, budget), expected, "{what}");
+    }
+}
+
+#[test]
+fn what_is_being_deleted_absorbs_the_surplus_however_long_its_drain_lasts() {
+    for policy in [Policy::Oldest, Policy::Newest, Policy::Random] {
+        let budget = Budget { policy, ..budget(1, 0) };
+        let mut all = machines("r r r r");
+        let first = places(&choose(&all, 3, 4, budget));
+        assert_eq!(first.len(), 1);
+        all[first[0]].deleting = true;
+        all[first[0]].ready = false;
+        for _ in 0..10 {
+            assert_eq!(places(&choose(&all, 3, 4, budget)), Vec::<usize>::new(), "{policy:?}");
+        }
+    }
+}
+
+#[test]
+fn equal_machines_have_one_order_whatever_the_order_of_the_list() {
+    for policy in [Policy::Oldest, Policy::Newest, Policy::Random] {
+        let budget = Budget { policy, ..budget(1, 0) };
+        let mut all = machines("r r r r r");
+        for one in &mut all {
+            one.created = Some(Timestamp::UNIX_EPOCH);
+        }
+        let names = |all: &[Candidate]| -> BTreeSet<String> {
+            let chosen = choose(all, 3, 5, budget);
+            chosen.iter().map(|(at, _)| all[*at].name.clone()).collect()
+        };
+        let expected = names(&all);
+        for turn in 0..5 {
+            all.rotate_left(1);
+            assert_eq!(names(&all), expected, "{policy:?} {turn}");
+        }
+        all.reverse();
+        assert_eq!(names(&all), expected, "{policy:?}");
+    }
+}
+
+#[test]
+fn the_policy_decides_among_equals() {
+    let newest = Budget { policy: Policy::Newest, ..budget(1, 0) };
+    assert_eq!(chosen("r r r", 1, newest), [2, 1]);
+    assert_eq!(chosen("ro ro r ro", 3, newest), [3]);
+}
+
+#[test]
+fn annotated_machines_without_a_surplus_are_replaced_only_as_far_as_others_are_ready() {
+    assert_eq!(chosen("ra ra ra", 3, budget(1, 0)), Vec::<usize>::new());
+    assert_eq!(chosen("ra ra ra", 3, budget(1, 1)), [0]);
+    assert_eq!(chosen("ra ra ra", 3, budget(0, 2)), [0, 1]);
+    assert_eq!(chosen("ra . ra", 3, budget(0, 1)), Vec::<usize>::new());
+}
+
+#[test]
+fn a_failed_machine_that_cannot_be_deleted_does_not_hold_up_the_rollout_of_others() {
+    // It is being deleted for a long time.
+    assert_eq!(chosen("ro fd ro ro r", 3, budget(1, 0)), [0]);
+}
+
+#[test]
+fn many_failed_machines_go_one_at_a_time_while_nothing_is_to_spare() {
+    assert_eq!(chosen("f f f", 3, budget(1, 0)), [0]);
+    assert_eq!(chosen("fd f f", 3, budget(1, 0)), Vec::<usize>::new());
+    assert_eq!(chosen("f f r r r", 3, budget(1, 0)), [0, 1], "they are a surplus");
+}
+
+#[test]
+fn a_surplus_that_never_becomes_ready_goes_and_one_that_boots_for_a_rollout_is_none() {
+    assert_eq!(chosen("r r r .", 3, budget(1, 0)), [3]);
+    assert_eq!(chosen("ro ro ro .", 3, budget(1, 0)), Vec::<usize>::new());
+}
+
+#[test]
+fn a_user_who_scales_down_in_the_middle_of_a_rollout_is_heeded() {
+    // The group has five, two and a surge of one are wanted: the one that boots goes first.
+    let all = machines("ro ro ro ro .");
+    assert_eq!(places(&choose(&all, 2, 5, budget(1, 0))), [4, 0, 1]);
+}
+
+#[test]
+fn a_pool_that_replaces_on_delete_only_replaces_nothing() {
+    let on_delete = Budget { rolls: false, ..budget(1, 1) };
+    assert_eq!(chosen("ro ro ro", 3, on_delete), Vec::<usize>::new());
+    assert_eq!(chosen("ro ro r", 2, on_delete), [0], "but scales");
+}
+
+#[test]
+fn nothing_is_chosen_twice() {
+    let all = machines("roa oa fo ra . r");
+    for replicas in 0..7 {
+        for unavailable in 0..3 {
+            let chosen = places(&choose(&all, replicas, 6, budget(1, unavailable)));
+            let once: BTreeSet<_> = chosen.iter().collect();
+            assert_eq!(once.len(), chosen.len(), "{replicas} {unavailable}: {chosen:?}");
+        }
+    }
+}
+
+/// A small generator of numbers, so that every run is the same.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+}
+
+/// Over drains of any length, and instances that boot for any time: a rollout ends, never more than the limits allow go at
+/// the same time, and never fewer are ready because of us than the budget says.
+#[test]
+fn a_rollout_ends_within_its_limits_over_any_schedule_of_drains_and_boots() {
+    for seed in 0..300 {
+        let mut dice = Dice(seed);
+        let replicas = usize::try_from(1 + dice.below(6)).unwrap();
+        let surge = usize::try_from(dice.below(3)).unwrap();
+        let unavailable = usize::try_from(dice.below(3)).unwrap().min(replicas);
+        if surge == 0 && unavailable == 0 {
+            continue;
+        }
+        let budget = budget(surge, unavailable);
+        let mut all = machines(&"ro ".repeat(replicas));
+        let mut next = all.len();
+        let mut size = replicas;
+        let mut steps = 0;
+        while all.iter().any(|one| one.outdated) || all.len() != replicas {
+            steps += 1;
+            assert!(steps < 2000, "seed {seed} does not end: {all:?}");
+            let rolls = all.iter().any(|one| one.outdated && !one.deleting);
+            size = size.max(if rolls { replicas + surge } else { replicas });
+            // The group makes what is missing of its size.
+            while all.len() < size {
+                let mut one = machines(".").remove(0);
+                one.name = format!("m{next}");
+                one.uid = format!("u{next}");
+                one.created = Some(
+                    Timestamp::UNIX_EPOCH + SignedDuration::from_secs(next.try_into().unwrap()),
+                );
+                next += 1;
+                all.push(one);
+            }
+            let ready = all.iter().filter(|one| one.ready && !one.deleting).count();
+            let chosen = choose(&all, replicas, size, budget);
+            let taken = chosen.iter().filter(|(at, _)| all[*at].ready).count();
+            let least = replicas.saturating_sub(unavailable);
+            assert!(taken == 0 || ready - taken >= least, "seed {seed}: {ready} ready, {taken} go");
+            for (at, _) in chosen {
+                all[at].deleting = true;
+            }
+            let going = all.iter().filter(|one| one.deleting).count();
+            assert!(going <= surge + unavailable, "seed {seed}: {going} go at the same time");
+            assert!(all.len() <= replicas + surge, "seed {seed}: {} instances", all.len());
+            match dice.below(3) {
+                0 => {
+                    if let Some(at) = all.iter().position(|one| one.deleting) {
+                        let wanted = if rolls { replicas + surge } else { replicas };
+                        if size > wanted {
+                            size -= 1;
+                        }
+                        all.remove(at);
+                    }
+                }
+                1 => {
+                    if let Some(one) = all.iter_mut().find(|one| !one.ready && !one.deleting) {
+                        one.ready = true;
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A pool with its Machines and its group, as a test sets them up.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use ostler_api::{
+    Machine, MachineClass, MachinePool,
+    driver::{Certainty, ErrorCode, OperationKind},
+    machine::{InstanceState, MachinePhase},
+    operation::{Finished, OperationView, Outcome, PoolRecord, Request, Success},
+};
+use ostler_lifecycle::{
+    operation::Failure,
+    pool::{DataSecret, GroupView, Instance, Plan, Reading, Snapshot, machine, model_hash, plan},
+    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView},
+};
+use serde_json::{Value, json};
+
+pub struct World {
+    pub pool: MachinePool,
+    pub machines: Vec<Machine>,
+    /// `None`: there is none.
+    pub group: Option<Reading>,
+    pub absent_looks: u32,
+    pub operation: OperationView,
+    pub driver: DriverView,
+    pub now: Timestamp,
+    pub made: u32,
+}
+
+pub fn class() -> ClassFacts {
+    let class: MachineClass = serde_json::from_value(json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+        "metadata": { "name": "c", "namespace": "default" },
+        "provider": "fake.ostler.dev", "providerSpec": { "size": 1 }
+    }))
+    .unwrap();
+    ClassFacts::of(&class)
+}
+
+pub fn driver(kinds: &[OperationKind]) -> DriverView {
+    let kinds = kinds.iter().copied().collect();
+    DriverView::Ready(DriverFacts { kinds, ..DriverFacts::default() })
+}
+
+pub const ALL: [OperationKind; 5] = [
+    OperationKind::CreatePool,
+    OperationKind::UpdatePool,
+    OperationKind::DeletePool,
+    OperationKind::GetPoolStatus,
+    OperationKind::DeletePoolMachines,
+];
+
+impl World {
+    /// A pool that wants so many, with nothing behind it yet.
+    pub fn new(replicas: i32, more: Value) -> Self {
+        let mut spec = json!({
+            "replicas": replicas,
+            "template": {
+                "metadata": { "labels": { "role": "worker" } },
+                "spec": { "class": { "kind": "MachineClass", "name": "c" } }
+            }
+        });
+        json_patch::merge(&mut spec, &more);
+        let pool = serde_json::from_value(json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+            "metadata": {
+                "name": "p", "namespace": "default", "uid": "pool-uid", "generation": 1,
+                "finalizers": ["ostler.dev/machine-pool"]
+            },
+            "spec": spec
+        }))
+        .unwrap();
+        Self {
+            pool,
+            machines: Vec::new(),
+            group: None,
+            absent_looks: 1,
+            operation: OperationView::Idle,
+            driver: driver(&ALL),
+            now: "2026-01-01T00:00:00Z".parse().unwrap(),
+            made: 0,
+        }
+    }
+
+    /// The same, with a group of the current model and as many Machines that run.
+    pub fn running(replicas: i32, more: Value) -> Self {
+        let mut world = Self::new(replicas, more);
+        world.group = Some(Reading {
+            provider_id: "fake:///group".into(),
+            desired: usize::try_from(replicas).unwrap(),
+            model_hash: model_hash(&world.pool, &class()),
+            fault: None,
+            instances: Vec::new(),
+            absent: Default::default(),
+            began: world.now,
+        });
+        world.pool.status = Some(Default::default());
+        let status = world.pool.status.as_mut().unwrap();
+        status.provider_id = Some("fake:///group".into());
+        status.asked = true;
+        for _ in 0..replicas {
+            world.boot();
+        }
+        world.adopt();
+        world.run_all();
+        world
+    }
+
+    /// The group makes one more instance.
+    pub fn boot(&mut self) {
+        self.made += 1;
+        let group = self.group.as_mut().unwrap();
+        group.instances.push(Instance {
+            provider_id: format!("fake:///i-{}", self.made).into(),
+            id: self.made.to_string(),
+            name: format!("vm-{}", self.made),
+            node_name: format!("node-{}", self.made),
+            state: InstanceState::Succeeded,
+            model_hash: group.model_hash.clone(),
+            fault: None,
+        });
+    }
+
+    /// Every instance without a Machine gets one.
+    pub fn adopt(&mut self) {
+        let reading = self.group.clone().unwrap();
+        for instance in &reading.instances {
+            let known = |it: &Machine| it.provider_id() == Some(&instance.provider_id);
+            if !self.machines.iter().any(known) {
+                let mut new = machine(&self.pool, instance);
+                new.metadata.uid = Some(format!("uid-{}", instance.id));
+                new.metadata.resource_version = Some("1".to_owned());
+                let age = SignedDuration::from_secs(instance.id.parse().unwrap());
+                new.metadata.creation_timestamp = Some((self.now + age).into());
+                self.machines.push(new);
+            }
+        }
+    }
+
+    pub fn run_all(&mut self) {
+        for machine in &mut self.machines {
+            set_phase(machine, MachinePhase::Running);
+        }
+    }
+
+    pub fn named(&mut self, name: &str) -> &mut Machine {
+        self.machines.iter_mut().find(|it| it.name() == name).unwrap()
+    }
+
+    /// The deletion of this Machine was asked for, and its Node is drained.
+    pub fn drain(&mut self, name: &str) {
+        let now = self.now;
+        let machine = self.named(name);
+        machine.metadata.deletion_timestamp = Some(now.into());
+        let mut status = serde_json::to_value(machine.status.clone().unwrap_or_default()).unwrap();
+        status["step"] = json!("DeleteInstance");
+        status["currentStatus"] = json!({ "phase": "Terminating" });
+        machine.status = Some(serde_json::from_value(status).unwrap());
+    }
+
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            pool: Arc::new(self.pool.clone()),
+            machines: self.machines.iter().cloned().map(Arc::new).collect(),
+            deleted: Default::default(),
+            class: ClassView::Known(class()),
+            secret: SecretView::NotReferenced,
+            data: DataSecret::NotNamed,
+            driver: self.driver.clone(),
+            group: match &self.group {
+                Some(reading) => GroupView::Known(reading.clone()),
+                None => GroupView::Absent(self.absent_looks),
+            },
+            operation: self.operation.clone(),
+            operation_id: "op-1".into(),
+            term: 7,
+            now: self.now,
+        }
+    }
+
+    pub fn plan(&self) -> Plan {
+        plan(&self.snapshot())
+    }
+
+    /// A pass whose status is written.
+    pub fn pass(&mut self) -> Plan {
+        let plan = self.plan();
+        self.pool.status = Some(plan.status.clone());
+        for (machine, instance) in &plan.instances {
+            let machine = self.named(machine.name());
+            machine.status.get_or_insert_default().instance = Some(instance.clone());
+        }
+        plan
+    }
+
+    /// The operation that was sent ended so.
+    pub fn answer(&mut self, kind: OperationKind, outcome: Outcome) {
+        self.operation = OperationView::Finished(Finished {
+            id: "op-1".into(),
+            provider: "fake.ostler.dev".into(),
+            kind,
+            idempotency_key: "k".into(),
+            outcome,
+            checkpoint: None,
+        });
+    }
+
+    pub fn record(&self) -> PoolRecord {
+        PoolRecord { provider_id: "fake:///group".into(), ..PoolRecord::default() }
+    }
+}
+
+pub fn set_phase(machine: &mut Machine, phase: MachinePhase) {
+    machine.status.get_or_insert_default().current_status =
+        Some(ostler_api::machine::CurrentStatus { phase: Some(phase), ..Default::default() });
+}
+
+pub fn request(plan: &Plan) -> Option<&Request> {
+    plan.dispatch.as_ref().map(|dispatch| &dispatch.request)
+}
+
+pub fn failure(code: ErrorCode) -> Outcome {
+    Err(Failure::new(code, Certainty::NotApplied, "no"))
+}
+
+pub fn victims(plan: &Plan) -> Vec<&str> {
+    plan.delete.iter().map(|victim| victim.machine.name()).collect()
+}
+
+pub fn changed(world: &World) -> Outcome {
+    Ok(Success::PoolChanged(world.record()))
+}
