@@ -236,10 +236,8 @@ pub struct DriverInfo {
     pub(crate) version: String,
     pub(crate) max_in_flight: u32,
     pub(crate) offered: BTreeSet<OptionalOperation>,
-    pub(crate) knows_previous_cluster_ids: bool,
-    pub(crate) identity_by_name: bool,
-    pub(crate) pool_surge: bool,
-    pub(crate) pool_scales_in: bool,
+    /// What the verbs can do, beside what every session can.
+    pub(crate) capabilities: BTreeSet<DriverCapability>,
 }
 
 impl DriverInfo {
@@ -253,10 +251,7 @@ impl DriverInfo {
             version: String::new(),
             max_in_flight: 16,
             offered: BTreeSet::new(),
-            knows_previous_cluster_ids: false,
-            identity_by_name: false,
-            pool_surge: false,
-            pool_scales_in: false,
+            capabilities: BTreeSet::new(),
         }
     }
 
@@ -287,39 +282,29 @@ impl DriverInfo {
     /// The verbs look for instances by [`Context::is_own_cluster`](crate::Context::is_own_cluster),
     /// and CreateMachine puts the tags of today on what it finds. Without it, a core whose cluster had
     /// other ids takes no session of this driver: every machine would be made a second time.
-    pub fn knows_previous_cluster_ids(mut self) -> Self {
-        self.knows_previous_cluster_ids = true;
-        self
+    pub fn knows_previous_cluster_ids(self) -> Self {
+        self.can(DriverCapability::PreviousClusterIds)
     }
 
     /// The driver finds instances by their name alone, and reads no tags. It cannot tell whose an
     /// instance is: see the capability `IDENTITY_BY_NAME` in the contract for what is lost by it.
-    pub fn identity_by_name(mut self) -> Self {
-        self.identity_by_name = true;
-        self
+    pub fn identity_by_name(self) -> Self {
+        self.can(DriverCapability::IdentityByName)
     }
 
     /// Its groups replace outdated instances by themselves, with a surge of their own.
-    pub fn pool_surge(mut self) -> Self {
-        self.pool_surge = true;
-        self
+    pub fn pool_surge(self) -> Self {
+        self.can(DriverCapability::PoolSurge)
     }
 
     /// Its groups may delete instances that nobody named, and it cannot switch that off.
-    pub fn pool_scales_in(mut self) -> Self {
-        self.pool_scales_in = true;
-        self
+    pub fn pool_scales_in(self) -> Self {
+        self.can(DriverCapability::PoolScalesIn)
     }
 
-    /// What the verbs can do, beside what every session can.
-    pub(crate) fn capabilities(&self) -> impl Iterator<Item = DriverCapability> {
-        let all = [
-            (self.knows_previous_cluster_ids, DriverCapability::PreviousClusterIds),
-            (self.identity_by_name, DriverCapability::IdentityByName),
-            (self.pool_surge, DriverCapability::PoolSurge),
-            (self.pool_scales_in, DriverCapability::PoolScalesIn),
-        ];
-        all.into_iter().filter(|(has, _)| *has).map(|(_, capability)| capability)
+    fn can(mut self, capability: DriverCapability) -> Self {
+        self.capabilities.insert(capability);
+        self
     }
 
     pub(crate) fn offers(&self, operation: OptionalOperation) -> bool {

@@ -175,15 +175,20 @@ impl Answer {
         let Response::ListMachines(list) = result else {
             return Err(self.instead("ListMachinesResponse", &response_name(&result)));
         };
-        let indexes: Vec<u32> = self.pages.iter().map(|page| page.index).collect();
-        let wanted: Vec<u32> = (0..list.pages).collect();
-        ensure(
-            indexes == wanted,
-            format_args!("{} pages, index 0, 1, 2, … without a gap", list.pages),
-            format_args!("pages with the indexes {indexes:?}"),
-        )?;
+        self.whole_pages(list.pages)?;
         let paged = self.pages.iter().flat_map(|page| page.machines.iter().cloned());
         Ok(paged.chain(list.machines).collect())
+    }
+
+    /// So many pages came, one after the other.
+    pub(crate) fn whole_pages(&self, count: u32) -> Outcome {
+        let indexes: Vec<u32> = self.pages.iter().map(|page| page.index).collect();
+        let wanted: Vec<u32> = (0..count).collect();
+        ensure(
+            indexes == wanted,
+            format_args!("{count} pages, index 0, 1, 2, … without a gap"),
+            format_args!("pages with the indexes {indexes:?}"),
+        )
     }
 
     fn instead(&self, expected: &str, came: &str) -> NotPassed {
@@ -212,7 +217,7 @@ fn arm(result: &proto::OperationResult) -> String {
     result.response.as_ref().map_or_else(|| "an empty result".to_owned(), response_name)
 }
 
-fn response_name(response: &Response) -> String {
+pub(crate) fn response_name(response: &Response) -> String {
     let name = match response {
         Response::CreateMachine(_) => "CreateMachineResponse",
         Response::InitializeMachine(_) => "InitializeMachineResponse",

@@ -19,6 +19,7 @@ use crate::machine::{Machine, NAMESPACE};
 use crate::manifest::ClassManifest;
 use crate::options::Options;
 use crate::outcome::{Failure, NotPassed, Outcome, skipped};
+use crate::pool::Pool;
 use crate::probe::Probe;
 
 /// The first steps of a long check matter less than the last.
@@ -46,6 +47,8 @@ struct Facts {
     steps: Vec<String>,
     /// By UID: machines that an instance may have been made for.
     made: BTreeMap<String, Machine>,
+    /// By UID: pools that a group may have been made for.
+    pools: BTreeMap<String, Pool>,
     clusters: BTreeSet<String>,
     /// By label.
     classes: BTreeMap<&'static str, Published>,
@@ -251,6 +254,19 @@ impl Bench {
         }
     }
 
+    /// A new pool of the class that works, for which no group is made.
+    pub(crate) fn unmade_pool(&self) -> Pool {
+        let name = format!("{}-{}-{}", self.options().name_prefix, self.tag, self.number());
+        Pool::new(name, &self.cluster_id, &self.class())
+    }
+
+    /// A new pool of the class that works. Whatever it makes is deleted in the end.
+    pub(crate) fn pool(&self) -> Pool {
+        let pool = self.unmade_pool();
+        self.facts.lock().pools.insert(pool.uid.clone(), pool.clone());
+        pool
+    }
+
     /// Remembers that an operation may make an instance.
     pub(crate) fn track(&self, operation: &Operation) {
         let (Some(Request::CreateMachine(_)), Some(target)) =
@@ -322,16 +338,17 @@ impl Bench {
 
     /// Deletes everything that the check may have made; what is left all the same.
     pub(crate) async fn clean_up(&self) -> Vec<String> {
-        let (made, clusters) = {
+        let (made, pools, clusters) = {
             let facts = self.facts.lock();
-            (facts.made.clone(), facts.clusters.clone())
+            (facts.made.clone(), facts.pools.clone(), facts.clusters.clone())
         };
-        if made.is_empty() {
+        if made.is_empty() && pools.is_empty() {
             return Vec::new();
         }
         self.harness.proxy.heal();
         self.harness.proxy.refuse(false);
         let mut made: Vec<&Machine> = made.values().collect();
+        let mut pools: Vec<&Pool> = pools.values().collect();
         let until = Instant::now() + self.scaled(CLEAN_UP);
         let mut tried = 0;
         loop {
@@ -339,8 +356,8 @@ impl Bench {
             let pause = (CLEAN_UP_PAUSE * tried).min(CLEAN_UP_LONGEST_PAUSE);
             tokio::time::sleep(self.scaled(pause)).await;
             tried += 1;
-            let left = match self.try_clean_up(&mut made, &clusters).await {
-                Ok(left) if left.is_empty() && made.is_empty() => return left,
+            let left = match self.try_clean_up((&mut made, &mut pools), &clusters).await {
+                Ok(left) if left.is_empty() && made.is_empty() && pools.is_empty() => return left,
                 Ok(left) => left,
                 Err(NotPassed::Failed(Failure { expected, came })) => {
                     vec![format!("expected {expected}, came {came}")]
@@ -348,7 +365,8 @@ impl Bench {
                 Err(NotPassed::Skipped(reason) | NotPassed::NotOffered(reason)) => vec![reason],
             };
             if Instant::now() >= until {
-                let undeleted = made.iter().map(|it| format!("{} was not deleted", it.name));
+                let names = made.iter().map(|it| &it.name).chain(pools.iter().map(|it| &it.name));
+                let undeleted = names.map(|name| format!("{name} was not deleted"));
                 return left.into_iter().chain(undeleted).collect();
             }
             if self.harness.core().current().is_none() {
@@ -357,13 +375,21 @@ impl Bench {
         }
     }
 
-    /// Deletes each of `made` once, and keeps in it what has to be asked again. Returns what is there all the same.
+    /// Deletes each of `made` and `pools` once, and keeps in them what has to be asked again. Returns what is there all
+    /// the same.
     async fn try_clean_up(
         &self,
-        made: &mut Vec<&Machine>,
+        (made, pools): (&mut Vec<&Machine>, &mut Vec<&Pool>),
         clusters: &BTreeSet<String>,
     ) -> Outcome<Vec<String>> {
         let driver = self.connect().await?;
+        let mut undeleted = Vec::new();
+        for pool in pools.iter().copied() {
+            if driver.ask_once(pool.of_class(&self.class()).delete("")).await?.result().is_err() {
+                undeleted.push(pool);
+            }
+        }
+        *pools = undeleted;
         let class = self.class();
         let lanes = driver.session.hello.max_in_flight.clamp(1, DELETES);
         let mut again = Vec::new();

@@ -33,6 +33,7 @@ mod manifest;
 mod observation;
 mod options;
 mod outcome;
+mod pool;
 mod probe;
 mod process;
 mod proxy;

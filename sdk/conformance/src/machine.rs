@@ -174,7 +174,7 @@ pub(crate) fn list(class: &ObjectRevision, cluster_id: &str) -> Operation {
     on_class(class, cluster_id, Request::ListMachines(proto::ListMachinesRequest::default()))
 }
 
-fn operation(
+pub(crate) fn operation(
     target: Target,
     idempotency_key: String,
     cluster_id: &str,
@@ -217,6 +217,11 @@ pub(crate) fn is_mutation(operation: &Operation) -> bool {
                 | Request::InitializeMachine(_)
                 | Request::UpdateMachine(_)
                 | Request::DeleteMachine(_)
+                | Request::CreatePool(_)
+                | Request::UpdatePool(_)
+                | Request::DeletePool(_)
+                | Request::DeletePoolMachines(_)
+                | Request::UpdatePoolMachine(_)
         )
     )
 }

@@ -42,7 +42,11 @@ pub(crate) fn hello(
         driver_version: info.version.clone(),
         instance_id: instance.id.clone(),
         instance_name: instance.name.clone(),
-        capabilities: CAPABILITIES.into_iter().chain(info.capabilities()).map(Into::into).collect(),
+        capabilities: CAPABILITIES
+            .into_iter()
+            .chain(info.capabilities.iter().copied())
+            .map(Into::into)
+            .collect(),
         operation_kinds: info.operation_kinds().into_iter().map(Into::into).collect(),
         max_in_flight: info.max_in_flight,
         max_frame_bytes: u32::try_from(MAX_FRAME_BYTES).unwrap_or(u32::MAX),

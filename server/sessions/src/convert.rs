@@ -12,12 +12,11 @@ use ostler_api::operation::{
     MachineMetadata, Outcome, Request, Stranger, Success, Target, UserData,
 };
 use ostler_proto::v1alpha1::{
-    BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeletePoolRequest, DeletionOutcome,
-    FieldViolation, GetMachineStatusRequest, GetPoolStatusRequest, GetVolumeIdsRequest,
-    InitializeMachineRequest, ListMachinesRequest, ListPoolsRequest, MachineErrorReason,
-    MachineMetadata as WireMetadata, MachineRecord, ObjectRevision, Operation, OperationError,
-    Target as WireTarget, UpdateMachineRequest, UpdatePoolMachineRequest, ValidateClassRequest,
-    operation, operation_result,
+    BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeletionOutcome, FieldViolation,
+    GetMachineStatusRequest, GetVolumeIdsRequest, InitializeMachineRequest, ListMachinesRequest,
+    ListPoolsRequest, MachineErrorReason, MachineMetadata as WireMetadata, MachineRecord,
+    ObjectRevision, Operation, OperationError, Target as WireTarget, UpdateMachineRequest,
+    ValidateClassRequest, operation, operation_result,
 };
 
 use crate::operation::Order;
@@ -159,36 +158,20 @@ fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Re
                 ..Default::default()
             })
         }
-        Request::CreatePool { desired, model, provider_id } => operation::Request::CreatePool(
-            pool::create((desired, model), provider_id, (target, cluster_id)),
-        ),
-        Request::UpdatePool { provider_id, size, model } => {
-            operation::Request::UpdatePool(pool::update(provider_id, size, model))
+        Request::CreatePool { desired, model, provider_id } => {
+            pool::create((desired, model), provider_id, (target, cluster_id))
         }
-        Request::DeletePool { provider_id } => operation::Request::DeletePool(DeletePoolRequest {
-            provider_id: provider_id.into(),
-            ..Default::default()
-        }),
+        Request::UpdatePool { provider_id, size, model } => pool::update(provider_id, size, model),
+        Request::DeletePool { provider_id } => pool::delete(provider_id),
         Request::PoolStatus { provider_id, with_instances } => {
-            operation::Request::GetPoolStatus(GetPoolStatusRequest {
-                provider_id: provider_id.into(),
-                include_machines: with_instances,
-                ..Default::default()
-            })
+            pool::status(provider_id, with_instances)
         }
         Request::ListPools => operation::Request::ListPools(ListPoolsRequest::default()),
         Request::DeletePoolMachines { provider_id, instances, size } => {
-            let delete = pool::delete_machines(provider_id, instances, size);
-            operation::Request::DeletePoolMachines(delete)
+            pool::delete_machines(provider_id, instances, size)
         }
         Request::UpdatePoolMachine { provider_id, instance, model_hash, drained } => {
-            operation::Request::UpdatePoolMachine(UpdatePoolMachineRequest {
-                provider_id: provider_id.into(),
-                machine_provider_id: instance.into(),
-                model_hash,
-                drained,
-                ..Default::default()
-            })
+            pool::update_machine(provider_id, instance, (model_hash, drained))
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::hint::Hint;
+use ostler_api::operation::PoolTraits;
 
 /// Something happened. A subscriber that lags gets no replay; it looks at [`crate::Sessions::providers`]
 /// and [`crate::Sessions::targets`] instead.
@@ -103,10 +104,8 @@ pub struct ProviderState {
     pub kinds: BTreeSet<OperationKind>,
     /// Whether it knows instances by their names alone, and cannot tell who made them.
     pub by_name: bool,
-    /// Whether its groups replace outdated instances by themselves.
-    pub pool_surge: bool,
-    /// Whether its groups may delete instances that nobody named.
-    pub pool_scales_in: bool,
+    /// What its groups do by themselves.
+    pub pools: PoolTraits,
     /// Operations sent and not answered, over all sessions.
     pub in_flight: usize,
     /// Operations that wait for credit.

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::Instance as Vm;
 use ostler_driver_sdk::{
-    ClassReview, Code, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError,
-    DriverInfo, Event, Events, GetMachineStatus, GetVolumeIds, InitializeMachine, Instance,
-    ListMachines, UpdateMachine, Updated, ValidateClass,
+    ClassReview, Code, Context, CreateMachine, CreatePool, DeleteMachine, DeletePool,
+    DeletePoolMachines, Deletion, Driver, DriverError, DriverInfo, Event, Events, GetMachineStatus,
+    GetPoolStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, ListPools, Pool,
+    PoolInstance, PoolMachinesDeleted, PoolStatus, UpdateMachine, UpdatePool, UpdatePoolMachine,
+    Updated, ValidateClass,
 };
 use parking_lot::Mutex;
 
@@ -15,6 +17,7 @@ use super::Breakage;
 
 mod change;
 mod create;
+mod pools;
 mod read;
 
 /// The fake driver, with one rule broken.
@@ -198,5 +201,39 @@ impl Driver for Broken {
     async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {
         let _entered = self.enter()?;
         self.validate(request).await
+    }
+
+    async fn create_pool(&self, request: CreatePool) -> Result<Pool, DriverError> {
+        self.make_pool(request).await
+    }
+
+    async fn update_pool(&self, request: UpdatePool) -> Result<Pool, DriverError> {
+        self.change_pool(request).await
+    }
+
+    async fn delete_pool(&self, request: DeletePool) -> Result<Deletion, DriverError> {
+        self.remove_pool(request).await
+    }
+
+    async fn get_pool_status(&self, request: GetPoolStatus) -> Result<PoolStatus, DriverError> {
+        self.read_pool(request).await
+    }
+
+    async fn list_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
+        self.fake.list_pools(request).await
+    }
+
+    async fn delete_pool_machines(
+        &self,
+        request: DeletePoolMachines,
+    ) -> Result<PoolMachinesDeleted, DriverError> {
+        self.remove_pool_machines(request).await
+    }
+
+    async fn update_pool_machine(
+        &self,
+        request: UpdatePoolMachine,
+    ) -> Result<PoolInstance, DriverError> {
+        self.bring_pool_machine(request).await
     }
 }

@@ -9,6 +9,7 @@ use ostler_driver_sdk::identity::Identity;
 use serde::{Deserialize, Serialize};
 
 use super::bootstrap::Bootstrap;
+use super::group::Member;
 use crate::spec::{
     GoDuration, KubeletSpec, NodeCapacity, ProviderSpec, RESERVED_TAG_PREFIX, Resource,
 };
@@ -53,6 +54,9 @@ pub struct Instance {
     pub kubelet: KubeletSpec,
     /// What the Node reports.
     pub node_capacity: NodeCapacity,
+    /// Set if it is one of a group; then it is of no machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<Member>,
 }
 
 /// What an instance is doing.

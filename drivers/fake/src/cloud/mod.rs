@@ -3,6 +3,8 @@
 mod adoption;
 mod bootstrap;
 mod clock;
+mod group;
+mod groups;
 mod instance;
 mod journal;
 mod listener;
@@ -22,6 +24,8 @@ use tokio::sync::watch;
 pub use adoption::McmTags;
 pub use bootstrap::{Bootstrap, BootstrapToken, StartupTaint, UserData};
 pub use clock::Clock;
+pub use group::{Group, Member, Model};
+pub use groups::{Deleted, GroupLookup, NewGroup, Seen};
 pub use instance::{Instance, Power, TagSet};
 pub use journal::{Journal, JournalError};
 pub use listener::Listener;

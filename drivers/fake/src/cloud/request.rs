@@ -71,7 +71,9 @@ impl<'a> Lookup<'a> {
     /// Whether an instance that was found by its id is that of the machine. The UID may differ: that
     /// of a restored machine is new.
     fn fits(&self, instance: &Instance) -> bool {
-        self.is_of_cluster(instance) && instance.identity.machine_name == self.identity.machine_name
+        self.is_of_cluster(instance)
+            && instance.member.is_none()
+            && instance.identity.machine_name == self.identity.machine_name
     }
 }
 
@@ -85,7 +87,7 @@ pub struct NotOurs {
 }
 
 impl NotOurs {
-    fn of(instance: &Instance) -> Self {
+    pub(super) fn of(instance: &Instance) -> Self {
         Self {
             provider_id: instance.provider_id.clone(),
             cluster_id: instance.identity.cluster_id.clone(),
@@ -187,7 +189,7 @@ impl Cloud {
     ) -> Result<Vec<Instance>, JournalError> {
         let listed = |it: &&Instance| {
             let unclaimed = || it.is_unclaimed() && untagged.is_some_and(|tags| tags.are_on(it));
-            is_own(&it.identity.cluster_id) || unclaimed()
+            it.member.is_none() && (is_own(&it.identity.cluster_id) || unclaimed())
         };
         self.with(|state| state.instances().filter(listed).cloned().collect())
     }
@@ -407,7 +409,7 @@ fn of_life_before<'a>(state: &'a State, lookup: Lookup<'_>) -> Option<&'a Instan
         return None;
     }
     let Identity { machine_name, machine_uid, .. } = lookup.identity;
-    state.instances().filter(|it| lookup.is_previous(it)).find(|it| {
+    state.instances().filter(|it| it.member.is_none() && lookup.is_previous(it)).find(|it| {
         it.identity.machine_name == *machine_name && it.identity.machine_uid != *machine_uid
     })
 }
@@ -488,10 +490,11 @@ fn build(new: &NewInstance, now: Timestamp, revision: u64) -> Instance {
         join_latency: spec.latency.join,
         kubelet: spec.kubelet.clone(),
         node_capacity: spec.node_capacity.clone(),
+        member: None,
     }
 }
 
-fn later(now: Timestamp, delay: Duration) -> Timestamp {
+pub(super) fn later(now: Timestamp, delay: Duration) -> Timestamp {
     let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
     now.checked_add(delay).unwrap_or(Timestamp::MAX)
 }

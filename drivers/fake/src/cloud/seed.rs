@@ -34,5 +34,6 @@ pub(super) fn seed(cluster_id: &str, number: usize, now: Timestamp) -> Instance 
         join_latency: GoDuration::default(),
         kubelet: KubeletSpec::default(),
         node_capacity: NodeCapacity::default(),
+        member: None,
     }
 }

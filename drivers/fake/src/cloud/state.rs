@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Identity;
 use super::McmTags;
+use super::group::{Group, Member};
 use super::instance::{Instance, TagSet};
 use crate::spec::{KubeletSpec, Resource};
 
@@ -79,6 +80,16 @@ pub enum Record {
         /// The instance.
         provider_id: String,
     },
+    /// A group is like this from now on.
+    Grouped {
+        /// The group.
+        group: Box<Group>,
+    },
+    /// A group is gone.
+    Ungrouped {
+        /// The group.
+        provider_id: String,
+    },
     /// Something that was made with an instance outlived it.
     Left {
         /// What.
@@ -117,6 +128,9 @@ pub struct Leftover {
 pub struct State {
     instances: BTreeMap<String, Instance>,
     by_uid: HashMap<String, BTreeSet<String>>,
+    groups: BTreeMap<String, Group>,
+    /// Ids of the instances of each group, in the order in which they were made.
+    members: HashMap<String, BTreeMap<u64, String>>,
     leftovers: BTreeSet<Leftover>,
     counters: BTreeMap<String, u64>,
     /// Number of changes of instances so far.
@@ -172,6 +186,14 @@ impl State {
                 self.remove(&provider_id);
                 self.changed(provider_id);
             }
+            Record::Grouped { group } => {
+                self.changed(group.provider_id.clone());
+                self.groups.insert(group.provider_id.clone(), *group);
+            }
+            Record::Ungrouped { provider_id } => {
+                self.groups.remove(&provider_id);
+                self.changed(provider_id);
+            }
             Record::Left { resource } => {
                 self.total += 1;
                 self.leftovers.insert(resource);
@@ -200,7 +222,8 @@ impl State {
         let leftovers = self.leftovers.iter().map(|r| Record::Left { resource: r.clone() });
         // Last, since the records before it count as changes when they are replayed.
         let total = std::iter::once(Record::Changes { total: self.total });
-        instances.chain(leftovers).chain(counters).chain(total)
+        let groups = self.groups.values().map(|it| Record::Grouped { group: Box::new(it.clone()) });
+        instances.chain(groups).chain(leftovers).chain(counters).chain(total)
     }
 
     /// All instances, by provider id.
@@ -211,6 +234,22 @@ impl State {
     /// The instance of this id.
     pub fn instance(&self, provider_id: &str) -> Option<&Instance> {
         self.instances.get(provider_id)
+    }
+
+    /// All groups, by provider id.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values()
+    }
+
+    /// The group of this id.
+    pub fn group(&self, provider_id: &str) -> Option<&Group> {
+        self.groups.get(provider_id)
+    }
+
+    /// The instances of a group, in the order in which they were made.
+    pub fn members(&self, group: &str) -> impl Iterator<Item = &Instance> {
+        let ids = self.members.get(group).into_iter().flat_map(BTreeMap::values);
+        ids.filter_map(|id| self.instances.get(id))
     }
 
     /// All instances of this cluster and machine UID.
@@ -266,13 +305,26 @@ impl State {
 
     fn insert(&mut self, instance: Instance) {
         let id = instance.provider_id.clone();
-        self.by_uid.entry(instance.identity.machine_uid.clone()).or_default().insert(id.clone());
+        if let Some(Member { group, number, .. }) = &instance.member {
+            self.members.entry(group.clone()).or_default().insert(*number, id.clone());
+        } else {
+            let uid = instance.identity.machine_uid.clone();
+            self.by_uid.entry(uid).or_default().insert(id.clone());
+        }
         self.instances.insert(id.clone(), instance);
         self.changed(id);
     }
 
     fn remove(&mut self, provider_id: &str) -> Option<Instance> {
         let instance = self.instances.remove(provider_id)?;
+        if let Some(Member { group, number, .. }) = &instance.member
+            && let Some(ids) = self.members.get_mut(group)
+        {
+            ids.remove(number);
+            if ids.is_empty() {
+                self.members.remove(group);
+            }
+        }
         if let Some(ids) = self.by_uid.get_mut(&instance.identity.machine_uid) {
             ids.remove(provider_id);
             if ids.is_empty() {

@@ -3,6 +3,7 @@
 mod answer;
 mod call;
 mod events;
+mod pools;
 mod throttle;
 mod verbs;
 

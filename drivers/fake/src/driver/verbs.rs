@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use ostler_driver_sdk::{
-    ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo, Events,
-    GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
-    UpdateMachine, Updated, ValidateClass,
+    ClassReview, CreateMachine, CreatePool, DeleteMachine, DeletePool, DeletePoolMachines,
+    Deletion, Driver, DriverError, DriverInfo, Events, GetMachineStatus, GetPoolStatus,
+    GetVolumeIds, InitializeMachine, Instance, ListMachines, ListPools, OptionalOperation, Pool,
+    PoolInstance, PoolMachinesDeleted, PoolStatus, UpdateMachine, UpdatePool, UpdatePoolMachine,
+    Updated, ValidateClass,
 };
 
 use super::answer::{answer, answer_with, journal_error};
@@ -32,6 +34,9 @@ impl Driver for FakeDriver {
                 OptionalOperation::UpdateMachine,
                 OptionalOperation::GetVolumeIds,
                 OptionalOperation::ValidateClass,
+                OptionalOperation::Pools,
+                OptionalOperation::DeletePoolMachines,
+                OptionalOperation::UpdatePoolMachine,
             ])
     }
 
@@ -168,6 +173,40 @@ impl Driver for FakeDriver {
         let ctx = request.ctx.clone();
         self.call((Verb::ValidateClass, Need::Nothing), ctx, async |_| Ok(review(&request))).await
     }
+
+    async fn create_pool(&self, request: CreatePool) -> Result<Pool, DriverError> {
+        self.make_pool(request).await
+    }
+
+    async fn update_pool(&self, request: UpdatePool) -> Result<Pool, DriverError> {
+        self.change_pool(request).await
+    }
+
+    async fn delete_pool(&self, request: DeletePool) -> Result<Deletion, DriverError> {
+        self.remove_pool(request).await
+    }
+
+    async fn get_pool_status(&self, request: GetPoolStatus) -> Result<PoolStatus, DriverError> {
+        self.read_pool(request).await
+    }
+
+    async fn list_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
+        self.read_pools(request).await
+    }
+
+    async fn delete_pool_machines(
+        &self,
+        request: DeletePoolMachines,
+    ) -> Result<PoolMachinesDeleted, DriverError> {
+        self.remove_pool_machines(request).await
+    }
+
+    async fn update_pool_machine(
+        &self,
+        request: UpdatePoolMachine,
+    ) -> Result<PoolInstance, DriverError> {
+        self.bring_pool_machine(request).await
+    }
 }
 
 impl FakeDriver {
@@ -202,14 +241,14 @@ impl FakeDriver {
         Ok(applied)
     }
 
-    async fn durable(&self) -> Result<(), DriverError> {
+    pub(super) async fn durable(&self) -> Result<(), DriverError> {
         self.cloud.durable().await.map_err(|error| journal_error(&error))
     }
 }
 
 /// Credentials of the simulation: key `accessToken` of the secret. The cloud lets everybody in but
 /// those whose token begins with `invalid` or `denied`. A class without a secret is anonymous.
-async fn check_credentials(call: &Call) -> Result<(), DriverError> {
+pub(super) async fn check_credentials(call: &Call) -> Result<(), DriverError> {
     match verdict(&call.ctx.secret().await) {
         // The secret may have been fixed since it was cached.
         Err(_) => verdict(&call.ctx.fresh_secret().await),

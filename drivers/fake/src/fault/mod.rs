@@ -110,6 +110,20 @@ pub enum Verb {
     GetVolumeIds,
     /// Checks a class.
     ValidateClass,
+    /// Makes a group.
+    CreatePool,
+    /// Changes a group.
+    UpdatePool,
+    /// Deletes a group.
+    DeletePool,
+    /// Reads a group.
+    GetPoolStatus,
+    /// Reads all groups.
+    ListPools,
+    /// Deletes instances of a group.
+    DeletePoolMachines,
+    /// Updates an instance of a group.
+    UpdatePoolMachine,
 }
 
 /// Whom a call is about, as rules see it.

@@ -87,6 +87,7 @@ fn labels(instance: &Instance) -> BTreeMap<String, String> {
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", "amd64"),
         ("topology.kubernetes.io/region", instance.region.as_str()),
+        ("topology.kubernetes.io/zone", instance.zone()),
         ("node.kubernetes.io/instance-type", instance.machine_type.as_str()),
     ];
     let known = known.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned()));

@@ -55,6 +55,10 @@ pub struct ProviderSpec {
     #[ostler(hot)]
     #[serde(default)]
     pub kubelet: KubeletSpec,
+    /// How groups play.
+    #[ostler(hot)]
+    #[serde(default)]
+    pub groups: Groups,
     /// What goes wrong.
     #[ostler(hot)]
     #[serde(default)]
@@ -160,6 +164,22 @@ pub struct Throttle {
     pub calls: u32,
     /// In every such time.
     pub per: GoDuration,
+}
+
+/// How groups play, beside what holds for all instances.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Groups {
+    /// Where instances are, spread evenly; what the core asks for comes first.
+    pub zones: Vec<String>,
+    /// Every so many-th instance of a group does not start.
+    pub fail_every: Option<u64>,
+    /// Every so many-th instance of a group takes longer to boot.
+    pub slow_every: Option<u64>,
+    /// By so much.
+    pub slow_boot: GoDuration,
+    /// The cloud takes an instance back when it has run for so long, as of a spot market.
+    pub spot_lifetime: Option<GoDuration>,
 }
 
 /// How many instances there may be.

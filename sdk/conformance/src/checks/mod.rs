@@ -10,6 +10,7 @@ mod interrupted;
 mod list;
 mod not_ours;
 mod pages;
+mod pool;
 mod previous;
 mod resilience;
 mod secret;
@@ -37,6 +38,7 @@ pub(crate) fn all() -> Vec<Check> {
         update::CHECKS,
         volumes::CHECKS,
         validate::CHECKS,
+        pool::CHECKS,
         events::CHECKS,
         resilience::CHECKS,
         secret::CHECKS,

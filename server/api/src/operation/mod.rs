@@ -14,7 +14,7 @@ pub use metadata::MachineMetadata;
 pub use outcome::{
     ClassReview, Failure, InfrastructureError, InstanceRecord, Outcome, Stranger, Success,
 };
-pub use pool::{PoolInstance, PoolInstanceState, PoolModel, PoolRecord, PoolSize};
+pub use pool::{PoolInstance, PoolInstanceState, PoolModel, PoolRecord, PoolSize, PoolTraits};
 pub use reason::Reason;
 pub use term::Term;
 pub use view::{Finished, InFlight, OperationView, Progress};

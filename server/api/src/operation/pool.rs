@@ -25,6 +25,15 @@ pub struct PoolSize {
     pub wanted: i32,
 }
 
+/// What the groups of a driver do by themselves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PoolTraits {
+    /// They replace outdated instances.
+    pub surge: bool,
+    /// They may delete instances that nobody named.
+    pub scales_in: bool,
+}
+
 /// What the infrastructure knows of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolRecord {

@@ -10,9 +10,10 @@ use ostler_api::operation::{
     Target,
 };
 use ostler_proto::v1alpha1::{
-    CreatePoolRequest, DeletePoolMachinesRequest, DeletePoolMachinesResponse, DeletePoolResponse,
-    GetPoolStatusResponse, ListPoolsResponse, PoolMachineRecord, PoolModel as WireModel,
-    PoolRecord as WireRecord, UpdatePoolMachineResponse, UpdatePoolRequest,
+    CreatePoolRequest, DeletePoolMachinesRequest, DeletePoolMachinesResponse, DeletePoolRequest,
+    DeletePoolResponse, GetPoolStatusRequest, GetPoolStatusResponse, ListPoolsResponse,
+    PoolMachineRecord, PoolModel as WireModel, PoolRecord as WireRecord, UpdatePoolMachineRequest,
+    UpdatePoolMachineResponse, UpdatePoolRequest, operation::Request,
 };
 
 use super::{bootstrap, deletion, failure, record, scope};
@@ -35,42 +36,69 @@ pub(super) fn create(
     (desired, of): (i32, PoolModel),
     provider_id: ProviderId,
     (target, cluster_id): (&Target, &str),
-) -> CreatePoolRequest {
-    CreatePoolRequest {
+) -> Request {
+    Request::CreatePool(CreatePoolRequest {
         desired,
         model: Some(model(of)),
         tags: identity_tags(target, cluster_id),
         provider_id: provider_id.into(),
         ..Default::default()
-    }
+    })
 }
 
 pub(super) fn update(
     provider_id: ProviderId,
     size: Option<PoolSize>,
     of: Option<PoolModel>,
-) -> UpdatePoolRequest {
-    UpdatePoolRequest {
+) -> Request {
+    Request::UpdatePool(UpdatePoolRequest {
         provider_id: provider_id.into(),
         desired: size.map(|size| size.wanted),
         expected_desired: size.map(|size| size.expected),
         model: of.map(model),
         ..Default::default()
-    }
+    })
+}
+
+pub(super) fn delete(provider_id: ProviderId) -> Request {
+    let provider_id = provider_id.into();
+    Request::DeletePool(DeletePoolRequest { provider_id, ..Default::default() })
+}
+
+pub(super) fn status(provider_id: ProviderId, include_machines: bool) -> Request {
+    Request::GetPoolStatus(GetPoolStatusRequest {
+        provider_id: provider_id.into(),
+        include_machines,
+        ..Default::default()
+    })
 }
 
 pub(super) fn delete_machines(
     provider_id: ProviderId,
     instances: Vec<ProviderId>,
     size: PoolSize,
-) -> DeletePoolMachinesRequest {
-    DeletePoolMachinesRequest {
+) -> Request {
+    Request::DeletePoolMachines(DeletePoolMachinesRequest {
         provider_id: provider_id.into(),
         machine_provider_ids: instances.into_iter().map(Into::into).collect(),
         expected_desired: size.expected,
         new_desired: size.wanted,
         ..Default::default()
-    }
+    })
+}
+
+pub(super) fn update_machine(
+    provider_id: ProviderId,
+    instance: ProviderId,
+    (model_hash, drained): (String, bool),
+) -> Request {
+    Request::UpdatePoolMachine(UpdatePoolMachineRequest {
+        provider_id: provider_id.into(),
+        machine_provider_id: instance.into(),
+        model_hash,
+        drained,
+        ..Default::default()
+    })
 }
 
 /// A group without an id says nothing that the core could go by.

@@ -5,7 +5,7 @@ use ostler_api::Uid;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ostler_api::operation::{Finished, InFlight, OperationView};
+use ostler_api::operation::{Finished, InFlight, OperationView, PoolTraits};
 use ostler_proto::v1alpha1::{DriverCapability, ObjectRevision};
 use tokio::time::Instant;
 
@@ -161,8 +161,10 @@ impl Hub {
             driver: driver.map(|it| it.driver.clone()).unwrap_or_default(),
             kinds: driver.map(|it| it.kinds.clone()).unwrap_or_default(),
             by_name: has(DriverCapability::IdentityByName),
-            pool_surge: has(DriverCapability::PoolSurge),
-            pool_scales_in: has(DriverCapability::PoolScalesIn),
+            pools: PoolTraits {
+                surge: has(DriverCapability::PoolSurge),
+                scales_in: has(DriverCapability::PoolScalesIn),
+            },
             in_flight,
             queued: record.map_or(0, |record| record.queue.len()),
             oldest_wait,

@@ -195,6 +195,11 @@ mod tests {
             (Hello { max_in_flight: 0, ..good() }, "BAD_CREDIT"),
             (Hello { operation_kinds: vec![20, 23, 24], ..good() }, "MISSING_KINDS"),
             (Hello { operation_kinds: vec![20, 24, 25], ..good() }, "MISSING_KINDS"),
+            (
+                Hello { operation_kinds: vec![20, 23, 25, 30, 31, 32, 33], ..good() },
+                "MISSING_KINDS",
+            ),
+            (Hello { operation_kinds: vec![20, 23, 25, 35], ..good() }, "MISSING_KINDS"),
             (held(&["a", "a"]), "BAD_HELD"),
             (held(&[""]), "BAD_HELD"),
             (held(&["a", "b", "c"]), "TOO_MANY_HELD"),
@@ -204,19 +209,20 @@ mod tests {
         }
     }
 
-    /// Whether an operation is needed, by the table at the top of the contract.
-    fn is_needed(kind: OperationKind) -> bool {
+    /// By whom an operation is needed, by the table at the top of the contract.
+    fn needed(kind: OperationKind) -> &'static str {
         let contract = include_str!("../../../../proto/ostler/driver/v1alpha1/operation.proto");
         let row = contract.lines().find_map(|line| {
             line.strip_prefix("// | ")?.strip_prefix(kind.name())?.strip_prefix(" | ")
         });
-        row.unwrap().starts_with("yes")
+        row.unwrap().split(" | ").next().unwrap()
     }
 
     #[test]
     fn the_contract_needs_the_operations_that_a_hello_must_have() {
         for kind in OperationKind::ALL {
-            assert_eq!(REQUIRED.contains(&kind), is_needed(kind), "{kind}");
+            assert_eq!(REQUIRED.contains(&kind), needed(kind) == "yes", "{kind}");
+            assert_eq!(POOLS.contains(&kind), needed(kind) == "for groups", "{kind}");
         }
         let text = include_str!("../../../../proto/ostler/driver/v1alpha1/session.proto");
         assert!(text.contains("Must contain CREATE_MACHINE, DELETE_MACHINE and LIST_MACHINES."));
@@ -225,7 +231,7 @@ mod tests {
     #[test]
     fn kinds_of_a_later_version_are_left_out() {
         let mut hello = good();
-        hello.operation_kinds.extend([30, 99, 0]);
+        hello.operation_kinds.extend([50, 99, 0]);
         assert_eq!(check(hello, 10).unwrap().kinds.len(), 3);
     }
 }

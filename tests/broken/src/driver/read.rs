@@ -104,6 +104,10 @@ impl Broken {
             let tagged = self.fake.cloud().of_clusters(|id| ctx.is_own_cluster(id), None);
             found = tagged.unwrap_or_default().iter().map(|vm| self.answer(vm)).collect();
         }
+        if self.breaks(Breakage::PoolOfNoMachine) {
+            let groups = self.fake.cloud().groups(|id| ctx.is_own_cluster(id)).unwrap_or_default();
+            found.extend(groups.iter().flat_map(|it| &it.members).map(|vm| self.answer(vm)));
+        }
         if self.breaks(Breakage::ListPreviousCluster) {
             found = found.into_iter().map(|instance| instance.cluster_id("")).collect();
         }

@@ -14,6 +14,7 @@ use crate::check::checks;
 use crate::driver::Driver;
 use crate::machine::{Machine, list, on_class};
 use crate::outcome::{Outcome, ensure, failed};
+use crate::pool::Pool;
 
 checks! {
     "session/hello-first" => first, Must, Session, [], "session.proto, RegisterRequest";
@@ -138,7 +139,7 @@ fn same(one: &Hello, two: &Hello) -> Outcome {
 }
 
 /// A harmless operation of every kind.
-fn harmless(machine: &Machine) -> Vec<(OperationKind, Operation)> {
+fn harmless(machine: &Machine, pool: &Pool) -> Vec<(OperationKind, Operation)> {
     const NOWHERE: &str = "conformance:///no-such-instance";
     let (class, cluster) = (&machine.class, &machine.cluster_id);
     let volumes = Request::GetVolumeIds(proto::GetVolumeIdsRequest::default());
@@ -154,12 +155,21 @@ fn harmless(machine: &Machine) -> Vec<(OperationKind, Operation)> {
         (OperationKind::UpdateMachine, machine.update(NOWHERE, "")),
         (OperationKind::GetVolumeIds, on_class(class, cluster, volumes)),
         (OperationKind::ValidateClass, on_class(class, cluster, validate)),
+        (OperationKind::UpdatePool, pool.update(NOWHERE, None, None)),
+        (OperationKind::DeletePool, pool.delete("")),
+        (OperationKind::GetPoolStatus, pool.status("")),
+        (OperationKind::ListPools, pool.list()),
+        (
+            OperationKind::DeletePoolMachines,
+            pool.delete_machines(NOWHERE, &[NOWHERE.to_owned()], (1, 1)),
+        ),
+        (OperationKind::UpdatePoolMachine, pool.update_machine(NOWHERE, NOWHERE, "one")),
     ]
 }
 
 async fn kinds_honest(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
-    for (kind, operation) in harmless(&bench.machine()) {
+    for (kind, operation) in harmless(&bench.machine(), &bench.unmade_pool()) {
         let listed = driver.session.hello.operation_kinds.contains(&kind.into());
         let answer = driver.ask(operation).await?;
         if listed {

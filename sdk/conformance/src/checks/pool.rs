@@ -1,0 +1,373 @@
+//! Groups.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ostler_proto::v1alpha1 as proto;
+use proto::{DeletionOutcome, MachineErrorCode, OperationKind, PoolRecord};
+use tokio::time::Instant;
+
+use super::unanswered::{self, DENIED, Trouble, ask, goes_on};
+use crate::bench::Bench;
+use crate::check::{Gate, checks};
+use crate::driver::Driver;
+use crate::machine::again;
+use crate::outcome::{Outcome, ensure, failed};
+use crate::pool::{Group, Pool, id_of};
+
+const MANUAL: &str = "driver.proto, \"Groups\"; operation.proto, GetPoolStatusRequest";
+const CREATE: &str = "operation.proto, CreatePoolRequest";
+const UPDATE: &str = "operation.proto, UpdatePoolRequest";
+const NAMED: &str = "operation.proto, DeletePoolMachinesRequest";
+const POOLS: Gate = Gate::Kind(OperationKind::CreatePool);
+const DELETES: Gate = Gate::Kind(OperationKind::DeletePoolMachines);
+const UPDATES: Gate = Gate::Kind(OperationKind::UpdatePoolMachine);
+/// For a group to make what it lacks.
+const SETTLES: Duration = Duration::from_mins(2);
+const LOOK: Duration = Duration::from_millis(100);
+
+checks! {
+    "pool/create" => create, Capability, Session, [POOLS, Gate::Creates], CREATE;
+        does: "makes one group with as many instances as asked for, and finds it again whatever size is asked for then",
+        why: "a second group is a second bill, and a group that changes its size at a repetition loses instances";
+    "pool/status" => status, Capability, Session, [POOLS, Gate::Creates], MANUAL;
+        does: "tells name, UID, size and model of a group, and an id of its own for each instance",
+        why: "the core makes a Machine for each instance, and names it by that";
+    "pool/status-absent" => status_absent, Capability, Session, [POOLS], MANUAL;
+        does: "says NOT_FOUND where there is no group",
+        why: "the core makes a group only where it knows that there is none";
+    "pool/bad-secret" => bad_secret, Capability, Session, [POOLS, Gate::Creates, Gate::BadSecret], unanswered::MANUAL;
+        does: "answers status and list with an error when the credentials are refused",
+        why: "a group that looks absent is made a second time, and an empty list makes orphans of none";
+    "pool/of-no-machine" => of_no_machine, Capability, Session, [POOLS, Gate::Creates], MANUAL;
+        does: "leaves instances of groups out of ListMachines, and deletes none of them as that of a machine",
+        why: "the core takes what it lists and has no Machine for an orphan, and deletes it";
+    "pool/other-cluster" => other_cluster, Capability, Session, [POOLS, Gate::Creates], "driver.proto, \"Not ours\"";
+        does: "neither lists nor touches the group of another cluster, and says NOT_OURS to its id",
+        why: "two clusters share an account";
+    "pool/size" => size, Capability, Session, [POOLS, Gate::Creates], UPDATE;
+        does: "sets a size only in place of the one that was expected, and once however often it is asked",
+        why: "a core that sees an old size would undo what another one did";
+    "pool/lower-takes-none" => lower_takes_none, Capability, Session, [POOLS, Gate::Creates], UPDATE;
+        does: "refuses a lower size while there are more instances",
+        why: "the infrastructure chooses which instance goes, and its Node is not drained";
+    "pool/model" => model, Capability, Session, [POOLS, Gate::Creates], UPDATE;
+        does: "makes new instances from another model and leaves those that are there as they are",
+        why: "the core replaces outdated instances one by one, and knows them by their model";
+    "pool/delete-named" => delete_named, Capability, Session, [POOLS, DELETES, Gate::Creates], NAMED;
+        does: "deletes the named instance and no other, and lowers the size by it",
+        why: "the Node of that instance was drained, and of no other";
+    "pool/delete-twice" => delete_twice, Capability, Session, [POOLS, DELETES, Gate::Creates], NAMED;
+        does: "lowers the size once, however often the same deletion comes, also when the size is as before by then",
+        why: "the core repeats a deletion whose answer it did not hear, and a group that falls by two loses an instance that nobody drained";
+    "pool/delete-replaced" => delete_replaced, Capability, Session, [POOLS, DELETES, Gate::Creates], NAMED;
+        does: "keeps the size and has another instance made where the sizes are equal",
+        why: "a broken instance is replaced, not given up";
+    "pool/delete-stale" => delete_stale, Capability, Session, [POOLS, DELETES, Gate::Creates], NAMED;
+        does: "says ABORTED and deletes nothing where the group has another size",
+        why: "two cores that do not know of each other would lower it twice";
+    "pool/delete-strange" => delete_strange, Capability, Session, [POOLS, DELETES, Gate::Creates], NAMED;
+        does: "deletes no instance that is not of the group, and says which",
+        why: "an id that was mixed up must not cost a machine";
+    "pool/update-instance" => update_instance, Capability, Session, [POOLS, UPDATES, Gate::Creates, Gate::HotClass], "operation.proto, UpdatePoolMachineRequest";
+        does: "brings one instance to the model of its group in its place, and only to that one",
+        why: "the core takes the model that is told for the one that the instance has";
+    "pool/delete" => delete, Capability, Session, [POOLS, Gate::Creates], "operation.proto, DeletePoolRequest";
+        does: "deletes a group with its instances, says whether there was one, and leaves nothing",
+        why: "the core forgets the pool then, and what is left costs money for ever";
+}
+
+/// A pool whose group has settled.
+async fn stage(bench: &Bench, driver: &Driver<'_>, desired: i32) -> Outcome<(Pool, Group)> {
+    let pool = bench.pool();
+    driver.ask(pool.create(desired)).await?.pool()?;
+    let group = settled(driver, &pool, desired).await?;
+    Ok((pool, group))
+}
+
+/// The group once it has so many instances that are not on their way out.
+async fn settled(driver: &Driver<'_>, pool: &Pool, count: i32) -> Outcome<Group> {
+    let until = Instant::now() + driver.bench.scaled(SETTLES);
+    loop {
+        let group = driver.ask(pool.status("")).await?.group()?;
+        let live = group.live().len();
+        if usize::try_from(count) == Ok(live) {
+            return Ok(group);
+        }
+        if Instant::now() >= until {
+            let came = format!("{live}, and a size of {}", group.pool.desired);
+            return Err(failed(format_args!("{count} instances in the group"), came));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn size_is(pool: &PoolRecord, desired: i32) -> Outcome {
+    ensure(pool.desired == desired, format_args!("a size of {desired}"), pool.desired)
+}
+
+/// Exactly these instances are live, and that is the size.
+async fn has(driver: &Driver<'_>, pool: &Pool, ids: &[String]) -> Outcome {
+    let count = i32::try_from(ids.len()).unwrap_or(i32::MAX);
+    let group = settled(driver, pool, count).await?;
+    let (live, wanted): (BTreeSet<_>, BTreeSet<_>) =
+        (group.live().into_iter().collect(), ids.iter().cloned().collect());
+    ensure(live == wanted, format_args!("the instances {wanted:?}"), format_args!("{live:?}"))?;
+    size_is(&group.pool, count)
+}
+
+async fn create(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let ids = group.live();
+    let create = pool.create(2);
+    for operation in [again(&create), create, pool.create(3)] {
+        let found = driver.ask(operation).await?.pool()?;
+        let (id, came) = (&group.pool.provider_id, &found.provider_id);
+        ensure(came == id, format_args!("the group {id} again"), came)?;
+        size_is(&found, 2)?;
+    }
+    let listed = driver.ask(pool.list()).await?.pools()?;
+    ensure(listed.len() == 1, "one group in the list", listed.len())?;
+    has(&driver, &pool, &ids).await
+}
+
+async fn status(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let told = (group.pool.pool_name.as_str(), group.pool.pool_uid.as_str());
+    ensure(
+        told == (&pool.name, &pool.uid),
+        format_args!("{} and {}", pool.name, pool.uid),
+        format_args!("{told:?}"),
+    )?;
+    ensure(group.pool.model_hash == "one", "the model `one`", &group.pool.model_hash)?;
+    let ids: BTreeSet<_> = group.machines.iter().map(|it| it.instance_id.clone()).collect();
+    ensure(
+        ids.len() == group.machines.len() && ids.iter().all(|id| !id.is_empty() && id.len() <= 63),
+        "an instance_id of 1 to 63 characters for each instance, and no two the same",
+        format_args!("{ids:?}"),
+    )?;
+    let hashes: BTreeSet<_> = group.machines.iter().map(|it| it.model_hash.as_str()).collect();
+    ensure(
+        hashes == BTreeSet::from(["one"]),
+        "the model `one` of each instance",
+        format_args!("{hashes:?}"),
+    )?;
+    let by_id = driver.ask(pool.status(&group.pool.provider_id)).await?.group()?;
+    ensure(by_id.live() == group.live(), "the same by its id", format_args!("{:?}", by_id.live()))
+}
+
+async fn status_absent(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let answer = driver.ask(bench.unmade_pool().status("")).await?;
+    answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
+}
+
+async fn bad_secret(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, _) = stage(bench, &driver, 1).await?;
+    let trouble = Trouble::begin(bench, DENIED).await?;
+    let asked = pool.of_class(&trouble.class(bench, &pool.class));
+    goes_on(&ask(&driver, asked.status("")).await?)?;
+    goes_on(&ask(&driver, asked.list()).await?)?;
+    trouble.over(bench).await
+}
+
+async fn of_no_machine(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 1).await?;
+    let ids = group.live();
+    let listed = driver.list().await?;
+    let found = listed.iter().find(|it| ids.contains(&it.provider_id));
+    ensure(found.is_none(), "no instance of a group in ListMachines", format_args!("{found:?}"))?;
+    let machine = bench.machine();
+    for id in &ids {
+        driver.ask(machine.status(id)).await?.not_ours(id)?;
+        driver.ask(machine.delete(id)).await?.deletion(DeletionOutcome::NotOurs)?;
+    }
+    has(&driver, &pool, &ids).await
+}
+
+async fn other_cluster(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 1).await?;
+    let id = &group.pool.provider_id;
+    let other = pool.of_cluster(&format!("{}-other", pool.cluster_id));
+    let listed = driver.ask(other.list()).await?.pools()?;
+    ensure(listed.is_empty(), "no group in the list of another cluster", listed.len())?;
+    driver.ask(other.status("")).await?.error_of(&[MachineErrorCode::NotFound])?;
+    driver.ask(other.status(id)).await?.not_ours(id)?;
+    let ended = driver.ask(other.delete(id)).await?.pool_deletion()?;
+    ensure(
+        ended == (DeletionOutcome::NotOurs, id.clone()),
+        format_args!("NOT_OURS and {id}"),
+        format_args!("{ended:?}"),
+    )?;
+    has(&driver, &pool, &group.live()).await
+}
+
+async fn size(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 1).await?;
+    let id = &group.pool.provider_id;
+    let raise = pool.update(id, Some((1, 2)), None);
+    for operation in [raise.clone(), again(&raise)] {
+        size_is(&driver.ask(operation).await?.pool()?, 2)?;
+    }
+    let before = settled(&driver, &pool, 2).await?.live();
+    bench.step("a size in place of one that the group has not");
+    let stale = driver.ask_once(pool.update(id, Some((1, 3)), None)).await?;
+    stale.refusal(&[MachineErrorCode::Aborted])?;
+    has(&driver, &pool, &before).await
+}
+
+async fn lower_takes_none(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let lower = pool.update(&group.pool.provider_id, Some((2, 1)), None);
+    driver.ask_once(lower).await?.refusal(&[MachineErrorCode::Aborted])?;
+    has(&driver, &pool, &group.live()).await
+}
+
+async fn model(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 1).await?;
+    let id = &group.pool.provider_id;
+    let changed = driver.ask(pool.update(id, None, Some("two"))).await?.pool()?;
+    ensure(changed.model_hash == "two", "the model `two` of the group", &changed.model_hash)?;
+    driver.ask(pool.update(id, Some((1, 2)), None)).await?.pool()?;
+    let after = settled(&driver, &pool, 2).await?;
+    for machine in &after.machines {
+        let old = group.live().contains(&id_of(machine));
+        let wanted = if old { "one" } else { "two" };
+        let came = &machine.model_hash;
+        ensure(came == wanted, format_args!("the model `{wanted}` of {}", id_of(machine)), came)?;
+    }
+    Ok(())
+}
+
+/// The instances but one.
+fn without(ids: &[String], gone: &str) -> Vec<String> {
+    ids.iter().filter(|id| *id != gone).cloned().collect()
+}
+
+/// The instance in the middle, which no policy of the infrastructure would choose.
+fn middle(ids: &[String]) -> Outcome<String> {
+    ids.get(1).cloned().ok_or_else(|| failed("two instances", ids.len()))
+}
+
+async fn delete_named(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 3).await?;
+    let (id, ids) = (&group.pool.provider_id, group.live());
+    let gone = middle(&ids)?;
+    let delete = pool.delete_machines(id, std::slice::from_ref(&gone), (3, 2));
+    let answer = driver.ask(delete).await?;
+    let failed = answer.not_deleted()?;
+    ensure(failed.is_empty(), "nothing in not_deleted", format_args!("{failed:?}"))?;
+    size_is(&answer.pool()?, 2)?;
+    has(&driver, &pool, &without(&ids, &gone)).await
+}
+
+async fn delete_twice(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 3).await?;
+    let (id, ids) = (&group.pool.provider_id, group.live());
+    let gone = middle(&ids)?;
+    let delete = pool.delete_machines(id, std::slice::from_ref(&gone), (3, 2));
+    for _ in 0..3 {
+        size_is(&driver.ask(again(&delete)).await?.pool()?, 2)?;
+    }
+    has(&driver, &pool, &without(&ids, &gone)).await?;
+    bench.step("the size is as before again, and the same deletion comes once more");
+    driver.ask(pool.update(id, Some((2, 3)), None)).await?.pool()?;
+    let before = settled(&driver, &pool, 3).await?.live();
+    size_is(&driver.ask(again(&delete)).await?.pool()?, 3)?;
+    has(&driver, &pool, &before).await
+}
+
+async fn delete_replaced(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let (id, ids) = (&group.pool.provider_id, group.live());
+    let gone = middle(&ids)?;
+    let delete = pool.delete_machines(id, std::slice::from_ref(&gone), (2, 2));
+    size_is(&driver.ask(delete).await?.pool()?, 2)?;
+    let after = settled(&driver, &pool, 2).await?.live();
+    ensure(
+        !after.contains(&gone) && without(&ids, &gone).iter().all(|id| after.contains(id)),
+        format_args!("{gone} replaced, and the others as before"),
+        format_args!("{after:?}"),
+    )
+}
+
+async fn delete_stale(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let (id, ids) = (&group.pool.provider_id, group.live());
+    let gone = middle(&ids)?;
+    let delete = pool.delete_machines(id, std::slice::from_ref(&gone), (4, 3));
+    driver.ask_once(delete).await?.refusal(&[MachineErrorCode::Aborted])?;
+    has(&driver, &pool, &ids).await
+}
+
+async fn delete_strange(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 1).await?;
+    let (other, others) = stage(bench, &driver, 1).await?;
+    let strange = others.live();
+    let delete = pool.delete_machines(&group.pool.provider_id, &strange, (1, 1));
+    let named = driver.ask(delete).await?.not_deleted()?;
+    ensure(
+        named == strange,
+        format_args!("{strange:?} in not_deleted"),
+        format_args!("{named:?}"),
+    )?;
+    has(&driver, &other, &strange).await?;
+    has(&driver, &pool, &group.live()).await
+}
+
+async fn update_instance(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let (id, ids) = (&group.pool.provider_id, group.live());
+    let one = middle(&ids)?;
+    let hot = bench.other_class("hot", bench.options().hot_class.as_ref())?;
+    let pool = pool.of_class(&hot);
+    driver.ask(pool.update(id, None, Some("two"))).await?.pool()?;
+    bench.step("a model that the group has not");
+    let wrong = driver.ask_once(pool.update_machine(id, &one, "three")).await?;
+    wrong.refusal(&[MachineErrorCode::Aborted])?;
+    let update = pool.update_machine(id, &one, "two");
+    for operation in [update.clone(), again(&update)] {
+        driver.ask(operation).await?.result()?;
+    }
+    let after = settled(&driver, &pool, 2).await?;
+    for machine in &after.machines {
+        let wanted = if id_of(machine) == one { "two" } else { "one" };
+        let came = &machine.model_hash;
+        ensure(came == wanted, format_args!("the model `{wanted}` of {}", id_of(machine)), came)?;
+    }
+    after.machine(&one).map(drop)?;
+    has(&driver, &pool, &ids).await
+}
+
+async fn delete(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let answer = driver.ask(pool.delete("")).await?;
+    let (ended, _) = answer.pool_deletion()?;
+    let done = ended == DeletionOutcome::Deleted
+        || (answer.repeated && ended == DeletionOutcome::WasAbsent);
+    ensure(done, "DELETED", ended.as_str_name())?;
+    let (ended, _) = driver.ask(pool.delete("")).await?.pool_deletion()?;
+    ensure(ended == DeletionOutcome::WasAbsent, "WAS_ABSENT", ended.as_str_name())?;
+    driver.ask(pool.status("")).await?.error_of(&[MachineErrorCode::NotFound])?;
+    let listed = driver.ask(pool.list()).await?.pools()?;
+    ensure(listed.is_empty(), "no group in the list", listed.len())?;
+    let Ok(probe) = bench.probe() else { return Ok(()) };
+    let left: Vec<_> = probe.instances().await?.into_iter().map(|it| it.provider_id).collect();
+    let left: Vec<_> = group.live().into_iter().filter(|id| left.contains(id)).collect();
+    ensure(left.is_empty(), "none of its instances in the cloud", format_args!("{left:?}"))
+}

@@ -1,0 +1,174 @@
+//! Groups that are not what they say.
+
+use ostler_driver_sdk::{
+    Code, Context, CreatePool, DeletePool, DeletePoolMachines, Deletion, Driver, DriverError,
+    GetPoolStatus, Instance, Pool, PoolInstance, PoolMachinesDeleted, PoolModel, PoolSize,
+    PoolState, PoolStatus, UpdatePool, UpdatePoolMachine,
+};
+
+use super::{Broken, is_refused};
+use crate::Breakage;
+use ostler_driver_fake::cloud::Seen;
+
+impl Broken {
+    /// The group of the target as it is.
+    fn group(&self, ctx: &Context) -> Option<Seen> {
+        let uid = ctx.target().uid.clone();
+        let all = self.fake.cloud().groups(|_| true).unwrap_or_default();
+        all.into_iter().find(|it| it.group.identity.pool_uid == uid)
+    }
+
+    /// Sets a size, whatever the group has, and takes the newest instances that are too many.
+    async fn force(&self, ctx: &Context, wanted: i32) -> Result<(), DriverError> {
+        let Some(Seen { group, members }) = self.group(ctx) else { return Ok(()) };
+        let live: Vec<String> =
+            members.iter().filter(|it| !it.deleting).map(|it| it.provider_id.clone()).collect();
+        let kept = usize::try_from(wanted).unwrap_or_default();
+        let expected = group.desired;
+        let instances: Vec<String> = live.into_iter().skip(kept).collect();
+        let provider_id = group.provider_id.clone();
+        if instances.is_empty() {
+            let size = Some(PoolSize { expected, wanted });
+            let asked = UpdatePool { ctx: ctx.clone(), provider_id, size, model: None };
+            return self.fake.update_pool(asked).await.map(drop);
+        }
+        let size = PoolSize { expected, wanted };
+        let asked = DeletePoolMachines { ctx: ctx.clone(), provider_id, instances, size };
+        self.fake.delete_pool_machines(asked).await.map(drop)
+    }
+
+    pub(super) async fn make_pool(&self, request: CreatePool) -> Result<Pool, DriverError> {
+        let (ctx, desired) = (request.ctx.clone(), request.desired);
+        if self.breaks(Breakage::PoolCreate) && self.group(&ctx).is_some() {
+            self.force(&ctx, desired).await?;
+        }
+        self.fake.create_pool(request).await
+    }
+
+    pub(super) async fn change_pool(&self, mut request: UpdatePool) -> Result<Pool, DriverError> {
+        let ctx = request.ctx.clone();
+        let seen = self.group(&ctx);
+        if let (Some(size), Some(Seen { group, .. })) = (&mut request.size, &seen)
+            && self.breaks(Breakage::PoolSize)
+        {
+            size.expected = group.desired;
+        }
+        if let Some(size) = request.size
+            && self.breaks(Breakage::PoolLowerTakesNone)
+            && seen.as_ref().is_some_and(|it| it.group.desired > size.wanted)
+        {
+            self.force(&ctx, size.wanted).await?;
+        }
+        let model = request.model.clone();
+        let answer = self.fake.update_pool(request).await;
+        if let (Some(PoolModel { hash, .. }), Some(seen)) = (model, self.group(&ctx))
+            && self.breaks(Breakage::PoolModel)
+        {
+            let mut members = seen.members;
+            for member in members.iter_mut().filter_map(|it| it.member.as_mut()) {
+                member.model_hash.clone_from(&hash);
+            }
+            self.fake.cloud().plant(members)?;
+        }
+        answer
+    }
+
+    pub(super) async fn remove_pool(&self, request: DeletePool) -> Result<Deletion, DriverError> {
+        if self.breaks(Breakage::PoolOtherCluster)
+            && let Some(id) = &request.provider_id
+        {
+            self.fake.cloud().remove_group(id)?;
+            return Ok(Deletion::Deleted);
+        }
+        if self.breaks(Breakage::PoolDelete) && self.group(&request.ctx).is_some() {
+            return Ok(Deletion::Deleted);
+        }
+        self.fake.delete_pool(request).await
+    }
+
+    pub(super) async fn read_pool(
+        &self,
+        request: GetPoolStatus,
+    ) -> Result<PoolStatus, DriverError> {
+        let ctx = request.ctx.clone();
+        let answer = self.fake.get_pool_status(request).await;
+        match answer {
+            Err(error) if self.breaks(Breakage::PoolBadSecret) && is_refused(&error) => {
+                Err(DriverError::not_found("there is no group"))
+            }
+            Err(error)
+                if self.breaks(Breakage::PoolStatusAbsent) && error.code() == Code::NotFound =>
+            {
+                Ok(PoolStatus { pool: Pool::new("fake:///none", 0, 0), instances: Vec::new() })
+            }
+            Ok(status) if self.breaks(Breakage::PoolStatus) => {
+                let instances = self.group(&ctx).map(|it| it.members).unwrap_or_default();
+                // Each told as the first of the group.
+                let told = |vm: &ostler_driver_fake::cloud::Instance| {
+                    let instance = Instance::new(vm.provider_id.clone());
+                    PoolInstance::new(instance, "0", PoolState::Succeeded).model_hash("one")
+                };
+                Ok(PoolStatus { instances: instances.iter().map(told).collect(), ..status })
+            }
+            answer => answer,
+        }
+    }
+
+    pub(super) async fn remove_pool_machines(
+        &self,
+        mut request: DeletePoolMachines,
+    ) -> Result<PoolMachinesDeleted, DriverError> {
+        let ctx = request.ctx.clone();
+        let (asked, size) = (request.instances.clone(), request.size);
+        let seen = self.group(&ctx);
+        if self.breaks(Breakage::PoolDeleteStale)
+            && let Some(Seen { group, .. }) = &seen
+        {
+            let lowers = request.size.expected - request.size.wanted;
+            request.size = PoolSize { expected: group.desired, wanted: group.desired - lowers };
+        }
+        if self.breaks(Breakage::PoolDeleteNamed)
+            && let Some(Seen { members, .. }) = &seen
+        {
+            let live = members.iter().filter(|it| !it.deleting);
+            request.instances =
+                live.take(request.instances.len()).map(|it| it.provider_id.clone()).collect();
+        }
+        if self.breaks(Breakage::PoolDeleteStrange) {
+            self.fake.cloud().remove(&request.instances)?;
+        }
+        let mut answer = self.fake.delete_pool_machines(request).await;
+        let gone = |it: &Seen| !it.members.iter().any(|vm| asked.contains(&vm.provider_id));
+        // As a driver that counts down in place of setting a size.
+        if self.breaks(Breakage::PoolDeleteTwice)
+            && size.wanted < size.expected
+            && let Some(seen) = seen.filter(gone)
+        {
+            self.force(&ctx, seen.group.desired - 1).await?;
+            if let (Ok(answer), Some(seen)) = (&mut answer, self.group(&ctx)) {
+                let Seen { group, members } = seen;
+                let current = i32::try_from(members.len()).unwrap_or(i32::MAX);
+                answer.pool = Pool::new(group.provider_id, group.desired, current);
+            }
+        }
+        if self.breaks(Breakage::PoolDeleteReplaced) && size.wanted == size.expected {
+            self.force(&ctx, size.wanted - 1).await?;
+        }
+        answer
+    }
+
+    pub(super) async fn bring_pool_machine(
+        &self,
+        request: UpdatePoolMachine,
+    ) -> Result<PoolInstance, DriverError> {
+        if self.breaks(Breakage::PoolUpdateInstance)
+            && let Some(seen) = self.group(&request.ctx)
+            && let Some(vm) = seen.members.iter().find(|it| it.provider_id == request.instance)
+        {
+            let instance = Instance::new(vm.provider_id.clone());
+            return Ok(PoolInstance::new(instance, "0", PoolState::Succeeded)
+                .model_hash(request.model_hash));
+        }
+        self.fake.update_pool_machine(request).await
+    }
+}
