@@ -15,7 +15,7 @@ if not (Path(__file__).parent / "stubs" / "ostler").exists():
     sys.exit("there are no stubs: README.md, step 1, makes them")
 from ostler.driver.v1alpha1 import machine_driver_pb2 as m, machine_driver_pb2_grpc as services, operation_pb2 as o
 
-MUTATIONS = ("CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine")
+READS = ("Get", "List", "Validate")  # so begin the names of calls that change nothing
 
 
 class Failed(Exception):
@@ -89,10 +89,10 @@ class Server(services.MachineDriverServiceServicer):
         def stream(request, rpc):
             yield serve(request, rpc)
 
-        setattr(self, name, stream if name == "ListMachines" else serve)
+        setattr(self, name, stream if name in ("ListMachines", "ListPools", "GetPoolStatus") else serve)
 
     def work(self, name, kind, verb, call):
-        op, mutates = call.op, name in MUTATIONS
+        op, mutates = call.op, not name.startswith(READS)
         with self.lock:
             if mutates and any(it.target.uid == op.target.uid and writes for _, it, writes in self.calls.values()):
                 raise Failed("ABORTED", "TARGET_BUSY", "another operation of this machine runs")

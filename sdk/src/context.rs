@@ -13,10 +13,9 @@ use zeroize::Zeroizing;
 
 use crate::class::Class;
 use crate::error::{Code, DriverError};
-use crate::identity::{Identity, Target};
+use crate::identity::{Identity, PoolIdentity, Target};
 use crate::library::Library;
 use crate::metadata::MachineMetadata;
-use crate::pool::PoolIdentity;
 use crate::secret::Secret;
 
 /// One operation, seen from inside a verb. Cheap to clone.

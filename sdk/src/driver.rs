@@ -297,7 +297,7 @@ impl DriverInfo {
         self.can(DriverCapability::PoolSurge)
     }
 
-    /// Its groups may delete instances that nobody named, and it cannot switch that off.
+    /// Its groups may delete instances that the core did not name, and it cannot switch that off.
     pub fn pool_scales_in(self) -> Self {
         self.can(DriverCapability::PoolScalesIn)
     }

@@ -43,3 +43,30 @@ impl Identity {
             .into()
     }
 }
+
+/// Tag with the name of the pool, on a group and on its instances.
+pub const POOL_TAG: &str = "ostler.dev/pool-name";
+/// Tag with the UID of the pool, on a group and on its instances.
+pub const POOL_UID_TAG: &str = "ostler.dev/pool-uid";
+
+/// To which pool of which cluster a group belongs. Cluster id and UID alone decide; the name is for people.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolIdentity {
+    /// The cluster. Groups of other clusters are never touched.
+    pub cluster_id: String,
+    /// Name of the pool.
+    pub pool_name: String,
+    /// UID of the pool.
+    pub pool_uid: String,
+}
+
+impl PoolIdentity {
+    /// The tags of a group and of all its instances.
+    pub fn tags(&self) -> BTreeMap<String, String> {
+        let Self { cluster_id, pool_name, pool_uid } = self;
+        [(CLUSTER_TAG, cluster_id), (POOL_TAG, pool_name), (POOL_UID_TAG, pool_uid)]
+            .map(|(key, value)| (key.to_owned(), value.clone()))
+            .into()
+    }
+}

@@ -112,16 +112,16 @@ pub use driver::{Driver, DriverInfo, OptionalOperation};
 pub use error::{Certainty, Code, DriverError, Violation};
 pub use events::{Event, Events};
 pub use hot::HotSpec;
-pub use identity::{Identity, Target};
+pub use identity::{Identity, PoolIdentity, Target};
 pub use instance::{Instance, PowerState};
 pub use metadata::MachineMetadata;
 pub use options::{DriverArgs, Options};
 /// Implements [`HotSpec`](trait@HotSpec) for a provider spec.
 pub use ostler_driver_sdk_derive::HotSpec;
 pub use pool::{
-    CreatePool, DeletePool, DeletePoolMachines, GetPoolStatus, ListPools, POOL_TAG, POOL_UID_TAG,
-    Pool, PoolDeletion, PoolIdentity, PoolInstance, PoolMachinesDeleted, PoolModel, PoolSize,
-    PoolState, PoolStatus, UpdatePool, UpdatePoolMachine,
+    CreatePool, DeletePool, DeletePoolMachines, GetPoolStatus, ListPools, Pool, PoolDeletion,
+    PoolInstance, PoolMachinesDeleted, PoolModel, PoolSize, PoolState, PoolStatus, UpdatePool,
+    UpdatePoolMachine,
 };
 pub use readiness::Readiness;
 pub use request::{

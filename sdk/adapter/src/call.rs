@@ -109,75 +109,81 @@ pub(crate) async fn call(
     let (response, checkpoint) = match request {
         Request::CreatePool(it) => {
             let asked = proto::CreatePoolRequest { context, ..it };
-            let answer = client.create_pool(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::CreatePool)
+            saved(client.create_pool(asked).await, |it| &mut it.checkpoint, Response::CreatePool)
         }
         Request::UpdatePool(it) => {
             let asked = proto::UpdatePoolRequest { context, ..it };
-            let answer = client.update_pool(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::UpdatePool)
+            saved(client.update_pool(asked).await, |it| &mut it.checkpoint, Response::UpdatePool)
         }
         Request::DeletePool(it) => {
             let asked = proto::DeletePoolRequest { context, ..it };
-            let answer = client.delete_pool(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::DeletePool)
+            saved(client.delete_pool(asked).await, |it| &mut it.checkpoint, Response::DeletePool)
         }
         Request::GetPoolStatus(it) => {
             let asked = proto::GetPoolStatusRequest { context, ..it };
-            read(lists::pool_status(client, asked).await.map(Response::GetPoolStatus))
+            whole(lists::pool_status(client, asked).await)
         }
-        Request::ListPools(_) => {
-            let asked = proto::ListPoolsRequest { context };
-            read(lists::pools(client, asked).await.map(Response::ListPools))
-        }
+        Request::ListPools(_) => whole(lists::pools(client, context).await),
         Request::DeletePoolMachines(it) => {
             let asked = proto::DeletePoolMachinesRequest { context, ..it };
-            let answer = client.delete_pool_machines(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::DeletePoolMachines)
+            saved(
+                client.delete_pool_machines(asked).await,
+                |it| &mut it.checkpoint,
+                Response::DeletePoolMachines,
+            )
         }
         Request::UpdatePoolMachine(it) => {
             let asked = proto::UpdatePoolMachineRequest { context, ..it };
-            let answer = client.update_pool_machine(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::UpdatePoolMachine)
+            saved(
+                client.update_pool_machine(asked).await,
+                |it| &mut it.checkpoint,
+                Response::UpdatePoolMachine,
+            )
         }
         Request::CreateMachine(it) => {
             let asked = proto::CreateMachineRequest { context, ..it };
-            let answer = client.create_machine(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::CreateMachine)
+            saved(
+                client.create_machine(asked).await,
+                |it| &mut it.checkpoint,
+                Response::CreateMachine,
+            )
         }
         Request::InitializeMachine(it) => {
             let asked = proto::InitializeMachineRequest { context, ..it };
-            let answer = client.initialize_machine(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::InitializeMachine)
+            saved(
+                client.initialize_machine(asked).await,
+                |it| &mut it.checkpoint,
+                Response::InitializeMachine,
+            )
         }
         Request::UpdateMachine(it) => {
             let asked = proto::UpdateMachineRequest { context, ..it };
-            let answer = client.update_machine(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::UpdateMachine)
+            saved(
+                client.update_machine(asked).await,
+                |it| &mut it.checkpoint,
+                Response::UpdateMachine,
+            )
         }
         Request::DeleteMachine(it) => {
             let asked = proto::DeleteMachineRequest { context, ..it };
-            let answer = client.delete_machine(asked).await.map(tonic::Response::into_inner);
-            saved(answer, |it| &mut it.checkpoint, Response::DeleteMachine)
+            saved(
+                client.delete_machine(asked).await,
+                |it| &mut it.checkpoint,
+                Response::DeleteMachine,
+            )
         }
         Request::GetMachineStatus(it) => {
             let asked = proto::GetMachineStatusRequest { context, ..it };
-            let answer = client.get_machine_status(asked).await;
-            read(answer.map(|it| Response::GetMachineStatus(it.into_inner())))
+            read(client.get_machine_status(asked).await, Response::GetMachineStatus)
         }
-        Request::ListMachines(_) => {
-            let asked = proto::ListMachinesRequest { context };
-            read(lists::machines(client, asked).await.map(Response::ListMachines))
-        }
+        Request::ListMachines(_) => whole(lists::machines(client, context).await),
         Request::GetVolumeIds(it) => {
             let asked = proto::GetVolumeIdsRequest { context, ..it };
-            let answer = client.get_volume_ids(asked).await;
-            read(answer.map(|it| Response::GetVolumeIds(it.into_inner())))
+            read(client.get_volume_ids(asked).await, Response::GetVolumeIds)
         }
         Request::ValidateClass(it) => {
             let asked = proto::ValidateClassRequest { context, ..it };
-            let answer = client.validate_class(asked).await;
-            read(answer.map(|it| Response::ValidateClass(it.into_inner())))
+            read(client.validate_class(asked).await, Response::ValidateClass)
         }
     };
     if !checkpoint.is_empty() {
@@ -188,12 +194,13 @@ pub(crate) async fn call(
 
 /// An answer whose checkpoint travels apart from it on the stream.
 fn saved<T>(
-    answer: Result<T, Status>,
+    answer: Result<tonic::Response<T>, Status>,
     checkpoint: impl FnOnce(&mut T) -> &mut String,
     arm: impl FnOnce(T) -> Response,
 ) -> (Answer, String) {
     match answer {
-        Ok(mut response) => {
+        Ok(response) => {
+            let mut response = response.into_inner();
             let checkpoint = std::mem::take(checkpoint(&mut response));
             (Ok(arm(response)), checkpoint)
         }
@@ -201,7 +208,14 @@ fn saved<T>(
     }
 }
 
-fn read(answer: Result<Response, Status>) -> (Answer, String) {
+fn read<T>(
+    answer: Result<tonic::Response<T>, Status>,
+    arm: impl FnOnce(T) -> Response,
+) -> (Answer, String) {
+    whole(answer.map(|response| arm(response.into_inner())))
+}
+
+fn whole(answer: Result<Response, Status>) -> (Answer, String) {
     answer.map_or_else(|status| failed(&status), |response| (Ok(response), String::new()))
 }
 

@@ -2,6 +2,7 @@
 
 use ostler_proto::v1alpha1 as proto;
 use proto::machine_driver_service_client::MachineDriverServiceClient;
+use proto::operation_result::Response;
 use tonic::Status;
 
 use crate::channel::Channel;
@@ -10,6 +11,7 @@ use crate::channel::Channel;
 const MOST_RECORDS: usize = 200_000;
 
 type Calls = MachineDriverServiceClient<Channel>;
+type Context = Option<Box<proto::OperationContext>>;
 
 fn bounded(records: usize) -> Result<(), Status> {
     if records > MOST_RECORDS {
@@ -25,10 +27,8 @@ fn later(scope: &mut String, part: String) {
     }
 }
 
-pub(crate) async fn machines(
-    mut client: Calls,
-    asked: proto::ListMachinesRequest,
-) -> Result<proto::ListMachinesResponse, Status> {
+pub(crate) async fn machines(mut client: Calls, context: Context) -> Result<Response, Status> {
+    let asked = proto::ListMachinesRequest { context };
     let mut parts = client.list_machines(asked).await?.into_inner();
     let mut whole = proto::ListMachinesResponse::default();
     while let Some(part) = parts.message().await? {
@@ -36,13 +36,11 @@ pub(crate) async fn machines(
         later(&mut whole.list_scope, part.list_scope);
         bounded(whole.machines.len())?;
     }
-    Ok(whole)
+    Ok(Response::ListMachines(whole))
 }
 
-pub(crate) async fn pools(
-    mut client: Calls,
-    asked: proto::ListPoolsRequest,
-) -> Result<proto::ListPoolsResponse, Status> {
+pub(crate) async fn pools(mut client: Calls, context: Context) -> Result<Response, Status> {
+    let asked = proto::ListPoolsRequest { context };
     let mut parts = client.list_pools(asked).await?.into_inner();
     let mut whole = proto::ListPoolsResponse::default();
     while let Some(part) = parts.message().await? {
@@ -50,14 +48,14 @@ pub(crate) async fn pools(
         later(&mut whole.list_scope, part.list_scope);
         bounded(whole.pools.len())?;
     }
-    Ok(whole)
+    Ok(Response::ListPools(whole))
 }
 
 /// A group of which no part tells is one that the driver did not read.
 pub(crate) async fn pool_status(
     mut client: Calls,
     asked: proto::GetPoolStatusRequest,
-) -> Result<proto::GetPoolStatusResponse, Status> {
+) -> Result<Response, Status> {
     let mut parts = client.get_pool_status(asked).await?.into_inner();
     let mut whole = proto::GetPoolStatusResponse::default();
     while let Some(part) = parts.message().await? {
@@ -68,5 +66,5 @@ pub(crate) async fn pool_status(
     if whole.pool.is_none() {
         return Err(Status::internal("the driver's answer lacks the group"));
     }
-    Ok(whole)
+    Ok(Response::GetPoolStatus(whole))
 }

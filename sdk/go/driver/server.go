@@ -96,6 +96,10 @@ type Info struct {
 	// IdentityByName says that the driver finds instances by their names alone: see the capability in session.proto for
 	// what is lost by it.
 	IdentityByName bool
+	// PoolSurge says that groups replace outdated instances by themselves.
+	PoolSurge bool
+	// PoolScalesIn says that groups may delete instances that the core did not name.
+	PoolScalesIn bool
 }
 
 // pageSize is how many machines one response of a list has at most: the contract wants pages above 500.
@@ -132,6 +136,12 @@ func newServer(d Driver, info Info) *server {
 	if info.IdentityByName {
 		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_IDENTITY_BY_NAME)
 	}
+	if info.PoolSurge {
+		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_POOL_SURGE)
+	}
+	if info.PoolScalesIn {
+		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_POOL_SCALES_IN)
+	}
 	if _, tells := d.(EventSource); tells {
 		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_EVENTS)
 	}
@@ -152,6 +162,7 @@ func newServer(d Driver, info Info) *server {
 	offers(has, pb.OperationKind_OPERATION_KIND_GET_VOLUME_IDS)
 	_, has = d.(ClassValidator)
 	offers(has, pb.OperationKind_OPERATION_KIND_VALIDATE_CLASS)
+	offers(true, poolKinds(d)...)
 	return &server{driver: d, info: who, ended: context.Background(), calls: map[*call]struct{}{}}
 }
 

@@ -105,7 +105,7 @@ mod tests {
             // One of two is gone by itself: it is lowered for the other alone.
             (&["a", "gone"], (3, 1), 3, Some((&["a"], true, 2))),
             (&["a", "a"], (3, 2), 3, Some((&["a"], true, 2))),
-            // Somebody else changed the size.
+            // Another system changed the size.
             (&["a"], (3, 2), 4, None),
             (&["a"], (3, 2), 1, None),
             (&["a", "gone"], (3, 1), 2, None),
@@ -139,7 +139,7 @@ mod tests {
             (3, 5, 3, 3, Some(5)),
             (3, 5, 5, 3, Some(5)),
             (3, 5, 4, 3, None),
-            // Two never came: nobody is taken.
+            // Two never came: none is taken.
             (5, 3, 5, 3, Some(3)),
             (5, 3, 5, 4, None),
             (5, 3, 3, 4, Some(3)),

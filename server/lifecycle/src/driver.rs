@@ -39,7 +39,7 @@ pub struct DriverFacts {
     pub by_name: bool,
     /// Whether its groups replace outdated instances by themselves.
     pub pool_surge: bool,
-    /// Whether its groups may delete instances that nobody named.
+    /// Whether its groups may delete instances that the core did not name.
     pub pool_scales_in: bool,
 }
 

@@ -461,7 +461,9 @@ impl Oracle {
             | Record::Joined { .. }
             | Record::Left { .. }
             | Record::Changes { .. }
-            | Record::Counted { .. } => {}
+            | Record::Counted { .. }
+            | Record::Grouped { .. }
+            | Record::Ungrouped { .. } => {}
         }
     }
 

@@ -10,6 +10,7 @@ mod journal;
 mod listener;
 mod outage;
 mod request;
+mod scaling;
 mod seed;
 mod state;
 #[cfg(test)]

@@ -2,19 +2,23 @@
 //! types of its own, which only the sessions know.
 
 mod dispatch;
+mod failure;
 mod metadata;
 mod outcome;
 mod pool;
 mod reason;
+mod record;
 mod term;
+mod user_data;
 mod view;
 
-pub use dispatch::{ClassReference, Dispatch, Lane, Request, Target, UserData};
+pub use dispatch::{ClassReference, Dispatch, Lane, Request, Target};
+pub use failure::{Failure, InfrastructureError, Stranger};
 pub use metadata::MachineMetadata;
-pub use outcome::{
-    ClassReview, Failure, InfrastructureError, InstanceRecord, Outcome, Stranger, Success,
-};
+pub use outcome::{ClassReview, Outcome, Success};
 pub use pool::{PoolInstance, PoolInstanceState, PoolModel, PoolRecord, PoolSize, PoolTraits};
 pub use reason::Reason;
+pub use record::InstanceRecord;
 pub use term::Term;
+pub use user_data::UserData;
 pub use view::{Finished, InFlight, OperationView, Progress};

@@ -30,7 +30,7 @@ pub struct PoolSize {
 pub struct PoolTraits {
     /// They replace outdated instances.
     pub surge: bool,
-    /// They may delete instances that nobody named.
+    /// They may delete instances that the core did not name.
     pub scales_in: bool,
 }
 

@@ -57,18 +57,18 @@ impl Pages {
     pub(crate) fn put_into(self, response: &mut Response) -> Result<(), PageFault> {
         let Self { next, machines, pools, pool_machines, .. } = self;
         // Records of another kind than the answer's are none of it.
-        let stray = |strays: bool| if strays { Err(PageFault::Mixed) } else { Ok(()) };
+        let none = |others: bool| if others { Err(PageFault::Mixed) } else { Ok(()) };
         match response {
             Response::ListMachines(list) => {
-                stray(!pools.is_empty() || !pool_machines.is_empty())?;
+                none(!pools.is_empty() || !pool_machines.is_empty())?;
                 whole(next, std::mem::take(&mut list.pages), machines, &mut list.machines)
             }
             Response::ListPools(list) => {
-                stray(!machines.is_empty() || !pool_machines.is_empty())?;
+                none(!machines.is_empty() || !pool_machines.is_empty())?;
                 whole(next, std::mem::take(&mut list.pages), pools, &mut list.pools)
             }
             Response::GetPoolStatus(read) => {
-                stray(!machines.is_empty() || !pools.is_empty())?;
+                none(!machines.is_empty() || !pools.is_empty())?;
                 whole(next, std::mem::take(&mut read.pages), pool_machines, &mut read.machines)
             }
             Response::CreateMachine(_)

@@ -1,0 +1,28 @@
+//! What the infrastructure knows of an instance.
+
+use crate::ProviderId;
+use crate::Uid;
+
+use super::Failure;
+use crate::machine::MachineAddress;
+
+/// What the infrastructure knows of one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct InstanceRecord {
+    /// Equal to `Node.spec.providerID`.
+    pub provider_id: ProviderId,
+    /// Name of the Machine that its tags name; empty if they name none.
+    pub machine_name: String,
+    /// UID of the Machine that its tags name; empty if they name none.
+    pub machine_uid: Uid,
+    /// The id of this cluster that its tags name, if that is a previous one; else empty.
+    pub cluster_id: String,
+    /// Name of the Node it becomes; may be empty.
+    pub node_name: String,
+    /// `None`: the driver has no such notion.
+    pub initialized: Option<bool>,
+    /// Addresses.
+    pub addresses: Vec<MachineAddress>,
+    /// Set when the infrastructure reports the instance as broken.
+    pub fault: Option<Box<Failure>>,
+}
