@@ -104,7 +104,13 @@ impl Front {
         // What users look at says nothing about any core.
         let told_of = method != "GET" || self.party.is_some();
         if told_of {
-            self.trace.note(&self.name, format_args!("{told} -> {}", head.status.as_u16()));
+            let of_group = path.contains("/machinesets/") || path.contains("/machinedeployments/");
+            let sent = if of_group && method == "PATCH" {
+                String::from_utf8_lossy(&wrote)
+            } else {
+                "".into()
+            };
+            self.trace.note(&self.name, format_args!("{told} -> {} {sent}", head.status.as_u16()));
         }
         if method != "GET" && head.status.is_success() {
             if let Some(mutation) = self.mutation {

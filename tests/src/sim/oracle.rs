@@ -177,6 +177,16 @@ impl Oracle {
         books.made.iter().filter(gone).map(|(id, _)| id.clone()).collect()
     }
 
+    /// The instances of which a driver said too early that they are gone, and that are now, with their Machines.
+    pub fn lied_about(&self) -> BTreeSet<String> {
+        let books = self.lock();
+        let gone = |id: &&String| {
+            let lives = |uid: &String| books.lives.contains_key(uid);
+            !books.instances.contains_key(*id) && !books.made.get(*id).is_some_and(lives)
+        };
+        books.unexpected.iter().filter(gone).cloned().collect()
+    }
+
     /// A user takes this instance away: not the product's doing.
     pub fn by_hand(&self, instance: &Instance) {
         let mut books = self.lock();

@@ -3,7 +3,8 @@
 //! The Machine side (cordon, drain, the result) is in [`crate::machine`]; labels on the Node are what both sides see.
 //! A Machine is handed over in one write, with a label that keeps its new set from deleting it. The numbers of the sets
 //! follow from the Machines that they have, so that a pass that ends early is continued by the next one: old sets
-//! create nothing meanwhile, and the label goes only when the new set wants as many Machines as it has.
+//! create nothing meanwhile, and the label goes only when the new set wants as many Machines as it has, or as many as it
+//! ever will.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,9 +43,12 @@ fn is_updated(view: &MachineView) -> bool {
         && !view.machine.is_deleting()
 }
 
-/// Whether it is its turn, and it is not updated yet.
+/// Whether it is its turn, and it is not updated yet. Of a Node that is selected and no candidate the Machine side takes
+/// no notice: a user selected it before there was anything to update.
 fn is_undergoing(view: &MachineView) -> bool {
-    node_label(view, label::SELECTED_FOR_UPDATE).is_some() && !is_updated(view)
+    node_label(view, label::CANDIDATE_FOR_UPDATE).is_some()
+        && node_label(view, label::SELECTED_FOR_UPDATE).is_some()
+        && !is_updated(view)
 }
 
 /// Whether a set creates nothing already. Before that, its number must not follow its Machines.
@@ -169,7 +173,8 @@ impl<'a> Pass<'a> {
         }
         let covered = new.set.spec.replicas;
         let own = new.machines.iter().filter(|one| !one.machine.is_deleting());
-        let is_covered = i32::try_from(own.clone().count()).is_ok_and(|own| own <= covered);
+        let is_covered = covered >= self.snapshot.deployment.spec.replicas
+            || i32::try_from(own.clone().count()).is_ok_and(|own| own <= covered);
         for view in own {
             let node_says = node_label(view, label::CANDIDATE_FOR_UPDATE).is_some();
             if node_says && let Some(node) = &view.node {
@@ -216,6 +221,8 @@ impl<'a> Pass<'a> {
                 }
                 if index < many {
                     labels.insert(label::SELECTED_FOR_UPDATE.to_owned(), json!(TRUE));
+                } else if !manual && node_label(view, label::SELECTED_FOR_UPDATE).is_some() {
+                    labels.insert(label::SELECTED_FOR_UPDATE.to_owned(), Value::Null);
                 }
                 let node = view.node.as_ref().filter(|_| !labels.is_empty());
                 if let Some(node) = node {
