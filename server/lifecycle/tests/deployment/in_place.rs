@@ -165,6 +165,35 @@ fn machines_that_were_updated_and_are_not_wanted_any_more_go() {
     assert_eq!((world.machines.len(), world.wanted()["two"]), (1, 1));
 }
 
+#[test]
+fn a_rollout_that_follows_a_hand_over_updates_what_was_handed_over_again() {
+    for (replicas, next) in [(2, "three"), (2, "one"), (1, "three"), (1, "one")] {
+        let mut world = running(2, (0, 1), "Auto");
+        world.roll_to("two");
+        let handed = |world: &World| {
+            world.machines.values().any(|one| one.label(label::UPDATE_RESULT).is_some())
+        };
+        for _ in 0..40 {
+            if handed(&world) {
+                break;
+            }
+            world.pass();
+            world.sets_work();
+            world.drains();
+            world.agents_work(true);
+        }
+        assert!(handed(&world));
+        world.roll_to(next);
+        world.deployment.spec.replicas = replicas;
+        settle(&mut world);
+        let classes: Vec<_> =
+            world.machines.values().map(|one| one.spec.class.name.as_str()).collect();
+        let expected = vec![next; usize::try_from(replicas).unwrap()];
+        assert_eq!(classes, expected, "{replicas} of {next}");
+        assert_eq!(world.wanted()[next], replicas);
+    }
+}
+
 fn select_by_hand(world: &mut World, node: &str) {
     let selected = (label::SELECTED_FOR_UPDATE.to_owned(), "true".to_owned());
     let node = world.nodes.get_mut(node).unwrap();

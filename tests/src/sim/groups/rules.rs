@@ -400,7 +400,9 @@ impl Rules {
             return None;
         }
         let deployment = controller(&set.object.metadata)?;
-        let least = self.deployments.get(&deployment.uid)?.least(self.lag);
+        // A set carries out late what was right when its number was written.
+        let decided = set.wants.last().map(|(at, _)| at.elapsed()).unwrap_or_default();
+        let least = self.deployments.get(&deployment.uid)?.least(decided.max(self.lag));
         let left = self.available_of(&deployment.uid, |_| true) - 1;
         (left < least).then(|| {
             format!(
