@@ -8,10 +8,9 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ostler_adapter::SocketDirectory;
+use ostler_adapter::{Restarts, SocketDirectory, describe};
 use ostler_driver_sdk::{Connector, DriverArgs, Options};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 use tokio::time::Instant;
@@ -23,16 +22,6 @@ use crate::data_dir::DataDir;
 use crate::driver_choice::DriverChoice;
 use crate::log;
 
-/// Longest pause before a crashed driver is started again: a driver that never starts costs next to nothing, and one that
-/// was fixed is back within this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// The pauses, each twice as long as the one before.
-const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
-    .with_min_delay(Duration::from_millis(500))
-    .with_max_delay(LONGEST_PAUSE)
-    .without_max_times();
-/// After a driver ran for this long, its next crash starts with the shortest pause again.
-const WELL_AFTER: Duration = Duration::from_mins(1);
 /// How long a driver may finish its work after SIGTERM; the SDK's own drain is shorter (25 s).
 const END_WITHIN: Duration = Duration::from_secs(30);
 
@@ -130,46 +119,34 @@ impl DriverProcess {
     }
 
     async fn keep_running(&self, story: Story, end: CancellationToken) {
-        let mut pauses = PAUSES.build();
+        let name = &self.name;
+        let mut restarts = Restarts::default();
         while !end.is_cancelled() {
             let started = Instant::now();
-            match self.start() {
+            let (status, how) = match self.start() {
                 Ok((child, stdin, stderr)) => {
-                    story.tell(format_args!(
-                        "driver {} started, process {}",
-                        self.name,
-                        pid(&child)
-                    ));
+                    story.tell(format_args!("driver {name} started, process {}", pid(&child)));
                     let exit = until_exit(child, stdin, &end);
-                    match self.show(stderr, exit).await {
-                        None => break,
-                        Some(status) => {
-                            if status.as_ref().is_ok_and(ExitStatus::success) {
-                                pauses = PAUSES.build();
-                            }
-                            story.tell(format_args!(
-                                "driver {} ended: {}",
-                                self.name,
-                                describe(status)
-                            ));
-                        }
-                    }
+                    let Some(status) = self.show(stderr, exit).await else { break };
+                    (status.as_ref().ok().copied(), format!("ended: {}", describe(status)))
                 }
-                Err(error) => {
-                    story.tell(format_args!("driver {} did not start: {error:#}", self.name));
-                }
-            }
-            if started.elapsed() >= WELL_AFTER {
-                pauses = PAUSES.build();
-            }
-            let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
-            story.tell(format_args!("driver {} starts again in {pause:?}", self.name));
+                Err(error) => (None, format!("did not start: {error:#}")),
+            };
+            let next = restarts.after(started.elapsed(), status);
+            let failed = next.never_ran.map(|count| {
+                format!("; no start of {count} went well, and what it wrote to stderr says why")
+            });
+            story.tell(format_args!(
+                "driver {name} {how}{}; it starts again in {:?}",
+                failed.unwrap_or_default(),
+                next.pause
+            ));
             tokio::select! {
-                () = tokio::time::sleep(pause) => {}
+                () = tokio::time::sleep(next.pause) => {}
                 () = end.cancelled() => break,
             }
         }
-        story.tell(format_args!("driver {} stopped", self.name));
+        story.tell(format_args!("driver {name} stopped"));
     }
 
     /// Shows what the driver writes to stderr while it runs.
@@ -263,10 +240,6 @@ async fn until_exit(
         let _already_gone = child.kill().await;
     }
     None
-}
-
-fn describe(status: std::io::Result<ExitStatus>) -> String {
-    status.map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
 fn pid(child: &Child) -> String {

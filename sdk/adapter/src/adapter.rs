@@ -231,26 +231,29 @@ impl Adapter {
         let Response::ListMachines(list) = answer else {
             return Err(DriverError::internal("the driver answered another call"));
         };
-        let of_machine = |record: &&proto::MachineRecord| {
-            let target = ctx.target();
-            let by_id = !asked.provider_id.is_empty() && record.provider_id == asked.provider_id;
+        let target = ctx.target();
+        let by_id = |record: &proto::MachineRecord| {
+            !asked.provider_id.is_empty() && record.provider_id == asked.provider_id
+        };
+        let of_machine = |record: &proto::MachineRecord| {
             let by_name = ctx.adopts_by_name() && record.machine_uid.is_empty();
-            (by_id && record.machine_name == target.name)
+            (by_id(record) && record.machine_name == target.name)
                 || (!target.uid.is_empty() && record.machine_uid == target.uid)
                 || (by_name && record.machine_name == target.name)
         };
-        let found: Vec<_> = list.machines.iter().filter(of_machine).collect();
-        match found.as_slice() {
-            [] => Err(DriverError::not_found(
-                "the list of the driver has no instance of this machine",
-            )),
-            [one] => {
-                let machine = Some((*one).clone());
+        let (mut own, others): (Vec<_>, Vec<_>) = list.machines.into_iter().partition(of_machine);
+        match (own.pop(), own.len()) {
+            (Some(one), 0) => {
+                let machine = Some(one);
                 Ok(Response::GetMachineStatus(proto::GetMachineStatusResponse { machine }))
             }
-            [_, _, ..] => Err(DriverError::out_of_range(
+            (Some(_), _) => Err(DriverError::out_of_range(
                 "several instances of this machine are in the driver's list",
             )),
+            (None, _) => Err(others
+                .iter()
+                .find(|it| by_id(it) || is_of_before(it, ctx))
+                .map_or_else(not_listed, |other| not_ours(other, ctx))),
         }
     }
 
@@ -389,6 +392,25 @@ impl Handler for Adapter {
         }
         self.ask(request, ctx, true).await
     }
+}
+
+/// There is no instance of the machine in the list. One of another cluster may be there all the same, which the conformance
+/// suite knows by this reason.
+fn not_listed() -> DriverError {
+    DriverError::not_found("the list of the driver has no instance of this machine")
+        .reason("NOT_LISTED")
+}
+
+/// An instance of the machine's name, from a life of the cluster under an id that it has no more.
+fn is_of_before(record: &proto::MachineRecord, ctx: &Context) -> bool {
+    record.machine_name == ctx.target().name
+        && ctx.previous_cluster_ids().contains(&record.cluster_id)
+}
+
+fn not_ours(record: &proto::MachineRecord, ctx: &Context) -> DriverError {
+    let listed = record.cluster_id.as_str();
+    let cluster_id = if listed.is_empty() { ctx.cluster_id() } else { listed };
+    DriverError::not_ours(&record.provider_id).of_cluster(cluster_id)
 }
 
 /// Who the driver is, over a new connection.

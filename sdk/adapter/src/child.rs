@@ -2,25 +2,17 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{AccessFlags, Pid, access};
 use ostler_driver_sdk::CancellationToken;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-/// Longest pause before a driver that ended is started again: one that was fixed is back within this.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
-    .with_min_delay(Duration::from_millis(500))
-    .with_max_delay(LONGEST_PAUSE)
-    .without_max_times();
-/// After a driver ran for this long, the pauses begin with the shortest again.
-const WELL_AFTER: Duration = Duration::from_mins(1);
+use crate::restarts::{Restart, Restarts, describe};
 
 /// Which program is the driver, and how it is started.
 #[derive(Debug)]
@@ -54,39 +46,44 @@ impl Program {
     }
 
     /// Keeps the driver running until `end`, and then ends it within `drain`.
-    pub(crate) async fn supervise(&self, socket: &Path, end: &CancellationToken, drain: Duration) {
-        let mut pauses = PAUSES.build();
-        loop {
-            let started = Instant::now();
-            let run = self.run(socket, end, drain);
-            let Err(error) = run.await else { return };
-            tracing::error!("driver {}: {error:#}", self.path.display());
-            if started.elapsed() >= WELL_AFTER {
-                pauses = PAUSES.build();
-            }
-            let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
-            let ended = tokio::time::timeout(pause, end.cancelled()).await;
-            if ended.is_ok() {
-                return;
-            }
-        }
-    }
-
-    /// One life of the driver; an error if it ended before `end`.
-    async fn run(
+    ///
+    /// # Errors
+    /// It ends right after each start: who started the adapter is told, and decides whether to try again.
+    pub(crate) async fn supervise(
         &self,
         socket: &Path,
         end: &CancellationToken,
         drain: Duration,
     ) -> anyhow::Result<()> {
-        let mut child = self.start(socket)?;
-        tracing::info!(process = child.id(), "driver {} started", self.path.display());
-        let ended = end.run_until_cancelled(child.wait()).await;
-        match ended {
-            Some(status) => bail!("ended: {}", describe(status)),
-            None => stop(child, drain).await,
+        let mut restarts = Restarts::default();
+        loop {
+            let started = Instant::now();
+            let mut child = self.start(socket)?;
+            tracing::info!(process = child.id(), "driver {} started", self.shown());
+            let Some(status) = end.run_until_cancelled(child.wait()).await else {
+                stop(child, drain).await;
+                return Ok(());
+            };
+            let next = restarts.after(started.elapsed(), status.as_ref().ok().copied());
+            let (shown, status) = (self.shown(), describe(status));
+            if let Restart { never_ran: Some(count), .. } = next {
+                bail!(
+                    "driver {shown} ended right after each of {count} starts, the last time with {status}; \
+                     what it wrote stands above"
+                );
+            }
+            tracing::error!("driver {shown} ended: {status}; it starts again in {:?}", next.pause);
+            if tokio::time::timeout(next.pause, end.cancelled()).await.is_ok() {
+                return Ok(());
+            }
         }
-        Ok(())
+    }
+
+    /// The command line.
+    fn shown(&self) -> String {
+        let words =
+            [self.path.as_os_str()].into_iter().chain(self.args.iter().map(OsString::as_os_str));
+        words.map(|it| it.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
 
     fn start(&self, socket: &Path) -> anyhow::Result<Child> {
@@ -134,8 +131,4 @@ async fn stop(mut child: Child, drain: Duration) {
     if tokio::time::timeout(drain, child.wait()).await.is_err() {
         tracing::warn!("the driver did not end within {drain:?} and is killed");
     }
-}
-
-fn describe(status: std::io::Result<ExitStatus>) -> String {
-    status.map_or_else(|error| error.to_string(), |status| status.to_string())
 }

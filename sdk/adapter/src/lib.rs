@@ -11,6 +11,7 @@ mod channel;
 mod child;
 mod exec;
 mod lists;
+mod restarts;
 mod socket;
 
 use std::ffi::OsString;
@@ -28,6 +29,7 @@ pub use self::child::refuse_unexecutable;
 #[cfg(target_os = "linux")]
 pub use self::exec::Exec;
 pub use self::exec::launcher;
+pub use self::restarts::{Restart, Restarts, describe};
 use self::socket::{Client, Lock, Socket};
 
 /// The path of a socket takes at most 107 bytes.
@@ -67,7 +69,8 @@ pub struct AdaptArgs {
 /// it so that it ends with this process; empty: started directly.
 ///
 /// # Errors
-/// What waiting does not fix: bad arguments, a driver that cannot be executed, another adapter.
+/// What waiting does not fix: bad arguments, a driver that cannot be executed or ends right after each start, another
+/// adapter.
 pub async fn run(args: AdaptArgs, launcher: Vec<OsString>) -> anyhow::Result<()> {
     init_logs();
     let AdaptArgs { driver, socket, socket_parent, driver_uid, command } = args;
@@ -86,10 +89,7 @@ pub async fn run(args: AdaptArgs, launcher: Vec<OsString>) -> anyhow::Result<()>
     let options = options(&driver)?;
     let Some(program) = program else { return serve(path, driver_uid, options).await };
     let end = CancellationToken::new();
-    let child = async {
-        program.supervise(&path, &end, drain).await;
-        anyhow::Ok(())
-    };
+    let child = program.supervise(&path, &end, drain);
     let session = async {
         let served = serve(path.clone(), driver_uid, options).await;
         // The driver ends after its session, which waits for what runs.

@@ -40,6 +40,8 @@ pub(crate) struct Bench {
     tag: String,
     numbers: AtomicU64,
     facts: Mutex<Facts>,
+    /// So many lines the driver had printed before.
+    printed: usize,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +70,7 @@ impl Bench {
     pub(crate) fn new(harness: Arc<Harness>) -> Self {
         let tag: String = Uuid::new_v4().simple().to_string().chars().take(8).collect();
         Self {
+            printed: harness.output.count(),
             harness,
             cluster_id: format!("conformance-{}", Uuid::new_v4()),
             tag,
@@ -107,6 +110,11 @@ impl Bench {
     pub(crate) fn last_steps(&self, count: usize) -> Vec<String> {
         let facts = self.facts.lock();
         facts.steps.iter().skip(facts.steps.len().saturating_sub(count)).cloned().collect()
+    }
+
+    /// The last lines that the driver printed since the check began.
+    pub(crate) fn output(&self, count: usize) -> Vec<String> {
+        self.harness.output.tail_since(self.printed, count)
     }
 
     // Classes.

@@ -44,6 +44,8 @@ pub enum ManifestError {
 #[derive(Debug, Clone)]
 pub struct ClassManifest {
     pub(crate) content: ClassContent,
+    /// Empty if it names none.
+    pub(crate) provider: String,
 }
 
 impl ClassManifest {
@@ -63,13 +65,15 @@ impl ClassManifest {
             labels: labels.map(|(key, value)| (key.clone(), plain(value))).collect(),
             shape: object.get("nodeTemplate").map(shape),
         };
-        Ok(Self { content })
+        let provider = object.get("provider").map(plain).unwrap_or_default();
+        Ok(Self { content, provider })
     }
 
     /// A class of this provider spec (JSON text).
     pub fn of_spec(provider_spec_json: impl Into<String>) -> Self {
         let provider_spec_json = provider_spec_json.into();
-        Self { content: ClassContent { provider_spec_json, ..ClassContent::default() } }
+        let content = ClassContent { provider_spec_json, ..ClassContent::default() };
+        Self { content, provider: String::new() }
     }
 }
 

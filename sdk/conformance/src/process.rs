@@ -22,27 +22,48 @@ const SHELL: [char; 9] = [';', '&', '|', '<', '>', '(', ')', '`', '\n'];
 
 /// What a driver printed, over all its starts.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Output(Arc<Mutex<VecDeque<String>>>);
+pub(crate) struct Output(Arc<Mutex<Lines>>);
+
+#[derive(Debug, Default)]
+struct Lines {
+    kept: VecDeque<String>,
+    /// So many came before those that are kept.
+    dropped: usize,
+}
 
 impl Output {
     fn add(&self, mut line: String) {
         line.truncate(line.floor_char_boundary(LINE_BYTES));
         let mut lines = self.0.lock();
-        if lines.len() >= LINES {
-            lines.pop_front();
+        if lines.kept.len() >= LINES {
+            lines.kept.pop_front();
+            lines.dropped += 1;
         }
-        lines.push_back(line);
+        lines.kept.push_back(line);
+    }
+
+    /// How many lines came until now.
+    pub(crate) fn count(&self) -> usize {
+        let lines = self.0.lock();
+        lines.dropped + lines.kept.len()
     }
 
     /// The last lines.
     pub(crate) fn tail(&self, count: usize) -> Vec<String> {
+        self.tail_since(0, count)
+    }
+
+    /// The last lines of those that came when there were `since` already.
+    pub(crate) fn tail_since(&self, since: usize, count: usize) -> Vec<String> {
         let lines = self.0.lock();
-        lines.iter().skip(lines.len().saturating_sub(count)).cloned().collect()
+        let old = since.saturating_sub(lines.dropped);
+        let skipped = old.max(lines.kept.len().saturating_sub(count));
+        lines.kept.iter().skip(skipped).cloned().collect()
     }
 
     /// The first line that holds the text.
     pub(crate) fn find(&self, text: &str) -> Option<String> {
-        self.0.lock().iter().find(|line| line.contains(text)).cloned()
+        self.0.lock().kept.iter().find(|line| line.contains(text)).cloned()
     }
 }
 
@@ -145,5 +166,28 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, output: Output) {
     while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
         output.add(String::from_utf8_lossy(&line).trim_end().to_owned());
         line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lines_of_one_check_are_those_that_came_since_it_began() {
+        let output = Output::default();
+        let add = |from: usize, to: usize| (from..to).for_each(|it| output.add(it.to_string()));
+        add(0, 3);
+        let began = output.count();
+        assert!(output.tail_since(began, 8).is_empty());
+        add(3, 5);
+        assert_eq!(output.tail_since(began, 8), ["3", "4"]);
+        assert_eq!(output.tail_since(began, 1), ["4"]);
+        assert_eq!(output.tail(3), ["2", "3", "4"]);
+        add(5, LINES + 4);
+        assert_eq!(output.tail_since(began, LINES).len(), LINES, "older ones are gone");
+        let late = output.count();
+        add(LINES + 4, LINES + 5);
+        assert_eq!(output.tail_since(late, 8), [(LINES + 4).to_string()]);
     }
 }

@@ -31,6 +31,8 @@ const STEPS_SHOWN: usize = 8;
 const OUTPUT_SHOWN: usize = 8;
 /// The check that every run ends with.
 const LEFTOVERS: &str = "cleanup/nothing-left";
+/// What a run begins with if it does not hold.
+const PROVIDER: &str = "class/provider";
 
 /// Why there is no report.
 #[derive(Debug, Error)]
@@ -78,6 +80,7 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         Target::Command(_) | Target::InProcess(_) => setup.options.parallel.max(1),
     };
     let runner = Runner { setup, shared, hello };
+    let mut results: Vec<CheckResult> = runner.other_provider().into_iter().collect();
     // Those that take the cloud away come last, one by one: nothing else works then.
     let (alone, beside): (Vec<_>, Vec<_>) =
         wanted.iter().enumerate().partition(|(_, check)| check.needs == Needs::Cloud);
@@ -89,7 +92,6 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         done.extend(some.collect::<Vec<_>>().await);
     }
     done.sort_by_key(|(place, _)| *place);
-    let mut results: Vec<CheckResult> = Vec::new();
     let mut left = Vec::new();
     for (_, done) in done {
         left.extend(done.left);
@@ -286,6 +288,37 @@ impl Runner {
         }
     }
 
+    /// The class names the provider of another driver: here all is well, and in a cluster nothing happens.
+    fn other_provider(&self) -> Option<CheckResult> {
+        let (named, served) = (&self.setup.options.class.provider, &self.hello.provider);
+        if named.is_empty() || named == served {
+            return None;
+        }
+        let finding = Finding {
+            did: vec!["read the class of --class, and what the driver says of itself".to_owned()],
+            expected: format!(
+                "provider: {served} in the class, which is the provider that the driver serves"
+            ),
+            came: format!("provider: {named}"),
+            why: format!(
+                "the core would wait for a driver of {named}, and ask this one nothing: write {served} into the class, or \
+                 {named} into the driver; only a core with --provider-alias {named}={served} takes them for one"
+            ),
+            manual: "session.proto, Hello.provider; machine_driver.proto, GetInfoResponse.provider"
+                .to_owned(),
+            output: Vec::new(),
+        };
+        let result = CheckResult {
+            name: PROVIDER.to_owned(),
+            tier: Tier::Should,
+            sentence: "class and driver name one provider".to_owned(),
+            verdict: Verdict::Failed(Box::new(finding)),
+            took: Duration::ZERO,
+        };
+        self.tell(&result);
+        Some(result)
+    }
+
     fn leftovers(&self, left: &[String]) -> CheckResult {
         let verdict = if left.is_empty() {
             Verdict::Passed
@@ -321,7 +354,7 @@ fn not_passed(check: &Check, bench: Option<&Bench>, why: NotPassed) -> Verdict {
             came,
             why: check.why.to_owned(),
             manual: check.manual.to_owned(),
-            output: bench.map(|bench| bench.harness.output.tail(OUTPUT_SHOWN)).unwrap_or_default(),
+            output: bench.map(|bench| bench.output(OUTPUT_SHOWN)).unwrap_or_default(),
         })),
     }
 }

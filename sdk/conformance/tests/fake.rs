@@ -154,3 +154,20 @@ async fn a_driver_that_does_not_start_is_reported_with_what_it_printed() {
     assert!(came.contains("exit status: 3"), "{came}");
     assert_eq!(printed, &["no cloud today"]);
 }
+
+#[tokio::test]
+async fn a_class_of_another_provider_is_told_with_both_names_before_anything_else() {
+    let text =
+        "kind: MachineClass\nmetadata: {name: a}\nprovider: other.example.com\nproviderSpec: {}";
+    let options = Options {
+        focus: Some("^session/hello-valid$".parse().unwrap()),
+        no_create: true,
+        ..Options::new(ClassManifest::parse(text).unwrap())
+    };
+    let report = Box::pin(run(fake(None), options)).await.unwrap();
+    let first = report.results.first().unwrap();
+    let said = first.text();
+    assert_eq!(first.name, "class/provider", "{said}");
+    assert!(said.contains("other.example.com") && said.contains("fake.ostler.dev"), "{said}");
+    assert!(report.passes(), "a warning");
+}

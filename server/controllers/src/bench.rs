@@ -37,6 +37,7 @@ pub(crate) struct Bench {
     pub(crate) sessions: Sessions,
     writes: Writes,
     refuses: Option<u16>,
+    has: Option<Value>,
 }
 
 impl Bench {
@@ -46,7 +47,7 @@ impl Bench {
         let tokens = Arc::new(StaticTokens::default());
         let sessions = Sessions::new(SessionsOptions::default(), Arc::new(source), tokens);
         let settings = Arc::new(Settings::default());
-        Self { stores, settings, sessions, writes: Arc::default(), refuses: None }
+        Self { stores, settings, sessions, writes: Arc::default(), refuses: None, has: None }
     }
 
     /// With an API server that answers every write with this code.
@@ -54,22 +55,27 @@ impl Bench {
         Self { refuses: Some(code), ..self }
     }
 
+    /// With an API server that answers every read and every JSON patch with this object.
+    pub(crate) fn having(self, object: Value) -> Self {
+        Self { has: Some(object), ..self }
+    }
+
     /// What was written: method and path, and the body.
     pub(crate) fn writes(&self) -> Vec<(String, Value)> {
         self.writes.lock().clone()
     }
 
-    /// Answers a write with what was sent, a deletion with success, and a read with 404.
+    /// Answers a write with what was sent, a deletion with success, and a read with 404 or what there is.
     pub(crate) fn client(&self) -> Client {
-        let (writes, refuses) = (Arc::clone(&self.writes), self.refuses);
+        let (writes, refuses, has) = (Arc::clone(&self.writes), self.refuses, self.has.clone());
         let service = service_fn(move |request: Request<Body>| {
-            let writes = Arc::clone(&writes);
+            let (writes, has) = (Arc::clone(&writes), has.clone());
             async move {
                 let name = format!("{} {}", request.method(), request.uri().path());
                 let sent = request.into_body().collect().await.map_err(std::io::Error::other)?;
                 let sent = serde_json::from_slice(&sent.to_bytes()).unwrap_or(Value::Null);
                 let code = match refuses {
-                    _ if name.starts_with("GET") => 404,
+                    _ if name.starts_with("GET") => has.as_ref().map_or(404, |_| 200),
                     Some(code) => code,
                     None => 200,
                 };
@@ -82,6 +88,7 @@ impl Bench {
                     200 if name.starts_with("DELETE") => {
                         json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" })
                     }
+                    200 if name.starts_with("GET") || sent.is_array() => has.unwrap_or_default(),
                     200 => sent.clone(),
                     _ => status,
                 };

@@ -349,17 +349,19 @@ impl Writer {
         self.read(api.get_opt(name)).await
     }
 
-    /// Deletes an object, on condition of its UID if given.
+    /// Deletes an object, on condition of its UID and version if given.
     pub(crate) async fn delete<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
         options: Deletion<'_>,
     ) -> Result<(), WriteError> {
-        let preconditions = options.uid.map(|uid| kube::api::Preconditions {
-            uid: Some(uid.to_owned()),
-            resource_version: None,
-        });
+        let (uid, version) = (options.uid, options.version);
+        let preconditions =
+            (uid.is_some() || version.is_some()).then(|| kube::api::Preconditions {
+                uid: uid.map(str::to_owned),
+                resource_version: version.map(str::to_owned),
+            });
         let grace_period_seconds = options.force.then_some(0);
         let params =
             DeleteParams { preconditions, grace_period_seconds, ..DeleteParams::default() };
@@ -395,6 +397,8 @@ impl Writer {
 pub(crate) struct Deletion<'a> {
     /// Only the object with this UID.
     pub(crate) uid: Option<&'a str>,
+    /// Only as it is in this version.
+    pub(crate) version: Option<&'a str>,
     /// With a grace period of 0.
     pub(crate) force: bool,
 }
@@ -413,7 +417,7 @@ mod tests {
         let writer = bench.writer();
         let pods: Api<Pod> = writer.api("apps");
         let nodes: Api<Node> = writer.cluster_api();
-        let only = |force| Deletion { uid: Some("u"), force };
+        let only = |force| Deletion { uid: Some("u"), force, ..Deletion::default() };
         writer.delete(&nodes, "n", only(false)).await.unwrap();
         writer.delete(&pods, "p", only(true)).await.unwrap();
         // The answer to an eviction is a Status, which the bench does not make.

@@ -1,6 +1,7 @@
 //! What stands between each party and the API server: delays, refusals, lost answers, late and broken
 //! watches. Every request is written into the trace, and every change told to the oracle.
 
+use std::borrow::Cow;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -104,7 +105,8 @@ impl Front {
         // What users look at says nothing about any core.
         let told_of = method != "GET" || self.party.is_some();
         if told_of {
-            self.trace.note(&self.name, format_args!("{told} -> {}", head.status.as_u16()));
+            let sent = sent_to_group(&method, &path, &wrote);
+            self.trace.note(&self.name, format_args!("{told} -> {} {sent}", head.status.as_u16()));
         }
         if method != "GET" && head.status.is_success() {
             if let Some(mutation) = self.mutation {
@@ -193,6 +195,13 @@ impl Front {
                 .boxed_unsync()
         })
     }
+}
+
+/// What was sent about a set or a deployment, for the timeline.
+fn sent_to_group<'a>(method: &str, path: &str, body: &'a [u8]) -> Cow<'a, str> {
+    let of_group = path.contains("/machinesets/") || path.contains("/machinedeployments/");
+    let shown = if of_group && method == "PATCH" { body } else { &[] };
+    String::from_utf8_lossy(shown)
 }
 
 fn mutated(mutation: Mutation, method: &str, path: &str, body: Bytes) -> Bytes {

@@ -4,6 +4,7 @@
 //! Nothing here asks the product what it thinks. Pods that still run are seen by the pods, instances by
 //! the cloud.
 
+mod creates;
 mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use ostler_driver_fake::cloud::{Instance, Record, State};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use self::creates::Creates;
 use self::groups::is_gone;
 use super::dice::Dice;
 use super::groups::rules::{Rules, controller};
@@ -86,10 +88,8 @@ struct Books {
     intents: BTreeSet<String>,
     /// Provider specs that drivers reported as applied, by UID.
     applied: BTreeMap<String, Vec<Value>>,
-    /// Creates that run, by UID: which drivers, since when.
-    creates: BTreeMap<String, Vec<(String, Instant)>>,
-    /// The create that was last begun for a UID, while no driver has looked for the instance since.
-    unseen: BTreeMap<String, String>,
+    /// Creates that run.
+    creates: Creates,
     /// Whether what the cloud does now was given up long ago.
     late: bool,
     /// Instances of which a driver said that they are gone, or which came when they were not
@@ -110,9 +110,6 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_mins(4);
 /// After how long without Ready a drain may use force; also set in the options of the cores.
 pub const UNREACHABLE_AFTER: Duration = Duration::from_mins(2);
 
-/// For how long an operation is waited for whose session is lost. What a driver still does that was not
-/// heard of for so long is unknown.
-const RESUME_WINDOW: Duration = Duration::from_mins(1);
 /// Events that are kept; more than any life has.
 const MOST_TOLD: usize = 10_000;
 
@@ -177,6 +174,16 @@ impl Oracle {
         books.made.iter().filter(gone).map(|(id, _)| id.clone()).collect()
     }
 
+    /// The instances of which a driver said too early that they are gone, and that are now, with their Machines.
+    pub fn lied_about(&self) -> BTreeSet<String> {
+        let books = self.lock();
+        let gone = |id: &&String| {
+            let lives = |uid: &String| books.lives.contains_key(uid);
+            !books.instances.contains_key(*id) && !books.made.get(*id).is_some_and(lives)
+        };
+        books.unexpected.iter().filter(gone).cloned().collect()
+    }
+
     /// A user takes this instance away: not the product's doing.
     pub fn by_hand(&self, instance: &Instance) {
         let mut books = self.lock();
@@ -204,6 +211,9 @@ impl Oracle {
 
     /// A client asks for something, whatever becomes of it.
     pub fn asks(&self, by: &str, method: &str, path: &str, body: &[u8]) {
+        if path.ends_with("/leases/machine-controller") && by.starts_with("core") {
+            self.lock().creates.leads(by);
+        }
         let is_event = method == "POST" && path.ends_with("/events");
         if !is_event || !by.starts_with("core") {
             return;
@@ -551,33 +561,23 @@ impl Oracle {
         } else if mutation.contains(&verb) && !intended {
             self.trace.violation(format_args!("INV-8: {verb} {operation} was never written down"));
         }
-        if verb == "GetMachineStatus" {
-            books.unseen.remove(uid);
-        }
-        if verb == "CreateMachine" {
-            let before = books.unseen.insert(uid.to_owned(), operation.to_owned());
-            if before.is_some_and(|before| before != operation) {
-                self.trace.violation(format_args!("INV-1: nobody looked before {operation}"));
+        let wrong = match verb {
+            "CreateMachine" => books.creates.began(driver, uid, operation),
+            "GetMachineStatus" => {
+                books.creates.looked(uid);
+                Vec::new()
             }
-            let running = books.creates.entry(uid.to_owned()).or_default();
-            let counts = |(_, since): &(String, Instant)| since.elapsed() < RESUME_WINDOW;
-            if running.iter().any(counts) {
-                self.trace.violation(format_args!("INV-1: two creates at once for {uid}"));
-            }
-            running.push((driver.to_owned(), Instant::now()));
+            _ => Vec::new(),
+        };
+        for wrong in wrong {
+            self.trace.violation(format_args!("{wrong}"));
         }
     }
 
     /// A call ended, with an answer or with its process.
     pub fn call_ended(&self, driver: &str, uid: &str, verb: &str) {
-        if verb != "CreateMachine" {
-            return;
-        }
-        let mut books = self.lock();
-        if let Some(running) = books.creates.get_mut(uid)
-            && let Some(at) = running.iter().position(|(it, _)| it == driver)
-        {
-            running.remove(at);
+        if verb == "CreateMachine" {
+            self.lock().creates.ended(driver, uid);
         }
     }
 

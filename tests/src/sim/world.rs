@@ -185,6 +185,7 @@ impl World {
                 serde_json::json!({ "metadata": { "annotations": { "ostler.dev/paused": null } } });
             self.users.patch_machine(&life.name, patch).await;
         }
+        self.forget_nodes_of_lies();
         self.release_groups().await;
         // Machines that were there before the first core wrote the cluster id down are a reason to report
         // orphans only, until an operator has seen them: `ostler drivers orphans --accept`.
@@ -442,6 +443,17 @@ impl World {
                 if !oracle.lives().contains_key(&uid) {
                     users.forget_nodes(&oracle.gone(&uid)).await;
                 }
+            }
+        });
+    }
+
+    /// The same for Machines whose drivers said that their instances were gone.
+    fn forget_nodes_of_lies(&self) {
+        let (users, oracle) = (self.users.clone(), self.around.oracle.clone());
+        tokio::spawn(async move {
+            loop {
+                sleep(NODE_MONITOR_GRACE).await;
+                users.forget_nodes(&oracle.lied_about()).await;
             }
         });
     }

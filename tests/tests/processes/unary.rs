@@ -272,6 +272,33 @@ fn what_a_driver_in_python_puts_into_its_queue_reaches_the_core() {
 }
 
 #[test]
+fn a_driver_without_get_machine_status_is_red_for_nothing_and_is_told_what_was_not_checked() {
+    let Some(clone) = super::sdks::python() else { return };
+    let without = [("driver.py", "def get_machine_status(x):\n", "def read_one(x):\n")];
+    let output = sanity(clone, "status/.*", &without);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let green = output.status.success() && !said.contains('✗');
+    assert!(green, "{said}");
+    let told = |line: &str| line.starts_with("not checked: ") && line.contains(" status/not-ours,");
+    assert!(said.lines().any(told), "{said}");
+}
+
+#[test]
+fn a_driver_that_ends_at_each_start_ends_the_suite_with_its_status_and_its_words() {
+    let example = ostler_tests::tools::root().join("sdk/python/example/class.yaml");
+    let output = Command::new(binaries().join("ostler"))
+        .args(["sanity", "--unary", "--driver-cmd", "/bin/sh -c 'echo no such thing; exit 127'"])
+        .args(["--class", &example.display().to_string()])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    for words in ["no such thing", "right after each of 3 starts", "a library is missing"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+}
+
+#[test]
 fn every_defect_of_a_unary_driver_turns_its_check_red() {
     const AT_ONCE: usize = 4;
     let Some(clone) = super::sdks::python() else { return };

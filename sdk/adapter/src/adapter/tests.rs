@@ -384,7 +384,22 @@ async fn a_driver_that_reads_no_single_instance_is_asked_for_its_list() {
     let Response::GetMachineStatus(found) = found else { panic!("{found:?}") };
     assert_eq!(found.machine.unwrap().provider_id, "fake:///b");
     let absent = it.adapter.perform(status(), machine("c")).await.unwrap_err();
-    assert_eq!(absent.code(), Code::NotFound);
+    assert_eq!((absent.code(), absent.reason_word()), (Code::NotFound, "NOT_LISTED"));
+}
+
+#[tokio::test]
+async fn an_instance_that_the_list_shows_as_that_of_another_machine_is_not_ours() {
+    let it = setting(Vec::new()).await;
+    let asked =
+        proto::GetMachineStatusRequest { provider_id: "fake:///b".to_owned(), context: None };
+    let status = || Request::GetMachineStatus(asked.clone());
+    let other = it.adapter.perform(status(), machine("c")).await.unwrap_err();
+    let sent = proto::OperationError::from(other);
+    let named = (sent.typed_reason(), sent.provider_id.as_str());
+    assert_eq!(named, (proto::MachineErrorReason::NotOurs, "fake:///b"));
+    let own = it.adapter.perform(status(), machine("a")).await.unwrap();
+    let Response::GetMachineStatus(own) = own else { panic!("{own:?}") };
+    assert_eq!(own.machine.unwrap().provider_id, "fake:///a", "its own is looked for first");
 }
 
 #[tokio::test]

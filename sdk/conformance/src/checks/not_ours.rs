@@ -1,12 +1,12 @@
 //! An instance that is there and is not the machine's is neither absent nor touched.
 
-use ostler_proto::v1alpha1::{DeletionOutcome, MachineRecord, Operation};
+use ostler_proto::v1alpha1::{DeletionOutcome, MachineErrorCode, MachineRecord, Operation};
 
-use crate::answer::same_instance;
+use crate::answer::{Answer, same_instance};
 use crate::bench::Bench;
 use crate::driver::Driver;
 use crate::machine::Machine;
-use crate::outcome::{Outcome, ensure};
+use crate::outcome::{Outcome, ensure, skipped};
 
 pub(super) async fn status(bench: &Bench) -> Outcome {
     refused(bench, Machine::status).await
@@ -39,6 +39,7 @@ pub(super) async fn names_cluster(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     for (owner, other) in others(bench, &driver).await? {
         let answer = driver.ask(bench.machine().status(&other.provider_id)).await?;
+        can_be_seen(bench, &answer)?;
         of_cluster(&owner.cluster_id, &answer.not_ours(&other.provider_id)?.cluster_id)?;
         let answer = driver.ask(bench.machine().delete(&other.provider_id)).await?;
         let answer = answer.deletion(DeletionOutcome::NotOurs)?;
@@ -56,13 +57,26 @@ pub(super) fn of_cluster(expected: &str, came: &str) -> Outcome {
     )
 }
 
-/// Machines of another cluster and of this one, with their instances.
+/// What the adapter reads in the list of a driver without GetMachineStatus has no instance of another cluster.
+fn can_be_seen(bench: &Bench, answer: &Answer) -> Outcome {
+    let unseen = answer.error("NOT_OURS").is_ok_and(|error| {
+        error.code() == MachineErrorCode::NotFound && error.reason == "NOT_LISTED"
+    });
+    if !unseen || bench.options().unary.is_none() {
+        return Ok(());
+    }
+    Err(skipped(
+        "the driver has no GetMachineStatus, and its list shows no instance of another cluster",
+    ))
+}
+
+/// Machines of this cluster and of another one, with their instances.
 async fn others(bench: &Bench, driver: &Driver<'_>) -> Outcome<[(Machine, MachineRecord); 2]> {
     let theirs = bench.machine().of_cluster(&format!("{}-other", bench.cluster_id()));
     let neighbour = bench.machine();
     let (of_theirs, of_neighbour) =
         (driver.create(&theirs).await?, driver.create(&neighbour).await?);
-    Ok([(theirs, of_theirs), (neighbour, of_neighbour)])
+    Ok([(neighbour, of_neighbour), (theirs, of_theirs)])
 }
 
 /// Asks for a machine without instance, by the ids of others.
@@ -70,6 +84,7 @@ async fn refused(bench: &Bench, ask: impl Fn(&Machine, &str) -> Operation) -> Ou
     let driver = bench.connect().await?;
     for (owner, other) in others(bench, &driver).await? {
         let answer = driver.ask(ask(&bench.machine(), &other.provider_id)).await?;
+        can_be_seen(bench, &answer)?;
         answer.not_ours(&other.provider_id)?;
         same_instance(&other, &driver.status(&owner).await?)?;
     }

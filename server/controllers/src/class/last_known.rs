@@ -57,7 +57,11 @@ impl Classes {
             Keep::TooLarge => warn_not_kept(class, "class and secret exceed the size of a copy"),
             Keep::Drop => {
                 let uid = here.and_then(|here| here.metadata.uid.as_deref());
-                match self.writer.delete(&api, &name.name, Deletion { uid, force: false }).await {
+                match self
+                    .writer
+                    .delete(&api, &name.name, Deletion { uid, ..Deletion::default() })
+                    .await
+                {
                     Err(WriteError::NotFound) => {}
                     // A conflict means another secret of that name, or a webhook that refuses: the next pass sees
                     // which.

@@ -227,7 +227,7 @@ impl Deployments {
     async fn delete(&self, set: &MachineSet) -> Result<(), PassError> {
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
         let api = self.writer.api::<MachineSet>(namespace);
-        let only = Deletion { uid: Some(set.uid()), force: false };
+        let only = Deletion { uid: Some(set.uid()), ..Deletion::default() };
         match self.writer.delete(&api, set.name(), only).await {
             Ok(()) | Err(WriteError::NotFound | WriteError::Conflict) => Ok(()),
             Err(failure) => Err(failed("cannot delete a machine set", failure)),

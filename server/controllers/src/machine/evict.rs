@@ -91,7 +91,13 @@ impl Machines {
         } else {
             let api: Api<Pod> = writer.api(&pod.namespace);
             let force = matches!(action, Action::DeletePod(_));
-            writer.delete(&api, &pod.name, Deletion { uid: Some(pod.uid.as_str()), force }).await
+            writer
+                .delete(
+                    &api,
+                    &pod.name,
+                    Deletion { uid: Some(pod.uid.as_str()), force, ..Deletion::default() },
+                )
+                .await
         };
         match result {
             Ok(()) => Performed::Done,

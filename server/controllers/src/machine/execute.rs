@@ -281,7 +281,7 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(self.target(snapshot)?.as_ref());
         let api: Api<Node> = writer.cluster_api();
-        writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), force: false }).await
+        writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), ..Deletion::default() }).await
     }
 
     /// The API server refused to delete a Node (409): checks which Node has the name now.
@@ -304,7 +304,7 @@ impl Machines {
 
     async fn delete_machine(&self, machine: &Machine) -> Result<(), WriteError> {
         let api: Api<Machine> = self.writer.api(namespace_of(machine));
-        let only = Deletion { uid: Some(machine.uid()), force: false };
+        let only = Deletion { uid: Some(machine.uid()), ..Deletion::default() };
         self.writer.delete(&api, machine.name(), only).await
     }
 
@@ -337,7 +337,7 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(self.target(snapshot)?.as_ref());
         let api: Api<VolumeAttachment> = writer.cluster_api();
-        writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), force: false }).await
+        writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), ..Deletion::default() }).await
     }
 }
 

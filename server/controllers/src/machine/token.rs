@@ -129,7 +129,7 @@ impl Machines {
         let ours =
             there.filter(|there| read(there).machine_uid.as_ref().is_some_and(|it| it == uid));
         if let Some(there) = ours {
-            let only = Deletion { uid: there.metadata.uid.as_deref(), force: false };
+            let only = Deletion { uid: there.metadata.uid.as_deref(), ..Deletion::default() };
             match writer.delete(&tokens(&writer), &secret_name(id), only).await {
                 Err(WriteError::NotFound) => {}
                 other => other?,

@@ -28,18 +28,22 @@ impl Sets {
             self.is_current(set).await?;
         }
         for machine in plan.release.iter().take(BURST) {
-            done.retry |= failed(machine, "let go", self.release(set, machine).await);
+            done.retry |= failed(machine, "release", self.release(set, machine).await);
         }
+        // INV-11: what is not released yet is one of its own still, and gets no replacement.
+        let released = !done.retry;
         for machine in plan.adopt.iter().take(BURST) {
             done.retry |= failed(machine, "adopt", self.adopt(set, machine).await);
         }
         let patches = plan.patches.get(..BURST).unwrap_or(&plan.patches);
         done.more = patches.len() < plan.patches.len();
         done.retry |= !self.patch(set, patches).await;
-        if let Err(error) = self.delete(set, &plan.delete).await {
-            done.failures.delete = Some(error.to_string());
+        match self.delete(set, &plan.delete).await {
+            Ok(()) => {}
+            Err(WriteError::Conflict) => done.retry = true,
+            Err(error) => done.failures.delete = Some(error.to_string()),
         }
-        if makes {
+        if makes && released {
             let names = plan.repeat.iter().cloned().chain(self.new_names(set, plan.create));
             if let Err(error) = self.create(set, names.collect()).await {
                 done.failures.create = Some(error.to_string());

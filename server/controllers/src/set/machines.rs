@@ -95,14 +95,17 @@ impl Sets {
         answer
     }
 
-    /// Deletes all of them at the same time; returns a failure.
+    /// Deletes all of them at the same time; returns a failure, and `Conflict` only if there is no other. INV-12, INV-13:
+    /// a Machine that changed since it was chosen may have become available, or have been released: it is looked at again.
     pub(super) async fn delete(
         &self,
         set: &MachineSet,
         victims: &[Victim],
     ) -> Result<(), WriteError> {
         let answers = join_all(victims.iter().map(|victim| self.delete_one(set, victim))).await;
-        answers.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+        let mut failures: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+        failures.sort_by_key(|error| matches!(error, WriteError::Conflict));
+        failures.into_iter().next().map_or(Ok(()), Err)
     }
 
     async fn delete_one(
@@ -112,7 +115,8 @@ impl Sets {
     ) -> Result<(), WriteError> {
         let api = self.machines_of(set);
         let (name, uid) = (machine.name(), machine.uid());
-        let only = Deletion { uid: Some(uid), ..Deletion::default() };
+        let version = machine.metadata.resource_version.as_deref();
+        let only = Deletion { uid: Some(uid), version, ..Deletion::default() };
         match self.writer.delete(&api, name, only).await {
             Ok(()) => {
                 self.pending.deleted(set.uid(), uid);
@@ -125,8 +129,8 @@ impl Sets {
                 }
                 Ok(())
             }
-            // It is gone, and another one may have its name.
-            Err(WriteError::NotFound | WriteError::Conflict) => Ok(()),
+            Err(WriteError::NotFound) => Ok(()),
+            Err(WriteError::Conflict) => Err(WriteError::Conflict),
             Err(error) => {
                 if error.may_have_happened() {
                     self.pending.may_be_deleted(set.uid(), uid);

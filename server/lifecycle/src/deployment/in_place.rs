@@ -3,7 +3,8 @@
 //! The Machine side (cordon, drain, the result) is in [`crate::machine`]; labels on the Node are what both sides see.
 //! A Machine is handed over in one write, with a label that keeps its new set from deleting it. The numbers of the sets
 //! follow from the Machines that they have, so that a pass that ends early is continued by the next one: old sets
-//! create nothing meanwhile, and the label goes only when the new set wants as many Machines as it has.
+//! create nothing meanwhile, and the label goes only when the new set wants as many Machines as it has, or as many as it
+//! ever will.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -42,9 +43,17 @@ fn is_updated(view: &MachineView) -> bool {
         && !view.machine.is_deleting()
 }
 
-/// Whether it is its turn, and it is not updated yet.
+/// Whether it is its turn, and it is not updated yet. Of a Node that is selected and no candidate the Machine side takes
+/// no notice: a user selected it before there was anything to update.
 fn is_undergoing(view: &MachineView) -> bool {
-    node_label(view, label::SELECTED_FOR_UPDATE).is_some() && !is_updated(view)
+    node_label(view, label::CANDIDATE_FOR_UPDATE).is_some()
+        && node_label(view, label::SELECTED_FOR_UPDATE).is_some()
+        && !is_updated(view)
+}
+
+/// Whether it came to its set by an update, and that set's number may not count it yet.
+fn is_handed_over(view: &MachineView) -> bool {
+    view.machine.label(label::UPDATE_RESULT).is_some()
 }
 
 /// Whether a set creates nothing already. Before that, its number must not follow its Machines.
@@ -117,7 +126,10 @@ impl<'a> Pass<'a> {
         let mut targets = fleet.as_it_is();
         for (wanted, view) in targets.old.iter_mut().zip(self.old_views()) {
             if is_held(view) {
-                *wanted = living(view).min(*wanted);
+                // One that was handed over is not counted yet if its set became an old one before that.
+                let handed = view.machines.iter().filter(|one| is_handed_over(one)).count();
+                let counted = wanted.saturating_add(i32::try_from(handed).unwrap_or(i32::MAX));
+                *wanted = living(view).min(counted);
             }
         }
         let own = self.new.and_then(|index| self.views.get(index)).map_or(0, |view| living(view));
@@ -127,12 +139,13 @@ impl<'a> Pass<'a> {
         let missing = fleet.replicas + fleet.surge - targets.total().max(present);
         targets.new += missing.clamp(0, (fleet.replicas - targets.new).max(0));
         if targets.new >= fleet.replicas {
-            // Those whose update is on its way finish it. INV-12: an available one stays until it is not missed.
+            // Those whose update is on its way finish it, and so does a hand-over. INV-12: an available one stays until it is not missed.
             let mut budget = (fleet.available_with(&targets) - fleet.min_available()).max(0);
             let old = targets.old.iter_mut().zip(&fleet.old).zip(self.old_views());
             for ((wanted, counts), view) in old {
-                let undergoing = view.machines.iter().filter(|one| is_undergoing(one)).count();
-                let idle = *wanted - i32::try_from(undergoing).unwrap_or(i32::MAX);
+                let is_busy = |one: &&MachineView| is_undergoing(one) || is_handed_over(one);
+                let busy = view.machines.iter().filter(is_busy).count();
+                let idle = *wanted - i32::try_from(busy).unwrap_or(i32::MAX);
                 let available = counts.available.min(idle.max(0));
                 let taken = available.min(budget);
                 budget -= taken;
@@ -160,34 +173,42 @@ impl<'a> Pass<'a> {
         let mut moved = BTreeSet::new();
         let new = self.new.and_then(|index| self.views.get(index).copied());
         let Some(new) = new.filter(|new| !new.set.uid().is_empty()) else { return moved };
-        let finished = |view: &&MachineView| is_updated(view);
+        let finished = |view: &&MachineView| is_updated(view) && !is_handed_over(view);
         // The others would replace the Machines that leave them.
         let held = self.old_views().filter(|view| is_held(view));
         for view in held.flat_map(|set| set.machines.iter().filter(finished)) {
             self.write_to_machine(&view.machine, handed_over(&view.machine, &new.set));
             moved.insert(view.machine.name());
         }
-        let covered = new.set.spec.replicas;
-        let own = new.machines.iter().filter(|one| !one.machine.is_deleting());
-        let is_covered = i32::try_from(own.clone().count()).is_ok_and(|own| own <= covered);
-        for view in own {
+        for set in self.views.clone() {
+            self.finish_hand_over(set, set.set.uid() == new.set.uid());
+        }
+        moved
+    }
+
+    /// The Nodes of Machines that were handed over to this set, and then their labels.
+    fn finish_hand_over(&mut self, set: &'a SetView, is_new: bool) {
+        let covered = set.set.spec.replicas;
+        let own = set.machines.iter().filter(|one| !one.machine.is_deleting());
+        let is_covered = is_new && covered >= self.snapshot.deployment.spec.replicas
+            || i32::try_from(own.clone().count()).is_ok_and(|own| own <= covered);
+        for view in own.filter(|one| is_new || is_handed_over(one)) {
             let node_says = node_label(view, label::CANDIDATE_FOR_UPDATE).is_some();
             if node_says && let Some(node) = &view.node {
                 // Before the label of the Machine goes, which says that its Node is not finished.
                 self.write_to_nodes(vec![(view, finished_node(view, node))]);
-            } else if is_covered && view.machine.label(label::UPDATE_RESULT).is_some() {
+            } else if is_covered && is_handed_over(view) {
                 let patch = json!({
                     "metadata": {
                         "resourceVersion": view.machine.metadata.resource_version,
                         "labels": { label::UPDATE_RESULT: null },
                     },
                     // Another controller may have left the one of before (#1153).
-                    "spec": { "class": { "name": new.set.spec.template.spec.class.name } },
+                    "spec": { "class": { "name": set.set.spec.template.spec.class.name } },
                 });
                 self.write_to_machine(&view.machine, patch);
             }
         }
-        moved
     }
 
     /// Old Nodes become candidates, and some of them are selected.
@@ -216,6 +237,8 @@ impl<'a> Pass<'a> {
                 }
                 if index < many {
                     labels.insert(label::SELECTED_FOR_UPDATE.to_owned(), json!(TRUE));
+                } else if !manual && node_label(view, label::SELECTED_FOR_UPDATE).is_some() {
+                    labels.insert(label::SELECTED_FOR_UPDATE.to_owned(), Value::Null);
                 }
                 let node = view.node.as_ref().filter(|_| !labels.is_empty());
                 if let Some(node) = node {

@@ -144,12 +144,82 @@ fn in_manual_mode_the_user_selects() {
     assert_eq!(labelled(&world, label::CANDIDATE_FOR_UPDATE).len(), 2);
     assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE).len(), 0);
     let name = world.names()[0].clone();
-    let selected = (label::SELECTED_FOR_UPDATE.to_owned(), "true".to_owned());
-    let node = world.nodes.get_mut(&name).unwrap();
-    node.metadata.labels.get_or_insert_default().extend([selected]);
+    select_by_hand(&mut world, &name);
     settle(&mut world);
     assert_eq!((world.wanted()["one"], world.wanted()["two"]), (1, 1));
     assert_eq!(world.machines[&name].spec.class.name, "two");
+}
+
+#[test]
+fn machines_that_were_updated_and_are_not_wanted_any_more_go() {
+    let mut world = running(2, (0, 2), "Auto");
+    world.roll_to("two");
+    for _ in 0..4 {
+        world.passes();
+        world.sets_work();
+        world.drains();
+    }
+    world.agents_work(true);
+    world.deployment.spec.replicas = 1;
+    assert!(settle(&mut world) <= 1);
+    assert_eq!((world.machines.len(), world.wanted()["two"]), (1, 1));
+}
+
+#[test]
+fn a_rollout_that_follows_a_hand_over_updates_what_was_handed_over_again() {
+    for (replicas, next) in [(2, "three"), (2, "one"), (1, "three"), (1, "one")] {
+        let mut world = running(2, (0, 1), "Auto");
+        world.roll_to("two");
+        let handed = |world: &World| {
+            world.machines.values().any(|one| one.label(label::UPDATE_RESULT).is_some())
+        };
+        for _ in 0..40 {
+            if handed(&world) {
+                break;
+            }
+            world.pass();
+            world.sets_work();
+            world.drains();
+            world.agents_work(true);
+        }
+        assert!(handed(&world));
+        world.roll_to(next);
+        world.deployment.spec.replicas = replicas;
+        settle(&mut world);
+        let classes: Vec<_> =
+            world.machines.values().map(|one| one.spec.class.name.as_str()).collect();
+        let expected = vec![next; usize::try_from(replicas).unwrap()];
+        assert_eq!(classes, expected, "{replicas} of {next}");
+        assert_eq!(world.wanted()[next], replicas);
+    }
+}
+
+fn select_by_hand(world: &mut World, node: &str) {
+    let selected = (label::SELECTED_FOR_UPDATE.to_owned(), "true".to_owned());
+    let node = world.nodes.get_mut(node).unwrap();
+    node.metadata.labels.get_or_insert_default().extend([selected]);
+}
+
+#[test]
+fn a_node_that_a_user_selected_before_the_rollout_waits_for_its_turn() {
+    let mut world = running(3, (0, 1), "Auto");
+    for name in world.names() {
+        select_by_hand(&mut world, &name);
+    }
+    world.roll_to("two");
+    assert_eq!(settle(&mut world), 2, "one at a time");
+    assert_eq!((world.wanted()["one"], world.wanted()["two"]), (0, 3));
+}
+
+#[test]
+fn a_node_that_a_user_selected_before_the_rollout_keeps_no_machine_that_is_not_wanted() {
+    let mut world = running(1, (0, 1), "Auto");
+    let name = world.names()[0].clone();
+    select_by_hand(&mut world, &name);
+    world.roll_to("two");
+    world.deployment.spec.replicas = 0;
+    settle(&mut world);
+    assert_eq!((world.machines.len(), world.wanted()["one"]), (0, 0));
 }
 
 #[test]

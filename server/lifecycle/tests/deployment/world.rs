@@ -232,8 +232,7 @@ impl World {
         let result = if well { "successful" } else { "failed" };
         let condition = if well { "UpdateSuccessful" } else { "UpdateFailed" };
         for (name, node) in &mut self.nodes {
-            let selected = "node.machine.sapcloud.io/selected-for-update";
-            if node.metadata.labels.as_ref().is_none_or(|all| !all.contains_key(selected)) {
+            if !is_selected(node) {
                 continue;
             }
             let said = json!({
@@ -254,8 +253,7 @@ impl World {
     pub(crate) fn drains(&mut self) {
         for (name, node) in &self.nodes {
             let labels = node.metadata.labels.clone().unwrap_or_default();
-            let selected = labels.contains_key(label::SELECTED_FOR_UPDATE);
-            if selected && !labels.contains_key(label::UPDATE_RESULT) {
+            if is_selected(node) && !labels.contains_key(label::UPDATE_RESULT) {
                 let machine = with_phase(&self.machines[name], "InPlaceUpdating");
                 self.machines.insert(name.clone(), machine);
             }
@@ -347,4 +345,11 @@ pub(crate) fn with_phase(machine: &Machine, phase: &str) -> Machine {
 fn owner(machine: &Machine) -> &str {
     let owners = machine.metadata.owner_references.as_deref().unwrap_or_default();
     owners.first().map(|owner| owner.name.as_str()).unwrap_or_default()
+}
+
+/// The Machine side heeds the selection of candidates only.
+fn is_selected(node: &Node) -> bool {
+    let labels = node.metadata.labels.as_ref();
+    let has = |key: &str| labels.is_some_and(|all| all.contains_key(key));
+    has(label::CANDIDATE_FOR_UPDATE) && has(label::SELECTED_FOR_UPDATE)
 }

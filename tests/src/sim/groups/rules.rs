@@ -74,6 +74,8 @@ struct Member {
     selected: Lately,
     /// It was updated in place and came from another set, which may want one more yet.
     moved: bool,
+    /// A set found it without a controller, and may have enough without it.
+    adopted: bool,
 }
 
 /// Whether something is so, and until when it was.
@@ -176,12 +178,14 @@ impl Rules {
         let before =
             owner.as_deref().map(|owner| self.wanted_by_sets(owner) + self.brings(&uid, owner));
         let two = controllers(&set.metadata).count() > 1;
-        keep(&mut self.sets, uid, set, Wants { most: replicas, least: replicas });
+        keep(&mut self.sets, uid.clone(), set, Wants { most: replicas, least: replicas });
         if two {
             return Some(format!("INV-13: set {name} has two controllers"));
         }
         let (owner, before) = (owner?, before?);
-        let after = self.wanted_by_sets(&owner);
+        // Machines that were handed over are there already; the set that they left may still want one that it has.
+        let moved = self.members.values().filter(|it| it.moved && it.active.now && it.set == uid);
+        let after = self.wanted_by_sets(&owner) - count(moved.count());
         let most = self.deployments.get(&owner)?.most(self.lag);
         (ours && after > before && after > most).then(|| {
             format!(
@@ -244,6 +248,10 @@ impl Rules {
             wrong.extend(self.deleted(machine));
         }
         self.look(machine, ours && goes);
+        let free = before.is_some_and(|before| controller(&before.metadata).is_none());
+        if let Some(member) = self.members.get_mut(machine.uid()).filter(|_| free) {
+            member.adopted = true;
+        }
         if ours && method == "POST" && before.is_none() {
             wrong.extend(self.created(machine));
         }
@@ -388,11 +396,13 @@ impl Rules {
         if all <= least {
             return Some(format!("INV-14: {name} goes, one of {all}, and {least} are wanted"));
         }
-        if !member.available.now {
+        if !member.available.now || member.adopted {
             return None;
         }
         let deployment = controller(&set.object.metadata)?;
-        let least = self.deployments.get(&deployment.uid)?.least(self.lag);
+        // A set carries out late what was right when its number was written.
+        let decided = set.wants.last().map(|(at, _)| at.elapsed()).unwrap_or_default();
+        let least = self.deployments.get(&deployment.uid)?.least(decided.max(self.lag));
         let left = self.available_of(&deployment.uid, |_| true) - 1;
         (left < least).then(|| {
             format!(
