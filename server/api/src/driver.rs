@@ -183,6 +183,11 @@ impl OperationKind {
         self as i32 >= Self::CreatePool as i32
     }
 
+    /// Whether it may make instances: it waits while the infrastructure throttles.
+    pub const fn makes_instances(self) -> bool {
+        matches!(self, Self::CreateMachine | Self::CreatePool | Self::UpdatePool)
+    }
+
     /// Whether its answer may come in pages.
     pub const fn is_paged(self) -> bool {
         matches!(self, Self::ListMachines | Self::GetPoolStatus | Self::ListPools)

@@ -72,13 +72,13 @@ pub(crate) struct Work {
 
 impl Work {
     pub(crate) fn insert(&mut self, id: OperationId, kind: OperationKind) {
-        if self.ids.insert(id) && kind == OperationKind::CreateMachine {
+        if self.ids.insert(id) && kind.makes_instances() {
             self.creates += 1;
         }
     }
 
     pub(crate) fn remove(&mut self, id: &OperationId, kind: OperationKind) {
-        if self.ids.remove(id) && kind == OperationKind::CreateMachine {
+        if self.ids.remove(id) && kind.makes_instances() {
             self.creates -= 1;
         }
     }

@@ -19,7 +19,10 @@ fn provider(core: &Core) -> ProviderState {
     core.sessions.providers().remove(0)
 }
 
-fn throttled(code: MachineErrorCode, retry_after: Option<i64>) -> operation_completed::Outcome {
+pub(crate) fn throttled(
+    code: MachineErrorCode,
+    retry_after: Option<i64>,
+) -> operation_completed::Outcome {
     operation_completed::Outcome::Error(OperationError {
         code: code.into(),
         reason: "THROTTLED".to_owned(),

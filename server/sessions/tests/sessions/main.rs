@@ -26,6 +26,7 @@ mod leadership;
 mod life;
 mod lists;
 mod looking;
+mod pools;
 mod port;
 mod resume;
 mod roles;
