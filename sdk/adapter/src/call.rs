@@ -98,6 +98,13 @@ fn content(class: &Class) -> proto::ClassContent {
     }
 }
 
+/// A call that changes something, and whose answer may have a checkpoint.
+macro_rules! mutation {
+    ($client:ident.$call:ident($asked:expr), $arm:path) => {
+        saved($client.$call($asked).await, |it| &mut it.checkpoint, $arm)
+    };
+}
+
 /// Calls the driver and waits for its answer, which may be of the operation's own checkpoint as well.
 pub(crate) async fn call(
     Client { calls: mut client, .. }: Client,
@@ -109,15 +116,15 @@ pub(crate) async fn call(
     let (response, checkpoint) = match request {
         Request::CreatePool(it) => {
             let asked = proto::CreatePoolRequest { context, ..it };
-            saved(client.create_pool(asked).await, |it| &mut it.checkpoint, Response::CreatePool)
+            mutation!(client.create_pool(asked), Response::CreatePool)
         }
         Request::UpdatePool(it) => {
             let asked = proto::UpdatePoolRequest { context, ..it };
-            saved(client.update_pool(asked).await, |it| &mut it.checkpoint, Response::UpdatePool)
+            mutation!(client.update_pool(asked), Response::UpdatePool)
         }
         Request::DeletePool(it) => {
             let asked = proto::DeletePoolRequest { context, ..it };
-            saved(client.delete_pool(asked).await, |it| &mut it.checkpoint, Response::DeletePool)
+            mutation!(client.delete_pool(asked), Response::DeletePool)
         }
         Request::GetPoolStatus(it) => {
             let asked = proto::GetPoolStatusRequest { context, ..it };
@@ -126,51 +133,27 @@ pub(crate) async fn call(
         Request::ListPools(_) => whole(lists::pools(client, context).await),
         Request::DeletePoolMachines(it) => {
             let asked = proto::DeletePoolMachinesRequest { context, ..it };
-            saved(
-                client.delete_pool_machines(asked).await,
-                |it| &mut it.checkpoint,
-                Response::DeletePoolMachines,
-            )
+            mutation!(client.delete_pool_machines(asked), Response::DeletePoolMachines)
         }
         Request::UpdatePoolMachine(it) => {
             let asked = proto::UpdatePoolMachineRequest { context, ..it };
-            saved(
-                client.update_pool_machine(asked).await,
-                |it| &mut it.checkpoint,
-                Response::UpdatePoolMachine,
-            )
+            mutation!(client.update_pool_machine(asked), Response::UpdatePoolMachine)
         }
         Request::CreateMachine(it) => {
             let asked = proto::CreateMachineRequest { context, ..it };
-            saved(
-                client.create_machine(asked).await,
-                |it| &mut it.checkpoint,
-                Response::CreateMachine,
-            )
+            mutation!(client.create_machine(asked), Response::CreateMachine)
         }
         Request::InitializeMachine(it) => {
             let asked = proto::InitializeMachineRequest { context, ..it };
-            saved(
-                client.initialize_machine(asked).await,
-                |it| &mut it.checkpoint,
-                Response::InitializeMachine,
-            )
+            mutation!(client.initialize_machine(asked), Response::InitializeMachine)
         }
         Request::UpdateMachine(it) => {
             let asked = proto::UpdateMachineRequest { context, ..it };
-            saved(
-                client.update_machine(asked).await,
-                |it| &mut it.checkpoint,
-                Response::UpdateMachine,
-            )
+            mutation!(client.update_machine(asked), Response::UpdateMachine)
         }
         Request::DeleteMachine(it) => {
             let asked = proto::DeleteMachineRequest { context, ..it };
-            saved(
-                client.delete_machine(asked).await,
-                |it| &mut it.checkpoint,
-                Response::DeleteMachine,
-            )
+            mutation!(client.delete_machine(asked), Response::DeleteMachine)
         }
         Request::GetMachineStatus(it) => {
             let asked = proto::GetMachineStatusRequest { context, ..it };

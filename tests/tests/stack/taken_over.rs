@@ -329,7 +329,7 @@ async fn all_were_updated(stage: &Stage, names: &BTreeSet<String>) {
 #[tokio::test(start_paused = true)]
 async fn an_update_in_place_goes_on_with_the_machine_that_was_handed_over_and_the_one_that_is_updated()
  {
-    let (mut stage, names) = in_the_middle_of_an_update_in_place("Auto").await;
+    let (mut stage, names) = Box::pin(in_the_middle_of_an_update_in_place("Auto")).await;
     stage.take_over().await;
     let agents = tokio::spawn(agents(stage.world.client()));
     all_were_updated(&stage, &names).await;
@@ -339,7 +339,7 @@ async fn an_update_in_place_goes_on_with_the_machine_that_was_handed_over_and_th
 
 #[tokio::test(start_paused = true)]
 async fn an_update_in_place_whose_nodes_a_user_chooses_goes_on_and_chooses_none() {
-    let (mut stage, names) = in_the_middle_of_an_update_in_place("Manual").await;
+    let (mut stage, names) = Box::pin(in_the_middle_of_an_update_in_place("Manual")).await;
     stage.take_over().await;
     let agents = tokio::spawn(agents(stage.world.client()));
     let last = format!("{}-ddddd", OLD.1);
