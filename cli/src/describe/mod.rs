@@ -5,6 +5,7 @@
 pub(crate) mod fleet;
 mod hints;
 mod page;
+mod pool;
 
 use std::path::PathBuf;
 
@@ -32,6 +33,7 @@ Examples:
   ostler describe machine fake-1
   ostler describe machine worker-7 -n shoot--a --kubeconfig seed.kubeconfig
   ostler describe machinedeployment workers      its sets and machines as a tree, and why nothing happens
+  ostler describe machinepool workers            its group and its machines, and what it waits for
 
 Without --kubeconfig: $KUBECONFIG, else the `ostler up` of this folder, else kubectl's own.")]
 pub(crate) struct Args {
@@ -59,6 +61,12 @@ enum Command {
         /// Its name
         name: String,
     },
+    /// Show a pool with its group and machines, and what holds them up
+    #[command(name = "machinepool", visible_alias = "mp")]
+    MachinePool {
+        /// Its name
+        name: String,
+    },
     /// Show a set with its machines, who runs it, and what holds it up
     #[command(name = "machineset", visible_alias = "mcs")]
     MachineSet {
@@ -78,6 +86,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         Command::Machine { name } => page::render(&gather(&client, &namespace, &name).await?, now),
         Command::MachineDeployment { name } => {
             fleet::render(&fleet::of_deployment(&client, &namespace, &name).await?, now)
+        }
+        Command::MachinePool { name } => {
+            pool::render(&pool::gather(&client, &namespace, &name).await?, now)
         }
         Command::MachineSet { name } => {
             fleet::render(&fleet::of_set(&client, &namespace, &name).await?, now)

@@ -250,7 +250,7 @@ open_enum! {
         ScalingUp = "ScalingUp",
         /// It has too many.
         ScalingDown = "ScalingDown",
-        /// Somebody else scales it.
+        /// Another system scales it.
         Scaling = "Scaling",
         /// It is being deleted.
         Deleting = "Deleting",
@@ -293,7 +293,7 @@ impl MachinePool {
         self.spec.replicas.unwrap_or(1)
     }
 
-    /// Whether somebody else decides how many there are: annotation `cluster.x-k8s.io/replicas-managed-by` has any
+    /// Whether another system decides how many there are: annotation `cluster.x-k8s.io/replicas-managed-by` has any
     /// value but `false`.
     pub fn is_externally_scaled(&self) -> bool {
         self.annotation(annotation::REPLICAS_MANAGED_BY).is_some_and(|by| by != "false")

@@ -168,7 +168,7 @@ open_enum! {
         Failed = "Failed",
         /// Making or changing it was broken off.
         Canceled = "Canceled",
-        /// Nobody knows.
+        /// It is not known.
         Unknown = "Unknown",
     }
 }

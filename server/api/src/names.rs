@@ -93,7 +93,7 @@ pub mod annotation {
     pub const DELETE_MACHINE: &str = "machine.sapcloud.io/delete-machine";
     /// The same in Cluster API's own name.
     pub const CLUSTER_API_DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
-    /// On a MachinePool, any value but `false`: somebody else decides how many instances it has, as in Cluster API.
+    /// On a MachinePool, any value but `false`: another system decides how many instances it has, as in Cluster API.
     pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
     /// On a MachinePool: the least that an autoscaler may ask for, as in Cluster API.
     pub const AUTOSCALER_MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";

@@ -249,6 +249,7 @@ impl Core {
         }
         self.sessions.lead(term);
         let mut workers = self.start_workers(term, lease, &no_more_work);
+        self.start_pools(term, &mut workers, &no_more_work);
         workers.spawn(self.ask_api_servers(before, &no_more_work));
         workers.spawn(self.check_definitions(&no_more_work));
         self.leading.send_replace(Some(term));
@@ -379,7 +380,6 @@ impl Core {
         }));
         self.collect_orphans(lease, &mut workers, stop);
         self.release_unmanaged_nodes(&mut workers, stop);
-        self.start_pools(term, &mut workers, stop);
         if self.settings.controllers.run_sets() {
             workers.spawn(self.sets().follow(stop.clone()));
         }

@@ -15,7 +15,7 @@ use kube::api::{Api, ListParams};
 use ostler_api::names::{LEADER_LEASE, SETS_LEASE, annotation};
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 
-pub(super) use self::tree::render;
+pub(super) use self::tree::{machines, named, render};
 
 /// What is described, as far as it could be read.
 #[derive(Debug, Default)]

@@ -62,7 +62,8 @@ fn age(meta: &ObjectMeta, now: Timestamp) -> String {
     age.unwrap_or_default() + &deleted.unwrap_or_default()
 }
 
-fn named(meta: &ObjectMeta, now: Timestamp) -> String {
+/// Namespace, name and age of an object.
+pub(in crate::describe) fn named(meta: &ObjectMeta, now: Timestamp) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     format!("{}/{}{}", text(&meta.namespace), text(&meta.name), age(meta, now))
 }
@@ -168,7 +169,12 @@ fn about(fleet: &Fleet, set: &MachineSet) -> String {
 }
 
 /// Those with something to say first, then some of the others.
-fn machines(page: &mut Page, stem: &str, machines: &[Machine], now: Timestamp) {
+pub(in crate::describe) fn machines(
+    page: &mut Page,
+    stem: &str,
+    machines: &[Machine],
+    now: Timestamp,
+) {
     let mut sorted: Vec<&Machine> = machines.iter().collect();
     sorted.sort_by_key(|machine| (rests(machine), machine.name().to_owned()));
     let busy = sorted.iter().filter(|machine| !rests(machine)).count();
@@ -207,7 +213,9 @@ fn row(machine: &Machine, now: Timestamp) -> String {
     });
     let node = machine.node_name().filter(|node| *node != machine.name());
     let node = node.map(|node| format!(", node {node}")).unwrap_or_default();
-    format!("{}  {phase}{step}{}{node}", machine.name(), wait.unwrap_or_default())
+    let instance = status.and_then(|it| it.instance.as_ref());
+    let old = instance.filter(|it| !it.latest_model_applied).map_or("", |_| ", old model");
+    format!("{}  {phase}{step}{}{node}{old}", machine.name(), wait.unwrap_or_default())
 }
 
 #[cfg(test)]

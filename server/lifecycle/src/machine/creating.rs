@@ -14,7 +14,7 @@ use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
     last_operation::Activity,
     pass::Pass,
-    pooled, preconditions,
+    preconditions,
     reading::Reading,
     retry::{self, RetryAction},
     token,
@@ -29,7 +29,9 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    pooled::join(pass)?;
+    if pass.machine.has_pool() {
+        return join_instance_of_group(pass);
+    }
     if pass.is_working() {
         token::keep_alive(pass);
         return Ok(pass.wait_for_driver());
@@ -61,6 +63,20 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         Some(Reading::Found(record)) if adoption::is_needed(pass, &record) => create(pass, class)?,
         Some(Reading::Found(_) | Reading::Uninitialized) => Transition::To(State::Initializing),
     })
+}
+
+/// The pool of the Machine made it for an instance that is there: its Node is awaited.
+fn join_instance_of_group(pass: &mut Pass<'_>) -> Outcome {
+    if pass.provider_id().is_none() {
+        let text = "spec.providerID is empty, and the pool made this machine for an instance";
+        return Err(wait(WaitReason::InstanceMissing, Some(text.to_owned()), None));
+    }
+    preconditions::target(pass.snap)?;
+    start_creation(pass);
+    instance::set_adopted(pass);
+    instance::set_default_priority(pass);
+    joining::enter(pass);
+    Ok(Transition::To(State::Joining))
 }
 
 /// How soon an instance is looked for again that the infrastructure does not show yet.

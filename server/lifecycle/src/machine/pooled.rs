@@ -4,32 +4,10 @@
 use ostler_api::{driver::OperationKind, machine::WaitReason};
 
 use super::{
-    State, creating, instance, joining,
     pass::Pass,
-    preconditions,
-    transition::{Outcome, Transition, wait},
+    transition::{Outcome, wait},
 };
 use crate::{pool::is_told_gone, snapshot::DriverView};
-
-/// The instance is there already: its Node is awaited.
-///
-/// # Errors
-/// It is of a pool.
-pub(crate) fn join(pass: &mut Pass<'_>) -> Outcome<()> {
-    if !pass.machine.has_pool() {
-        return Ok(());
-    }
-    if pass.provider_id().is_none() {
-        let text = "spec.providerID is empty, and the pool made this machine for an instance";
-        return Err(wait(WaitReason::InstanceMissing, Some(text.to_owned()), None));
-    }
-    preconditions::target(pass.snap)?;
-    creating::start_creation(pass);
-    instance::set_adopted(pass);
-    instance::set_default_priority(pass);
-    joining::enter(pass);
-    Err(Transition::To(State::Joining))
-}
 
 /// Whether the pool said that the instance is gone.
 pub(crate) fn is_gone(pass: &Pass<'_>) -> bool {

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::{MachinePool, machine_pool::PoolStrategyType};
 
-use super::victims::Policy;
+use super::policy::Policy;
 
 /// The limits of a pool.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -22,7 +22,7 @@ pub struct Instance {
     pub node_name: String,
     /// What the infrastructure does with it.
     pub state: InstanceState,
-    /// The model that it was made with; empty: nobody knows.
+    /// The model that it was made with; empty: it is not known.
     pub model_hash: SpecDigest,
     /// What is wrong with it.
     pub fault: Option<String>,
@@ -43,7 +43,7 @@ impl From<PoolInstance> for Instance {
 }
 
 impl Instance {
-    /// Whether it is on its way out, whoever asked for that. It gets no Machine.
+    /// Whether it is on its way out, for whatever reason. It gets no Machine.
     pub const fn is_going(&self) -> bool {
         matches!(self.state, InstanceState::Deleting)
     }

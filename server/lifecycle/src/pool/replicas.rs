@@ -1,4 +1,4 @@
-//! How many instances a pool wants that does not say it, or that somebody else scales.
+//! How many instances a pool wants that does not say it, or that another system scales.
 
 use ostler_api::{
     MachinePool,
@@ -7,8 +7,8 @@ use ostler_api::{
 
 use super::group::Reading;
 
-/// What `spec.replicas` is to be; `None`: what it is. With both annotations of the autoscaler, a number that nobody gave is
-/// the minimum; without, 1. A pool that somebody else scales has as many as its group wants.
+/// What `spec.replicas` is to be; `None`: what it is. With both annotations of the autoscaler, a number that is missing is
+/// the minimum; without, 1. A pool that another system scales has as many as its group wants.
 pub(super) fn wanted(pool: &MachinePool, reading: Option<&Reading>) -> Option<i32> {
     if pool.is_deleting() {
         return None;
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn replicas_that_nobody_gave_are_the_autoscalers_minimum_or_one() {
+    fn replicas_that_are_missing_are_the_autoscalers_minimum_or_one() {
         for (replicas, min, max, expected) in [
             (None, None, None, Some(1)),
             (None, Some("3"), Some("9"), Some(3)),

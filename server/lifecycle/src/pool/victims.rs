@@ -1,13 +1,12 @@
 //! Which instance of a pool goes. A pure function in one total order: a long drain sees the same victim in each pass, and
-//! what is being deleted absorbs the surplus.
+//! what is being deleted already makes up for the surplus.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use ostler_api::machine_pool::PoolDeletePolicy;
 
-use super::Budget;
+use super::{budget::Budget, policy::Policy};
 use crate::digest;
 
 /// What the choice needs of a Machine.
@@ -41,7 +40,7 @@ pub enum Cause {
     Failed,
     /// There are too many.
     Surplus,
-    /// Somebody asked for it.
+    /// A user or an autoscaler asked for it.
     Annotated,
     /// Its instance has an old model.
     Outdated,
@@ -49,29 +48,6 @@ pub enum Cause {
     InstanceGone,
     /// Its pool is deleted.
     PoolGone,
-}
-
-/// Which of equal Machines goes first.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Policy {
-    /// The oldest.
-    #[default]
-    Oldest,
-    /// The newest.
-    Newest,
-    /// Any, and the same one in each pass.
-    Random,
-}
-
-impl Policy {
-    /// What a pool says.
-    pub fn of(policy: Option<&PoolDeletePolicy>) -> Self {
-        match policy {
-            Some(PoolDeletePolicy::Newest) => Self::Newest,
-            Some(PoolDeletePolicy::Random) => Self::Random,
-            Some(PoolDeletePolicy::Oldest | PoolDeletePolicy::Other(_)) | None => Self::Oldest,
-        }
-    }
 }
 
 /// The place among equals: the name decides last, so no two are equal.

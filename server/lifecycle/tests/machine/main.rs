@@ -32,6 +32,7 @@ mod not_ours;
 mod objects;
 mod paused;
 mod pods;
+mod pooled;
 mod preservation;
 mod record;
 mod replacement;

@@ -72,7 +72,7 @@ fn the_table_of_a_cloud() {
 }
 
 #[test]
-fn what_is_being_deleted_absorbs_the_surplus_however_long_its_drain_lasts() {
+fn what_is_being_deleted_makes_up_for_the_surplus_however_long_its_drain_lasts() {
     for policy in [Policy::Oldest, Policy::Newest, Policy::Random] {
         let budget = Budget { policy, ..budget(1, 0) };
         let mut all = machines("r r r r");

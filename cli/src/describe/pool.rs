@@ -1,0 +1,231 @@
+//! A MachinePool with its group and its Machines.
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use ostler_api::machine::WaitReason;
+use ostler_api::machine_pool::{MachinePoolStatus, PoolConditionType as Type};
+use ostler_api::{Machine, MachinePool};
+use ostler_lifecycle::pool::selector;
+
+use super::fleet::{is_controlled_by, machines, named};
+use super::page::{Page, event_lines};
+
+/// What is described, as far as it could be read.
+#[derive(Debug)]
+pub(super) struct Subject {
+    pool: MachinePool,
+    machines: Vec<Machine>,
+    /// Of the pool, oldest first.
+    events: Vec<Event>,
+}
+
+/// Reads a pool with its Machines.
+pub(super) async fn gather(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<Subject> {
+    let api = Api::<MachinePool>::namespaced(client.clone(), namespace);
+    let found = api.get_opt(name).await.context("the machinepool cannot be read")?;
+    let Some(pool) = found else {
+        bail!(
+            "there is no machinepool {name:?} in namespace {namespace}; `kubectl get machinepools -A` lists all"
+        );
+    };
+    let api = Api::<Machine>::namespaced(client.clone(), namespace);
+    let own = ListParams::default().labels(&selector(name));
+    let list = api.list(&own).await.context("machines cannot be read")?;
+    let mut machines = list.items;
+    machines.retain(|machine| is_controlled_by(&machine.metadata, pool.uid()));
+    let events = super::events_of(client, namespace, pool.uid()).await;
+    Ok(Subject { pool, machines, events })
+}
+
+/// The whole page.
+pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
+    let Subject { pool, machines: all, events } = subject;
+    let none = MachinePoolStatus::default();
+    let status = pool.status.as_ref().unwrap_or(&none);
+    let mut page = Page::wide();
+    page.line("MachinePool", &named(&pool.metadata, now));
+    page.line("Class", &pool.spec.template.spec.class.name);
+    page.line("Phase", status.phase.as_ref().map_or("Pending", |phase| phase.as_str()));
+    page.line("Group", &group(status));
+    page.line(
+        "Machines",
+        &format!(
+            "{} wanted, {} there, {} of the current model, {} ready, {} available",
+            pool.replicas(),
+            status.replicas,
+            status.up_to_date_replicas,
+            status.ready_replicas,
+            status.available_replicas
+        ),
+    );
+    for condition in &status.conditions {
+        let about = if condition.message.is_empty() {
+            condition.reason.clone()
+        } else {
+            format!("{}: {}", condition.reason, condition.message)
+        };
+        page.line(&condition.type_, &format!("{} ({about})", condition.status));
+    }
+    page.line("Waits for", &why(subject, status));
+    page.chapter("Tree");
+    let mark = match status.infrastructure_machine_kind {
+        Some(_) => "",
+        None => " (machines are shown, and not deleted one by one)",
+    };
+    page.entry(&format!("machinepool {}{mark}", pool.name()));
+    machines(&mut page, "", all, now);
+    event_lines(&mut page, events);
+    page.text()
+}
+
+fn group(status: &MachinePoolStatus) -> String {
+    let Some(id) = &status.provider_id else { return "none yet".to_owned() };
+    let size = status.observed.as_ref();
+    let size = size.map(|it| format!(", {} of {} instances", it.current, it.desired));
+    format!("{id}{}", size.unwrap_or_default())
+}
+
+/// The most important thing that holds it up; else what is going on.
+fn why(Subject { pool, machines, .. }: &Subject, status: &MachinePoolStatus) -> String {
+    if pool.metadata.generation > status.observed_generation {
+        return "the last change was not looked at yet".to_owned();
+    }
+    for type_ in [Type::Valid, Type::BootstrapReady, Type::InfrastructureReady] {
+        let mut all = status.conditions.iter();
+        let found = all.find(|it| it.type_ == type_.as_str() && it.status == "False");
+        if let Some(found) = found {
+            return format!("{}: {}", found.reason, found.message);
+        }
+    }
+    if let Some(operation) = &status.operation {
+        return format!("the driver: {}", operation.intent.kind);
+    }
+    let waits = |machine: &&Machine| {
+        let status = machine.status.as_ref();
+        let wait = status.and_then(|status| status.waiting_for.as_ref());
+        wait.is_some_and(|wait| wait.reason != WaitReason::PoolDeletion)
+    };
+    if let Some(machine) = machines.iter().find(waits)
+        && let Some(wait) = machine.status.as_ref().and_then(|it| it.waiting_for.as_ref())
+    {
+        let message = wait.message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
+        return format!("machine {} waits for {}{message}", machine.name(), wait.reason);
+    }
+    let deleting = machines.iter().filter(|machine| machine.is_deleting()).count();
+    if deleting > 0 {
+        return format!("{deleting} of its machines to be deleted");
+    }
+    if pool.is_paused() && status.up_to_date_replicas != status.replicas {
+        return "paused: instances of an old model stay; scaling goes on".to_owned();
+    }
+    "nothing; all is as wanted".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pool(status: &Value) -> MachinePool {
+        serde_json::from_value(json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+            "metadata": { "name": "web", "namespace": "default", "uid": "p" },
+            "spec": {
+                "replicas": 12,
+                "template": { "spec": { "class": { "kind": "MachineClass", "name": "big" } } }
+            },
+            "status": status
+        }))
+        .unwrap()
+    }
+
+    fn machine(name: &str, status: &Value) -> Machine {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": name }, "spec": {}, "status": status
+        }))
+        .unwrap()
+    }
+
+    fn running(name: &str) -> Machine {
+        machine(name, &json!({ "currentStatus": { "phase": "Running" } }))
+    }
+
+    fn page(status: &Value, machines: Vec<Machine>) -> String {
+        let now = "2026-01-01T12:00:00Z".parse().unwrap();
+        render(&Subject { pool: pool(status), machines, events: Vec::new() }, now)
+    }
+
+    #[test]
+    fn a_pool_is_a_tree_of_its_machines_and_of_many_alike_ten_are_shown() {
+        let status = json!({
+            "phase": "ScalingUp", "providerID": "fake:///g", "infrastructureMachineKind": "Machine",
+            "observed": { "desired": 13, "current": 13 },
+            "replicas": 13, "readyReplicas": 12, "availableReplicas": 12, "upToDateReplicas": 1,
+            "conditions": [{
+                "type": "Ready", "status": "False", "reason": "NotReady", "message": "",
+                "lastTransitionTime": "2026-01-01T12:00:00Z"
+            }]
+        });
+        let mut machines: Vec<_> = (0..12).map(|at| running(&format!("web-{at:02}"))).collect();
+        machines.push(machine(
+            "web-new",
+            &json!({
+                "currentStatus": { "phase": "Pending" }, "step": "JoinNode",
+                "waitingFor": { "reason": "NodeNotJoined", "message": "no node yet" },
+                "instance": { "provisioningState": "Succeeded", "latestModelApplied": false }
+            }),
+        ));
+        let page = page(&status, machines);
+        assert_eq!(
+            page,
+            "\
+MachinePool  default/web
+Class        big
+Phase        ScalingUp
+Group        fake:///g, 13 of 13 instances
+Machines     12 wanted, 13 there, 1 of the current model, 12 ready, 12 available
+Ready        False (NotReady)
+Waits for    machine web-new waits for NodeNotJoined: no node yet
+
+Tree
+  machinepool web
+  ├─ web-new  Pending, JoinNode, waits for NodeNotJoined: no node yet, old model
+  ├─ web-00  Running
+  ├─ web-01  Running
+  ├─ web-02  Running
+  ├─ web-03  Running
+  ├─ web-04  Running
+  ├─ web-05  Running
+  ├─ web-06  Running
+  ├─ web-07  Running
+  ├─ web-08  Running
+  └─ … and 3 more
+"
+        );
+    }
+
+    #[test]
+    fn what_only_a_user_can_end_comes_first() {
+        let condition = |type_: &str, reason: &str| {
+            json!({
+                "type": type_, "status": "False", "reason": reason, "message": "why",
+                "lastTransitionTime": "2026-01-01T12:00:00Z"
+            })
+        };
+        let status = json!({ "conditions": [
+            condition("InfrastructureReady", "CreatePoolFailed"), condition("Valid", "ValidationFailed")
+        ] });
+        assert!(page(&status, Vec::new()).contains("Waits for            ValidationFailed: why"));
+        let page = page(&json!({}), Vec::new());
+        assert!(page.contains("not deleted one by one") && page.contains("none yet"), "{page}");
+    }
+}

@@ -1,0 +1,26 @@
+//! Which of equal Machines of a pool goes first.
+
+use ostler_api::machine_pool::PoolDeletePolicy;
+
+/// Which of equal Machines goes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The oldest.
+    #[default]
+    Oldest,
+    /// The newest.
+    Newest,
+    /// Any, and the same one in each pass.
+    Random,
+}
+
+impl Policy {
+    /// What a pool says.
+    pub fn of(policy: Option<&PoolDeletePolicy>) -> Self {
+        match policy {
+            Some(PoolDeletePolicy::Newest) => Self::Newest,
+            Some(PoolDeletePolicy::Random) => Self::Random,
+            Some(PoolDeletePolicy::Oldest | PoolDeletePolicy::Other(_)) | None => Self::Oldest,
+        }
+    }
+}

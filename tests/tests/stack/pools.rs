@@ -1,0 +1,235 @@
+//! MachinePools: a group of the fake cloud, each instance of which is a machine. On a paused clock.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::runtime::wait::{Condition, await_condition};
+use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::{MachineClass, MachinePool};
+use ostler_tests::objects::{class, delete, instances, nodes};
+use ostler_tests::world::World;
+use serde_json::{Value, json};
+
+fn pool(name: &str, replicas: i32) -> Value {
+    json!({
+        "apiVersion": "ostler.dev/v1alpha1",
+        "kind": "MachinePool",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": {
+            "replicas": replicas,
+            "template": {
+                "metadata": { "labels": { "app": name } },
+                "spec": { "class": { "kind": "MachineClass", "name": "group" } }
+            }
+        }
+    })
+}
+
+/// A class whose user data bring a token of their own.
+async fn start() -> World {
+    let world = World::start().await;
+    let user_data = "kubelet --token=p00lex.0123456789abcdef \
+                     --register-with-taints=node.machine.sapcloud.io/instance-not-ready=:NoSchedule";
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": { "name": "group", "namespace": "default" },
+        "stringData": { "userData": user_data, "accessToken": "t" }
+    });
+    world.apply::<Secret>(secret).await;
+    let token = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": { "name": "bootstrap-token-p00lex", "namespace": "kube-system" },
+        "stringData": {
+            "token-id": "p00lex", "token-secret": "0123456789abcdef",
+            "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"
+        }
+    });
+    let tokens = Api::<Secret>::namespaced(world.client(), "kube-system");
+    let token = serde_json::from_value(token).unwrap();
+    tokens.create(&Default::default(), &token).await.unwrap();
+    let spec = json!({ "region": "local", "image": "fake-1.0" });
+    let mut of_group = class("group", &spec);
+    of_group["secretRef"]["name"] = json!("group");
+    world.apply::<MachineClass>(of_group).await;
+    world
+}
+
+fn pools(world: &World) -> Api<MachinePool> {
+    Api::default_namespaced(world.client())
+}
+
+async fn machines(world: &World) -> Vec<Machine> {
+    let api = Api::<Machine>::default_namespaced(world.client());
+    api.list(&ListParams::default()).await.unwrap().items
+}
+
+async fn until(world: &World, what: &str, condition: impl Condition<MachinePool>) {
+    let waited = await_condition(pools(world), "p", condition);
+    let Ok(met) = tokio::time::timeout(Duration::from_hours(3), waited).await else {
+        let (pool, machines) = (pools(world).get_opt("p").await, machines(world).await);
+        panic!("the pool was never {what} within hours: {pool:#?} {machines:#?}");
+    };
+    met.unwrap();
+}
+
+/// All its machines run, with the current model, and there are so many.
+fn runs(count: i32) -> impl Fn(Option<&MachinePool>) -> bool {
+    move |pool| {
+        let status = pool.and_then(|pool| pool.status.as_ref());
+        status.is_some_and(|status| {
+            status.ready_replicas == count
+                && status.replicas == count
+                && status.up_to_date_replicas == count
+                && status.operation.is_none()
+                && status.observed_generation == pool.and_then(|it| it.metadata.generation)
+        })
+    }
+}
+
+async fn until_runs(world: &World, count: i32) {
+    until(world, &format!("{count} running machines"), runs(count)).await;
+}
+
+async fn scale(world: &World, replicas: i32) {
+    let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
+    pools(world).patch_scale("p", &PatchParams::default(), &patch).await.unwrap();
+}
+
+async fn patch(world: &World, patch: Value) {
+    pools(world).patch("p", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+async fn rest() {
+    tokio::time::sleep(Duration::from_mins(3)).await;
+}
+
+fn ids(world: &World) -> Vec<String> {
+    let all = world.cloud().instances().unwrap();
+    all.into_iter().map(|it| it.provider_id).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_grows_shrinks_goes_to_zero_and_comes_back() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 3)).await;
+    until_runs(&world, 3).await;
+    assert_eq!((instances(&world), nodes(&world).await), (3, 3));
+    let scale_of = pools(&world).get_scale("p").await.unwrap();
+    let selector = scale_of.status.unwrap().selector;
+    assert_eq!(selector.as_deref(), Some("cluster.x-k8s.io/pool-name=p"));
+    for replicas in [6, 2, 0, 1] {
+        scale(&world, replicas).await;
+        until_runs(&world, replicas).await;
+        rest().await;
+        let count = usize::try_from(replicas).unwrap();
+        assert_eq!((machines(&world).await.len(), instances(&world)), (count, count));
+        assert_eq!(nodes(&world).await, count);
+    }
+    let owner = &machines(&world).await[0].metadata.owner_references.clone().unwrap()[0];
+    assert_eq!((owner.kind.as_str(), owner.controller), ("MachinePool", Some(true)));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_a_user_deletes_and_an_instance_that_the_cloud_loses_come_back() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 3)).await;
+    until_runs(&world, 3).await;
+    let first = machines(&world).await.remove(0);
+    delete(&world, first.name()).await;
+    until(&world, "short of one", |it: Option<&MachinePool>| !runs(3)(it)).await;
+    until_runs(&world, 3).await;
+    rest().await;
+    let lost = machines(&world).await.remove(0).provider_id().unwrap().to_string();
+    assert_ne!(lost, first.provider_id().unwrap().to_string());
+    world.cloud().remove(std::slice::from_ref(&lost)).unwrap();
+    until(&world, "short of one", |it: Option<&MachinePool>| !runs(3)(it)).await;
+    until_runs(&world, 3).await;
+    rest().await;
+    assert!(!ids(&world).contains(&lost));
+    assert_eq!((instances(&world), machines(&world).await.len()), (3, 3));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_version_rolls_through_the_instances_within_the_surge() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 3)).await;
+    until_runs(&world, 3).await;
+    let before = ids(&world);
+    patch(&world, json!({ "spec": { "template": { "spec": { "version": "v2" } } } })).await;
+    let rolled = async {
+        loop {
+            let there = machines(&world).await;
+            let ready = there.iter().filter(|it| it.phase() == MachinePhase::Running).count();
+            assert!(there.len() <= 4 && ready >= 3, "{} machines, {ready} ready", there.len());
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = until_runs(&world, 3) => {}
+        () = rolled => {}
+    }
+    rest().await;
+    assert!(ids(&world).iter().all(|id| !before.contains(id)), "all are new");
+    assert_eq!((instances(&world), machines(&world).await.len()), (3, 3));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_is_lost_is_made_again() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 2)).await;
+    until_runs(&world, 2).await;
+    let group = pools(&world).get("p").await.unwrap().status.unwrap().provider_id.unwrap();
+    world.cloud().remove_group(group.as_str()).unwrap();
+    until(&world, "without it", |it: Option<&MachinePool>| !runs(2)(it)).await;
+    until_runs(&world, 2).await;
+    rest().await;
+    let made = pools(&world).get("p").await.unwrap().status.unwrap().provider_id.unwrap();
+    assert_ne!(group, made);
+    assert_eq!((instances(&world), machines(&world).await.len()), (2, 2));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_that_is_deleted_while_the_driver_is_away_takes_everything_with_it_when_that_is_back()
+ {
+    let mut world = start().await;
+    world.apply::<MachinePool>(pool("p", 2)).await;
+    until_runs(&world, 2).await;
+    world.crash_driver();
+    pools(&world).delete("p", &Default::default()).await.unwrap();
+    rest().await;
+    assert!(pools(&world).get_opt("p").await.unwrap().is_some());
+    world.start_driver();
+    until(&world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
+    assert_eq!((instances(&world), machines(&world).await.len()), (0, 0));
+    assert!(world.cloud().groups(|_| true).unwrap().is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_dies_again_and_again_makes_and_deletes_none_too_many() {
+    let mut world = start().await;
+    world.apply::<MachinePool>(pool("p", 3)).await;
+    for step in 1..=12 {
+        tokio::time::sleep(Duration::from_millis(700 * step)).await;
+        if step == 6 {
+            scale(&world, 1).await;
+        }
+        if step == 9 {
+            scale(&world, 4).await;
+        }
+        world.crash_core();
+        world.start_core().await;
+    }
+    until_runs(&world, 4).await;
+    rest().await;
+    assert_eq!((instances(&world), machines(&world).await.len()), (4, 4));
+    assert_eq!(world.cloud().groups(|_| true).unwrap().len(), 1);
+    world.stop().await;
+}
