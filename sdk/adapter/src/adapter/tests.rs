@@ -480,3 +480,18 @@ async fn a_directory_in_which_others_can_put_a_socket_and_a_second_adapter_are_r
     let refused = stranger.connect().await.unwrap_err().to_string();
     assert!(refused.contains("--driver-uid"), "{refused}");
 }
+
+#[tokio::test]
+async fn a_group_comes_in_parts_and_is_asked_for_by_the_tags_of_its_pool() {
+    let it = setting(Vec::new()).await;
+    let status = Request::GetPoolStatus(proto::GetPoolStatusRequest::default());
+    let found = it.adapter.perform(status, machine("pool")).await.unwrap();
+    let Response::GetPoolStatus(found) = found else { panic!("{found:?}") };
+    let ids: Vec<_> = found.machines.iter().map(|it| it.instance_id.as_str()).collect();
+    assert_eq!((ids.as_slice(), found.pool.unwrap().desired), (["0", "1"].as_slice(), 2));
+    let asked = it.fake.asked.lock().pop().unwrap();
+    assert_eq!(asked.target.unwrap().kind, "MachinePool");
+    let uid = asked.identity_tags.get("ostler.dev/pool-uid").map(String::as_str);
+    assert_eq!(uid, Some("uid-pool"));
+    assert!(!asked.identity_tags.contains_key("ostler.dev/machine-uid"));
+}
