@@ -31,7 +31,8 @@ impl Watches {
         self.served(to, client, &stores.machines, Fanout::machine);
         self.served(to, client, &stores.classes, Fanout::class);
         self.served(to, client, &stores.secrets, Fanout::secret);
-        self.served(to, client, &stores.pools, Fanout::pool);
+        // Their definition may not be there: that says nothing about the API server.
+        self.watch_served(to, client, &stores.pools, Fanout::pool, false);
     }
 
     /// MachineSets and MachineDeployments of the namespaces that are served.
@@ -97,6 +98,20 @@ impl Watches {
     ) where
         K: Cached + fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
     {
+        self.watch_served(to, client, cache, on_change, true);
+    }
+
+    /// `needed`: that the watch fails says that the API server may not answer.
+    fn watch_served<K>(
+        &self,
+        to: &mut JoinSet<()>,
+        client: &Client,
+        cache: &Arc<Cache<K>>,
+        on_change: fn(&Fanout, &Change<K>),
+        needed: bool,
+    ) where
+        K: Cached + fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
+    {
         let served = &self.fanout.settings.namespaces;
         let parts = served.parts();
         cache.consists_of(parts.len());
@@ -105,7 +120,10 @@ impl Watches {
                 Some(namespace) => Api::namespaced(client.clone(), namespace),
                 None => Api::all(client.clone()),
             };
-            let reflector = self.reflector(api, cache, on_change);
+            let mut reflector = self.reflector(api, cache, on_change);
+            if !needed {
+                reflector.on_failure = Box::new(|| {});
+            }
             self.start(to, Reflector { part, only: Some(served.clone()), ..reflector });
         }
     }

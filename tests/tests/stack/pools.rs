@@ -1,11 +1,11 @@
 //! MachinePools: a group of the fake cloud, each instance of which is a machine. On a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition};
 use ostler_api::machine::{Machine, MachinePhase};
 use ostler_api::{MachineClass, MachinePool};
@@ -49,7 +49,7 @@ async fn start() -> World {
     });
     let tokens = Api::<Secret>::namespaced(world.client(), "kube-system");
     let token = serde_json::from_value(token).unwrap();
-    tokens.create(&Default::default(), &token).await.unwrap();
+    tokens.create(&PostParams::default(), &token).await.unwrap();
     let spec = json!({ "region": "local", "image": "fake-1.0" });
     let mut of_group = class("group", &spec);
     of_group["secretRef"]["name"] = json!("group");
@@ -202,7 +202,7 @@ async fn a_pool_that_is_deleted_while_the_driver_is_away_takes_everything_with_i
     world.apply::<MachinePool>(pool("p", 2)).await;
     until_runs(&world, 2).await;
     world.crash_driver();
-    pools(&world).delete("p", &Default::default()).await.unwrap();
+    pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
     rest().await;
     assert!(pools(&world).get_opt("p").await.unwrap().is_some());
     world.start_driver();

@@ -11,6 +11,7 @@ use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::pool::{Plan, Snapshot, Victim};
 use ostler_lifecycle::set::is_controlled_by;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Done, Pools, namespace_of};
@@ -110,7 +111,9 @@ impl Pools {
         let (name, uid) = (machine.name(), machine.uid());
         let only = Deletion { uid: Some(uid), ..Deletion::default() };
         // Before it is sent: it may happen although no answer comes.
-        self.groups.change(pool.uid(), |group| group.deleted.insert(uid.to_owned()));
+        self.groups.change(pool.uid(), |group| {
+            group.deleted.insert(uid.to_owned(), Instant::now());
+        });
         match self.writer.delete(api, name, only).await {
             Ok(()) => {
                 info!(pool = pool.name(), machine = name, ?cause, "deleted");

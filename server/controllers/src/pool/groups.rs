@@ -1,6 +1,6 @@
 //! What is known of each group. Safe to lose: a new leader reads them.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use ostler_lifecycle::pool::GroupView;
@@ -26,8 +26,8 @@ pub(super) struct Group {
     pub(super) every: Option<Duration>,
     /// Whether the Machines of the pool were listed once by this process, and not only taken from its cache.
     pub(super) listed: bool,
-    /// UIDs of Machines that were deleted, and which the cache shows alive.
-    pub(super) deleted: BTreeSet<String>,
+    /// UIDs of Machines that were deleted, which the cache shows alive, and when that was.
+    pub(super) deleted: BTreeMap<String, Instant>,
 }
 
 impl Groups {

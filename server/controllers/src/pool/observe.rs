@@ -18,6 +18,7 @@ use crate::hot_update::driver_of;
 use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, MergedSecret, merge};
 use crate::watch::ObjectName;
+use crate::writes::PATIENCE;
 
 /// Key of the user data in a Secret that a template names.
 const VALUE: &str = "value";
@@ -43,11 +44,10 @@ impl Pools {
             self.read_if_due(&pool, &machines, facts).await;
         }
         let deleted = self.groups.change(uid, |group| {
-            let there = |uid: &String| {
-                machines.iter().any(|it| it.uid() == uid.as_str() && !it.is_deleting())
-            };
-            group.deleted.retain(there);
-            group.deleted.clone()
+            let there = |uid: &str| machines.iter().any(|it| it.uid() == uid && !it.is_deleting());
+            // One that got no answer may not have happened.
+            group.deleted.retain(|uid, at| at.elapsed() < 2 * PATIENCE && there(uid));
+            group.deleted.keys().cloned().collect()
         });
         Ok(Some(Snapshot {
             secret: self.secret_view(content.as_deref()),

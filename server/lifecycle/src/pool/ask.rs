@@ -87,11 +87,17 @@ impl Wanted<'_> {
     }
 }
 
-/// The next operation; `None`: the group is as it is to be, or nothing is known of it.
-pub(super) fn next(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> Option<Ask> {
+/// The next operation; `None`: the group is as it is to be, or nothing is known of it, or it has to wait. And the verbs
+/// that are wanted, whether they have to wait or not.
+pub(super) fn next(
+    wanted: &Wanted<'_>,
+    group: &GroupView,
+    matched: &Matched<'_>,
+) -> (Option<Ask>, Vec<OperationKind>) {
+    let all: Vec<_> = candidates(wanted, group, matched).into_iter().flatten().collect();
+    let kinds = all.iter().map(Ask::kind).collect();
     let free = |ask: &Ask| !wanted.held.contains(&ask.kind());
-    let all = candidates(wanted, group, matched);
-    all.into_iter().flatten().find(free)
+    (all.into_iter().find(free), kinds)
 }
 
 fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> [Option<Ask>; 2] {

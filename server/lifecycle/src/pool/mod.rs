@@ -148,7 +148,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
         // Before it has a group: it must not be gone before that.
         return Plan { finalizer: Hold::Add, ..Plan::default() };
     }
-    let facts = Facts::of(snap);
+    let mut facts = Facts::of(snap);
     let matched = facts.reading.map(|it| compare(&snap.machines, it)).unwrap_or_default();
     let mut plan = Plan {
         acknowledge: facts.standing.acknowledge.clone(),
@@ -168,7 +168,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
             let new = matched.new.iter().take(BURST_OF_MACHINES);
             plan.create = new.map(|instance| machine(pool, instance)).collect();
         }
-        send(&mut plan, &facts, &matched);
+        send(&mut plan, &mut facts, &matched);
     }
     if is_over(&facts) {
         plan.finalizer = Hold::Remove;
@@ -348,7 +348,7 @@ pub fn target_of(pool: &MachinePool) -> Target {
 }
 
 /// The next operation, with its intent.
-fn send(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
+fn send(plan: &mut Plan, facts: &mut Facts<'_>, matched: &Matched<'_>) {
     let snap = facts.snap;
     let (Some(class), Some(driver)) = (facts.class, facts.driver) else { return };
     let revision = Some(&class.revision);
@@ -372,7 +372,12 @@ fn send(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
         },
         held: &held,
     };
-    let Some(ask) = ask::next(&wanted, &snap.group, matched) else { return };
+    let (ask, kinds) = ask::next(&wanted, &snap.group, matched);
+    if facts.reading.is_some() {
+        // What failed, and is not wanted any more, is no failure of this pool.
+        facts.standing.forget_all_but(&kinds);
+    }
+    let Some(ask) = ask else { return };
     let Some(request) = request(facts, &ask) else { return };
     let (intent, dispatch) = intend(facts, class, &ask, request);
     plan.status.operation = Some(intent);

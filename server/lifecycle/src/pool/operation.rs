@@ -47,6 +47,18 @@ pub(super) struct Standing {
     pub(super) failure: Option<(OperationKind, String)>,
 }
 
+impl Standing {
+    /// What waits for its next attempt, of these verbs alone. Instances that could not be deleted are wanted as long as
+    /// they are there.
+    pub(super) fn forget_all_but(&mut self, kinds: &[OperationKind]) {
+        let deletes = OperationKind::DeletePoolMachines;
+        self.retries.retain(|retry| {
+            let kind = OperationKind::from_name(retry.kind.as_str());
+            kind == Some(deletes) || kind.is_some_and(|kind| kinds.contains(&kind))
+        });
+    }
+}
+
 /// Takes what the sessions say. `is_ready`: a driver is there.
 pub(super) fn settle(
     status: &MachinePoolStatus,

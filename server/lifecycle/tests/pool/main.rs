@@ -2,9 +2,11 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    clippy::expect_used,
+    clippy::unnecessary_wraps,
     clippy::panic,
     clippy::needless_pass_by_value,
+    clippy::wildcard_enum_match_arm,
+    clippy::default_trait_access,
     unreachable_pub,
     reason = "tests"
 )]

@@ -7,7 +7,7 @@ use ostler_api::{
 use ostler_lifecycle::{operation::Failure, pool::Plan, snapshot::DriverView};
 use serde_json::json;
 
-use crate::world::{ALL, World, changed, driver, failure, request, victims};
+use crate::world::{ALL, World, changed, driver, failure, record, request, victims};
 
 fn size(expected: i32, wanted: i32) -> PoolSize {
     PoolSize { expected, wanted }
@@ -55,7 +55,7 @@ fn nothing_is_asked_while_an_operation_runs_or_may_come_back() {
 fn an_answer_is_written_down_acknowledged_and_followed_by_a_read() {
     let mut world = World::new(3, json!({}));
     world.pass();
-    world.answer(OperationKind::CreatePool, changed(&world));
+    world.answer(OperationKind::CreatePool, changed());
     let plan = world.pass();
     assert!(plan.reread && plan.dispatch.is_none());
     assert_eq!(plan.acknowledge.unwrap(), "op-1");
@@ -171,6 +171,19 @@ fn a_verb_that_failed_waits_and_others_do_not() {
 }
 
 #[test]
+fn a_failure_of_what_is_not_wanted_any_more_is_forgotten() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(5);
+    world.pass();
+    world.answer(OperationKind::UpdatePool, failure(ErrorCode::ResourceExhausted));
+    assert_eq!(world.pass().status.retries.len(), 1);
+    world.operation = OperationView::Idle;
+    assert_eq!(world.pass().status.retries.len(), 1, "it waits");
+    world.pool.spec.replicas = Some(3);
+    assert!(world.pass().status.retries.is_empty());
+}
+
+#[test]
 fn instances_that_cannot_be_deleted_hold_up_no_others() {
     let mut world = World::running(3, json!({}));
     world.drain("p-1");
@@ -179,7 +192,7 @@ fn instances_that_cannot_be_deleted_hold_up_no_others() {
         "fake:///i-1".into(),
         Failure::new(ErrorCode::Internal, Certainty::NotApplied, "stuck"),
     )];
-    let answer = Success::PoolMachinesDeleted { pool: world.record(), not_deleted };
+    let answer = Success::PoolMachinesDeleted { pool: record(), not_deleted };
     world.answer(OperationKind::DeletePoolMachines, Ok(answer));
     let plan = world.pass();
     assert_eq!(plan.status.not_deleted, ["fake:///i-1"]);

@@ -7,7 +7,7 @@ use ostler_api::{
 use ostler_lifecycle::{class::Hold, pool::Plan};
 use serde_json::{Value, json};
 
-use crate::world::{World, changed, request, set_phase, victims};
+use crate::world::{World, changed, record, request, set_phase, victims};
 
 /// The group does what is asked, and the pool sees that.
 fn carry_out(world: &mut World, plan: &Plan) {
@@ -23,7 +23,7 @@ fn carry_out(world: &mut World, plan: &Plan) {
             if let Some(model) = model {
                 group.model_hash = model.hash.into();
             }
-            changed(world)
+            changed()
         }
         Request::DeletePoolMachines { instances, size, .. } => {
             let group = world.group.as_mut().unwrap();
@@ -32,7 +32,7 @@ fn carry_out(world: &mut World, plan: &Plan) {
             group.instances.retain(|it| !instances.contains(&it.provider_id));
             // The Machine sees that it is gone, and goes.
             world.machines.retain(|it| !it.provider_id().is_some_and(|id| instances.contains(id)));
-            Ok(Success::PoolMachinesDeleted { pool: world.record(), not_deleted: Vec::new() })
+            Ok(Success::PoolMachinesDeleted { pool: record(), not_deleted: Vec::new() })
         }
         Request::DeletePool { .. } => {
             world.group = None;

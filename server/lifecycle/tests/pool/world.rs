@@ -205,10 +205,10 @@ impl World {
             checkpoint: None,
         });
     }
+}
 
-    pub fn record(&self) -> PoolRecord {
-        PoolRecord { provider_id: "fake:///group".into(), ..PoolRecord::default() }
-    }
+pub fn record() -> PoolRecord {
+    PoolRecord { provider_id: "fake:///group".into(), ..PoolRecord::default() }
 }
 
 pub fn set_phase(machine: &mut Machine, phase: MachinePhase) {
@@ -228,6 +228,6 @@ pub fn victims(plan: &Plan) -> Vec<&str> {
     plan.delete.iter().map(|victim| victim.machine.name()).collect()
 }
 
-pub fn changed(world: &World) -> Outcome {
-    Ok(Success::PoolChanged(world.record()))
+pub fn changed() -> Outcome {
+    Ok(Success::PoolChanged(record()))
 }
