@@ -1,5 +1,6 @@
 //! Operations through a session beside frames through bare tonic streams, over TCP loopback in one process:
-//! `cargo bench -p ostler-sessions --bench register -- 9`, where 9 is the number of rounds.
+//! `cargo bench -p ostler-sessions --bench register -- 9`, where 9 is the number of rounds. `-- 9 session` runs one of them
+//! alone, for a profiler.
 //!
 //! * `echo`: one small frame each way; one task sends all of them, and one echoes.
 //! * `calls`: the frames of a session (Operation, OperationCompleted) with the same driver and as many callers, each a
@@ -46,6 +47,7 @@ const SORTS: [&str; 3] = ["echo", "calls", "session"];
 #[tokio::main]
 async fn main() {
     let rounds = std::env::args().find_map(|it| it.parse().ok()).unwrap_or(ROUNDS);
+    let alone = SORTS.iter().position(|sort| std::env::args().any(|it| it == *sort));
     println!("round trips, medians of {rounds} rounds of {ROUND:?} of each, TCP loopback\n");
     println!("| in flight | | per second | of echo | of calls | p99 |\n|---|---|---|---|---|---|");
     for in_flight in [1, 64] {
@@ -53,6 +55,9 @@ async fn main() {
         for round in 0..rounds {
             for turn in 0..SORTS.len() {
                 let sort = (round + turn) % SORTS.len();
+                if alone.is_some_and(|alone| alone != sort) {
+                    continue;
+                }
                 let result = match sort {
                     0 => echo(in_flight).await,
                     1 => calls(in_flight).await,
@@ -62,7 +67,7 @@ async fn main() {
             }
         }
         let [echoes, calls, _] = &of;
-        for (name, results) in SORTS.iter().zip(&of) {
+        for (name, results) in SORTS.iter().zip(&of).filter(|(_, results)| !results.is_empty()) {
             let ratio = |to: &[(f64, Duration)]| {
                 median(results.iter().zip(to).map(|(this, other)| this.0 / other.0))
             };
@@ -102,7 +107,7 @@ impl Trips {
 fn median(of: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = of.collect();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap()
+    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The rate of one round.
@@ -328,15 +333,21 @@ async fn session(in_flight: usize) -> (f64, Duration) {
             tokio::spawn(async move {
                 for number in 0_u64.. {
                     let began = Instant::now();
-                    drop(sessions.call(read(&format!("{caller}-{number}"))).await);
+                    // Without its driver a call fails immediately: such a caller would go on for ever, and take a CPU from the rounds
+                    // that follow.
+                    if sessions.call(read(&format!("{caller}-{number}"))).await.is_err() {
+                        return;
+                    }
                     trips.ended(began);
                 }
             })
         })
         .collect();
     let rate = rate(&trips).await;
-    callers.iter().for_each(tokio::task::JoinHandle::abort);
     driver.abort();
+    for caller in callers {
+        caller.await.unwrap();
+    }
     server.abort();
     (rate, trips.p99())
 }

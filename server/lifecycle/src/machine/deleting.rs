@@ -13,6 +13,7 @@ use super::{
     reading::Reading,
     retry::{self, RetryAction},
     takeover::Upstream,
+    token,
     transition::{Outcome, Transition},
 };
 use crate::{
@@ -55,6 +56,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(pass.send_read(class));
     }
     pass.show(Activity::Delete("deleting the instance", Upstream::DeleteVm));
+    token::unless_it_may_join(pass)?;
     // By identity and name alone if the driver found nothing by the id: the id may be what is wrong.
     // An id that another Machine has is not evidence of an instance of this one: the driver finds
     // it by identity.

@@ -39,6 +39,11 @@ impl Effects {
         self.after.push(action);
     }
 
+    /// Whether the bootstrap token goes with this pass.
+    pub(crate) fn deletes_token(&self) -> bool {
+        self.after.iter().any(|action| matches!(action, Action::DeleteBootstrapToken { .. }))
+    }
+
     pub(crate) fn event(&mut self, warning: bool, reason: EventReason, message: String) {
         self.events.push(Event { warning, reason, message, on_node: false });
     }

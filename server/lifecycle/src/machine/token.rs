@@ -87,6 +87,16 @@ pub(crate) fn delete(pass: &mut Pass<'_>) {
     }
 }
 
+/// INV-4: an instance that may join until its token is deleted may have pods that the last look at the API server for
+/// its Node missed. The next pass looks again.
+pub(crate) fn unless_it_may_join(pass: &Pass<'_>) -> Outcome<()> {
+    if pass.node().is_some() || !pass.effects.deletes_token() {
+        return Ok(());
+    }
+    let what = "the bootstrap token is deleted before the node is looked up for the last time";
+    Err(wait(WaitReason::NotObserved, Some(what.to_owned()), Some(pass.snap.now)))
+}
+
 fn is_ours(pass: &Pass<'_>, token: &BootstrapToken) -> bool {
     token.machine_uid.as_ref().is_some_and(|it| it == pass.machine.uid())
 }

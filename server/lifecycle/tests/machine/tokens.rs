@@ -2,7 +2,11 @@
 
 use jiff::SignedDuration;
 use ostler_api::Uid;
-use ostler_api::{machine::MachinePhase, names};
+use ostler_api::{
+    driver::OperationKind,
+    machine::{MachinePhase, MachineStep},
+    names,
+};
 use ostler_lifecycle::{
     operation::{Request, SecretText},
     plan::{Action, TokenRequest},
@@ -10,7 +14,7 @@ use ostler_lifecycle::{
     user_data::{token_id, token_id_after},
 };
 
-use crate::world::{UID, World, looks_again};
+use crate::world::{UID, World, looks_again, pod};
 
 /// A world in which a create is in flight.
 fn creating() -> World {
@@ -190,6 +194,29 @@ fn a_token_goes_as_soon_as_its_machine_is_deleted() {
         world.pass();
         assert_eq!((&world.token, world.status().bootstrap_token_id), (&Observed::Absent, None));
     }
+}
+
+#[test]
+fn the_instance_is_deleted_in_the_pass_after_its_token_and_after_another_look_for_its_node() {
+    let mut world = joining();
+    world.delete();
+    world.pass();
+    assert_eq!(world.token, Observed::Absent);
+    assert_eq!(world.count(OperationKind::DeleteMachine), 0);
+    world.pass();
+    assert_eq!(world.count(OperationKind::DeleteMachine), 1);
+}
+
+#[test]
+fn a_node_that_joined_just_before_its_token_was_deleted_is_drained() {
+    let mut world = joining();
+    world.delete();
+    world.pass();
+    world.join();
+    world.pods = Observed::Known(vec![pod("a")]);
+    world.pass();
+    assert_eq!(world.count(OperationKind::DeleteMachine), 0);
+    assert_eq!(world.step(), Some(MachineStep::CordonNode));
 }
 
 #[test]

@@ -113,7 +113,7 @@ impl Hub {
 
     /// A result that is here already, or that is not waited for any more.
     fn repeated(&mut self, key: SessionKey, id: &OperationId) {
-        if self.looks() && !self.ended.contains(id) {
+        if self.looks() && !self.ended.contains(id.as_str()) {
             return; // kept for the core that asked
         }
         let Some(session) = self.sessions.get(&key) else { return };
@@ -168,8 +168,12 @@ impl Hub {
             return;
         }
         let provider = operation.provider.clone();
-        if let Some(Owner::Caller(caller)) = self.forget(id).map(|operation| operation.owner) {
-            self.effects.push(Effect::Later(Later::Answer(caller, Box::new(answer))));
+        if let Some(mut operation) = self.forget(id) {
+            let owner = std::mem::replace(&mut operation.owner, Owner::Target);
+            if let Owner::Caller(caller) = owner {
+                self.effects.push(Effect::Later(Later::Answer(caller, Box::new(answer))));
+            }
+            self.effects.push(Effect::Later(Later::Forget(operation)));
         }
         if let Some(instance) = holder {
             self.ack(now, id, &provider, &instance);

@@ -240,7 +240,8 @@ impl Hub {
         if let Place::Finished { holder, .. } = &operation.place {
             let id = id.clone();
             let (holder, provider) = (holder.clone(), operation.provider.clone());
-            self.forget(&id);
+            let gone = self.forget(&id);
+            self.effects.extend(gone.map(|gone| Effect::Later(Later::Forget(gone))));
             if let Some(instance) = holder {
                 self.ack(now, &id, &provider, &instance);
             }
@@ -254,7 +255,7 @@ impl Hub {
             self.slots.remove(operation.target.uid.as_str());
         }
         self.timers.clear(&Timer::Operation(id.clone()));
-        self.ended.put(id.clone(), ());
+        self.ended.put(id.as_str());
         Some(operation)
     }
 

@@ -16,6 +16,7 @@ mod dispatch;
 #[cfg(test)]
 mod docs;
 mod drain;
+mod ended;
 mod heartbeat;
 mod hints;
 mod leadership;
@@ -39,16 +40,16 @@ mod views;
 use ostler_api::ProviderName;
 use ostler_api::Uid;
 use std::collections::{BTreeMap, HashMap};
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use lru::LruCache;
 use ostler_api::driver::OperationKind;
 use ostler_api::hint::HintKind;
+use ostler_proto::v1alpha1::Operation;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::arrivals::Arrivals;
+use self::ended::Ended;
 use self::leadership::Leadership;
 pub(crate) use self::operations::{Answer, Op, Owner};
 use self::session::{Guest, Lost, Provider, Session};
@@ -60,9 +61,6 @@ use crate::record::Records;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
 use crate::{SessionEvent, SessionsOptions};
-
-/// A few minutes of a busy core; an operation that ended earlier is not known, and is not wanted either.
-const ENDED: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
 
 /// One Register stream; grows with every stream.
 pub(crate) type SessionKey = u64;
@@ -95,6 +93,10 @@ pub(crate) enum Later {
     Answer(oneshot::Sender<Answer>, Box<Answer>),
     /// Count it.
     Count(Count),
+    /// What was kept in case that the driver does not get it. To free it takes time.
+    Accepted(Box<Operation>),
+    /// All that was known of an operation. To free it takes time.
+    Forget(Box<Op>),
 }
 
 /// What is counted.
@@ -143,8 +145,7 @@ pub(crate) struct Hub {
     operations: HashMap<OperationId, Box<Op>>,
     /// The operation that occupies a target, by UID.
     slots: HashMap<Uid, OperationId>,
-    /// Operations that ended lately, so that a driver that still holds one is told to drop it.
-    ended: LruCache<OperationId, ()>,
+    ended: Ended,
     timers: Timers,
     effects: Vec<Effect>,
 }
@@ -167,7 +168,7 @@ impl Hub {
             providers: BTreeMap::new(),
             operations: HashMap::new(),
             slots: HashMap::new(),
-            ended: LruCache::sparse(ENDED),
+            ended: Ended::default(),
             timers: Timers::default(),
             effects: Vec::new(),
         }

@@ -366,7 +366,7 @@ impl World {
             Effect::Publish(_)
             | Effect::CheckReading(_)
             | Effect::Flush(_)
-            | Effect::Later(Later::Count(_)) => {}
+            | Effect::Later(Later::Count(_) | Later::Accepted(_) | Later::Forget(_)) => {}
             Effect::Later(Later::Answer(answer, outcome)) => answer.send(*outcome).unwrap(),
         }
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::answers::{MESSAGE_BYTES, WORD_BYTES, checkpoint, cut};
 use super::operations::{Op, Owner, Place};
 use super::timers::Timer;
-use super::{Count, Hub, OperationId, SessionKey};
+use super::{Count, Effect, Hub, Later, OperationId, SessionKey};
 use crate::SessionEvent;
 
 /// Whether an operation takes long enough for its progress to be asked for.
@@ -45,10 +45,9 @@ impl Hub {
     /// The driver has an operation.
     pub(super) fn accepted(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let Some(operation) = self.sent(key, id) else { return };
-        if operation.request.take().is_none() {
-            return;
-        }
+        let Some(request) = operation.request.take() else { return };
         let bytes = operation.bytes;
+        self.effects.push(Effect::Later(Later::Accepted(request)));
         self.timers.clear(&Timer::Accept(id.clone()));
         self.note_progress(now, id);
         let limit = self.options.limits.unaccepted_bytes;

@@ -72,6 +72,8 @@ struct Member {
     failed: Lately,
     /// Its Node was chosen for an update in place.
     selected: Lately,
+    /// The label of a Node that is chosen, which a user may set before there is anything to choose it for.
+    marked: bool,
     /// It was updated in place and came from another set, which may want one more yet.
     moved: bool,
     /// A set found it without a controller, and may have enough without it.
@@ -336,10 +338,12 @@ impl Rules {
         let done = |all: &BTreeMap<String, String>| {
             all.get(label::UPDATE_RESULT).is_some_and(|result| result == "successful")
         };
-        let selected =
-            labels.is_some_and(|all| all.contains_key(label::SELECTED_FOR_UPDATE) && !done(all));
+        let has = |key: &str| labels.is_some_and(|all| all.contains_key(key) && !done(all));
+        let marked = has(label::SELECTED_FOR_UPDATE);
+        let selected = marked && has(label::CANDIDATE_FOR_UPDATE);
         let member = self.members.get_mut(machine.uid())?;
-        let news = selected && !member.selected.now;
+        let by_user = std::mem::replace(&mut member.marked, marked);
+        let news = selected && !member.selected.now && !by_user;
         member.selected.is(selected);
         let (set, available) = (member.set.clone(), member.available.now);
         if !news || !ours || !available {
@@ -400,8 +404,9 @@ impl Rules {
             return None;
         }
         let deployment = controller(&set.object.metadata)?;
-        // A set carries out late what was right when its number was written.
-        let decided = set.wants.last().map(|(at, _)| at.elapsed()).unwrap_or_default();
+        // A set carries out late what was right when its number was written, which may have changed a moment ago.
+        let known = set.wants.iter().rev().find(|(at, _)| at.elapsed() > self.lag);
+        let decided = known.or(set.wants.first()).map(|(at, _)| at.elapsed()).unwrap_or_default();
         let least = self.deployments.get(&deployment.uid)?.least(decided.max(self.lag));
         let left = self.available_of(&deployment.uid, |_| true) - 1;
         (left < least).then(|| {
