@@ -138,7 +138,9 @@ async fn the_core_asks_for_nothing_that_its_roles_do_not_allow_and_needs_every_r
     let with_sets = Setup::tuned(|options| options.settings.controllers = "*".parse().unwrap());
     let fleet = World::start_with(with_sets).await;
     Box::pin(life_of_a_fleet(&fleet)).await;
-    let asked = &world.asked() | &fleet.asked();
+    let pools = crate::pools::start().await;
+    Box::pin(crate::pools::life_of_a_pool(&pools)).await;
+    let asked = &(&world.asked() | &fleet.asked()) | &pools.asked();
     let served = |namespace: &str| namespace == "default";
     assert_eq!(refused(&asked, &served), []);
     let unused: Vec<_> = rights()
@@ -150,4 +152,5 @@ async fn the_core_asks_for_nothing_that_its_roles_do_not_allow_and_needs_every_r
     assert!(unused.is_empty(), "rights that nothing uses: {unused:#?}");
     world.stop().await;
     fleet.stop().await;
+    pools.stop().await;
 }

@@ -29,7 +29,7 @@ fn pool(name: &str, replicas: i32) -> Value {
 }
 
 /// A class whose user data bring a token of their own.
-async fn start() -> World {
+pub(crate) async fn start() -> World {
     let world = World::start().await;
     let user_data = "kubelet --token=p00lex.0123456789abcdef \
                      --register-with-taints=node.machine.sapcloud.io/instance-not-ready=:NoSchedule";
@@ -100,6 +100,16 @@ async fn scale(world: &World, replicas: i32) {
 
 async fn patch(world: &World, patch: Value) {
     pools(world).patch("p", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+}
+
+/// A pool that grows, loses a machine, and goes.
+pub(crate) async fn life_of_a_pool(world: &World) {
+    world.apply::<MachinePool>(pool("p", 1)).await;
+    until_runs(world, 1).await;
+    scale(world, 2).await;
+    until_runs(world, 2).await;
+    pools(world).delete("p", &DeleteParams::default()).await.unwrap();
+    until(world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
 }
 
 async fn rest() {
