@@ -18,8 +18,13 @@ pub(crate) fn is_stuck(pass: &Pass<'_>) -> bool {
     drain.is_some_and(|it| it.purpose() == DrainPurpose::Preservation && refused(it))
 }
 
-/// The Node is not preserved any more, or not Failed: the next time, its pods leave again.
+/// The Node is not preserved any more, or not Failed: the next time, its pods leave again. What was cordoned for an
+/// update in place before that takes pods again.
 pub(crate) fn forget(pass: &mut Pass<'_>) {
+    let drain = pass.status.drain.as_ref();
+    let cordoned =
+        drain.is_some_and(|it| it.cordoned && it.purpose() == DrainPurpose::Preservation);
+    pass.effects.node_patch.uncordon |= cordoned;
     drain::forget(pass, &DrainPurpose::Preservation);
 }
 

@@ -360,6 +360,30 @@ fn a_node_that_is_not_selected_any_more_takes_pods_again_unless_somebody_else_co
 }
 
 #[test]
+fn a_node_that_was_cordoned_for_an_update_takes_pods_again_after_it_was_preserved() {
+    let mut world = World::running();
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.protected.insert("web".to_owned());
+    select(&mut world);
+    world.settle_pods();
+    assert!(is_cordoned(&world));
+    let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
+    annotations.insert(annotation::PRESERVE.to_owned(), "now".to_owned());
+    sick(&mut world, "False");
+    world.settle_pods();
+    world.later(601);
+    world.settle_pods();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    world.pods = Observed::Known(Vec::new());
+    world.node_is("True");
+    for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE] {
+        set(&mut world, key, None);
+    }
+    world.settle();
+    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, false));
+}
+
+#[test]
 fn a_kubelet_may_be_silent_while_its_node_is_updated_but_the_instance_has_to_be_there() {
     let mut world = ready();
     sick(&mut world, "Unknown");

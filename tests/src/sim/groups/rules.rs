@@ -73,7 +73,7 @@ struct Member {
     /// Its Node was chosen for an update in place.
     selected: Lately,
     /// The label of a Node that is chosen, which a user may set before there is anything to choose it for.
-    marked: bool,
+    marked: Lately,
     /// It was updated in place and came from another set, which may want one more yet.
     moved: bool,
     /// A set found it without a controller, and may have enough without it.
@@ -342,7 +342,8 @@ impl Rules {
         let marked = has(label::SELECTED_FOR_UPDATE);
         let selected = marked && has(label::CANDIDATE_FOR_UPDATE);
         let member = self.members.get_mut(machine.uid())?;
-        let by_user = std::mem::replace(&mut member.marked, marked);
+        let by_user = member.marked.now;
+        member.marked.is(marked);
         let news = selected && !member.selected.now && !by_user;
         member.selected.is(selected);
         let (set, available) = (member.set.clone(), member.available.now);
@@ -406,7 +407,8 @@ impl Rules {
         let deployment = controller(&set.object.metadata)?;
         // A set carries out late what was right when its number was written, which may have changed a moment ago.
         let known = set.wants.iter().rev().find(|(at, _)| at.elapsed() > self.lag);
-        let decided = known.or(set.wants.first()).map(|(at, _)| at.elapsed()).unwrap_or_default();
+        let decided =
+            known.or_else(|| set.wants.first()).map(|(at, _)| at.elapsed()).unwrap_or_default();
         let least = self.deployments.get(&deployment.uid)?.least(decided.max(self.lag));
         let left = self.available_of(&deployment.uid, |_| true) - 1;
         (left < least).then(|| {

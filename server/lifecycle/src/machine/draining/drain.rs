@@ -37,8 +37,8 @@ const DRAINED: MachineConditionType = MachineConditionType::Drained;
 /// that is neither the deletion of the Machine nor now.
 pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Option<Time>) {
     if !is_for(pass, &purpose) || is_finished(pass, &purpose) {
-        // The second round of what the first one did not get done.
-        let before = pass.status.drain.take().filter(|before| before.purpose() == purpose);
+        // Who cordoned the Node stays known, whatever it was for.
+        let before = pass.status.drain.take();
         let for_another = (purpose != DrainPurpose::Deletion).then_some(purpose);
         pass.status.drain = Some(DrainProgress {
             purpose: for_another,
