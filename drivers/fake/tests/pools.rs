@@ -35,7 +35,8 @@ impl World {
     async fn with_group(extra: &Value, desired: i32) -> Self {
         let mut world = Self::new(extra);
         world.create(desired).await.unwrap();
-        world.group = world.driver.cloud().groups(|_| true).unwrap()[0].group.provider_id.clone();
+        let groups = world.driver.cloud().groups(|_| true).unwrap();
+        world.group.clone_from(&groups.first().unwrap().group.provider_id);
         world
     }
 

@@ -27,8 +27,8 @@ async fn ready(core: &mut Core) -> Driver {
     driver
 }
 
-fn group() -> Option<PoolRecord> {
-    Some(PoolRecord { provider_id: "group".to_owned(), desired: 2, ..PoolRecord::default() })
+fn group() -> PoolRecord {
+    PoolRecord { provider_id: "group".to_owned(), desired: 2, ..PoolRecord::default() }
 }
 
 fn instance(id: &str) -> PoolMachineRecord {
@@ -59,7 +59,7 @@ async fn a_named_deletion_carries_both_sizes_and_its_answer_comes_back() {
         error: Some(proto::OperationError { code: 9, ..Default::default() }),
     };
     let answer = proto::DeletePoolMachinesResponse {
-        pool: group(),
+        pool: Some(group()),
         not_deleted: vec![failure],
         ..Default::default()
     };
@@ -106,7 +106,8 @@ async fn the_instances_of_a_group_come_in_pages() {
         let page = OperationPage { operation_id, index, pool_machines, ..Default::default() };
         driver.say(Said::Page(page)).await;
     }
-    let answer = proto::GetPoolStatusResponse { pool: group(), pages: 2, ..Default::default() };
+    let answer =
+        proto::GetPoolStatusResponse { pool: Some(group()), pages: 2, ..Default::default() };
     driver.complete("op-1", result(Response::GetPoolStatus(answer))).await;
     let read = reading.await.unwrap();
     let Ok(Success::PoolRead { instances, .. }) = read else { panic!("{read:?}") };
@@ -138,7 +139,7 @@ async fn while_the_infrastructure_throttles_no_group_grows_and_instances_go() {
     };
     core.sessions.submit(dispatch("op-3", "pool-2", delete)).unwrap();
     assert_eq!(driver.take().await.operation_id, "op-3");
-    let answer = proto::DeletePoolMachinesResponse { pool: group(), ..Default::default() };
+    let answer = proto::DeletePoolMachinesResponse { pool: Some(group()), ..Default::default() };
     driver.complete("op-3", result(Response::DeletePoolMachines(answer))).await;
     core.outcome("pool-2").await;
     assert_eq!(driver.take().await.operation_id, "op-2");
