@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn arms_go_by_their_json_names() {
         assert_eq!(arm(&create(), "request").as_deref(), Some("createMachine"));
-        assert_eq!(arms::<Operation>("request").len(), 8);
+        assert_eq!(arms::<Operation>("request").len(), 15);
         assert!(arms::<Operation>("nothing").is_empty());
     }
 }

@@ -188,13 +188,13 @@ mod tests {
         assert_eq!(
             page,
             "\
-MachinePool  default/web
-Class        big
-Phase        ScalingUp
-Group        fake:///g, 13 of 13 instances
-Machines     12 wanted, 13 there, 1 of the current model, 12 ready, 12 available
-Ready        False (NotReady)
-Waits for    machine web-new waits for NodeNotJoined: no node yet
+MachinePool        default/web
+Class              big
+Phase              ScalingUp
+Group              fake:///g, 13 of 13 instances
+Machines           12 wanted, 13 there, 1 of the current model, 12 ready, 12 available
+Ready              False (NotReady)
+Waits for          machine web-new waits for NodeNotJoined: no node yet
 
 Tree
   machinepool web
@@ -224,7 +224,7 @@ Tree
         let status = json!({ "conditions": [
             condition("InfrastructureReady", "CreatePoolFailed"), condition("Valid", "ValidationFailed")
         ] });
-        assert!(page(&status, Vec::new()).contains("Waits for            ValidationFailed: why"));
+        assert!(page(&status, Vec::new()).contains("Waits for          ValidationFailed: why"));
         let page = page(&json!({}), Vec::new());
         assert!(page.contains("not deleted one by one") && page.contains("none yet"), "{page}");
     }
