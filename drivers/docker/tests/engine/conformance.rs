@@ -64,7 +64,9 @@ async fn the_driver_keeps_the_whole_contract_on_a_real_engine() {
     assert!(report.passes());
     if std::env::var_os("OSTLER_TEST_FOCUS").is_none() {
         let skipped = of(|it| matches!(it, Verdict::Skipped { .. }));
-        let skipped: BTreeSet<&str> = skipped.map(|result| result.name.as_str()).collect();
+        let names = skipped.map(|result| result.name.as_str());
+        // It has no groups.
+        let skipped: BTreeSet<&str> = names.filter(|name| !name.starts_with("pool/")).collect();
         assert_eq!(skipped, BTreeSet::from(SKIPPED));
     }
 }
