@@ -55,7 +55,8 @@ impl Page {
     }
 
     pub(super) fn line(&mut self, name: &str, value: &str) {
-        let (name, value, width) = (terminal::line(name), terminal::line(value), self.width);
+        let (name, value) = (terminal::line(name), terminal::line(value));
+        let width = self.width.max(name.chars().count() + 1);
         let _infallible = writeln!(self.text, "{}", format!("{name:<width$}{value}").trim_end());
     }
 

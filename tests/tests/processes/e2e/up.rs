@@ -244,5 +244,6 @@ fn crds_are_a_yaml_stream_that_names_every_kind() {
     let crds: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
     let kinds: Vec<&str> =
         crds.iter().filter_map(|crd| crd["spec"]["names"]["kind"].as_str()).collect();
-    assert_eq!(kinds, ["Machine", "MachineClass", "MachineSet", "MachineDeployment"]);
+    let expected = ["Machine", "MachineClass", "MachineSet", "MachineDeployment", "MachinePool"];
+    assert_eq!(kinds, expected);
 }
