@@ -28,7 +28,7 @@ fn edit_node(world: &mut World, edit: impl FnOnce(&mut Node)) {
     world.node = NodeView::Known(Arc::new(node));
 }
 
-fn set(world: &mut World, key: &str, value: Option<&str>) {
+pub fn set(world: &mut World, key: &str, value: Option<&str>) {
     edit_node(world, |node| {
         let labels = node.metadata.labels.get_or_insert_default();
         match value {
@@ -38,7 +38,7 @@ fn set(world: &mut World, key: &str, value: Option<&str>) {
     });
 }
 
-fn select(world: &mut World) {
+pub fn select(world: &mut World) {
     set(world, label::CANDIDATE_FOR_UPDATE, Some("true"));
     set(world, label::SELECTED_FOR_UPDATE, Some("true"));
 }
@@ -68,7 +68,7 @@ fn has_label(world: &World, key: &str) -> bool {
     world.node().metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key))
 }
 
-fn is_cordoned(world: &World) -> bool {
+pub fn is_cordoned(world: &World) -> bool {
     world.node().spec.as_ref().unwrap().unschedulable == Some(true)
 }
 
@@ -357,30 +357,6 @@ fn a_node_that_is_not_selected_any_more_takes_pods_again_unless_somebody_else_co
         assert_eq!((world.status().drain, world.step()), (None, None));
         assert!(world.pass().actions.is_empty());
     }
-}
-
-#[test]
-fn a_node_that_was_cordoned_for_an_update_takes_pods_again_after_it_was_preserved() {
-    let mut world = World::running();
-    world.pods = Observed::Known(vec![pod("web")]);
-    world.protected.insert("web".to_owned());
-    select(&mut world);
-    world.settle_pods();
-    assert!(is_cordoned(&world));
-    let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
-    annotations.insert(annotation::PRESERVE.to_owned(), "now".to_owned());
-    sick(&mut world, "False");
-    world.settle_pods();
-    world.later(601);
-    world.settle_pods();
-    assert_eq!(world.phase(), MachinePhase::Failed);
-    world.pods = Observed::Known(Vec::new());
-    world.node_is("True");
-    for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE] {
-        set(&mut world, key, None);
-    }
-    world.settle();
-    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, false));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use ostler_lifecycle::{
     snapshot::{NodeView, Observed, PodView},
 };
 
+use crate::in_place::{is_cordoned, select, set};
 use crate::world::{World, looks_again, pod};
 
 fn ask(world: &mut World, value: &str) {
@@ -408,4 +409,27 @@ fn a_preserved_machine_that_fails_again_is_emptied_again() {
     assert_eq!(world.phase(), MachinePhase::Failed);
     world.pods_end();
     assert_eq!(world.pods, Observed::Known(Vec::new()));
+}
+
+#[test]
+fn a_node_that_was_cordoned_for_an_update_takes_pods_again_after_it_was_preserved() {
+    let mut world = World::running();
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.protected.insert("web".to_owned());
+    select(&mut world);
+    world.settle_pods();
+    assert!(is_cordoned(&world));
+    ask(&mut world, "now");
+    sick(&mut world, "False");
+    world.settle_pods();
+    world.later(601);
+    world.settle_pods();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+    world.pods = Observed::Known(Vec::new());
+    world.node_is("True");
+    for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE] {
+        set(&mut world, key, None);
+    }
+    world.settle();
+    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, false));
 }
