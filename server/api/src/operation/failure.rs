@@ -73,6 +73,13 @@ impl Failure {
         Self { reason: reason.into(), ..Self::new(code, certainty, message) }
     }
 
+    /// The driver's answer is of another kind than the request.
+    pub fn wrong_answer() -> Self {
+        let message = "the driver's answer does not match the request";
+        let code = ErrorCode::Internal;
+        Self::by_core(code, Reason::CoreWrongResult, message, Certainty::Unknown)
+    }
+
     /// There is an instance, and it is not the Machine's: it is neither absent nor touched.
     /// `cluster_id`: the cluster that its tags name, if they name one.
     pub fn not_ours(provider_id: &str, cluster_id: &str) -> Self {

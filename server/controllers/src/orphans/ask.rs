@@ -3,11 +3,9 @@
 use ostler_api::ProviderName;
 use std::time::Duration;
 
-use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::driver::ErrorCode;
 use ostler_api::{MachineClass, names};
-use ostler_lifecycle::operation::{
-    Dispatch, Failure, InstanceRecord, Reason, Request, Success, Target,
-};
+use ostler_lifecycle::operation::{Dispatch, Failure, InstanceRecord, Request, Success, Target};
 use ostler_lifecycle::orphans::{Identity, Listed, Orphan};
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::Sessions;
@@ -25,7 +23,7 @@ pub(super) async fn list(
 ) -> Result<(Vec<Listed>, String), Failure> {
     let target = Target::of_class(class);
     let answer = sessions.call(dispatch(class, target, Request::List, LIST)).await?;
-    let Success::Listed { instances, scope } = answer else { return Err(wrong_answer()) };
+    let Success::Listed { instances, scope } = answer else { return Err(Failure::wrong_answer()) };
     let listed = |record: InstanceRecord| Listed {
         provider_id: record.provider_id,
         machine_name: record.machine_name,
@@ -59,7 +57,7 @@ pub(super) async fn delete(
     let dispatch = Dispatch { adopt_by_name, ..dispatch(class, target, request, DELETE) };
     match sessions.call(dispatch).await {
         Ok(Success::Deleted { .. }) => Ok(()),
-        Ok(_) => Err(wrong_answer()),
+        Ok(_) => Err(Failure::wrong_answer()),
         Err(failure) if failure.code == ErrorCode::NotFound => Ok(()),
         Err(failure) => Err(failure),
     }
@@ -68,9 +66,4 @@ pub(super) async fn delete(
 fn dispatch(class: &MachineClass, target: Target, request: Request, time: Duration) -> Dispatch {
     let id = uuid::Uuid::new_v4().to_string().into();
     ClassFacts::of(class).dispatch(id, target, request, time)
-}
-
-fn wrong_answer() -> Failure {
-    let message = "the driver's answer does not match the request";
-    Failure::by_core(ErrorCode::Internal, Reason::CoreWrongResult, message, Certainty::Unknown)
 }

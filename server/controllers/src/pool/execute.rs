@@ -111,7 +111,7 @@ impl Pools {
         let (name, uid) = (machine.name(), machine.uid());
         let only = Deletion { uid: Some(uid), ..Deletion::default() };
         // Before it is sent: it may happen although no answer comes.
-        self.groups.change(pool.uid(), |group| {
+        self.groups.with(pool.uid(), |group| {
             group.deleted.insert(uid.to_owned(), Instant::now());
         });
         match self.writer.delete(api, name, only).await {
@@ -125,7 +125,7 @@ impl Pools {
             Err(WriteError::NotFound | WriteError::Conflict) => true,
             Err(error) => {
                 if !error.may_have_happened() {
-                    self.groups.change(pool.uid(), |group| group.deleted.remove(uid));
+                    self.groups.with(pool.uid(), |group| group.deleted.remove(uid));
                 }
                 let note = format!("cannot delete machine {name}: {error}");
                 self.tell(pool, Severity::Warning, "FailedDelete", "Delete", note);

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 pub(crate) struct Groups(Mutex<HashMap<String, Group>>);
 
 /// What is known of one group.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Group {
     /// The last read.
     pub(super) view: GroupView,
@@ -31,17 +31,14 @@ pub(super) struct Group {
 }
 
 impl Groups {
-    pub(super) fn of(&self, uid: &str) -> Group {
-        self.0.lock().get(uid).cloned().unwrap_or_default()
-    }
-
-    pub(super) fn change<T>(&self, uid: &str, change: impl FnOnce(&mut Group) -> T) -> T {
+    /// Reads or changes what is known. A read of a large group is not copied for it.
+    pub(super) fn with<T>(&self, uid: &str, change: impl FnOnce(&mut Group) -> T) -> T {
         change(self.0.lock().entry(uid.to_owned()).or_default())
     }
 
     /// Nothing is decided from what was read before this.
     pub(super) fn reread(&self, uid: &str) {
-        self.change(uid, |group| {
+        self.with(uid, |group| {
             group.at = None;
             group.view = GroupView::Unknown;
         });

@@ -43,7 +43,7 @@ impl Pools {
         {
             self.read_if_due(&pool, &machines, facts).await;
         }
-        let deleted = self.groups.change(uid, |group| {
+        let deleted = self.groups.with(uid, |group| {
             let there = |uid: &str| machines.iter().any(|it| it.uid() == uid && !it.is_deleting());
             // One that got no answer may not have happened.
             group.deleted.retain(|uid, at| at.elapsed() < 2 * PATIENCE && there(uid));
@@ -52,7 +52,7 @@ impl Pools {
         Ok(Some(Snapshot {
             secret: self.secret_view(content.as_deref()),
             data: self.data_of(&pool),
-            group: self.groups.of(uid).view,
+            group: self.groups.with(uid, |group| group.view.clone()),
             // It may have ended while the group was read.
             operation,
             operation_id: uuid::Uuid::new_v4().to_string().into(),
@@ -70,14 +70,14 @@ impl Pools {
     /// did last.
     async fn machines_of(&self, pool: &MachinePool) -> Result<Vec<Arc<Machine>>, PassError> {
         let uid = pool.uid();
-        if self.groups.of(uid).listed {
+        if self.groups.with(uid, |group| group.listed) {
             return Ok(self.stores.machines.find(MachineIndex::Controller, uid));
         }
         let all = self.writer.all::<Machine>(Some(namespace_of(pool))).await;
         let what = "cannot list the machines of a pool";
         let mut all = all.map_err(|source| PassError::Api { what, source })?;
         all.retain(|machine| is_controlled_by(&machine.metadata, uid));
-        self.groups.change(uid, |group| group.listed = true);
+        self.groups.with(uid, |group| group.listed = true);
         Ok(all)
     }
 
@@ -141,10 +141,11 @@ impl Pools {
     /// Reads the group unless it was read just now. A driver that is away, or fails, changes nothing but the view.
     async fn read_if_due(&self, pool: &MachinePool, machines: &[Arc<Machine>], class: &ClassFacts) {
         let uid = pool.uid();
-        let group = self.groups.of(uid);
-        let every =
-            group.every.unwrap_or(if group.view == GroupView::Unknown { BUSY } else { CALM });
-        if group.fresh_for(every).is_some() {
+        let fresh = self.groups.with(uid, |group| {
+            let calm = if group.view == GroupView::Unknown { BUSY } else { CALM };
+            group.fresh_for(group.every.unwrap_or(calm))
+        });
+        if fresh.is_some() {
             return;
         }
         let began = (self.clock.0)();
@@ -156,7 +157,7 @@ impl Pools {
         let dispatch = class.dispatch(id, target_of(pool), request, time);
         let answer = self.sessions.call(dispatch).await;
         let machines: Vec<&Machine> = machines.iter().map(AsRef::as_ref).collect();
-        self.groups.change(uid, |group| {
+        self.groups.with(uid, |group| {
             group.at = Some(Instant::now());
             let view = match answer {
                 Ok(Success::PoolRead { pool: record, instances }) if is_usable(&record) => {
@@ -166,7 +167,7 @@ impl Pools {
                     group.absent.clone_from(&reading.absent);
                     GroupView::Known(reading)
                 }
-                Ok(_) => GroupView::Unreadable(Box::new(wrong_answer())),
+                Ok(_) => GroupView::Unreadable(Box::new(Failure::wrong_answer())),
                 Err(failure) if is_absent(&failure) => {
                     group.nothing = group.nothing.saturating_add(1);
                     GroupView::Absent(group.nothing)
@@ -189,13 +190,6 @@ fn is_absent(failure: &Failure) -> bool {
     use ostler_lifecycle::machine::{RetryAction, rule};
     let kind = OperationKind::GetPoolStatus;
     rule(kind, failure.code, &failure.reason, failure.certainty).then == RetryAction::Absent
-}
-
-fn wrong_answer() -> Failure {
-    use ostler_api::driver::{Certainty, ErrorCode};
-    use ostler_lifecycle::operation::Reason;
-    let message = "the driver's answer does not match the request";
-    Failure::by_core(ErrorCode::Internal, Reason::CoreWrongResult, message, Certainty::Unknown)
 }
 
 fn class_name(pool: &MachinePool) -> ObjectName {

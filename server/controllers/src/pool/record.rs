@@ -45,7 +45,7 @@ impl Pools {
             self.groups.reread(pool.uid());
         }
         let every = if plan.unsettled { BUSY } else { CALM };
-        self.groups.change(pool.uid(), |group| group.every = Some(every));
+        self.groups.with(pool.uid(), |group| group.every = Some(every));
         self.acknowledge(&plan);
         if !plan.dispatch.as_ref().is_none_or(|dispatch| self.submit(pool, dispatch)) {
             return Ok(Passed::Settled(Outcome::Again(SUBMIT_AGAIN)));
@@ -56,7 +56,7 @@ impl Pools {
         if plan.reread || !plan.create.is_empty() {
             return Ok(Passed::Changed);
         }
-        let due = self.groups.of(pool.uid()).fresh_for(every).unwrap_or(BUSY);
+        let due = self.groups.with(pool.uid(), |group| group.fresh_for(every)).unwrap_or(BUSY);
         let retry = plan
             .retry_at
             .map(|at| Duration::try_from(at.duration_since(snapshot.now)).unwrap_or_default());

@@ -103,9 +103,8 @@ impl Sets {
         victims: &[Victim],
     ) -> Result<(), WriteError> {
         let answers = join_all(victims.iter().map(|victim| self.delete_one(set, victim))).await;
-        let mut failures: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
-        failures.sort_by_key(|error| matches!(error, WriteError::Conflict));
-        failures.into_iter().next().map_or(Ok(()), Err)
+        let failures = answers.into_iter().filter_map(Result::err);
+        failures.min_by_key(|error| matches!(error, WriteError::Conflict)).map_or(Ok(()), Err)
     }
 
     async fn delete_one(

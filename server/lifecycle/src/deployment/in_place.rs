@@ -139,7 +139,8 @@ impl<'a> Pass<'a> {
         let missing = fleet.replicas + fleet.surge - targets.total().max(present);
         targets.new += missing.clamp(0, (fleet.replicas - targets.new).max(0));
         if targets.new >= fleet.replicas {
-            // Those whose update is on its way finish it, and so does a hand-over. INV-12: an available one stays until it is not missed.
+            // Those whose update is on its way finish it, and so does a hand-over. INV-12: an available one stays until
+            // it is not missed.
             let mut budget = (fleet.available_with(&targets) - fleet.min_available()).max(0);
             let old = targets.old.iter_mut().zip(&fleet.old).zip(self.old_views());
             for ((wanted, counts), view) in old {

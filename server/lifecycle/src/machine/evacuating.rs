@@ -21,11 +21,7 @@ pub(crate) fn is_stuck(pass: &Pass<'_>) -> bool {
 /// The Node is not preserved any more, or not Failed: the next time, its pods leave again. What was cordoned for an
 /// update in place before that takes pods again.
 pub(crate) fn forget(pass: &mut Pass<'_>) {
-    let drain = pass.status.drain.as_ref();
-    let cordoned =
-        drain.is_some_and(|it| it.cordoned && it.purpose() == DrainPurpose::Preservation);
-    pass.effects.node_patch.uncordon |= cordoned;
-    drain::forget(pass, &DrainPurpose::Preservation);
+    drain::give_back(pass, &DrainPurpose::Preservation);
 }
 
 /// Asks the pods to leave. Goes on if none is left, or if nothing can be done about them.

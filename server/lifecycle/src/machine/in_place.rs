@@ -157,7 +157,7 @@ pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
             Some(Stage::Candidate | Stage::Successful) | None => false,
         };
     if !chosen {
-        give_back(pass);
+        drain::give_back(pass, &DrainPurpose::InPlaceUpdate);
     }
     chosen && pass.status.operation.is_none()
 }
@@ -307,7 +307,7 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
         }
         Some(false) => fail_as_reported(pass, Some(node)),
         None if !labels.selected => {
-            give_back(pass);
+            drain::give_back(pass, &DrainPurpose::InPlaceUpdate);
             pass.machine_phase(&MachinePhase::Running);
             wait_for_node(pass)
         }
@@ -317,14 +317,6 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
             fail(pass, &text)
         }
     }
-}
-
-/// It is not wanted any more: the Node takes pods again, unless another controller cordoned it.
-fn give_back(pass: &mut Pass<'_>) {
-    let drain = pass.status.drain.as_ref();
-    let ours = drain.is_some_and(|it| it.cordoned && it.purpose() == DrainPurpose::InPlaceUpdate);
-    pass.effects.node_patch.uncordon |= ours;
-    drain::forget(pass, &DrainPurpose::InPlaceUpdate);
 }
 
 /// The Node was updated and is healthy. For a Machine that no MachineSet looks after, the Node gets
@@ -353,6 +345,6 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
             }
         });
     }
-    give_back(pass);
+    drain::give_back(pass, &DrainPurpose::InPlaceUpdate);
     Ok(())
 }

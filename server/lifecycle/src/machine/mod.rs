@@ -92,6 +92,7 @@ pub use absence::is_proof as absence_is_proof;
 pub use diagram::mermaid;
 pub use draining::is_last_look;
 pub use phase::{Life, lifecycle_phase};
+pub(crate) use retry::backoff;
 pub use retry::{Precondition, RetryAction, Rule, review_failed, rule};
 
 use std::ops::ControlFlow;

@@ -23,7 +23,7 @@ pub use matching::{Matched, awaits_its_end, compare, is_told_gone};
 pub use name::{label_value, machine_name, selector};
 pub use policy::Policy;
 pub use status::{News, patch as status_patch};
-pub use template::{instance_status, machine, model_hash, owner_reference, patches};
+pub use template::{machine, model_hash, owner_reference, patches};
 pub use valid::broken;
 pub use victims::{Candidate, Cause, choose};
 
@@ -157,9 +157,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
         patches: patches(pool, &snap.machines),
         ..Plan::default()
     };
-    if let Some(reading) = facts.reading {
-        plan.instances = instance_news(&matched, reading, &facts.model);
-    }
+    plan.instances = instance_news(&matched, &facts.model);
     one_write_each(&mut plan);
     if facts.broken.is_empty() || pool.is_deleting() {
         plan.replicas = replicas::wanted(pool, facts.reading);
@@ -263,16 +261,9 @@ fn gone(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Arc<Machine>> {
     matched.gone.iter().map(|machine| Arc::clone(machine)).collect()
 }
 
-fn instance_news(
-    matched: &Matched<'_>,
-    reading: &Reading,
-    model: &SpecDigest,
-) -> Vec<(Arc<Machine>, InstanceStatus)> {
+fn instance_news(matched: &Matched<'_>, model: &SpecDigest) -> Vec<(Arc<Machine>, InstanceStatus)> {
     let news = matched.pairs.iter().filter_map(|(machine, instance)| {
-        let said = InstanceStatus {
-            latest_model_applied: instance.model_hash == *model,
-            ..instance_status(instance, reading)
-        };
+        let said = template::instance_status(instance, model);
         let before = machine.status.as_ref().and_then(|status| status.instance.as_ref());
         (before != Some(&said)).then(|| (Arc::clone(machine), said))
     });

@@ -14,7 +14,7 @@ use ostler_api::{
 };
 
 use crate::{
-    machine::{RetryAction, rule},
+    machine::{RetryAction, backoff, rule},
     operation::{Failure, Finished, OperationView, Success},
     time::after,
 };
@@ -202,12 +202,6 @@ fn retry(
         secret_revision: None,
         provider_id: None,
     }
-}
-
-/// `first`, doubled for each failure after the first, at most `max`.
-fn backoff(first: Duration, max: Duration, failures: i32) -> Duration {
-    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(0).min(20);
-    first.saturating_mul(1_u32 << doublings).min(max)
 }
 
 /// The verbs that wait, and when the first of them is tried again.

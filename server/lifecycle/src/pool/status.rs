@@ -65,9 +65,9 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
         asked,
         retries: standing.retries.clone(),
         not_deleted: standing.refused.clone(),
-        provider_id: match (facts.reading, &facts.snap.group) {
-            (Some(reading), _) => Some(reading.provider_id.clone()),
-            (None, _) => standing.provider_id.clone(),
+        provider_id: match facts.reading {
+            Some(reading) => Some(reading.provider_id.clone()),
+            None => standing.provider_id.clone(),
         },
         provider: facts
             .class

@@ -12,7 +12,7 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::{
-    group::{Instance, Reading},
+    group::Instance,
     name::{label_value, machine_name},
 };
 use crate::{
@@ -127,12 +127,12 @@ pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
     digest::of_text(&digest::canonical(&content)).into()
 }
 
-/// What the status of a Machine is to say of its instance.
-pub fn instance_status(instance: &Instance, reading: &Reading) -> InstanceStatus {
+/// What the status of a Machine is to say of its instance. `model`: the current one.
+pub(super) fn instance_status(instance: &Instance, model: &SpecDigest) -> InstanceStatus {
     InstanceStatus {
         name: Some(instance.name.clone()).filter(|name| !name.is_empty()),
         provisioning_state: instance.state.clone(),
-        latest_model_applied: instance.model_hash == reading.model_hash,
+        latest_model_applied: instance.model_hash == *model,
         model_hash: Some(instance.model_hash.clone()).filter(|hash| !hash.is_empty()),
         fault: instance.fault.clone(),
     }

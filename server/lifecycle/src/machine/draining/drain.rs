@@ -78,6 +78,13 @@ pub(crate) fn forget(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
     }
 }
 
+/// A drain for this purpose is not wanted any more: the Node takes pods again, unless another controller cordoned it.
+pub(crate) fn give_back(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
+    let ours = pass.status.drain.as_ref().is_some_and(|drain| drain.cordoned);
+    pass.effects.node_patch.uncordon |= ours && is_for(pass, purpose);
+    forget(pass, purpose);
+}
+
 /// No new pods on the Node. A wait if pods may still be on their way to it.
 pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Outcome<()> {
     if selection::is_cordoned(node) {

@@ -153,7 +153,7 @@ fn not_before(
 }
 
 /// `first`, doubled for each failure after the first, at most `max`.
-fn backoff(first: Duration, max: Duration, failures: i32) -> Duration {
+pub(crate) fn backoff(first: Duration, max: Duration, failures: i32) -> Duration {
     let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(0).min(20);
     first.saturating_mul(1_u32 << doublings).min(max)
 }
