@@ -1,8 +1,9 @@
 //! The overshoot freeze: a set that has far more Machines than its spec asks for creates no more, until they are gone.
 //! Whatever made them, a mistake of a controller or of a webhook, stops costing money.
 //!
-//! A frozen set still deletes. It is frozen for at least one period, so that who watches it sees it; a user ends that
-//! with annotation `safety.machine.sapcloud.io/unfreeze`.
+//! A frozen set still deletes. It is frozen for at least one period, so that who watches it sees it; but a set that has
+//! fewer Machines than its spec asks for goes on: it was scaled down and up again, and must not wait for the period. A
+//! user ends a freeze with annotation `safety.machine.sapcloud.io/unfreeze`.
 
 use std::time::Duration;
 
@@ -205,7 +206,9 @@ pub fn plan(snap: &Snapshot<'_>) -> Plan<MachineSetCondition> {
     let (freeze, again) = match (frozen, by_user) {
         (_, true) => (false, None),
         (false, _) if machines >= limits.high => (rests_until.is_none(), rests_until),
-        (true, _) if machines <= limits.low => (holds_until > now, Some(holds_until)),
+        (true, _) if machines <= limits.low => {
+            (holds_until > now && machines >= set.spec.replicas, Some(holds_until))
+        }
         (frozen, _) => (frozen, None),
     };
     let mut plan = Plan {

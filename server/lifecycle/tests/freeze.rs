@@ -157,13 +157,16 @@ fn a_frozen_set_goes_on_once_enough_machines_are_gone_and_a_period_is_over() {
     for (machines, seconds, thaws, why) in [
         (6, 70, false, "still too many"),
         (5, 59, false, "few enough, but it was frozen just now"),
+        (2, 59, false, "as many as it asks for"),
+        (1, 1, true, "fewer than it asks for: it creates"),
         (5, 60, true, "few enough, and the period is over"),
         (0, 600, true, "none is left (#82, #86)"),
     ] {
         let plan = plan(&snap(&set, machines, seconds));
         let event = thaws.then_some(Change::Unfrozen { machines, by_user: false });
         assert_eq!((plan.label, plan.event), (thaws.then_some(false), event), "{why}");
-        assert_eq!(plan.again, (machines < 6 && !thaws).then_some(at(60)), "{why}");
+        let looks_again = machines < 6 && seconds < 60;
+        assert_eq!(plan.again, looks_again.then_some(at(60)), "{why}");
         assert_eq!(plan.conditions, thaws.then(Vec::new), "{why}");
     }
 }
@@ -176,6 +179,16 @@ fn a_set_that_is_scaled_up_while_it_is_frozen_goes_on() {
     assert_eq!(plan(&snap(&set, 4, 100)), freeze::Plan::default());
     set.spec.replicas = 4;
     assert_eq!(plan(&snap(&set, 4, 100)).label, Some(false));
+}
+
+#[test]
+fn a_set_that_is_scaled_to_zero_and_up_again_creates_as_soon_as_it_lacks_machines() {
+    // Scaled from 1,000 to 0, it is frozen for the Machines that are going; 1,000 are wanted again a moment later.
+    let mut set = set(0);
+    set = carried_out(set.clone(), &plan(&snap(&set, 1_000, 0)));
+    assert_eq!(plan(&snap(&set, 900, 1)).label, None, "they are still too many");
+    set.spec.replicas = 1_000;
+    assert_eq!(plan(&snap(&set, 900, 2)).label, Some(false), "it has fewer than it wants");
 }
 
 #[test]

@@ -109,9 +109,11 @@ impl Pools {
         Victim { machine, cause }: &Victim,
     ) -> bool {
         let (name, uid) = (machine.name(), machine.uid());
-        let only = Deletion { uid: Some(uid), ..Deletion::default() };
+        // One that changed since it was chosen may have become ready, or be another's: the pool chooses again.
+        let version = machine.metadata.resource_version.as_deref().filter(|_| cause.is_choice());
+        let only = Deletion { uid: Some(uid), version, ..Deletion::default() };
         // Before it is sent: it may happen although no answer comes.
-        self.groups.with(pool.uid(), |group| {
+        self.groups.with(pool, |group| {
             group.deleted.insert(uid.to_owned(), Instant::now());
         });
         match self.writer.delete(api, name, only).await {
@@ -121,11 +123,13 @@ impl Pools {
                 self.tell(pool, Severity::Normal, "SuccessfulDelete", "Delete", note);
                 true
             }
-            // It is gone, and another one may have its name.
-            Err(WriteError::NotFound | WriteError::Conflict) => true,
+            Err(WriteError::NotFound) => true,
             Err(error) => {
                 if !error.may_have_happened() {
-                    self.groups.with(pool.uid(), |group| group.deleted.remove(uid));
+                    self.groups.with(pool, |group| group.deleted.remove(uid));
+                }
+                if matches!(error, WriteError::Conflict) {
+                    return false;
                 }
                 let note = format!("cannot delete machine {name}: {error}");
                 self.tell(pool, Severity::Warning, "FailedDelete", "Delete", note);

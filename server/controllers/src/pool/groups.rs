@@ -3,17 +3,22 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
+use ostler_api::MachinePool;
 use ostler_lifecycle::pool::GroupView;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// By UID of the pool. Bounded by the pools that exist: one that is gone is forgotten.
+use crate::watch::ObjectName;
+
+/// By name of the pool. Bounded by the pools that exist: one that is gone is forgotten, whoever removed its finalizer.
 #[derive(Debug, Default)]
-pub(crate) struct Groups(Mutex<HashMap<String, Group>>);
+pub(crate) struct Groups(Mutex<HashMap<ObjectName, Group>>);
 
 /// What is known of one group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
+    /// UID of the pool: nothing is known of the group of one that has its name now.
+    uid: String,
     /// The last read.
     pub(super) view: GroupView,
     /// When it ended; `None`: none since the last operation.
@@ -32,20 +37,25 @@ pub(super) struct Group {
 
 impl Groups {
     /// Reads or changes what is known. A read of a large group is not copied for it.
-    pub(super) fn with<T>(&self, uid: &str, change: impl FnOnce(&mut Group) -> T) -> T {
-        change(self.0.lock().entry(uid.to_owned()).or_default())
+    pub(super) fn with<T>(&self, pool: &MachinePool, change: impl FnOnce(&mut Group) -> T) -> T {
+        let mut groups = self.0.lock();
+        let group = groups.entry(ObjectName::of(pool)).or_default();
+        if group.uid != pool.uid() {
+            *group = Group { uid: pool.uid().to_owned(), ..Group::default() };
+        }
+        change(group)
     }
 
     /// Nothing is decided from what was read before this.
-    pub(super) fn reread(&self, uid: &str) {
-        self.with(uid, |group| {
+    pub(super) fn reread(&self, pool: &MachinePool) {
+        self.with(pool, |group| {
             group.at = None;
             group.view = GroupView::Unknown;
         });
     }
 
-    pub(super) fn forget(&self, uid: &str) {
-        self.0.lock().remove(uid);
+    pub(super) fn forget(&self, name: &ObjectName) {
+        self.0.lock().remove(name);
     }
 }
 

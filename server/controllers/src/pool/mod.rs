@@ -7,6 +7,8 @@ mod execute;
 mod groups;
 mod observe;
 mod record;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use groups::Groups;
 

@@ -25,8 +25,10 @@ const VALUE: &str = "value";
 
 impl Pools {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
-        let Some(pool) = self.stores.pools.get(name) else { return Ok(None) };
-        let uid = pool.uid();
+        let Some(pool) = self.stores.pools.get(name) else {
+            self.groups.forget(name);
+            return Ok(None);
+        };
         let machines = self.machines_of(&pool).await?;
         let class = self.class_of(&pool);
         let live = self.stores.classes.get(&class_name(&pool)).filter(|_| names_class(&pool));
@@ -43,7 +45,7 @@ impl Pools {
         {
             self.read_if_due(&pool, &machines, facts).await;
         }
-        let deleted = self.groups.with(uid, |group| {
+        let deleted = self.groups.with(&pool, |group| {
             let there = |uid: &str| machines.iter().any(|it| it.uid() == uid && !it.is_deleting());
             // One that got no answer may not have happened.
             group.deleted.retain(|uid, at| at.elapsed() < 2 * PATIENCE && there(uid));
@@ -52,7 +54,7 @@ impl Pools {
         Ok(Some(Snapshot {
             secret: self.secret_view(content.as_deref()),
             data: self.data_of(&pool),
-            group: self.groups.with(uid, |group| group.view.clone()),
+            group: self.groups.with(&pool, |group| group.view.clone()),
             // It may have ended while the group was read.
             operation,
             operation_id: uuid::Uuid::new_v4().to_string().into(),
@@ -69,15 +71,14 @@ impl Pools {
     /// The Machines of a pool. The first time they are listed: the cache may not show what the process that led before
     /// did last.
     async fn machines_of(&self, pool: &MachinePool) -> Result<Vec<Arc<Machine>>, PassError> {
-        let uid = pool.uid();
-        if self.groups.with(uid, |group| group.listed) {
-            return Ok(self.stores.machines.find(MachineIndex::Controller, uid));
+        if self.groups.with(pool, |group| group.listed) {
+            return Ok(self.stores.machines.find(MachineIndex::Controller, pool.uid()));
         }
         let all = self.writer.all::<Machine>(Some(namespace_of(pool))).await;
         let what = "cannot list the machines of a pool";
         let mut all = all.map_err(|source| PassError::Api { what, source })?;
-        all.retain(|machine| is_controlled_by(&machine.metadata, uid));
-        self.groups.with(uid, |group| group.listed = true);
+        all.retain(|machine| is_controlled_by(&machine.metadata, pool.uid()));
+        self.groups.with(pool, |group| group.listed = true);
         Ok(all)
     }
 
@@ -140,8 +141,7 @@ impl Pools {
 
     /// Reads the group unless it was read just now. A driver that is away, or fails, changes nothing but the view.
     async fn read_if_due(&self, pool: &MachinePool, machines: &[Arc<Machine>], class: &ClassFacts) {
-        let uid = pool.uid();
-        let fresh = self.groups.with(uid, |group| {
+        let fresh = self.groups.with(pool, |group| {
             let calm = if group.view == GroupView::Unknown { BUSY } else { CALM };
             group.fresh_for(group.every.unwrap_or(calm))
         });
@@ -157,7 +157,7 @@ impl Pools {
         let dispatch = class.dispatch(id, target_of(pool), request, time);
         let answer = self.sessions.call(dispatch).await;
         let machines: Vec<&Machine> = machines.iter().map(AsRef::as_ref).collect();
-        self.groups.with(uid, |group| {
+        self.groups.with(pool, |group| {
             group.at = Some(Instant::now());
             let view = match answer {
                 Ok(Success::PoolRead { pool: record, instances }) if is_usable(&record) => {

@@ -14,7 +14,7 @@ use super::{BUSY, CALM, Done, Pools, namespace_of};
 use crate::events::Severity;
 use crate::queue::Outcome;
 use crate::reconcile::{PassError, Passed};
-use crate::watch::{Author, By};
+use crate::watch::{Author, By, ObjectName};
 use crate::writes::WriteError;
 
 /// When to submit an operation again that the sessions did not accept.
@@ -34,7 +34,7 @@ impl Pools {
         if plan.finalizer == Hold::Remove {
             self.acknowledge(&plan);
             self.change_finalizer(pool, Hold::Remove).await?;
-            self.groups.forget(pool.uid());
+            self.groups.forget(&ObjectName::of(pool.as_ref()));
             return Ok(Passed::Settled(Outcome::Done));
         }
         if let Some(patch) = status_patch(pool.status.as_ref(), &plan.status) {
@@ -42,10 +42,10 @@ impl Pools {
         }
         self.tell_news(pool, &plan);
         if plan.reread {
-            self.groups.reread(pool.uid());
+            self.groups.reread(pool);
         }
         let every = if plan.unsettled { BUSY } else { CALM };
-        self.groups.with(pool.uid(), |group| group.every = Some(every));
+        self.groups.with(pool, |group| group.every = Some(every));
         self.acknowledge(&plan);
         if !plan.dispatch.as_ref().is_none_or(|dispatch| self.submit(pool, dispatch)) {
             return Ok(Passed::Settled(Outcome::Again(SUBMIT_AGAIN)));
@@ -56,7 +56,7 @@ impl Pools {
         if plan.reread || !plan.create.is_empty() {
             return Ok(Passed::Changed);
         }
-        let due = self.groups.with(pool.uid(), |group| group.fresh_for(every)).unwrap_or(BUSY);
+        let due = self.groups.with(pool, |group| group.fresh_for(every)).unwrap_or(BUSY);
         let retry = plan
             .retry_at
             .map(|at| Duration::try_from(at.duration_since(snapshot.now)).unwrap_or_default());

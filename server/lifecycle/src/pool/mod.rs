@@ -158,7 +158,6 @@ pub fn plan(snap: &Snapshot) -> Plan {
         ..Plan::default()
     };
     plan.instances = instance_news(&matched, &facts.model);
-    one_write_each(&mut plan);
     if facts.broken.is_empty() || pool.is_deleting() {
         plan.replicas = replicas::wanted(pool, facts.reading);
         plan.delete = victims(&facts, &plan.gone);
@@ -168,6 +167,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
         }
         send(&mut plan, &mut facts, &matched);
     }
+    one_write_each(&mut plan);
     if is_over(&facts) {
         plan.finalizer = Hold::Remove;
     }
@@ -244,7 +244,10 @@ impl<'a> Facts<'a> {
 
 /// Each write is on condition of the version that was seen: one for each Machine and pass, the most important one.
 fn one_write_each(plan: &mut Plan) {
-    let mut taken: BTreeSet<String> = plan.gone.iter().map(|it| it.uid().to_owned()).collect();
+    let chosen = plan.delete.iter().filter(|victim| victim.cause.is_choice());
+    let chosen = chosen.map(|victim| &victim.machine);
+    let mut taken: BTreeSet<String> =
+        plan.gone.iter().chain(chosen).map(|it| it.uid().to_owned()).collect();
     plan.patches.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
     plan.patches.truncate(BURST_OF_MACHINES);
     plan.instances.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));

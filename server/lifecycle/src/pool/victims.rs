@@ -50,6 +50,16 @@ pub enum Cause {
     PoolGone,
 }
 
+impl Cause {
+    /// Whether it was chosen among others: what it was like then decided.
+    pub const fn is_choice(self) -> bool {
+        match self {
+            Self::Failed | Self::Surplus | Self::Annotated | Self::Outdated => true,
+            Self::InstanceGone | Self::PoolGone => false,
+        }
+    }
+}
+
 /// The place among equals: the name decides last, so no two are equal.
 fn rank(of: &Candidate, policy: Policy) -> impl Ord + use<> {
     let (oldest, newest, random) = match policy {

@@ -1,0 +1,77 @@
+use jiff::Timestamp;
+use ostler_api::Machine;
+use ostler_lifecycle::pool::{Cause, Victim};
+use serde_json::json;
+
+use super::*;
+use crate::bench::Bench;
+
+fn controller(bench: &Bench) -> Pools {
+    Pools {
+        writer: bench.writer(),
+        stores: bench.stores.clone(),
+        sessions: bench.sessions.clone(),
+        settings: Arc::clone(&bench.settings),
+        clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
+        recorder: bench.recorder(),
+        groups: Groups::default(),
+        term: Term(1),
+    }
+}
+
+fn pool(uid: &str) -> MachinePool {
+    serde_json::from_value(json!({
+        "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+        "metadata": { "name": "p", "namespace": "default", "uid": uid },
+        "spec": { "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } } }
+    }))
+    .unwrap()
+}
+
+fn machine() -> Machine {
+    serde_json::from_value(json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": { "name": "m", "namespace": "default", "uid": "m", "resourceVersion": "7" },
+        "spec": {}
+    }))
+    .unwrap()
+}
+
+async fn delete(bench: &Bench, cause: Cause) -> (bool, bool) {
+    let (pools, pool) = (controller(bench), pool("p"));
+    let api = bench.writer().api::<Machine>("default");
+    let victim = Victim { machine: Arc::new(machine()), cause };
+    let fine = pools.delete_one(&pool, &api, &victim).await;
+    (fine, pools.groups.with(&pool, |group| group.deleted.contains_key("m")))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_changed_since_it_was_chosen_is_not_deleted_and_the_pool_chooses_again() {
+    let bench = Bench::new().refusing(409);
+    assert_eq!(delete(&bench, Cause::Surplus).await, (false, false));
+    assert_eq!(bench.writes()[0].1["preconditions"]["resourceVersion"], "7");
+}
+
+/// It was told that its instance is gone in the same pass, so its version is another one.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_goes_whatever_it_is_like_is_deleted_in_any_version() {
+    for cause in [Cause::InstanceGone, Cause::PoolGone] {
+        let bench = Bench::new();
+        assert_eq!(delete(&bench, cause).await, (true, true));
+        assert_eq!(bench.writes()[0].1["preconditions"], json!({ "uid": "m" }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_remembered_of_a_pool_that_is_gone_or_was_made_again() {
+    let bench = Bench::new();
+    let pools = controller(&bench);
+    let listed = |uid: &str| pools.groups.with(&pool(uid), |group| group.listed);
+    pools.groups.with(&pool("p"), |group| group.listed = true);
+    assert!(listed("p"));
+    assert!(!listed("another"), "one of the same name");
+    pools.groups.with(&pool("p"), |group| group.listed = true);
+    // Its finalizer was removed by force: the cache does not have it.
+    assert!(pools.observe(&ObjectName::of(&pool("p"))).await.unwrap().is_none());
+    assert!(!listed("p"));
+}
