@@ -102,7 +102,7 @@ impl Pools {
         self.took(pool, machine, written)
     }
 
-    async fn delete_one(
+    pub(super) async fn delete_one(
         &self,
         pool: &MachinePool,
         api: &Api<Machine>,
