@@ -45,8 +45,16 @@ impl<K> Kind for K where
 /// # Panics
 /// If they are refused.
 pub fn apply_class(stack: &Stack) {
-    let examples = root().join("deploy/examples/fake");
-    for file in ["secret.yaml", "class.yaml"] {
+    apply(stack, "fake", &["secret.yaml", "class.yaml"]);
+}
+
+/// Applies files of an example.
+///
+/// # Panics
+/// If they are refused.
+pub fn apply(stack: &Stack, example: &str, files: &[&str]) {
+    let examples = root().join("deploy/examples").join(example);
+    for file in files {
         let path = examples.join(file);
         stack.kubectl().run(["apply", "-f", path.to_str().expect("our paths are UTF-8")]);
     }

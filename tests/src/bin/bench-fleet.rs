@@ -1,7 +1,7 @@
-//! Measures MachineDeployments against bare Machines, in rounds that take turns, on real processes: API server, core
+//! Measures MachineDeployments and MachinePools against bare Machines, in rounds that take turns, on real processes: API server, core
 //! and fake driver with no latency.
 //!
-//! `cargo run --release -p ostler-tests --bin bench-fleet -- [MACHINES] [ROUNDS] [LARGE]`
+//! `cargo run --release -p ostler-tests --bin bench-fleet -- [MACHINES] [ROUNDS] [LARGE] [POOL]`
 
 #![expect(
     clippy::expect_used,
@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent};
 use kube::{Client, ResourceExt as _};
 use ostler_api::machine::Machine;
-use ostler_api::{MachineDeployment, MachineSet};
-use ostler_tests::bench::{apply_class, client, create, delete, follow, revision, row, watch_from};
+use ostler_api::{MachineDeployment, MachinePool, MachineSet};
+use ostler_tests::bench::{
+    apply, apply_class, client, create, delete, follow, revision, row, watch_from,
+};
 use ostler_tests::stack::{Part, Stack};
 use serde_json::json;
 
-/// The deployment.
+/// The deployment, and the pool.
 const NAME: &str = "fleet";
 /// Changes of one machine.
 const CHANGES: usize = 100;
@@ -32,6 +34,7 @@ async fn main() {
     let machines = numbers.next().unwrap_or(1000);
     let rounds = numbers.next().unwrap_or(3);
     let large = numbers.next().unwrap_or(5000);
+    let pool = numbers.next().unwrap_or(10_000);
     let Some(mut stack) = Stack::start() else { return };
     stack.core_args(["--controllers=*"]);
     stack.replace_core();
@@ -41,6 +44,7 @@ async fn main() {
 
     let names: Vec<String> = (0..machines).map(|index| format!("bare-{index:05}")).collect();
     let (mut bare, mut made, mut rolled) = (Vec::new(), Vec::new(), Vec::new());
+    let mut grown = Vec::new();
     for _ in 0..rounds {
         let from = fleet.read().await;
         create(&fleet.client, &names).await;
@@ -53,18 +57,25 @@ async fn main() {
         let from = fleet.read().await;
         fleet.roll().await;
         rolled.push(fleet.read().await.since(&from));
-        fleet.remove().await;
+        fleet.remove::<MachineDeployment>().await;
+
+        let from = fleet.read().await;
+        fleet.grow(machines).await;
+        grown.push(fleet.read().await.since(&from));
+        fleet.remove::<MachinePool>().await;
     }
     for (what, costs) in [
         (format!("{machines} bare machines, until all run"), &mut bare),
         (format!("a deployment of {machines}, until all are available"), &mut made),
         (format!("a rollout of {machines} with 10% surge"), &mut rolled),
+        (format!("a pool of {machines}, until all are available"), &mut grown),
     ] {
         show(&what, costs, machines);
     }
     for size in [100, large] {
         fleet.changes(size).await;
     }
+    fleet.large_pool(pool).await;
 }
 
 struct Fleet {
@@ -162,8 +173,8 @@ impl Fleet {
         follow(&api, &from, |event| is_complete(&event)).await;
     }
 
-    async fn remove(&self) {
-        let api = self.api::<MachineDeployment>();
+    async fn remove<K: ostler_tests::bench::Kind>(&self) {
+        let api = self.api::<K>();
         let from = watch_from(&api).await;
         api.delete(NAME, &DeleteParams::default()).await.expect("it can be deleted");
         follow(&api, &from, |event| matches!(event, WatchEvent::Deleted(_))).await;
@@ -179,8 +190,53 @@ impl Fleet {
         let machine = machine.expect("lists are answered").items.first().map(Machine::name_any);
         let machine = machine.expect("there are machines");
         self.seen_changes(&machine, machines).await;
-        self.quiet_changes(&machine, machines).await;
-        self.remove().await;
+        self.quiet_changes(&machine, machines, "machineset").await;
+        self.remove::<MachineDeployment>().await;
+    }
+
+    /// Creates the pool, and waits until all of its machines are available.
+    async fn grow(&self, machines: usize) {
+        apply(&self.stack, "pool", &["secret.yaml", "class.yaml"]);
+        let api = self.api::<MachinePool>();
+        let from = watch_from(&api).await;
+        let pool = serde_json::from_value(json!({
+            "apiVersion": "ostler.dev/v1alpha1",
+            "kind": "MachinePool",
+            "metadata": { "name": NAME },
+            "spec": {
+                "replicas": machines,
+                "template": { "spec": { "class": { "kind": "MachineClass", "name": "pool" } } },
+            },
+        }));
+        let pool = pool.expect("the manifest is a MachinePool");
+        api.create(&PostParams::default(), &pool).await.expect("it is accepted");
+        follow(&api, &from, |event| {
+            let (WatchEvent::Modified(it) | WatchEvent::Added(it)) = event else { return false };
+            let status = it.status.unwrap_or_default();
+            let all = [status.replicas, status.available_replicas];
+            all.iter().all(|count| usize::try_from(*count) == Ok(machines))
+        })
+        .await;
+    }
+
+    /// What a large pool costs: its object, and a change of one of its machines.
+    async fn large_pool(&mut self, machines: usize) {
+        let started = Instant::now();
+        self.grow(machines).await;
+        let took = started.elapsed();
+        println!("a pool of {machines}, until all are available: {took:.1?}");
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let pool = self.api::<MachinePool>().get(NAME).await.expect("it is there");
+        let bytes = serde_json::to_vec(&pool).expect("it is JSON").len();
+        let resident = self.stack.resident_kib(Part::Core) / 1024;
+        println!(
+            "{machines} machines in a pool: its object has {bytes} bytes, the core {resident} MiB"
+        );
+        let machine = self.api::<Machine>().list(&ListParams::default().limit(1)).await;
+        let machine = machine.expect("lists are answered").items.first().map(Machine::name_any);
+        let machine = machine.expect("there are machines");
+        self.quiet_changes(&machine, machines, "machinepool").await;
+        self.remove::<MachinePool>().await;
     }
 
     /// The status of the set shows each change.
@@ -211,12 +267,12 @@ impl Fleet {
     }
 
     /// Nothing comes of a change but a pass.
-    async fn quiet_changes(&mut self, machine: &str, machines: usize) {
+    async fn quiet_changes(&mut self, machine: &str, machines: usize, queue: &str) {
         let api = self.api::<Machine>();
         let name = |what: &str, queue: &str| {
             format!("mcm_workqueue_work_duration_seconds_{what}{{name=\"{queue}\"")
         };
-        let passes = |stack: &Stack, what| stack.metric(&name(what, "machineset"));
+        let passes = |stack: &Stack, what| stack.metric(&name(what, queue));
         let (sum, count) = (passes(&self.stack, "sum"), passes(&self.stack, "count"));
         let before = self.stack.cpu(Part::Core);
         for _ in 0..CHANGES {
@@ -235,7 +291,7 @@ impl Fleet {
             "{machines}: {:.1?} of CPU of the core for a change that nothing comes of",
             each(cpu)
         );
-        println!("{machines}: {passed} passes over the set, {:.2} ms each", pass * 1e3);
+        println!("{machines}: {passed} passes of {queue}, {:.2} ms each", pass * 1e3);
     }
 }
 
