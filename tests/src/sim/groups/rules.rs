@@ -58,6 +58,13 @@ impl<K> Kept<K> {
     fn least(&self, lag: Duration) -> i32 {
         self.lately(lag).map(|it| it.least).min().unwrap_or_default()
     }
+
+    /// When it was lowered, if that was the last change.
+    fn lowered(&self) -> Option<Instant> {
+        let mut newest = self.wants.iter().rev();
+        let ((at, now), (_, before)) = (newest.next()?, newest.next()?);
+        (now.most < before.most).then_some(*at)
+    }
 }
 
 /// A machine of a set.
@@ -78,12 +85,15 @@ struct Member {
     moved: bool,
     /// A set found it without a controller, and may have enough without it.
     adopted: bool,
+    /// It was made when its set was already being deleted: no `--cascade=orphan` is about it.
+    late: bool,
 }
 
-/// Whether something is so, and until when it was.
+/// Whether something is so, since when, and until when it was.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lately {
     now: bool,
+    since: Option<Instant>,
     until: Option<Instant>,
 }
 
@@ -91,6 +101,9 @@ impl Lately {
     fn is(&mut self, now: bool) {
         if self.now && !now {
             self.until = Some(Instant::now());
+        }
+        if now && !self.now {
+            self.since = Some(Instant::now());
         }
         self.now = now;
     }
@@ -255,6 +268,11 @@ impl Rules {
             member.adopted = true;
         }
         if ours && method == "POST" && before.is_none() {
+            let set = controller(&machine.metadata).and_then(|owner| self.sets.get(&owner.uid));
+            let late = set.is_some_and(|set| set.object.is_deleting());
+            if let Some(member) = self.members.get_mut(machine.uid()) {
+                member.late = late;
+            }
             wrong.extend(self.created(machine));
         }
         wrong
@@ -391,7 +409,11 @@ impl Rules {
         let (set, member) = (self.sets.get(&owner.uid)?, self.members.get(machine.uid())?);
         let is_last = |(_, wants): &(Instant, Wants)| wants.most == 0 && set.object.is_deleting();
         let chosen = machine.annotation(annotation::PRIORITY) == Some("1");
-        if chosen || member.failed.was(self.lag) || set.wants.last().is_some_and(is_last) {
+        if chosen
+            || member.late
+            || member.failed.was(self.lag)
+            || set.wants.last().is_some_and(is_last)
+        {
             return None;
         }
         let name = machine.name();
@@ -411,7 +433,12 @@ impl Rules {
             known.or_else(|| set.wants.first()).map(|(at, _)| at.elapsed()).unwrap_or_default();
         let least = self.deployments.get(&deployment.uid)?.least(decided.max(self.lag));
         let left = self.available_of(&deployment.uid, |_| true) - 1;
-        (left < least).then(|| {
+        // What became available after the number was written was lowered for: no fewer are left than there were.
+        let then = set.lowered().map_or(least, |at| {
+            let was = |it: &Member| it.available.since.is_some_and(|since| since < at);
+            self.available_of(&deployment.uid, was)
+        });
+        (left < least.min(then)).then(|| {
             format!(
                 "INV-12: {name} goes, and {left} are left, of which {least} have to be available"
             )
