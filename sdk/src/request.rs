@@ -36,7 +36,7 @@ impl CreateMachine {
 
     /// A request for tests of a verb.
     pub fn for_tests(ctx: Context, user_data: impl Into<Vec<u8>>) -> Self {
-        let user_data = UserData(user_data.into());
+        let user_data = UserData::for_tests(user_data);
         Self {
             ctx,
             tags: BTreeMap::new(),
@@ -55,6 +55,11 @@ impl UserData {
     /// What the instance is to get, byte for byte; empty if the class has no user data. Never log it.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// User data for tests of a verb.
+    pub fn for_tests(content: impl Into<Vec<u8>>) -> Self {
+        Self(content.into())
     }
 }
 

@@ -2,12 +2,19 @@
 
 /// Labels and tags: cluster, name and UID of the Machine.
 pub use ostler_driver_sdk::identity::{
-    CLUSTER_TAG as CLUSTER, Identity, MACHINE_TAG as MACHINE, UID_TAG as UID,
+    CLUSTER_TAG as CLUSTER, Identity, MACHINE_TAG as MACHINE, POOL_TAG as POOL,
+    POOL_UID_TAG as POOL_UID, PoolIdentity, UID_TAG as UID,
 };
 use sha2::{Digest as _, Sha256};
 
 /// Label of everything that is made for a machine: name of its container.
 pub const INSTANCE: &str = "docker.ostler.dev/instance";
+/// Label of everything that is made for a group: name of the container that stands for it.
+pub(crate) const GROUP: &str = "docker.ostler.dev/group";
+/// Label of an instance of a group: what tells it from the others.
+pub(crate) const NUMBER: &str = "docker.ostler.dev/number";
+/// Label of an instance of a group: the model that it was made from.
+pub(crate) const MODEL: &str = "ostler.dev/model";
 /// Label of a container: what of its spec is fixed, JSON.
 pub(crate) const FIXED_SPEC: &str = "docker.ostler.dev/fixed-spec";
 
@@ -24,8 +31,23 @@ const DIGITS: usize = 20;
 /// it. The name of the machine is there for people.
 pub fn instance_name(identity: &Identity) -> String {
     let Identity { cluster_id, machine_name, machine_uid } = identity;
-    let digest = digest(&[cluster_id, machine_uid]);
-    let legible = legible(machine_name);
+    named(machine_name, &[cluster_id, machine_uid])
+}
+
+/// Name of the container that stands for the group of a pool.
+pub(crate) fn group_name(identity: &PoolIdentity) -> String {
+    let PoolIdentity { cluster_id, pool_name, pool_uid } = identity;
+    named(pool_name, &[cluster_id, pool_uid, "group"])
+}
+
+/// Name of the container of an instance: no other one of its group gets it, and none of a group of the same name that
+/// comes later, since the engine gives the container that stands for that another id.
+pub(crate) fn member_name(node: &str, group_id: &str, number: u64) -> String {
+    named(node, &[group_id, &number.to_string()])
+}
+
+fn named(text: &str, identity: &[&str]) -> String {
+    let (legible, digest) = (legible(text), digest(identity));
     if legible.is_empty() { format!("machine-{digest}") } else { format!("{legible}-{digest}") }
 }
 

@@ -33,6 +33,9 @@ pub struct Notes {
     pub keys: OwnKeys,
     /// All is done that is done once.
     pub initialized: bool,
+    /// Of an instance of a group that was brought to another model than the one that it was made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 /// Keys of tags that came from the class.

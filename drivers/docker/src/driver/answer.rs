@@ -15,6 +15,13 @@ pub(super) fn instance(found: &Found) -> Instance {
 /// An instance, as a list tells it: without what only its files say.
 pub(super) fn listed(summary: &Summary, claim: &Labels) -> Instance {
     let name = tag(summary, claim, MACHINE);
+    shown(summary, name)
+        .machine(name, tag(summary, claim, UID))
+        .cluster_id(tag(summary, claim, CLUSTER))
+}
+
+/// What the engine says of a container that is to be a Node of this name.
+pub(super) fn shown(summary: &Summary, name: &str) -> Instance {
     let power = match summary.life {
         Life::Made => PowerState::Pending,
         Life::Running => PowerState::Running,
@@ -22,8 +29,6 @@ pub(super) fn listed(summary: &Summary, claim: &Labels) -> Instance {
         Life::Going => PowerState::Deleting,
     };
     let told = Instance::new(provider_id(&summary.name))
-        .machine(name, tag(summary, claim, UID))
-        .cluster_id(tag(summary, claim, CLUSTER))
         .node_name(name)
         .power_state(power)
         .address("Hostname", host_name(name));

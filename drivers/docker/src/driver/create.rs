@@ -20,7 +20,7 @@ impl DockerDriver {
         let _turn = self.busy.turn(&identity)?;
         let found = self.find(&ctx, provider_id.as_deref()).await?;
         let instance = instance_name(&identity);
-        let mut plan = Plan { identity, instance, spec, tags, user_data };
+        let mut plan = Plan { identity, instance, spec, tags, user_data, member: None };
         plan.user_data_text()?;
         match found {
             Some(found) if found.is_made() => self.take(&plan, found).await,

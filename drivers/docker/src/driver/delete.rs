@@ -95,7 +95,11 @@ impl DockerDriver {
     }
 
     /// Removes a container, and is done when it is gone.
-    async fn remove_container(&self, ctx: &Context, id: &str) -> Result<(), DriverError> {
+    pub(super) async fn remove_container(
+        &self,
+        ctx: &Context,
+        id: &str,
+    ) -> Result<(), DriverError> {
         loop {
             let error = match self.engine.remove(id).await {
                 Ok(()) => return Ok(()),

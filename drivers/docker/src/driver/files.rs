@@ -13,6 +13,11 @@ pub(super) fn twice<T: Serialize>(path: &str, content: &T) -> [File; 2] {
     [file(next(path)), file(path.to_owned())]
 }
 
+/// As [`twice`], for root alone.
+pub(super) fn twice_secret<T: Serialize>(path: &str, content: &T) -> [File; 2] {
+    twice(path, content).map(|file| File { mode: 0o600, ..file })
+}
+
 /// The content of a file, or of that beside it if the file is damaged.
 pub(super) async fn read<T: DeserializeOwned>(
     engine: &Engine,

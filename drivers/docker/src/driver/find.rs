@@ -6,12 +6,12 @@ use ostler_driver_sdk::{Context, DriverError};
 use super::{DockerDriver, files};
 use crate::engine::{Container, Engine, EngineError, Failure, Labels, Life, Summary};
 use crate::errors::{Left, driver_error};
-use crate::identity::{CLUSTER, Identity, MACHINE, UID, instance_of, provider_id};
+use crate::identity::{CLUSTER, GROUP, Identity, MACHINE, UID, instance_of, provider_id};
 use crate::spec::{CLAIM_FILE, TAGS_FILE};
 use crate::tags::TagFile;
 
 /// Files that are read concurrently.
-const READS: usize = 16;
+pub(super) const READS: usize = 16;
 
 /// A container and what is said of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub(crate) async fn claim(engine: &Engine, summary: &Summary) -> Result<Labels, 
 }
 
 /// A container that is being removed has no files any more, and an engine says that in many ways.
-async fn unless_going<T>(
+pub(super) async fn unless_going<T>(
     engine: &Engine,
     summary: &Summary,
     read: Result<Option<T>, EngineError>,
@@ -173,7 +173,9 @@ impl DockerDriver {
         labels: &[(&str, &str)],
     ) -> Result<Vec<(Summary, Labels)>, EngineError> {
         let mut all = self.engine.containers(labels).await?;
-        all.retain(|summary| summary.labels.contains_key(CLUSTER));
+        // Those of groups belong to no machine.
+        let of_machine = |it: &Labels| it.contains_key(CLUSTER) && !it.contains_key(GROUP);
+        all.retain(|summary| of_machine(&summary.labels));
         let mut all: Vec<(Summary, Labels)> = futures::stream::iter(all)
             .map(|summary| async {
                 let claim = claim(&self.engine, &summary).await?;

@@ -21,8 +21,19 @@ impl DockerDriver {
         let found = self.find(&ctx, Some(&provider_id)).await?.filter(Found::is_made);
         let gone = || DriverError::not_found("the engine has no container of this machine");
         let mut found = found.ok_or_else(|| gone().not_applied())?;
+        self.bring_up(&ctx, &spec, &mut found).await?;
+        Ok(instance(&found))
+    }
+
+    /// Does what is done once.
+    pub(super) async fn bring_up(
+        &self,
+        ctx: &Context,
+        spec: &ProviderSpec,
+        found: &mut Found,
+    ) -> Result<(), DriverError> {
         if found.tags.driver.initialized {
-            return Ok(instance(&found));
+            return Ok(());
         }
         if found.container.summary.life != Life::Running {
             let message =
@@ -30,17 +41,16 @@ impl DockerDriver {
             return Err(DriverError::uninitialized(message).reason("NOT_RUNNING").not_applied());
         }
         let name = found.name().to_owned();
-        self.connect_networks(&ctx, &spec, &found).await?;
+        self.connect_networks(ctx, spec, found).await?;
         if spec.user_data.delivery == Delivery::Executed {
             let command = [spec.user_data.path.clone()];
-            self.execute(&ctx, &name, "UserData", &command).await?;
+            self.execute(ctx, &name, "UserData", &command).await?;
         }
         for command in &spec.initialize {
-            self.execute(&ctx, &name, "Commands", command).await?;
+            self.execute(ctx, &name, "Commands", command).await?;
         }
         found.tags.driver.initialized = true;
-        self.write_tags(&name, &found.tags).await.map_err(|error| partial(&error))?;
-        Ok(instance(&found))
+        self.write_tags(&name, &found.tags).await.map_err(|error| partial(&error))
     }
 
     /// The first network is that of the container since it was made.

@@ -26,11 +26,13 @@ pub(super) struct Plan {
     /// What the core wants on the instance from its first moment.
     pub(super) tags: BTreeMap<String, String>,
     pub(super) user_data: Vec<u8>,
+    /// Labels of one that a group has, in place of those of a machine.
+    pub(super) member: Option<Labels>,
 }
 
 impl Plan {
     fn labels(&self) -> Labels {
-        labels_of(&self.identity, &self.instance)
+        self.member.clone().unwrap_or_else(|| labels_of(&self.identity, &self.instance))
     }
 
     /// User data that must be text, as text.
@@ -127,7 +129,11 @@ impl DockerDriver {
         self.engine.start(&plan.instance).await.map_err(failed)
     }
 
-    async fn have_image(&self, ctx: &Context, spec: &ProviderSpec) -> Result<(), DriverError> {
+    pub(super) async fn have_image(
+        &self,
+        ctx: &Context,
+        spec: &ProviderSpec,
+    ) -> Result<(), DriverError> {
         let failed = |error: EngineError| driver_error(&error, Left::Nothing);
         let image = spec.image.as_str();
         let pull = match spec.image_pull_policy {

@@ -8,6 +8,7 @@ mod delete;
 mod events;
 mod files;
 mod find;
+mod groups;
 mod initialize;
 mod make;
 mod read;
@@ -65,8 +66,14 @@ impl DockerDriver {
         if !violations.is_empty() {
             return Err(bad_spec(&violations));
         }
-        let refusals = self.permissions.refusals(&spec);
-        if refusals.is_empty() { Ok(spec) } else { Err(not_allowed(&refusals)) }
+        self.allows(&spec)?;
+        Ok(spec)
+    }
+
+    /// Whether the operator of the driver allows what a spec asks for of the host.
+    fn allows(&self, spec: &ProviderSpec) -> Result<(), DriverError> {
+        let refusals = self.permissions.refusals(spec);
+        if refusals.is_empty() { Ok(()) } else { Err(not_allowed(&refusals)) }
     }
 }
 

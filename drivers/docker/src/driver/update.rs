@@ -26,9 +26,23 @@ impl DockerDriver {
         if !fixed.is_empty() {
             return Err(DriverError::not_hot_updatable(fixed));
         }
-        let mut applied = self.bring_limits(&found, &spec).await?;
+        let applied_paths = self.bring(&mut found, &spec, None).await?;
+        Ok(Updated { applied_paths })
+    }
+
+    /// Brings limits and tags to the spec, and notes the model of which it is; the paths of what was changed.
+    pub(super) async fn bring(
+        &self,
+        found: &mut Found,
+        spec: &ProviderSpec,
+        model: Option<&str>,
+    ) -> Result<Vec<String>, DriverError> {
+        let mut applied = self.bring_limits(found, spec).await?;
         let left = if applied.is_empty() { Left::Nothing } else { Left::Something };
         let before = found.tags.clone();
+        if let Some(model) = model {
+            found.tags.driver.model = Some(model.to_owned());
+        }
         for resource in Resource::ALL {
             if found.tags.bring(resource, spec.tags.of(resource)) {
                 applied.push(resource.path().to_owned());
@@ -38,7 +52,7 @@ impl DockerDriver {
             let written = self.write_tags(found.name(), &found.tags).await;
             written.map_err(|error| driver_error(&error, left))?;
         }
-        Ok(Updated { applied_paths: applied })
+        Ok(applied)
     }
 
     /// Brings the container to the limits of the spec; the paths of what was changed.

@@ -1,9 +1,11 @@
 //! The verbs.
 
 use ostler_driver_sdk::{
-    Class, ClassReview, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
-    Events, GetMachineStatus, InitializeMachine, Instance, ListMachines, OptionalOperation,
-    Readiness, UpdateMachine, Updated, ValidateClass,
+    Class, ClassReview, CreateMachine, CreatePool, DeleteMachine, DeletePool, DeletePoolMachines,
+    Deletion, Driver, DriverError, DriverInfo, Events, GetMachineStatus, GetPoolStatus,
+    InitializeMachine, Instance, ListMachines, ListPools, OptionalOperation, Pool, PoolInstance,
+    PoolMachinesDeleted, PoolStatus, Readiness, UpdateMachine, UpdatePool, UpdatePoolMachine,
+    Updated, ValidateClass,
 };
 
 use super::{DockerDriver, PROVIDER};
@@ -23,6 +25,9 @@ impl Driver for DockerDriver {
                 OptionalOperation::InitializeMachine,
                 OptionalOperation::UpdateMachine,
                 OptionalOperation::ValidateClass,
+                OptionalOperation::Pools,
+                OptionalOperation::DeletePoolMachines,
+                OptionalOperation::UpdatePoolMachine,
             ])
     }
 
@@ -73,5 +78,39 @@ impl Driver for DockerDriver {
             review.violations.extend(refusals.into_iter().map(|refusal| refusal.violation));
         }
         Ok(review)
+    }
+
+    async fn create_pool(&self, request: CreatePool) -> Result<Pool, DriverError> {
+        self.make_pool(request).await
+    }
+
+    async fn update_pool(&self, request: UpdatePool) -> Result<Pool, DriverError> {
+        self.change_pool(request).await
+    }
+
+    async fn delete_pool(&self, request: DeletePool) -> Result<Deletion, DriverError> {
+        self.remove_pool(request).await
+    }
+
+    async fn get_pool_status(&self, request: GetPoolStatus) -> Result<PoolStatus, DriverError> {
+        self.read_pool(request).await
+    }
+
+    async fn list_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
+        self.read_pools(request).await
+    }
+
+    async fn delete_pool_machines(
+        &self,
+        request: DeletePoolMachines,
+    ) -> Result<PoolMachinesDeleted, DriverError> {
+        self.remove_pool_machines(request).await
+    }
+
+    async fn update_pool_machine(
+        &self,
+        request: UpdatePoolMachine,
+    ) -> Result<PoolInstance, DriverError> {
+        self.bring_pool_machine(request).await
     }
 }

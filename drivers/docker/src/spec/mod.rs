@@ -21,6 +21,8 @@ pub use user_data::{Delivery, UserData};
 pub const TAGS_FILE: &str = "/etc/ostler/tags.json";
 /// What an adopted machine is, inside its container.
 pub(crate) const CLAIM_FILE: &str = "/etc/ostler/claim.json";
+/// What a group is to be, inside the container that stands for it.
+pub(crate) const GROUP_FILE: &str = "/etc/ostler/group.json";
 /// Tags that begin so are the driver's own: they carry the identity of the instance.
 pub(crate) const RESERVED_TAG_PREFIXES: [&str; 2] = ["ostler.dev/", "docker.ostler.dev/"];
 /// Variables that the driver sets in every container: name of the Node, and provider id.

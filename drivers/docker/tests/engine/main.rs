@@ -6,6 +6,7 @@ mod conformance;
 mod daemon;
 mod docker;
 mod events;
+mod groups;
 mod hundred;
 mod image;
 mod killed;

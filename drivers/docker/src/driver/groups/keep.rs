@@ -1,0 +1,302 @@
+//! What a group does by itself. The Engine has no groups, and the driver no loop of its own: only a driver that a core
+//! asks may make containers, and of two drivers a core asks one. So operations note what is to be, and each read of the
+//! group with its instances first carries out what is noted. A core reads after each operation and from time to time.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures::{StreamExt as _, TryStreamExt as _};
+use ostler_driver_sdk::{Context, DriverError, Identity};
+use parking_lot::Mutex;
+
+use super::find::{Group, looked, number_of};
+use super::state::State;
+use crate::driver::DockerDriver;
+use crate::driver::files::{twice, twice_secret};
+use crate::driver::find::{READS, tag_file};
+use crate::driver::make::Plan;
+use crate::engine::{EngineError, Labels, Life, Limits, NewContainer, Part, Summary};
+use crate::errors::{Left, driver_error};
+use crate::identity::{GROUP, INSTANCE, MODEL, NUMBER, POOL, member_name};
+use crate::spec::{CLAIM_FILE, GROUP_FILE, ProviderSpec, RestartPolicy};
+use crate::tags::TagFile;
+
+/// Instances that are made or removed concurrently.
+const AT_A_TIME: usize = 8;
+/// For how long one read goes on to begin instances; the next one makes the others.
+const MAKING: Duration = Duration::from_secs(20);
+
+/// The Node that an instance becomes; its Machine has this name, too.
+pub(super) fn node_name(pool: &str, number: u64) -> String {
+    format!("{pool}-{number}")
+}
+
+impl DockerDriver {
+    /// Removes what is to go, and makes what lacks. Returns why not all of it could be made.
+    pub(super) async fn keep(
+        &self,
+        ctx: &Context,
+        group: &mut Group,
+    ) -> Result<Option<DriverError>, DriverError> {
+        let Some(mut state) = group.state.clone() else { return Ok(None) };
+        let unready = self.unready(group, &state).await?;
+        let stale = |it: &Summary| it.labels.get(MODEL) != Some(&state.model.hash);
+        let goes = |it: &Summary| {
+            // One that never ran, or was not set up before the model changed, is only parts of an instance.
+            let unfinished = it.life == Life::Made || unready.contains(&it.name) && stale(it);
+            group.is_doomed(it) || unfinished
+        };
+        let going: Vec<_> =
+            group.members.iter().filter(|it| goes(it)).map(|it| it.name.clone()).collect();
+        futures::stream::iter(&going)
+            .map(Ok)
+            .try_for_each_concurrent(AT_A_TIME, |name| self.remove_member(ctx, name))
+            .await?;
+        group.members.retain(|it| !going.contains(&it.name));
+        self.sweep(group).await?;
+        let mut fault = self.set_up(ctx, group, &state, &unready).await.err();
+        let missing = u64::try_from(state.desired).unwrap_or_default();
+        let missing = missing.saturating_sub(group.live().count() as u64);
+        let first = group.next();
+        if missing > 0 || !state.doomed.is_empty() {
+            state.doomed.clear();
+            state.next = first.saturating_add(missing);
+            self.write_state(group, state.clone()).await?;
+        }
+        if missing > 0 {
+            fault = self.make_members(ctx, group, &state, first..state.next).await.or(fault);
+        }
+        if missing > 0 || !going.is_empty() {
+            let name = group.name.clone();
+            if let Some(now) = self.group(&name).await? {
+                *group = now;
+            }
+        }
+        Ok(fault)
+    }
+
+    /// Instances that run and were not set up, by name.
+    async fn unready(&self, group: &Group, state: &State) -> Result<Vec<String>, DriverError> {
+        if !state.model.spec.needs_initialization() {
+            return Ok(Vec::new());
+        }
+        let tags = self.tags_of(group).await?;
+        let unready = tags.into_iter().filter(|(_, tags)| !tags.driver.initialized);
+        Ok(unready.map(|(member, _)| member.name).collect())
+    }
+
+    /// The instances that live, and what is said of each.
+    pub(super) async fn tags_of(
+        &self,
+        group: &Group,
+    ) -> Result<Vec<(Summary, TagFile)>, DriverError> {
+        let live: Vec<Summary> = group.live().cloned().collect();
+        futures::stream::iter(live)
+            .map(|member| async move {
+                let tags = tag_file(&self.engine, &member).await?;
+                Ok((member, tags))
+            })
+            .buffered(READS)
+            .try_collect()
+            .await
+            .map_err(looked)
+    }
+
+    async fn set_up(
+        &self,
+        ctx: &Context,
+        group: &Group,
+        state: &State,
+        unready: &[String],
+    ) -> Result<(), DriverError> {
+        let runs = |it: &&Summary| it.life == Life::Running && unready.contains(&it.name);
+        for member in group.live().filter(runs) {
+            self.set_up_one(ctx, &state.model.spec, &member.name).await?;
+        }
+        Ok(())
+    }
+
+    async fn set_up_one(
+        &self,
+        ctx: &Context,
+        spec: &ProviderSpec,
+        name: &str,
+    ) -> Result<(), DriverError> {
+        match self.inspect(name).await.map_err(looked)? {
+            Some(mut found) => self.bring_up(ctx, spec, &mut found).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Makes instances until one fails, the time is over, or all are there. Returns why not.
+    async fn make_members(
+        &self,
+        ctx: &Context,
+        group: &Group,
+        state: &State,
+        numbers: std::ops::Range<u64>,
+    ) -> Option<DriverError> {
+        let (began, fault) = (Instant::now(), Mutex::new(None));
+        let goes_on = || fault.lock().is_none() && began.elapsed() < MAKING && !ctx.is_cancelled();
+        futures::stream::iter(numbers)
+            .take_while(|_| std::future::ready(goes_on()))
+            .for_each_concurrent(AT_A_TIME, |number| {
+                let fault = &fault;
+                async move {
+                    if let Err(error) = self.make_member(ctx, group, state, number).await {
+                        fault.lock().get_or_insert(error);
+                    }
+                }
+            })
+            .await;
+        fault.into_inner()
+    }
+
+    /// Makes one instance. What is left of one that cannot be made is removed now or by the next read.
+    pub(super) async fn make_member(
+        &self,
+        ctx: &Context,
+        group: &Group,
+        state: &State,
+        number: u64,
+    ) -> Result<(), DriverError> {
+        let spec = &state.model.spec;
+        self.allows(spec)?;
+        let plan = plan(group, state, number);
+        let made = async {
+            self.make(ctx, &plan).await?;
+            self.complete(ctx, &plan).await?;
+            self.set_up_one(ctx, spec, &plan.instance).await
+        };
+        let made = made.await;
+        if made.is_err()
+            && let Err(error) = self.remove_member(ctx, &plan.instance).await
+        {
+            tracing::debug!(container = %plan.instance, %error, "the next read removes it");
+        }
+        made
+    }
+
+    /// Removes an instance, its networks and volumes.
+    pub(super) async fn remove_member(&self, ctx: &Context, name: &str) -> Result<(), DriverError> {
+        ctx.progress("RemoveContainer", format!("removing container {name}"));
+        self.remove_container(ctx, name).await?;
+        self.remove_group_parts(&[(INSTANCE, name)], |_| true).await
+    }
+
+    /// Removes networks and volumes whose instance is gone.
+    async fn sweep(&self, group: &Group) -> Result<(), DriverError> {
+        let owner = |part: &Part| part.labels.get(INSTANCE).cloned();
+        let orphaned =
+            |part: &Part| !group.members.iter().any(|it| owner(part).as_ref() == Some(&it.name));
+        self.remove_group_parts(&[(GROUP, &group.name)], orphaned).await
+    }
+
+    /// Removes networks and volumes of a group that have these labels.
+    pub(super) async fn remove_group_parts(
+        &self,
+        labels: &[(&str, &str)],
+        goes: impl Fn(&Part) -> bool,
+    ) -> Result<(), DriverError> {
+        let failed = |error: EngineError| driver_error(&error, Left::Something);
+        let goes = |part: &Part| part.labels.contains_key(GROUP) && goes(part);
+        for network in
+            self.engine.networks(labels).await.map_err(failed)?.iter().filter(|it| goes(it))
+        {
+            self.engine.remove_network(&network.id).await.map_err(failed)?;
+        }
+        for volume in
+            self.engine.volumes(labels).await.map_err(failed)?.iter().filter(|it| goes(it))
+        {
+            self.engine.remove_volume(&volume.id).await.map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the container that stands for a group. It never runs, and holds a file.
+    pub(super) async fn make_holder(
+        &self,
+        ctx: &Context,
+        name: &str,
+        tags: &Labels,
+        spec: &ProviderSpec,
+    ) -> Result<(), DriverError> {
+        self.have_image(ctx, spec).await?;
+        let mut labels = tags.clone();
+        labels.insert(GROUP.to_owned(), name.to_owned());
+        let new = NewContainer {
+            name: name.to_owned(),
+            image: spec.image.clone(),
+            command: vec!["/group".to_owned()],
+            environment: Vec::new(),
+            host_name: String::new(),
+            labels,
+            network: Some("none".to_owned()),
+            volumes: Vec::new(),
+            ports: Vec::new(),
+            limits: Limits { nano_cpus: 0, memory: 0, pids: 0, restart: RestartPolicy::Never },
+            privileged: false,
+        };
+        match self.engine.make_container(new).await {
+            // An earlier call made it, whose answer was lost.
+            Err(error) if error.is_refusal(409) => Ok(()),
+            made => made.map_err(|error| driver_error(&error, Left::Nothing)),
+        }
+    }
+
+    /// Writes down what a group is to be.
+    pub(super) async fn write_state(
+        &self,
+        group: &mut Group,
+        state: State,
+    ) -> Result<(), DriverError> {
+        let files = twice_secret(GROUP_FILE, &state);
+        let written = self.engine.write_files(&group.name, &files).await;
+        written.map_err(|error| driver_error(&error, Left::Nothing))?;
+        group.tags.clone_from(&state.tags);
+        group.state = Some(state);
+        Ok(())
+    }
+
+    /// Puts the tags of today on all instances: Docker changes no label, so a file says it.
+    pub(super) async fn claim_members(
+        &self,
+        group: &Group,
+        tags: &Labels,
+    ) -> Result<(), DriverError> {
+        for member in &group.members {
+            let written = self.engine.write_files(&member.name, &twice(CLAIM_FILE, tags)).await;
+            written.map_err(|error| driver_error(&error, Left::Something))?;
+        }
+        Ok(())
+    }
+}
+
+fn plan(group: &Group, state: &State, number: u64) -> Plan {
+    let node = node_name(group.tag(POOL), number);
+    let group_id = group.holder.as_ref().map_or(group.name.as_str(), |holder| holder.id.as_str());
+    let there = group.members.iter().find(|it| number_of(it) == Some(number));
+    let instance = there.map_or_else(|| member_name(&node, group_id, number), |it| it.name.clone());
+    let mut member = state.tags.clone();
+    let own = [
+        (GROUP, group.name.clone()),
+        (INSTANCE, instance.clone()),
+        (NUMBER, number.to_string()),
+        (MODEL, state.model.hash.clone()),
+    ];
+    member.extend(own.map(|(key, value)| (key.to_owned(), value)));
+    Plan {
+        // Of no machine: the name is that of its Node.
+        identity: Identity {
+            cluster_id: group.tag(crate::identity::CLUSTER).to_owned(),
+            machine_name: node,
+            machine_uid: String::new(),
+        },
+        instance,
+        spec: state.model.spec.clone(),
+        tags: Labels::new(),
+        user_data: STANDARD.decode(&state.model.user_data).unwrap_or_default(),
+        member: Some(member),
+    }
+}

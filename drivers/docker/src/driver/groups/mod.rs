@@ -1,0 +1,264 @@
+//! The verbs of groups: a number of containers, and one that stands for the group and never runs. All that is known of a
+//! group is on the engine: who it belongs to in labels, what it is to be in a file of that container (`state`).
+
+mod find;
+mod keep;
+mod state;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use ostler_driver_sdk::{
+    Context, CreatePool, DeletePool, DeletePoolMachines, Deletion, DriverError, GetPoolStatus,
+    ListPools, Pool, PoolInstance, PoolMachinesDeleted, PoolModel, PoolState, PoolStatus,
+    UpdatePool, UpdatePoolMachine,
+};
+
+use self::find::{Group, looked, number_of};
+use self::keep::node_name;
+use self::state::{Model, State};
+use super::DockerDriver;
+use super::answer::shown;
+use super::find::NotOurs;
+use super::make::Plan;
+use super::update::fixed_changes;
+use crate::engine::{Labels, Life, Summary};
+use crate::identity::{CLUSTER, GROUP, MODEL, POOL, group_name, instance_of, provider_id};
+use crate::tags::TagFile;
+
+impl DockerDriver {
+    pub(super) async fn make_pool(&self, request: CreatePool) -> Result<Pool, DriverError> {
+        let CreatePool { ctx, desired, model, mut tags, provider_id } = request;
+        let model = self.model(&ctx, model).await?;
+        tags.extend(ctx.pool_identity().tags());
+        let _turn = self.busy.wait_for_group(&ctx).await?;
+        let found = self.find_group(&ctx, provider_id.as_deref()).await?;
+        let is_new = found.as_ref().is_none_or(|it| it.state.is_none() && it.members.is_empty());
+        let mut group = self.held(&ctx, found, &tags, &model).await?;
+        if !group.is_of(&ctx) {
+            self.claim_members(&group, &tags).await?;
+        }
+        let doomed = group.state.as_ref().map(|state| state.doomed.clone()).unwrap_or_default();
+        let desired = if is_new { desired } else { group.desired() };
+        let next = group.next();
+        self.write_state(&mut group, State { tags, desired, next, doomed, model }).await?;
+        tracing::info!(pool = %ctx.target().name, group = %group.name, "group exists");
+        Ok(group.shown())
+    }
+
+    pub(super) async fn change_pool(&self, request: UpdatePool) -> Result<Pool, DriverError> {
+        let ctx = request.ctx.clone();
+        let model = match request.model.clone() {
+            Some(model) => Some(self.model(&ctx, model).await?),
+            None => None,
+        };
+        let _turn = self.busy.wait_for_group(&ctx).await?;
+        let group = self.own_group(&ctx, Some(&request.provider_id)).await?;
+        let desired = request.allow(group.desired(), find::count(group.live().count()))?;
+        let Some(model) = model.or_else(|| group.state.as_ref().map(|it| it.model.clone())) else {
+            return Err(forgotten());
+        };
+        let tags = identity_of(&group);
+        let mut group = self.held(&ctx, Some(group), &tags, &model).await?;
+        let doomed = group.state.as_ref().map(|state| state.doomed.clone()).unwrap_or_default();
+        let next = group.next();
+        self.write_state(&mut group, State { tags, desired, next, doomed, model }).await?;
+        Ok(group.shown())
+    }
+
+    pub(super) async fn remove_pool(&self, request: DeletePool) -> Result<Deletion, DriverError> {
+        let DeletePool { ctx, provider_id } = request;
+        let _turn = self.busy.wait_for_group(&ctx).await?;
+        let (found, not_ours) = self.look_for_group(&ctx, provider_id.as_deref()).await?;
+        let gone = found.is_some();
+        if let Some(mut group) = found {
+            if let Some(state) = group.state.clone() {
+                // Whatever happens now, no read makes an instance.
+                let doomed = group.members.iter().map(|it| it.name.clone()).collect();
+                self.write_state(&mut group, State { desired: 0, doomed, ..state }).await?;
+            }
+            for member in &group.members {
+                let removed = self.remove_member(&ctx, &member.name).await;
+                removed.map_err(DriverError::partial)?;
+            }
+            self.remove_group_parts(&[(GROUP, &group.name)], |_| true).await?;
+            self.remove_container(&ctx, &group.name).await.map_err(DriverError::partial)?;
+        }
+        if let Some(NotOurs { provider_id, cluster_id }) = not_ours {
+            return Ok(Deletion::NotOurs { provider_id, cluster_id });
+        }
+        Ok(if gone { Deletion::Deleted } else { Deletion::WasAbsent })
+    }
+
+    pub(super) async fn read_pool(
+        &self,
+        request: GetPoolStatus,
+    ) -> Result<PoolStatus, DriverError> {
+        let GetPoolStatus { ctx, provider_id, with_instances } = request;
+        let turn = self.busy.turn_of_group(&ctx);
+        let mut group = self.own_group(&ctx, provider_id.as_deref()).await?;
+        if !with_instances {
+            return Ok(PoolStatus { pool: group.shown(), instances: Vec::new() });
+        }
+        let fault = match turn {
+            Some(_turn) => self.keep(&ctx, &mut group).await?,
+            None => None,
+        };
+        let tags = self.tags_of(&group).await?;
+        let live = tags.iter().map(|(member, tags)| instance(&group, member, Some(tags)));
+        let going = |it: &&Summary| it.life == Life::Going || group.is_doomed(it);
+        let going = group.members.iter().filter(going).map(|it| instance(&group, it, None));
+        let instances = live.chain(going).collect();
+        let pool = group.shown();
+        let pool = match fault {
+            Some(fault) => pool.fault(fault),
+            None => pool,
+        };
+        Ok(PoolStatus { pool, instances })
+    }
+
+    pub(super) async fn read_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
+        let groups = self.groups_of(&request.ctx, &[]).await?;
+        Ok(groups.iter().map(Group::shown).collect())
+    }
+
+    /// One note that says all: the size and who goes. The read that follows removes them.
+    pub(super) async fn remove_pool_machines(
+        &self,
+        request: DeletePoolMachines,
+    ) -> Result<PoolMachinesDeleted, DriverError> {
+        let ctx = request.ctx.clone();
+        let _turn = self.busy.wait_for_group(&ctx).await?;
+        let mut group = self.own_group(&ctx, Some(&request.provider_id)).await?;
+        let there = |id: &str| group.live().any(|it| provider_id(&it.name) == id);
+        let plan = request.plan(group.desired(), there)?;
+        let mut not_deleted = Vec::new();
+        for id in &request.instances {
+            if let Some(strange) = self.strange(&group, id).await? {
+                not_deleted.push((id.clone(), strange));
+            }
+        }
+        if !plan.instances.is_empty() {
+            let mut state = group.state.clone().ok_or_else(forgotten)?;
+            state.desired = plan.size;
+            let names = plan.instances.iter().filter_map(|id| instance_of(id));
+            state.doomed.extend(names.map(str::to_owned));
+            self.write_state(&mut group, state).await?;
+        }
+        Ok(PoolMachinesDeleted { pool: group.shown(), not_deleted })
+    }
+
+    /// Why a container that is there is none of the group.
+    async fn strange(&self, group: &Group, id: &str) -> Result<Option<DriverError>, DriverError> {
+        let Some(name) = instance_of(id) else { return Ok(None) };
+        let Some(found) = self.inspect(name).await.map_err(looked)? else { return Ok(None) };
+        if found.container.summary.labels.get(GROUP) == Some(&group.name) && name != group.name {
+            return Ok(None);
+        }
+        let error = DriverError::not_ours(id).of_cluster(found.tag(CLUSTER));
+        Ok(Some(error.not_applied()))
+    }
+
+    pub(super) async fn bring_pool_machine(
+        &self,
+        request: UpdatePoolMachine,
+    ) -> Result<PoolInstance, DriverError> {
+        let UpdatePoolMachine { ctx, provider_id, instance: id, model_hash, drained } = request;
+        let _turn = self.busy.wait_for_group(&ctx).await?;
+        let group = self.own_group(&ctx, Some(&provider_id)).await?;
+        let state = group.state.clone().ok_or_else(forgotten)?;
+        if state.model.hash != model_hash {
+            let message = format!("the group has model {}", state.model.hash);
+            return Err(DriverError::aborted(message).reason("MODEL_CHANGED").not_applied());
+        }
+        if let Some(strange) = self.strange(&group, &id).await? {
+            return Err(strange);
+        }
+        let gone = || DriverError::not_found("the group has no such instance").not_applied();
+        let name = instance_of(&id).ok_or_else(gone)?;
+        let member = group.live().find(|it| it.name == name).ok_or_else(gone)?;
+        let mut found = self.inspect(name).await.map_err(looked)?.ok_or_else(gone)?;
+        let fixed = fixed_changes(&found, &state.model.spec)?;
+        if fixed.is_empty() {
+            self.bring(&mut found, &state.model.spec, Some(&model_hash)).await?;
+        } else if drained {
+            // In its place: the name stays, which is the id.
+            self.remove_member(&ctx, name).await?;
+            let number = number_of(member).unwrap_or_default();
+            let made = self.make_member(&ctx, &group, &state, number).await;
+            made.map_err(DriverError::partial)?;
+            found = self.inspect(name).await.map_err(looked)?.ok_or_else(gone)?;
+        } else {
+            return Err(DriverError::not_hot_updatable(fixed));
+        }
+        Ok(instance(&group, &found.container.summary, Some(&found.tags)))
+    }
+
+    /// What instances are to be made from, checked.
+    async fn model(&self, ctx: &Context, model: PoolModel) -> Result<Model, DriverError> {
+        let spec = self.spec(&*ctx.class().await?)?;
+        if !model.zones.is_empty() {
+            let message = "an engine has no zones: leave failureDomains out";
+            let error = DriverError::invalid_argument(message).reason("NO_ZONES").not_applied();
+            return Err(error.violation("failureDomains", message));
+        }
+        let plan = Plan {
+            identity: ctx.identity(),
+            instance: String::new(),
+            spec,
+            tags: Labels::new(),
+            user_data: model.user_data.as_bytes().to_vec(),
+            member: None,
+        };
+        plan.user_data_text()?;
+        let user_data = STANDARD.encode(&plan.user_data);
+        Ok(Model { hash: model.hash, spec: plan.spec, user_data })
+    }
+
+    /// The group with the container that stands for it: somebody may have removed that.
+    async fn held(
+        &self,
+        ctx: &Context,
+        found: Option<Group>,
+        tags: &Labels,
+        model: &Model,
+    ) -> Result<Group, DriverError> {
+        if let Some(group) = found.as_ref().filter(|it| it.holder.is_some()) {
+            return Ok(group.clone());
+        }
+        let name = found.map_or_else(|| group_name(&ctx.pool_identity()), |group| group.name);
+        self.make_holder(ctx, &name, tags, &model.spec).await?;
+        let made = self.group(&name).await.map_err(DriverError::partial)?;
+        let gone = || DriverError::aborted("the group went as soon as it was made").partial();
+        made.ok_or_else(gone)
+    }
+}
+
+/// The tags of a group without those that the driver puts on each container.
+fn identity_of(group: &Group) -> Labels {
+    let own = |key: &str| key.starts_with("docker.ostler.dev/") || key == MODEL;
+    group.tags.iter().filter(|(key, _)| !own(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+/// The core makes the group anew then, which finds its instances.
+fn forgotten() -> DriverError {
+    let message =
+        "the container that stands for the group was removed, and what it is to be with it";
+    DriverError::not_found(message).reason("GROUP_FORGOTTEN").not_applied()
+}
+
+/// What the core is told of an instance; `None`: it is on its way out.
+fn instance(group: &Group, member: &Summary, tags: Option<&TagFile>) -> PoolInstance {
+    let number = number_of(member).unwrap_or_default();
+    let initialized = tags.is_some_and(|tags| tags.driver.initialized);
+    let state = match (tags, member.life) {
+        (None, _) | (_, Life::Going) => PoolState::Deleting,
+        (Some(_), Life::Dead) => PoolState::Failed,
+        (Some(_), _) if initialized => PoolState::Succeeded,
+        (Some(_), _) => PoolState::Creating,
+    };
+    let made_from = member.labels.get(MODEL).cloned().unwrap_or_default();
+    let model = tags.and_then(|tags| tags.driver.model.clone()).unwrap_or(made_from);
+    let told = shown(member, &node_name(group.tag(POOL), number)).initialized(initialized);
+    let told = told.cluster_id(group.tag(CLUSTER));
+    PoolInstance::new(told, number.to_string(), state).name(&member.name).model_hash(model)
+}
