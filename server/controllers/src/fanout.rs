@@ -25,6 +25,7 @@ use crate::freeze::FreezeKey;
 use crate::hot_update::ReviewKey;
 use crate::machine::State;
 use crate::orphans::OrphanScans;
+use crate::pool::Groups;
 use crate::queue::{Priority, Queue};
 use crate::set::Pending;
 use crate::settings::Settings;
@@ -58,6 +59,8 @@ pub(crate) struct Fanout {
     pub(crate) recorder: Recorder,
     /// What sets wrote and do not see yet.
     pub(crate) pending: Arc<Pending>,
+    /// What is known of the groups of pools.
+    pub(crate) groups: Arc<Groups>,
 }
 
 fn priority<K>(change: &Change<K>) -> Priority {

@@ -49,7 +49,16 @@ fn fanout() -> Fanout {
     let watches = WatchMetrics::register(registry);
     let configs = Configs::new(client, stores.clone(), machines, watches, registry);
     let (configs, settings) = (Arc::new(configs), Arc::new(settings));
-    Fanout { queues, stores, settings, state, configs, recorder, pending: Arc::default() }
+    Fanout {
+        queues,
+        stores,
+        settings,
+        state,
+        configs,
+        recorder,
+        pending: Arc::default(),
+        groups: Arc::default(),
+    }
 }
 
 fn target(fanout: &Fanout) -> Arc<Target> {
@@ -346,4 +355,24 @@ async fn a_large_set_gathers_changes_of_its_machines_into_few_passes_and_a_small
     assert_eq!(passes_over_a_set_of(3).await, 100);
     let passes = passes_over_a_set_of(1000).await;
     assert!((1..=2).contains(&passes), "{passes} for a hundred changes within a tenth of a second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_to_an_instance_of_a_group_has_its_pool_read_the_group() {
+    let fanout = fanout();
+    let pool = json!({
+        "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+        "metadata": { "name": "p", "namespace": "default", "uid": "pool-uid" },
+        "spec": { "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } } }
+    });
+    put::<ostler_api::MachinePool>(&fanout.stores.pools, pool);
+    let mut of_pool = machine("p-1", "c", &json!({}));
+    of_pool["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool", "name": "p", "uid": "pool-uid",
+        "controller": true
+    }]);
+    fanout.group_changed(&serde_json::from_value(machine("alone", "c", &json!({}))).unwrap());
+    assert_eq!(waiting(&fanout.queues.pools).await.len(), 0);
+    fanout.group_changed(&serde_json::from_value(of_pool).unwrap());
+    assert_eq!(waiting(&fanout.queues.pools).await, BTreeSet::from(["p".to_owned()]));
 }

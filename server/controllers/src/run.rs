@@ -36,7 +36,7 @@ use crate::metrics::{
     AnswerMetrics, ReconcileMetrics, SetMetrics, StepMetrics, register_machines, register_sets,
 };
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
-use crate::pool::{Groups, Pools};
+use crate::pool::Pools;
 use crate::queue::{Priority, Queue, QueueMetrics, QueueSettings};
 use crate::reconcile;
 use crate::schemas::Schemas;
@@ -132,6 +132,7 @@ impl Controllers {
             configs: Arc::new(configs),
             recorder,
             pending: Arc::default(),
+            groups: Arc::default(),
         };
         let writer = Writer::new(client.clone(), WriteMetrics::register(registry));
         let admin = OrphanAdminParts {
@@ -453,6 +454,8 @@ impl Core {
     }
 
     fn start_pools(&self, term: Term, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        // Another process may have led meanwhile.
+        self.fanout.groups.clear();
         let pools = Arc::new(Pools {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
@@ -460,7 +463,7 @@ impl Core {
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
-            groups: Groups::default(),
+            groups: Arc::clone(&self.fanout.groups),
             term,
         });
         let queue = &self.fanout.queues.pools;

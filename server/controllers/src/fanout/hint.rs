@@ -48,6 +48,7 @@ impl Fanout {
             "an event of a driver"
         );
         self.queues.machines.add(ObjectName::of(machine.as_ref()), Priority::Change);
+        self.group_changed(&machine);
     }
 
     /// The one machine of this provider that a hint is about: by cluster and UID, else by provider id.

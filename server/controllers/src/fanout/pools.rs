@@ -56,6 +56,15 @@ impl Fanout {
         }
     }
 
+    /// Something happened to the instance of a machine: if it is one of a group, that is read now.
+    pub(super) fn group_changed(&self, machine: &Machine) {
+        let Some(owner) = controller(&machine.metadata) else { return };
+        for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {
+            self.groups.doubt(&pool);
+            self.queues.pools.add(ObjectName::of(pool.as_ref()), Priority::Change);
+        }
+    }
+
     pub(super) fn add_pools(&self, names: Vec<ObjectName>, priority: Priority) {
         for name in names {
             self.queues.pools.add(name, priority);

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::watch::ObjectName;
 
-/// By name of the pool. Bounded by the pools that exist: one that is gone is forgotten, whoever removed its finalizer.
+/// By name of the pool. Bounded by the pools that exist: one that is gone is forgotten, also if a user removed its finalizer.
 #[derive(Debug, Default)]
 pub(crate) struct Groups(Mutex<HashMap<ObjectName, Group>>);
 
@@ -52,6 +52,16 @@ impl Groups {
             group.at = None;
             group.view = GroupView::Unknown;
         });
+    }
+
+    /// It may not be what the last read showed: the next pass reads it.
+    pub(crate) fn doubt(&self, pool: &MachinePool) {
+        self.with(pool, |group| group.at = None);
+    }
+
+    /// Nothing is known any more.
+    pub(crate) fn clear(&self) {
+        self.0.lock().clear();
     }
 
     pub(super) fn forget(&self, name: &ObjectName) {

@@ -42,7 +42,7 @@ pub(crate) struct Pools {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
-    pub(crate) groups: Groups,
+    pub(crate) groups: Arc<Groups>,
     pub(crate) term: Term,
 }
 

@@ -14,7 +14,7 @@ fn controller(bench: &Bench) -> Pools {
         settings: Arc::clone(&bench.settings),
         clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
         recorder: bench.recorder(),
-        groups: Groups::default(),
+        groups: Arc::default(),
         term: Term(1),
     }
 }

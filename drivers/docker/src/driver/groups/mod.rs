@@ -246,7 +246,7 @@ fn forgotten() -> DriverError {
     DriverError::not_found(message).reason("GROUP_FORGOTTEN").not_applied()
 }
 
-/// What the core is told of an instance; `None`: it is on its way out.
+/// An instance, as the core hears of it. Without its tags it is on its way out.
 fn instance(group: &Group, member: &Summary, tags: Option<&TagFile>) -> PoolInstance {
     let number = number_of(member).unwrap_or_default();
     let initialized = tags.is_some_and(|tags| tags.driver.initialized);
