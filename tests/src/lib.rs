@@ -19,7 +19,7 @@ pub mod process;
 pub mod proxy;
 pub mod repository;
 pub mod rights;
-mod setup;
+pub mod setup;
 pub mod sim;
 pub mod stack;
 pub mod tools;

@@ -1,10 +1,13 @@
 //! What differs from the usual world of the whole-stack tests.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use http::Method;
 use kube::Client;
 use ostler_server::CoreOptions;
+use tokio::sync::Notify;
 
 use crate::rights::Request;
 
@@ -28,6 +31,50 @@ pub struct Setup {
     pub loses_creations: u64,
     /// What a mutating webhook makes of a machine that a core creates.
     pub webhook: Option<fn(&mut serde_json::Value)>,
+    /// Writes at which a core is to die.
+    pub deaths: Arc<Deaths>,
+}
+
+/// A core is to die in the moment a write of it is done, and not to hear of that.
+#[derive(Debug)]
+pub struct Deaths {
+    left: AtomicI64,
+    due: Notify,
+}
+
+impl Default for Deaths {
+    fn default() -> Self {
+        Self { left: AtomicI64::new(i64::MAX), due: Notify::new() }
+    }
+}
+
+impl Deaths {
+    /// At the write after so many more, but for those of its Lease and of events; `None`: at none.
+    pub fn after(&self, writes: Option<u32>) {
+        self.left.store(writes.map_or(i64::MAX, i64::from), Ordering::Relaxed);
+    }
+
+    /// Returns when one is to die: its write is done, and it does not go on.
+    pub async fn due(&self) {
+        self.due.notified().await;
+    }
+
+    /// Whether the core that sends this is to die now.
+    pub(crate) fn is_due(&self, method: &Method, path: &str) -> bool {
+        let counts =
+            *method != Method::GET && !path.contains("/leases") && !path.contains("/events");
+        counts
+            && self.left.load(Ordering::Relaxed) < i64::MAX
+            && self.left.fetch_sub(1, Ordering::Relaxed) == 0
+    }
+
+    /// The write is done.
+    pub(crate) async fn die_if(&self, due: bool) {
+        if due {
+            self.due.notify_one();
+            std::future::pending::<()>().await;
+        }
+    }
 }
 
 impl Default for Setup {
@@ -41,6 +88,7 @@ impl Default for Setup {
             watches_lag: Duration::ZERO,
             loses_creations: 0,
             webhook: None,
+            deaths: Arc::default(),
         }
     }
 }
@@ -50,4 +98,10 @@ impl Setup {
     pub fn tuned(tune: impl Fn(&mut CoreOptions) + Send + Sync + 'static) -> Self {
         Self { tune: Arc::new(tune), ..Self::default() }
     }
+}
+
+/// A number that follows no rhythm, the same for the same count: what happens again and again must not meet it each time.
+pub(crate) const fn scattered(count: u64) -> u64 {
+    let mixed = (count ^ (count >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    mixed >> 33
 }

@@ -38,6 +38,7 @@ use tower::{Layer as _, Service as _, service_fn};
 use crate::legacy_driver;
 use crate::rights::{self, Asked, Request};
 pub use crate::setup::Setup;
+use crate::setup::scattered;
 use crate::tools::root;
 use crate::wire::Wire;
 
@@ -252,9 +253,10 @@ impl World {
         } = self.setup;
         let api = self.api.local_service();
         let (changes, creations) = (Arc::clone(&self.changes), Arc::clone(&self.creations));
+        let deaths = Arc::clone(&self.setup.deaths);
         let api = service_fn(move |request: http::Request<Body>| {
             let (mut api, changes) = (api.clone(), Arc::clone(&changes));
-            let creations = Arc::clone(&creations);
+            let (creations, deaths) = (Arc::clone(&creations), Arc::clone(&deaths));
             async move {
                 if !takes.is_zero() {
                     sleep(takes).await;
@@ -279,7 +281,9 @@ impl World {
                     Some(webhook) => mutated(request, webhook).await,
                     None => request,
                 };
+                let dies = deaths.is_due(request.method(), request.uri().path());
                 let answer = api.call(request).await;
+                deaths.die_if(dies).await;
                 if creates && creations.fetch_add(1, Ordering::Relaxed) < loses_creations {
                     std::future::pending::<()>().await;
                 }
@@ -567,12 +571,6 @@ impl Replica {
         self.wire.forget(self.number);
         self.core.stop().await;
     }
-}
-
-/// A number that follows no rhythm, the same for the same count: what happens again and again must not meet it each time.
-const fn scattered(count: u64) -> u64 {
-    let mixed = (count ^ (count >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    mixed >> 33
 }
 
 /// A body whose every part comes so much later.

@@ -22,6 +22,7 @@ mod lists;
 mod lost_nodes;
 mod metrics;
 mod namespaces;
+mod pool_safety;
 mod pools;
 mod preboot;
 mod replicas;

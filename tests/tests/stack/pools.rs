@@ -10,10 +10,10 @@ use kube::runtime::wait::{Condition, await_condition};
 use ostler_api::machine::{Machine, MachinePhase};
 use ostler_api::{MachineClass, MachinePool};
 use ostler_tests::objects::{class, delete, instances, nodes};
-use ostler_tests::world::World;
+use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 
-fn pool(name: &str, replicas: i32) -> Value {
+pub(crate) fn pool(name: &str, replicas: i32) -> Value {
     json!({
         "apiVersion": "ostler.dev/v1alpha1",
         "kind": "MachinePool",
@@ -30,7 +30,11 @@ fn pool(name: &str, replicas: i32) -> Value {
 
 /// A class whose user data bring a token of their own.
 pub(crate) async fn start() -> World {
-    let world = World::start().await;
+    start_with(Setup::default()).await
+}
+
+pub(crate) async fn start_with(setup: Setup) -> World {
+    let world = World::start_with(setup).await;
     let user_data = "kubelet --token=p00lex.0123456789abcdef \
                      --register-with-taints=node.machine.sapcloud.io/instance-not-ready=:NoSchedule";
     let secret = json!({
@@ -57,16 +61,16 @@ pub(crate) async fn start() -> World {
     world
 }
 
-fn pools(world: &World) -> Api<MachinePool> {
+pub(crate) fn pools(world: &World) -> Api<MachinePool> {
     Api::default_namespaced(world.client())
 }
 
-async fn machines(world: &World) -> Vec<Machine> {
+pub(crate) async fn machines(world: &World) -> Vec<Machine> {
     let api = Api::<Machine>::default_namespaced(world.client());
     api.list(&ListParams::default()).await.unwrap().items
 }
 
-async fn until(world: &World, what: &str, condition: impl Condition<MachinePool>) {
+pub(crate) async fn until(world: &World, what: &str, condition: impl Condition<MachinePool>) {
     let waited = await_condition(pools(world), "p", condition);
     let Ok(met) = tokio::time::timeout(Duration::from_hours(3), waited).await else {
         let (pool, machines) = (pools(world).get_opt("p").await, machines(world).await);
@@ -89,11 +93,11 @@ fn runs(count: i32) -> impl Fn(Option<&MachinePool>) -> bool {
     }
 }
 
-async fn until_runs(world: &World, count: i32) {
+pub(crate) async fn until_runs(world: &World, count: i32) {
     until(world, &format!("{count} running machines"), runs(count)).await;
 }
 
-async fn scale(world: &World, replicas: i32) {
+pub(crate) async fn scale(world: &World, replicas: i32) {
     let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
     pools(world).patch_scale("p", &PatchParams::default(), &patch).await.unwrap();
 }
@@ -112,7 +116,7 @@ pub(crate) async fn life_of_a_pool(world: &World) {
     until(world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
 }
 
-async fn rest() {
+pub(crate) async fn rest() {
     tokio::time::sleep(Duration::from_mins(3)).await;
 }
 

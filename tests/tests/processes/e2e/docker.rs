@@ -70,6 +70,24 @@ impl World {
         found.lines().map(str::to_owned).collect()
     }
 
+    /// Containers, networks and volumes that carry the name of this cluster.
+    pub(crate) fn of_cluster(&self) -> Vec<String> {
+        let format = "{{.Name}} {{.Label \"ostler.dev/cluster-id\"}}";
+        let containers = format.replace(".Name}", ".Names}");
+        let label = ["--filter", "label=ostler.dev/cluster-id", "--format"];
+        let mut found = Vec::new();
+        for (words, format) in [
+            (["ps", "-a"].as_slice(), containers.as_str()),
+            (&["volume", "ls"], format),
+            (&["network", "ls"], format),
+        ] {
+            let printed = self.docker(&[words, &label, &[format]].concat());
+            let ours = printed.lines().filter(|line| line.contains(&self.cluster));
+            found.extend(ours.map(str::to_owned));
+        }
+        found
+    }
+
     fn wait_running(&self, number: u8) {
         let (machine, pod) = (format!("docker-{number}"), format!("web-docker-{number}"));
         let kubectl = &self.kubectl;

@@ -26,6 +26,7 @@ mod legacy;
 pub(crate) mod manifests;
 mod migrate;
 mod node;
+mod pools;
 mod preboot;
 mod readme;
 mod rolling;

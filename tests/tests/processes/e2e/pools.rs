@@ -1,0 +1,118 @@
+//! MachinePools with kubectl: on a Docker Engine, and on the fake cloud with a driver that dies in every operation.
+
+#![expect(clippy::indexing_slicing, reason = "tests")]
+
+use std::collections::BTreeSet;
+
+use ostler_driver_fake::cloud::Cloud;
+use ostler_tests::kubectl::Kubectl;
+use ostler_tests::stack::{Part, Stack};
+use ostler_tests::tools::root;
+use serde_json::{Value, json};
+
+use crate::e2e::docker::World;
+use crate::e2e::manifests::class;
+
+/// So many machines of the current model run, and nothing is left to do.
+fn has(kubectl: &Kubectl, pool: &str, count: usize) {
+    let generation = kubectl.get("machinepool", pool)["metadata"]["generation"].to_string();
+    kubectl.wait("machinepool", pool, ".status.observedGeneration", &generation);
+    let count = count.to_string();
+    // In this order: the last one of an old model goes when those of the new one are ready.
+    for field in ["upToDateReplicas", "readyReplicas", "replicas"] {
+        kubectl.wait("machinepool", pool, &format!(".status.{field}"), &count);
+    }
+}
+
+fn names(kubectl: &Kubectl) -> BTreeSet<String> {
+    let name = |it: &Value| it["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    kubectl.list("machines").iter().map(name).collect()
+}
+
+fn one(kubectl: &Kubectl) -> String {
+    names(kubectl).pop_first().unwrap()
+}
+
+fn scale(kubectl: &Kubectl, pool: &str, count: usize) {
+    kubectl.run(["scale", "machinepool", pool, &format!("--replicas={count}")]);
+}
+
+#[test]
+fn a_group_of_containers_grows_shrinks_heals_rolls_and_leaves_nothing() {
+    let Some(world) = World::start(&["pool/pool.yaml"]) else { return };
+    let kubectl = &world.kubectl;
+    has(kubectl, "pool", 2);
+    assert_eq!(world.of_cluster().len(), 3, "two, and the one that stands for the group");
+    scale(kubectl, "pool", 3);
+    has(kubectl, "pool", 3);
+    scale(kubectl, "pool", 2);
+    has(kubectl, "pool", 2);
+    assert_eq!(world.of_cluster().len(), 3);
+
+    let deleted = one(kubectl);
+    kubectl.run(["delete", "machine", &deleted]);
+    has(kubectl, "pool", 2);
+    let lost = one(kubectl);
+    assert_ne!(lost, deleted);
+    world.docker(&["rm", "--force", &world.container(&lost)]);
+    kubectl.wait_gone("machine", &lost);
+    has(kubectl, "pool", 2);
+
+    let before = names(kubectl);
+    let patch = r#"{"spec": {"template": {"spec": {"version": "v2"}}}}"#;
+    kubectl.run(["patch", "machinepool", "pool", "--type", "merge", "--patch", patch]);
+    has(kubectl, "pool", 2);
+    assert!(names(kubectl).is_disjoint(&before), "each was replaced");
+
+    kubectl.run(["delete", "machinepool", "pool", "--timeout=120s"]);
+    assert_eq!(world.of_cluster(), [""; 0]);
+    assert!(kubectl.list("machines").is_empty() && kubectl.list("nodes").is_empty());
+}
+
+/// What the cloud holds: sizes of groups, and their instances that are not on their way out.
+fn cloud(stack: &Stack) -> (Vec<i32>, usize) {
+    let state = Cloud::read(&stack.file("cloud.jsonl")).unwrap();
+    let sizes = state.groups().map(|group| group.desired).collect();
+    (sizes, state.instances().filter(|it| !it.deleting).count())
+}
+
+#[test]
+fn a_driver_that_is_killed_in_each_operation_on_a_group_loses_nothing_and_does_nothing_twice() {
+    let Some(mut stack) = Stack::start() else { return };
+    let example = |file: &str| root().join("deploy/examples/pool").join(file);
+    let secret = example("secret.yaml").display().to_string();
+    stack.kubectl().run(["apply", "-f", &secret]);
+    let spec = json!({ "region": "eu-1", "image": "linux-1" }).to_string();
+    let class = class("pool", &spec).replace("name: fake,", "name: pool,");
+    stack.kubectl().apply(&class);
+    let pool = std::fs::read_to_string(example("pool.yaml")).unwrap();
+    let pool = pool.replace("replicas: 3", "replicas: 2");
+
+    die_in(&mut stack, "CreatePool", |kubectl| drop(kubectl.apply(&pool)));
+    has(stack.kubectl(), "pool", 2);
+    assert_eq!(cloud(&stack), (vec![2], 2));
+    die_in(&mut stack, "UpdatePool", |kubectl| scale(kubectl, "pool", 3));
+    has(stack.kubectl(), "pool", 3);
+    assert_eq!(cloud(&stack), (vec![3], 3));
+    die_in(&mut stack, "DeletePoolMachines", |kubectl| scale(kubectl, "pool", 2));
+    has(stack.kubectl(), "pool", 2);
+    assert_eq!(cloud(&stack), (vec![2], 2));
+    die_in(&mut stack, "GetPoolStatus", |kubectl| scale(kubectl, "pool", 1));
+    has(stack.kubectl(), "pool", 1);
+    assert_eq!(cloud(&stack), (vec![1], 1));
+    die_in(&mut stack, "DeletePool", |kubectl| {
+        kubectl.run(["delete", "machinepool", "pool", "--wait=false"]);
+    });
+    stack.kubectl().wait_gone("machinepool", "pool");
+    assert_eq!(cloud(&stack), (Vec::new(), 0));
+}
+
+/// Does something that makes the driver die once it has done this operation and before it answers.
+fn die_in(stack: &mut Stack, operation: &str, act: impl FnOnce(&Kubectl)) {
+    let fault = json!({ "operation": operation, "crashAfterEffect": true });
+    stack.control(&json!({ "faults": [fault] }).to_string());
+    act(stack.kubectl());
+    stack.wait_for_exit(Part::Driver);
+    stack.control("{}");
+    stack.restart(Part::Driver);
+}
