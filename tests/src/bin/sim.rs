@@ -31,6 +31,9 @@ struct Args {
     /// Only lives in which cores run sets and deployments; seeds without are passed over
     #[arg(long)]
     groups: bool,
+    /// Only lives in which cores run pools; seeds without are passed over
+    #[arg(long)]
+    pools: bool,
     /// Begins no life after so many seconds
     #[arg(long)]
     max_seconds: Option<u64>,
@@ -118,8 +121,9 @@ fn fresh() -> u64 {
 /// The plans of as many seeds as were asked for.
 fn plans(args: &Args, first: u64, mutation: Option<Mutation>) -> impl Iterator<Item = Plan> {
     let all = (first..).map(move |seed| Plan { mutation, ..Plan::of(seed) });
-    let groups = args.groups;
-    let wanted = all.filter(move |plan| !groups || plan.has_groups());
+    let (groups, pools) = (args.groups, args.pools);
+    let fits = move |plan: &Plan| (!groups || plan.has_groups()) && (!pools || plan.has_pools());
+    let wanted = all.filter(fits);
     wanted.take(usize::try_from(args.seeds).unwrap_or(usize::MAX))
 }
 

@@ -8,9 +8,11 @@ use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::{Bootstrap, Instance as CloudInstance, Lookup, NewInstance};
 use ostler_driver_fake::spec::{ProviderSpec, Resource};
 use ostler_driver_sdk::{
-    ClassReview, Context, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
-    GetMachineStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, OptionalOperation,
-    UpdateMachine, Updated, ValidateClass,
+    ClassReview, Context, CreateMachine, CreatePool, DeleteMachine, DeletePool, DeletePoolMachines,
+    Deletion, Driver, DriverError, DriverInfo, GetMachineStatus, GetPoolStatus, GetVolumeIds,
+    InitializeMachine, Instance, ListMachines, ListPools, OptionalOperation, Pool, PoolInstance,
+    PoolMachinesDeleted, PoolStatus, UpdateMachine, UpdatePool, UpdatePoolMachine, Updated,
+    ValidateClass,
 };
 use tokio::time::{Instant, sleep};
 
@@ -20,6 +22,12 @@ use super::plan::Lie;
 use super::trace::Trace;
 use super::weather::{Mishap, Sky};
 
+/// What a driver with groups offers beside the rest.
+const POOLS: [OptionalOperation; 3] = [
+    OptionalOperation::Pools,
+    OptionalOperation::DeletePoolMachines,
+    OptionalOperation::UpdatePoolMachine,
+];
 /// Operations that a driver remembers, to pry.
 const MOST_ANSWERED: usize = 64;
 /// After how long an answer has arrived at the core, or never will.
@@ -64,6 +72,8 @@ pub struct SimDriver {
     pub on_call: OnCall,
     /// The promise that is broken.
     pub mutation: Option<Mutation>,
+    /// Whether it has groups.
+    pub pools: bool,
     /// What lists showed before.
     pub lists: Arc<Mutex<Vec<Vec<Instance>>>>,
     /// Operations that were answered, and when.
@@ -240,6 +250,15 @@ impl SimDriver {
         old.unwrap_or(list)
     }
 
+    /// The cloud takes no more calls for a while.
+    fn throttled(&self) -> Result<(), DriverError> {
+        if !self.sky.full() {
+            return Ok(());
+        }
+        let error = DriverError::resource_exhausted("too many calls").reason("THROTTLED");
+        Err(error.retry_after(Duration::from_secs(5)).not_applied())
+    }
+
     fn breaks(&self, mutation: Mutation) -> bool {
         self.mutation == Some(mutation)
     }
@@ -282,6 +301,7 @@ impl Driver for SimDriver {
                 OptionalOperation::GetVolumeIds,
                 OptionalOperation::ValidateClass,
             ])
+            .offering(POOLS.into_iter().filter(|_| self.pools))
     }
 
     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
@@ -397,5 +417,56 @@ impl Driver for SimDriver {
 
     async fn validate_class(&self, request: ValidateClass) -> Result<ClassReview, DriverError> {
         self.fake.validate_class(request).await
+    }
+
+    async fn create_pool(&self, request: CreatePool) -> Result<Pool, DriverError> {
+        let ctx = request.ctx.clone();
+        let work = async {
+            self.throttled()?;
+            self.fake.create_pool(request).await
+        };
+        Box::pin(self.call("CreatePool", &ctx, work)).await
+    }
+
+    async fn update_pool(&self, request: UpdatePool) -> Result<Pool, DriverError> {
+        let ctx = request.ctx.clone();
+        let work = async {
+            self.throttled()?;
+            self.fake.update_pool(request).await
+        };
+        Box::pin(self.call("UpdatePool", &ctx, work)).await
+    }
+
+    async fn delete_pool(&self, request: DeletePool) -> Result<Deletion, DriverError> {
+        let ctx = request.ctx.clone();
+        Box::pin(self.call("DeletePool", &ctx, self.fake.delete_pool(request))).await
+    }
+
+    async fn get_pool_status(&self, request: GetPoolStatus) -> Result<PoolStatus, DriverError> {
+        let ctx = request.ctx.clone();
+        Box::pin(self.call("GetPoolStatus", &ctx, self.fake.get_pool_status(request))).await
+    }
+
+    async fn list_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
+        let ctx = request.ctx.clone();
+        Box::pin(self.call("ListPools", &ctx, self.fake.list_pools(request))).await
+    }
+
+    async fn delete_pool_machines(
+        &self,
+        request: DeletePoolMachines,
+    ) -> Result<PoolMachinesDeleted, DriverError> {
+        let ctx = request.ctx.clone();
+        let work = self.fake.delete_pool_machines(request);
+        Box::pin(self.call("DeletePoolMachines", &ctx, work)).await
+    }
+
+    async fn update_pool_machine(
+        &self,
+        request: UpdatePoolMachine,
+    ) -> Result<PoolInstance, DriverError> {
+        let ctx = request.ctx.clone();
+        let work = self.fake.update_pool_machine(request);
+        Box::pin(self.call("UpdatePoolMachine", &ctx, work)).await
     }
 }

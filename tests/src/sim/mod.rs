@@ -17,6 +17,7 @@ pub mod network;
 pub mod oracle;
 pub mod parts;
 pub mod plan;
+pub mod pools;
 pub mod run;
 pub mod settled;
 pub mod shrink;

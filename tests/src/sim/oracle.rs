@@ -6,6 +6,7 @@
 
 mod creates;
 mod groups;
+mod pools;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -22,10 +23,12 @@ use tokio::time::Instant;
 
 use self::creates::Creates;
 use self::groups::is_gone;
+pub use self::pools::is_of;
 use super::dice::Dice;
 use super::groups::rules::{Rules, controller};
 use super::life::{self, Life, Lives};
 use super::plan::Plan;
+use super::pools::rules::Rules as Pools;
 use super::trace::Trace;
 
 /// A change that the API server made.
@@ -103,6 +106,8 @@ struct Books {
     told: Vec<String>,
     /// Sets and deployments.
     groups: Rules,
+    /// Pools and their groups.
+    pools: Pools,
 }
 
 /// How long a drain may last in the simulation; also set in the options of the cores.
@@ -228,7 +233,8 @@ impl Oracle {
 
     /// Whether a rule is about what is there. The others are not read: reading takes most of the time.
     pub fn judges(path: &str) -> bool {
-        let judged = ["machines", "nodes", "pods", "machinesets", "machinedeployments"];
+        let judged =
+            ["machines", "nodes", "pods", "machinesets", "machinedeployments", "machinepools"];
         path.split('/').any(|segment| judged.contains(&segment))
     }
 
@@ -240,6 +246,10 @@ impl Oracle {
             ("Machine", _) => self.machine(change),
             ("MachineSet", _) => self.set(change),
             ("MachineDeployment", _) => self.deployment(change),
+            ("MachinePool", _) => self.pool(change),
+            ("Status", [.., "machinepools", name]) if change.method == "DELETE" => {
+                self.lock().pools.gone(name);
+            }
             ("Pod", _) => self.pod(change),
             ("Node", _) => self.node(change),
             // A deletion that is done immediately answers a Status.
@@ -325,9 +335,8 @@ impl Oracle {
     /// INV-3: no instance of this identity is left.
     fn check_finalizer(&self, books: &Books, machine: &Machine) {
         let mut left = books.instances.values();
-        let left = left.find(|it| {
-            it.identity.machine_uid == machine.uid() && !books.unexpected.contains(&it.provider_id)
-        });
+        let left = left
+            .find(|it| pools::is_of(it, machine) && !books.unexpected.contains(&it.provider_id));
         if let Some(left) = left {
             self.broken(format_args!(
                 "INV-3: {} has no finalizer any more, and its instance {} exists",
@@ -399,8 +408,7 @@ impl Oracle {
         let since = books.unready.get(&life.name);
         let lost = since.is_some_and(|since| since.elapsed() + self.tolerance >= UNREACHABLE_AFTER);
         // No kubelet is there that could end a pod.
-        let uid = life.machine.uid();
-        let gone = !books.instances.values().any(|it| it.identity.machine_uid == uid);
+        let gone = !books.instances.values().any(|it| pools::is_of(it, &life.machine));
         overdue || lost || gone || (deleted.is_some() && life.machine.wants_force())
     }
 
@@ -446,6 +454,9 @@ impl Oracle {
     /// A cloud changes.
     pub fn cloud(&self, cloud: &str, record: &Record, before: &State) {
         match record {
+            Record::Created { instance } if instance.member.is_some() => {
+                self.member(cloud, instance, before);
+            }
             Record::Created { instance } => self.created(cloud, instance),
             Record::Deleting { provider_id } => {
                 if let Some(instance) = before.instance(provider_id) {
@@ -472,8 +483,8 @@ impl Oracle {
             | Record::Left { .. }
             | Record::Changes { .. }
             | Record::Counted { .. }
-            | Record::Grouped { .. }
             | Record::Ungrouped { .. } => {}
+            Record::Grouped { group } => self.grouped(cloud, group, before),
         }
     }
 
@@ -529,25 +540,7 @@ impl Oracle {
                 "the instance of {name} is deleted, and nobody deleted the Machine"
             ));
         }
-        // The Node of another instance keeps its pods.
-        let own = |node: &Node| {
-            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref());
-            id.is_none_or(|id| *id == instance.provider_id)
-        };
-        if self.excused(&books, life) || !books.nodes.get(name).is_some_and(own) {
-            return;
-        }
-        let on_node =
-            |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(name);
-        let pods: Vec<&String> = books
-            .pods
-            .values()
-            .filter(on_node)
-            .filter_map(|pod| pod.metadata.name.as_ref())
-            .collect();
-        if !pods.is_empty() {
-            self.trace.violation(format_args!("INV-4: {name} goes with {pods:?} on it"));
-        }
+        self.check_empty(&books, instance, life);
     }
 
     /// A driver begins a call. INV-8: a mutation was written down before it was sent. INV-1: no create
@@ -555,6 +548,7 @@ impl Oracle {
     pub fn call_began(&self, driver: &str, (verb, uid, operation): (&str, &str, &str)) {
         let mut books = self.lock();
         let mutation = ["CreateMachine", "InitializeMachine", "UpdateMachine", "DeleteMachine"];
+        let mutation = [mutation.as_slice(), &pools::MUTATIONS].concat();
         let intended = books.intents.contains(operation);
         if verb == "DeleteMachine" && !intended && !books.lives.contains_key(uid) {
             books.orphans.insert(uid.to_owned());

@@ -263,6 +263,7 @@ fn driver_life(
         oracle: around.oracle.clone(),
         on_call,
         mutation: around.mutation,
+        pools: around.pools,
         lists: Arc::default(),
         answered: Arc::default(),
     };

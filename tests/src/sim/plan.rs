@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::dice::Dice;
 use super::groups::{self, Wish};
 use super::mutation::Mutation;
+use super::pools;
 
 /// Classes of a world: see `users.rs`.
 pub const CLASSES: u8 = 5;
@@ -74,6 +75,8 @@ pub enum What {
     Vanish { machine: u8 },
     /// Something about sets and deployments.
     Group(Wish),
+    /// Something about pools.
+    Pool(pools::Wish),
     /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
     /// moment the next one is done and not yet answered, if that is given.
     CrashCore { core: u8, down: u64, writes: Option<u8> },
@@ -234,6 +237,7 @@ impl What {
             Self::OldFile { .. } => "old-file",
             Self::Vanish { .. } => "vanish",
             Self::Group(wish) => return wish.fault(),
+            Self::Pool(wish) => return wish.fault(),
             Self::Weather { kind, .. } => kind.word(),
             Self::Create { .. }
             | Self::Delete { .. }
@@ -275,6 +279,7 @@ impl Plan {
         steps.extend(typed_puts(seed, length));
         steps.extend(old_files(seed, length));
         steps.extend(groups::plans::of(seed, length));
+        steps.extend(pools::plans::of(seed, length));
         steps.sort_by_key(|step| step.at);
         let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);
         let drivers = u8::try_from(dice.between(1, 3)).unwrap_or(1);
@@ -294,6 +299,11 @@ impl Plan {
     /// Whether cores run sets and deployments in it.
     pub fn has_groups(&self) -> bool {
         self.steps.iter().any(|step| matches!(step.what, What::Group(Wish::Keep { .. })))
+    }
+
+    /// Whether cores run pools in it.
+    pub fn has_pools(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.what, What::Pool(pools::Wish::Keep { .. })))
     }
 
     /// Whether Nodes are updated in place in it.

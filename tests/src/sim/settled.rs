@@ -10,6 +10,8 @@ use ostler_driver_fake::spec::Resource;
 use serde_json::Value;
 
 use super::groups::{self, rules::controller};
+use super::oracle::is_of;
+use super::pools;
 use super::users::{class_name, joins};
 use super::world::World;
 
@@ -19,14 +21,16 @@ pub async fn unsettled(world: &World) -> Vec<String> {
     let classes: Vec<MachineClass> = world.users.all().await;
     let nodes: Vec<Node> = world.users.all().await;
     let instances = instances(world);
+    let (pooled, others): (Vec<Machine>, Vec<Machine>) =
+        machines.iter().cloned().partition(Machine::has_pool);
     let mut found = Vec::new();
-    for machine in &machines {
+    for machine in &others {
         found.extend(machine_unsettled(machine, &classes, &nodes, &instances));
     }
-    found.extend(groups::settled::unsettled(&world.users, &machines).await);
+    found.extend(groups::settled::unsettled(&world.users, &others).await);
+    found.extend(pools::settled::unsettled(world, &pooled).await);
     for instance in &instances {
-        let uid = &instance.identity.machine_uid;
-        if !machines.iter().any(|machine| machine.uid() == uid) {
+        if !machines.iter().any(|machine| is_of(instance, machine)) {
             found.push(format!("{} is nobody's", instance.provider_id));
         }
     }
@@ -42,6 +46,7 @@ pub async fn unsettled(world: &World) -> Vec<String> {
 /// What is left although every machine was deleted.
 pub async fn leftovers(world: &World) -> Vec<String> {
     let mut found = groups::settled::leftovers(&world.users).await;
+    found.extend(pools::settled::leftovers(world).await);
     for machine in world.users.all::<Machine>().await {
         let status = machine.status.clone().unwrap_or_default();
         found.push(format!(
@@ -61,8 +66,10 @@ pub async fn leftovers(world: &World) -> Vec<String> {
     let nodes: Vec<Node> = world.users.all().await;
     found.extend(nodes.into_iter().map(|it| format!("node {}", names(it.metadata.name))));
     let secrets = world.users.all::<Secret>().await.into_iter().map(|it| names(it.metadata.name));
-    let ours =
-        |name: &String| name.starts_with("bootstrap-token-") || name.starts_with("ostler-class-");
+    let ours = |name: &String| {
+        let token = name.starts_with("bootstrap-token-") && *name != pools::users::token_name();
+        token || name.starts_with("ostler-class-")
+    };
     found.extend(secrets.filter(ours).map(|name| format!("secret {name}")));
     found
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::machine::Machine;
-use ostler_api::{MachineDeployment, MachineSet};
+use ostler_api::{MachineDeployment, MachinePool, MachineSet};
 use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
 use ostler_driver_fake::cloud::{Clock, Cloud, Listener};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -21,6 +21,7 @@ use super::network::Network;
 use super::oracle::Oracle;
 use super::parts::{self, Order, Part};
 use super::plan::{CLASSES, Party, Plan, What};
+use super::pools;
 use super::trace::Trace;
 use super::users::{self, Users};
 use super::weather::Sky;
@@ -33,7 +34,7 @@ pub const TOKENS: [&str; 2] = ["a token of the first", "a token of the second"];
 /// Cores at most.
 const CORES: usize = 3;
 /// After how much silence a Node is not Ready, as Kubernetes has it.
-const NODE_MONITOR_GRACE: Duration = Duration::from_secs(40);
+pub const NODE_MONITOR_GRACE: Duration = Duration::from_secs(40);
 
 /// What every part stands on.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ pub struct Surroundings {
     pub clouds: Vec<Cloud>,
     /// The safety measure that is missing.
     pub mutation: Option<Mutation>,
+    /// Whether drivers have groups.
+    pub pools: bool,
     /// By how many milliseconds the clock of each core is wrong.
     skews: [AtomicI64; CORES],
     epoch: (Timestamp, Instant),
@@ -124,12 +127,16 @@ impl World {
             oracle,
             clouds: clouds.collect(),
             mutation: plan.mutation,
+            pools: plan.has_pools(),
             skews: std::array::from_fn(|_| AtomicI64::new(0)),
             epoch: (epoch, start),
             api: api.local_service(),
         });
         let users = Users::new(around.front("users", None).client());
         users.prepare().await;
+        if plan.has_pools() {
+            users.prepare_pools().await;
+        }
         for (number, cloud) in around.clouds.iter().enumerate() {
             // Of another cluster, and none of its business.
             cloud.seed("another cluster", 2).expect("a cloud in memory has no journal");
@@ -232,6 +239,11 @@ impl World {
         for set in self.users.all::<MachineSet>().await {
             self.users.delete_by_name::<MachineSet>(set.name()).await;
         }
+        if self.plan.has_pools() {
+            for pool in self.users.all::<MachinePool>().await {
+                self.users.delete_by_name::<MachinePool>(pool.name()).await;
+            }
+        }
         for life in self.around.oracle.lives().into_values() {
             self.users.delete(&life.name).await;
         }
@@ -284,6 +296,7 @@ impl World {
             What::OldFile { machine } => self.old_file(machine).await,
             What::Vanish { machine } => self.vanish(machine),
             What::Group(wish) => self.group(wish).await,
+            What::Pool(wish) => pools::users::happen(self, wish).await,
             What::CrashCore { core, down, writes } => {
                 let Some(part) = self.cores.get(usize::from(core) % self.cores.len()) else {
                     return;
@@ -380,7 +393,7 @@ impl World {
         if machine < MEMBERS {
             return users::machine_name(machine);
         }
-        let members = self.members(|it| controller(&it.metadata).is_some());
+        let members = self.members(|it| controller(&it.metadata).is_some() && !it.has_pool());
         nth(&members, machine).cloned().unwrap_or_else(|| "nobody".to_owned())
     }
 

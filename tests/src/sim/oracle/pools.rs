@@ -1,0 +1,97 @@
+//! What the judge is told of pools, of their groups and the instances of those.
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use ostler_api::MachinePool;
+use ostler_api::machine::Machine;
+use ostler_driver_fake::cloud::{Group, Instance, State};
+
+use super::groups::is_gone;
+use super::{Books, Change, Life, Oracle};
+use crate::sim::pools::rules::Resized;
+
+/// Operations that change a group.
+pub(super) const MUTATIONS: [&str; 5] =
+    ["CreatePool", "UpdatePool", "DeletePool", "DeletePoolMachines", "UpdatePoolMachine"];
+
+/// Whether an instance is that of a Machine: by its tags, or of a group by its id.
+pub fn is_of(instance: &Instance, machine: &Machine) -> bool {
+    if instance.member.is_some() {
+        return machine.provider_id().is_some_and(|id| id.as_str() == instance.provider_id);
+    }
+    instance.identity.machine_uid == machine.uid()
+}
+
+impl Oracle {
+    pub(super) fn pool(&self, change: &Change) {
+        let Ok(pool) = serde_json::from_value::<MachinePool>(change.object.clone()) else { return };
+        let mut books = self.lock();
+        let status = pool.status.as_ref();
+        let operation = status.and_then(|status| status.operation.as_ref());
+        books.intents.extend(operation.map(|it| it.intent.id.to_string()));
+        books.pools.pool(&pool, is_gone(change, &pool.metadata));
+    }
+
+    /// An instance of a group was made, or changed: it may be on its way out from now on.
+    pub(super) fn member(&self, cloud: &str, instance: &Instance, before: &State) {
+        let mut books = self.lock();
+        let (id, known) = (&instance.provider_id, before.instance(&instance.provider_id));
+        if known.is_none() {
+            self.trace.note(cloud, format_args!("makes {id} of a group"));
+            books.instances.insert(id.clone(), instance.clone());
+        }
+        if !instance.deleting || known.is_some_and(|it| it.deleting) {
+            return;
+        }
+        self.trace.note(cloud, format_args!("stops {id} of a group"));
+        let Some(member) = &instance.member else { return };
+        books.pools.goes(&member.group);
+        let group = before.group(&member.group);
+        let ends = group.is_none_or(|group| books.pools.ends(&group.identity.pool_uid));
+        let life = books.lives.values().find(|life| is_of(instance, &life.machine));
+        match life {
+            None if ends || books.late => {}
+            None => self.broken(format_args!("POOL-3: {id} is deleted, and has no Machine")),
+            Some(life) if !life.machine.is_deleting() && !books.late => {
+                self.broken(format_args!("POOL-3: nobody deleted {}, whose {id} goes", life.name));
+            }
+            Some(life) => self.check_empty(&books, instance, life),
+        }
+    }
+
+    /// A group was made, or its size or model was written.
+    pub(super) fn grouped(&self, cloud: &str, group: &Group, before: &State) {
+        let size = before.group(&group.provider_id).map_or(0, |it| it.desired);
+        if size != group.desired {
+            self.trace.note(
+                cloud,
+                format_args!("{} has size {} in place of {size}", group.provider_id, group.desired),
+            );
+        }
+        let live = before.members(&group.provider_id).filter(|it| !it.deleting).count();
+        let size = Resized { before: size, after: group.desired, live };
+        let wrong = self.lock().pools.resized(&group.provider_id, &group.identity.pool_uid, size);
+        if let Some(wrong) = wrong {
+            self.broken(wrong);
+        }
+    }
+
+    /// INV-4: no pod is on the Node of an instance that goes, unless that is excused.
+    pub(super) fn check_empty(&self, books: &Books, instance: &Instance, life: &Life) {
+        let name = &life.name;
+        // The Node of another instance keeps its pods.
+        let own = |node: &Node| {
+            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_ref());
+            id.is_none_or(|id| *id == instance.provider_id)
+        };
+        if self.excused(books, life) || !books.nodes.get(name).is_some_and(own) {
+            return;
+        }
+        let on_node =
+            |pod: &&Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref()) == Some(name);
+        let on_node = books.pods.values().filter(on_node);
+        let pods: Vec<&String> = on_node.filter_map(|pod| pod.metadata.name.as_ref()).collect();
+        if !pods.is_empty() {
+            self.trace.violation(format_args!("INV-4: {name} goes with {pods:?} on it"));
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! MachinePools of a life: what users do with them and what the cloud does to their instances, what is asked of cores and
+//! drivers, and where they have to end.
+
+pub mod plans;
+pub mod rules;
+pub mod settled;
+pub mod users;
+
+use serde::{Deserialize, Serialize};
+
+/// What happens to pools. Machines go by their place among those of the pool.
+#[expect(missing_docs, reason = "each variant says what its fields are")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wish {
+    /// A user makes a pool of so many machines of a class, with this surge, and so many that may be missing.
+    Keep { pool: u8, replicas: u8, class: u8, surge: u8, missing: u8 },
+    /// A user wants another number of machines.
+    Scale { pool: u8, replicas: u8 },
+    /// A user wants another version on all of them.
+    Roll { pool: u8, version: u8 },
+    /// A user deletes a machine.
+    Machine { pool: u8, machine: u8 },
+    /// The cloud takes an instance away, as it does with those at spot price.
+    Lose { pool: u8, machine: u8 },
+    /// Pods are bound to the Node of a machine.
+    Pods { pool: u8, machine: u8, round: u8 },
+    /// A user deletes a pool.
+    Delete { pool: u8 },
+}
+
+impl Wish {
+    /// A word for it if it is a fault; none for what users may do at any time.
+    pub const fn fault(self) -> Option<&'static str> {
+        match self {
+            Self::Lose { .. } => Some("spot-loss"),
+            Self::Keep { .. }
+            | Self::Scale { .. }
+            | Self::Roll { .. }
+            | Self::Machine { .. }
+            | Self::Pods { .. }
+            | Self::Delete { .. } => None,
+        }
+    }
+}
+
+/// Name of a pool.
+pub fn pool_name(number: u8) -> String {
+    format!("p{number}")
+}

@@ -1,0 +1,174 @@
+//! What is asked of cores and drivers about groups: POOL-1 to POOL-3, judged by what the cloud has.
+//!
+//! * POOL-1: the size of a group falls only for instances that go with it, or for places that are empty: never twice for
+//!   one victim.
+//! * POOL-2: no core lowers a size below what its pool wanted lately, or raises it beyond that and its surge.
+//! * POOL-3: an instance is deleted by name only after its Machine was deleted and its Node was drained.
+//!
+//! INV-3 is asked of the Machines of groups as of any, and INV-8 of these operations.
+//!
+//! *Lately* is as long as an operation may take that was right when it was sent.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use ostler_api::MachinePool;
+use tokio::time::Instant;
+
+/// How long an operation on a group may take.
+const OPERATION: Duration = Duration::from_mins(20);
+
+/// Pools as they were written last, and what they wanted lately.
+#[derive(Debug, Default)]
+pub struct Rules {
+    pools: BTreeMap<String, Kept>,
+    /// By group: how many instances began to go since its size was written last.
+    going: BTreeMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    name: String,
+    ends: bool,
+    wants: Vec<(Instant, Wants)>,
+}
+
+/// How many instances the group may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Wants {
+    least: i32,
+    most: i32,
+}
+
+/// The size of a group before and after it was written, and how many of its instances live then.
+#[derive(Clone, Copy, Debug)]
+pub struct Resized {
+    /// Before.
+    pub before: i32,
+    /// After.
+    pub after: i32,
+    /// How many live.
+    pub live: usize,
+}
+
+impl Rules {
+    /// A pool was written, or is gone.
+    pub fn pool(&mut self, pool: &MachinePool, gone: bool) {
+        let ends = gone || pool.metadata.deletion_timestamp.is_some();
+        let block = pool.spec.strategy.rolling_update.as_ref();
+        let surge = match block.and_then(|block| block.max_surge.as_ref()) {
+            Some(IntOrString::Int(number)) => *number,
+            // The users of the simulation write numbers.
+            Some(IntOrString::String(_)) | None => 1,
+        };
+        let replicas = if ends { 0 } else { pool.replicas() };
+        let now = Wants { least: replicas, most: replicas + surge };
+        let uid = pool.metadata.uid.clone().unwrap_or_default();
+        let name = pool.metadata.name.clone().unwrap_or_default();
+        let kept = self.pools.entry(uid).or_insert(Kept { name, ends, wants: Vec::new() });
+        kept.ends = ends;
+        if kept.wants.last().is_none_or(|(_, last)| *last != now) {
+            kept.wants.push((Instant::now(), now));
+        }
+    }
+
+    /// A pool of this name is gone.
+    pub fn gone(&mut self, name: &str) {
+        for kept in self.pools.values_mut().filter(|kept| kept.name == name) {
+            kept.ends = true;
+            kept.wants.push((Instant::now(), Wants::default()));
+        }
+    }
+
+    /// Whether this pool is deleted, or was never seen.
+    pub fn ends(&self, uid: &str) -> bool {
+        self.pools.get(uid).is_none_or(|kept| kept.ends)
+    }
+
+    /// An instance of a group begins to go.
+    pub fn goes(&mut self, group: &str) {
+        *self.going.entry(group.to_owned()).or_default() += 1;
+    }
+
+    /// The size of a group is written. What is wrong with that.
+    pub fn resized(&mut self, group: &str, uid: &str, size: Resized) -> Option<String> {
+        let victims = self.going.remove(group).unwrap_or_default();
+        let Resized { before, after, live } = size;
+        let fell = usize::try_from(before.saturating_sub(after)).unwrap_or_default();
+        if fell > victims && usize::try_from(after).is_ok_and(|after| after < live) {
+            return Some(format!(
+                "POOL-1: {group} falls from {before} to {after} with {victims} victims and {live} that live"
+            ));
+        }
+        let kept = self.pools.get(uid)?;
+        let ends = kept.wants.iter().skip(1).map(|(at, _)| Some(*at)).chain([None]);
+        let recent = |end: Option<Instant>| end.is_none_or(|end| end.elapsed() <= OPERATION);
+        let lately: Vec<_> = kept
+            .wants
+            .iter()
+            .zip(ends)
+            .filter(|(_, end)| recent(*end))
+            .map(|((_, it), _)| it)
+            .collect();
+        let least = lately.iter().map(|it| it.least).min()?;
+        let most = lately.iter().map(|it| it.most).max()?;
+        let name = &kept.name;
+        if after < before && after < least {
+            return Some(format!(
+                "POOL-2: {name} falls from {before} to {after}, and {least} are wanted"
+            ));
+        }
+        (after > before && after > most).then(|| {
+            format!("POOL-2: {name} grows from {before} to {after}, and {most} are the most")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(replicas: &[i32]) -> Rules {
+        let mut rules = Rules::default();
+        for replicas in replicas {
+            let pool = serde_json::from_value(serde_json::json!({
+                "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+                "metadata": { "name": "p", "uid": "u" },
+                "spec": {
+                    "replicas": replicas, "strategy": { "rollingUpdate": { "maxSurge": 1 } },
+                    "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } },
+                },
+            }));
+            rules.pool(&pool.unwrap(), false);
+        }
+        rules
+    }
+
+    fn broken(rules: &mut Rules, victims: usize, (before, after, live): (i32, i32, usize)) -> bool {
+        (0..victims).for_each(|_| rules.goes("g"));
+        rules.resized("g", "u", Resized { before, after, live }).is_some()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_size_falls_once_for_a_victim_and_for_empty_places() {
+        let mut rules = rules(&[5, 0]);
+        assert!(!broken(&mut rules, 1, (3, 2, 2)));
+        assert!(broken(&mut rules, 0, (2, 1, 2)), "that victim was counted already");
+        assert!(broken(&mut rules, 1, (3, 1, 2)), "one too many");
+        assert!(!broken(&mut rules, 0, (5, 2, 2)), "three never came");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_size_stays_within_what_was_wanted_lately() {
+        let mut rules = rules(&[3]);
+        assert!(broken(&mut rules, 1, (3, 2, 2)), "three are wanted");
+        assert!(!broken(&mut rules, 1, (4, 3, 3)), "the surge goes");
+        assert!(!broken(&mut rules, 0, (3, 4, 3)));
+        assert!(broken(&mut rules, 0, (4, 5, 4)), "more than the surge");
+        let mut rules = self::rules(&[3, 1]);
+        assert!(!broken(&mut rules, 1, (3, 2, 2)));
+        tokio::time::advance(OPERATION * 2).await;
+        assert!(broken(&mut rules, 0, (2, 3, 2)), "nobody wants that any more");
+    }
+}
