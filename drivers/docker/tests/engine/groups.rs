@@ -3,12 +3,17 @@
 use ostler_driver_docker::DockerDriver;
 use ostler_driver_sdk::{
     CreatePool, DeletePool, DeletePoolMachines, Deletion, Driver as _, DriverError, GetPoolStatus,
-    ListMachines, PoolModel, PoolSize, UpdatePool, UserData,
+    ListMachines, PoolModel, PoolSize, UpdatePool, UpdatePoolMachine, UserData,
 };
 use serde_json::json;
 
 use crate::docker::Docker;
 use crate::machine::{Machine, Sweep};
+
+fn model(hash: &str) -> PoolModel {
+    let user_data = UserData::for_tests("canary-user-data");
+    PoolModel { hash: hash.to_owned(), user_data, ..PoolModel::default() }
+}
 
 /// A pool that only a test knows, and what it is asked with: each time by a driver that was started just now.
 struct Stage {
@@ -33,8 +38,7 @@ impl Stage {
     async fn create(&self, desired: i32) -> Result<(), DriverError> {
         let ctx = self.pool.ctx();
         let tags = ctx.pool_identity().tags();
-        let user_data = UserData::for_tests("canary-user-data");
-        let model = PoolModel { hash: "one".to_owned(), user_data, ..PoolModel::default() };
+        let model = model("one");
         let asked = CreatePool { ctx, desired, model, tags, provider_id: None };
         self.driver().create_pool(asked).await.map(drop)
     }
@@ -74,6 +78,17 @@ impl Stage {
             size: PoolSize { expected: sizes.0, wanted: sizes.1 },
         };
         self.driver().delete_pool_machines(request).await.map(drop)
+    }
+
+    async fn bring(&self, name: &str, hash: &str, drained: bool) -> Result<(), DriverError> {
+        let request = UpdatePoolMachine {
+            ctx: self.pool.ctx(),
+            provider_id: format!("docker:///{}", self.holder()),
+            instance: format!("docker:///{name}"),
+            model_hash: hash.to_owned(),
+            drained,
+        };
+        self.driver().update_pool_machine(request).await.map(drop)
     }
 
     async fn delete(&self) -> Result<Deletion, DriverError> {
@@ -171,5 +186,30 @@ async fn user_data_of_a_group_are_in_no_label_and_its_instances_are_no_machines(
     assert!(mode.contains("0600"), "{mode}");
     let listed = stage.driver().list_machines(ListMachines { ctx: stage.pool.ctx() }).await;
     assert_eq!(listed.unwrap().len(), 0);
+    stage.delete().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_instance_is_made_anew_under_its_name_only_once_its_node_is_drained() {
+    let Some(mut stage) = Stage::new("in-place") else { return };
+    stage.create(1).await.unwrap();
+    stage.read().await.unwrap();
+    let [name] = <[String; 1]>::try_from(stage.instances()).unwrap();
+    stage.pool = stage.pool.with(&json!({ "environment": { "COLOUR": "bay" } }));
+    let provider_id = format!("docker:///{}", stage.holder());
+    let update =
+        UpdatePool { ctx: stage.pool.ctx(), provider_id, size: None, model: Some(model("two")) };
+    drop(stage.driver().update_pool(update).await.unwrap());
+    assert_eq!(stage.read().await.unwrap(), 1);
+    let wrong = stage.bring(&name, "one", true).await.unwrap_err();
+    assert_eq!(wrong.reason_word(), "MODEL_CHANGED");
+    let fixed = stage.bring(&name, "two", false).await.unwrap_err();
+    assert_eq!(fixed.reason_word(), "NOT_HOT_UPDATABLE");
+    for _ in 0..2 {
+        stage.bring(&name, "two", true).await.unwrap();
+    }
+    assert_eq!((stage.read().await.unwrap(), stage.instances()), (1, vec![name.clone()]));
+    assert_eq!(stage.docker.exec(&name, "echo $COLOUR"), "bay");
+    assert_eq!(stage.docker.of_cluster(&stage.pool.cluster).len(), 2, "its volume is gone");
     stage.delete().await.unwrap();
 }
