@@ -2,7 +2,7 @@
 
 use ostler_api::{Machine, ProviderId, ProviderName};
 use ostler_lifecycle::machine::abandoned;
-use ostler_lifecycle::orphans::Orphan;
+use ostler_lifecycle::orphans::{Orphan, Owner};
 
 /// The target of these events.
 const TARGET: &str = "ostler::audit";
@@ -31,7 +31,11 @@ pub(crate) fn machine_released(machine: &Machine) {
 /// The driver was asked to delete an instance that belongs to no Machine.
 pub(crate) fn orphan_deleted(provider: &ProviderName, orphan: &Orphan, outcome: &str) {
     let Orphan { machine_name, provider_ids, .. } = orphan;
-    let object = format!("instances/{}", joined(provider_ids, ","));
+    let things = match orphan.owner {
+        Owner::Machine => "instances",
+        Owner::Pool => "groups",
+    };
+    let object = format!("{things}/{}", joined(provider_ids, ","));
     tracing::info!(
         target: TARGET,
         who = WHO,

@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource as _};
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::orphans::hold::{Data, led_by};
-use ostler_lifecycle::orphans::{Hold, Mode, OrphanEvent, Rules, Suspected, kept};
+use ostler_lifecycle::orphans::{Hold, Mode, OrphanEvent, Owner, Rules, Suspected, kept};
 use ostler_sessions::{
     OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold, ReportedOrphan,
 };
@@ -252,7 +252,11 @@ fn info(
     ReportedOrphan {
         provider: provider.to_string(),
         provider_ids: one.orphan.provider_ids.iter().map(ToString::to_string).collect(),
-        machine_name: one.orphan.machine_name.clone(),
+        // A name has no slash, so it is told from that of a machine.
+        machine_name: match one.orphan.owner {
+            Owner::Machine => one.orphan.machine_name.clone(),
+            owner @ Owner::Pool => format!("{}/{}", owner.word(), one.orphan.machine_name),
+        },
         machine_uid: one.orphan.machine_uid().to_owned(),
         machine_class: one.orphan.class.clone(),
         known_for: uptime.saturating_sub(one.since),

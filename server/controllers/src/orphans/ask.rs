@@ -3,10 +3,10 @@
 use ostler_api::ProviderName;
 use std::time::Duration;
 
-use ostler_api::driver::ErrorCode;
+use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{MachineClass, names};
 use ostler_lifecycle::operation::{Dispatch, Failure, InstanceRecord, Request, Success, Target};
-use ostler_lifecycle::orphans::{Identity, Listed, Orphan};
+use ostler_lifecycle::orphans::{Identity, Listed, Orphan, Owner};
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::Sessions;
 
@@ -15,9 +15,39 @@ const LIST: Duration = Duration::from_mins(5);
 /// Timeout of a deletion; it is retried later.
 const DELETE: Duration = Duration::from_mins(10);
 
-/// Lists every instance that the driver sees with the credentials of this class, and says what the driver calls this
-/// list; empty: nothing.
+/// Lists every instance, and with `groups` every group, that the driver sees with the credentials of this class, and says
+/// what the driver calls this list; empty: nothing.
 pub(super) async fn list(
+    sessions: &Sessions,
+    class: &MachineClass,
+    groups: bool,
+) -> Result<(Vec<Listed>, String), Failure> {
+    let (mut listed, scope) = instances(sessions, class).await?;
+    if !groups {
+        return Ok((listed, scope));
+    }
+    let target = Target::of_class(class);
+    let answer = sessions.call(dispatch(class, target, Request::ListPools, LIST)).await;
+    let (pools, other) = match answer {
+        Ok(Success::PoolsListed { pools, scope }) => (pools, scope),
+        Ok(_) => return Err(Failure::wrong_answer()),
+        // It said that it has groups, and has none.
+        Err(failure) if failure.code == ErrorCode::Unimplemented => return Ok((listed, scope)),
+        Err(failure) => return Err(failure),
+    };
+    listed.extend(pools.into_iter().map(|record| Listed {
+        owner: Owner::Pool,
+        provider_id: record.provider_id,
+        machine_name: record.pool_name,
+        machine_uid: record.pool_uid,
+        cluster_id: record.cluster_id,
+    }));
+    // Both have to be the same for two classes.
+    let named = !scope.is_empty() && !other.is_empty();
+    Ok((listed, if named { format!("{scope} {other}") } else { String::new() }))
+}
+
+async fn instances(
     sessions: &Sessions,
     class: &MachineClass,
 ) -> Result<(Vec<Listed>, String), Failure> {
@@ -25,6 +55,7 @@ pub(super) async fn list(
     let answer = sessions.call(dispatch(class, target, Request::List, LIST)).await?;
     let Success::Listed { instances, scope } = answer else { return Err(Failure::wrong_answer()) };
     let listed = |record: InstanceRecord| Listed {
+        owner: Owner::Machine,
         provider_id: record.provider_id,
         machine_name: record.machine_name,
         machine_uid: record.machine_uid,
@@ -33,7 +64,7 @@ pub(super) async fn list(
     Ok((instances.into_iter().map(listed).collect(), scope))
 }
 
-/// Deletes the instance with the identity of an orphan. Without a provider id, the driver finds it by cluster and
+/// Deletes the instance or the group with the identity of an orphan. Without a provider id, the driver finds it by cluster and
 /// UID, and deletes no other. An orphan without a UID is deleted by its provider id, if it has no tag of ours and
 /// still has the same name (INV-5).
 pub(super) async fn delete(
@@ -42,8 +73,12 @@ pub(super) async fn delete(
     class: &MachineClass,
     orphan: &Orphan,
 ) -> Result<(), Failure> {
+    let kind = match orphan.owner {
+        Owner::Machine => names::MACHINE,
+        Owner::Pool => names::MACHINE_POOL,
+    };
     let target = Target {
-        kind: names::MACHINE.to_owned(),
+        kind: kind.to_owned(),
         namespace: class.metadata.namespace.clone().unwrap_or_default(),
         name: orphan.machine_name.clone(),
         uid: orphan.identity.target_uid(provider),
@@ -53,8 +88,14 @@ pub(super) async fn delete(
         Identity::Instance(id) => id.clone().into(),
     };
     let adopt_by_name = !provider_id.is_empty();
-    let request = Request::Delete { provider_id: provider_id.into() };
-    let dispatch = Dispatch { adopt_by_name, ..dispatch(class, target, request, DELETE) };
+    let provider_id = provider_id.into();
+    let (request, time) = match orphan.owner {
+        Owner::Machine => (Request::Delete { provider_id }, DELETE),
+        Owner::Pool => {
+            (Request::DeletePool { provider_id }, OperationKind::DeletePool.usual_time())
+        }
+    };
+    let dispatch = Dispatch { adopt_by_name, ..dispatch(class, target, request, time) };
     match sessions.call(dispatch).await {
         Ok(Success::Deleted { .. }) => Ok(()),
         Ok(_) => Err(Failure::wrong_answer()),

@@ -3,10 +3,14 @@
 use ostler_api::ProviderId;
 use ostler_api::ProviderName;
 use std::collections::HashSet;
+use std::sync::Arc;
 
-use ostler_api::Machine;
+use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::operation::OperationView;
-use ostler_lifecycle::orphans::{Claims, Keep, Listed, Namesake, Orphan, judge, namesake};
+use ostler_lifecycle::orphans::{
+    Claims, Keep, Listed, Namesake, Orphan, Owner, judge, namesake, pool_namesake,
+};
+use ostler_lifecycle::pool::awaits_its_end;
 
 use super::Orphans;
 use crate::stores::MachineIndex;
@@ -37,12 +41,50 @@ impl Orphans {
         listed: &Listed,
         paused: bool,
     ) -> Option<Keep> {
+        if listed.owner == Owner::Pool {
+            return self.keep_group(listed, paused, &self.stores.pools.all());
+        }
         // An instance does not carry the namespace of its machine: every machine of that name counts.
         let named = self.stores.machines.find(MachineIndex::Name, &listed.machine_name);
         let namesakes = named.iter().map(|machine| Some(namesake(machine)));
         namesakes
             .chain([None])
             .find_map(|namesake| judge(listed, &self.claims(provider, listed, namesake, paused)))
+    }
+
+    /// The same for a group, by these pools.
+    fn keep_group(
+        &self,
+        listed: &Listed,
+        paused: bool,
+        pools: &[Arc<MachinePool>],
+    ) -> Option<Keep> {
+        let uid = listed.machine_uid.as_str();
+        let namesakes = pools.iter().map(|pool| pool_namesake(pool));
+        let id = |one: &Namesake| one.provider_id.as_ref() == Some(&listed.provider_id);
+        let machines = self.stores.machines.find(MachineIndex::Controller, uid);
+        let claims = |namesake| Claims {
+            // What runs on its Nodes leaves them first.
+            same_uid: pools.iter().any(|pool| pool.uid() == uid)
+                || machines.iter().any(|machine| !awaits_its_end(machine)),
+            same_provider_id: namesakes.clone().any(|one| id(&one)),
+            namesake,
+            busy: self.sessions.view(uid) != OperationView::Idle,
+            paused,
+        };
+        let named = pools.iter().filter(|pool| pool.name() == listed.machine_name);
+        let named = named.map(|pool| Some(pool_namesake(pool)));
+        named.chain([None]).find_map(|namesake| judge(listed, &claims(namesake)))
+    }
+
+    /// Every pool of the served namespaces, read from the API itself. A list and no single reads: without the
+    /// definition of pools it fails, where a pool would just not be found.
+    async fn live_pools(&self) -> Result<Vec<Arc<MachinePool>>, WriteError> {
+        let mut found = Vec::new();
+        for part in self.settings.namespaces.parts() {
+            found.extend(self.writer.all::<MachinePool>(part.as_deref()).await?);
+        }
+        Ok(found)
     }
 
     fn claims(
@@ -104,14 +146,25 @@ impl Orphans {
         provider: &ProviderName,
         orphan: &Orphan,
     ) -> Result<Option<Keep>, WriteError> {
+        let listed = |provider_id: &ProviderId| Listed {
+            owner: orphan.owner,
+            provider_id: provider_id.clone(),
+            machine_name: orphan.machine_name.clone(),
+            machine_uid: orphan.machine_uid().into(),
+            ..Listed::default()
+        };
+        if orphan.owner == Owner::Pool {
+            let live = self.live_pools().await?;
+            let keeps = orphan.provider_ids.iter().map(|id| {
+                let listed = listed(id);
+                let cached = self.keep(provider, &listed, false);
+                cached.or_else(|| self.keep_group(&listed, false, &live))
+            });
+            return Ok(keeps.flatten().next());
+        }
         let live = self.live_namesakes(&orphan.machine_name).await?;
         let keeps = orphan.provider_ids.iter().map(|provider_id| {
-            let listed = Listed {
-                provider_id: provider_id.clone(),
-                machine_name: orphan.machine_name.clone(),
-                machine_uid: orphan.machine_uid().into(),
-                ..Listed::default()
-            };
+            let listed = listed(provider_id);
             let claims =
                 |machine| Claims { namesake: Some(namesake(machine)), ..Claims::default() };
             self.keep(provider, &listed, false)

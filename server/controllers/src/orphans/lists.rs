@@ -33,11 +33,11 @@ pub(super) struct Lists {
 }
 
 impl Orphans {
-    /// Lists the instances of all classes. `process`: the driver.
+    /// Lists the instances of all classes, and their groups if the driver has any. `process`: the driver.
     pub(super) async fn list_all(
         &self,
         provider: &ProviderName,
-        process: &str,
+        (process, pools): (&str, bool),
         classes: &[Arc<MachineClass>],
     ) -> Lists {
         let named: Vec<_> = classes.iter().map(|class| (name(class), self.basis(class))).collect();
@@ -55,7 +55,7 @@ impl Orphans {
             };
             scopes.groups(process, &named).into_iter().map(of).collect::<Vec<_>>()
         };
-        let asked = groups.into_iter().map(|group| self.list_group(group));
+        let asked = groups.into_iter().map(|group| self.list_group(group, pools));
         let asked: Vec<Lists> =
             stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(LISTS_AT_ONCE).collect().await;
         let mut all = Lists::default();
@@ -75,11 +75,11 @@ impl Orphans {
 
     /// Asks for one list after the other until one counts for all that are left. A list that fails is that of its
     /// class alone, and so is one that the driver calls otherwise than before.
-    async fn list_group(&self, group: Group) -> Lists {
+    async fn list_group(&self, group: Group, pools: bool) -> Lists {
         let mut lists = Lists::default();
         let mut rest = group.into_iter();
         while let Some((class, name, basis, scope)) = rest.next() {
-            let (records, said) = match ask::list(&self.sessions, &class).await {
+            let (records, said) = match ask::list(&self.sessions, &class, pools).await {
                 Ok(answer) => answer,
                 Err(failure) => {
                     lists.failed.push((class, failure));

@@ -23,7 +23,7 @@ use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
     self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Orphan, OrphanEvent,
-    Plan, Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
+    Owner, Plan, Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
 };
 use ostler_sessions::Sessions;
 use parking_lot::Mutex;
@@ -105,6 +105,8 @@ struct Lister {
     process: String,
     /// It reads no tags.
     by_name: bool,
+    /// It has groups.
+    pools: bool,
 }
 
 /// What was done with an orphan.
@@ -143,8 +145,11 @@ impl Kind for Orphans {
             return Ok(None);
         }
         // Any instance may belong to a machine that cannot be read.
-        if self.stores.machines.has_unreadable() {
-            warn!(provider = provider.as_str(), "no orphan scan: some machines cannot be read");
+        if self.has_unreadable() {
+            warn!(
+                provider = provider.as_str(),
+                "no orphan scan: some machines or pools cannot be read"
+            );
             return Err(PassError::NotYet(period));
         }
         let Some(driver) = self.lister(provider) else { return Err(PassError::NotYet(period)) };
@@ -154,7 +159,7 @@ impl Kind for Orphans {
         }
         self.scans.begun(provider);
         let began = self.admin.uptime();
-        let lists = self.list_all(provider, &driver.process, &classes).await;
+        let lists = self.list_all(provider, (&driver.process, driver.pools), &classes).await;
         let Lists { listed, failed, .. } = lists;
         let same = self.lister(provider).as_ref() == Some(&driver);
         let by_name = driver.by_name;
@@ -256,7 +261,13 @@ impl Orphans {
         let states = self.sessions.providers();
         let state = states.into_iter().find(|state| state.ready && state.provider == *provider)?;
         let lists = state.kinds.contains(&OperationKind::ListMachines);
-        lists.then_some(Lister { process: state.instance_id, by_name: state.by_name })
+        let pools = state.kinds.contains(&OperationKind::ListPools);
+        lists.then_some(Lister { process: state.instance_id, by_name: state.by_name, pools })
+    }
+
+    /// Whether an object that cannot be read may claim anything.
+    fn has_unreadable(&self) -> bool {
+        self.stores.machines.has_unreadable() || self.stores.pools.has_unreadable()
     }
 
     /// Compares the lists, and reads what the decisions about due orphans need.
@@ -311,7 +322,8 @@ impl Orphans {
                 for one in some {
                     let paused = paused.contains(one.provider_id.as_str());
                     let keep = self.keep(provider, one, paused);
-                    if counted.insert(one.provider_id.as_str()) {
+                    let instance = one.owner == Owner::Machine;
+                    if instance && counted.insert(one.provider_id.as_str()) {
                         *counts.entry(keep).or_default() += 1;
                     }
                     if keep.is_none() {
@@ -345,7 +357,7 @@ impl Orphans {
         if let Some(keep) = claimed.or_else(|| elsewhere.and_then(|all| all.keep(orphan))) {
             return Acted::Claimed(keep);
         }
-        if self.sessions.adoption_open() || self.stores.machines.has_unreadable() {
+        if self.sessions.adoption_open() || self.has_unreadable() {
             return Acted::NotNow;
         }
         let (what, kept) = match fate {
@@ -355,7 +367,7 @@ impl Orphans {
         };
         if orphan.new {
             self.metrics.found(provider);
-            let note = format!("no machine has instance {}: {what}", describe(orphan));
+            let note = format!("no {} has {}: {what}", orphan.owner.word(), describe(orphan));
             self.record_event(class.as_ref(), OrphanEvent::Found, note);
         }
         match kept {
@@ -370,22 +382,18 @@ impl Orphans {
         class: &MachineClass,
         orphan: &Orphan,
     ) -> Acted {
-        let instance = describe(orphan);
+        let it = describe(orphan);
         match ask::delete(&self.sessions, provider, class, orphan).await {
             Ok(()) => {
                 audit::orphan_deleted(provider, orphan, "ok");
                 self.metrics.deleted(provider);
-                self.record_event(
-                    class,
-                    OrphanEvent::Deleted,
-                    format!("instance {instance} is deleted"),
-                );
+                self.record_event(class, OrphanEvent::Deleted, format!("{it} is deleted"));
                 Acted::Deleted
             }
             Err(failure) => {
                 audit::orphan_deleted(provider, orphan, failure.code.name());
                 self.metrics.delete_failed(provider);
-                let note = format!("instance {instance}: {}: {}", failure.code, failure.message);
+                let note = format!("{it}: {}: {}", failure.code, failure.message);
                 self.record_event(class, OrphanEvent::DeleteFailed, note);
                 Acted::Failed
             }
@@ -478,9 +486,14 @@ impl Orphans {
 
 fn describe(orphan: &Orphan) -> String {
     let (ids, name) = (audit::joined(&orphan.provider_ids, ", "), &orphan.machine_name);
+    let thing = match orphan.owner {
+        Owner::Machine => "instance",
+        Owner::Pool => "group",
+    };
+    let owner = orphan.owner.word();
     match orphan.machine_uid() {
-        "" => format!("{ids} of machine {name} (no UID)"),
-        uid => format!("{ids} of machine {name} (UID {uid})"),
+        "" => format!("{thing} {ids} of {owner} {name} (no UID)"),
+        uid => format!("{thing} {ids} of {owner} {name} (UID {uid})"),
     }
 }
 

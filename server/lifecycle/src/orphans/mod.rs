@@ -1,5 +1,5 @@
-//! Orphans: instances of this cluster that no Machine stands for any more (INV-2), and what is done
-//! about them.
+//! Orphans: instances of this cluster that no Machine stands for any more (INV-2), and groups of no MachinePool, and
+//! what is done about them.
 //!
 //! Everything is concluded from what a list shows, nothing from what it does not show: a list that
 //! failed, came in part or came late may make an orphan be found later, and never does any harm.
@@ -19,7 +19,7 @@ use ostler_api::ProviderId;
 use ostler_api::Uid;
 use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
 
-use ostler_api::{Machine, driver::ErrorCode, machine::MachinePhase};
+use ostler_api::{Machine, MachinePool, driver::ErrorCode, machine::MachinePhase};
 
 pub use fate::{Kept, kept};
 pub use hold::Hold;
@@ -112,12 +112,34 @@ pub const SHORTEST_PERIOD: Duration = Duration::from_mins(1);
 /// orphaned, because a user deleted the definition of Machines, there is time to stop us.
 pub const MOST_AT_ONCE: usize = 20;
 
-/// An instance as a list shows it.
+/// What stands for what a list shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Owner {
+    /// It is an instance.
+    #[default]
+    Machine,
+    /// It is a group.
+    Pool,
+}
+
+impl Owner {
+    /// Its kind, for people.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Pool => "machinepool",
+        }
+    }
+}
+
+/// An instance or a group as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
+    /// Which of both.
+    pub owner: Owner,
     /// Its id.
     pub provider_id: ProviderId,
-    /// The Machine that its tags name.
+    /// The Machine or pool that its tags name.
     pub machine_name: String,
     /// The UID that its tags name; empty if they name none.
     pub machine_uid: Uid,
@@ -177,6 +199,15 @@ pub fn calls_for_a_scan(code: ErrorCode) -> bool {
     code == ErrorCode::OutOfRange
 }
 
+/// What a pool of the same name says about a group: only this much decides.
+pub fn pool_namesake(pool: &MachinePool) -> Namesake {
+    Namesake {
+        uid: pool.uid().into(),
+        provider_id: pool.status.as_ref().and_then(|status| status.provider_id.clone()),
+        failed: false,
+    }
+}
+
 /// What a Machine of the same name says about an instance: only this much decides.
 pub fn namesake(machine: &Machine) -> Namesake {
     Namesake {
@@ -201,7 +232,8 @@ pub struct Duplicate {
 /// the driver's author can say which of them is the right one: they are reported.
 pub fn duplicates<'a>(listed: impl IntoIterator<Item = &'a Listed>) -> Vec<Duplicate> {
     let mut found: BTreeMap<&str, Duplicate> = BTreeMap::new();
-    for one in listed.into_iter().filter(|one| !one.machine_uid.is_empty()) {
+    let instances = listed.into_iter().filter(|one| one.owner == Owner::Machine);
+    for one in instances.filter(|one| !one.machine_uid.is_empty()) {
         let entry = found.entry(one.machine_uid.as_str()).or_insert_with(|| Duplicate {
             machine_uid: one.machine_uid.clone(),
             machine_name: one.machine_name.clone(),

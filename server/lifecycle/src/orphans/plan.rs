@@ -96,6 +96,7 @@ mod tests {
     fn orphan(index: usize, kind: Kind, new: bool) -> Orphan {
         Orphan {
             identity: Identity::Uid(index.to_string().into()),
+            owner: crate::orphans::Owner::Machine,
             kind,
             machine_name: format!("m-{index}"),
             provider_ids: vec![format!("a:///{index}").into()],

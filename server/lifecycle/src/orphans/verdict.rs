@@ -1,6 +1,6 @@
 //! Whether a Machine claims an instance.
 
-use super::Listed;
+use super::{Listed, Owner};
 use ostler_api::ProviderId;
 use ostler_api::Uid;
 
@@ -12,7 +12,7 @@ use ostler_api::Uid;
     reason = "facts of an instance, independent of each other"
 )]
 pub struct Claims {
-    /// A Machine with its UID exists.
+    /// A Machine with its UID exists; of a group, the pool, or a Machine of it whose Node is not drained yet.
     pub same_uid: bool,
     /// A Machine has its provider id.
     pub same_provider_id: bool,
@@ -56,7 +56,7 @@ ostler_api::closed_enum! {
 }
 
 /// Why an instance is kept; `None`: no Machine claims it. One without a UID is claimed by the
-/// Machine of its name: it is unknown which of them it was made for.
+/// Machine of its name: it is unknown which of them it was made for. No group is a pool's by its name alone.
 pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
     let namesake = claims.namesake.as_ref();
     let own = namesake.is_some_and(|one| one.uid == listed.machine_uid);
@@ -64,10 +64,11 @@ pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
         one.provider_id.as_ref().is_some_and(|it| it == listed.provider_id.as_str())
     });
     let untagged = listed.machine_uid.is_empty();
+    let untagged_group = listed.owner == Owner::Pool && untagged;
     let may_adopt =
         namesake.is_some_and(|one| untagged || one.provider_id.is_none() && !one.failed);
     let reasons = [
-        (listed.machine_name.is_empty(), Keep::NoIdentity),
+        (listed.machine_name.is_empty() || untagged_group, Keep::NoIdentity),
         (claims.same_uid || own, Keep::MachineExists),
         (claims.same_provider_id || same_id, Keep::ProviderIdInUse),
         (may_adopt, Keep::MayBeAdopted),
@@ -147,6 +148,24 @@ mod tests {
         for (claims, expected) in table {
             assert_eq!(judge(&instance(), &claims), expected, "{claims:?}");
         }
+    }
+
+    #[test]
+    fn a_group_is_an_orphan_only_if_no_pool_claims_it_and_its_tags_name_one() {
+        let group = Listed { owner: Owner::Pool, ..instance() };
+        let none = Claims::default;
+        for (claims, expected) in [
+            (none(), None),
+            (Claims { same_uid: true, ..none() }, Some(Keep::MachineExists)),
+            (Claims { same_provider_id: true, ..none() }, Some(Keep::ProviderIdInUse)),
+            (Claims { busy: true, ..none() }, Some(Keep::OperationInFlight)),
+            (namesake("uid-2", None), Some(Keep::MayBeAdopted)),
+            (namesake("uid-2", Some("fake:///other")), None),
+        ] {
+            assert_eq!(judge(&group, &claims), expected, "{claims:?}");
+        }
+        let untagged = Listed { machine_uid: Uid::default(), ..group };
+        assert_eq!(judge(&untagged, &none()), Some(Keep::NoIdentity), "with the flag, too");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{Identity, Kind, Listed, Rules};
+use super::{Identity, Kind, Listed, Owner, Rules};
 
 /// Suspects that are remembered at a time. More are taken in once these are done with.
 const MOST_SUSPECTS: usize = 10_000;
@@ -30,6 +30,7 @@ pub struct Scan<'a> {
 
 #[derive(Debug, Clone)]
 struct Suspect {
+    owner: Owner,
     kind: Kind,
     machine_name: String,
     provider_ids: BTreeSet<ProviderId>,
@@ -46,6 +47,7 @@ impl Suspect {
     fn orphan(&self, identity: &Identity) -> Orphan {
         Orphan {
             identity: identity.clone(),
+            owner: self.owner,
             kind: self.kind,
             machine_name: self.machine_name.clone(),
             provider_ids: self.provider_ids.iter().cloned().collect(),
@@ -60,6 +62,8 @@ impl Suspect {
 pub struct Orphan {
     /// What it is remembered by.
     pub identity: Identity,
+    /// What would stand for it.
+    pub owner: Owner,
     /// Where it comes from; if some of several instances have a previous cluster id, that.
     pub kind: Kind,
     /// The name in its tags.
@@ -135,6 +139,7 @@ impl Watchlist {
             return;
         }
         let suspect = self.suspects.entry(identity).or_insert_with(|| Suspect {
+            owner: first.owner,
             kind: Kind::Ours,
             machine_name: first.machine_name.clone(),
             provider_ids: BTreeSet::new(),
