@@ -123,11 +123,16 @@ impl Pending {
             all.remove(set);
             return Unseen::default();
         }
-        let confirmed = writes.created.values().any(|it| *it == Creation::Confirmed);
+        // A creation whose request cannot run any more either happened or did not: a list says so. A set that is deleted
+        // repeats none, and would wait for it for ever.
+        let awaited = writes.created.values().any(|it| match it {
+            Creation::Confirmed => true,
+            Creation::Unanswered(sent) => sent.elapsed() >= 2 * PATIENCE,
+        });
         let left = LAG.saturating_sub(writes.since.elapsed());
         Unseen {
             unanswered: unanswered(writes),
-            wait: (confirmed || !writes.deleted.is_empty()).then_some(left),
+            wait: (awaited || !writes.deleted.is_empty()).then_some(left),
         }
     }
 
@@ -265,5 +270,16 @@ mod tests {
         assert_eq!(unseen(&pending, &[]), Unseen { unanswered: vec!["a".into()], wait: None });
         pending.refused("s", "a");
         assert_eq!(unseen(&pending, &[]), Unseen::default());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_creation_without_an_answer_that_nobody_repeats_is_looked_for_once_its_request_ended()
+    {
+        let pending = Pending::default();
+        pending.sent("s", "a");
+        tokio::time::advance(2 * PATIENCE).await;
+        let unseen = unseen(&pending, &[]);
+        assert_eq!((unseen.unanswered.len(), unseen.wait), (1, Some(Duration::ZERO)));
+        assert_eq!(pending.settle("s", &[]), Unseen::default(), "it did not happen");
     }
 }
