@@ -11,7 +11,9 @@ use serde_json::{Value, json};
 
 use crate::driver::{claim, tag_file};
 use crate::engine::{DockerHost, Engine, File, Part, Summary};
-use crate::identity::{CLUSTER, FIXED_SPEC, INSTANCE, MACHINE, UID, instance_of, provider_id};
+use crate::identity::{
+    CLUSTER, FIXED_SPEC, INSTANCE, MACHINE, POOL, POOL_UID, UID, instance_of, provider_id,
+};
 use crate::outage::{Break, break_engine};
 use crate::spec::{Delivery, Resource, TAGS_FILE, UserData};
 use crate::tags::TagFile;
@@ -123,6 +125,10 @@ async fn instances(engine: &Engine) -> anyhow::Result<Vec<Value>> {
     for seen in ours(engine).await? {
         let (tags, summary) = (tags_of(&seen), seen.summary);
         let tag = |key: &str| tags.get(key).cloned().unwrap_or_default();
+        // One of a group has the identity of its pool.
+        let of = |machine: &str, pool: &str| {
+            tags.get(machine).or_else(|| tags.get(pool)).cloned().unwrap_or_default()
+        };
         let path = user_data_path(&summary);
         let user_data = match &path {
             // One that is just going has no files any more.
@@ -131,8 +137,8 @@ async fn instances(engine: &Engine) -> anyhow::Result<Vec<Value>> {
         };
         shown.push(json!({
             "providerId": provider_id(&summary.name),
-            "name": tag(MACHINE),
-            "uid": tag(UID),
+            "name": of(MACHINE, POOL),
+            "uid": of(UID, POOL_UID),
             "clusterId": tag(CLUSTER),
             "tags": tags,
             "userData": user_data.map(|bytes| STANDARD.encode(bytes)),
