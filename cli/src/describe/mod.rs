@@ -2,6 +2,7 @@
 //!
 //! Everything comes from the API: the status of the Machine, its class, its Node and its Events.
 
+mod checks;
 pub(crate) mod fleet;
 mod hints;
 mod page;
@@ -83,7 +84,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let (client, namespace) = client(args.kubeconfig, args.namespace).await?;
     let now = Timestamp::now();
     let page = match args.command {
-        Command::Machine { name } => page::render(&gather(&client, &namespace, &name).await?, now),
+        Command::Machine { name } => {
+            page::render(&gather(&client, &namespace, &name, now).await?, now)
+        }
         Command::MachineDeployment { name } => {
             fleet::render(&fleet::of_deployment(&client, &namespace, &name).await?, now)
         }
@@ -127,7 +130,12 @@ pub(crate) async fn config(given: Option<PathBuf>) -> anyhow::Result<Config> {
 }
 
 /// Reads what there is. Only the Machine has to be there and readable.
-async fn gather(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Subject> {
+async fn gather(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    now: Timestamp,
+) -> anyhow::Result<Subject> {
     let machines = Api::<Machine>::namespaced(client.clone(), namespace);
     let Some(machine) = machines.get_opt(name).await.context("the machine cannot be read")? else {
         bail!(
@@ -140,8 +148,9 @@ async fn gather(client: &Client, namespace: &str, name: &str) -> anyhow::Result<
         Some(node) => Api::<Node>::all(client.clone()).get_opt(node).await.ok().flatten(),
         None => None,
     };
+    let checks = checks::lines(client, namespace, &machine, node.as_ref(), now).await;
     let events = events_of(client, namespace, machine.uid()).await;
-    Ok(Subject { machine, class, node, events })
+    Ok(Subject { machine, class, node, checks, events })
 }
 
 /// The last events about an object, oldest first, as far as they can be read.

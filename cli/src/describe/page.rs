@@ -20,6 +20,8 @@ pub(super) struct Subject {
     pub(super) machine: Machine,
     pub(super) class: Option<MachineClass>,
     pub(super) node: Option<Node>,
+    /// What each health check says of it.
+    pub(super) checks: Vec<String>,
     /// Oldest first.
     pub(super) events: Vec<Event>,
 }
@@ -30,6 +32,9 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     let status = subject.machine.status.as_ref().unwrap_or(&none);
     let mut page = Page { text: String::new(), width: 10 };
     head(&mut page, subject, status, now);
+    for (at, check) in subject.checks.iter().enumerate() {
+        page.line(if at == 0 { "Checks" } else { "" }, check);
+    }
     waiting(&mut page, subject, status, now);
     next(&mut page, subject, status, now);
     timeline(&mut page, status, now);
@@ -224,7 +229,7 @@ pub(crate) fn time_of(event: &Event) -> Option<Timestamp> {
     last.or_else(|| event.event_time.as_ref().map(|time| time.0))
 }
 
-fn clock(time: &Time) -> String {
+pub(super) fn clock(time: &Time) -> String {
     time.0.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
 }
 
@@ -237,7 +242,7 @@ mod tests {
 
     fn subject(machine: serde_json::Value) -> Subject {
         let machine = serde_json::from_value(machine).unwrap();
-        Subject { machine, class: None, node: None, events: Vec::new() }
+        Subject { machine, class: None, node: None, checks: Vec::new(), events: Vec::new() }
     }
 
     fn noon() -> Timestamp {

@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// With `none` a driver can be tried without kubelets: a machine is Available once its instance is initialized.
     #[arg(long, value_enum, default_value_t = TargetMode::Own)]
     pub(crate) target: TargetMode,
-    /// Controllers that the core runs, as for `ostler-server`: * for all, or some of machine, machineset, machinedeployment
+    /// Controllers that the core runs, as for `ostler-server`: * for all, or some of machine, machinehealthcheck, machineset, machinedeployment
     #[arg(long, value_name = "NAME[,NAME]", default_value_t = EnabledControllers::default(), allow_hyphen_values = true)]
     pub(crate) controllers: EnabledControllers,
     /// How long a kubelet may be silent, in seconds, until its Node is not Ready and its pods are evicted; 0: for ever

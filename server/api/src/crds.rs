@@ -10,12 +10,19 @@ use kube::CustomResourceExt;
 
 use crate::{
     machine::Machine, machine_class::MachineClass, machine_deployment::MachineDeployment,
-    machine_pool::MachinePool, machine_set::MachineSet,
+    machine_health_check::MachineHealthCheck, machine_pool::MachinePool, machine_set::MachineSet,
 };
 
 /// Every CustomResourceDefinition of ours, in the order in which to apply them.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![machine(), machine_class(), machine_set(), machine_deployment(), machine_pool()]
+    vec![
+        machine(),
+        machine_class(),
+        machine_set(),
+        machine_deployment(),
+        machine_pool(),
+        machine_health_check(),
+    ]
 }
 
 /// A column of `kubectl get`.
@@ -85,6 +92,21 @@ const POOL_COLUMNS: &[Column] = &[
     wide("ProviderID", "string", ".status.providerID"),
 ];
 
+const CHECK_COLUMNS: &[Column] = &[
+    column("MaxUnhealthy", "string", ".spec.maxUnhealthy"),
+    column("ExpectedMachines", "integer", ".status.expectedMachines"),
+    column("CurrentHealthy", "integer", ".status.currentHealthy"),
+    column(
+        "RemediationAllowed",
+        "string",
+        ".status.conditions[?(@.type==\"RemediationAllowed\")].status",
+    ),
+    column("Age", "date", ".metadata.creationTimestamp"),
+    wide("UnhealthyRange", "string", ".spec.unhealthyRange"),
+    wide("NodeStartupTimeout", "string", ".spec.nodeStartupTimeout"),
+    wide("Cluster", "string", ".spec.clusterName"),
+];
+
 fn machine() -> CustomResourceDefinition {
     let mut crd = Machine::crd();
     set_columns(&mut crd, MACHINE_COLUMNS);
@@ -141,9 +163,7 @@ fn machine_pool() -> CustomResourceDefinition {
         if let Some(replicas) = property(spec, "replicas") {
             replicas.minimum = Some(0.0);
         }
-        if let Some(cluster) = property(spec, "clusterName") {
-            (cluster.min_length, cluster.max_length) = (Some(1), Some(63));
-        }
+        limit(spec, "clusterName", 1, 63);
         if let Some(domains) = property(spec, "failureDomains") {
             domains.max_items = Some(100);
         }
@@ -161,13 +181,65 @@ fn machine_pool() -> CustomResourceDefinition {
     crd
 }
 
-const POOL_RULES: [(&str, &str); 2] = [
-    FLEET_RULES[1],
+const POOL_RULES: [(&str, &str); 2] = [FLEET_RULES[1], CLUSTER_NAME_STAYS];
+
+const CLUSTER_NAME_STAYS: (&str, &str) = (
+    "has(self.clusterName) == has(oldSelf.clusterName) \
+     && (!has(self.clusterName) || self.clusterName == oldSelf.clusterName)",
+    "clusterName never changes",
+);
+
+fn machine_health_check() -> CustomResourceDefinition {
+    let mut crd = MachineHealthCheck::crd();
+    set_columns(&mut crd, CHECK_COLUMNS);
+    each_schema(&mut crd, |root| {
+        root.required = Some(vec!["spec".to_owned()]);
+        let Some(spec) = property(root, "spec") else { return };
+        spec.required = Some(vec!["selector".to_owned()]);
+        spec.x_kubernetes_validations = Some(CHECK_RULES.map(rule).to_vec());
+        limit(spec, "clusterName", 1, 63);
+        for (field, pattern) in
+            [("maxUnhealthy", "^[0-9]+%?$"), ("unhealthyRange", r"^\[[0-9]+-[0-9]+\]$")]
+        {
+            limit(spec, field, 1, 32);
+            if let Some(field) = property(spec, field) {
+                field.pattern = Some(pattern.to_owned());
+            }
+        }
+        if let Some(most) = property(spec, "maxUnhealthy") {
+            most.minimum = Some(0.0);
+        }
+        let Some(conditions) = property(spec, "unhealthyConditions") else { return };
+        conditions.max_items = Some(100);
+        if let Some(JSONSchemaPropsOrArray::Schema(one)) = &mut conditions.items {
+            limit(one, "type", 1, 316);
+            if let Some(status) = property(one, "status") {
+                let values = ["True", "False", "Unknown"];
+                status.enum_ = Some(values.map(|value| JSON(value.into())).to_vec());
+            }
+        }
+    });
+    crd
+}
+
+/// Limits the length of a text.
+fn limit(schema: &mut JSONSchemaProps, field: &str, least: i64, most: i64) {
+    if let Some(field) = property(schema, field) {
+        (field.min_length, field.max_length) = (Some(least), Some(most));
+    }
+}
+
+const CHECK_RULES: [(&str, &str); 3] = [
     (
-        "has(self.clusterName) == has(oldSelf.clusterName) \
-         && (!has(self.clusterName) || self.clusterName == oldSelf.clusterName)",
-        "clusterName never changes",
+        "(has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0) \
+         || (has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)",
+        "selector is empty and would select every machine: give matchLabels or matchExpressions",
     ),
+    (
+        "!has(self.remediationTemplate)",
+        "remediationTemplate is not supported: remove it; the set or the pool of a machine replaces it",
+    ),
+    CLUSTER_NAME_STAYS,
 ];
 
 /// A percentage that comes to 0 is refused by a condition: it depends on the replicas.

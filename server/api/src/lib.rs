@@ -1,7 +1,7 @@
 //! API types of Ostler: the kinds, their names and the closed enums that all parts share.
 //!
 //! No I/O here. Start at [`machine`] for the Machine, [`machine_set`] and [`machine_deployment`] for many of them,
-//! [`machine_pool`] for a scaling group of them,
+//! [`machine_pool`] for a scaling group of them, [`machine_health_check`] for which of them are replaced,
 //! [`machine_class`] for what its instance looks like, [`bootstrap`] for how it becomes a Node, [`operation`] and [`driver`] for what drivers are
 //! asked and answer, and [`names`] for the strings that others depend on.
 
@@ -16,6 +16,7 @@ mod ids;
 pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
+pub mod machine_health_check;
 pub mod machine_pool;
 pub mod machine_set;
 mod machine_status;
@@ -35,6 +36,7 @@ pub use ids::{OperationId, ProviderId, ProviderName, Revision, SpecDigest, Uid};
 pub use machine::Machine;
 pub use machine_class::MachineClass;
 pub use machine_deployment::MachineDeployment;
+pub use machine_health_check::MachineHealthCheck;
 pub use machine_pool::MachinePool;
 pub use machine_set::MachineSet;
 pub use operation_record::OperationRecord;

@@ -1,7 +1,9 @@
 //! What the metadata of an object says.
 
 use crate::names::finalizer;
-use crate::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
+use crate::{
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
+};
 
 /// The same questions to the metadata of each kind. Methods of the kinds and not of a trait: `kube::ResourceExt` has
 /// one of these names with another answer.
@@ -41,4 +43,4 @@ macro_rules! metadata_of {
     )+};
 }
 
-metadata_of!(Machine, MachineClass, MachineDeployment, MachinePool, MachineSet);
+metadata_of!(Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet);

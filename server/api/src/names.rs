@@ -101,6 +101,13 @@ pub mod annotation {
     pub const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
     /// Ours, on a Machine of a pool: the instance that its group has no more. The Machine goes without asking again.
     pub const INSTANCE_GONE: &str = "ostler.dev/instance-gone";
+    /// Ours, on a Machine: what a MachineHealthCheck says against it, see
+    /// [`UnhealthyMark`](crate::machine_health_check::UnhealthyMark).
+    pub const UNHEALTHY: &str = "ostler.dev/unhealthy";
+    /// On a Machine, any value: a MachineHealthCheck that selects it finds it unhealthy, as in Cluster API.
+    pub const REMEDIATE_MACHINE: &str = "cluster.x-k8s.io/remediate-machine";
+    /// On a Machine, any value: no MachineHealthCheck looks at it, as in Cluster API.
+    pub const SKIP_REMEDIATION: &str = "cluster.x-k8s.io/skip-remediation";
     /// On a MachineSet or MachineDeployment, any value: lift its freeze.
     pub const UNFREEZE: &str = "safety.machine.sapcloud.io/unfreeze";
     /// On a MachineSet and the Nodes of its Machines: tainted so that pods prefer newer Nodes. Key of the taint, too.

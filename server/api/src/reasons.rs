@@ -181,6 +181,8 @@ open_enum! {
         StaleNode = "StaleNode",
         /// The Node was unhealthy for longer than the health timeout.
         HealthTimeout = "HealthTimeout",
+        /// A MachineHealthCheck found it unhealthy.
+        HealthCheck = "HealthCheck",
         /// Another instance holds the name.
         InstanceConflict = "InstanceConflict",
         /// The driver says that the instance of an unhealthy Node does not exist any more.

@@ -200,3 +200,34 @@ fn a_pool_scales_has_its_columns_and_refuses_what_could_never_work() {
     let strategy = told(&spec["properties"]["strategy"]);
     assert!(strategy.iter().any(|text| text.contains("both 0")), "{strategy:?}");
 }
+
+#[test]
+fn a_health_check_has_its_columns_and_refuses_what_could_never_work() {
+    let crd = serde_json::to_value(&ostler_api::crds()[5]).unwrap();
+    assert_eq!(crd["spec"]["names"]["shortNames"], serde_json::json!(["mhc"]));
+    let columns = crd["spec"]["versions"][0]["additionalPrinterColumns"].as_array().unwrap();
+    let shown: Vec<_> = columns.iter().map(|column| column["name"].as_str().unwrap()).collect();
+    let all = "MaxUnhealthy ExpectedMachines CurrentHealthy RemediationAllowed Age UnhealthyRange \
+               NodeStartupTimeout Cluster";
+    assert_eq!(shown.join(" "), all);
+    let spec = &schema(5)["properties"]["spec"];
+    assert_eq!(spec["required"], serde_json::json!(["selector"]));
+    let fields = &spec["properties"];
+    let most = &fields["maxUnhealthy"];
+    assert_eq!(
+        (&most["x-kubernetes-int-or-string"], &most["minimum"]),
+        (&true.into(), &0.0.into())
+    );
+    assert_eq!(most["pattern"], "^[0-9]+%?$");
+    let one = &fields["unhealthyConditions"]["items"];
+    assert_eq!(one["required"], serde_json::json!(["status", "timeout", "type"]));
+    assert_eq!(
+        one["properties"]["status"]["enum"],
+        serde_json::json!(["True", "False", "Unknown"])
+    );
+    let rules = spec["x-kubernetes-validations"].as_array().unwrap();
+    let told = rules.iter().map(|rule| rule["message"].as_str().unwrap()).collect::<Vec<_>>();
+    for part in ["selector is empty", "remediationTemplate is not supported", "never changes"] {
+        assert!(told.iter().any(|text| text.contains(part)), "{part}: {told:?}");
+    }
+}

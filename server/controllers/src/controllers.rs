@@ -6,8 +6,10 @@ use std::str::FromStr;
 /// A controller that can be switched on and off, under the name that `--controllers` has for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Controller {
-    /// Machines, and what belongs to them: classes, secrets, Nodes, orphans. It serves drivers.
+    /// Machines, and what belongs to them: classes, secrets, Nodes, pools, orphans. It serves drivers.
     Machine,
+    /// MachineHealthChecks; only beside `machine`, which acts on what they find.
+    MachineHealthCheck,
     /// MachineSets, and the freeze of those that overshoot.
     MachineSet,
     /// MachineDeployments.
@@ -15,12 +17,14 @@ pub enum Controller {
 }
 
 impl Controller {
-    const ALL: [Self; 3] = [Self::Machine, Self::MachineSet, Self::MachineDeployment];
+    const ALL: [Self; 4] =
+        [Self::Machine, Self::MachineHealthCheck, Self::MachineSet, Self::MachineDeployment];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Machine => "machine",
+            Self::MachineHealthCheck => "machinehealthcheck",
             Self::MachineSet => "machineset",
             Self::MachineDeployment => "machinedeployment",
         }
@@ -41,9 +45,12 @@ pub struct EnabledControllers(u8);
 pub enum ControllersError {
     /// There is no such controller.
     #[error(
-        "there is no controller {0:?}; there are machine, machineset and machinedeployment, and * for all"
+        "there is no controller {0:?}; there are machine, machinehealthcheck, machineset and machinedeployment, and * for all"
     )]
     Unknown(String),
+    /// Health checks without the machines.
+    #[error("{0:?} has machinehealthcheck without machine, which it needs; add machine")]
+    ChecksAlone(String),
     /// All are switched off.
     #[error("{0:?} leaves no controller; to switch one off, write *,-NAME")]
     None(String),
@@ -54,6 +61,7 @@ impl EnabledControllers {
     pub const fn all() -> Self {
         Self(
             Controller::Machine.bit()
+                | Controller::MachineHealthCheck.bit()
                 | Controller::MachineSet.bit()
                 | Controller::MachineDeployment.bit(),
         )
@@ -104,7 +112,15 @@ impl FromStr for EnabledControllers {
             let of_it = words.iter().find(|word| word.trim_start_matches('-') == controller.name());
             of_it.map_or_else(|| words.contains(&"*"), |word| !word.starts_with('-'))
         };
-        let bits = Controller::ALL.iter().filter(|it| on(it)).fold(0, |bits, it| bits | it.bit());
+        let mut bits =
+            Controller::ALL.iter().filter(|it| on(it)).fold(0, |bits, it| bits | it.bit());
+        let checks = Controller::MachineHealthCheck;
+        if bits & Controller::Machine.bit() == 0 && bits & checks.bit() != 0 {
+            if words.contains(&checks.name()) {
+                return Err(ControllersError::ChecksAlone(text.to_owned()));
+            }
+            bits &= !checks.bit();
+        }
         if bits == 0 { Err(ControllersError::None(text.to_owned())) } else { Ok(Self(bits)) }
     }
 }
@@ -135,7 +151,8 @@ mod tests {
             ("*", "*"),
             ("machine", "machine"),
             ("machineset, machinedeployment", "machineset,machinedeployment"),
-            ("machine,machineset,machinedeployment", "*"),
+            ("machine,machinehealthcheck,machineset,machinedeployment", "*"),
+            ("*,-machinehealthcheck", "machine,machineset,machinedeployment"),
             ("*,-machine", "machineset,machinedeployment"),
             ("-machine,*", "machineset,machinedeployment"),
             ("machine,-machine", "machine"),
@@ -151,6 +168,7 @@ mod tests {
             ("*,machines", "\"machines\""),
             ("-node", "\"-node\""),
             ("-machine", "leaves no controller"),
+            ("machinehealthcheck,machineset", "without machine"),
             ("", "leaves no controller"),
         ] {
             let refused = text.parse::<EnabledControllers>().unwrap_err().to_string();

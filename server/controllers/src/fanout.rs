@@ -1,5 +1,6 @@
 //! Maps changes to the keys that have to be reconciled.
 
+mod checks;
 mod fleet;
 mod hint;
 mod pools;
@@ -46,6 +47,7 @@ pub(crate) struct Queues {
     pub(crate) deployments: Arc<Queue<ObjectName>>,
     pub(crate) freezes: Arc<Queue<FreezeKey>>,
     pub(crate) pools: Arc<Queue<ObjectName>>,
+    pub(crate) checks: Arc<Queue<ObjectName>>,
 }
 
 /// Adds the keys that a change concerns to the queues.
@@ -75,6 +77,7 @@ impl Fanout {
         self.configs.machine(change);
         self.fleet_of(change);
         self.pool_of(change);
+        self.checks_of(change);
         self.freeze_by_machine(change, priority);
         let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
         if let Some(machine) = &change.new {
@@ -208,6 +211,9 @@ impl Fanout {
         for node in [&change.old, &change.new].into_iter().flatten() {
             if !unmanaged_nodes::is_not_managed(node) {
                 let mut machines = self.machines_of(target, node);
+                for machine in machines.iter().filter_map(|it| self.stores.machines.get(it)) {
+                    self.check_machine(&machine, priority(change));
+                }
                 machines.retain(|machine| change.is_news_to(By::Machine, machine));
                 self.add_all(machines, priority(change));
             }
@@ -304,6 +310,7 @@ impl Fanout {
     pub(crate) fn cluster(&self, cluster: &ObjectName) {
         let machines = self.stores.machines.find_names(MachineIndex::Cluster, &cluster.to_string());
         self.add_all(machines, Priority::Background);
+        self.all_checks();
     }
 
     /// A session event.
@@ -341,6 +348,7 @@ impl Fanout {
     pub(crate) fn everything(&self, priority: Priority) {
         self.add_all(self.stores.machines.names(), priority);
         self.add_pools(self.stores.pools.names(), priority);
+        self.all_checks();
     }
 
     /// The API servers stopped answering, or answer again: reconciles every machine with an unhealthy Node, and
@@ -394,9 +402,11 @@ impl Fanout {
             machines.get(name).is_some_and(|one| one.phase() == MachinePhase::Unknown)
         });
         self.add_all(names, Priority::Background);
+        self.all_checks();
     }
 
     fn unhealthy(&self) {
+        self.all_checks();
         let machines = self.stores.machines.all();
         let unhealthy = machines.iter().filter(|one| one.phase() == MachinePhase::Unknown);
         self.add_all(unhealthy.map(|one| ObjectName::of(one.as_ref())), Priority::Background);

@@ -30,6 +30,7 @@ fn fanout() -> Fanout {
         sets: queue("set"),
         deployments: queue("deployment"),
         pools: queue("pool"),
+        checks: queue("check"),
         freezes: Queue::new(QueueSettings::new("freeze", 1), &metrics),
         scans: OrphanScans::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
     };
@@ -375,4 +376,34 @@ async fn what_happens_to_an_instance_of_a_group_has_its_pool_read_the_group() {
     assert_eq!(waiting(&fanout.queues.pools).await.len(), 0);
     fanout.group_changed(&serde_json::from_value(of_pool).unwrap());
     assert_eq!(waiting(&fanout.queues.pools).await, BTreeSet::from(["p".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_reaches_the_checks_that_select_it_or_did_and_the_one_whose_mark_it_has() {
+    let fanout = fanout();
+    let target = target(&fanout);
+    let check = |name: &str, app: &str| {
+        json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineHealthCheck",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": { "selector": { "matchLabels": { "app": app } } }
+        })
+    };
+    for (name, app) in [("of-web", "web"), ("of-db", "db"), ("of-none", "none")] {
+        put(&fanout.stores.checks, check(name, app));
+    }
+    let checks = || waiting(&fanout.queues.checks);
+    let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let labels = json!({ "app": "web", "node": "n" });
+    fanout.machine(&put(&fanout.stores.machines, machine("m", "c", &labels)));
+    assert_eq!(checks().await, named(&["of-web"]));
+    let node = json!({ "metadata": { "name": "n", "resourceVersion": "1" } });
+    fanout.node(&target, &put(&target.nodes, node));
+    assert_eq!(checks().await, named(&["of-web"]));
+    let mut moved = machine("m", "c", &json!({ "app": "db", "node": "n" }));
+    let mark =
+        r#"{"check":"gone","reason":"NodeDeleted","since":"2026-01-01T00:00:00Z","message":""}"#;
+    moved["metadata"]["annotations"] = json!({ "ostler.dev/unhealthy": mark });
+    fanout.machine(&put(&fanout.stores.machines, moved));
+    assert_eq!(checks().await, named(&["gone", "of-db", "of-web"]));
 }

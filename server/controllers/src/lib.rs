@@ -19,6 +19,7 @@ mod election;
 mod events;
 mod fanout;
 mod freeze;
+mod health_check;
 mod hints;
 mod hot_update;
 mod machine;
@@ -50,8 +51,8 @@ pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::{FleetSettings, Settings};
 pub use stores::{
-    AttachmentIndex, BudgetIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex,
-    PoolIndex, SetIndex, StoreClassSource, Stores,
+    AttachmentIndex, BudgetIndex, CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex,
+    PodIndex, PoolIndex, SetIndex, StoreClassSource, Stores,
 };
 pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, connect};
 pub use watch::{Cache, Cached, Change, ObjectName};

@@ -26,10 +26,12 @@ use crate::api_health::{ApiHealth, Probes};
 use crate::bootstrap::Configs;
 use crate::class::{Classes, Secrets};
 use crate::clock::{Clock, DebugClock};
+use crate::controllers::Controller;
 use crate::deployment::register_deployments;
 use crate::election::{ElectionError, Elector};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
+use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
 use crate::hot_update::Reviewer;
 use crate::machine::{Machines, State};
 use crate::metrics::{
@@ -84,6 +86,7 @@ struct Core {
     admin: OrphanAdmin,
     step_metrics: StepMetrics,
     set_metrics: SetMetrics,
+    check_metrics: CheckMetrics,
     leading: channel::Sender<Option<Term>>,
 }
 
@@ -124,6 +127,7 @@ impl Controllers {
         register_machines(registry, &stores, &state);
         let set_metrics = register_sets(registry, &stores);
         register_deployments(registry, &stores);
+        let check_metrics = register_checks(registry, &stores);
         let fanout = Fanout {
             queues,
             stores: stores.clone(),
@@ -153,6 +157,7 @@ impl Controllers {
             orphan_metrics: OrphanMetrics::register(registry),
             step_metrics: StepMetrics::register(registry),
             set_metrics,
+            check_metrics,
             leading: channel::Sender::new(None),
             fanout: Arc::new(fanout),
             client,
@@ -217,6 +222,7 @@ fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
         sets: queue("machineset", settings.concurrent_syncs),
         deployments: queue("machinedeployment", settings.concurrent_syncs),
         pools: queue("machinepool", settings.concurrent_syncs),
+        checks: queue("machinehealthcheck", FEW_WORKERS),
         freezes: Queue::new(QueueSettings::new("freeze", FEW_WORKERS), metrics),
     }
 }
@@ -251,6 +257,7 @@ impl Core {
         self.sessions.lead(term);
         let mut workers = self.start_workers(term, lease, &no_more_work);
         self.start_pools(term, &mut workers, &no_more_work);
+        self.start_checks(&mut workers, &no_more_work);
         workers.spawn(self.ask_api_servers(before, &no_more_work));
         workers.spawn(self.check_definitions(&no_more_work));
         self.leading.send_replace(Some(term));
@@ -468,6 +475,22 @@ impl Core {
         });
         let queue = &self.fanout.queues.pools;
         reconcile::work(pools, queue, &self.reconcile_metrics, workers, stop);
+    }
+
+    fn start_checks(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        if !self.settings.controllers.run(Controller::MachineHealthCheck) {
+            return;
+        }
+        let checks = Arc::new(HealthChecks {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.fanout.recorder.clone(),
+            api_health: Arc::clone(&self.api_health),
+            metrics: self.check_metrics.clone(),
+        });
+        let queue = &self.fanout.queues.checks;
+        reconcile::work(checks, queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {

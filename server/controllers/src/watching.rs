@@ -31,8 +31,9 @@ impl Watches {
         self.served(to, client, &stores.machines, Fanout::machine);
         self.served(to, client, &stores.classes, Fanout::class);
         self.served(to, client, &stores.secrets, Fanout::secret);
-        // Their definition may not be there: that says nothing about the API server.
+        // Their definitions may not be there: that says nothing about the API server.
         self.watch_served(to, client, &stores.pools, Fanout::pool, false);
+        self.watch_served(to, client, &stores.checks, Fanout::check, false);
     }
 
     /// MachineSets and MachineDeployments of the namespaces that are served.

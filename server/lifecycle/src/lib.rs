@@ -17,6 +17,7 @@ pub mod digest;
 mod driver;
 pub mod foreign;
 pub mod freeze;
+pub mod health_check;
 pub mod hint;
 pub mod hot_update;
 pub mod invariants;

@@ -14,6 +14,7 @@ mod events;
 mod faults;
 mod freeze;
 mod health;
+mod health_checks;
 mod hot_update;
 mod in_place;
 mod legacy;

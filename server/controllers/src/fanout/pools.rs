@@ -72,8 +72,8 @@ impl Fanout {
     }
 }
 
-/// Whether two versions of a machine are the same to a pool.
-fn is_same(old: &Machine, new: &Machine) -> bool {
+/// Whether two versions of a machine are the same to a pool, and to a health check.
+pub(super) fn is_same(old: &Machine, new: &Machine) -> bool {
     let (one, other) = (&old.metadata, &new.metadata);
     let annotations = |machine: &Machine| {
         let mut all = machine.metadata.annotations.clone().unwrap_or_default();

@@ -82,10 +82,7 @@ impl Machines {
             volumes,
             target: target.view(),
             outdated: self.schemas.outdated(),
-            api: match self.stores.targets.api_health(&machine) {
-                Some(target) => self.api_health.view(now).and(&target.view(now)),
-                None => self.api_health.view(now),
-            },
+            api: self.stores.targets.api_view(&self.api_health, &machine, now),
             siblings: self.siblings_of(&machine),
             node,
             bootstrap_token,
@@ -136,7 +133,7 @@ impl Machines {
 
     /// The siblings of a machine that may fail soon.
     fn siblings_of(&self, machine: &Machine) -> Siblings {
-        if machine.phase() != MachinePhase::Unknown {
+        if machine.phase() != MachinePhase::Unknown && machine.unhealthy_mark().is_none() {
             return Siblings::default();
         }
         let mut siblings = self.stores.siblings(machine, &self.settings.lifecycle);

@@ -5,7 +5,9 @@ use k8s_openapi::api::core::v1::{
 };
 use ostler_api::machine::{MachinePhase, WaitReason};
 use ostler_api::names::{annotation, label};
-use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
+use ostler_api::{
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
+};
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
 use ostler_lifecycle::pod::claims;
 use ostler_lifecycle::pool::secret_name;
@@ -44,6 +46,8 @@ pub enum MachineIndex {
     /// Of Machines that wait for the replacement budget: UID of the controller, and `namespace/name` of the
     /// MachineDeployment as its label says.
     WaitsForBudget,
+    /// `namespace/name` of the MachineHealthCheck whose mark it has.
+    HealthCheck,
 }
 
 /// `namespace/name` of the MachineDeployment, by the label that names it.
@@ -62,6 +66,8 @@ impl Cached for Machine {
         let class = ObjectName::new(&namespace, &self.spec.class.name).to_string();
         let mut keys = vec![(MachineIndex::Class, class), (MachineIndex::Uid, self.uid().into())];
         keys.extend(deployment(self).map(|name| (MachineIndex::Deployment, name)));
+        let check = self.unhealthy_mark().map(|mark| ObjectName::new(&namespace, mark.check));
+        keys.extend(check.map(|name| (MachineIndex::HealthCheck, name.to_string())));
         keys.push((MachineIndex::Name, self.name().to_owned()));
         keys.push(match controller(&self.metadata) {
             Some(owner) => (MachineIndex::Controller, owner.uid.clone()),
@@ -168,6 +174,22 @@ impl Cached for MachinePool {
         let secret = secret_name(self).map(|it| (PoolIndex::Secret, name(it)));
         let keys = [(PoolIndex::Uid, self.uid().to_owned()), (PoolIndex::Class, class)];
         keys.into_iter().chain(secret).collect()
+    }
+}
+
+/// Indexes of MachineHealthChecks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum CheckIndex {
+    /// Namespace.
+    Namespace,
+}
+
+impl Cached for MachineHealthCheck {
+    type Index = CheckIndex;
+    const KIND: &'static str = "MachineHealthCheck";
+
+    fn indexed(&self) -> Vec<(CheckIndex, String)> {
+        vec![(CheckIndex::Namespace, self.metadata.namespace.clone().unwrap_or_default())]
     }
 }
 

@@ -16,7 +16,7 @@ pub use disruption::{AttachmentIndex, BudgetIndex};
 pub(crate) use inherited::Inherited;
 pub(crate) use kinds::deployment;
 pub use kinds::{
-    ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, PoolIndex, SetIndex,
+    CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, PoolIndex, SetIndex,
 };
 pub(crate) use last_known::{kept_in, plain};
 pub(crate) use merged_secret::{MergedSecret, merge};
@@ -26,7 +26,9 @@ pub(crate) use unheld::Unheld;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
+use ostler_api::{
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
+};
 
 use crate::target::Targets;
 use crate::watch::{Cache, ObjectName};
@@ -47,6 +49,8 @@ pub struct Stores {
     /// MachinePools of the namespaces that are served, if this process runs machines. Without their definition there are
     /// none, and nothing waits for them.
     pub pools: Arc<Cache<MachinePool>>,
+    /// MachineHealthChecks, in the same way.
+    pub checks: Arc<Cache<MachineHealthCheck>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub(crate) targets: Targets,
     /// Intents that the previous core left behind.

@@ -13,12 +13,14 @@ pub use kubeconfig::{Connect, Unusable, connect};
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Client;
 use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
+use ostler_lifecycle::outage::ApiView;
 use ostler_lifecycle::snapshot::TargetView;
 use tokio::sync::OnceCell;
 
@@ -164,10 +166,24 @@ impl Targets {
     }
 
     /// The health of the API server of the machine's own cluster.
-    pub(crate) fn api_health(&self, machine: &Machine) -> Option<Arc<ApiHealth>> {
+    fn api_health(&self, machine: &Machine) -> Option<Arc<ApiHealth>> {
         match self {
             Self::Several(clusters) => clusters.api_health(&cluster_of(machine)?),
             Self::None | Self::One(_) => None,
+        }
+    }
+
+    /// What is known of the API servers that the health of a machine depends on. `control`: that of the control cluster,
+    /// and of a single target cluster.
+    pub(crate) fn api_view(
+        &self,
+        control: &ApiHealth,
+        machine: &Machine,
+        now: Timestamp,
+    ) -> ApiView {
+        match self.api_health(machine) {
+            Some(target) => control.view(now).and(&target.view(now)),
+            None => control.view(now),
         }
     }
 

@@ -15,6 +15,8 @@ pub(crate) enum By {
     Deployment,
     /// Of MachinePools.
     Pool,
+    /// Of MachineHealthChecks.
+    HealthCheck,
     /// Of the freezes of MachineSets.
     FreezeOfSet,
     /// Of what MachineDeployments show of the freezes of their sets.

@@ -43,6 +43,7 @@ mod answer;
 mod apply;
 mod assemble;
 mod bootstrapping;
+mod checked;
 mod cluster_id;
 mod conditions;
 mod creating;
@@ -217,6 +218,9 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
         pass.apply(wait)?;
     }
     if let Err(wanted) = hint::follow(pass, state) {
+        state = follow(pass, state, wanted)?;
+    }
+    if let Err(wanted) = checked::follow(pass, state) {
         state = follow(pass, state, wanted)?;
     }
     pass.effects.holds = !pass.machine.is_deleting();

@@ -7,7 +7,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, adoption, health, in_place, instance_check, own_node,
+    State, adoption, checked, health, in_place, instance_check, own_node,
     pass::Pass,
     token,
     transition::{Outcome, Transition},
@@ -22,7 +22,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     };
     match health::complaint(node, pass.machine, &pass.snap.settings) {
         Some(complaint) => unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint),
-        None => healthy(pass, node),
+        None => match checked::verdict(pass) {
+            Some(mark) => unhealthy::plan(pass, WaitReason::NodeUnhealthy, &checked::words(&mark)),
+            None => healthy(pass, node),
+        },
     }
 }
 

@@ -11,7 +11,7 @@ use ostler_api::{
 };
 
 use super::{
-    health, instance_check,
+    checked, health, instance_check,
     last_operation::Activity,
     own_node,
     pass::Pass,
@@ -34,10 +34,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
     }
     unless_frozen(pass, complaint)?;
     let look = instance_check::check(pass)?;
-    if pass.machine.spec.disable_health_timeout == Some(true) {
+    let verdict = checked::verdict(pass);
+    let Some(due) = verdict.as_ref().map(|mark| mark.since.0).into_iter().chain(due(pass)).min()
+    else {
         return Ok(wait(reason, Some(complaint.to_owned()), look));
-    }
-    let due = due(pass);
+    };
     if pass.snap.now < due {
         let until = look.map_or(due, |look| look.min(due));
         return Ok(wait(reason, Some(complaint.to_owned()), Some(until)));
@@ -57,7 +58,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> 
         );
         return Ok(wait(held.reason, Some(text), Some(held.until)));
     }
-    Ok(give_up(pass, complaint))
+    confirm(pass);
+    if let Some(mark) = verdict {
+        return Ok(checked::give_up(&mark, MachineOperationType::HealthCheck));
+    }
+    let text = format!("unhealthy for longer than the health timeout: {complaint}");
+    Ok(fail(FailureReason::HealthTimeout, MachineOperationType::HealthCheck, text))
 }
 
 fn enter(pass: &mut Pass<'_>, complaint: &str) {
@@ -75,18 +81,21 @@ fn unless_frozen(pass: &Pass<'_>, complaint: &str) -> Outcome<()> {
     Err(wait(WaitReason::ApiServerUnreachable, Some(text), until))
 }
 
-/// When the health timeout ends, with the time that was lost to outages.
-fn due(pass: &Pass<'_>) -> Timestamp {
+/// When the health timeout ends, with the time that was lost to outages; `None`: never.
+fn due(pass: &Pass<'_>) -> Option<Timestamp> {
+    if pass.machine.spec.disable_health_timeout == Some(true) {
+        return None;
+    }
     let own = pass.machine.spec.health_timeout.as_ref().and_then(Timeout::duration);
     let limit = own.unwrap_or(pass.snap.settings.health_timeout);
     let current = pass.status.current_status.as_ref();
     let since = current.and_then(|current| current.last_update_time.as_ref());
     let since = since.map_or(pass.snap.now, |time| time.0);
-    after(after(since, limit), pass.snap.api.lost(since, pass.snap.now))
+    Some(after(after(since, limit), pass.snap.api.lost(since, pass.snap.now)))
 }
 
 /// The last look is at the API itself: a watch that hangs shows a Node as it was.
-fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Transition {
+fn confirm(pass: &mut Pass<'_>) {
     if let Some((name, version)) = node_to_confirm(pass) {
         pass.effects.act(Action::ConfirmNode { name, version });
     }
@@ -94,8 +103,6 @@ fn give_up(pass: &mut Pass<'_>, complaint: &str) -> Transition {
         let (deployment, seen) = (deployment.clone(), pass.snap.siblings.last_failure);
         pass.effects.act_last(Action::ClaimReplacement { deployment, seen });
     }
-    let text = format!("unhealthy for longer than the health timeout: {complaint}");
-    fail(FailureReason::HealthTimeout, MachineOperationType::HealthCheck, text)
 }
 
 /// Name of the Node and the version that was seen, `None` for none.
@@ -114,9 +121,11 @@ fn node_to_confirm(pass: &Pass<'_>) -> Option<(String, Option<String>)> {
 /// healthy. Without a reason it was another controller that gave it up, which does so for the Node.
 pub(crate) fn has_recovered(pass: &Pass<'_>, node: &Node) -> bool {
     let for_its_node = pass.status.failure_reason.as_ref().is_none_or(|reason| {
-        matches!(reason, FailureReason::HealthTimeout | FailureReason::JoinTimeout)
+        use FailureReason::{HealthCheck, HealthTimeout, JoinTimeout};
+        matches!(reason, HealthTimeout | JoinTimeout | HealthCheck)
     });
     for_its_node
+        && checked::evidence(pass).is_none()
         && health::complaint(node, pass.machine, &pass.snap.settings).is_none()
         && (own_node::has_run(pass)
             || !health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY))

@@ -13,6 +13,7 @@ mod bad_input;
 mod bootstrap;
 mod by_name;
 mod chaos;
+mod checked;
 mod crashes;
 mod creation;
 mod deletion;

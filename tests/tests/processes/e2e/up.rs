@@ -244,6 +244,13 @@ fn crds_are_a_yaml_stream_that_names_every_kind() {
     let crds: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
     let kinds: Vec<&str> =
         crds.iter().filter_map(|crd| crd["spec"]["names"]["kind"].as_str()).collect();
-    let expected = ["Machine", "MachineClass", "MachineSet", "MachineDeployment", "MachinePool"];
+    let expected = [
+        "Machine",
+        "MachineClass",
+        "MachineSet",
+        "MachineDeployment",
+        "MachinePool",
+        "MachineHealthCheck",
+    ];
     assert_eq!(kinds, expected);
 }

@@ -1,0 +1,133 @@
+//! What MachineHealthChecks say of a Machine, and until when they wait.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Client;
+use kube::api::{Api, ListParams};
+use ostler_api::{Machine, MachineHealthCheck};
+use ostler_lifecycle::health_check::{Exempt, Target, Verdict, exempt, selects, verdict};
+use ostler_lifecycle::outage::ApiView;
+use ostler_lifecycle::snapshot::{NodeView, TargetView};
+
+use super::page::clock;
+
+/// One line for each check that selects a machine, as far as they can be read.
+pub(super) async fn lines(
+    client: &Client,
+    namespace: &str,
+    machine: &Machine,
+    node: Option<&Node>,
+    now: Timestamp,
+) -> Vec<String> {
+    let api = Api::<MachineHealthCheck>::namespaced(client.clone(), namespace);
+    let mut all = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    all.retain(|check| selects(check, machine));
+    let line =
+        |check| format!("{}: {}", MachineHealthCheck::name(check), said(check, machine, node, now));
+    all.iter().map(line).collect()
+}
+
+fn said(
+    check: &MachineHealthCheck,
+    machine: &Machine,
+    node: Option<&Node>,
+    now: Timestamp,
+) -> String {
+    match exempt(machine, now) {
+        Some(Exempt::Paused) => return "does not look at it: it is paused".to_owned(),
+        Some(Exempt::Skipped) => return "does not look at it: an annotation says so".to_owned(),
+        Some(Exempt::Preserved) => return "does not look at it: it is preserved".to_owned(),
+        None => {}
+    }
+    let mark = machine.unhealthy_mark().filter(|mark| mark.check == check.name());
+    if let Some(mark) = mark {
+        return format!("unhealthy since {}: {}", clock(&mark.since), mark.message);
+    }
+    let node = match node {
+        Some(node) => NodeView::Known(Arc::new(node.clone())),
+        // It may only not be readable.
+        None if machine.node_name().is_some() => NodeView::Unknown,
+        None => NodeView::Absent,
+    };
+    // Outages are added by the core, which knows of them.
+    let (cluster, api) = (TargetView::Watched, ApiView::default());
+    let target = Target { machine: Arc::new(machine.clone()), node, cluster, api };
+    match verdict(check, &target, now) {
+        Verdict::Healthy => "healthy".to_owned(),
+        Verdict::Pending { until: Some(until) } => {
+            format!("not healthy; it waits until {}", clock(&Time(until)))
+        }
+        Verdict::Pending { until: None } => "not healthy yet".to_owned(),
+        Verdict::Unknown { .. } => "not known".to_owned(),
+        Verdict::Failed => "given up already".to_owned(),
+        Verdict::Unhealthy(mark) => format!("unhealthy: {}{}", mark.message, held(check)),
+    }
+}
+
+/// Why one that is unhealthy has no mark.
+fn held(check: &MachineHealthCheck) -> String {
+    let mut all = check.status.iter().flat_map(|status| &status.conditions);
+    let found = all.find(|it| it.status == "False");
+    found.map_or_else(String::new, |it| format!("; not replaced: {}: {}", it.reason, it.message))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn shown(status: &str, since: &str, annotations: &Value, conditions: &Value) -> String {
+        let check = json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineHealthCheck",
+            "metadata": { "name": "web" },
+            "spec": {
+                "selector": { "matchLabels": { "a": "b" } },
+                "unhealthyConditions": [{ "type": "Ready", "status": "Unknown", "timeout": "5m" }]
+            },
+            "status": { "conditions": conditions }
+        });
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "labels": { "node": "n" }, "annotations": annotations },
+            "spec": {}, "status": { "currentStatus": { "phase": "Running" } }
+        });
+        let node = json!({ "status": { "conditions": [
+            { "type": "Ready", "status": status, "lastTransitionTime": since }
+        ] } });
+        let machine = serde_json::from_value(machine).unwrap();
+        let node: Node = serde_json::from_value(node).unwrap();
+        let now = "2026-01-01T12:00:00Z".parse().unwrap();
+        said(&serde_json::from_value(check).unwrap(), &machine, Some(&node), now)
+    }
+
+    #[test]
+    fn a_check_says_until_when_it_waits_and_why_it_does_nothing() {
+        let (none, allowed) = (json!({}), json!([]));
+        let restricted = json!([{
+            "type": "RemediationAllowed", "status": "False", "reason": "TooManyUnhealthy",
+            "message": "2 of 2", "lastTransitionTime": "2026-01-01T11:00:00Z"
+        }]);
+        let skipped = json!({ "cluster.x-k8s.io/skip-remediation": "" });
+        let (recent, past) = ("2026-01-01T11:58:00Z", "2026-01-01T11:50:00Z");
+        for (status, since, annotations, conditions, part) in [
+            ("True", past, &none, &allowed, "healthy"),
+            ("Unknown", recent, &none, &allowed, "it waits until "),
+            (
+                "Unknown",
+                past,
+                &none,
+                &allowed,
+                "unhealthy: Ready of its node has been Unknown for 5m",
+            ),
+            ("Unknown", past, &none, &restricted, "not replaced: TooManyUnhealthy: 2 of 2"),
+            ("Unknown", past, &skipped, &allowed, "does not look at it"),
+        ] {
+            let text = shown(status, since, annotations, conditions);
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! MachineHealthCheck: which Machines are to be replaced for what their Nodes say. Its fields are those of Cluster API's
+//! v1beta1.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Machine, names::annotation, open_enum::open_enum, timeout::Timeout};
+
+/// Which Machines are checked, what makes one unhealthy, and how many may be at the same time.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "ostler.dev",
+    version = "v1alpha1",
+    kind = "MachineHealthCheck",
+    plural = "machinehealthchecks",
+    singular = "machinehealthcheck",
+    shortname = "mhc",
+    category = "all",
+    namespaced,
+    status = "MachineHealthCheckStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "Which Machines are to be replaced for what their Nodes say."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineHealthCheckSpec {
+    /// Only Machines of this target cluster: those with label `cluster.x-k8s.io/cluster-name`. Absent: of any. Never
+    /// changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_name: Option<String>,
+    /// The Machines of its namespace that it checks. An empty one is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<LabelSelector>,
+    /// What makes a Machine unhealthy: any of these conditions of its Node. A condition that a Node lacks does not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unhealthy_conditions: Vec<UnhealthyCondition>,
+    /// How many of the Machines may be unhealthy; with more, none is replaced. A percentage is rounded down. `100%` if
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_unhealthy: Option<IntOrString>,
+    /// As `[3-5]`: Machines are replaced only while so many are unhealthy. Wins over `maxUnhealthy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_range: Option<String>,
+    /// How long a Machine without a Node may exist, or its instance where that came later; `0` for ever, `10m` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_startup_timeout: Option<Timeout>,
+    /// Refused: the owner of a Machine replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::free_form")]
+    pub remediation_template: Option<serde_json::Value>,
+}
+
+/// A condition of a Node that makes its Machine unhealthy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnhealthyCondition {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Its status: `True`, `False` or `Unknown`.
+    pub status: String,
+    /// For how long it may have this status, from its last transition.
+    pub timeout: Timeout,
+}
+
+/// What a check found. Numbers are written also when they are 0.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineHealthCheckStatus {
+    /// Generation of the spec that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// How many Machines it checks.
+    #[serde(default)]
+    pub expected_machines: i32,
+    /// How many of those are healthy. One that has no Node yet is not, nor one that is being deleted.
+    #[serde(default)]
+    pub current_healthy: i32,
+    /// How many more may become unhealthy before none is replaced.
+    #[serde(default)]
+    pub remediations_allowed: i32,
+    /// The Machines that it checks, by name, the first 500 of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub targets: Vec<String>,
+    /// Its conditions, see [`HealthCheckConditionType`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
+}
+
+open_enum! {
+    /// Conditions of a check. All are always there.
+    pub enum HealthCheckConditionType {
+        /// Unhealthy Machines are replaced: not more of them are unhealthy than may be.
+        RemediationAllowed = "RemediationAllowed",
+        /// False: unhealthy Machines among them have no controller that would replace them.
+        Replaceable = "Replaceable",
+        /// False: its spec is refused.
+        Valid = "Valid",
+    }
+}
+
+open_enum! {
+    /// Why a check finds a Machine unhealthy.
+    pub enum UnhealthyReason {
+        /// A condition of its Node.
+        UnhealthyNode = "UnhealthyNode",
+        /// It has no Node, and had time enough to get one.
+        NodeStartupTimeout = "NodeStartupTimeout",
+        /// Its Node is gone.
+        NodeDeleted = "NodeDeleted",
+        /// A user asked for it, by annotation `cluster.x-k8s.io/remediate-machine`.
+        HasRemediateAnnotation = "HasRemediateAnnotation",
+    }
+}
+
+/// What a check says against a Machine, in annotation `ostler.dev/unhealthy` on it, as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UnhealthyMark {
+    /// Name of the check, in the namespace of the Machine.
+    pub check: String,
+    /// Why.
+    pub reason: UnhealthyReason,
+    /// The condition of the Node that says so, for reason `UnhealthyNode`: the mark counts while it is as it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub condition: Option<NodeConditionIs>,
+    /// Since when.
+    pub since: Time,
+    /// For people.
+    pub message: String,
+}
+
+/// A condition of a Node with a status.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeConditionIs {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Its status.
+    pub status: String,
+}
+
+impl NodeConditionIs {
+    /// Whether the Node has it with this status.
+    pub fn holds(&self, node: &Node) -> bool {
+        let mut all = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        all.any(|one| one.type_ == self.type_ && one.status == self.status)
+    }
+}
+
+impl Machine {
+    /// What a check says against it; `None` also for what cannot be read.
+    pub fn unhealthy_mark(&self) -> Option<UnhealthyMark> {
+        serde_json::from_str(self.annotation(annotation::UNHEALTHY)?).ok()
+    }
+}
+
+impl MachineHealthCheck {
+    /// Whether a user paused it.
+    pub fn is_paused(&self) -> bool {
+        self.annotation(annotation::CLUSTER_API_PAUSED).is_some()
+            || self.annotation(annotation::PAUSED).is_some_and(|value| value != "false")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_check_as_cluster_api_has_it_reads_and_comes_back_the_same() {
+        let text = json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineHealthCheck",
+            "metadata": { "name": "c", "namespace": "default" },
+            "spec": {
+                "clusterName": "k", "maxUnhealthy": "40%", "nodeStartupTimeout": "10m",
+                "unhealthyRange": "[1-3]", "selector": { "matchLabels": { "app": "web" } },
+                "unhealthyConditions": [{ "type": "Ready", "status": "Unknown", "timeout": "5m0s" }],
+                "remediationTemplate": { "kind": "Template", "name": "t" }
+            },
+            "status": {
+                "expectedMachines": 3, "currentHealthy": 0, "remediationsAllowed": 0,
+                "targets": ["a", "b", "c"]
+            }
+        });
+        let check: MachineHealthCheck = serde_json::from_value(text.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&check).unwrap(), text);
+    }
+
+    #[test]
+    fn a_mark_reads_as_it_was_written_and_another_text_is_none() {
+        let mark = UnhealthyMark {
+            check: "web".to_owned(),
+            reason: UnhealthyReason::UnhealthyNode,
+            condition: Some(NodeConditionIs { type_: "Ready".into(), status: "Unknown".into() }),
+            since: Time("2026-01-01T00:00:00Z".parse().unwrap()),
+            message: "m".to_owned(),
+        };
+        let mut machine = Machine::default();
+        assert_eq!(machine.unhealthy_mark(), None);
+        for (text, expected) in
+            [(serde_json::to_string(&mark).unwrap(), Some(mark)), ("yes".to_owned(), None)]
+        {
+            machine.metadata.annotations = Some([(annotation::UNHEALTHY.to_owned(), text)].into());
+            assert_eq!(machine.unhealthy_mark(), expected);
+        }
+    }
+}

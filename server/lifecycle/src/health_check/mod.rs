@@ -1,0 +1,195 @@
+//! MachineHealthChecks: which Machines are unhealthy, and whether they may be replaced.
+//!
+//! A check replaces nothing itself. It puts a mark on an unhealthy Machine, and takes it away when the Machine is healthy
+//! again. A marked Machine fails as one does whose health timeout ended: within the replacement budget of its
+//! MachineDeployment, and not while an API server is away ([`crate::machine`]). Its set or its pool then replaces it as
+//! any Failed one, after a drain. So there is one way to a replacement, and one budget.
+//!
+//! Nothing is counted from the time at which a check was made, or from when this process began: a Node says since when it
+//! is as it is, and time in which it could not report is added.
+
+mod limit;
+mod mark;
+mod scope;
+mod status;
+mod valid;
+mod verdict;
+
+pub use mark::holds;
+pub use scope::{Exempt, exempt, selects};
+pub use status::News;
+pub use verdict::{Verdict, verdict};
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use ostler_api::{
+    Machine, MachineHealthCheck,
+    machine::MachinePhase,
+    machine_health_check::{MachineHealthCheckStatus, UnhealthyMark},
+};
+use serde_json::Value;
+
+use crate::{
+    outage::ApiView,
+    record::merge_patch,
+    set::controller,
+    snapshot::{NodeView, TargetView},
+};
+
+/// A Machine that a check looks at.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// The Machine.
+    pub machine: Arc<Machine>,
+    /// Its Node.
+    pub node: NodeView,
+    /// The cluster that its Node joins.
+    pub cluster: TargetView,
+    /// The API servers that its health depends on.
+    pub api: ApiView,
+}
+
+/// What a pass over a check decides from.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The time.
+    pub now: Timestamp,
+    /// Name of the check.
+    pub name: String,
+    /// The check; `None`: it is gone.
+    pub check: Option<Arc<MachineHealthCheck>>,
+    /// The Machines that it selects, by name.
+    pub targets: Vec<Target>,
+    /// Machines with a mark of it that it does not select.
+    pub left: Vec<Arc<Machine>>,
+}
+
+/// What a pass decides.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Machines that get a mark, or another one.
+    pub mark: Vec<(Arc<Machine>, UnhealthyMark)>,
+    /// Machines that lose their mark.
+    pub unmark: Vec<Arc<Machine>>,
+    /// The status; `None`: there is no check to write it to.
+    pub status: Option<MachineHealthCheckStatus>,
+    /// What people are to know.
+    pub news: Vec<News>,
+    /// When to look again although nothing changed.
+    pub again: Option<Timestamp>,
+}
+
+/// One Machine, and what is to be said of it.
+struct Judged<'a> {
+    target: &'a Target,
+    verdict: Verdict,
+    /// The mark that this check put on it.
+    mark: Option<UnhealthyMark>,
+}
+
+impl Judged<'_> {
+    /// Whether it counts as healthy. Where nothing is known now, it is what the core knew last: an outage is no news.
+    fn is_healthy(&self) -> bool {
+        let machine = &self.target.machine;
+        let runs = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available);
+        match self.verdict {
+            Verdict::Healthy => !machine.is_deleting(),
+            Verdict::Unknown { .. } => runs && !machine.is_deleting(),
+            Verdict::Pending { .. } | Verdict::Failed | Verdict::Unhealthy(_) => false,
+        }
+    }
+
+    /// Whether it is unhealthy, is not on its way out, and is not given up.
+    fn is_due(&self) -> bool {
+        let machine = &self.target.machine;
+        matches!(self.verdict, Verdict::Unhealthy(_))
+            && !scope::is_leaving(machine)
+            && machine.phase() != MachinePhase::Failed
+    }
+
+    fn has_owner(&self) -> bool {
+        controller(&self.target.machine.metadata).is_some()
+    }
+}
+
+/// Decides what a check does.
+pub fn plan(snap: &Snapshot) -> Plan {
+    let mut plan = Plan::default();
+    let unmarked = |machine: &&Arc<Machine>| !machine.is_deleting();
+    plan.unmark.extend(snap.left.iter().filter(unmarked).cloned());
+    let Some(check) = &snap.check else {
+        let all = snap.targets.iter().map(|target| &target.machine);
+        plan.unmark.extend(all.filter(|it| own_mark(it, &snap.name).is_some()).cloned());
+        return plan;
+    };
+    let judged = judge(snap, check, &mut plan);
+    let counts = limit::Counts {
+        expected: judged.len(),
+        healthy: judged.iter().filter(|it| it.is_healthy()).count(),
+    };
+    let broken = valid::broken(check);
+    let gate = limit::gate(check, counts, !broken.is_empty());
+    for one in &judged {
+        decide(&mut plan, one, gate.is_open());
+    }
+    plan.again = judged.iter().filter_map(|it| it.verdict.until()).min();
+    let found = status::Found { check, judged: &judged, counts, gate, broken: &broken };
+    status::fill(&mut plan, snap, &found);
+    plan
+}
+
+/// What is to be said of each Machine; those that are exempt are left out, and keep no mark but one that they failed for.
+fn judge<'a>(snap: &'a Snapshot, check: &MachineHealthCheck, plan: &mut Plan) -> Vec<Judged<'a>> {
+    let mut judged = Vec::new();
+    for target in &snap.targets {
+        let machine = &target.machine;
+        let mark = own_mark(machine, &snap.name);
+        if exempt(machine, snap.now).is_some() {
+            let stays = machine.is_deleting() || machine.phase() == MachinePhase::Failed;
+            if mark.is_some() && !stays {
+                plan.unmark.push(Arc::clone(machine));
+            }
+            continue;
+        }
+        judged.push(Judged { target, verdict: verdict(check, target, snap.now), mark });
+    }
+    judged
+}
+
+/// `open`: whether Machines are replaced now.
+fn decide(plan: &mut Plan, one: &Judged<'_>, open: bool) {
+    let machine = &one.target.machine;
+    if machine.is_deleting() {
+        return;
+    }
+    match (&one.verdict, &one.mark) {
+        // What is known later decides; until then nothing fails by the mark either.
+        (Verdict::Unknown { .. }, _) => {}
+        (Verdict::Unhealthy(found), mark) => {
+            let of_another = machine.unhealthy_mark().is_some() && mark.is_none();
+            let same = mark.as_ref().is_some_and(|mark| mark::says_the_same(mark, found));
+            if one.is_due() && open && one.has_owner() && !of_another && !same {
+                plan.mark.push((Arc::clone(machine), found.clone()));
+            } else if one.is_due() && mark.is_some() && !(open && one.has_owner()) {
+                plan.unmark.push(Arc::clone(machine));
+            }
+        }
+        (_, Some(_)) => plan.unmark.push(Arc::clone(machine)),
+        (_, None) => {}
+    }
+}
+
+/// The mark of this check on a Machine.
+fn own_mark(machine: &Machine, check: &str) -> Option<UnhealthyMark> {
+    machine.unhealthy_mark().filter(|mark| mark.check == check)
+}
+
+/// The merge patch of the status of a check; `None`: it says what is stored.
+pub fn status_patch(
+    old: Option<&MachineHealthCheckStatus>,
+    new: &MachineHealthCheckStatus,
+) -> Option<Value> {
+    let value = |status| serde_json::to_value(status).unwrap_or_default();
+    merge_patch(&old.map_or_else(|| Value::Object(serde_json::Map::new()), value), &value(new))
+}
