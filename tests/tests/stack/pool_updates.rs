@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use kube::api::{Api, Patch, PatchParams};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use ostler_api::machine::{Machine, MachinePhase};
 use ostler_api::names::annotation::{UPDATE_BEGUN, UPDATE_INSTANCE};
 use ostler_api::{MachineClass, MachinePool};
@@ -179,5 +180,33 @@ async fn a_user_has_one_instance_updated_in_its_place_and_the_others_stay() {
     assert_eq!(machine.phase(), MachinePhase::Running);
     let new = images(&world).into_iter().filter(|image| image == "fake-2.0").count();
     assert_eq!((ids(&world), new), (before, 1));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_dies_in_the_middle_of_updates_in_place_finishes_them() {
+    let mut world = start().await;
+    let mut wanted = pool("p", 3);
+    wanted["spec"]["strategy"] = json!({ "type": "InPlaceUpdate" });
+    world.apply::<MachinePool>(wanted).await;
+    until_runs(&world, 3).await;
+    let before = ids(&world);
+    edit_class(&world, json!({ "image": "fake-2.0", "latency": { "update": "3s" } })).await;
+    for step in 1..=6 {
+        tokio::time::sleep(Duration::from_millis(1300 * step)).await;
+        world.crash_core();
+        if step % 2 == 0 {
+            world.crash_driver();
+            world.start_driver();
+        }
+        world.start_core().await;
+    }
+    until_runs(&world, 3).await;
+    rest().await;
+    assert_eq!((ids(&world), images(&world)), (before, vec!["fake-2.0".to_owned(); 3]));
+    let all = Api::<Node>::all(world.client());
+    let all = all.list(&ListParams::default()).await.unwrap().items;
+    assert!(all.iter().all(|it| it.spec.as_ref().unwrap().unschedulable != Some(true)));
+    assert!(machines(&world).await.iter().all(|it| it.annotation(UPDATE_BEGUN).is_none()));
     world.stop().await;
 }
