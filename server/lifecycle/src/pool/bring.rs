@@ -28,6 +28,10 @@ pub(super) fn wanted(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Bring> {
     }
     let one = |(machine, instance): &(&Arc<Machine>, &Instance)| {
         use InstanceState::{Creating, Deleting, Updating};
+        let finished = !facts.standing.hot.unfinished.contains(&instance.provider_id);
+        if finished && instance.model_hash == facts.model {
+            return None;
+        }
         let busy = matches!(instance.state, Creating | Updating | Deleting);
         if facts.is_deleting(machine) || machine.is_paused() || busy {
             return None;
@@ -40,7 +44,6 @@ pub(super) fn wanted(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Bring> {
         };
         let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
         let id = instance.provider_id.clone();
-        let finished = !facts.standing.hot.unfinished.contains(&id);
         Some((finished, !drained, created, machine.name().to_owned(), Bring { id, drained }))
     };
     let mut all: Vec<_> = matched.pairs.iter().filter_map(one).collect();

@@ -63,13 +63,16 @@ pub(super) fn marks(facts: &Facts<'_>, victims: &[Victim]) -> Vec<(Arc<Machine>,
 
 /// It has the model, or the update is not wanted any more.
 fn end(facts: &Facts<'_>, machine: &Arc<Machine>) -> Option<(Arc<Machine>, Value)> {
+    let (asked, begun) = (is_asked_for(machine), is_begun(machine));
+    if !asked && !begun {
+        return None;
+    }
     let works = facts
         .instance(machine)
         .is_some_and(|it| matches!(it.state, InstanceState::Succeeded | InstanceState::Unknown));
     let done = works && facts.way(machine) == Way::Current;
-    let (asked, begun) = (is_asked_for(machine), is_begun(machine));
     let not_wanted = begun && !asked && !facts.standing.busy;
-    let gone = match (done && (asked || begun), not_wanted) {
+    let gone = match (done, not_wanted) {
         (true, _) => &MARKS[..],
         (false, true) => &MARKS[..1],
         (false, false) => return None,
@@ -101,7 +104,12 @@ fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
         .collect();
     let least = usize::try_from(pool.replicas()).unwrap_or(0).saturating_sub(limit);
     let room = ready.len().saturating_sub(least).min(limit.saturating_sub(missing));
-    ready.retain(|machine| facts.way(machine) == Way::InPlace && !machine.is_paused());
+    if room == 0 {
+        return Vec::new();
+    }
+    let all = budget::updates_in_place(pool);
+    ready
+        .retain(|it| (all || is_asked_for(it)) && facts.way(it) == Way::InPlace && !it.is_paused());
     ready.sort_by_cached_key(|machine| {
         let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
         // What a user asked for comes first.

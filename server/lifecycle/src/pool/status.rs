@@ -257,9 +257,21 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         "{} of {} machines have the current model",
         status.up_to_date_replicas, status.replicas
     );
-    let on = |way: Way| facts.live().filter(|machine| facts.way(machine) == way).count();
-    let (hot, in_place, stay) = (on(Way::Hot), on(Way::InPlace), on(Way::Stays));
-    if status.up_to_date_replicas == status.replicas && hot == 0 {
+    let all = status.up_to_date_replicas == status.replicas;
+    let unfinished = status.hot_update.as_ref().is_some_and(|it| !it.unfinished.is_empty());
+    if all && !unfinished {
+        return said(type_, true, "UpToDate", text);
+    }
+    let (mut hot, mut in_place, mut stay) = (0_usize, 0_usize, 0_usize);
+    for machine in facts.live() {
+        match facts.way(machine) {
+            Way::Hot => hot += 1,
+            Way::InPlace => in_place += 1,
+            Way::Stays => stay += 1,
+            Way::Current | Way::Replace => {}
+        }
+    }
+    if all && hot == 0 {
         return said(type_, true, "UpToDate", text);
     }
     let failing =
