@@ -122,6 +122,11 @@ fn why(Subject { pool, machines, .. }: &Subject, status: &MachinePoolStatus) -> 
     if deleting > 0 {
         return format!("{deleting} of its machines to be deleted");
     }
+    let mut all = status.conditions.iter();
+    let old = all.find(|it| it.type_ == Type::MachinesUpToDate.as_str() && it.status == "False");
+    if let Some(old) = old.filter(|_| !pool.is_paused()) {
+        return format!("{}: {}", old.reason, old.message);
+    }
     if pool.is_paused() && status.up_to_date_replicas != status.replicas {
         return "paused: instances of an old model stay; scaling goes on".to_owned();
     }

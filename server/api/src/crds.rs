@@ -245,8 +245,8 @@ const CHECK_RULES: [(&str, &str); 3] = [
 /// A percentage that comes to 0 is refused by a condition: it depends on the replicas.
 const POOL_STRATEGY_RULES: [(&str, &str); 2] = [
     (
-        "!has(self.type) || self.type in ['RollingUpdate', 'OnDelete']",
-        "type is neither RollingUpdate nor OnDelete",
+        "!has(self.type) || self.type in ['RollingUpdate', 'InPlaceUpdate', 'OnDelete']",
+        "type is none of RollingUpdate, InPlaceUpdate, OnDelete",
     ),
     (
         "!has(self.rollingUpdate) || !has(self.rollingUpdate.maxSurge) \

@@ -62,12 +62,16 @@ pub struct MachinePoolSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolStrategy {
-    /// `RollingUpdate`, the default, or `OnDelete`.
+    /// `RollingUpdate`, the default, `InPlaceUpdate` or `OnDelete`. Whatever it is, what a running instance can take
+    /// reaches it without any of this.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub type_: Option<PoolStrategyType>,
     /// The limits of a rolling update.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<PoolRollingUpdate>,
+    /// The limits of updates in place, those that a user asks for with annotation `ostler.dev/update-instance` among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_update: Option<PoolInPlaceUpdate>,
 }
 
 /// How a rolling update of a pool goes.
@@ -83,6 +87,18 @@ pub struct PoolRollingUpdate {
     /// Which of equal Machines goes first: `Oldest`, the default, `Newest` or `Random`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_policy: Option<PoolDeletePolicy>,
+}
+
+/// How instances of a pool are updated in their places: drained, changed by the driver, and used again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolInPlaceUpdate {
+    /// How many of `replicas` may be missing for it; a percentage is rounded down. 1 if absent, and never 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<IntOrString>,
+    /// What becomes of an instance whose update failed: `Hold`, the default, or `Replace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_update_failure: Option<PoolUpdateFailurePolicy>,
 }
 
 /// What is known of a MachinePool. There is no list of instances in it: each is a Machine. Numbers are written also when
@@ -144,6 +160,9 @@ pub struct MachinePoolStatus {
     /// Instances that the last named deletion could not delete, the first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_deleted: Vec<ProviderId>,
+    /// What the driver said of updates of running instances, and which of them are not finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_update: Option<PoolHotUpdate>,
     /// When the group was last read, and what it said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<ObservedGroup>,
@@ -177,9 +196,33 @@ pub struct PoolIntent {
     /// The model that it puts on the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_hash: Option<SpecDigest>,
-    /// The instances that it deletes.
+    /// The instances that it deletes, or the one that it updates.
     #[serde(rename = "providerIDs", default, skip_serializing_if = "Vec::is_empty")]
     pub provider_ids: Vec<ProviderId>,
+    /// Whether the Node of the instance that it updates is drained.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drained: bool,
+}
+
+/// How changes reach running instances of a pool.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PoolHotUpdate {
+    /// The model that the refusals are about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_hash: Option<SpecDigest>,
+    /// The driver that refused. Another one is asked again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver: Option<String>,
+    /// Models from which the driver cannot bring a running instance to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<SpecDigest>,
+    /// Why not, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Instances that may have a part of another model than they say. They are updated also if theirs is the current one.
+    #[serde(rename = "unfinishedProviderIDs", default, skip_serializing_if = "Vec::is_empty")]
+    pub unfinished: Vec<ProviderId>,
 }
 
 /// What the infrastructure said of a group.
@@ -218,8 +261,20 @@ open_enum! {
     pub enum PoolStrategyType {
         /// One after another, within both budgets.
         RollingUpdate = "RollingUpdate",
+        /// They are not replaced: each is drained, updated by the driver in its place, and used again.
+        InPlaceUpdate = "InPlaceUpdate",
         /// When a user deletes their Machines.
         OnDelete = "OnDelete",
+    }
+}
+
+open_enum! {
+    /// What becomes of an instance whose update in place failed.
+    pub enum PoolUpdateFailurePolicy {
+        /// It keeps its place in the budget, and the update is tried again.
+        Hold = "Hold",
+        /// It is replaced.
+        Replace = "Replace",
     }
 }
 

@@ -337,7 +337,8 @@ pub struct Retry {
     /// Revision of the secret that it failed with; another one ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_revision: Option<Revision>,
-    /// With reasons `InstanceNotOurs` and `ClusterIdChanged`: the instance that the driver found.
+    /// With reasons `InstanceNotOurs` and `ClusterIdChanged`: the instance that the driver found. Of a pool: the instance
+    /// that was to be updated.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<ProviderId>,
 }

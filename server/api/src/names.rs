@@ -99,6 +99,14 @@ pub mod annotation {
     pub const AUTOSCALER_MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
     /// On a MachinePool: the most that an autoscaler may ask for, as in Cluster API.
     pub const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+    /// On a Machine of a pool: its instance is to be updated in its place, as soon as the budget allows. The pool writes the
+    /// hash of the model, a user any value.
+    pub const UPDATE_INSTANCE: &str = "ostler.dev/update-instance";
+    /// The same, as Cluster API's provider for Azure calls it.
+    pub const CLUSTER_API_UPDATE_INSTANCE: &str =
+        "azuremachinepool.infrastructure.cluster.x-k8s.io/updateInstance";
+    /// On a Machine of a pool: the budget has a place for the update of its instance. The pool writes it, and takes it away.
+    pub const UPDATE_BEGUN: &str = "ostler.dev/update-begun";
     /// Ours, on a Machine of a pool: the instance that its group has no more. The Machine goes without asking again.
     pub const INSTANCE_GONE: &str = "ostler.dev/instance-gone";
     /// Ours, on a Machine: what a MachineHealthCheck says against it, see

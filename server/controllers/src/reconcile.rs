@@ -49,6 +49,19 @@ pub(crate) enum PassError {
     },
 }
 
+impl PassError {
+    /// Why a write on condition of a version was not made.
+    pub(crate) fn of_write(what: &'static str, source: WriteError) -> Self {
+        if matches!(source, WriteError::NotFound) {
+            Self::Gone
+        } else if matches!(source, WriteError::Conflict) {
+            Self::Outdated
+        } else {
+            Self::Api { what, source }
+        }
+    }
+}
+
 /// How a pass ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Passed {

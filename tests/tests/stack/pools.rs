@@ -102,7 +102,7 @@ pub(crate) async fn scale(world: &World, replicas: i32) {
     pools(world).patch_scale("p", &PatchParams::default(), &patch).await.unwrap();
 }
 
-async fn patch(world: &World, patch: Value) {
+pub(crate) async fn patch(world: &World, patch: Value) {
     pools(world).patch("p", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
@@ -120,7 +120,7 @@ pub(crate) async fn rest() {
     tokio::time::sleep(Duration::from_mins(3)).await;
 }
 
-fn ids(world: &World) -> Vec<String> {
+pub(crate) fn ids(world: &World) -> Vec<String> {
     let all = world.cloud().instances().unwrap();
     all.into_iter().map(|it| it.provider_id).collect()
 }

@@ -173,13 +173,14 @@ where
 
 /// The patch that adds `finalizer` to `object` or removes it. It fails if the object has another version, so
 /// finalizers of others are never overwritten.
-fn patch<K: Resource>(object: &K, finalizer: &str, hold: Hold) -> Option<Value> {
+pub(crate) fn patch<K: Resource>(object: &K, finalizer: &str, hold: Hold) -> Option<Value> {
     let meta = object.meta();
     let mut all = meta.finalizers.clone().unwrap_or_default();
+    all.retain(|name| name != finalizer);
     match hold {
         Hold::Keep => return None,
         Hold::Add => all.push(finalizer.to_owned()),
-        Hold::Remove => all.retain(|name| name != finalizer),
+        Hold::Remove => {}
     }
     Some(json!({
         "metadata": { "resourceVersion": meta.resource_version, "finalizers": all }

@@ -12,11 +12,10 @@ use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::is_last_look;
 use ostler_lifecycle::node;
-use ostler_lifecycle::operation::{OperationView, SecretText, UserData};
+use ostler_lifecycle::operation::{OperationView, SecretText};
 use ostler_lifecycle::replacement::Siblings;
 use ostler_lifecycle::snapshot::{
-    ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, SecretFacts, SecretView,
-    Snapshot,
+    ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, Snapshot,
 };
 use ostler_lifecycle::unwritten::Unwritten;
 use rand::RngExt;
@@ -25,7 +24,7 @@ use tracing::{debug, warn};
 use super::volumes::volumes_of;
 use super::{Machines, PassError, namespace_of, operation, token};
 use crate::hot_update::driver_of;
-use crate::stores::{MergedSecret, NodeIndex, PodIndex, merge};
+use crate::stores::{NodeIndex, PodIndex};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
@@ -45,7 +44,7 @@ impl Machines {
         let unheld = if unheld { Some(self.why_not_held(&machine)?) } else { None };
         let kept = self.last_known(&machine, class.as_deref());
         let content = class.as_ref().or(kept.as_ref()).map(Arc::as_ref);
-        let secret = self.secret_view(content);
+        let secret = self.stores.secret_view(content);
         let target = self.stores.targets.of(&machine);
         let node = self.node_of(&machine, &target).await;
         let now = (self.clock.0)();
@@ -178,27 +177,6 @@ impl Machines {
         }
         let kept = self.stores.last_known(&ObjectName::new(&namespace, name));
         kept.map(|kept| Arc::new(kept.class))
-    }
-
-    fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {
-        let Some(class) = class else { return SecretView::Unknown };
-        let texts = |names: Vec<ObjectName>| names.iter().map(ToString::to_string).collect();
-        match merge(&self.stores, class) {
-            MergedSecret::NotReferenced => SecretView::NotReferenced,
-            MergedSecret::NamespaceDenied(names) => SecretView::NamespaceDenied(texts(names)),
-            MergedSecret::Missing(names) => match self.stores.secret_or_last_known(class) {
-                MergedSecret::Merged { revision, .. } => {
-                    let facts = SecretFacts { revision, user_data: None };
-                    SecretView::LastKnown(facts, texts(names))
-                }
-                MergedSecret::NotReferenced
-                | MergedSecret::NamespaceDenied(_)
-                | MergedSecret::Missing(_) => SecretView::Missing(texts(names)),
-            },
-            MergedSecret::Merged { revision, user_data, .. } => {
-                SecretView::Known(SecretFacts { revision, user_data: user_data.map(UserData::new) })
-            }
-        }
     }
 
     /// The cached Node; but before a Machine or its instance is deleted, it is read from the API. The cache may not

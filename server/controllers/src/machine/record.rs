@@ -22,7 +22,6 @@ use crate::metrics::Shape;
 use crate::queue::Outcome;
 use crate::reconcile::Passed;
 use crate::watch::{Author, By};
-use crate::writes::WriteError;
 
 /// When to submit an operation again that the sessions did not accept.
 const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
@@ -79,18 +78,14 @@ impl Machines {
         let version = machine.meta().resource_version.clone();
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
         let api = self.writer.api(namespace_of(machine));
-        match self.writer.patch_status::<Machine>(&api, machine.name(), Patch::Merge(&patch)).await
-        {
-            Ok(written) => {
-                let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
-                let dropped = status["operation"].is_object() && !kept;
-                self.stores.machines.update(written, Author::new(By::Machine, machine));
-                if dropped { Err(PassError::Pruned) } else { Ok(()) }
-            }
-            Err(WriteError::Conflict) => Err(PassError::Outdated),
-            Err(WriteError::NotFound) => Err(PassError::Gone),
-            Err(source) => Err(PassError::Api { what: "cannot write the status", source }),
-        }
+        let patch = Patch::Merge(&patch);
+        let written = self.writer.patch_status::<Machine>(&api, machine.name(), patch).await;
+        let what = "cannot write the status";
+        let written = written.map_err(|error| PassError::of_write(what, error))?;
+        let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
+        let dropped = status["operation"].is_object() && !kept;
+        self.stores.machines.update(written, Author::new(By::Machine, machine));
+        if dropped { Err(PassError::Pruned) } else { Ok(()) }
     }
 
     fn measure(&self, snapshot: &Snapshot, plan: &Plan) {

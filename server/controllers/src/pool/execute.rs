@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{Done, Pools, namespace_of};
+use crate::class::patch as finalizer_patch;
 use crate::events::Severity;
 use crate::reconcile::PassError;
 use crate::watch::{Author, By};
@@ -32,7 +33,11 @@ impl Pools {
             return Ok(Done { changed: true, ..Done::default() });
         }
         if let Some(replicas) = plan.replicas {
-            self.change(pool, json!({ "spec": { "replicas": replicas } })).await?;
+            let version = &pool.metadata.resource_version;
+            let patch = json!({
+                "metadata": { "resourceVersion": version }, "spec": { "replicas": replicas }
+            });
+            self.change(pool, &patch).await?;
             return Ok(Done { changed: true, ..Done::default() });
         }
         if !plan.create.is_empty() || !plan.delete.is_empty() {
@@ -183,31 +188,18 @@ impl Pools {
         pool: &Arc<MachinePool>,
         hold: Hold,
     ) -> Result<(), PassError> {
-        let mut all = pool.metadata.finalizers.clone().unwrap_or_default();
-        all.retain(|name| name != finalizer::POOL);
-        if hold == Hold::Add {
-            all.push(finalizer::POOL.to_owned());
+        match finalizer_patch(pool.as_ref(), finalizer::POOL, hold) {
+            Some(patch) => self.change(pool, &patch).await,
+            None => Ok(()),
         }
-        self.change(pool, json!({ "metadata": { "finalizers": all } })).await
     }
 
-    async fn change(&self, pool: &Arc<MachinePool>, mut patch: Value) -> Result<(), PassError> {
-        let version = json!(pool.metadata.resource_version);
-        if let Some(fields) = patch.as_object_mut() {
-            let metadata = fields.entry("metadata").or_insert_with(|| json!({}));
-            if let Some(metadata) = metadata.as_object_mut() {
-                metadata.insert("resourceVersion".to_owned(), version);
-            }
-        }
+    async fn change(&self, pool: &Arc<MachinePool>, patch: &Value) -> Result<(), PassError> {
         let api = self.writer.api::<MachinePool>(namespace_of(pool));
-        match self.writer.patch::<MachinePool>(&api, pool.name(), &patch).await {
-            Ok(written) => {
-                self.stores.pools.update(written, Author::new(By::Pool, pool.as_ref()));
-                Ok(())
-            }
-            Err(WriteError::NotFound) => Err(PassError::Gone),
-            Err(WriteError::Conflict) => Err(PassError::Outdated),
-            Err(source) => Err(PassError::Api { what: "cannot change a pool", source }),
-        }
+        let written = self.writer.patch::<MachinePool>(&api, pool.name(), patch).await;
+        let what = "cannot change a pool";
+        let written = written.map_err(|error| PassError::of_write(what, error))?;
+        self.stores.pools.update(written, Author::new(By::Pool, pool.as_ref()));
+        Ok(())
     }
 }

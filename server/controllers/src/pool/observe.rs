@@ -9,14 +9,14 @@ use ostler_api::{Machine, MachineClass, MachinePool};
 use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
 use ostler_lifecycle::pool::{DataSecret, GroupView, Reading, Snapshot, secret_name, target_of};
 use ostler_lifecycle::set::is_controlled_by;
-use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretFacts, SecretView};
+use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView};
 use tokio::time::Instant;
 use tracing::debug;
 
 use super::{BUSY, CALM, Pools, namespace_of};
 use crate::hot_update::driver_of;
 use crate::reconcile::PassError;
-use crate::stores::{MachineIndex, MergedSecret, merge};
+use crate::stores::MachineIndex;
 use crate::watch::ObjectName;
 use crate::writes::PATIENCE;
 
@@ -29,6 +29,7 @@ impl Pools {
             self.groups.forget(name);
             return Ok(None);
         };
+        let pool = self.first_live(pool).await?;
         let machines = self.machines_of(&pool).await?;
         let class = self.class_of(&pool);
         let live = self.stores.classes.get(&class_name(&pool)).filter(|_| names_class(&pool));
@@ -38,6 +39,11 @@ impl Pools {
             None => DriverView::Unavailable,
         };
         let operation = self.operation_of(&pool);
+        if let OperationView::Finished(finished) = &operation
+            && let Ok(Success::PoolMachineUpdated(told)) = &finished.outcome
+        {
+            self.groups.with(&pool, |group| group.view.learn(told.clone()));
+        }
         let facts = content.as_deref().map(ClassFacts::of);
         if let (Some(facts), DriverView::Ready(driver)) = (&facts, &driver)
             && driver.has(OperationKind::GetPoolStatus)
@@ -52,7 +58,7 @@ impl Pools {
             group.deleted.keys().cloned().collect()
         });
         Ok(Some(Snapshot {
-            secret: self.secret_view(content.as_deref()),
+            secret: self.stores.secret_view(content.as_deref()),
             data: self.data_of(&pool),
             group: self.groups.with(&pool, |group| group.view.clone()),
             // It may have ended while the group was read.
@@ -66,6 +72,19 @@ impl Pools {
             driver,
             pool,
         }))
+    }
+
+    /// The first time, the pool as the API server has it: the cache may not show the intent that the process that led
+    /// before wrote last.
+    async fn first_live(&self, pool: Arc<MachinePool>) -> Result<Arc<MachinePool>, PassError> {
+        if self.groups.with(&pool, |group| group.listed) {
+            return Ok(pool);
+        }
+        let api = self.writer.api::<MachinePool>(namespace_of(&pool));
+        let live = self.writer.get(&api, pool.name()).await;
+        let live = live.map_err(|source| PassError::Api { what: "cannot read a pool", source })?;
+        let live = live.filter(|live| live.uid() == pool.uid()).ok_or(PassError::Gone)?;
+        Ok(Arc::new(live))
     }
 
     /// The Machines of a pool. The first time they are listed: the cache may not show what the process that led before
@@ -101,19 +120,6 @@ impl Pools {
     /// The kept copy of the class, if the class is gone.
     fn kept(&self, pool: &MachinePool) -> Option<Arc<MachineClass>> {
         self.stores.last_known(&class_name(pool)).map(|kept| Arc::new(kept.class))
-    }
-
-    fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {
-        let Some(class) = class else { return SecretView::Unknown };
-        let texts = |names: Vec<ObjectName>| names.iter().map(ToString::to_string).collect();
-        match merge(&self.stores, class) {
-            MergedSecret::NotReferenced => SecretView::NotReferenced,
-            MergedSecret::NamespaceDenied(names) => SecretView::NamespaceDenied(texts(names)),
-            MergedSecret::Missing(names) => SecretView::Missing(texts(names)),
-            MergedSecret::Merged { revision, user_data, .. } => {
-                SecretView::Known(SecretFacts { revision, user_data: user_data.map(UserData::new) })
-            }
-        }
     }
 
     fn data_of(&self, pool: &MachinePool) -> DataSecret {

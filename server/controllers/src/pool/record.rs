@@ -15,7 +15,6 @@ use crate::events::Severity;
 use crate::queue::Outcome;
 use crate::reconcile::{PassError, Passed};
 use crate::watch::{Author, By, ObjectName};
-use crate::writes::WriteError;
 
 /// When to submit an operation again that the sessions did not accept.
 const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
@@ -96,20 +95,12 @@ impl Pools {
         let version = &pool.metadata.resource_version;
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": status });
         let api = self.writer.api::<MachinePool>(namespace_of(pool));
-        match self.writer.patch_status(&api, pool.name(), Patch::Merge(&patch)).await {
-            Ok(written) => {
-                let kept =
-                    |of: &MachinePool| of.status.as_ref().is_some_and(|it| it.operation.is_some());
-                let dropped =
-                    status.get("operation").is_some_and(Value::is_object) && !kept(&written);
-                self.stores.pools.update(written, Author::new(By::Pool, pool));
-                if dropped { Err(PassError::Pruned) } else { Ok(()) }
-            }
-            Err(WriteError::NotFound) => Err(PassError::Gone),
-            Err(WriteError::Conflict) => Err(PassError::Outdated),
-            Err(source) => {
-                Err(PassError::Api { what: "cannot write the status of a pool", source })
-            }
-        }
+        let written = self.writer.patch_status(&api, pool.name(), Patch::Merge(&patch)).await;
+        let what = "cannot write the status of a pool";
+        let written: MachinePool = written.map_err(|error| PassError::of_write(what, error))?;
+        let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
+        let dropped = status.get("operation").is_some_and(Value::is_object) && !kept;
+        self.stores.pools.update(written, Author::new(By::Pool, pool));
+        if dropped { Err(PassError::Pruned) } else { Ok(()) }
     }
 }

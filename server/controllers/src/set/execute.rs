@@ -6,10 +6,10 @@ use ostler_api::names::finalizer;
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::set::{BURST, Plan, Snapshot};
-use serde_json::json;
 use tracing::{debug, warn};
 
 use super::{Done, Sets};
+use crate::class::patch as finalizer_patch;
 use crate::reconcile::PassError;
 use crate::watch::{Author, By};
 use crate::writes::WriteError;
@@ -68,27 +68,17 @@ impl Sets {
     }
 
     async fn change_finalizer(&self, set: &Arc<MachineSet>, hold: Hold) -> Result<(), PassError> {
-        let mut all = set.metadata.finalizers.clone().unwrap_or_default();
-        all.retain(|name| name != finalizer::MACHINE);
-        if hold == Hold::Add {
-            all.push(finalizer::MACHINE.to_owned());
-        }
-        let version = &set.metadata.resource_version;
-        let patch = json!({ "metadata": { "resourceVersion": version, "finalizers": all } });
+        let Some(patch) = finalizer_patch(set.as_ref(), finalizer::MACHINE, hold) else {
+            return Ok(());
+        };
         let api =
             self.writer.api::<MachineSet>(set.metadata.namespace.as_deref().unwrap_or_default());
-        match self.writer.patch::<MachineSet>(&api, set.name(), &patch).await {
-            Ok(written) => {
-                debug!(set = set.name(), ?hold, "finalizer changed");
-                self.stores.sets.update(written, Author::new(By::Set, set.as_ref()));
-                Ok(())
-            }
-            Err(WriteError::NotFound) => Err(PassError::Gone),
-            Err(WriteError::Conflict) => Err(PassError::Outdated),
-            Err(source) => {
-                Err(PassError::Api { what: "cannot change the finalizer of a set", source })
-            }
-        }
+        let written = self.writer.patch::<MachineSet>(&api, set.name(), &patch).await;
+        let what = "cannot change the finalizer of a set";
+        let written = written.map_err(|error| PassError::of_write(what, error))?;
+        debug!(set = set.name(), ?hold, "finalizer changed");
+        self.stores.sets.update(written, Author::new(By::Set, set.as_ref()));
+        Ok(())
     }
 }
 

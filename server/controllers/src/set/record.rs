@@ -12,7 +12,6 @@ use crate::events::Severity;
 use crate::queue::Outcome;
 use crate::reconcile::{PassError, Passed};
 use crate::watch::{Author, By};
-use crate::writes::WriteError;
 
 impl Sets {
     pub(super) async fn write_status(
@@ -68,15 +67,11 @@ impl Sets {
         }
         let version = &set.metadata.resource_version;
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": fields });
-        match self.writer.patch_status(&api, set.name(), Patch::Merge(&patch)).await {
-            Ok(written) => {
-                self.stores.sets.update(written, Author::new(By::Set, set));
-                Ok(())
-            }
-            Err(WriteError::NotFound) => Err(PassError::Gone),
-            Err(WriteError::Conflict) => Err(PassError::Outdated),
-            Err(source) => Err(PassError::Api { what: "cannot write the status of a set", source }),
-        }
+        let written = self.writer.patch_status(&api, set.name(), Patch::Merge(&patch)).await;
+        let what = "cannot write the status of a set";
+        let written = written.map_err(|error| PassError::of_write(what, error))?;
+        self.stores.sets.update(written, Author::new(By::Set, set));
+        Ok(())
     }
 }
 

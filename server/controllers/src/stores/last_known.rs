@@ -6,6 +6,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use ostler_api::MachineClass;
 use ostler_lifecycle::last_known::{self, LastKnown};
+use ostler_lifecycle::operation::UserData;
+use ostler_lifecycle::snapshot::{SecretFacts, SecretView};
 
 use super::{MergedSecret, Stores, merge};
 use crate::watch::ObjectName;
@@ -36,6 +38,28 @@ impl Stores {
     pub(crate) fn class_or_last_known(&self, name: &ObjectName) -> Option<Arc<MachineClass>> {
         let live = self.classes.get(name);
         live.or_else(|| self.last_known(name).map(|kept| Arc::new(kept.class)))
+    }
+
+    /// What decisions need of the secrets of a class; `None`: there is no class.
+    pub(crate) fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {
+        let Some(class) = class else { return SecretView::Unknown };
+        let texts = |names: Vec<ObjectName>| names.iter().map(ToString::to_string).collect();
+        match merge(self, class) {
+            MergedSecret::NotReferenced => SecretView::NotReferenced,
+            MergedSecret::NamespaceDenied(names) => SecretView::NamespaceDenied(texts(names)),
+            MergedSecret::Missing(names) => match self.secret_or_last_known(class) {
+                MergedSecret::Merged { revision, .. } => {
+                    let facts = SecretFacts { revision, user_data: None };
+                    SecretView::LastKnown(facts, texts(names))
+                }
+                MergedSecret::NotReferenced
+                | MergedSecret::NamespaceDenied(_)
+                | MergedSecret::Missing(_) => SecretView::Missing(texts(names)),
+            },
+            MergedSecret::Merged { revision, user_data, .. } => {
+                SecretView::Known(SecretFacts { revision, user_data: user_data.map(UserData::new) })
+            }
+        }
     }
 
     /// The merged secret of a class or, if a part of it is missing, the kept copy.

@@ -36,12 +36,13 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.unless_working()?;
     abandoning::plan(pass)?;
     let drained = pass.status.drain.as_ref().is_some_and(|drain| drain.finished);
-    if pass.node().is_some() && !drained {
+    let going = pooled::is_going(pass);
+    if pass.node().is_some() && !drained && !going {
         // The Node came after all.
         return Ok(Transition::To(State::Draining));
     }
     // Once the driver was asked to delete the instance, no drain is repeated.
-    if !pass.is_unresolved() {
+    if !pass.is_unresolved() && !going {
         draining::repeat_if_needed(pass)?;
     }
     hooks::hold(pass, hooks::PRE_TERMINATE)?;

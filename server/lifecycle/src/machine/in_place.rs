@@ -246,7 +246,7 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
 }
 
 /// When an update without a result counts as failed, with the time that was lost to outages.
-fn due(pass: &Pass<'_>) -> (Timestamp, Duration) {
+pub(super) fn due(pass: &Pass<'_>) -> (Timestamp, Duration) {
     let own = pass.machine.spec.in_place_update_timeout.as_ref().and_then(Timeout::duration);
     let limit = own.unwrap_or(pass.snap.settings.in_place_timeout);
     let current = pass.status.current_status.as_ref();
@@ -255,7 +255,7 @@ fn due(pass: &Pass<'_>) -> (Timestamp, Duration) {
     (after(after(since, limit), pass.snap.api.lost(since, pass.snap.now)), limit)
 }
 
-fn succeed(pass: &mut Pass<'_>) -> Transition {
+pub(super) fn succeed(pass: &mut Pass<'_>) -> Transition {
     let text = pass.show(Activity::UpdatedInPlace);
     pass.effects.event_on_node(false, EventReason::InPlaceUpdated, text);
     pass.machine_phase(&MachinePhase::InPlaceUpdateSuccessful);
@@ -271,17 +271,23 @@ fn fail_as_reported(pass: &mut Pass<'_>, node: Option<&Node>) -> Transition {
 }
 
 fn fail(pass: &mut Pass<'_>, text: &str) -> Transition {
+    let wait = report_failure(pass, text);
+    pass.step(None);
+    wait
+}
+
+/// Says that it failed. Nothing else follows from that here.
+pub(super) fn report_failure(pass: &mut Pass<'_>, text: &str) -> Transition {
     if pass.status.machine_phase() != MachinePhase::InPlaceUpdateFailed {
         pass.machine_phase(&MachinePhase::InPlaceUpdateFailed);
         pass.effects.event_on_node(true, EventReason::InPlaceUpdateFailed, text.to_owned());
     }
     pass.show(Activity::UpdateInPlaceFailed(text));
-    pass.step(None);
     wait(WaitReason::InPlaceUpdateFailed, Some(text.to_owned()), None)
 }
 
 /// What was written to the Node is looked at before anything follows from it.
-fn wait_for_node(pass: &Pass<'_>) -> Transition {
+pub(super) fn wait_for_node(pass: &Pass<'_>) -> Transition {
     const SOON: Duration = Duration::from_secs(1);
     let until = after(pass.snap.now, SOON);
     let what = "the result of the update is not visible on the node yet".to_owned();

@@ -73,6 +73,7 @@ mod own_node;
 pub(crate) mod pass;
 mod paused;
 mod phase;
+mod pool_update;
 pub(crate) mod pooled;
 mod preboot;
 mod preconditions;
@@ -230,6 +231,7 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
             State::Initializing => initializing::plan(pass),
             State::Joining => joining::plan(pass),
             State::Running => running::plan(pass),
+            State::InPlace if pool_update::is_due(pass) => pool_update::plan(pass),
             State::InPlace => in_place::plan(pass),
             State::Failed => failed::plan(pass),
             State::Finding => finding::plan(pass),

@@ -1,7 +1,10 @@
 //! A Machine that is an instance of a group. Its pool made the instance and deletes it; everything between is as for any
 //! Machine. A driver is asked nothing on behalf of this one: what the infrastructure says of its instance, the pool reads.
 
-use ostler_api::{driver::OperationKind, machine::WaitReason};
+use ostler_api::{
+    driver::OperationKind,
+    machine::{InstanceState, WaitReason},
+};
 
 use super::{
     pass::Pass,
@@ -12,6 +15,12 @@ use crate::{pool::is_told_gone, snapshot::DriverView};
 /// Whether the pool said that the instance is gone.
 pub(crate) fn is_gone(pass: &Pass<'_>) -> bool {
     pass.machine.has_pool() && is_told_gone(pass.machine)
+}
+
+/// Whether the infrastructure deletes the instance already: nothing is drained again for a Node that comes late.
+pub(crate) fn is_going(pass: &Pass<'_>) -> bool {
+    let said = pass.status.instance.as_ref().filter(|_| pass.machine.has_pool());
+    said.is_some_and(|it| it.provisioning_state == InstanceState::Deleting)
 }
 
 /// Nothing is drained for an instance that no driver can delete alone.

@@ -9,7 +9,7 @@ use ostler_api::{
 use super::{
     State, adoption, checked, health, in_place, instance_check, own_node,
     pass::Pass,
-    token,
+    pool_update, token,
     transition::{Outcome, Transition},
     unhealthy, updating,
 };
@@ -45,7 +45,7 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
         pass.effects.node_patch.remove_not_ready_taint = true;
     }
     token::delete(pass);
-    if in_place::is_chosen(pass, node) {
+    if pool_update::is_due(pass) || in_place::is_chosen(pass, node) {
         return Ok(Transition::To(State::InPlace));
     }
     adoption::plan(pass)?;

@@ -7,8 +7,10 @@ use ostler_api::{MachinePool, ProviderId, SpecDigest, driver::OperationKind};
 
 use super::{
     Budget,
+    bring::Bring,
     group::{GroupView, Reading},
     matching::{Matched, awaits_its_end},
+    operation::Held,
 };
 use crate::driver::DriverFacts;
 
@@ -42,6 +44,8 @@ pub enum Ask {
         /// The size that it has then.
         new: usize,
     },
+    /// Bring one instance to the model of the group.
+    Bring(Bring),
     /// Delete it.
     Delete,
 }
@@ -53,6 +57,7 @@ impl Ask {
             Self::Create { .. } => OperationKind::CreatePool,
             Self::Update { .. } => OperationKind::UpdatePool,
             Self::Remove { .. } => OperationKind::DeletePoolMachines,
+            Self::Bring(_) => OperationKind::UpdatePoolMachine,
             Self::Delete => OperationKind::DeletePool,
         }
     }
@@ -71,8 +76,10 @@ pub(super) struct Wanted<'a> {
     pub(super) driver: &'a DriverFacts,
     /// Instances that could not be deleted just now: others come first.
     pub(super) refused: &'a [ProviderId],
-    /// Verbs that wait for their next attempt.
-    pub(super) held: &'a [OperationKind],
+    /// Instances that are to get the current model.
+    pub(super) bring: &'a [Bring],
+    /// What waits for its next attempt.
+    pub(super) held: &'a Held,
 }
 
 impl Wanted<'_> {
@@ -96,24 +103,36 @@ pub(super) fn next(
 ) -> (Option<Ask>, Vec<OperationKind>) {
     let all: Vec<_> = candidates(wanted, group, matched).into_iter().flatten().collect();
     let kinds = all.iter().map(Ask::kind).collect();
-    let free = |ask: &Ask| !wanted.held.contains(&ask.kind());
+    let free = |ask: &Ask| match ask {
+        Ask::Bring(bring) => !wanted.held.has(ask.kind(), Some(&bring.id)),
+        Ask::Create { .. } | Ask::Update { .. } | Ask::Remove { .. } | Ask::Delete => {
+            !wanted.held.has(ask.kind(), None)
+        }
+    };
     (all.into_iter().find(free), kinds)
 }
 
-fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> [Option<Ask>; 2] {
+fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> [Option<Ask>; 3] {
     let pool = wanted.pool;
     let existed = pool.status.as_ref().is_some_and(|status| status.provider_id.is_some());
     let reading = match group {
-        GroupView::Unknown | GroupView::Unreadable(_) => return [None, None],
-        GroupView::Absent(looks) if *looks < LOOKS && existed => return [None, None],
-        GroupView::Absent(_) if pool.is_deleting() => return [None, None],
-        GroupView::Absent(_) => return [Some(Ask::Create { desired: wanted.size() }), None],
+        GroupView::Unknown | GroupView::Unreadable(_) => return [None, None, None],
+        GroupView::Absent(looks) if *looks < LOOKS && existed => return [None, None, None],
+        GroupView::Absent(_) if pool.is_deleting() => return [None, None, None],
+        GroupView::Absent(_) => return [Some(Ask::Create { desired: wanted.size() }), None, None],
         GroupView::Known(reading) => reading,
     };
     if pool.is_deleting() && wanted.machines == 0 {
-        return [Some(Ask::Delete), None];
+        return [Some(Ask::Delete), None, None];
     }
-    [remove(wanted, reading, matched), update(wanted, reading)]
+    [remove(wanted, reading, matched), update(wanted, reading), bring(wanted)]
+}
+
+/// One after the other. One that failed waits, and others go on meanwhile.
+fn bring(wanted: &Wanted<'_>) -> Option<Ask> {
+    let kind = OperationKind::UpdatePoolMachine;
+    let free = wanted.bring.iter().find(|it| !wanted.held.has(kind, Some(&it.id)));
+    free.or_else(|| wanted.bring.first()).cloned().map(Ask::Bring)
 }
 
 /// Deletes the instances whose Machines are drained. The ones that are to be replaced leave the size as it is.

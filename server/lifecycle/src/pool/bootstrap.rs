@@ -71,11 +71,12 @@ pub(super) fn user_data(
 fn of_class(class: &SecretView) -> Result<Option<UserData>, String> {
     match class {
         SecretView::NotReferenced => Ok(None),
-        SecretView::Known(secret) | SecretView::LastKnown(secret, _) => {
-            Ok(secret.user_data.clone())
-        }
+        SecretView::Known(secret) => Ok(secret.user_data.clone()),
         SecretView::Unknown => Err("the secrets of the class were not looked up yet".to_owned()),
-        SecretView::Missing(names) => Err(format!("secret {} does not exist", names.join(", "))),
+        // What is kept of them has no user data.
+        SecretView::Missing(names) | SecretView::LastKnown(_, names) => {
+            Err(format!("secret {} does not exist", names.join(", ")))
+        }
         SecretView::NamespaceDenied(names) => {
             Err(format!("secret {} is in another namespace", names.join(", ")))
         }

@@ -24,6 +24,12 @@ pub fn of(pool: &MachinePool) -> Option<Budget> {
     let strategy = &pool.spec.strategy;
     let rolling = strategy.rolling_update.as_ref();
     let replicas = usize::try_from(pool.replicas()).unwrap_or(0);
+    let policy = Policy::of(rolling.and_then(|it| it.delete_policy.as_ref()));
+    let rolls = strategy.type_ != Some(PoolStrategyType::OnDelete) && !pool.is_paused();
+    if updates_in_place(pool) {
+        // Only those are replaced whose update failed.
+        return Some(Budget { surge: 0, unavailable: in_place(pool)?, rolls, policy });
+    }
     let number = |value: Option<&IntOrString>, up, absent| match value {
         Some(value) => resolve(value, replicas, up),
         None => Some(absent),
@@ -32,9 +38,23 @@ pub fn of(pool: &MachinePool) -> Option<Budget> {
         surge: number(rolling.and_then(|it| it.max_surge.as_ref()), true, 1)?,
         unavailable: number(rolling.and_then(|it| it.max_unavailable.as_ref()), false, 0)?
             .min(replicas),
-        rolls: strategy.type_ != Some(PoolStrategyType::OnDelete) && !pool.is_paused(),
-        policy: Policy::of(rolling.and_then(|it| it.delete_policy.as_ref())),
+        rolls,
+        policy,
     })
+}
+
+/// Whether instances of an old model are updated in their places.
+pub(super) fn updates_in_place(pool: &MachinePool) -> bool {
+    pool.spec.strategy.type_ == Some(PoolStrategyType::InPlaceUpdate)
+}
+
+/// How many may be missing for updates in place, whatever the strategy is: a user may ask for one. `None`: the number
+/// cannot be read.
+pub(super) fn in_place(pool: &MachinePool) -> Option<usize> {
+    let replicas = usize::try_from(pool.replicas()).unwrap_or(0);
+    let limits = pool.spec.strategy.in_place_update.as_ref();
+    let number = limits.and_then(|it| it.max_unavailable.as_ref());
+    number.map_or(Some(1), |value| resolve(value, replicas, false))
 }
 
 fn resolve(value: &IntOrString, replicas: usize, up: bool) -> Option<usize> {

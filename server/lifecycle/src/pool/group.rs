@@ -123,6 +123,15 @@ pub enum GroupView {
 }
 
 impl GroupView {
+    /// Takes in an answer that has all of one instance: from now on the read says the same.
+    pub fn learn(&mut self, told: PoolInstance) {
+        let Self::Known(reading) = self else { return };
+        let id = &told.instance.provider_id;
+        if let Some(known) = reading.instances.iter_mut().find(|it| it.provider_id == *id) {
+            *known = told.into();
+        }
+    }
+
     /// The read, if there is one.
     pub const fn known(&self) -> Option<&Reading> {
         if let Self::Known(reading) = self { Some(reading) } else { None }

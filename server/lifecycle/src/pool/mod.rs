@@ -3,8 +3,10 @@
 
 mod ask;
 mod bootstrap;
+mod bring;
 mod budget;
 mod group;
+mod in_place;
 mod matching;
 mod name;
 mod operation;
@@ -14,11 +16,14 @@ mod status;
 mod template;
 mod valid;
 mod victims;
+mod way;
 
 pub use ask::{Ask, BURST};
 pub use bootstrap::{DataSecret, secret_name};
+pub use bring::Bring;
 pub use budget::{Budget, of as budget};
 pub use group::{GroupView, Instance, Reading};
+pub use in_place::{is_begun, is_emptied};
 pub use matching::{Matched, awaits_its_end, compare, is_told_gone};
 pub use name::{label_value, machine_name, selector};
 pub use policy::Policy;
@@ -26,6 +31,7 @@ pub use status::{News, patch as status_patch};
 pub use template::{machine, model_hash, owner_reference, patches};
 pub use valid::broken;
 pub use victims::{Candidate, Cause, choose};
+pub use way::{Situation, Way, way};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,8 +40,8 @@ use jiff::Timestamp;
 use ostler_api::{
     Machine, MachinePool, OperationId, ProviderId, SpecDigest,
     driver::OperationKind,
-    machine::{InstanceState, InstanceStatus, MachinePhase, OperationIntent},
-    machine_pool::{MachinePoolStatus, PoolIntent},
+    machine::{InstanceState, InstanceStatus, MachinePhase, OperationIntent, Retry},
+    machine_pool::{MachinePoolStatus, PoolIntent, PoolUpdateFailurePolicy},
     names::{self, annotation},
     operation::{PoolModel, PoolSize},
 };
@@ -161,6 +167,8 @@ pub fn plan(snap: &Snapshot) -> Plan {
     if facts.broken.is_empty() || pool.is_deleting() {
         plan.replicas = replicas::wanted(pool, facts.reading);
         plan.delete = victims(&facts, &plan.gone);
+        plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
+        one_write_each(&mut plan);
         if !pool.is_deleting() {
             let new = matched.new.iter().take(BURST_OF_MACHINES);
             plan.create = new.map(|instance| machine(pool, instance)).collect();
@@ -195,24 +203,31 @@ impl<'a> Facts<'a> {
         let revision = class.map(|class| &class.revision);
         let native = driver.is_some_and(|driver| driver.pool_surge);
         let limits = budget(pool).unwrap_or_default();
-        let standing =
+        let mut standing =
             operation::settle(&old, &snap.operation, driver.is_some(), revision, snap.now);
         let reading = snap.group.known().filter(|_| !standing.reread);
         let instances = reading.into_iter().flat_map(|reading| &reading.instances);
         let model = class.map(|class| model_hash(pool, class)).or(old.model_hash);
+        let model = model.unwrap_or_default();
+        learn(&mut standing, snap, &model, driver);
         Self {
             snap,
             class,
             driver,
             // A group that replaces outdated instances by itself needs no surge and no choice of the core.
             budget: Budget { rolls: limits.rolls && !native, ..limits },
-            model: model.unwrap_or_default(),
+            model,
             standing,
             reading,
             instances: instances.map(|it| (&it.provider_id, it)).collect(),
             broken: broken(pool),
             data: bootstrap::user_data(pool, &snap.secret, &snap.data),
         }
+    }
+
+    /// The Machines whose deletion was not asked for.
+    fn live(&self) -> impl Iterator<Item = &'a Arc<Machine>> {
+        self.snap.machines.iter().filter(|machine| !self.is_deleting(machine))
     }
 
     fn deletes_one_by_one(&self) -> bool {
@@ -229,16 +244,63 @@ impl<'a> Facts<'a> {
         Budget { rolls: self.budget.rolls && current, ..self.budget }
     }
 
+    /// Whether it gets the current model by being replaced.
     fn is_outdated(&self, machine: &Machine) -> bool {
-        if let Some(instance) = self.instance(machine) {
-            return instance.model_hash != self.model;
-        }
+        self.way(machine) == Way::Replace
+    }
+
+    /// How it gets the current model.
+    fn way(&self, machine: &Machine) -> Way {
+        let none = SpecDigest::default();
         let said = machine.status.as_ref().and_then(|status| status.instance.as_ref());
-        said.is_some_and(|it| it.model_hash.as_ref() != Some(&self.model))
+        let has = match (self.instance(machine), said) {
+            (Some(instance), _) => &instance.model_hash,
+            (None, Some(said)) => said.model_hash.as_ref().unwrap_or(&none),
+            (None, None) => return Way::Current,
+        };
+        let can = |driver: &DriverFacts| driver.has(OperationKind::UpdatePoolMachine);
+        let limits = self.snap.pool.spec.strategy.in_place_update.as_ref();
+        let replaces = limits.and_then(|it| it.on_update_failure.as_ref())
+            == Some(&PoolUpdateFailurePolicy::Replace);
+        let can_update = self.driver.is_some_and(|driver| can(driver) && !driver.pool_surge);
+        let failed = machine.phase() == MachinePhase::InPlaceUpdateFailed;
+        let hot = &self.standing.hot;
+        way(&Situation {
+            has,
+            wanted: &self.model,
+            unfinished: machine.provider_id().is_some_and(|id| hot.unfinished.contains(id)),
+            can_update,
+            refused: way::is_refused(hot, has),
+            asked: in_place::is_asked_for(machine) || is_begun(machine),
+            in_place: budget::updates_in_place(&self.snap.pool),
+            given_up: replaces && (failed || !can_update),
+        })
     }
 
     fn instance(&self, machine: &Machine) -> Option<&'a Instance> {
         self.instances.get(machine.provider_id()?).copied()
+    }
+}
+
+/// What the driver said of running instances, on the model and the driver of now.
+fn learn(
+    standing: &mut Standing,
+    snap: &Snapshot,
+    model: &SpecDigest,
+    driver: Option<&DriverFacts>,
+) {
+    let driver = driver.map(|driver| driver.identity.as_str());
+    way::forget_refusals(&mut standing.hot, model, driver);
+    // Of instances that are gone, nothing is to be finished.
+    let has = |id: &ProviderId| snap.machines.iter().any(|it| it.provider_id() == Some(id));
+    standing.hot.unfinished.retain(has);
+    let Some((id, why)) = &standing.refusal else { return };
+    let told =
+        snap.group.known().and_then(|it| it.instances.iter().find(|it| it.provider_id == *id));
+    let machine = snap.machines.iter().find(|it| it.provider_id() == Some(id));
+    let said = machine.and_then(|it| it.status.as_ref()?.instance.as_ref()?.model_hash.as_ref());
+    if let Some(from) = told.map(|it| &it.model_hash).or(said) {
+        way::refuse(&mut standing.hot, (from.clone(), model), driver, why);
     }
 }
 
@@ -323,7 +385,7 @@ fn candidate(facts: &Facts<'_>, machine: &Machine) -> Candidate {
         deleting: facts.is_deleting(machine),
         failed: machine.phase() == MachinePhase::Failed
             || instance.is_some_and(|it| it.state == InstanceState::Failed),
-        ready: machine.phase() == MachinePhase::Running,
+        ready: machine.phase() == MachinePhase::Running && !is_begun(machine),
         outdated: facts.is_outdated(machine),
         annotated: marks.iter().any(|mark| machine.annotation(mark).is_some())
             || machine.annotation(annotation::PRIORITY) == Some("1"),
@@ -346,20 +408,21 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>, matched: &Matched<'_>) {
     let snap = facts.snap;
     let (Some(class), Some(driver)) = (facts.class, facts.driver) else { return };
     let revision = Some(&class.revision);
-    let (held, retry_at) = operation::held(&facts.standing.retries, revision, snap.now);
-    plan.retry_at = retry_at;
+    let held = operation::held(&facts.standing.retries, revision, snap.now);
+    plan.retry_at = held.next;
     if facts.standing.busy || facts.standing.reread || !driver.has(OperationKind::CreatePool) {
         return;
     }
-    let lives = |machine: &&Arc<Machine>| !facts.is_deleting(machine);
+    let bring = bring::wanted(facts, matched);
     let wanted = Wanted {
         pool: &snap.pool,
         machines: snap.machines.len(),
-        rolls: snap.machines.iter().filter(lives).any(|machine| facts.is_outdated(machine)),
+        rolls: facts.live().any(|machine| facts.is_outdated(machine)),
         budget: facts.budget,
         model: &facts.model,
         driver,
-        refused: if held.contains(&OperationKind::DeletePoolMachines) {
+        bring: &bring,
+        refused: if held.has(OperationKind::DeletePoolMachines, None) {
             &facts.standing.refused
         } else {
             &[]
@@ -369,7 +432,7 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>, matched: &Matched<'_>) {
     let (ask, kinds) = ask::next(&wanted, &snap.group, matched);
     if facts.reading.is_some() {
         // What failed, and is not wanted any more, is no failure of this pool.
-        facts.standing.forget_all_but(&kinds);
+        facts.standing.forget_all_but(&kinds, &bring);
     }
     let Some(ask) = ask else { return };
     let Some(request) = request(facts, &ask) else { return };
@@ -406,6 +469,12 @@ fn request(facts: &Facts<'_>, ask: &Ask) -> Option<Request> {
             instances: ids.clone(),
             size: PoolSize { expected: number(*expected), wanted: number(*new) },
         },
+        Ask::Bring(Bring { id, drained }) => Request::UpdatePoolMachine {
+            provider_id,
+            instance: id.clone(),
+            model_hash: facts.model.as_str().to_owned(),
+            drained: *drained,
+        },
         Ask::Delete => Request::DeletePool { provider_id },
     })
 }
@@ -427,6 +496,7 @@ fn intend(
             (expected.and_then(number), new.and_then(number), Vec::new())
         }
         Ask::Remove { ids, expected, new } => (number(*expected), number(*new), ids.clone()),
+        Ask::Bring(bring) => (None, None, vec![bring.id.clone()]),
         Ask::Delete => (None, None, Vec::new()),
     };
     let dispatch =
@@ -436,7 +506,10 @@ fn intend(
         lane: Lane::User,
         ..dispatch
     };
-    let before = facts.standing.retries.iter().find(|retry| retry.kind == kind.into());
+    let of_this = |retry: &&Retry| {
+        retry.kind == kind.into() && retry.provider_id.as_ref().is_none_or(|id| ids.contains(id))
+    };
+    let before = facts.standing.retries.iter().find(of_this);
     let intent = OperationIntent {
         id: dispatch.id.clone(),
         kind: kind.into(),
@@ -456,12 +529,13 @@ fn intend(
         new_size: new,
         model_hash,
         provider_ids: ids,
+        drained: matches!(ask, Ask::Bring(Bring { drained: true, .. })),
     };
     (intent, dispatch)
 }
 
 const fn takes_model(ask: &Ask) -> bool {
-    matches!(ask, Ask::Create { .. } | Ask::Update { model: true, .. })
+    matches!(ask, Ask::Create { .. } | Ask::Update { model: true, .. } | Ask::Bring(_))
 }
 
 /// `<uid>:<verb>`, and where another content is another intent, its digest.
@@ -469,7 +543,7 @@ fn key(uid: &str, ask: &Ask, model: &SpecDigest) -> String {
     let letter = ask.kind().letter();
     match ask {
         Ask::Create { .. } | Ask::Delete => format!("{uid}:{letter}"),
-        Ask::Update { .. } | Ask::Remove { .. } => {
+        Ask::Update { .. } | Ask::Remove { .. } | Ask::Bring(_) => {
             let content = digest::of_text(&format!("{ask:?} {model}"));
             format!("{uid}:{letter}:{content}")
         }

@@ -1,26 +1,30 @@
 //! What became of the last operation of a pool, and what waits for its next attempt.
 //!
 //! After every operation the group is read again before anything is decided: the sizes are absolute, so it does not
-//! matter whether one whose outcome is unknown was carried out.
+//! matter whether one whose outcome is unknown was carried out. The exception is an instance that was updated: the answer
+//! has all of it.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use ostler_api::{
-    OperationId, ProviderId, Revision,
-    driver::{ErrorCode, OperationKind},
+    OperationId, ProviderId, Revision, SpecDigest,
+    driver::{Certainty, ErrorCode, OperationKind},
     machine::{Retry, WaitReason},
-    machine_pool::{MachinePoolStatus, PoolIntent},
+    machine_pool::{MachinePoolStatus, PoolHotUpdate, PoolIntent},
 };
 
+use super::bring::Bring;
 use crate::{
     machine::{RetryAction, backoff, rule},
-    operation::{Failure, Finished, OperationView, Success},
+    operation::{Failure, Finished, OperationView, PoolInstance, Success},
     time::after,
 };
 
 /// Most instances that could not be deleted and are remembered.
 const MOST_REFUSED: usize = 20;
+/// So many instances whose update failed, or is not finished, hold up all others.
+const MOST_FAILING: usize = 3;
 /// How soon instances are asked for again that could not be deleted.
 const REFUSED_AGAIN: Duration = Duration::from_secs(30);
 
@@ -45,17 +49,79 @@ pub(super) struct Standing {
     pub(super) deleted: bool,
     /// What failed, for people.
     pub(super) failure: Option<(OperationKind, String)>,
+    /// What the driver said of updates of running instances.
+    pub(super) hot: PoolHotUpdate,
+    /// An instance that the driver cannot update as it runs, and why.
+    pub(super) refusal: Option<(ProviderId, String)>,
+}
+
+/// What waits for its next attempt.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    kinds: Vec<OperationKind>,
+    /// Of those whose update failed: others are updated meanwhile.
+    instances: Vec<ProviderId>,
+    /// When the first of them is tried again.
+    pub(super) next: Option<Timestamp>,
+}
+
+impl Held {
+    /// Whether a verb waits, of this instance.
+    pub(super) fn has(&self, kind: OperationKind, instance: Option<&ProviderId>) -> bool {
+        let own = instance.is_some_and(|id| self.instances.contains(id));
+        let all = instance.is_some() && self.instances.len() >= MOST_FAILING;
+        self.kinds.contains(&kind) || own || all
+    }
 }
 
 impl Standing {
-    /// What waits for its next attempt, of these verbs alone. Instances that could not be deleted are wanted as long as
-    /// they are there.
-    pub(super) fn forget_all_but(&mut self, kinds: &[OperationKind]) {
+    /// What waits for its next attempt, of these verbs alone, and of updates of these instances. Those that could not be
+    /// deleted are wanted as long as they are there.
+    pub(super) fn forget_all_but(&mut self, kinds: &[OperationKind], updates: &[Bring]) {
         let deletes = OperationKind::DeletePoolMachines;
+        let wanted = |id: &ProviderId| updates.iter().any(|it| it.id == *id);
         self.retries.retain(|retry| {
             let kind = OperationKind::from_name(retry.kind.as_str());
-            kind == Some(deletes) || kind.is_some_and(|kind| kinds.contains(&kind))
+            let own = retry.provider_id.as_ref().is_none_or(wanted);
+            kind == Some(deletes) || own && kind.is_some_and(|kind| kinds.contains(&kind))
         });
+    }
+
+    /// Forgets the last failure of a verb, of this instance; how often it has failed.
+    fn forget(&mut self, kind: OperationKind, instance: Option<&ProviderId>) -> i32 {
+        let same = |it: &Retry| it.kind == kind.into() && it.provider_id.as_ref() == instance;
+        let before = self.retries.iter().find(|it| same(it)).map_or(0, |it| it.failures);
+        self.retries.retain(|it| !same(it));
+        before
+    }
+
+    /// What the driver did to this instance may be a part of what it was asked for.
+    fn leave_unfinished(&mut self, instance: Option<ProviderId>) {
+        let Some(instance) = instance else { return };
+        if !self.hot.unfinished.contains(&instance) {
+            self.hot.unfinished.push(instance);
+        }
+    }
+}
+
+/// What was asked: of an update of one instance, which one, the model and whether it was drained.
+#[derive(Debug, Clone, Default)]
+struct Asked {
+    instance: Option<ProviderId>,
+    model: Option<SpecDigest>,
+    drained: bool,
+}
+
+impl Asked {
+    fn of(intent: Option<&PoolIntent>) -> Self {
+        let kind = OperationKind::UpdatePoolMachine;
+        let of_one = intent.filter(|it| it.intent.operation_kind() == Some(kind));
+        let Some(intent) = of_one else { return Self::default() };
+        Self {
+            instance: intent.provider_ids.first().cloned(),
+            model: intent.model_hash.clone(),
+            drained: intent.drained,
+        }
     }
 }
 
@@ -72,6 +138,7 @@ pub(super) fn settle(
         retries: status.retries.clone(),
         provider_id: status.provider_id.clone(),
         refused: status.not_deleted.clone(),
+        hot: status.hot_update.clone().unwrap_or_default(),
         ..Standing::default()
     };
     match view {
@@ -81,7 +148,8 @@ pub(super) fn settle(
         OperationView::Idle if standing.intent.is_some() => {
             standing.busy = !is_ready;
             if is_ready {
-                standing.intent = None;
+                let asked = Asked::of(standing.intent.take().as_ref());
+                standing.leave_unfinished(asked.instance);
                 standing.reread = true;
             }
         }
@@ -93,13 +161,35 @@ pub(super) fn settle(
 
 fn take(standing: &mut Standing, finished: &Finished, class: Option<&Revision>, now: Timestamp) {
     standing.acknowledge = Some(finished.id.clone());
-    standing.intent = None;
+    let asked = Asked::of(standing.intent.take().as_ref());
     standing.reread = true;
     let kind = finished.kind;
     match &finished.outcome {
+        Ok(Success::PoolMachineUpdated(told)) if kind == OperationKind::UpdatePoolMachine => {
+            updated(standing, &asked, told, class, now);
+        }
         Ok(success) => succeeded(standing, kind, success, now),
-        Err(failure) => failed(standing, kind, failure, class, now),
+        Err(failure) => failed(standing, (kind, &asked), failure, class, now),
     }
+}
+
+/// An answer about another instance or model is none.
+fn updated(
+    standing: &mut Standing,
+    asked: &Asked,
+    told: &PoolInstance,
+    class: Option<&Revision>,
+    now: Timestamp,
+) {
+    let kind = OperationKind::UpdatePoolMachine;
+    let same = asked.instance.as_ref() == Some(&told.instance.provider_id)
+        && asked.model.as_ref().is_some_and(|it| it.as_str() == told.model_hash);
+    if !same {
+        return failed(standing, (kind, asked), &Failure::wrong_answer(), class, now);
+    }
+    standing.reread = false;
+    standing.forget(kind, asked.instance.as_ref());
+    standing.hot.unfinished.retain(|id| Some(id) != asked.instance.as_ref());
 }
 
 fn succeeded(standing: &mut Standing, kind: OperationKind, success: &Success, now: Timestamp) {
@@ -140,24 +230,32 @@ fn succeeded(standing: &mut Standing, kind: OperationKind, success: &Success, no
 
 fn failed(
     standing: &mut Standing,
-    kind: OperationKind,
+    (kind, asked): (OperationKind, &Asked),
     failure: &Failure,
     class: Option<&Revision>,
     now: Timestamp,
 ) {
     let rule = rule(kind, failure.code, &failure.reason, failure.certainty);
-    let before = standing.retries.iter().find(|retry| retry.kind == kind.into());
-    let failures = before.map_or(1, |retry| retry.failures.saturating_add(1));
-    standing.retries.retain(|retry| retry.kind != kind.into());
+    let instance = asked.instance.as_ref();
+    let failures = standing.forget(kind, instance).saturating_add(1);
     if rule.then == RetryAction::Accept {
         standing.deleted = kind == OperationKind::DeletePool;
         return;
     }
+    match (&rule.then, instance) {
+        (RetryAction::Refuse(_), Some(id)) if !asked.drained => {
+            standing.refusal = Some((id.clone(), failure.text()));
+            return;
+        }
+        (_, Some(id)) if failure.certainty != Certainty::NotApplied => {
+            standing.leave_unfinished(Some(id.clone()));
+        }
+        _ => {}
+    }
     // Another size than expected is no failure: the next read has it.
     if failure.code == ErrorCode::Aborted && failures < 3 {
-        let mut again = retry(kind, failure, rule.reason, failure.text(), Some(now));
-        again.failures = failures;
-        standing.retries.push(again);
+        let again = retry(kind, failure, rule.reason, failure.text(), Some(now));
+        standing.retries.push(Retry { failures, provider_id: asked.instance.clone(), ..again });
         return;
     }
     let until = match rule.then {
@@ -181,7 +279,8 @@ fn failed(
     standing.failure = Some((kind, text.clone()));
     let class_revision = class.cloned();
     let again = retry(kind, failure, rule.reason, text, until);
-    standing.retries.push(Retry { failures, class_revision, ..again });
+    let provider_id = asked.instance.clone();
+    standing.retries.push(Retry { failures, class_revision, provider_id, ..again });
 }
 
 fn retry(
@@ -204,12 +303,8 @@ fn retry(
     }
 }
 
-/// The verbs that wait, and when the first of them is tried again.
-pub(super) fn held(
-    retries: &[Retry],
-    class: Option<&Revision>,
-    now: Timestamp,
-) -> (Vec<OperationKind>, Option<Timestamp>) {
+/// What waits, and when the first of it is tried again.
+pub(super) fn held(retries: &[Retry], class: Option<&Revision>, now: Timestamp) -> Held {
     let waits = |retry: &&Retry| {
         let changed = retry.class_revision.is_some() && retry.class_revision.as_ref() != class;
         let over = retry.not_before.as_ref().is_some_and(|until| until.0 <= now);
@@ -217,6 +312,8 @@ pub(super) fn held(
     };
     let waiting: Vec<_> = retries.iter().filter(waits).collect();
     let next = waiting.iter().filter_map(|retry| retry.not_before.as_ref()).map(|it| it.0).min();
-    let kinds = waiting.iter().filter_map(|retry| OperationKind::from_name(retry.kind.as_str()));
-    (kinds.collect(), next)
+    let of_all = waiting.iter().filter(|retry| retry.provider_id.is_none());
+    let kinds = of_all.filter_map(|retry| OperationKind::from_name(retry.kind.as_str())).collect();
+    let instances = waiting.iter().filter_map(|retry| retry.provider_id.clone()).collect();
+    Held { kinds, instances, next }
 }

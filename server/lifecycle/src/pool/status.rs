@@ -6,16 +6,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use ostler_api::{
     Machine, MachinePool, SpecDigest,
     driver::OperationKind,
-    machine::MachinePhase,
+    machine::{MachinePhase, Retry},
     machine_pool::{
-        MachinePoolStatus, ObservedGroup, PoolConditionType as Type, PoolPhase, VersionCount,
+        MachinePoolStatus, ObservedGroup, PoolConditionType as Type, PoolHotUpdate, PoolPhase,
+        VersionCount,
     },
     names,
 };
 
 use serde_json::{Value, json};
 
-use super::{Facts, Plan, Snapshot, group::GroupView, matching::Matched, name};
+use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, matching::Matched, name};
 use crate::{class::Hold, record::merge_patch, snapshot::DriverView};
 
 /// Most versions that are counted.
@@ -65,6 +66,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
         asked,
         retries: standing.retries.clone(),
         not_deleted: standing.refused.clone(),
+        hot_update: Some(standing.hot.clone()).filter(|it| *it != PoolHotUpdate::default()),
         provider_id: match facts.reading {
             Some(reading) => Some(reading.provider_id.clone()),
             None => standing.provider_id.clone(),
@@ -92,6 +94,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
     status.phase = Some(phase(pool, &status));
     let all = conditions(facts, &status);
     plan.news = news(&old, &all, pool);
+    plan.news.extend(refusal(&old, &status));
     status.conditions = all.into_iter().map(|one| condition(&old, one, pool, facts.snap)).collect();
     plan.unsettled = pool.is_deleting()
         || status.operation.is_some()
@@ -210,10 +213,6 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
         && facts.broken.is_empty()
         && !pool.is_deleting();
     let counted = format!("{} of {wanted} machines run", status.ready_replicas);
-    let current = format!(
-        "{} of {} machines have the current model",
-        status.up_to_date_replicas, status.replicas
-    );
     let failed = facts.snap.machines.iter().filter(|it| it.phase() == MachinePhase::Failed).count();
     let living = facts.snap.machines.iter().filter(|it| !it.is_deleting()).count();
     let living = i32::try_from(living).unwrap_or(i32::MAX);
@@ -227,12 +226,7 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
             if ready { "Ready" } else { "WaitingForReplicas" },
             counted,
         ),
-        said(
-            Type::MachinesUpToDate,
-            status.up_to_date_replicas == status.replicas,
-            if status.up_to_date_replicas == status.replicas { "UpToDate" } else { "RollingOut" },
-            current,
-        ),
+        up_to_date(facts, status),
         scaling(Type::ScalingUp, living < wanted && !pool.is_deleting(), living, wanted),
         scaling(Type::ScalingDown, living > wanted || pool.is_deleting(), living, wanted),
         said(
@@ -256,6 +250,60 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
     ]
 }
 
+/// How far the current model is, and how the others get it.
+fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
+    let type_ = Type::MachinesUpToDate;
+    let text = format!(
+        "{} of {} machines have the current model",
+        status.up_to_date_replicas, status.replicas
+    );
+    let all = status.up_to_date_replicas == status.replicas;
+    let unfinished = status.hot_update.as_ref().is_some_and(|it| !it.unfinished.is_empty());
+    if all && !unfinished {
+        return said(type_, true, "UpToDate", text);
+    }
+    let (mut hot, mut in_place, mut stay) = (0_usize, 0_usize, 0_usize);
+    for machine in facts.live() {
+        match facts.way(machine) {
+            Way::Hot => hot += 1,
+            Way::InPlace => in_place += 1,
+            Way::Stays => stay += 1,
+            Way::Current | Way::Replace => {}
+        }
+    }
+    if all && hot == 0 {
+        return said(type_, true, "UpToDate", text);
+    }
+    let failing =
+        status.retries.iter().find(|it| it.kind == OperationKind::UpdatePoolMachine.into());
+    let mut parts = vec![text];
+    if let Some(failing) = failing {
+        let id = failing.provider_id.as_ref().map(ToString::to_string).unwrap_or_default();
+        parts.push(format!("{id}: {}", failing.message.as_deref().unwrap_or_default()));
+    }
+    if hot > 0 {
+        parts.push(format!("the driver updates {hot} as they run"));
+    }
+    if in_place > 0 {
+        let begun = facts.live().filter(|machine| in_place::is_missing(machine)).count();
+        parts.push(format!("{in_place} are updated in their places, {begun} of them now"));
+    }
+    if stay > 0 {
+        parts.push(format!("{stay} stay as they are: the driver cannot update one instance"));
+    }
+    if let Some(why) = status.hot_update.as_ref().and_then(|it| it.message.as_ref()) {
+        parts.push(format!("running ones cannot get it: {why}"));
+    }
+    let reason = match (failing.is_some(), hot, in_place, stay) {
+        (true, ..) => "UpdatePoolMachineFailed",
+        (false, 1.., ..) => "UpdatingRunning",
+        (false, 0, 1.., _) => "UpdatingInPlace",
+        (false, 0, 0, 1..) => "DriverLacksVerb",
+        (false, 0, 0, 0) => "RollingOut",
+    };
+    said(type_, false, reason, parts.join("; "))
+}
+
 fn scaling(type_: Type, holds: bool, living: i32, wanted: i32) -> Said {
     let message = if holds { format!("{living} machines, {wanted} wanted") } else { String::new() };
     said(type_, holds, if holds { "Scaling" } else { "NotScaling" }, message)
@@ -277,12 +325,16 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         let name = &facts.snap.pool.spec.template.spec.class.name;
         return said(type_, false, "ClassMissing", format!("machine class {name} cannot be used"));
     }
-    if let Some((kind, text)) = &facts.standing.failure {
+    // What became of one instance says nothing of the group.
+    let of_group = |kind: &OperationKind| *kind != OperationKind::UpdatePoolMachine;
+    if let Some((kind, text)) = facts.standing.failure.as_ref().filter(|it| of_group(&it.0)) {
         return said(type_, false, failed(Some(*kind)), text);
     }
-    if let Some(retry) = facts.standing.retries.first() {
+    let kind = |retry: &Retry| OperationKind::from_name(retry.kind.as_str());
+    let failed_before = |retry: &&Retry| kind(retry).is_none_or(|kind| of_group(&kind));
+    if let Some(retry) = facts.standing.retries.iter().find(failed_before) {
         let text = retry.message.clone().unwrap_or_default();
-        let kind = OperationKind::from_name(retry.kind.as_str());
+        let kind = kind(retry);
         return said(type_, false, failed(kind), text);
     }
     if let DriverView::NotReady(why) = driver {
@@ -339,6 +391,16 @@ fn condition(
         observed_generation: pool.metadata.generation,
         last_transition_time: since.map_or(Time(snap.now), |it| it.last_transition_time.clone()),
     }
+}
+
+/// A user is told once for each old model that its running instances cannot get the current one.
+fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus) -> Option<News> {
+    let said = |status: &MachinePoolStatus| status.hot_update.clone().unwrap_or_default();
+    let (old, new) = (said(old), said(new));
+    let known = old.model_hash == new.model_hash && old.refused.len() >= new.refused.len();
+    let message = new.message.filter(|_| !known)?;
+    let message = format!("running instances cannot get the current model: {message}");
+    Some(News { warning: false, reason: "HotUpdateRefused", message })
 }
 
 /// What a user is told once: a condition that is false for another reason than before, and one that only he can end.

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     group::Instance,
     name::{label_value, machine_name},
+    way::hash_of,
 };
 use crate::{
     class_facts::ClassFacts,
@@ -110,21 +111,21 @@ fn spec_patch(machine: &Machine, template: &MachineSpec) -> Option<Value> {
     merge_patch(&value(&machine.spec), &value(&new))
 }
 
-/// Digest of everything in template and class that only a new instance has: class and provider spec, version, the name of
-/// the bootstrap data and not what they say, since tokens in them change all the time, and the zones.
+/// Digests of everything in template and class that an instance is made from: class and provider spec, version, the name of
+/// the bootstrap data and not what they say, since tokens in them change all the time, and the zones. The provider spec
+/// has a digest of its own: a running instance may take a part of that.
 pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
     let spec = &pool.spec.template.spec;
     let bootstrap = spec.bootstrap.as_ref();
     let content = json!({
         "class": class.name,
-        "spec": class.spec_digest,
         "version": spec.version,
         "config": bootstrap.and_then(|it| it.config_ref.as_ref()),
         "secret": bootstrap.and_then(|it| it.data_secret_name.as_ref()),
         "data": bootstrap.and_then(|it| it.data.as_ref()).map(|it| digest::of_text(it.expose())),
         "zones": pool.spec.failure_domains,
     });
-    digest::of_text(&digest::canonical(&content)).into()
+    hash_of(&digest::of_text(&digest::canonical(&content)), &class.spec_digest)
 }
 
 /// What the status of a Machine is to say of its instance. `model`: the current one.

@@ -3,7 +3,7 @@
 
 use ostler_api::{
     MachinePool,
-    machine_pool::{PoolDeletePolicy, PoolStrategyType},
+    machine_pool::{PoolDeletePolicy, PoolStrategyType, PoolUpdateFailurePolicy},
 };
 
 use super::budget;
@@ -23,7 +23,7 @@ pub fn broken(pool: &MachinePool) -> Vec<String> {
     }
     if let Some(PoolStrategyType::Other(word)) = &spec.strategy.type_ {
         broken.push(format!(
-            "spec.strategy.type is {word:?}, and neither RollingUpdate nor OnDelete"
+            "spec.strategy.type is {word:?}, and none of RollingUpdate, InPlaceUpdate and OnDelete"
         ));
     }
     let rolling = spec.strategy.rolling_update.as_ref();
@@ -31,6 +31,27 @@ pub fn broken(pool: &MachinePool) -> Vec<String> {
         broken.push(format!(
             "spec.strategy.rollingUpdate.deletePolicy is {word:?}, and none of Oldest, Newest and Random"
         ));
+    }
+    let in_place = spec.strategy.in_place_update.as_ref();
+    if let Some(PoolUpdateFailurePolicy::Other(word)) =
+        in_place.and_then(|it| it.on_update_failure.as_ref())
+    {
+        broken.push(format!(
+            "spec.strategy.inPlaceUpdate.onUpdateFailure is {word:?}, and neither Hold nor Replace"
+        ));
+    }
+    match budget::in_place(pool) {
+        None => broken.push(
+            "spec.strategy.inPlaceUpdate.maxUnavailable has to be a number or a percentage".to_owned(),
+        ),
+        Some(0) if pool.replicas() > 0 => broken.push(
+            "spec.strategy.inPlaceUpdate.maxUnavailable comes to 0, so nothing could ever be updated in its place"
+                .to_owned(),
+        ),
+        Some(_) => {}
+    }
+    if budget::updates_in_place(pool) {
+        return broken;
     }
     match budget::of(pool) {
         None => broken.push(
@@ -69,7 +90,14 @@ mod tests {
     #[test]
     fn a_pool_is_refused_for_what_could_never_work_percentages_that_come_to_nothing_among_it() {
         let rolling = |rolling: Value| json!({ "replicas": 3, "template": template(), "strategy": { "rollingUpdate": rolling } });
+        let in_place = |limits: Value| {
+            json!({
+                "replicas": 2, "template": template(),
+                "strategy": { "type": "InPlaceUpdate", "inPlaceUpdate": limits }
+            })
+        };
         assert_eq!(told(&json!({ "template": template() })), "");
+        assert_eq!(told(&in_place(json!({}))), "");
         for (spec, part) in [
             (json!({ "template": {} }), "class.name is missing"),
             (json!({ "replicas": -1, "template": template() }), "spec.replicas is -1"),
@@ -77,6 +105,9 @@ mod tests {
             (rolling(json!({ "maxSurge": "0%", "maxUnavailable": "33%" })), "both come to 0"),
             (rolling(json!({ "deletePolicy": "Any" })), "none of Oldest"),
             (rolling(json!({ "maxSurge": "x" })), "numbers or percentages"),
+            (in_place(json!({ "maxUnavailable": "33%" })), "comes to 0"),
+            (in_place(json!({ "maxUnavailable": "x" })), "a number or a percentage"),
+            (in_place(json!({ "onUpdateFailure": "Panic" })), "neither Hold nor Replace"),
         ] {
             assert!(told(&spec).contains(part), "{spec}: {}", told(&spec));
         }

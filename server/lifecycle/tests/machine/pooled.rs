@@ -3,12 +3,18 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ostler_api::{
     driver::OperationKind,
-    machine::{MachinePhase, MachineStep, WaitReason},
-    names::{self, annotation::INSTANCE_GONE},
+    machine::{InstanceStatus, MachinePhase, MachineStep, WaitReason},
+    names::{
+        self,
+        annotation::{INSTANCE_GONE, UPDATE_BEGUN},
+    },
 };
-use ostler_lifecycle::plan::Action;
+use ostler_lifecycle::{plan::Action, snapshot::Observed};
 
-use crate::world::{PROVIDER_ID, World};
+use crate::{
+    in_place::is_cordoned,
+    world::{PROVIDER_ID, World, pod},
+};
 
 /// A Machine that its pool just made for an instance.
 fn pooled() -> World {
@@ -114,4 +120,116 @@ fn another_class_spec_is_a_matter_of_the_group_and_not_of_a_hot_update() {
     assert_eq!(world.phase(), MachinePhase::Running);
     assert_eq!(world.waits_for(), None);
     assert!(world.sent.is_empty());
+}
+
+/// What its pool says of the instance.
+fn says(world: &mut World, state: &str, current: bool) {
+    let said = serde_json::json!({ "provisioningState": state, "latestModelApplied": current });
+    let said: InstanceStatus = serde_json::from_value(said).unwrap();
+    world.machine_mut().status.as_mut().unwrap().instance = Some(said);
+}
+
+/// The pool begins the update of its instance, or ends it.
+fn mark(world: &mut World, begun: bool) {
+    let marks = world.machine_mut().metadata.annotations.get_or_insert_default();
+    if begun {
+        marks.insert(UPDATE_BEGUN.to_owned(), "model".to_owned());
+    } else {
+        marks.remove(UPDATE_BEGUN);
+    }
+}
+
+#[test]
+fn a_node_that_comes_while_the_instance_is_being_deleted_is_not_drained() {
+    for (state, drains) in [("Deleting", false), ("Succeeded", true)] {
+        let mut world = pooled();
+        world.settle();
+        world.delete();
+        world.settle();
+        assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion));
+        says(&mut world, state, true);
+        world.pods = Observed::Known(vec![pod("web")]);
+        world.join();
+        world.settle();
+        let step = world.step();
+        assert_eq!(step == Some(MachineStep::DeleteInstance), !drains, "{state}: {step:?}");
+    }
+}
+
+/// Its Node is drained, and the pool is to have the driver update the instance.
+fn emptied() -> World {
+    let mut world = running();
+    says(&mut world, "Succeeded", false);
+    world.pods = Observed::Known(vec![pod("web")]);
+    mark(&mut world, true);
+    world.settle();
+    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, true));
+    assert_eq!(world.step(), Some(MachineStep::DrainNode), "its pods have to leave");
+    world.pods_end();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdating);
+    assert_eq!(world.step(), Some(MachineStep::UpdateInstance), "by that, the pool sees it");
+    assert_eq!(world.waits_for(), Some(WaitReason::NodeUpdating));
+    world
+}
+
+#[test]
+fn its_pods_leave_before_its_instance_is_updated_and_its_node_takes_pods_again_afterwards() {
+    let mut world = emptied();
+    world.node_is("Unknown");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdating, "it boots");
+    says(&mut world, "Succeeded", true);
+    mark(&mut world, false);
+    world.settle();
+    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::InPlaceUpdating, true));
+    world.node_is("True");
+    world.settle();
+    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, false));
+    assert_eq!((world.step(), world.status().drain), (None, None));
+    assert!(world.sent.is_empty(), "the pool asks the driver");
+}
+
+#[test]
+fn an_update_that_the_pool_takes_back_gives_the_node_back_wherever_it_is() {
+    let mut world = emptied();
+    mark(&mut world, false);
+    world.settle();
+    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, false));
+    world.pods = Observed::Known(vec![pod("web")]);
+    mark(&mut world, true);
+    world.settle();
+    assert!(is_cordoned(&world));
+    mark(&mut world, false);
+    world.settle();
+    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, false));
+}
+
+#[test]
+fn an_update_of_its_instance_that_takes_too_long_has_failed_and_may_still_succeed() {
+    let mut world = emptied();
+    world.later(1199);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdating);
+    world.later(1);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed);
+    assert_eq!(world.waits_for(), Some(WaitReason::InPlaceUpdateFailed));
+    assert_eq!(world.step(), Some(MachineStep::UpdateInstance), "the pool goes on asking");
+    assert!(is_cordoned(&world));
+    says(&mut world, "Succeeded", true);
+    mark(&mut world, false);
+    world.settle();
+    assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, false));
+}
+
+#[test]
+fn its_deletion_ends_an_update_and_drains_anew() {
+    let mut world = emptied();
+    world.delete();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion));
+    told_gone(&mut world);
+    world.settle();
+    assert!(world.machine.is_none());
 }

@@ -14,5 +14,6 @@
 mod matching;
 mod operations;
 mod passes;
+mod updates;
 mod victims;
 mod world;

@@ -16,6 +16,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
+#[derive(Clone)]
 pub struct World {
     pub pool: MachinePool,
     pub machines: Vec<Machine>,
@@ -24,15 +25,21 @@ pub struct World {
     pub absent_looks: u32,
     pub operation: OperationView,
     pub driver: DriverView,
+    pub class: ClassFacts,
     pub now: Timestamp,
     pub made: u32,
 }
 
 pub fn class() -> ClassFacts {
+    class_with(json!({ "size": 1 }))
+}
+
+/// With this provider spec.
+pub fn class_with(spec: Value) -> ClassFacts {
     let class: MachineClass = serde_json::from_value(json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
         "metadata": { "name": "c", "namespace": "default" },
-        "provider": "fake.ostler.dev", "providerSpec": { "size": 1 }
+        "provider": "fake.ostler.dev", "providerSpec": spec
     }))
     .unwrap();
     ClassFacts::of(&class)
@@ -78,6 +85,7 @@ impl World {
             absent_looks: 1,
             operation: OperationView::Idle,
             driver: driver(&ALL),
+            class: class(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             made: 0,
         }
@@ -164,7 +172,7 @@ impl World {
             pool: Arc::new(self.pool.clone()),
             machines: self.machines.iter().cloned().map(Arc::new).collect(),
             deleted: Default::default(),
-            class: ClassView::Known(class()),
+            class: ClassView::Known(self.class.clone()),
             secret: SecretView::NotReferenced,
             data: DataSecret::NotNamed,
             driver: self.driver.clone(),

@@ -1,0 +1,92 @@
+//! The instance of a pool is updated in its place: the pods leave its Node, then the pool has the driver change it, and the
+//! Node takes pods again once it is healthy. The marks of the pool say when that begins, and when the instance has the model.
+
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::machine::{DrainPurpose, MachinePhase, MachineStep, WaitReason};
+
+use super::{
+    draining::drain,
+    health, in_place,
+    last_operation::Activity,
+    own_node,
+    pass::Pass,
+    transition::{Outcome, Transition, wait},
+    unhealthy, volumes,
+};
+use crate::{plan::EventReason, pool::is_begun};
+
+/// Whether it is its turn, or is not over yet.
+pub(crate) fn is_due(pass: &Pass<'_>) -> bool {
+    use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdating};
+    let phase = pass.status.machine_phase();
+    let runs = matches!(phase, InPlaceUpdating | InPlaceUpdateFailed)
+        && pass.status.step == Some(MachineStep::UpdateInstance);
+    pass.machine.has_pool() && (is_begun(pass.machine) || runs)
+}
+
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
+    let phase = pass.status.machine_phase();
+    if phase == MachinePhase::Running {
+        let Some(node) = pass.node() else { return Ok(in_place::wait_for_node(pass)) };
+        return empty(pass, node);
+    }
+    let complaint = match own_node::observe(pass)? {
+        Some(node) => health::complaint(node, pass.machine, &pass.snap.settings),
+        None => Some("the node is gone".to_owned()),
+    };
+    match (is_begun(pass.machine), complaint) {
+        (false, None) => Ok(end(pass)),
+        (_, Some(complaint)) if phase == MachinePhase::InPlaceUpdateFailed => {
+            unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint)
+        }
+        (begun, complaint) => Ok(go_on(pass, begun, complaint)),
+    }
+}
+
+/// The pods leave, as in a deletion, and the volumes after them.
+fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
+    drain::begin(pass, DrainPurpose::InPlaceUpdate, None);
+    pass.show(Activity::DrainForUpdate);
+    let force = drain::must_force(pass, node);
+    drain::cordon(pass, node, force)?;
+    let forced = drain::evict_pods(pass, force)?;
+    if !force {
+        volumes::wait_for_detach(pass)?;
+    }
+    drain::finish(pass, forced);
+    pass.machine_phase(&MachinePhase::InPlaceUpdating);
+    let text = pass.show(Activity::UpdateInPlace);
+    pass.effects.event_on_node(false, EventReason::InPlaceUpdateReady, text);
+    pass.step(Some(MachineStep::UpdateInstance));
+    Ok(go_on(pass, true, None))
+}
+
+/// The pool sees by the step that the driver may be asked. It goes on asking also once the time is over.
+fn go_on(pass: &mut Pass<'_>, begun: bool, complaint: Option<String>) -> Transition {
+    let (due, limit) = in_place::due(pass);
+    if pass.snap.now >= due || pass.status.machine_phase() == MachinePhase::InPlaceUpdateFailed {
+        let minutes = limit.as_secs() / 60;
+        let name = pass.name();
+        let text = format!("Machine {name} failed to in-place update in {minutes} minutes");
+        return in_place::report_failure(pass, &text);
+    }
+    let what = if begun {
+        "the pool has the driver update the instance"
+    } else {
+        "the instance is updated"
+    };
+    let state = complaint.map(|it| format!("; now {it}")).unwrap_or_default();
+    wait(WaitReason::NodeUpdating, Some(format!("{what}{state}")), Some(due))
+}
+
+/// The Node gets back what it had with the next pass, which looks at it anew.
+fn end(pass: &mut Pass<'_>) -> Transition {
+    let current = pass.status.instance.as_ref().is_some_and(|it| it.latest_model_applied);
+    if current {
+        return in_place::succeed(pass);
+    }
+    drain::give_back(pass, &DrainPurpose::InPlaceUpdate);
+    pass.machine_phase(&MachinePhase::Running);
+    pass.step(None);
+    in_place::wait_for_node(pass)
+}

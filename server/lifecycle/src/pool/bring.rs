@@ -1,0 +1,54 @@
+//! Which instances the driver is to bring to the current model: running ones that can take it, and those whose Nodes are
+//! drained for it.
+
+use std::sync::Arc;
+
+use ostler_api::{
+    Machine, ProviderId,
+    machine::{InstanceState, MachinePhase},
+};
+
+use super::{Facts, Instance, in_place::is_emptied, matching::Matched, way::Way};
+
+/// An instance that is to get the current model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bring {
+    /// Which one.
+    pub id: ProviderId,
+    /// Whether its Node is drained: it may be restarted or made anew.
+    pub drained: bool,
+}
+
+/// All of them, in the order in which the driver is asked. Those that may have a part of a model come first.
+pub(super) fn wanted(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Bring> {
+    let pool = &facts.snap.pool;
+    let current = facts.reading.is_some_and(|it| it.model_hash == facts.model);
+    if pool.is_deleting() || !current {
+        return Vec::new();
+    }
+    let one = |(machine, instance): &(&Arc<Machine>, &Instance)| {
+        use InstanceState::{Creating, Deleting, Updating};
+        let finished = !facts.standing.hot.unfinished.contains(&instance.provider_id);
+        if finished && instance.model_hash == facts.model {
+            return None;
+        }
+        let busy = matches!(instance.state, Creating | Updating | Deleting);
+        if facts.is_deleting(machine) || machine.is_paused() || busy {
+            return None;
+        }
+        let hot = !pool.is_paused() && machine.phase() != MachinePhase::Failed;
+        let drained = match facts.way(machine) {
+            Way::Hot if hot => false,
+            Way::InPlace if is_emptied(machine) => true,
+            Way::Current | Way::Hot | Way::InPlace | Way::Replace | Way::Stays => return None,
+        };
+        let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        let id = instance.provider_id.clone();
+        Some((finished, !drained, created, machine.name().to_owned(), Bring { id, drained }))
+    };
+    let mut all: Vec<_> = matched.pairs.iter().filter_map(one).collect();
+    all.sort_by(|one, other| {
+        (one.0, one.1, one.2, &one.3).cmp(&(other.0, other.1, other.2, &other.3))
+    });
+    all.into_iter().map(|(.., bring)| bring).collect()
+}

@@ -1,0 +1,120 @@
+//! Which instances are updated in their places now. The pool marks their Machines; each drains its Node, then the driver is
+//! asked, and the marks go once the instance has the model. Until its Node is used again, it counts as missing.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use ostler_api::{
+    Machine,
+    machine::{InstanceState, MachinePhase, MachineStep},
+    names::annotation,
+};
+use serde_json::{Value, json};
+
+use super::{Facts, Victim, budget, way::Way};
+
+const MARKS: [&str; 3] = [
+    annotation::UPDATE_BEGUN,
+    annotation::UPDATE_INSTANCE,
+    annotation::CLUSTER_API_UPDATE_INSTANCE,
+];
+
+/// Whether a user or the pool asked for an update of this instance in its place.
+pub(super) fn is_asked_for(machine: &Machine) -> bool {
+    let asks = [annotation::UPDATE_INSTANCE, annotation::CLUSTER_API_UPDATE_INSTANCE];
+    asks.iter().any(|mark| machine.annotation(mark).is_some())
+}
+
+/// Whether the budget has a place for it.
+pub fn is_begun(machine: &Machine) -> bool {
+    machine.annotation(annotation::UPDATE_BEGUN).is_some()
+}
+
+/// Whether its Node is drained for it: the driver may change the instance as it likes.
+pub fn is_emptied(machine: &Machine) -> bool {
+    let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
+    is_begun(machine) && !machine.is_deleting() && step == Some(&MachineStep::UpdateInstance)
+}
+
+/// Whether it is missing because of it: its Node takes no pods, or will take none soon.
+pub(super) fn is_missing(machine: &Machine) -> bool {
+    use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, InPlaceUpdating};
+    is_begun(machine)
+        || matches!(
+            machine.phase(),
+            InPlaceUpdating | InPlaceUpdateFailed | InPlaceUpdateSuccessful
+        )
+}
+
+/// What an update changes: it begins, or it is over. `victims` go in the same pass.
+pub(super) fn marks(facts: &Facts<'_>, victims: &[Victim]) -> Vec<(Arc<Machine>, Value)> {
+    let pool = &facts.snap.pool;
+    if pool.is_deleting() || facts.reading.is_none() {
+        return Vec::new();
+    }
+    let mut all: Vec<_> = facts.live().filter_map(|machine| end(facts, machine)).collect();
+    let marks = json!({
+        annotation::UPDATE_INSTANCE: facts.model, annotation::UPDATE_BEGUN: facts.model
+    });
+    let begun = next(facts, victims).into_iter().map(|machine| patch(machine, &marks));
+    all.extend(begun);
+    all
+}
+
+/// It has the model, or the update is not wanted any more.
+fn end(facts: &Facts<'_>, machine: &Arc<Machine>) -> Option<(Arc<Machine>, Value)> {
+    let (asked, begun) = (is_asked_for(machine), is_begun(machine));
+    if !asked && !begun {
+        return None;
+    }
+    let works = facts
+        .instance(machine)
+        .is_some_and(|it| matches!(it.state, InstanceState::Succeeded | InstanceState::Unknown));
+    let done = works && facts.way(machine) == Way::Current;
+    let not_wanted = begun && !asked && !facts.standing.busy;
+    let gone = match (done, not_wanted) {
+        (true, _) => &MARKS[..],
+        (false, true) => &MARKS[..1],
+        (false, false) => return None,
+    };
+    let has = gone.iter().filter(|mark| machine.annotation(mark).is_some());
+    let none: serde_json::Map<_, _> = has.map(|mark| ((*mark).to_owned(), Value::Null)).collect();
+    Some(patch(machine, &none.into()))
+}
+
+fn patch(machine: &Arc<Machine>, annotations: &Value) -> (Arc<Machine>, Value) {
+    let version = &machine.metadata.resource_version;
+    let patch = json!({ "metadata": { "resourceVersion": version, "annotations": annotations } });
+    (Arc::clone(machine), patch)
+}
+
+/// The Machines whose turn it is: as many as may be missing, and only those whose Node works now. The order is total.
+fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
+    let pool = &facts.snap.pool;
+    let current = facts.reading.is_some_and(|it| it.model_hash == facts.model);
+    if pool.is_paused() || !current {
+        return Vec::new();
+    }
+    let limit = budget::in_place(pool).unwrap_or(0);
+    let goes = |machine: &Machine| victims.iter().any(|it| it.machine.uid() == machine.uid());
+    let missing = facts.live().filter(|machine| is_missing(machine)).count();
+    let mut ready: Vec<_> = facts
+        .live()
+        .filter(|it| it.phase() == MachinePhase::Running && !is_missing(it) && !goes(it))
+        .collect();
+    let least = usize::try_from(pool.replicas()).unwrap_or(0).saturating_sub(limit);
+    let room = ready.len().saturating_sub(least).min(limit.saturating_sub(missing));
+    if room == 0 {
+        return Vec::new();
+    }
+    let all = budget::updates_in_place(pool);
+    ready
+        .retain(|it| (all || is_asked_for(it)) && facts.way(it) == Way::InPlace && !it.is_paused());
+    ready.sort_by_cached_key(|machine| {
+        let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        // What a user asked for comes first.
+        (Reverse(is_asked_for(machine)), created, machine.name().to_owned())
+    });
+    ready.truncate(room);
+    ready
+}

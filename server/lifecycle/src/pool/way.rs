@@ -1,0 +1,107 @@
+//! How an instance of another model gets the current one: as it runs, in its place once its Node is drained, or by being
+//! replaced. What a running instance can take, the driver knows: it is asked with the first instance of each old model.
+
+use ostler_api::{SpecDigest, machine_pool::PoolHotUpdate};
+
+/// Most refusals that are remembered: old models that a group has at the same time.
+const MOST_REFUSALS: usize = 10;
+
+/// How an instance gets the current model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// It has it.
+    Current,
+    /// The driver changes it as it runs.
+    Hot,
+    /// Its Node is drained, then the driver changes it.
+    InPlace,
+    /// Another one is made.
+    Replace,
+    /// Not at all: the strategy wants it changed in its place, and the driver cannot.
+    Stays,
+}
+
+/// What the choice needs of an instance and its pool.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct Situation<'a> {
+    /// The model that it has.
+    pub has: &'a SpecDigest,
+    /// The one that it is to have.
+    pub wanted: &'a SpecDigest,
+    /// It may have a part of another one.
+    pub unfinished: bool,
+    /// The driver can change one instance.
+    pub can_update: bool,
+    /// The driver said that a running instance cannot get the wanted model from the one that this one has.
+    pub refused: bool,
+    /// A user or the pool asked for an update in its place.
+    pub asked: bool,
+    /// That is what the pool does with all instances.
+    pub in_place: bool,
+    /// It failed, and the pool replaces such ones.
+    pub given_up: bool,
+}
+
+/// How this instance gets the current model.
+pub fn way(of: &Situation<'_>) -> Way {
+    let is_current = of.has == of.wanted;
+    let hot = of.can_update && !of.refused && differ_in_spec_alone(of.has, of.wanted);
+    match (is_current, hot) {
+        (true, false) => Way::Current,
+        (true, true) if !of.unfinished => Way::Current,
+        (_, true) => Way::Hot,
+        (false, false) if of.given_up => Way::Replace,
+        (false, false) if of.can_update && (of.asked || of.in_place) => Way::InPlace,
+        (false, false) if of.in_place => Way::Stays,
+        (false, false) => Way::Replace,
+    }
+}
+
+/// The name of a model: what only a new instance has, and the provider spec, of which a running one may take a part.
+pub(super) fn hash_of(fixed: &str, spec: &SpecDigest) -> SpecDigest {
+    format!("{fixed}-{spec}").into()
+}
+
+/// Whether two models differ in nothing but the provider spec.
+fn differ_in_spec_alone(one: &SpecDigest, other: &SpecDigest) -> bool {
+    let fixed =
+        |hash: &SpecDigest| hash.as_str().split_once('-').map(|(fixed, _)| fixed.to_owned());
+    fixed(one).is_some_and(|it| Some(it) == fixed(other))
+}
+
+/// Whether this driver said that a running instance of this model cannot get the wanted one.
+pub(super) fn is_refused(known: &PoolHotUpdate, from: &SpecDigest) -> bool {
+    known.refused.contains(from)
+}
+
+/// What was said about another model, or by another driver, counts no more. `driver`: `None` if none is there.
+pub(super) fn forget_refusals(
+    known: &mut PoolHotUpdate,
+    wanted: &SpecDigest,
+    driver: Option<&str>,
+) {
+    let same_driver = driver.is_none_or(|it| known.driver.as_deref() == Some(it));
+    if known.model_hash.as_ref() != Some(wanted) || !same_driver {
+        let unfinished = std::mem::take(&mut known.unfinished);
+        *known = PoolHotUpdate { unfinished, ..PoolHotUpdate::default() };
+    }
+}
+
+/// The driver said that a running instance of this model cannot get the wanted one.
+pub(super) fn refuse(
+    known: &mut PoolHotUpdate,
+    (from, wanted): (SpecDigest, &SpecDigest),
+    driver: Option<&str>,
+    why: &str,
+) {
+    forget_refusals(known, wanted, driver);
+    known.model_hash = Some(wanted.clone());
+    known.driver = driver.map(ToOwned::to_owned);
+    known.message = Some(why.to_owned());
+    known.refused.retain(|it| *it != from);
+    known.refused.push(from);
+    if known.refused.len() > MOST_REFUSALS {
+        known.refused.remove(0);
+    }
+}
