@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::pools;
 use super::world::PROVIDERS;
 
 /// Users, with a way to the API server that always works: what they want is not in question.
@@ -107,6 +108,10 @@ pub const fn provider(class: u8) -> usize {
 
 /// Which provider the class of this name is of.
 pub fn provider_of(class: &str) -> Option<usize> {
+    // Those of groups are all of the first one.
+    if (0..pools::plans::CLASSES).any(|number| pools::users::class_name(number) == class) {
+        return Some(0);
+    }
     (0..super::plan::CLASSES).find(|number| class_name(*number) == class).map(provider)
 }
 
