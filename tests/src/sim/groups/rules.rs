@@ -69,6 +69,7 @@ impl<K> Kept<K> {
 
 /// A machine of a set.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 struct Member {
     /// UID of the set.
     set: String,
