@@ -109,6 +109,9 @@ pub mod annotation {
     pub const UPDATE_BEGUN: &str = "ostler.dev/update-begun";
     /// Ours, on a Machine of a pool: the instance that its group has no more. The Machine goes without asking again.
     pub const INSTANCE_GONE: &str = "ostler.dev/instance-gone";
+    /// Ours, on a Machine of a pool that is deleted and whose driver cannot delete one instance: it is drained, and its
+    /// instance goes with the group.
+    pub const POOL_DELETED: &str = "ostler.dev/pool-deleted";
     /// Ours, on a Machine: what a MachineHealthCheck says against it, see
     /// [`UnhealthyMark`](crate::machine_health_check::UnhealthyMark).
     pub const UNHEALTHY: &str = "ostler.dev/unhealthy";

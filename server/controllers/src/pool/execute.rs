@@ -155,6 +155,8 @@ impl Pools {
                 Err(error) => Err(error),
             };
         }
+        let refused = matches!(answer, Err(WriteError::Forbidden(_) | WriteError::Other(_)));
+        self.groups.with(pool, |group| group.refused_machines = refused);
         match answer {
             Ok(made) => {
                 self.stores.machines.update(made, Author::new(By::Pool, pool));

@@ -31,6 +31,8 @@ pub(super) struct Group {
     pub(super) every: Option<Duration>,
     /// Whether the Machines of the pool were listed once by this process, and not only taken from its cache.
     pub(super) listed: bool,
+    /// Whether the API server refused the last Machine that was created for an instance.
+    pub(super) refused_machines: bool,
     /// UIDs of Machines that were deleted, which the cache shows alive, and when that was.
     pub(super) deleted: BTreeMap<String, Instant>,
 }

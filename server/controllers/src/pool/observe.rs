@@ -68,6 +68,7 @@ impl Pools {
             now: (self.clock.0)(),
             machines,
             deleted,
+            refused_machines: self.groups.with(&pool, |group| group.refused_machines),
             class,
             driver,
             pool,

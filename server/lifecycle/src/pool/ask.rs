@@ -69,6 +69,10 @@ pub(super) struct Wanted<'a> {
     pub(super) pool: &'a MachinePool,
     /// How many Machines it has.
     pub(super) machines: usize,
+    /// Whether all of them are drained.
+    pub(super) drained: bool,
+    /// The API server refuses Machines for instances that have none, as while the namespace is being deleted.
+    pub(super) refused_machines: bool,
     /// Whether Machines that live have an old model.
     pub(super) rolls: bool,
     pub(super) budget: Budget,
@@ -122,7 +126,10 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
         GroupView::Absent(_) => return [Some(Ask::Create { desired: wanted.size() }), None, None],
         GroupView::Known(reading) => reading,
     };
-    if pool.is_deleting() && wanted.machines == 0 {
+    let unclaimed = !matched.new.is_empty() && !wanted.refused_machines;
+    let one_by_one = wanted.driver.has(OperationKind::DeletePoolMachines);
+    let empty = wanted.machines == 0 || !one_by_one && wanted.drained;
+    if pool.is_deleting() && empty && !unclaimed {
         return [Some(Ask::Delete), None, None];
     }
     [remove(wanted, reading, matched), update(wanted, reading), bring(wanted)]

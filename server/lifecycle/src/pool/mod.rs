@@ -45,7 +45,7 @@ use ostler_api::{
     names::{self, annotation},
     operation::{PoolModel, PoolSize},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::{ask::Wanted, operation::Standing};
 use crate::{
@@ -68,6 +68,8 @@ pub struct Snapshot {
     pub machines: Vec<Arc<Machine>>,
     /// UIDs of Machines that were deleted just now, which the cache may not show yet.
     pub deleted: BTreeSet<String>,
+    /// Whether the API server refused the last Machine that was created for an instance.
+    pub refused_machines: bool,
     /// Its class.
     pub class: ClassView,
     /// The secrets of its class, merged.
@@ -163,16 +165,16 @@ pub fn plan(snap: &Snapshot) -> Plan {
         patches: patches(pool, &snap.machines),
         ..Plan::default()
     };
+    plan.patches.extend(evacuated(&facts));
     plan.instances = instance_news(&matched, &facts.model);
     if facts.broken.is_empty() || pool.is_deleting() {
         plan.replicas = replicas::wanted(pool, facts.reading);
         plan.delete = victims(&facts, &plan.gone);
         plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
         one_write_each(&mut plan);
-        if !pool.is_deleting() {
-            let new = matched.new.iter().take(BURST_OF_MACHINES);
-            plan.create = new.map(|instance| machine(pool, instance)).collect();
-        }
+        // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
+        let new = matched.new.iter().take(BURST_OF_MACHINES);
+        plan.create = new.map(|instance| machine(pool, instance)).collect();
         send(&mut plan, &mut facts, &matched);
     }
     one_write_each(&mut plan);
@@ -304,6 +306,26 @@ fn learn(
     }
 }
 
+/// Machines of a pool that is deleted, whose driver cannot delete one instance: they are to be drained all the same, since
+/// the group goes as a whole.
+fn evacuated(facts: &Facts<'_>) -> Vec<(Arc<Machine>, Value)> {
+    let snap = facts.snap;
+    if !snap.pool.is_deleting() || facts.driver.is_none() || facts.deletes_one_by_one() {
+        return Vec::new();
+    }
+    let unmarked =
+        snap.machines.iter().filter(|it| it.annotation(annotation::POOL_DELETED).is_none());
+    let mark = |machine: &Arc<Machine>| {
+        let version = &machine.metadata.resource_version;
+        let marks = json!({ annotation::POOL_DELETED: "" });
+        (
+            machine.clone(),
+            json!({ "metadata": { "resourceVersion": version, "annotations": marks } }),
+        )
+    };
+    unmarked.map(mark).collect()
+}
+
 /// Each write is on condition of the version that was seen: one for each Machine and pass, the most important one.
 fn one_write_each(plan: &mut Plan) {
     let chosen = plan.delete.iter().filter(|victim| victim.cause.is_choice());
@@ -417,6 +439,8 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>, matched: &Matched<'_>) {
     let wanted = Wanted {
         pool: &snap.pool,
         machines: snap.machines.len(),
+        drained: snap.machines.iter().all(|machine| awaits_its_end(machine)),
+        refused_machines: snap.refused_machines,
         rolls: facts.live().any(|machine| facts.is_outdated(machine)),
         budget: facts.budget,
         model: &facts.model,

@@ -113,6 +113,17 @@ fn where_no_driver_can_delete_one_instance_the_machine_stays_and_nothing_is_drai
 }
 
 #[test]
+fn where_the_whole_group_goes_the_machine_is_drained_although_no_driver_can_delete_its_instance() {
+    let mut world = running();
+    world.kinds.remove(&OperationKind::DeletePoolMachines);
+    let marks = world.machine_mut().metadata.annotations.get_or_insert_default();
+    marks.insert("ostler.dev/pool-deleted".to_owned(), String::new());
+    world.delete();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion));
+}
+
+#[test]
 fn another_class_spec_is_a_matter_of_the_group_and_not_of_a_hot_update() {
     let mut world = running();
     world.class.as_mut().unwrap().spec.provider_spec = serde_json::json!({ "size": 2 });

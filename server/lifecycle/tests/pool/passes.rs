@@ -7,7 +7,7 @@ use ostler_api::{
 use ostler_lifecycle::{class::Hold, pool::Plan};
 use serde_json::{Value, json};
 
-use crate::world::{World, changed, record, request, set_phase, victims};
+use crate::world::{ALL, World, changed, driver, record, request, set_phase, victims};
 
 /// The group does what is asked, and the pool sees that.
 fn carry_out(world: &mut World, plan: &Plan) {
@@ -145,6 +145,36 @@ fn a_pool_that_is_deleted_drains_its_machines_then_deletes_the_group_then_goes()
     world.group = None;
     world.answer(plan.dispatch.unwrap().kind(), Ok(Success::Deleted { was_absent: false }));
     assert_eq!(world.plan().finalizer, Hold::Remove);
+}
+
+#[test]
+fn what_the_group_of_a_pool_that_is_deleted_makes_meanwhile_gets_a_machine_and_is_drained() {
+    let mut world = World::running(2, json!({}));
+    world.pool.metadata.deletion_timestamp = Some(world.now.into());
+    world.machines.clear();
+    let plan = world.plan();
+    assert_eq!(plan.create.len(), 2);
+    assert!(plan.dispatch.is_none(), "the group stays as long as one of its nodes has pods");
+    // Its namespace is being deleted, too: nothing can be created there.
+    world.refused_machines = true;
+    assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
+}
+
+#[test]
+fn a_pool_whose_driver_has_no_named_deletion_drains_all_and_deletes_the_group_as_a_whole() {
+    let mut world = World::running(2, json!({}));
+    world.driver = driver(&ALL[..4]);
+    world.pool.metadata.deletion_timestamp = Some(world.now.into());
+    let plan = world.plan();
+    assert_eq!(victims(&plan).len(), 2);
+    let marked = |value: &Value| value["metadata"]["annotations"]["ostler.dev/pool-deleted"] == "";
+    assert_eq!(plan.patches.iter().filter(|(_, patch)| marked(patch)).count(), 2);
+    let names: Vec<_> = world.machines.iter().map(|it| it.name().to_owned()).collect();
+    for name in names {
+        assert!(world.plan().dispatch.is_none(), "{name} is not drained");
+        world.drain(&name);
+    }
+    assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
 }
 
 #[test]

@@ -23,6 +23,7 @@ pub struct World {
     /// `None`: there is none.
     pub group: Option<Reading>,
     pub absent_looks: u32,
+    pub refused_machines: bool,
     pub operation: OperationView,
     pub driver: DriverView,
     pub class: ClassFacts,
@@ -83,6 +84,7 @@ impl World {
             machines: Vec::new(),
             group: None,
             absent_looks: 1,
+            refused_machines: false,
             operation: OperationView::Idle,
             driver: driver(&ALL),
             class: class(),
@@ -172,6 +174,7 @@ impl World {
             pool: Arc::new(self.pool.clone()),
             machines: self.machines.iter().cloned().map(Arc::new).collect(),
             deleted: Default::default(),
+            refused_machines: self.refused_machines,
             class: ClassView::Known(self.class.clone()),
             secret: SecretView::NotReferenced,
             data: DataSecret::NotNamed,
