@@ -403,8 +403,9 @@ fn candidate(facts: &Facts<'_>, machine: &Machine) -> Candidate {
         name: machine.name().to_owned(),
         uid: machine.uid().to_owned(),
         created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
-        // One that the infrastructure deletes by itself is on its way out, too.
-        deleting: facts.is_deleting(machine),
+        // One that the infrastructure deletes by itself, or that the read does not name, is on its way out, too: the group
+        // has made another one in its place, which must not pass for surplus.
+        deleting: facts.is_deleting(machine) || instance.is_none_or(|it| it.is_going()),
         failed: machine.phase() == MachinePhase::Failed
             || instance.is_some_and(|it| it.state == InstanceState::Failed),
         ready: machine.phase() == MachinePhase::Running && !is_begun(machine),

@@ -1,10 +1,13 @@
 //! Whole stories of a pool, with a group that does what it is asked.
 
 use ostler_api::{
-    machine::MachinePhase,
+    machine::{InstanceState, MachinePhase},
     operation::{OperationView, Request, Success},
 };
-use ostler_lifecycle::{class::Hold, pool::Plan};
+use ostler_lifecycle::{
+    class::Hold,
+    pool::{Instance, Plan},
+};
 use serde_json::{Value, json};
 
 use crate::world::{ALL, World, changed, driver, record, request, set_phase, victims};
@@ -175,6 +178,26 @@ fn a_pool_whose_driver_has_no_named_deletion_drains_all_and_deletes_the_group_as
         world.drain(&name);
     }
     assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
+}
+
+#[test]
+fn a_machine_whose_instance_is_going_or_gone_makes_no_other_one_surplus() {
+    let lost = |world: &mut World| world.group.as_mut().unwrap().instances.remove(0);
+    let going = |world: &mut World| {
+        let instance = &mut world.group.as_mut().unwrap().instances[0];
+        instance.state = InstanceState::Deleting;
+        instance.clone()
+    };
+    for (what, happens) in [("going", going as fn(&mut World) -> Instance), ("gone", lost)] {
+        let mut world = World::running(3, json!({}));
+        let of = happens(&mut world);
+        world.boot();
+        world.adopt();
+        assert_eq!(world.machines.len(), 4, "{what}");
+        assert!(victims(&world.plan()).is_empty(), "{what}: {}", of.name);
+        world.run_all();
+        assert!(victims(&world.plan()).is_empty(), "{what}, and the new one runs");
+    }
 }
 
 #[test]
