@@ -73,8 +73,10 @@ pub(super) struct Wanted<'a> {
     pub(super) drained: bool,
     /// The API server refuses Machines for instances that have none, as while the namespace is being deleted.
     pub(super) refused_machines: bool,
-    /// Whether Machines that live have an old model.
-    pub(super) rolls: bool,
+    /// How many Machines that stay have an old model, and are to be replaced.
+    pub(super) rolls: usize,
+    /// How many of them are being replaced now: the group has to make the current model first.
+    pub(super) rolling: usize,
     pub(super) budget: Budget,
     pub(super) model: &'a SpecDigest,
     pub(super) driver: &'a DriverFacts,
@@ -87,14 +89,11 @@ pub(super) struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// How many instances the group is to have.
-    fn size(&self) -> usize {
+    /// How many instances the group is to have, while so many are replaced: no more of the surge than they need, since one
+    /// that none has to go for is surplus, and would be made and deleted without end.
+    fn size(&self, replaced: usize) -> usize {
         let replicas = usize::try_from(self.pool.replicas()).unwrap_or(0);
-        match self.pool.is_deleting() {
-            true => 0,
-            false if self.rolls && self.budget.rolls => replicas + self.budget.surge,
-            false => replicas,
-        }
+        if self.pool.is_deleting() { 0 } else { replicas + self.budget.surge.min(replaced) }
     }
 }
 
@@ -123,7 +122,9 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
         GroupView::Unknown | GroupView::Unreadable(_) => return [None, None, None],
         GroupView::Absent(looks) if *looks < LOOKS && existed => return [None, None, None],
         GroupView::Absent(_) if pool.is_deleting() => return [None, None, None],
-        GroupView::Absent(_) => return [Some(Ask::Create { desired: wanted.size() }), None, None],
+        GroupView::Absent(_) => {
+            return [Some(Ask::Create { desired: wanted.size(wanted.rolls) }), None, None];
+        }
         GroupView::Known(reading) => reading,
     };
     let unclaimed = !matched.new.is_empty() && !wanted.refused_machines;
@@ -161,7 +162,8 @@ fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Opti
     let surplus = if wanted.pool.is_externally_scaled() && !wanted.pool.is_deleting() {
         0
     } else {
-        expected.saturating_sub(wanted.size())
+        // As the choice of victims sees it: what goes as surplus must not be made again.
+        expected.saturating_sub(wanted.size(wanted.rolling))
     };
     if surplus == 0 {
         return Some(Ask::Remove { ids, expected, new: expected });
@@ -185,7 +187,7 @@ fn update(wanted: &Wanted<'_>, reading: &Reading) -> Option<Ask> {
 /// A size that is too large is lowered without a named deletion only as far as no instance is there for it, unless the
 /// driver has no named deletion.
 fn size(wanted: &Wanted<'_>, reading: &Reading) -> Option<(usize, usize)> {
-    let (now, size) = (reading.desired, wanted.size());
+    let (now, size) = (reading.desired, wanted.size(wanted.rolls));
     let there = reading.instances.iter().filter(|instance| !instance.is_going()).count();
     let one_by_one = wanted.driver.has(OperationKind::DeletePoolMachines);
     let least = if one_by_one && !reading.is_doubtful() {

@@ -240,6 +240,13 @@ impl<'a> Facts<'a> {
         machine.is_deleting() || self.snap.deleted.contains(machine.uid())
     }
 
+    /// One that the infrastructure deletes by itself, or that the read does not name, is on its way out, too: the group has
+    /// made another one in its place, which must not pass for surplus.
+    fn is_leaving(&self, machine: &Machine) -> bool {
+        let there = || self.instance(machine).is_some_and(|it| !it.is_going());
+        self.is_deleting(machine) || self.reading.is_some() && !there()
+    }
+
     /// Whether instances are replaced because of their model: the group has to make the current one first.
     fn budget(&self) -> Budget {
         let current = self.reading.is_some_and(|it| it.model_hash == self.model);
@@ -403,9 +410,7 @@ fn candidate(facts: &Facts<'_>, machine: &Machine) -> Candidate {
         name: machine.name().to_owned(),
         uid: machine.uid().to_owned(),
         created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
-        // One that the infrastructure deletes by itself, or that the read does not name, is on its way out, too: the group
-        // has made another one in its place, which must not pass for surplus.
-        deleting: facts.is_deleting(machine) || instance.is_none_or(|it| it.is_going()),
+        deleting: facts.is_leaving(machine),
         failed: machine.phase() == MachinePhase::Failed
             || instance.is_some_and(|it| it.state == InstanceState::Failed),
         ready: machine.phase() == MachinePhase::Running && !is_begun(machine),
@@ -437,12 +442,16 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>, matched: &Matched<'_>) {
         return;
     }
     let bring = bring::wanted(facts, matched);
+    let stays = |machine: &&Arc<Machine>| !facts.is_leaving(machine);
+    let outdated = snap.machines.iter().filter(stays).filter(|it| facts.is_outdated(it)).count();
+    let replaced = |budget: Budget| if budget.rolls { outdated } else { 0 };
     let wanted = Wanted {
         pool: &snap.pool,
         machines: snap.machines.len(),
         drained: snap.machines.iter().all(|machine| awaits_its_end(machine)),
         refused_machines: snap.refused_machines,
-        rolls: facts.live().any(|machine| facts.is_outdated(machine)),
+        rolls: replaced(facts.budget),
+        rolling: replaced(facts.budget()),
         budget: facts.budget,
         model: &facts.model,
         driver,

@@ -201,6 +201,56 @@ fn a_machine_whose_instance_is_going_or_gone_makes_no_other_one_surplus() {
 }
 
 #[test]
+fn the_surge_goes_with_the_last_outdated_instance_also_when_the_infrastructure_deletes_that_one() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    turn(&mut world);
+    world.boot();
+    let group = world.group.as_mut().unwrap();
+    let model = group.model_hash.clone();
+    group.desired = 4;
+    for instance in &mut group.instances {
+        instance.model_hash = model.clone();
+    }
+    group.instances[0].model_hash = "old".into();
+    group.instances[0].state = InstanceState::Deleting;
+    world.boot();
+    world.adopt();
+    world.run_all();
+    let plan = world.plan();
+    assert_eq!(victims(&plan).len(), 1, "one more than wanted");
+    let victim = victims(&plan)[0].to_owned();
+    world.drain(&victim);
+    let plan = world.plan();
+    let Some(Request::DeletePoolMachines { size, .. }) = request(&plan) else { panic!() };
+    assert_eq!((size.expected, size.wanted), (4, 3), "nothing is made in its place");
+}
+
+#[test]
+fn of_a_surge_no_more_is_made_than_instances_are_left_to_replace() {
+    let rolling = json!({ "strategy": { "rollingUpdate": { "maxSurge": 2 } } });
+    let mut world = World::running(4, rolling);
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    turn(&mut world);
+    let group = world.group.as_mut().unwrap();
+    assert_eq!(group.desired, 6);
+    let model = group.model_hash.clone();
+    for instance in &mut group.instances[1..] {
+        instance.model_hash = model.clone();
+    }
+    world.boot();
+    world.boot();
+    world.adopt();
+    let plan = world.plan();
+    let victim = victims(&plan)[0].to_owned();
+    assert_eq!(victims(&plan).len(), 1, "two boot, and one has to go");
+    world.drain(&victim);
+    let plan = world.plan();
+    let Some(Request::DeletePoolMachines { size, .. }) = request(&plan) else { panic!() };
+    assert_eq!((size.expected, size.wanted), (6, 5), "nothing is made in its place");
+}
+
+#[test]
 fn a_pool_that_nobody_ever_asked_a_driver_for_goes_without_one() {
     let mut world = World::new(2, json!({}));
     world.driver = ostler_lifecycle::snapshot::DriverView::Unavailable;
