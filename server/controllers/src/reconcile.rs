@@ -9,6 +9,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -59,6 +60,15 @@ impl PassError {
         } else {
             Self::Api { what, source }
         }
+    }
+
+    /// `Outdated` unless a live read shows what was decided from: the same object, spec, deletion and annotations.
+    pub(crate) fn unless_same(live: &ObjectMeta, seen: &ObjectMeta) -> Result<(), Self> {
+        let same = live.uid == seen.uid
+            && live.generation == seen.generation
+            && live.deletion_timestamp == seen.deletion_timestamp
+            && live.annotations == seen.annotations;
+        if same { Ok(()) } else { Err(Self::Outdated) }
     }
 }
 

@@ -87,11 +87,5 @@ impl Freezes {
 }
 
 fn failed(source: WriteError) -> PassError {
-    if matches!(source, WriteError::NotFound) {
-        PassError::Gone
-    } else if matches!(source, WriteError::Conflict) {
-        PassError::Outdated
-    } else {
-        PassError::Api { what: "cannot write that a set is frozen", source }
-    }
+    PassError::of_write("cannot write that a set is frozen", source)
 }

@@ -81,11 +81,7 @@ impl HealthChecks {
         let live = self.writer.get(&api, check.name()).await;
         let live = live.map_err(|source| PassError::Api { what, source })?;
         let Some(live) = live else { return Err(PassError::Gone) };
-        let same = live.metadata.uid == check.metadata.uid
-            && live.metadata.generation == check.metadata.generation
-            && live.metadata.deletion_timestamp == check.metadata.deletion_timestamp
-            && live.metadata.annotations == check.metadata.annotations;
-        if same { Ok(()) } else { Err(PassError::Outdated) }
+        PassError::unless_same(&live.metadata, &check.metadata)
     }
 
     pub(super) async fn put(
@@ -98,17 +94,10 @@ impl HealthChecks {
         let patch: Value = json!({ "metadata": { "resourceVersion": version }, "status": patch });
         let namespace = check.metadata.namespace.as_deref().unwrap_or_default();
         let api = self.writer.api::<MachineHealthCheck>(namespace);
-        match self.writer.patch_status(&api, check.name(), Patch::Merge(&patch)).await {
-            Ok(written) => {
-                self.stores.checks.update(written, Author::new(By::HealthCheck, check));
-                Ok(())
-            }
-            Err(WriteError::NotFound) => Err(PassError::Gone),
-            Err(WriteError::Conflict) => Err(PassError::Outdated),
-            Err(source) => {
-                let what = "cannot write the status of a machine health check";
-                Err(PassError::Api { what, source })
-            }
-        }
+        let written = self.writer.patch_status(&api, check.name(), Patch::Merge(&patch)).await;
+        let what = "cannot write the status of a machine health check";
+        let written = written.map_err(|error| PassError::of_write(what, error))?;
+        self.stores.checks.update(written, Author::new(By::HealthCheck, check));
+        Ok(())
     }
 }

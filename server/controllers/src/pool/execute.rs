@@ -178,11 +178,7 @@ impl Pools {
         let live = self.writer.get(&api, pool.name()).await;
         let live = live.map_err(|source| PassError::Api { what: "cannot read a pool", source })?;
         let Some(live) = live else { return Err(PassError::Gone) };
-        let same = live.metadata.uid == pool.metadata.uid
-            && live.metadata.generation == pool.metadata.generation
-            && live.metadata.deletion_timestamp == pool.metadata.deletion_timestamp
-            && live.metadata.annotations == pool.metadata.annotations;
-        if same { Ok(()) } else { Err(PassError::Outdated) }
+        PassError::unless_same(&live.metadata, &pool.metadata)
     }
 
     pub(super) async fn change_finalizer(

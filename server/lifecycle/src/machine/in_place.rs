@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::{
     machine::{DrainPurpose, MachinePhase, MachineStep, WaitReason},
     names::{annotation, label, node_condition, taint},
@@ -191,7 +191,18 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE);
     let selected_at = said.and_then(|said| said.last_transition_time.clone());
-    drain::begin(pass, DrainPurpose::InPlaceUpdate, selected_at);
+    empty_node(pass, node, selected_at)?;
+    begin(pass);
+    show_stage(pass, node);
+    updating(pass, Some(node))
+}
+
+/// Drains a Node for an update, since then or from now on.
+///
+/// # Errors
+/// What the drain waits for.
+pub(super) fn empty_node(pass: &mut Pass<'_>, node: &Node, since: Option<Time>) -> Outcome<()> {
+    drain::begin(pass, DrainPurpose::InPlaceUpdate, since);
     pass.show(Activity::DrainForUpdate);
     let force = drain::must_force(pass, node);
     drain::cordon(pass, node, force)?;
@@ -200,9 +211,7 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
         volumes::wait_for_detach(pass)?;
     }
     drain::finish(pass, forced);
-    begin(pass);
-    show_stage(pass, node);
-    updating(pass, Some(node))
+    Ok(())
 }
 
 /// The time of the updating controller counts from now on.

@@ -11,7 +11,7 @@ use super::{
     own_node,
     pass::Pass,
     transition::{Outcome, Transition, wait},
-    unhealthy, volumes,
+    unhealthy,
 };
 use crate::{plan::EventReason, pool::is_begun};
 
@@ -45,15 +45,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 
 /// The pods leave, as in a deletion, and the volumes after them.
 fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
-    drain::begin(pass, DrainPurpose::InPlaceUpdate, None);
-    pass.show(Activity::DrainForUpdate);
-    let force = drain::must_force(pass, node);
-    drain::cordon(pass, node, force)?;
-    let forced = drain::evict_pods(pass, force)?;
-    if !force {
-        volumes::wait_for_detach(pass)?;
-    }
-    drain::finish(pass, forced);
+    in_place::empty_node(pass, node, None)?;
     pass.machine_phase(&MachinePhase::InPlaceUpdating);
     let text = pass.show(Activity::UpdateInPlace);
     pass.effects.event_on_node(false, EventReason::InPlaceUpdateReady, text);
