@@ -1,4 +1,4 @@
-//! What a decision about a MachineSet and about a MachineDeployment takes of a CPU, by the number of their Machines.
+//! What a decision about a MachineSet, a MachineDeployment and a MachinePool takes of a CPU, by the number of their Machines.
 //!
 //! `cargo bench -p ostler-lifecycle`
 
@@ -15,8 +15,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::{Machine, MachineDeployment, MachineSet};
-use ostler_lifecycle::{deployment, set};
+use ostler_api::driver::OperationKind;
+use ostler_api::machine::InstanceState;
+use ostler_api::operation::OperationView;
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
+use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView};
+use ostler_lifecycle::{deployment, pool, set};
 use serde_json::{Value, json};
 
 /// How often each decision is made.
@@ -36,6 +40,14 @@ fn main() {
         let snapshot = deployment_of(size);
         row(&format!("a deployment of {size} that has all it wants"), || {
             deployment::plan(&snapshot)
+        });
+    }
+    for size in [1000, 10_000] {
+        let snapshot = pool_of(size);
+        // A pass takes the group as it was last read.
+        let group = || black_box(snapshot.group.clone());
+        row(&format!("a pool of {size} that has all it wants"), || {
+            (group(), pool::plan(&snapshot))
         });
     }
 }
@@ -169,4 +181,86 @@ fn node(index: usize) -> Arc<Node> {
         "spec": { "taints": [{ "key": "k", "effect": "NoSchedule" }] },
     });
     Arc::new(serde_json::from_value(node).expect("it is a Node"))
+}
+
+fn pool_of(machines: usize) -> pool::Snapshot {
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+        "metadata": { "name": "class", "namespace": "default" },
+        "provider": "fake.ostler.dev", "providerSpec": {},
+    });
+    let class: MachineClass = serde_json::from_value(class).expect("it is a class");
+    let class = ClassFacts::of(&class);
+    let all = json!({
+        "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+        "metadata": {
+            "name": "fleet", "namespace": "default", "uid": "fleet", "generation": 1,
+            "finalizers": ["ostler.dev/machine-pool"],
+        },
+        "spec": { "replicas": machines, "template": template() },
+        "status": { "providerID": "fake:///fleet", "asked": true },
+    });
+    let all: MachinePool = serde_json::from_value(all).expect("it is a pool");
+    let model_hash = pool::model_hash(&all, &class);
+    let instance = |index| pool::Instance {
+        provider_id: format!("fake:///eu-1/i-{index:016x}").into(),
+        id: format!("{index:05}"),
+        name: format!("fleet-{index:05}"),
+        node_name: format!("fleet-{index:05}"),
+        state: InstanceState::Succeeded,
+        model_hash: model_hash.clone(),
+        fault: None,
+    };
+    let reading = pool::Reading {
+        provider_id: "fake:///fleet".into(),
+        desired: machines,
+        model_hash: model_hash.clone(),
+        fault: None,
+        instances: (0..machines).map(instance).collect(),
+        absent: [].into(),
+        began: Timestamp::UNIX_EPOCH,
+    };
+    let kinds = [
+        OperationKind::CreatePool,
+        OperationKind::UpdatePool,
+        OperationKind::DeletePool,
+        OperationKind::GetPoolStatus,
+        OperationKind::DeletePoolMachines,
+        OperationKind::UpdatePoolMachine,
+    ];
+    let member = |instance: &pool::Instance| {
+        let mut new = pool::machine(&all, instance);
+        new.metadata.uid = Some(instance.name.clone());
+        new.metadata.creation_timestamp = Some(Timestamp::UNIX_EPOCH.into());
+        let status = json!({
+            "currentStatus": { "phase": "Running", "lastUpdateTime": "2026-01-01T00:00:00Z" },
+            "instance": {
+                "name": instance.name, "provisioningState": "Succeeded",
+                "latestModelApplied": true, "modelHash": model_hash,
+            },
+        });
+        new.status = serde_json::from_value(status).expect("it is a status");
+        Arc::new(new)
+    };
+    let snapshot = pool::Snapshot {
+        machines: reading.instances.iter().map(member).collect(),
+        pool: Arc::new(all.clone()),
+        deleted: [].into(),
+        refused_machines: false,
+        class: ClassView::Known(class),
+        secret: SecretView::NotReferenced,
+        data: pool::DataSecret::NotNamed,
+        driver: DriverView::Ready(DriverFacts {
+            kinds: kinds.into_iter().collect(),
+            ..DriverFacts::default()
+        }),
+        group: pool::GroupView::Known(reading),
+        operation: OperationView::Idle,
+        operation_id: "id".into(),
+        term: 1,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    let plan = pool::plan(&snapshot);
+    assert!(plan.patches.is_empty() && plan.instances.is_empty() && plan.dispatch.is_none());
+    snapshot
 }

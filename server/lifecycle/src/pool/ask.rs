@@ -9,7 +9,7 @@ use super::{
     Budget,
     bring::Bring,
     group::{GroupView, Reading},
-    matching::{Matched, awaits_its_end},
+    matching::{Matched, Member, awaits_its_end},
     operation::Held,
 };
 use crate::driver::DriverFacts;
@@ -148,13 +148,11 @@ fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Opti
     if !wanted.driver.has(OperationKind::DeletePoolMachines) {
         return None;
     }
-    let ready = matched.pairs.iter().filter(|(machine, instance)| {
-        awaits_its_end(machine)
-            && !instance.is_going()
-            && !machine.is_paused()
-            && !wanted.refused.contains(&instance.provider_id)
+    let ready = matched.members.iter().filter_map(|Member { machine, instance }| {
+        let ready = awaits_its_end(machine) && !machine.is_paused();
+        instance.filter(|it| ready && !it.is_going() && !wanted.refused.contains(&it.provider_id))
     });
-    let ids: Vec<_> = ready.map(|(_, it)| it.provider_id.clone()).take(BURST).collect();
+    let ids: Vec<_> = ready.map(|it| it.provider_id.clone()).take(BURST).collect();
     if ids.is_empty() {
         return None;
     }

@@ -1,14 +1,12 @@
 //! Which instances the driver is to bring to the current model: running ones that can take it, and those whose Nodes are
 //! drained for it.
 
-use std::sync::Arc;
-
 use ostler_api::{
-    Machine, ProviderId,
+    ProviderId,
     machine::{InstanceState, MachinePhase},
 };
 
-use super::{Facts, Instance, in_place::is_emptied, matching::Matched, way::Way};
+use super::{Facts, in_place::is_emptied, matching::Member, way::Way};
 
 /// An instance that is to get the current model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,13 +18,14 @@ pub struct Bring {
 }
 
 /// All of them, in the order in which the driver is asked. Those that may have a part of a model come first.
-pub(super) fn wanted(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Bring> {
+pub(super) fn wanted(facts: &Facts<'_>) -> Vec<Bring> {
     let pool = &facts.snap.pool;
     let current = facts.reading.is_some_and(|it| it.model_hash == facts.model);
     if pool.is_deleting() || !current {
         return Vec::new();
     }
-    let one = |(machine, instance): &(&Arc<Machine>, &Instance)| {
+    let one = |member: &Member<'_>| {
+        let (machine, instance) = (member.machine, member.instance?);
         use InstanceState::{Creating, Deleting, Updating};
         let finished = !facts.standing.hot.unfinished.contains(&instance.provider_id);
         if finished && instance.model_hash == facts.model {
@@ -37,7 +36,7 @@ pub(super) fn wanted(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Bring> {
             return None;
         }
         let hot = !pool.is_paused() && machine.phase() != MachinePhase::Failed;
-        let drained = match facts.way(machine) {
+        let drained = match facts.way(*member) {
             Way::Hot if hot => false,
             Way::InPlace if is_emptied(machine) => true,
             Way::Current | Way::Hot | Way::InPlace | Way::Replace | Way::Stays => return None,
@@ -46,7 +45,7 @@ pub(super) fn wanted(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Bring> {
         let id = instance.provider_id.clone();
         Some((finished, !drained, created, machine.name().to_owned(), Bring { id, drained }))
     };
-    let mut all: Vec<_> = matched.pairs.iter().filter_map(one).collect();
+    let mut all: Vec<_> = facts.matched.members.iter().filter_map(one).collect();
     all.sort_by(|one, other| {
         (one.0, one.1, one.2, &one.3).cmp(&(other.0, other.1, other.2, &other.3))
     });

@@ -11,7 +11,7 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use super::{Facts, Victim, budget, way::Way};
+use super::{Facts, Victim, budget, matching::Member, way::Way};
 
 const MARKS: [&str; 3] = [
     annotation::UPDATE_BEGUN,
@@ -52,7 +52,7 @@ pub(super) fn marks(facts: &Facts<'_>, victims: &[Victim]) -> Vec<(Arc<Machine>,
     if pool.is_deleting() || facts.reading.is_none() {
         return Vec::new();
     }
-    let mut all: Vec<_> = facts.live().filter_map(|machine| end(facts, machine)).collect();
+    let mut all: Vec<_> = facts.live().filter_map(|member| end(facts, member)).collect();
     let marks = json!({
         annotation::UPDATE_INSTANCE: facts.model, annotation::UPDATE_BEGUN: facts.model
     });
@@ -62,15 +62,16 @@ pub(super) fn marks(facts: &Facts<'_>, victims: &[Victim]) -> Vec<(Arc<Machine>,
 }
 
 /// It has the model, or the update is not wanted any more.
-fn end(facts: &Facts<'_>, machine: &Arc<Machine>) -> Option<(Arc<Machine>, Value)> {
+fn end(facts: &Facts<'_>, member: Member<'_>) -> Option<(Arc<Machine>, Value)> {
+    let machine = member.machine;
     let (asked, begun) = (is_asked_for(machine), is_begun(machine));
     if !asked && !begun {
         return None;
     }
-    let works = facts
-        .instance(machine)
+    let works = member
+        .instance
         .is_some_and(|it| matches!(it.state, InstanceState::Succeeded | InstanceState::Unknown));
-    let done = works && facts.way(machine) == Way::Current;
+    let done = works && facts.way(member) == Way::Current;
     let not_wanted = begun && !asked && !facts.standing.busy;
     let gone = match (done, not_wanted) {
         (true, _) => &MARKS[..],
@@ -97,10 +98,12 @@ fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
     }
     let limit = budget::in_place(pool).unwrap_or(0);
     let goes = |machine: &Machine| victims.iter().any(|it| it.machine.uid() == machine.uid());
-    let missing = facts.live().filter(|machine| is_missing(machine)).count();
+    let missing = facts.live().filter(|it| is_missing(it.machine)).count();
     let mut ready: Vec<_> = facts
         .live()
-        .filter(|it| it.phase() == MachinePhase::Running && !is_missing(it) && !goes(it))
+        .filter(|Member { machine, .. }| {
+            machine.phase() == MachinePhase::Running && !is_missing(machine) && !goes(machine)
+        })
         .collect();
     let least = usize::try_from(pool.replicas()).unwrap_or(0).saturating_sub(limit);
     let room = ready.len().saturating_sub(least).min(limit.saturating_sub(missing));
@@ -108,13 +111,14 @@ fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
         return Vec::new();
     }
     let all = budget::updates_in_place(pool);
-    ready
-        .retain(|it| (all || is_asked_for(it)) && facts.way(it) == Way::InPlace && !it.is_paused());
-    ready.sort_by_cached_key(|machine| {
+    ready.retain(|member| {
+        let machine = member.machine;
+        (all || is_asked_for(machine)) && facts.way(*member) == Way::InPlace && !machine.is_paused()
+    });
+    ready.sort_by_cached_key(|Member { machine, .. }| {
         let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
         // What a user asked for comes first.
         (Reverse(is_asked_for(machine)), created, machine.name().to_owned())
     });
-    ready.truncate(room);
-    ready
+    ready.into_iter().take(room).map(|member| member.machine).collect()
 }

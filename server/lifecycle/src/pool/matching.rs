@@ -11,34 +11,54 @@ use super::group::{Instance, Reading};
 /// So many reads in a row have to miss the instance of a Machine that lives.
 const LOOKS: u32 = 2;
 
+/// A Machine of a pool, and its instance, if the read names it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member<'a> {
+    pub(super) machine: &'a Arc<Machine>,
+    pub(super) instance: Option<&'a Instance>,
+}
+
 /// The Machines of a pool beside the instances of its group.
 #[derive(Debug, Default)]
-pub struct Matched<'a> {
-    /// Both.
-    pub pairs: Vec<(&'a Arc<Machine>, &'a Instance)>,
+pub(super) struct Matched<'a> {
+    /// All Machines.
+    pub(super) members: Vec<Member<'a>>,
     /// Instances that are to get a Machine.
-    pub new: Vec<&'a Instance>,
+    pub(super) new: Vec<&'a Instance>,
     /// Machines whose instance is gone, and that do not say so yet.
-    pub gone: Vec<&'a Arc<Machine>>,
+    pub(super) gone: Vec<&'a Arc<Machine>>,
 }
 
 /// Compares Machines with a read of the group.
-pub fn compare<'a>(machines: &'a [Arc<Machine>], reading: &'a Reading) -> Matched<'a> {
-    let by_id: BTreeMap<_, _> =
-        reading.instances.iter().map(|instance| (&instance.provider_id, instance)).collect();
-    let held: BTreeMap<_, _> =
-        machines.iter().filter_map(|machine| Some((machine.provider_id()?, machine))).collect();
-    let instance = |machine: &Machine| machine.provider_id().and_then(|id| by_id.get(id).copied());
-    let pairs = machines.iter().filter_map(|machine| Some((machine, instance(machine)?)));
-    let new = reading.instances.iter().filter(|one| {
-        !one.is_going() && !one.provider_id.is_empty() && !held.contains_key(&one.provider_id)
+pub(super) fn compare<'a>(
+    machines: &'a [Arc<Machine>],
+    reading: Option<&'a Reading>,
+) -> Matched<'a> {
+    let instances = || reading.into_iter().flat_map(|it| &it.instances);
+    let mut by_id: BTreeMap<_, _> = instances().map(|it| (&it.provider_id, (it, false))).collect();
+    let member = |machine: &'a Arc<Machine>| {
+        let found = machine.provider_id().and_then(|id| by_id.get_mut(id));
+        let instance = found.map(|(instance, held)| {
+            *held = true;
+            &**instance
+        });
+        Member { machine, instance }
+    };
+    // A pool may have 10,000: each is looked up once.
+    let members: Vec<_> = machines.iter().map(member).collect();
+    let is_new = |(one, held): &(&'a Instance, bool)| {
+        !held && !one.is_going() && !one.provider_id.is_empty()
+    };
+    let gone = members.iter().filter(|member| {
+        let looks = reading.and_then(|it| it.absent.get(member.machine.uid()));
+        let enough = if awaits_its_end(member.machine) { 1 } else { LOOKS };
+        member.instance.is_none()
+            && looks.is_some_and(|looks| *looks >= enough)
+            && !is_told_gone(member.machine)
     });
-    let gone = machines.iter().filter(|machine| {
-        let looks = reading.absent.get(machine.uid()).copied().unwrap_or(0);
-        let enough = if awaits_its_end(machine) { 1 } else { LOOKS };
-        looks >= enough && instance(machine).is_none() && !is_told_gone(machine)
-    });
-    Matched { pairs: pairs.collect(), new: new.collect(), gone: gone.collect() }
+    let gone = gone.map(|member| member.machine).collect();
+    let new = by_id.into_values().filter(is_new).map(|(one, _)| one).collect();
+    Matched { members, new, gone }
 }
 
 /// Whether it says already that its instance is gone.

@@ -24,7 +24,7 @@ pub use bring::Bring;
 pub use budget::{Budget, of as budget};
 pub use group::{GroupView, Instance, Reading};
 pub use in_place::{is_begun, is_emptied};
-pub use matching::{Matched, awaits_its_end, compare, is_told_gone};
+pub use matching::{awaits_its_end, is_told_gone};
 pub use name::{label_value, machine_name, selector};
 pub use policy::Policy;
 pub use status::{News, patch as status_patch};
@@ -33,7 +33,7 @@ pub use valid::broken;
 pub use victims::{Candidate, Cause, choose};
 pub use way::{Situation, Way, way};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -47,7 +47,11 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use self::{ask::Wanted, operation::Standing};
+use self::{
+    ask::Wanted,
+    matching::{Matched, Member, compare},
+    operation::Standing,
+};
 use crate::{
     class::Hold,
     digest,
@@ -143,8 +147,8 @@ struct Facts<'a> {
     standing: Standing,
     /// The read that decisions are made from.
     reading: Option<&'a Reading>,
-    /// Its instances.
-    instances: BTreeMap<&'a ProviderId, &'a Instance>,
+    /// What it says of the Machines.
+    matched: Matched<'a>,
     broken: Vec<String>,
     data: Result<Option<UserData>, String>,
 }
@@ -157,31 +161,30 @@ pub fn plan(snap: &Snapshot) -> Plan {
         return Plan { finalizer: Hold::Add, ..Plan::default() };
     }
     let mut facts = Facts::of(snap);
-    let matched = facts.reading.map(|it| compare(&snap.machines, it)).unwrap_or_default();
     let mut plan = Plan {
         acknowledge: facts.standing.acknowledge.clone(),
         reread: facts.standing.reread,
-        gone: gone(&facts, &matched),
+        gone: gone(&facts),
         patches: patches(pool, &snap.machines),
         ..Plan::default()
     };
     plan.patches.extend(evacuated(&facts));
-    plan.instances = instance_news(&matched, &facts.model);
+    plan.instances = instance_news(&facts);
     if facts.broken.is_empty() || pool.is_deleting() {
         plan.replicas = replicas::wanted(pool, facts.reading);
         plan.delete = victims(&facts, &plan.gone);
         plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
         one_write_each(&mut plan);
         // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
-        let new = matched.new.iter().take(BURST_OF_MACHINES);
+        let new = facts.matched.new.iter().take(BURST_OF_MACHINES);
         plan.create = new.map(|instance| machine(pool, instance)).collect();
-        send(&mut plan, &mut facts, &matched);
+        send(&mut plan, &mut facts);
     }
     one_write_each(&mut plan);
     if is_over(&facts) {
         plan.finalizer = Hold::Remove;
     }
-    status::fill(&mut plan, &facts, &matched);
+    status::fill(&mut plan, &facts);
     plan
 }
 
@@ -208,7 +211,6 @@ impl<'a> Facts<'a> {
         let mut standing =
             operation::settle(&old, &snap.operation, driver.is_some(), revision, snap.now);
         let reading = snap.group.known().filter(|_| !standing.reread);
-        let instances = reading.into_iter().flat_map(|reading| &reading.instances);
         let model = class.map(|class| model_hash(pool, class)).or(old.model_hash);
         let model = model.unwrap_or_default();
         learn(&mut standing, snap, &model, driver);
@@ -221,15 +223,15 @@ impl<'a> Facts<'a> {
             model,
             standing,
             reading,
-            instances: instances.map(|it| (&it.provider_id, it)).collect(),
+            matched: compare(&snap.machines, reading),
             broken: broken(pool),
             data: bootstrap::user_data(pool, &snap.secret, &snap.data),
         }
     }
 
     /// The Machines whose deletion was not asked for.
-    fn live(&self) -> impl Iterator<Item = &'a Arc<Machine>> {
-        self.snap.machines.iter().filter(|machine| !self.is_deleting(machine))
+    fn live(&self) -> impl Iterator<Item = Member<'a>> {
+        self.matched.members.iter().filter(|it| !self.is_deleting(it.machine)).copied()
     }
 
     fn deletes_one_by_one(&self) -> bool {
@@ -242,9 +244,9 @@ impl<'a> Facts<'a> {
 
     /// One that the infrastructure deletes by itself, or that the read does not name, is on its way out, too: the group has
     /// made another one in its place, which must not pass for surplus.
-    fn is_leaving(&self, machine: &Machine) -> bool {
-        let there = || self.instance(machine).is_some_and(|it| !it.is_going());
-        self.is_deleting(machine) || self.reading.is_some() && !there()
+    fn is_leaving(&self, member: Member<'_>) -> bool {
+        let there = || member.instance.is_some_and(|it| !it.is_going());
+        self.is_deleting(member.machine) || self.reading.is_some() && !there()
     }
 
     /// Whether instances are replaced because of their model: the group has to make the current one first.
@@ -254,15 +256,15 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether it gets the current model by being replaced.
-    fn is_outdated(&self, machine: &Machine) -> bool {
-        self.way(machine) == Way::Replace
+    fn is_outdated(&self, member: Member<'_>) -> bool {
+        self.way(member) == Way::Replace
     }
 
     /// How it gets the current model.
-    fn way(&self, machine: &Machine) -> Way {
+    fn way(&self, Member { machine, instance }: Member<'_>) -> Way {
         let none = SpecDigest::default();
         let said = machine.status.as_ref().and_then(|status| status.instance.as_ref());
-        let has = match (self.instance(machine), said) {
+        let has = match (instance, said) {
             (Some(instance), _) => &instance.model_hash,
             (None, Some(said)) => said.model_hash.as_ref().unwrap_or(&none),
             (None, None) => return Way::Current,
@@ -284,10 +286,6 @@ impl<'a> Facts<'a> {
             in_place: budget::updates_in_place(&self.snap.pool),
             given_up: replaces && (failed || !can_update),
         })
-    }
-
-    fn instance(&self, machine: &Machine) -> Option<&'a Instance> {
-        self.instances.get(machine.provider_id()?).copied()
     }
 }
 
@@ -345,19 +343,19 @@ fn one_write_each(plan: &mut Plan) {
 }
 
 /// Machines whose instance is gone. Of a group that is gone, all are, once the pool is to go as well.
-fn gone(facts: &Facts<'_>, matched: &Matched<'_>) -> Vec<Arc<Machine>> {
+fn gone(facts: &Facts<'_>) -> Vec<Arc<Machine>> {
     let snap = facts.snap;
     let group_gone = facts.standing.deleted || matches!(snap.group, GroupView::Absent(2..));
     if snap.pool.is_deleting() && group_gone && !facts.standing.busy {
         let all = snap.machines.iter().filter(|machine| !is_told_gone(machine));
         return all.cloned().collect();
     }
-    matched.gone.iter().map(|machine| Arc::clone(machine)).collect()
+    facts.matched.gone.iter().map(|machine| Arc::clone(machine)).collect()
 }
 
-fn instance_news(matched: &Matched<'_>, model: &SpecDigest) -> Vec<(Arc<Machine>, InstanceStatus)> {
-    let news = matched.pairs.iter().filter_map(|(machine, instance)| {
-        let said = template::instance_status(instance, model);
+fn instance_news(facts: &Facts<'_>) -> Vec<(Arc<Machine>, InstanceStatus)> {
+    let news = facts.matched.members.iter().filter_map(|Member { machine, instance }| {
+        let said = template::instance_status((*instance)?, &facts.model);
         let before = machine.status.as_ref().and_then(|status| status.instance.as_ref());
         (before != Some(&said)).then(|| (Arc::clone(machine), said))
     });
@@ -382,14 +380,11 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
         return all;
     }
     let going: BTreeSet<&str> = all.iter().map(|it| it.machine.uid()).collect();
-    let candidates: Vec<_> = snap
-        .machines
-        .iter()
-        .map(|machine| {
-            let one = candidate(facts, machine);
-            Candidate { deleting: one.deleting || going.contains(machine.uid()), ..one }
-        })
-        .collect();
+    let candidate = |member: &Member<'_>| {
+        let one = candidate(facts, *member);
+        Candidate { deleting: one.deleting || going.contains(member.machine.uid()), ..one }
+    };
+    let candidates: Vec<_> = facts.matched.members.iter().map(candidate).collect();
     let wanted = usize::try_from(snap.pool.replicas()).unwrap_or(0);
     let chosen = choose(&candidates, wanted, reading.desired, facts.budget());
     let chosen: Vec<_> = chosen
@@ -401,8 +396,8 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     all
 }
 
-fn candidate(facts: &Facts<'_>, machine: &Machine) -> Candidate {
-    let instance = facts.instance(machine);
+fn candidate(facts: &Facts<'_>, member: Member<'_>) -> Candidate {
+    let Member { machine, instance } = member;
     let current = machine.status.as_ref().and_then(|status| status.current_status.as_ref());
     let kept = current.and_then(|current| current.preserve_expiry_time.as_ref());
     let marks = [annotation::DELETE_MACHINE, annotation::CLUSTER_API_DELETE_MACHINE];
@@ -410,11 +405,11 @@ fn candidate(facts: &Facts<'_>, machine: &Machine) -> Candidate {
         name: machine.name().to_owned(),
         uid: machine.uid().to_owned(),
         created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
-        deleting: facts.is_leaving(machine),
+        deleting: facts.is_leaving(member),
         failed: machine.phase() == MachinePhase::Failed
             || instance.is_some_and(|it| it.state == InstanceState::Failed),
         ready: machine.phase() == MachinePhase::Running && !is_begun(machine),
-        outdated: facts.is_outdated(machine),
+        outdated: facts.is_outdated(member),
         annotated: marks.iter().any(|mark| machine.annotation(mark).is_some())
             || machine.annotation(annotation::PRIORITY) == Some("1"),
         preserved: kept.is_some_and(|until| until.0 > facts.snap.now),
@@ -432,7 +427,7 @@ pub fn target_of(pool: &MachinePool) -> Target {
 }
 
 /// The next operation, with its intent.
-fn send(plan: &mut Plan, facts: &mut Facts<'_>, matched: &Matched<'_>) {
+fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let snap = facts.snap;
     let (Some(class), Some(driver)) = (facts.class, facts.driver) else { return };
     let revision = Some(&class.revision);
@@ -441,9 +436,9 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>, matched: &Matched<'_>) {
     if facts.standing.busy || facts.standing.reread || !driver.has(OperationKind::CreatePool) {
         return;
     }
-    let bring = bring::wanted(facts, matched);
-    let stays = |machine: &&Arc<Machine>| !facts.is_leaving(machine);
-    let outdated = snap.machines.iter().filter(stays).filter(|it| facts.is_outdated(it)).count();
+    let bring = bring::wanted(facts);
+    let replaced = |it: &&Member<'_>| !facts.is_leaving(**it) && facts.is_outdated(**it);
+    let outdated = facts.matched.members.iter().filter(replaced).count();
     let replaced = |budget: Budget| if budget.rolls { outdated } else { 0 };
     let wanted = Wanted {
         pool: &snap.pool,
@@ -463,7 +458,7 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>, matched: &Matched<'_>) {
         },
         held: &held,
     };
-    let (ask, kinds) = ask::next(&wanted, &snap.group, matched);
+    let (ask, kinds) = ask::next(&wanted, &snap.group, &facts.matched);
     if facts.reading.is_some() {
         // What failed, and is not wanted any more, is no failure of this pool.
         facts.standing.forget_all_but(&kinds, &bring);

@@ -16,7 +16,7 @@ use ostler_api::{
 
 use serde_json::{Value, json};
 
-use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, matching::Matched, name};
+use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, name};
 use crate::{class::Hold, record::merge_patch, snapshot::DriverView};
 
 /// Most versions that are counted.
@@ -53,7 +53,7 @@ pub fn patch(old: Option<&MachinePoolStatus>, new: &MachinePoolStatus) -> Option
 }
 
 /// Fills in the status that a pool has after this plan, but for the intent of a new operation, which stands there.
-pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
+pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
     let pool = &facts.snap.pool;
     let old = pool.status.clone().unwrap_or_default();
     let sent = plan.status.operation.take();
@@ -100,7 +100,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>, matched: &Matched<'_>) {
         || status.operation.is_some()
         || status.phase != Some(PoolPhase::Running)
         || status.up_to_date_replicas != status.replicas
-        || !matched.new.is_empty()
+        || !facts.matched.new.is_empty()
         || facts.reading.is_none_or(|reading| !reading.absent.is_empty())
         || facts.snap.machines.iter().any(|machine| machine.is_deleting());
     plan.status = status;
@@ -263,8 +263,8 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         return said(type_, true, "UpToDate", text);
     }
     let (mut hot, mut in_place, mut stay) = (0_usize, 0_usize, 0_usize);
-    for machine in facts.live() {
-        match facts.way(machine) {
+    for member in facts.live() {
+        match facts.way(member) {
             Way::Hot => hot += 1,
             Way::InPlace => in_place += 1,
             Way::Stays => stay += 1,
@@ -285,7 +285,7 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         parts.push(format!("the driver updates {hot} as they run"));
     }
     if in_place > 0 {
-        let begun = facts.live().filter(|machine| in_place::is_missing(machine)).count();
+        let begun = facts.live().filter(|it| in_place::is_missing(it.machine)).count();
         parts.push(format!("{in_place} are updated in their places, {begun} of them now"));
     }
     if stay > 0 {

@@ -98,12 +98,12 @@ fn is_fully_labeled(set: &MachineSet, machine: &Machine) -> bool {
 
 fn failed_machines(claimed: &[Arc<Machine>]) -> Vec<MachineSummary> {
     let summary = |machine: &Arc<Machine>| {
-        let last = machine.status.as_ref()?.last_operation.clone()?;
+        let last = machine.status.as_ref()?.last_operation.as_ref()?;
         let failed = last.state == Some(MachineState::Failed) && !is_preserved_failed(machine);
         failed.then(|| MachineSummary {
             name: machine.metadata.name.clone(),
             provider_id: machine.provider_id().map(ToString::to_string),
-            last_operation: Some(last),
+            last_operation: Some(last.clone()),
             owner_ref: super::controller(&machine.metadata).map(|owner| owner.name.clone()),
         })
     };

@@ -140,10 +140,9 @@ fn mark(machine: &Machine) -> Option<Timestamp> {
 /// Whether an autoscaler chose this Machine and then lowered the replicas. In whichever order its writes arrive, the
 /// marked ones go, and only they (#965, #1078, #1087).
 fn is_marked(machine: &Machine, set: &MachineSet) -> bool {
-    let changed = set.annotation(REPLICAS_CHANGED_BY_SCALER);
-    let changed: Option<Timestamp> = changed.and_then(|text| text.parse().ok());
+    let changed = || set.annotation(REPLICAS_CHANGED_BY_SCALER)?.parse::<Timestamp>().ok();
     machine.annotation(PRIORITY) == Some("1")
-        && mark(machine).zip(changed).is_some_and(|(marked, changed)| marked <= changed)
+        && mark(machine).zip(changed()).is_some_and(|(marked, changed)| marked <= changed)
 }
 
 /// Whether a Failed Machine is to be replaced: no user and no set keeps it. What its Node says is unknown while the Node cannot be
