@@ -26,12 +26,14 @@ pub(super) fn wanted(facts: &Facts<'_>) -> Vec<Bring> {
     }
     let one = |member: &Member<'_>| {
         let (machine, instance) = (member.machine, member.instance?);
-        use InstanceState::{Creating, Deleting, Updating};
         let finished = !facts.standing.hot.unfinished.contains(&instance.provider_id);
         if finished && instance.model_hash == facts.model {
             return None;
         }
-        let busy = matches!(instance.state, Creating | Updating | Deleting);
+        let busy = matches!(
+            instance.state,
+            InstanceState::Creating | InstanceState::Updating | InstanceState::Deleting
+        );
         if facts.is_deleting(machine) || machine.is_paused() || busy {
             return None;
         }
