@@ -228,22 +228,8 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         OperationKind::DeletePoolMachines,
         OperationKind::UpdatePoolMachine,
     ];
-    let member = |instance: &pool::Instance| {
-        let mut new = pool::machine(&all, instance);
-        new.metadata.uid = Some(instance.name.clone());
-        new.metadata.creation_timestamp = Some(Timestamp::UNIX_EPOCH.into());
-        let status = json!({
-            "currentStatus": { "phase": "Running", "lastUpdateTime": "2026-01-01T00:00:00Z" },
-            "instance": {
-                "name": instance.name, "provisioningState": "Succeeded",
-                "latestModelApplied": true, "modelHash": model_hash,
-            },
-        });
-        new.status = serde_json::from_value(status).expect("it is a status");
-        Arc::new(new)
-    };
     let snapshot = pool::Snapshot {
-        machines: reading.instances.iter().map(member).collect(),
+        machines: reading.instances.iter().map(|it| member(&all, it)).collect(),
         pool: Arc::new(all.clone()),
         deleted: [].into(),
         refused_machines: false,
@@ -263,4 +249,19 @@ fn pool_of(machines: usize) -> pool::Snapshot {
     let plan = pool::plan(&snapshot);
     assert!(plan.patches.is_empty() && plan.instances.is_empty() && plan.dispatch.is_none());
     snapshot
+}
+
+fn member(all: &MachinePool, instance: &pool::Instance) -> Arc<Machine> {
+    let mut new = pool::machine(all, instance);
+    new.metadata.uid = Some(instance.name.clone());
+    new.metadata.creation_timestamp = Some(Timestamp::UNIX_EPOCH.into());
+    let status = json!({
+        "currentStatus": { "phase": "Running", "lastUpdateTime": "2026-01-01T00:00:00Z" },
+        "instance": {
+            "name": instance.name, "provisioningState": "Succeeded",
+            "latestModelApplied": true, "modelHash": instance.model_hash,
+        },
+    });
+    new.status = serde_json::from_value(status).expect("it is a status");
+    Arc::new(new)
 }
