@@ -28,6 +28,10 @@ check:
     cd sdk/go/mcm && go vet ./... && go test ./...
     cd sdk/go/mcm/azure && go vet ./... && go test ./...
 
+# The definitions of deploy/crds, their CEL rules and the examples, by the library of kube-apiserver
+crds:
+    cd tests/crds && go run . ../..
+
 # All tests
 test:
     cargo test --workspace --locked
