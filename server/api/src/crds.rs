@@ -198,28 +198,49 @@ fn machine_health_check() -> CustomResourceDefinition {
         spec.required = Some(vec!["selector".to_owned()]);
         spec.x_kubernetes_validations = Some(CHECK_RULES.map(rule).to_vec());
         limit(spec, "clusterName", 1, 63);
-        for (field, pattern) in
-            [("maxUnhealthy", "^[0-9]+%?$"), ("unhealthyRange", r"^\[[0-9]+-[0-9]+\]$")]
-        {
-            limit(spec, field, 1, 32);
-            if let Some(field) = property(spec, field) {
-                field.pattern = Some(pattern.to_owned());
-            }
+        limit_numbers(spec, "maxUnhealthy", "unhealthyRange");
+        limit_conditions(spec, "unhealthyConditions");
+        if let Some(checks) = property(spec, "checks") {
+            limit_conditions(checks, "unhealthyNodeConditions");
+            at_least_zero(checks, "nodeStartupTimeoutSeconds");
         }
-        if let Some(most) = property(spec, "maxUnhealthy") {
-            most.minimum = Some(0.0);
-        }
-        let Some(conditions) = property(spec, "unhealthyConditions") else { return };
-        conditions.max_items = Some(100);
-        if let Some(JSONSchemaPropsOrArray::Schema(one)) = &mut conditions.items {
-            limit(one, "type", 1, 316);
-            if let Some(status) = property(one, "status") {
-                let values = ["True", "False", "Unknown"];
-                status.enum_ = Some(values.map(|value| JSON(value.into())).to_vec());
-            }
+        let remediation = property(spec, "remediation");
+        if let Some(trigger) = remediation.and_then(|it| property(it, "triggerIf")) {
+            limit_numbers(trigger, "unhealthyLessThanOrEqualTo", "unhealthyInRange");
         }
     });
     crd
+}
+
+/// How many Machines may be unhealthy.
+fn limit_numbers(schema: &mut JSONSchemaProps, most: &str, range: &str) {
+    for (field, pattern) in [(most, "^[0-9]+%?$"), (range, r"^\[[0-9]+-[0-9]+\]$")] {
+        limit(schema, field, 1, 32);
+        if let Some(field) = property(schema, field) {
+            field.pattern = Some(pattern.to_owned());
+        }
+    }
+    at_least_zero(schema, most);
+}
+
+fn at_least_zero(schema: &mut JSONSchemaProps, field: &str) {
+    if let Some(field) = property(schema, field) {
+        field.minimum = Some(0.0);
+    }
+}
+
+/// Conditions of a Node.
+fn limit_conditions(schema: &mut JSONSchemaProps, field: &str) {
+    let Some(conditions) = property(schema, field) else { return };
+    conditions.max_items = Some(100);
+    if let Some(JSONSchemaPropsOrArray::Schema(one)) = &mut conditions.items {
+        limit(one, "type", 1, 316);
+        at_least_zero(one, "timeoutSeconds");
+        if let Some(status) = property(one, "status") {
+            let values = ["True", "False", "Unknown"];
+            status.enum_ = Some(values.map(|value| JSON(value.into())).to_vec());
+        }
+    }
 }
 
 /// Limits the length of a text.
@@ -229,7 +250,7 @@ fn limit(schema: &mut JSONSchemaProps, field: &str, least: i64, most: i64) {
     }
 }
 
-const CHECK_RULES: [(&str, &str); 3] = [
+const CHECK_RULES: [(&str, &str); 5] = [
     (
         "(has(self.selector.matchLabels) && size(self.selector.matchLabels) > 0) \
          || (has(self.selector.matchExpressions) && size(self.selector.matchExpressions) > 0)",
@@ -238,6 +259,15 @@ const CHECK_RULES: [(&str, &str); 3] = [
     (
         "!has(self.remediationTemplate)",
         "remediationTemplate is not supported: remove it; the set or the pool of a machine replaces it",
+    ),
+    (
+        "!has(self.remediation) || !has(self.remediation.templateRef)",
+        "remediation.templateRef is not supported: remove it; the set or the pool of a machine replaces it",
+    ),
+    (
+        "!has(self.checks) || !has(self.checks.unhealthyMachineConditions)",
+        "checks.unhealthyMachineConditions is not supported: remove it, and name conditions of the node in \
+         checks.unhealthyNodeConditions",
     ),
     CLUSTER_NAME_STAYS,
 ];

@@ -1,5 +1,5 @@
 //! MachineHealthCheck: which Machines are to be replaced for what their Nodes say. Its fields are those of Cluster API's
-//! v1beta1.
+//! v1beta1; those of v1beta2, which say the same, count as well.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 use crate::{Machine, names::annotation, open_enum::open_enum, timeout::Timeout};
 
@@ -52,6 +53,94 @@ pub struct MachineHealthCheckSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "crate::schema::free_form")]
     pub remediation_template: Option<serde_json::Value>,
+    /// What makes a Machine unhealthy, as v1beta2 has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<Checks>,
+    /// How many may be unhealthy, as v1beta2 has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remediation: Option<Remediation>,
+}
+
+/// Fields that say the same, in the form of v1beta1 and that of v1beta2.
+pub mod fields {
+    /// How long a Machine without a Node may exist.
+    pub const STARTUP_TIMEOUT: [&str; 2] =
+        ["spec.nodeStartupTimeout", "spec.checks.nodeStartupTimeoutSeconds"];
+    /// How many may be unhealthy.
+    pub const MOST_UNHEALTHY: [&str; 2] =
+        ["spec.maxUnhealthy", "spec.remediation.triggerIf.unhealthyLessThanOrEqualTo"];
+    /// Between which numbers the unhealthy ones have to be.
+    pub const RANGE: [&str; 2] =
+        ["spec.unhealthyRange", "spec.remediation.triggerIf.unhealthyInRange"];
+}
+
+/// What makes a Machine unhealthy, as v1beta2 has it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Checks {
+    /// As `nodeStartupTimeout`, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_startup_timeout_seconds: Option<i32>,
+    /// As `unhealthyConditions`; those of both fields count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unhealthy_node_conditions: Vec<UnhealthyNodeCondition>,
+    /// Refused: conditions of a Machine follow from its phase, which says by itself what becomes of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "crate::schema::free_forms")]
+    pub unhealthy_machine_conditions: Vec<serde_json::Value>,
+}
+
+/// A condition of a Node that makes its Machine unhealthy, as v1beta2 has it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UnhealthyNodeCondition {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Its status: `True`, `False` or `Unknown`.
+    pub status: String,
+    /// For how many seconds it may have this status, from its last transition.
+    pub timeout_seconds: i32,
+}
+
+/// How many may be unhealthy, as v1beta2 has it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Remediation {
+    /// The limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_if: Option<TriggerIf>,
+    /// Refused: the owner of a Machine replaces it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "crate::schema::free_form")]
+    pub template_ref: Option<serde_json::Value>,
+}
+
+/// How many may be unhealthy, as v1beta2 has it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TriggerIf {
+    /// As `maxUnhealthy`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_less_than_or_equal_to: Option<IntOrString>,
+    /// As `unhealthyRange`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_in_range: Option<String>,
+}
+
+/// A condition of a Node that makes its Machine unhealthy, in whichever field it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeRule<'a> {
+    /// The field.
+    pub field: &'static str,
+    /// Its place there.
+    pub at: usize,
+    /// Type of the condition.
+    pub type_: &'a str,
+    /// Its status.
+    pub status: &'a str,
+    /// For how long it may have this status; `None`: the text cannot be read.
+    pub timeout: Option<Duration>,
 }
 
 /// A condition of a Node that makes its Machine unhealthy.
@@ -160,6 +249,82 @@ impl Machine {
     }
 }
 
+impl MachineHealthCheckSpec {
+    /// The conditions of a Node that make its Machine unhealthy, of both forms.
+    pub fn node_rules(&self) -> impl Iterator<Item = NodeRule<'_>> {
+        let old = self.unhealthy_conditions.iter().enumerate().map(|(at, one)| NodeRule {
+            field: "spec.unhealthyConditions",
+            at,
+            type_: &one.type_,
+            status: &one.status,
+            timeout: one.timeout.duration(),
+        });
+        let new = self.checks.iter().flat_map(|checks| &checks.unhealthy_node_conditions);
+        let new = new.enumerate().map(|(at, one)| NodeRule {
+            field: "spec.checks.unhealthyNodeConditions",
+            at,
+            type_: &one.type_,
+            status: &one.status,
+            timeout: Some(seconds(one.timeout_seconds)),
+        });
+        old.chain(new)
+    }
+
+    /// How long a Machine without a Node may exist: `absent` if it does not say. `None`: the text cannot be read.
+    pub fn startup_timeout(&self, absent: Duration) -> Option<Duration> {
+        let new = || self.checks.as_ref()?.node_startup_timeout_seconds;
+        match &self.node_startup_timeout {
+            Some(text) => text.duration(),
+            None => Some(new().map_or(absent, seconds)),
+        }
+    }
+
+    /// How many of the Machines may be unhealthy.
+    pub fn most_unhealthy(&self) -> Option<&IntOrString> {
+        let new = || self.trigger_if()?.unhealthy_less_than_or_equal_to.as_ref();
+        self.max_unhealthy.as_ref().or_else(new)
+    }
+
+    /// Between which numbers the unhealthy ones have to be.
+    pub fn range_of_unhealthy(&self) -> Option<&str> {
+        let new = || self.trigger_if()?.unhealthy_in_range.as_deref();
+        self.unhealthy_range.as_deref().or_else(new)
+    }
+
+    fn trigger_if(&self) -> Option<&TriggerIf> {
+        self.remediation.as_ref()?.trigger_if.as_ref()
+    }
+
+    /// Pairs of fields, of the one form and the other, that say the same thing, and are both there.
+    pub fn said_twice(&self) -> impl Iterator<Item = [&'static str; 2]> {
+        let checks = self.checks.as_ref();
+        let trigger = self.trigger_if();
+        let pairs = [
+            (
+                self.node_startup_timeout.is_some(),
+                checks.is_some_and(|it| it.node_startup_timeout_seconds.is_some()),
+                fields::STARTUP_TIMEOUT,
+            ),
+            (
+                self.max_unhealthy.is_some(),
+                trigger.is_some_and(|it| it.unhealthy_less_than_or_equal_to.is_some()),
+                fields::MOST_UNHEALTHY,
+            ),
+            (
+                self.unhealthy_range.is_some(),
+                trigger.is_some_and(|it| it.unhealthy_in_range.is_some()),
+                fields::RANGE,
+            ),
+        ];
+        pairs.into_iter().filter(|(old, new, _)| *old && *new).map(|(.., fields)| fields)
+    }
+}
+
+/// A negative number counts as 0, as in every timeout.
+fn seconds(number: i32) -> Duration {
+    Duration::from_secs(u64::try_from(number).unwrap_or(0))
+}
+
 impl MachineHealthCheck {
     /// Whether a user paused it.
     pub fn is_paused(&self) -> bool {
@@ -183,7 +348,20 @@ mod tests {
                 "clusterName": "k", "maxUnhealthy": "40%", "nodeStartupTimeout": "10m",
                 "unhealthyRange": "[1-3]", "selector": { "matchLabels": { "app": "web" } },
                 "unhealthyConditions": [{ "type": "Ready", "status": "Unknown", "timeout": "5m0s" }],
-                "remediationTemplate": { "kind": "Template", "name": "t" }
+                "remediationTemplate": { "kind": "Template", "name": "t" },
+                "checks": {
+                    "nodeStartupTimeoutSeconds": 600,
+                    "unhealthyNodeConditions": [
+                        { "type": "Ready", "status": "False", "timeoutSeconds": 300 }
+                    ],
+                    "unhealthyMachineConditions": [{ "type": "Deleting", "status": "True" }]
+                },
+                "remediation": {
+                    "triggerIf": {
+                        "unhealthyLessThanOrEqualTo": "40%", "unhealthyInRange": "[1-3]"
+                    },
+                    "templateRef": { "kind": "Template", "name": "t" }
+                }
             },
             "status": {
                 "expectedMachines": 3, "currentHealthy": 0, "remediationsAllowed": 0,

@@ -225,9 +225,20 @@ fn a_health_check_has_its_columns_and_refuses_what_could_never_work() {
         one["properties"]["status"]["enum"],
         serde_json::json!(["True", "False", "Unknown"])
     );
+    let new = &fields["checks"]["properties"]["unhealthyNodeConditions"]["items"];
+    assert_eq!(new["required"], serde_json::json!(["status", "timeoutSeconds", "type"]));
+    assert_eq!(new["properties"]["status"]["enum"], one["properties"]["status"]["enum"]);
+    let trigger = &fields["remediation"]["properties"]["triggerIf"]["properties"];
+    assert_eq!(trigger["unhealthyLessThanOrEqualTo"]["pattern"], most["pattern"]);
     let rules = spec["x-kubernetes-validations"].as_array().unwrap();
     let told = rules.iter().map(|rule| rule["message"].as_str().unwrap()).collect::<Vec<_>>();
-    for part in ["selector is empty", "remediationTemplate is not supported", "never changes"] {
+    for part in [
+        "selector is empty",
+        "remediationTemplate is not supported",
+        "remediation.templateRef is not supported",
+        "checks.unhealthyMachineConditions is not supported",
+        "never changes",
+    ] {
         assert!(told.iter().any(|text| text.contains(part)), "{part}: {told:?}");
     }
 }

@@ -283,6 +283,28 @@ fn an_unhealthy_machine_is_marked_once_and_a_healthy_one_loses_its_mark() {
 }
 
 #[test]
+fn one_pass_marks_every_unhealthy_machine_whatever_the_others_are_like() {
+    let mut alone = machine("a", "Unknown");
+    alone.metadata.owner_references = None;
+    let mut deleted = machine("b", "Unknown");
+    deleted.metadata.deletion_timestamp = Some(at(1).into());
+    let marked = {
+        let mark = mark(&check(json!({})), &silent("c"), 1300);
+        marked(machine("c", "Unknown"), &mark)
+    };
+    let of = |machine| target(machine, node("Ready", "Unknown", 1000));
+    let mut all = vec![of(alone), of(deleted), of(marked), silent("d"), healthy("e"), silent("f")];
+    let expected = ["d", "f"];
+    for _ in 0..all.len() {
+        let plan = plan(&snap(check(json!({})), all.clone(), 1300));
+        let mut found = names(&plan).0;
+        found.sort_unstable();
+        assert_eq!(found, expected);
+        all.rotate_left(1);
+    }
+}
+
+#[test]
 fn a_machine_that_goes_or_that_another_check_marked_is_left_alone() {
     let of = |machine| target(machine, node("Ready", "Unknown", 1000));
     let mut leaving = machine("m", "Unknown");
@@ -400,6 +422,35 @@ fn a_check_that_is_refused_or_paused_marks_none_and_says_the_field_the_value_and
         (json!({ "nodeStartupTimeout": "soon" }), ["nodeStartupTimeout", "e.g. 10m"]),
         (json!({ "remediationTemplate": { "name": "t" } }), ["remediationTemplate", "remove it"]),
         (
+            json!({ "remediation": { "templateRef": { "name": "t" } } }),
+            ["spec.remediation.templateRef is not supported", "remove it"],
+        ),
+        (
+            json!({ "checks": { "unhealthyMachineConditions": [{ "type": "Ready" }] } }),
+            ["spec.checks.unhealthyMachineConditions is not", "unhealthyNodeConditions"],
+        ),
+        (
+            json!({
+                "maxUnhealthy": 1,
+                "remediation": { "triggerIf": { "unhealthyLessThanOrEqualTo": 1 } }
+            }),
+            ["spec.maxUnhealthy and spec.remediation.triggerIf.", "say the same: keep one"],
+        ),
+        (
+            json!({ "remediation": { "triggerIf": { "unhealthyInRange": "[5-3]" } } }),
+            ["spec.remediation.triggerIf.unhealthyInRange is \"[5-3]\"", "[3-5]"],
+        ),
+        (
+            json!({ "checks": { "nodeStartupTimeoutSeconds": 5 } }),
+            ["spec.checks.nodeStartupTimeoutSeconds is 5s", "30s or more"],
+        ),
+        (
+            json!({ "checks": { "unhealthyNodeConditions": [
+                { "type": "Ready", "status": "No", "timeoutSeconds": 5 }
+            ] } }),
+            ["spec.checks.unhealthyNodeConditions[0].status is \"No\"", "True, False"],
+        ),
+        (
             json!({ "unhealthyConditions": [{ "type": "Ready", "status": "No", "timeout": "5m" }] }),
             ["unhealthyConditions[0].status is \"No\"", "True, False or Unknown"],
         ),
@@ -423,6 +474,54 @@ fn a_check_that_is_refused_or_paused_marks_none_and_says_the_field_the_value_and
     let plan = plan(&snap(paused(check(json!({}))), vec![silent("m")], 1300));
     assert_eq!(names(&plan), (vec![], vec![]));
     assert_eq!(condition(&plan, "RemediationAllowed"), ("False", "Paused"));
+}
+
+#[test]
+fn a_check_in_the_form_of_v1beta2_decides_as_one_in_that_of_v1beta1() {
+    let v1beta1 = check(json!({
+        "nodeStartupTimeout": "2m", "maxUnhealthy": "50%",
+        "unhealthyConditions": [
+            { "type": "Ready", "status": "Unknown", "timeout": "5m" },
+            { "type": "KernelDeadlock", "status": "True", "timeout": "1m" }
+        ]
+    }));
+    let v1beta2 = check(json!({
+        "unhealthyConditions": [],
+        "checks": {
+            "nodeStartupTimeoutSeconds": 120,
+            "unhealthyNodeConditions": [
+                { "type": "Ready", "status": "Unknown", "timeoutSeconds": 300 },
+                { "type": "KernelDeadlock", "status": "True", "timeoutSeconds": 60 }
+            ]
+        },
+        "remediation": { "triggerIf": { "unhealthyLessThanOrEqualTo": "50%" } }
+    }));
+    let joining = target(machine("joining", "Pending"), NodeView::Absent);
+    let locked = target(machine("locked", "Running"), node("KernelDeadlock", "True", 1000));
+    for targets in [
+        vec![silent("m"), healthy("n")],
+        vec![locked, healthy("n")],
+        vec![joining, healthy("n")],
+        vec![silent("m"), silent("n"), healthy("o")],
+    ] {
+        for now in [60, 119, 120, 1059, 1060, 1299, 1300] {
+            let [one, other] = [&v1beta1, &v1beta2].map(|check| {
+                let plan = plan(&snap(check.clone(), targets.clone(), now));
+                (plan.mark, plan.unmark, plan.again, plan.status)
+            });
+            assert_eq!(one, other, "second {now}");
+        }
+    }
+    let range = json!({ "remediation": { "triggerIf": { "unhealthyInRange": "[2-3]" } } });
+    let alone = plan(&snap(check(range), vec![silent("m")], 1300));
+    assert_eq!((names(&alone), told(&alone)), ((vec![], vec![]), vec!["RemediationRestricted"]));
+    // Conditions of both forms count.
+    let both = check(json!({ "checks": { "unhealthyNodeConditions": [
+        { "type": "DiskBroken", "status": "True", "timeoutSeconds": 10 }
+    ] } }));
+    let broken = target(machine("m", "Running"), node("DiskBroken", "True", 1000));
+    assert_eq!(names(&plan(&snap(both.clone(), vec![broken], 1010))).0, ["m"]);
+    assert_eq!(names(&plan(&snap(both, vec![silent("m")], 1300))).0, ["m"]);
 }
 
 #[test]

@@ -58,12 +58,12 @@ pub(super) fn gate(check: &MachineHealthCheck, counts: Counts, refused: bool) ->
 /// The least and the most that may be unhealthy; `None`: they cannot be read.
 pub(super) fn bounds(check: &MachineHealthCheck, expected: usize) -> Option<(usize, usize)> {
     let spec = &check.spec;
-    if let Some(range) = &spec.unhealthy_range {
+    if let Some(range) = spec.range_of_unhealthy() {
         let (least, most) = range.strip_prefix('[')?.strip_suffix(']')?.split_once('-')?;
         let range = (least.parse().ok()?, most.parse().ok()?);
         return (range.0 <= range.1).then_some(range);
     }
-    let most = match &spec.max_unhealthy {
+    let most = match spec.most_unhealthy() {
         None => expected,
         Some(IntOrString::Int(number)) => usize::try_from(*number).ok()?,
         Some(IntOrString::String(text)) => match text.strip_suffix('%') {

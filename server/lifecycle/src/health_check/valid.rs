@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use ostler_api::MachineHealthCheck;
+use ostler_api::{MachineHealthCheck, machine_health_check::fields};
 
 use super::{limit, verdict::startup_timeout};
 use crate::selector;
@@ -21,45 +21,70 @@ pub(super) fn broken(check: &MachineHealthCheck) -> Vec<String> {
                 .to_owned(),
         );
     }
-    for (at, one) in spec.unhealthy_conditions.iter().enumerate() {
-        let field = format!("spec.unhealthyConditions[{at}]");
-        if one.type_.is_empty() {
+    for rule in spec.node_rules() {
+        let field = format!("{}[{}]", rule.field, rule.at);
+        if rule.type_.is_empty() {
             broken.push(format!("{field}.type is empty: name a condition of a node, e.g. Ready"));
         }
-        if !["True", "False", "Unknown"].contains(&one.status.as_str()) {
+        if !["True", "False", "Unknown"].contains(&rule.status) {
             broken
-                .push(format!("{field}.status is {:?}: write True, False or Unknown", one.status));
+                .push(format!("{field}.status is {:?}: write True, False or Unknown", rule.status));
         }
-        if one.timeout.duration().is_none() {
+        if rule.timeout.is_none() {
             broken.push(format!("{field}.timeout is no duration: write e.g. 5m"));
         }
     }
+    let named = |old: bool, [one, other]: [&'static str; 2]| if old { one } else { other };
     if limit::bounds(check, 1).is_none() {
-        match (&spec.unhealthy_range, &spec.max_unhealthy) {
+        match (spec.range_of_unhealthy(), spec.most_unhealthy()) {
             (Some(range), _) => broken.push(format!(
-                "spec.unhealthyRange is {range:?}: write e.g. [3-5], the smaller number first"
+                "{} is {range:?}: write e.g. [3-5], the smaller number first",
+                named(spec.unhealthy_range.is_some(), fields::RANGE)
             )),
             (None, most) => {
-                let most = serde_json::to_string(most).unwrap_or_default();
+                let most = serde_json::to_string(&most).unwrap_or_default();
                 broken.push(format!(
-                    "spec.maxUnhealthy is {most}: write a number such as 2, or a percentage such as 40%"
+                    "{} is {most}: write a number such as 2, or a percentage such as 40%",
+                    named(spec.max_unhealthy.is_some(), fields::MOST_UNHEALTHY)
                 ));
             }
         }
     }
+    let of_startup = named(spec.node_startup_timeout.is_some(), fields::STARTUP_TIMEOUT);
     match startup_timeout(check) {
         Some(limit) if limit.is_zero() || limit >= LEAST_STARTUP => {}
         Some(limit) => broken.push(format!(
-            "spec.nodeStartupTimeout is {}s: write 30s or more, or 0 for no limit",
+            "{of_startup} is {}s: write 30s or more, or 0 for no limit",
             limit.as_secs()
         )),
-        None => broken.push("spec.nodeStartupTimeout is no duration: write e.g. 10m".to_owned()),
+        None => broken.push(format!("{of_startup} is no duration: write e.g. 10m")),
     }
-    if spec.remediation_template.is_some() {
-        broken.push(
-            "spec.remediationTemplate is not supported: remove it; the set or the pool of a machine replaces it"
-                .to_owned(),
-        );
-    }
+    let twice = spec.said_twice();
+    broken.extend(twice.map(|[old, new]| format!("{old} and {new} say the same: keep one")));
+    broken.extend(unsupported(check));
     broken
+}
+
+/// What another system would do, and nothing does here: it is refused, since a user who writes it counts on it.
+fn unsupported(check: &MachineHealthCheck) -> impl Iterator<Item = String> {
+    let spec = &check.spec;
+    let (checks, remediation) = (spec.checks.as_ref(), spec.remediation.as_ref());
+    let owner = "remove it; the set or the pool of a machine replaces it";
+    let node = "remove it, and name conditions of the node in spec.checks.unhealthyNodeConditions";
+    [
+        (spec.remediation_template.is_some(), "spec.remediationTemplate", owner),
+        (
+            remediation.is_some_and(|it| it.template_ref.is_some()),
+            "spec.remediation.templateRef",
+            owner,
+        ),
+        (
+            checks.is_some_and(|it| !it.unhealthy_machine_conditions.is_empty()),
+            "spec.checks.unhealthyMachineConditions",
+            node,
+        ),
+    ]
+    .into_iter()
+    .filter(|(given, ..)| *given)
+    .map(|(_, field, what)| format!("{field} is not supported: {what}"))
 }

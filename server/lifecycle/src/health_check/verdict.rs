@@ -9,7 +9,6 @@ use ostler_api::{
     machine::{MachineConditionType, MachinePhase},
     machine_health_check::{NodeConditionIs, UnhealthyMark, UnhealthyReason},
     names::annotation,
-    timeout::Timeout,
 };
 
 use super::{
@@ -144,11 +143,11 @@ fn by_conditions(
 ) -> Verdict {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ends = conditions.flat_map(|found| {
-        let rules = check.spec.unhealthy_conditions.iter();
+        let rules = check.spec.node_rules();
         let rules = rules.filter(|rule| rule.type_ == found.type_ && rule.status == found.status);
         rules.filter_map(|rule| {
             let since = found.last_transition_time.as_ref()?.0;
-            let limit = rule.timeout.duration()?;
+            let limit = rule.timeout?;
             Some((after(after(since, limit), api.lost(since, now)), rule, limit))
         })
     });
@@ -158,7 +157,7 @@ fn by_conditions(
     if now < end {
         return Verdict::Pending { until: Some(end) };
     }
-    let is = NodeConditionIs { type_: rule.type_.clone(), status: rule.status.clone() };
+    let is = NodeConditionIs { type_: rule.type_.to_owned(), status: rule.status.to_owned() };
     let text = format!("{} of its node has been {} for {}", is.type_, is.status, words(limit));
     unhealthy(check, UnhealthyReason::UnhealthyNode, Some(is), end, text)
 }
@@ -176,7 +175,7 @@ fn unhealthy(
 
 /// `None`: it cannot be read.
 pub(super) fn startup_timeout(check: &MachineHealthCheck) -> Option<Duration> {
-    check.spec.node_startup_timeout.as_ref().map_or(Some(STARTUP), Timeout::duration)
+    check.spec.startup_timeout(STARTUP)
 }
 
 fn words(limit: Duration) -> String {
