@@ -7,6 +7,7 @@ mod pools;
 
 use ostler_api::ProviderName;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -63,6 +64,21 @@ pub(crate) struct Fanout {
     pub(crate) pending: Arc<Pending>,
     /// What is known of the groups of pools.
     pub(crate) groups: Arc<Groups>,
+}
+
+/// For how long changes of many Machines are gathered.
+const GATHERED: Duration = Duration::from_secs(1);
+/// More Machines than this are many.
+const MANY: usize = 100;
+
+/// Adds an object, a pass over which looks at so many Machines, since one of them changed: many changes of many Machines
+/// are one pass.
+fn add_gathered(queue: &Queue<ObjectName>, name: ObjectName, machines: usize, priority: Priority) {
+    if machines > MANY {
+        queue.add_after(&name, GATHERED);
+    } else {
+        queue.add(name, priority);
+    }
 }
 
 fn priority<K>(change: &Change<K>) -> Priority {

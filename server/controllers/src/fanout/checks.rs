@@ -1,20 +1,13 @@
 //! What changes mean for MachineHealthChecks.
 
-use std::time::Duration;
-
 use ostler_api::{Machine, MachineHealthCheck};
 use ostler_lifecycle::health_check::selects;
 
 use super::pools::is_same;
-use super::{Fanout, priority};
+use super::{Fanout, add_gathered, priority};
 use crate::queue::Priority;
 use crate::stores::CheckIndex;
 use crate::watch::{By, Change, ObjectName};
-
-/// For how long a check of many Machines gathers changes of them: a pass is over all of them.
-const GATHERED: Duration = Duration::from_secs(1);
-/// With more Machines than this, they are many.
-const LARGE: i32 = 100;
 
 impl Fanout {
     /// A machine changed: reconciles the checks that select it or did, and the one whose mark it has.
@@ -40,11 +33,9 @@ impl Fanout {
                 continue;
             }
             let name = ObjectName::of(check.as_ref());
-            if check.status.as_ref().is_some_and(|status| status.expected_machines > LARGE) {
-                self.queues.checks.add_after(&name, GATHERED);
-            } else {
-                self.queues.checks.add(name, priority);
-            }
+            let machines = check.status.as_ref().map_or(0, |status| status.expected_machines);
+            let machines = usize::try_from(machines).unwrap_or(0);
+            add_gathered(&self.queues.checks, name, machines, priority);
         }
     }
 

@@ -1,21 +1,14 @@
 //! What changes mean for MachinePools.
 
-use std::time::Duration;
-
 use ostler_api::names::annotation::OPERATION;
 use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::pool::awaits_its_end;
 use ostler_lifecycle::set::controller;
 
-use super::{Fanout, priority};
+use super::{Fanout, add_gathered, priority};
 use crate::queue::Priority;
 use crate::stores::{MachineIndex, PoolIndex};
 use crate::watch::{By, Change, ObjectName};
-
-/// For how long a large pool gathers changes of its Machines: a pass is over all of them.
-const GATHERED: Duration = Duration::from_secs(1);
-/// With more Machines than this, a pool is large.
-const LARGE: usize = 100;
 
 impl Fanout {
     /// A machine changed: reconciles the pool that controls it.
@@ -30,11 +23,8 @@ impl Fanout {
         for uid in owners.filter_map(|machine| owner(machine)) {
             let pools = self.stores.pools.find_names(PoolIndex::Uid, &uid);
             for pool in pools.into_iter().filter(|pool| change.is_news_to(By::Pool, pool)) {
-                if self.stores.machines.count(MachineIndex::Controller, &uid) > LARGE {
-                    self.queues.pools.add_after(&pool, GATHERED);
-                } else {
-                    self.queues.pools.add(pool, priority(change));
-                }
+                let machines = self.stores.machines.count(MachineIndex::Controller, &uid);
+                add_gathered(&self.queues.pools, pool, machines, priority(change));
             }
         }
     }

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use ostler_api::Machine;
+use ostler_api::{Machine, MachineHealthCheck};
 use ostler_lifecycle::health_check::{Snapshot, Target, selects};
 
 use super::HealthChecks;
 use crate::machine::node_view;
-use crate::stores::MachineIndex;
+use crate::stores::{MachineIndex, Stores};
 use crate::watch::ObjectName;
 
 impl HealthChecks {
@@ -19,18 +19,10 @@ impl HealthChecks {
             return None;
         }
         let now = (self.clock.0)();
-        let chosen = |machine: &Machine| {
-            machine.metadata.namespace.as_deref() == Some(name.namespace.as_str())
-                && check.as_ref().is_some_and(|check| selects(check, machine))
-        };
-        let mut targets: Vec<_> = match &check {
-            Some(_) => self.stores.machines.all(),
-            None => Vec::new(),
-        };
-        targets.retain(|machine| chosen(machine));
+        let mut targets = check.as_ref().map(|it| selected(&self.stores, it)).unwrap_or_default();
         targets.sort_by(|one, other| one.name().cmp(other.name()));
         let mut left = self.stores.machines.find(MachineIndex::HealthCheck, &name.to_string());
-        left.retain(|machine| !chosen(machine));
+        left.retain(|machine| check.as_ref().is_none_or(|check| !selects(check, machine)));
         if check.is_none() && left.is_empty() {
             return None;
         }
@@ -46,5 +38,44 @@ impl HealthChecks {
             api: self.stores.targets.api_view(&self.api_health, &machine, now),
             machine,
         }
+    }
+}
+
+/// The Machines that a check selects, found among those of its namespace alone.
+fn selected(stores: &Stores, check: &MachineHealthCheck) -> Vec<Arc<Machine>> {
+    let namespace = check.metadata.namespace.as_deref().unwrap_or_default();
+    let mut found = stores.machines.find(MachineIndex::Namespace, namespace);
+    found.retain(|machine| selects(check, machine));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_check_finds_the_machines_that_it_selects_among_those_of_its_namespace() {
+        let stores = Stores::default();
+        for (namespace, name, app) in
+            [("a", "one", "web"), ("a", "two", "db"), ("b", "three", "web")]
+        {
+            let machine = json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": { "name": name, "namespace": namespace, "labels": { "app": app } },
+                "spec": { "class": { "kind": "MachineClass", "name": "c" } }
+            });
+            stores.machines.apply(Event::Apply(serde_json::from_value(machine).unwrap()));
+        }
+        let check = serde_json::from_value(json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineHealthCheck",
+            "metadata": { "name": "c", "namespace": "a" },
+            "spec": { "selector": { "matchLabels": { "app": "web" } } }
+        }))
+        .unwrap();
+        let found = selected(&stores, &check);
+        assert_eq!(found.iter().map(|it| it.name()).collect::<Vec<_>>(), ["one"]);
     }
 }

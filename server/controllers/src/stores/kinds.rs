@@ -41,6 +41,8 @@ pub enum MachineIndex {
     Cluster,
     /// UID of its controller.
     Controller,
+    /// Namespace.
+    Namespace,
     /// Namespace, of Machines without a controller.
     Uncontrolled,
     /// Of Machines that wait for the replacement budget: UID of the controller, and `namespace/name` of the
@@ -69,6 +71,7 @@ impl Cached for Machine {
         let check = self.unhealthy_mark().map(|mark| ObjectName::new(&namespace, mark.check));
         keys.extend(check.map(|name| (MachineIndex::HealthCheck, name.to_string())));
         keys.push((MachineIndex::Name, self.name().to_owned()));
+        keys.push((MachineIndex::Namespace, namespace.clone()));
         keys.push(match controller(&self.metadata) {
             Some(owner) => (MachineIndex::Controller, owner.uid.clone()),
             None => (MachineIndex::Uncontrolled, namespace),
@@ -336,6 +339,7 @@ mod tests {
             (MachineIndex::Class, "default/c"),
             (MachineIndex::Uid, "u"),
             (MachineIndex::Name, "m"),
+            (MachineIndex::Namespace, "default"),
             (MachineIndex::Uncontrolled, "default"),
             (MachineIndex::Cluster, "default/k"),
             (MachineIndex::Node, "n"),
