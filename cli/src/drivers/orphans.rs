@@ -1,4 +1,4 @@
-//! `ostler drivers orphans`: instances that no machine stands for, and the word that they may go.
+//! `ostler drivers orphans`: instances and groups that no machine or pool stands for, and the word that they may go.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ Examples:
   ostler drivers orphans --accept            they may be deleted
 
 An orphan is an instance with the cluster id of this cluster that no Machine stands for, or a group that no
-MachinePool stands for (its name is shown as machinepool/NAME). Two scans must show it,
+MachinePool stands for, with all its instances. Name and uid are those that its tags say. Two scans must show it,
 then it is deleted; one with a previous cluster id, or without tags of ours, is only reported, see
 --delete-untagged-orphans of the core. After a restore, and whenever the API may not be the one that made the instances, orphans
 are only reported: what was made after the backup is an orphan to it. See docs/backup.md for how to keep one.")]
@@ -49,7 +49,7 @@ pub(super) async fn run(mut client: Client, args: Args, output: Output) -> anyho
     };
     if let [first, ..] = answer.not_listed.as_slice() {
         bail!(
-            "not accepted: the instances of {} are not all listed yet, so you have not seen what would be deleted; `ostler drivers ls` shows whether its driver is connected, and an event of its class says why it cannot list",
+            "not accepted: the instances and groups of {} are not all listed yet, so you have not seen what would be deleted; `ostler drivers ls` shows whether its driver is connected, and an event of its class says why it cannot list",
             if answer.not_listed.len() == 1 { first.clone() } else { answer.not_listed.join(", ") }
         );
     }
@@ -102,7 +102,7 @@ fn notes(answer: &ListOrphansResponse) -> Vec<String> {
     }
     if !answer.not_listed.is_empty() {
         let providers = answer.not_listed.join(", ");
-        notes.push(format!("not listed yet, so not shown: instances of {providers}"));
+        notes.push(format!("not listed yet, so not shown: instances and groups of {providers}"));
     }
     notes
 }
@@ -127,7 +127,7 @@ mod tests {
             ..ListOrphansResponse::default()
         };
         let said = notes(&answer).join("\n");
-        for part in ["since noon: restored", "--accept", "instances of aws.example.com"] {
+        for part in ["since noon: restored", "--accept", "groups of aws.example.com"] {
             assert!(said.contains(part), "{said}");
         }
     }

@@ -75,13 +75,18 @@ pub(super) fn operations(operations: &[OperationInfo]) -> Table {
     }
 }
 
+/// Before the name of a pool, in the place of the name of a machine.
+const POOL: &str = "machinepool/";
+
 /// One line for each orphan.
 pub(super) fn orphans(orphans: &[OrphanInfo]) -> Table {
     let row = |it: &OrphanInfo| {
+        let pool = it.machine_name.strip_prefix(POOL);
         vec![
             it.provider.clone(),
+            if pool.is_some() { "group" } else { "instance" }.to_owned(),
             it.provider_ids.join(","),
-            it.machine_name.clone(),
+            pool.unwrap_or(&it.machine_name).to_owned(),
             it.machine_uid.clone(),
             it.machine_class.clone(),
             age(it.known_for),
@@ -89,7 +94,7 @@ pub(super) fn orphans(orphans: &[OrphanInfo]) -> Table {
         ]
     };
     Table {
-        heading: vec!["PROVIDER", "INSTANCE", "MACHINE", "UID", "CLASS", "KNOWN", "NEXT"],
+        heading: vec!["PROVIDER", "KIND", "ID", "NAME", "UID", "CLASS", "KNOWN", "NEXT"],
         rows: orphans.iter().map(row).collect(),
     }
 }
@@ -233,8 +238,8 @@ createMachine   fake-1   accepted,cancelled   5s    19m55s   1      Boot 40%   f
     }
 
     #[test]
-    fn an_orphan_is_one_line() {
-        let orphan = OrphanInfo {
+    fn an_orphan_is_one_line_and_says_whether_it_is_an_instance_or_a_group() {
+        let instance = OrphanInfo {
             provider: "fake.ostler.dev".to_owned(),
             provider_ids: vec!["fake:///eu/i-1".to_owned()],
             machine_name: "b".to_owned(),
@@ -244,10 +249,19 @@ createMachine   fake-1   accepted,cancelled   5s    19m55s   1      Boot 40%   f
             fate: OrphanFate::Reported.into(),
             ..OrphanInfo::default()
         };
+        let group = OrphanInfo {
+            provider_ids: vec!["fake:///eu/g-1".to_owned()],
+            machine_name: "machinepool/web".to_owned(),
+            machine_uid: "uid-p".to_owned(),
+            fate: OrphanFate::ToBeDeleted.into(),
+            failures: 2,
+            ..instance.clone()
+        };
         let expected = "\
-PROVIDER          INSTANCE         MACHINE   UID     CLASS   KNOWN   NEXT
-fake.ostler.dev   fake:///eu/i-1   b         uid-b   small   5s      kept";
-        assert_eq!(render(&orphans(&[orphan])), expected);
+PROVIDER          KIND       ID               NAME   UID     CLASS   KNOWN   NEXT
+fake.ostler.dev   instance   fake:///eu/i-1   b      uid-b   small   5s      kept
+fake.ostler.dev   group      fake:///eu/g-1   web    uid-p   small   5s      deleted, 2 failed";
+        assert_eq!(render(&orphans(&[instance, group])), expected);
     }
 
     #[test]
