@@ -148,6 +148,10 @@ pub struct MachinePoolStatus {
     /// Digest of everything in template and class that only a new instance has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_hash: Option<SpecDigest>,
+    /// Shortened digest of the user data that the group makes instances with; absent: not known. Others than these are
+    /// sent to the driver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data_hash: Option<SpecDigest>,
     /// The operation that was or is about to be sent to a driver. Written before it is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<PoolIntent>,
@@ -196,6 +200,9 @@ pub struct PoolIntent {
     /// The model that it puts on the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_hash: Option<SpecDigest>,
+    /// Shortened digest of the user data that it puts on the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data_hash: Option<SpecDigest>,
     /// The instances that it deletes, or the one that it updates.
     #[serde(rename = "providerIDs", default, skip_serializing_if = "Vec::is_empty")]
     pub provider_ids: Vec<ProviderId>,

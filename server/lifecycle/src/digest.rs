@@ -18,7 +18,12 @@ pub fn canonical_text(text: &str) -> Option<String> {
 
 /// The first twelve hexadecimal digits of the SHA-256 of a text.
 pub fn of_text(text: &str) -> String {
-    let mut digits = hex::encode(Sha256::digest(text.as_bytes()));
+    of_bytes(text.as_bytes())
+}
+
+/// The same of bytes.
+pub fn of_bytes(bytes: &[u8]) -> String {
+    let mut digits = hex::encode(Sha256::digest(bytes));
     digits.truncate(12);
     digits
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use ostler_tests::repository::{SourceFile, files};
 use ostler_tests::tools::root;
 
-use crate::named::{has_test, is_rust, text};
+use crate::named::{exists, tests_in, text};
 
 #[test]
 fn every_mutation_applies_says_what_it_takes_away_and_is_in_the_table() {
@@ -57,16 +57,12 @@ fn what_no_life_finds_names_a_test_that_does() {
     let page = text(&files, "docs/simulation.md");
     let mut wrong = Vec::new();
     for (mutation, fails) in not_found(page) {
-        let tests: Vec<_> = fails.split('`').filter(|word| word.contains(".rs::")).collect();
+        let tests: Vec<_> = tests_in(fails).collect();
         if tests.is_empty() && !fails.starts_with(NONE) {
             wrong.push(format!("{mutation}: names no test that fails with it"));
         }
-        for name in tests {
-            let (path, test) = name.split_once("::").unwrap_or((name, ""));
-            if !is_rust(path) || !has_test(&files, path, test) {
-                wrong.push(format!("{mutation}: there is no test {name}"));
-            }
-        }
+        let missing = tests.into_iter().filter(|name| !exists(&files, name));
+        wrong.extend(missing.map(|name| format!("{mutation}: there is no test {name}")));
     }
     assert!(not_found(page).count() > 0 && wrong.is_empty(), "docs/simulation.md: {wrong:#?}");
 }

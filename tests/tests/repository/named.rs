@@ -22,12 +22,23 @@ pub(crate) fn function(line: &str) -> Option<&str> {
     line.strip_prefix("fn ")?.split('(').next()
 }
 
-pub(crate) fn is_rust(path: &str) -> bool {
+fn is_rust(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|extension| extension == "rs")
 }
 
+/// The tests that a text names as `file.rs::test`.
+pub(crate) fn tests_in(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').filter(|word| word.contains(".rs::"))
+}
+
+/// Whether a test that a page names as `file.rs::test` exists.
+pub(crate) fn exists(files: &[SourceFile], name: &str) -> bool {
+    let (path, test) = name.split_once("::").unwrap_or((name, ""));
+    is_rust(path) && has_test(files, path, test)
+}
+
 /// Whether a file has a test; one in a module of its own may be in the file of that module.
-pub(crate) fn has_test(files: &[SourceFile], path: &str, test: &str) -> bool {
+fn has_test(files: &[SourceFile], path: &str, test: &str) -> bool {
     let (module, name) = test.rsplit_once("::").unwrap_or(("", test));
     let stem = path.trim_end_matches(".rs").trim_end_matches("/main");
     let nested = PathBuf::from(format!("{stem}/{module}.rs"));

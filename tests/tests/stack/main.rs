@@ -24,6 +24,7 @@ mod lost_nodes;
 mod metrics;
 mod namespaces;
 mod orphan_groups;
+mod pool_drivers;
 mod pool_safety;
 mod pool_updates;
 mod pools;

@@ -24,14 +24,14 @@ pub(crate) fn is_going(pass: &Pass<'_>) -> bool {
     said.is_some_and(|it| it.provisioning_state == InstanceState::Deleting)
 }
 
-/// Nothing is drained for an instance that no driver can delete alone, unless its whole group goes.
+/// Nothing is drained for an instance that no driver can delete alone, unless it goes all the same, or its whole group.
 ///
 /// # Errors
 /// The driver cannot.
 pub(crate) fn hold(pass: &Pass<'_>) -> Outcome<()> {
     let DriverView::Ready(driver) = &pass.snap.driver else { return Ok(()) };
-    let whole = pass.machine.annotation(annotation::POOL_DELETED).is_some();
-    if whole || !pass.machine.has_pool() || driver.has(OperationKind::DeletePoolMachines) {
+    let goes = pass.machine.annotation(annotation::POOL_DELETED).is_some() || is_going(pass);
+    if goes || !pass.machine.has_pool() || driver.has(OperationKind::DeletePoolMachines) {
         return Ok(());
     }
     let text = "the driver cannot delete one instance of a group: this machine goes when its instance does";

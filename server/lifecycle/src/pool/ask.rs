@@ -32,7 +32,7 @@ pub enum Ask {
     Update {
         /// The size that it has, and the one that it is to have.
         size: Option<(usize, usize)>,
-        /// Whether it takes the current model.
+        /// Whether it takes the current model and user data.
         model: bool,
     },
     /// Delete these instances.
@@ -79,6 +79,8 @@ pub(super) struct Wanted<'a> {
     pub(super) rolling: usize,
     pub(super) budget: Budget,
     pub(super) model: &'a SpecDigest,
+    /// The group makes instances with other user data than those of now, or may.
+    pub(super) renews_user_data: bool,
     pub(super) driver: &'a DriverFacts,
     /// Instances that could not be deleted just now: others come first.
     pub(super) refused: &'a [ProviderId],
@@ -177,7 +179,12 @@ fn update(wanted: &Wanted<'_>, reading: &Reading) -> Option<Ask> {
     if pool.is_deleting() || !wanted.driver.has(OperationKind::UpdatePool) {
         return None;
     }
-    let model = reading.model_hash != *wanted.model && !pool.is_paused();
+    // A pool that is paused scales, so what its new instances join with is renewed all the same.
+    let model = if reading.model_hash == *wanted.model {
+        wanted.renews_user_data
+    } else {
+        !pool.is_paused()
+    };
     let size = if pool.is_externally_scaled() { None } else { size(wanted, reading) };
     (model || size.is_some()).then_some(Ask::Update { size, model })
 }

@@ -1,9 +1,10 @@
 //! What the instances of a pool become Nodes with: one text for all of them, read anew in each pass, since what it says
 //! is renewed by others.
 
-use ostler_api::MachinePool;
+use ostler_api::{MachinePool, SpecDigest};
 
 use crate::{
+    digest,
     operation::UserData,
     snapshot::SecretView,
     user_data::{MAX_USER_DATA, wants_token},
@@ -66,6 +67,14 @@ pub(super) fn user_data(
         }
     }
     Ok(data)
+}
+
+/// By which user data are told from others: they may be renewed while the model stays, as when a token in them ends. No two
+/// pools have the same digest, so it says nothing to who does not have the data.
+pub fn hash(pool: &MachinePool, data: Option<&UserData>) -> SpecDigest {
+    let mut text = pool.uid().as_bytes().to_vec();
+    text.extend(data.into_iter().flat_map(UserData::bytes));
+    digest::of_bytes(&text).into()
 }
 
 fn of_class(class: &SecretView) -> Result<Option<UserData>, String> {

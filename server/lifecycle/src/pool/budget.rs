@@ -91,6 +91,8 @@ mod tests {
             (3, json!({}), Some((1, 0))),
             (3, json!({ "maxSurge": "50%", "maxUnavailable": "50%" }), Some((2, 1))),
             (3, json!({ "maxSurge": "1%", "maxUnavailable": "33%" }), Some((1, 0))),
+            (3, json!({ "maxUnavailable": "45%" }), Some((1, 1))),
+            (3, json!({ "maxUnavailable": "30%" }), Some((1, 0))),
             (0, json!({ "maxSurge": "50%" }), Some((0, 0))),
             (2, json!({ "maxSurge": 0, "maxUnavailable": 5 }), Some((0, 2))),
             (2, json!({ "maxSurge": "two" }), None),

@@ -7,6 +7,7 @@ mod bring;
 mod budget;
 mod group;
 mod in_place;
+mod intent;
 mod matching;
 mod name;
 mod operation;
@@ -19,7 +20,7 @@ mod victims;
 mod way;
 
 pub use ask::{Ask, BURST};
-pub use bootstrap::{DataSecret, secret_name};
+pub use bootstrap::{DataSecret, hash as user_data_hash, secret_name};
 pub use bring::Bring;
 pub use budget::{Budget, of as budget};
 pub use group::{GroupView, Instance, Reading};
@@ -40,10 +41,9 @@ use jiff::Timestamp;
 use ostler_api::{
     Machine, MachinePool, OperationId, ProviderId, SpecDigest,
     driver::OperationKind,
-    machine::{InstanceState, InstanceStatus, MachinePhase, OperationIntent, Retry},
-    machine_pool::{MachinePoolStatus, PoolIntent, PoolUpdateFailurePolicy},
+    machine::{InstanceState, InstanceStatus, MachinePhase},
+    machine_pool::{MachinePoolStatus, PoolUpdateFailurePolicy},
     names::{self, annotation},
-    operation::{PoolModel, PoolSize},
 };
 use serde_json::{Value, json};
 
@@ -54,9 +54,8 @@ use self::{
 };
 use crate::{
     class::Hold,
-    digest,
     driver::DriverView,
-    operation::{Dispatch, Lane, OperationView, Request, Target, UserData},
+    operation::{Dispatch, OperationView, Target, UserData},
     snapshot::{ClassFacts, ClassView, DriverFacts, SecretView},
 };
 
@@ -151,6 +150,8 @@ struct Facts<'a> {
     matched: Matched<'a>,
     broken: Vec<String>,
     data: Result<Option<UserData>, String>,
+    /// Digest of the user data, if those are known.
+    user_data: Option<SpecDigest>,
 }
 
 /// Decides what to do about a pool.
@@ -214,6 +215,7 @@ impl<'a> Facts<'a> {
         let model = class.map(|class| model_hash(pool, class)).or(old.model_hash);
         let model = model.unwrap_or_default();
         learn(&mut standing, snap, &model, driver);
+        let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
         Self {
             snap,
             class,
@@ -225,7 +227,8 @@ impl<'a> Facts<'a> {
             reading,
             matched: compare(&snap.machines, reading),
             broken: broken(pool),
-            data: bootstrap::user_data(pool, &snap.secret, &snap.data),
+            user_data: data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref())),
+            data,
         }
     }
 
@@ -247,6 +250,15 @@ impl<'a> Facts<'a> {
     fn is_leaving(&self, member: Member<'_>) -> bool {
         let there = || member.instance.is_some_and(|it| !it.is_going());
         self.is_deleting(member.machine) || self.reading.is_some() && !there()
+    }
+
+    /// The infrastructure deletes its instance, as one at a spot price: its pods have what time is left. Not one that a
+    /// driver makes anew in its place for us.
+    fn is_taken_away(&self, Member { machine, instance }: Member<'_>) -> bool {
+        let Some(instance) = instance.filter(|it| it.is_going()) else { return false };
+        let intent = self.standing.intent.iter().flat_map(|intent| &intent.provider_ids);
+        let mut ours = intent.chain(&self.standing.hot.unfinished);
+        !is_told_gone(machine) && !ours.any(|id| *id == instance.provider_id)
     }
 
     /// Whether instances are replaced because of their model: the group has to make the current one first.
@@ -362,8 +374,8 @@ fn instance_news(facts: &Facts<'_>) -> Vec<(Arc<Machine>, InstanceStatus)> {
     news.take(BURST_OF_MACHINES).collect()
 }
 
-/// Machines that go: all of a pool that does; those whose instance is gone; else those that the order chooses, while it
-/// is known which instances there are, and one can go without the others.
+/// Machines that go: all of a pool that does; those whose instance is gone, or is being deleted; else those that the order
+/// chooses, while it is known which instances there are, and one can go without the others.
 fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     let snap = facts.snap;
     let live = |machine: &&Arc<Machine>| !facts.is_deleting(machine);
@@ -375,6 +387,8 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     let told = snap.machines.iter().filter(|machine| is_told_gone(machine));
     let lost = gone.iter().chain(told).filter(live);
     let mut all: Vec<_> = lost.map(|machine| victim(machine, Cause::InstanceGone)).collect();
+    let going = facts.live().filter(|it| facts.is_taken_away(*it));
+    all.extend(going.map(|it| victim(it.machine, Cause::InstanceGoing)));
     let Some(reading) = facts.reading.filter(|it| !it.is_doubtful()) else { return all };
     if !facts.deletes_one_by_one() || snap.pool.is_externally_scaled() {
         return all;
@@ -449,6 +463,7 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         rolling: replaced(facts.budget()),
         budget: facts.budget,
         model: &facts.model,
+        renews_user_data: facts.user_data.is_some() && facts.user_data != facts.standing.user_data,
         driver,
         bring: &bring,
         refused: if held.has(OperationKind::DeletePoolMachines, None) {
@@ -464,119 +479,10 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         facts.standing.forget_all_but(&kinds, &bring);
     }
     let Some(ask) = ask else { return };
-    let Some(request) = request(facts, &ask) else { return };
-    let (intent, dispatch) = intend(facts, class, &ask, request);
+    let Some(request) = intent::request(facts, &ask) else { return };
+    let (intent, dispatch) = intent::intend(facts, class, &ask, request);
     plan.status.operation = Some(intent);
     plan.dispatch = Some(dispatch);
-}
-
-/// `None`: what the group makes Nodes with is not there.
-fn request(facts: &Facts<'_>, ask: &Ask) -> Option<Request> {
-    let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-    let provider_id = facts.reading.map(|it| it.provider_id.clone()).unwrap_or_default();
-    let model = || {
-        Some(PoolModel {
-            hash: facts.model.as_str().to_owned(),
-            user_data: facts.data.as_ref().ok()?.clone(),
-            zones: facts.snap.pool.spec.failure_domains.clone(),
-        })
-    };
-    Some(match ask {
-        Ask::Create { desired } => {
-            Request::CreatePool { desired: number(*desired), model: model()?, provider_id }
-        }
-        Ask::Update { size, model: takes } => Request::UpdatePool {
-            provider_id,
-            size: size.map(|(expected, wanted)| PoolSize {
-                expected: number(expected),
-                wanted: number(wanted),
-            }),
-            model: if *takes { Some(model()?) } else { None },
-        },
-        Ask::Remove { ids, expected, new } => Request::DeletePoolMachines {
-            provider_id,
-            instances: ids.clone(),
-            size: PoolSize { expected: number(*expected), wanted: number(*new) },
-        },
-        Ask::Bring(Bring { id, drained }) => Request::UpdatePoolMachine {
-            provider_id,
-            instance: id.clone(),
-            model_hash: facts.model.as_str().to_owned(),
-            drained: *drained,
-        },
-        Ask::Delete => Request::DeletePool { provider_id },
-    })
-}
-
-fn intend(
-    facts: &Facts<'_>,
-    class: &ClassFacts,
-    ask: &Ask,
-    request: Request,
-) -> (PoolIntent, Dispatch) {
-    let snap = facts.snap;
-    let kind = ask.kind();
-    let pool = &snap.pool;
-    let number = |count: usize| i32::try_from(count).ok();
-    let (expected, new, ids) = match ask {
-        Ask::Create { desired } => (None, number(*desired), Vec::new()),
-        Ask::Update { size, .. } => {
-            let (expected, new) = size.unzip();
-            (expected.and_then(number), new.and_then(number), Vec::new())
-        }
-        Ask::Remove { ids, expected, new } => (number(*expected), number(*new), ids.clone()),
-        Ask::Bring(bring) => (None, None, vec![bring.id.clone()]),
-        Ask::Delete => (None, None, Vec::new()),
-    };
-    let dispatch =
-        class.dispatch(snap.operation_id.clone(), target_of(pool), request, kind.usual_time());
-    let dispatch = Dispatch {
-        idempotency_key: key(pool.uid(), ask, &facts.model),
-        lane: Lane::User,
-        ..dispatch
-    };
-    let of_this = |retry: &&Retry| {
-        retry.kind == kind.into() && retry.provider_id.as_ref().is_none_or(|id| ids.contains(id))
-    };
-    let before = facts.standing.retries.iter().find(of_this);
-    let intent = OperationIntent {
-        id: dispatch.id.clone(),
-        kind: kind.into(),
-        idempotency_key: dispatch.idempotency_key.clone(),
-        class_revision: Some(class.revision.clone()),
-        spec_digest: Some(class.spec_digest.clone()),
-        term: snap.term,
-        attempt: before.map_or(1, |retry| retry.failures.saturating_add(1)),
-        started_at: Some(snap.now.into()),
-        provider_id: None,
-        outcome_unknown: false,
-    };
-    let model_hash = Some(facts.model.clone()).filter(|_| takes_model(ask));
-    let intent = PoolIntent {
-        intent,
-        expected_size: expected,
-        new_size: new,
-        model_hash,
-        provider_ids: ids,
-        drained: matches!(ask, Ask::Bring(Bring { drained: true, .. })),
-    };
-    (intent, dispatch)
-}
-
-const fn takes_model(ask: &Ask) -> bool {
-    matches!(ask, Ask::Create { .. } | Ask::Update { model: true, .. } | Ask::Bring(_))
-}
-
-/// `<uid>:<verb>`, and where another content is another intent, its digest.
-fn key(uid: &str, ask: &Ask, model: &SpecDigest) -> String {
-    let letter = ask.kind().letter();
-    match ask {
-        Ask::Create { .. } | Ask::Delete => format!("{uid}:{letter}"),
-        Ask::Update { .. } | Ask::Remove { .. } | Ask::Bring(_) => {
-            let content = digest::of_text(&format!("{ask:?} {model}"));
-            format!("{uid}:{letter}:{content}")
-        }
-    }
 }
 
 /// Whether the finalizer goes: the pool is deleted, nothing of it is left, and the driver said so, or was never asked.

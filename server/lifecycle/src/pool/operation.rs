@@ -37,6 +37,8 @@ pub(super) struct Standing {
     pub(super) retries: Vec<Retry>,
     /// The group.
     pub(super) provider_id: Option<ProviderId>,
+    /// Digest of the user data that the group has, as far as that is known.
+    pub(super) user_data: Option<SpecDigest>,
     /// Instances that could not be deleted.
     pub(super) refused: Vec<ProviderId>,
     /// Its result is in here.
@@ -137,6 +139,7 @@ pub(super) fn settle(
         intent: status.operation.clone(),
         retries: status.retries.clone(),
         provider_id: status.provider_id.clone(),
+        user_data: status.user_data_hash.clone(),
         refused: status.not_deleted.clone(),
         hot: status.hot_update.clone().unwrap_or_default(),
         ..Standing::default()
@@ -161,9 +164,14 @@ pub(super) fn settle(
 
 fn take(standing: &mut Standing, finished: &Finished, class: Option<&Revision>, now: Timestamp) {
     standing.acknowledge = Some(finished.id.clone());
-    let asked = Asked::of(standing.intent.take().as_ref());
+    let intent = standing.intent.take();
+    let asked = Asked::of(intent.as_ref());
     standing.reread = true;
     let kind = finished.kind;
+    if matches!(finished.outcome, Ok(Success::PoolChanged(_))) {
+        let sent = intent.and_then(|intent| intent.user_data_hash);
+        standing.user_data = sent.or_else(|| standing.user_data.take());
+    }
     match &finished.outcome {
         Ok(Success::PoolMachineUpdated(told)) if kind == OperationKind::UpdatePoolMachine => {
             updated(standing, &asked, told, class, now);

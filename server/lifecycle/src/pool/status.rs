@@ -62,6 +62,11 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
     let mut status = MachinePoolStatus {
         observed_generation: pool.metadata.generation,
         selector: Some(name::selector(pool.name())),
+        // While they are being sent, it is not known which ones the group has.
+        user_data_hash: standing
+            .user_data
+            .clone()
+            .filter(|_| sent.as_ref().is_none_or(|it| it.user_data_hash.is_none())),
         operation: sent.or_else(|| standing.intent.clone()),
         asked,
         retries: standing.retries.clone(),

@@ -44,6 +44,8 @@ pub enum Cause {
     Annotated,
     /// Its instance has an old model.
     Outdated,
+    /// The infrastructure deletes its instance.
+    InstanceGoing,
     /// Its instance is gone.
     InstanceGone,
     /// Its pool is deleted.
@@ -55,7 +57,7 @@ impl Cause {
     pub const fn is_choice(self) -> bool {
         match self {
             Self::Failed | Self::Surplus | Self::Annotated | Self::Outdated => true,
-            Self::InstanceGone | Self::PoolGone => false,
+            Self::InstanceGoing | Self::InstanceGone | Self::PoolGone => false,
         }
     }
 }

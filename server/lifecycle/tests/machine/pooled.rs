@@ -124,6 +124,20 @@ fn where_the_whole_group_goes_the_machine_is_drained_although_no_driver_can_dele
 }
 
 #[test]
+fn one_that_the_infrastructure_deletes_is_drained_although_no_driver_can_delete_its_instance() {
+    let mut world = running();
+    world.kinds.remove(&OperationKind::DeletePoolMachines);
+    says(&mut world, "Deleting", true);
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.delete();
+    world.settle();
+    assert_eq!(world.step(), Some(MachineStep::DrainNode));
+    world.pods_end();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion));
+}
+
+#[test]
 fn another_class_spec_is_a_matter_of_the_group_and_not_of_a_hot_update() {
     let mut world = running();
     world.class.as_mut().unwrap().spec.provider_spec = serde_json::json!({ "size": 2 });
@@ -165,6 +179,25 @@ fn a_node_that_comes_while_the_instance_is_being_deleted_is_not_drained() {
         let step = world.step();
         assert_eq!(step == Some(MachineStep::DeleteInstance), !drains, "{state}: {step:?}");
     }
+}
+
+/// The pool cannot know of it: it named the instance to the driver while the Machine had no Node.
+#[test]
+fn a_node_that_comes_after_the_deletion_was_sent_is_drained_and_holds_up_nothing() {
+    let mut world = pooled();
+    world.settle();
+    world.delete();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion));
+    says(&mut world, "Succeeded", true);
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.join();
+    world.settle();
+    assert_eq!(world.step(), Some(MachineStep::DrainNode), "no read has shown the deletion");
+    told_gone(&mut world);
+    world.settle();
+    assert!(world.machine.is_none(), "wherever its drain is");
+    assert!(world.sent.is_empty(), "{:?}", world.sent);
 }
 
 /// Its Node is drained, and the pool is to have the driver update the instance.

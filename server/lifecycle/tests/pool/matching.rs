@@ -126,19 +126,40 @@ fn a_drained_machine_whose_instance_is_not_named_any_more_says_so_after_one_read
 fn the_template_reaches_existing_machines_and_those_that_are_being_deleted() {
     let mut world = World::running(2, json!({}));
     world.drain("p-1");
+    let expected = json!({
+        "nodeTemplate": { "spec": { "taints": [{ "key": "a", "effect": "NoSchedule" }] } },
+        "drainTimeout": "5m", "healthTimeout": "2m", "creationTimeout": "3m",
+        "inPlaceUpdateTimeout": "4m", "machinePreserveTimeout": "5m",
+        "disableHealthTimeout": true, "maxEvictRetries": 3, "nodeConditions": "KernelDeadlock"
+    });
     let template = &mut world.pool.spec.template.spec;
-    template.drain_timeout = Some("5m".into());
-    template.node_conditions = Some("KernelDeadlock".to_owned());
+    let mut whole = serde_json::to_value(&template).unwrap();
+    json_patch::merge(&mut whole, &expected);
+    *template = serde_json::from_value(whole).unwrap();
     world.boot();
     let plan = world.plan();
     let patched: Vec<_> = plan.patches.iter().map(|(machine, _)| machine.name()).collect();
     assert_eq!(patched, ["p-1", "p-2"]);
     for (_, patch) in &plan.patches {
-        let expected = json!({ "drainTimeout": "5m", "nodeConditions": "KernelDeadlock" });
         assert_eq!(patch["spec"], expected);
     }
-    let new = &plan.create[0];
-    assert_eq!(new.spec.drain_timeout, Some("5m".into()), "and new ones");
+    let new = serde_json::to_value(&plan.create[0].spec).unwrap();
+    for (field, value) in expected.as_object().unwrap() {
+        assert_eq!(new[field], *value, "and new ones");
+    }
+}
+
+#[test]
+fn a_machine_that_lost_the_label_of_its_pool_stays_its_own_and_gets_it_back() {
+    let mut world = World::running(2, json!({}));
+    world.machines[0].metadata.labels = None;
+    let plan = world.plan();
+    assert!(plan.create.is_empty() && plan.delete.is_empty() && plan.dispatch.is_none());
+    let (machine, patch) = &plan.patches[0];
+    assert_eq!(
+        (machine.name(), &patch["metadata"]["labels"][label::POOL_NAME]),
+        ("p-1", &json!("p"))
+    );
 }
 
 #[test]

@@ -1,10 +1,15 @@
 //! What is asked of the group, and what follows from the answers.
 
+use jiff::SignedDuration;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
     operation::{OperationView, PoolSize, Request, Success},
 };
-use ostler_lifecycle::{operation::Failure, pool::Plan, snapshot::DriverView};
+use ostler_lifecycle::{
+    operation::{Failure, UserData},
+    pool::{DataSecret, Plan},
+    snapshot::DriverView,
+};
 use serde_json::json;
 
 use crate::world::{ALL, World, changed, driver, failure, record, request, victims};
@@ -253,4 +258,74 @@ fn a_group_that_was_there_is_made_again_only_after_two_answers_that_there_is_non
     assert!(world.plan().dispatch.is_none());
     world.absent_looks = 2;
     assert!(matches!(request(&world.plan()), Some(Request::CreatePool { .. })));
+}
+
+/// What the user data of an update say, and whether it leaves size and model as they are.
+fn renewed(plan: &Plan) -> Option<(String, bool)> {
+    match request(plan) {
+        Some(Request::UpdatePool { size, model: Some(model), .. }) => {
+            let text = String::from_utf8(model.user_data.clone()?.bytes().to_vec()).unwrap();
+            let same = plan.status.model_hash.as_ref().is_some_and(|it| it.as_str() == model.hash);
+            Some((text, size.is_none() && same))
+        }
+        _ => None,
+    }
+}
+
+fn says(text: &str) -> DataSecret {
+    DataSecret::Known(UserData::new(text.as_bytes().to_vec()))
+}
+
+#[test]
+fn user_data_that_were_renewed_reach_the_group_and_replace_no_instance() {
+    let bootstrap = json!({ "bootstrap": { "dataSecretName": "join" } });
+    for paused in [false, true] {
+        let more = json!({ "paused": paused, "template": { "spec": bootstrap } });
+        let mut world = World::running(2, more);
+        for text in ["first", "second", "third"] {
+            world.data = says(text);
+            let plan = world.pass();
+            assert_eq!(renewed(&plan), Some((text.to_owned(), true)), "paused: {paused}");
+            assert_eq!(plan.status.user_data_hash, None, "which of both the group has is open");
+            let intent = plan.status.operation.as_ref().unwrap();
+            let sent = intent.user_data_hash.clone();
+            let key = intent.intent.idempotency_key.clone();
+            world.data = says("meanwhile");
+            world.answer(OperationKind::UpdatePool, changed());
+            assert_eq!(world.pass().status.user_data_hash, sent);
+            world.operation = OperationView::Idle;
+            let next = world.plan();
+            assert_eq!(renewed(&next), Some(("meanwhile".to_owned(), true)));
+            assert_ne!(next.dispatch.unwrap().idempotency_key, key, "another intent");
+            world.data = says(text);
+            let plan = world.pass();
+            assert!(plan.dispatch.is_none() && plan.delete.is_empty());
+            assert_eq!(plan.status.up_to_date_replicas, 2);
+        }
+    }
+}
+
+#[test]
+fn user_data_are_sent_again_until_the_driver_has_taken_them_and_not_while_they_are_missing() {
+    let bootstrap = json!({ "bootstrap": { "dataSecretName": "join" } });
+    let mut world = World::running(2, json!({ "template": { "spec": bootstrap } }));
+    world.data = says("first");
+    world.pass();
+    world.answer(OperationKind::UpdatePool, failure(ErrorCode::Unavailable));
+    world.pass();
+    world.operation = OperationView::Idle;
+    assert!(renewed(&world.plan()).is_none(), "it waits");
+    world.now += SignedDuration::from_hours(1);
+    assert!(renewed(&world.plan()).is_some());
+    world.data = DataSecret::Missing("secret default/join does not exist".to_owned());
+    let plan = world.plan();
+    assert!(plan.dispatch.is_none() && !plan.status.bootstrap_ready);
+}
+
+#[test]
+fn a_pool_that_is_paused_puts_no_other_model_on_its_group_with_the_user_data() {
+    let mut world = World::running(2, json!({ "paused": true }));
+    world.pool.status.as_mut().unwrap().user_data_hash = None;
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    assert!(world.plan().dispatch.is_none());
 }

@@ -6,7 +6,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     class::Hold,
-    pool::{Instance, Plan},
+    pool::{Cause, Instance, Plan},
 };
 use serde_json::{Value, json};
 
@@ -122,6 +122,45 @@ fn a_pool_is_made_scaled_up_and_down_and_ends_as_wanted() {
 }
 
 #[test]
+fn whoever_marks_a_machine_it_goes_first_and_none_goes_below_what_is_wanted() {
+    for (mark, value) in [
+        ("cluster.x-k8s.io/delete-machine", ""),
+        ("machine.sapcloud.io/delete-machine", "yes"),
+        ("machinepriority.machine.sapcloud.io", "1"),
+    ] {
+        let mut world = World::running(3, json!({}));
+        let marks = [(mark.to_owned(), value.to_owned())].into();
+        world.named("p-3").metadata.annotations = Some(marks);
+        assert!(victims(&world.plan()).is_empty(), "{mark}: three are wanted");
+        world.pool.spec.replicas = Some(2);
+        assert_eq!(victims(&world.plan()), ["p-3"], "{mark}");
+    }
+}
+
+#[test]
+fn a_drain_of_many_passes_takes_no_more_than_the_surplus_whatever_the_policy() {
+    for policy in ["Oldest", "Newest", "Random"] {
+        let rolling = json!({ "strategy": { "rollingUpdate": { "deletePolicy": policy } } });
+        let mut world = World::running(6, rolling);
+        let now = world.now;
+        for machine in &mut world.machines {
+            machine.metadata.creation_timestamp = Some(now.into());
+        }
+        world.pool.spec.replicas = Some(4);
+        for _ in 0..20 {
+            let names: Vec<_> = victims(&world.pass()).into_iter().map(str::to_owned).collect();
+            for name in names {
+                // Its drain goes on, and its Node is Ready.
+                world.named(&name).metadata.deletion_timestamp = Some(now.into());
+            }
+            world.machines.rotate_left(1);
+        }
+        let going = world.machines.iter().filter(|it| it.is_deleting()).count();
+        assert_eq!(going, 2, "{policy}");
+    }
+}
+
+#[test]
 fn a_pool_that_is_paused_scales_and_replaces_nothing() {
     let mut world = World::running(3, json!({ "paused": true }));
     world.pool.spec.template.spec.version = Some("v2".to_owned());
@@ -180,6 +219,48 @@ fn a_pool_whose_driver_has_no_named_deletion_drains_all_and_deletes_the_group_as
     assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
 }
 
+/// How many Machines were chosen to go among others.
+fn chosen(plan: &Plan) -> usize {
+    plan.delete.iter().filter(|victim| victim.cause.is_choice()).count()
+}
+
+#[test]
+fn a_machine_whose_instance_the_infrastructure_deletes_is_deleted_at_once_for_its_drain() {
+    let going = |world: &mut World| {
+        world.group.as_mut().unwrap().instances[0].state = InstanceState::Deleting;
+        world.boot();
+        world.adopt();
+    };
+    for (what, more, kinds) in [
+        ("any", json!({}), &ALL[..]),
+        ("without named deletion", json!({}), &ALL[..4]),
+        ("paused", json!({ "paused": true }), &ALL[..]),
+    ] {
+        let mut world = World::running(3, more);
+        world.driver = driver(kinds);
+        going(&mut world);
+        let plan = world.plan();
+        assert_eq!(victims(&plan), ["p-1"], "{what}");
+        assert_eq!(plan.delete[0].cause, Cause::InstanceGoing, "{what}");
+        world.drain("p-1");
+        let plan = world.plan();
+        assert!(victims(&plan).is_empty(), "{what}: once");
+        assert!(request(&plan).is_none(), "{what}: nothing is asked for");
+    }
+}
+
+#[test]
+fn an_instance_that_the_driver_makes_anew_in_its_place_is_not_taken_for_one_that_goes() {
+    let mut world = World::running(2, json!({}));
+    let status = world.pool.status.as_mut().unwrap();
+    let unfinished = json!({ "unfinishedProviderIDs": ["fake:///i-1"] });
+    status.hot_update = Some(serde_json::from_value(unfinished).unwrap());
+    for instance in &mut world.group.as_mut().unwrap().instances {
+        instance.state = InstanceState::Deleting;
+    }
+    assert_eq!(victims(&world.plan()), ["p-2"]);
+}
+
 #[test]
 fn a_machine_whose_instance_is_going_or_gone_makes_no_other_one_surplus() {
     let lost = |world: &mut World| world.group.as_mut().unwrap().instances.remove(0);
@@ -194,9 +275,9 @@ fn a_machine_whose_instance_is_going_or_gone_makes_no_other_one_surplus() {
         world.boot();
         world.adopt();
         assert_eq!(world.machines.len(), 4, "{what}");
-        assert!(victims(&world.plan()).is_empty(), "{what}: {}", of.name);
+        assert_eq!(chosen(&world.plan()), 0, "{what}: {}", of.name);
         world.run_all();
-        assert!(victims(&world.plan()).is_empty(), "{what}, and the new one runs");
+        assert_eq!(chosen(&world.plan()), 0, "{what}, and the new one runs");
     }
 }
 
@@ -218,8 +299,9 @@ fn the_surge_goes_with_the_last_outdated_instance_also_when_the_infrastructure_d
     world.adopt();
     world.run_all();
     let plan = world.plan();
-    assert_eq!(victims(&plan).len(), 1, "one more than wanted");
-    let victim = victims(&plan)[0].to_owned();
+    assert_eq!((victims(&plan)[0], chosen(&plan)), ("p-1", 1), "one more than wanted");
+    let victim = victims(&plan)[1].to_owned();
+    world.drain("p-1");
     world.drain(&victim);
     let plan = world.plan();
     let Some(Request::DeletePoolMachines { size, .. }) = request(&plan) else { panic!() };

@@ -10,8 +10,8 @@ use ostler_api::{
     operation::{OperationView, PoolInstance, PoolInstanceState, Request, Success},
 };
 use ostler_lifecycle::{
-    operation::Failure,
-    pool::{GroupView, Plan, Situation, Way, way},
+    operation::{Failure, UserData},
+    pool::{DataSecret, GroupView, Plan, Situation, Way, model_hash, way},
     snapshot::DriverView,
 };
 use serde_json::{Value, json};
@@ -511,5 +511,46 @@ fn without_the_verb_instances_stay_and_the_pool_says_why_or_replaces_them() {
         assert_eq!(told(&plan).0, reason);
         assert_eq!(plan.delete.len(), usize::from(policy == "Replace"));
         assert!(marks(&plan).is_empty());
+    }
+}
+
+#[test]
+fn whatever_an_instance_is_made_from_is_in_the_name_of_its_model_and_nothing_else() {
+    let world = World::running(1, json!({}));
+    let model = |world: &World| model_hash(&world.pool, &world.class);
+    let with = |more: Value| {
+        let mut world = world.clone();
+        let mut spec = serde_json::to_value(&world.pool.spec).unwrap();
+        json_patch::merge(&mut spec, &more);
+        world.pool.spec = serde_json::from_value(spec).unwrap();
+        Box::new(world)
+    };
+    let template = |spec: Value| with(json!({ "template": { "spec": spec } }));
+    let mut of_class = Box::new(world.clone());
+    of_class.class = class_with(json!({ "size": 2 }));
+    for (what, other) in [
+        ("provider spec", of_class),
+        ("version", template(json!({ "version": "v2" }))),
+        ("bootstrap data", template(json!({ "bootstrap": { "data": "x" } }))),
+        ("their secret", template(json!({ "bootstrap": { "dataSecretName": "x" } }))),
+        ("zones", with(json!({ "failureDomains": ["a"] }))),
+    ] {
+        assert_ne!(model(&other), model(&world), "{what}");
+        let outdated = other.clone().pass();
+        assert_eq!(outdated.status.up_to_date_replicas, 0, "{what}");
+        let said = outdated.status.conditions.iter().find(|it| it.type_ == "MachinesUpToDate");
+        assert_eq!(said.unwrap().status, "False", "{what}");
+    }
+    let mut renewed = template(json!({ "bootstrap": { "dataSecretName": "x" } }));
+    let before = model(&renewed);
+    renewed.data = DataSecret::Known(UserData::new(b"token".to_vec()));
+    assert_eq!(model(&renewed), before, "what a secret says may be renewed");
+    for (what, other) in [
+        ("replicas", with(json!({ "replicas": 5 }))),
+        ("timeouts", template(json!({ "drainTimeout": "1m" }))),
+        ("node template", template(json!({ "nodeTemplate": { "spec": { "taints": [] } } }))),
+        ("labels", with(json!({ "template": { "metadata": { "labels": { "a": "b" } } } }))),
+    ] {
+        assert_eq!(model(&other), model(&world), "{what}");
     }
 }

@@ -71,6 +71,102 @@ fn the_table_of_a_cloud() {
     }
 }
 
+/// The decisions of Cluster API's provider for Azure, in the order in which it makes them. One of each kind is in `all`.
+#[test]
+fn the_decisions_of_cluster_apis_provider_for_azure_one_by_one() {
+    let (surge, unavailable) = (budget(1, 0), budget(0, 1));
+    let newest = |of: Budget| Budget { policy: Policy::Newest, ..of };
+    let all = "r ro . o";
+    for (what, words, replicas, budget, expected) in [
+        ("failed: it goes", "r f r", 3, surge, vec![1]),
+        ("failed: also in the middle of a rollout", "ro ro f", 3, surge, vec![2]),
+        ("failed: the annotated one is no other class", "fa r r", 3, surge, vec![0]),
+        ("being deleted: makes up for the surplus", "rd r r", 2, surge, vec![]),
+        ("being deleted: two, for two", "rd rd r r", 2, surge, vec![]),
+        ("being deleted: one, and one is still too many", "rd r r r", 2, surge, vec![1]),
+        ("annotated: all of them, for a surplus of as many", "r r ra ra", 2, surge, vec![2, 3]),
+        ("annotated: the older ones, if there are more", "ra ra ra", 2, surge, vec![0]),
+        ("annotated: the newer ones, by policy", "ra ra ra", 2, newest(surge), vec![2]),
+        ("annotated: before an outdated one", "ro r ra", 2, surge, vec![2]),
+        ("surplus of one: outdated and not ready", all, 3, budget(0, 0), vec![3]),
+        ("of two: then the one that boots", all, 2, budget(0, 0), vec![3, 2]),
+        ("of three: then outdated and ready", all, 1, budget(0, 0), vec![3, 2, 1]),
+        ("of all: then the others", all, 0, budget(0, 0), vec![3, 2, 1, 0]),
+        ("surplus: the oldest", "r r r r", 2, surge, vec![0, 1]),
+        ("surplus: the newest, by policy", "r r r r", 2, newest(surge), vec![3, 2]),
+        ("surplus: the newest outdated one", "ro ro r", 2, newest(surge), vec![1]),
+        ("surplus: what boots for an outdated one is none", "ro ro .", 2, surge, vec![]),
+        ("surplus: beyond those it is", "ro r . .", 2, budget(2, 0), vec![2]),
+        ("surplus: what never gets ready, without a rollout", "r r r .", 3, surge, vec![3]),
+        ("too few are ready: nothing", "ro ro .", 3, unavailable, vec![]),
+        ("none is outdated: nothing", "r r r", 3, unavailable, vec![]),
+        ("nothing may be missing: nothing", "ro ro ro", 3, surge, vec![]),
+        ("one may be missing, and none is outdated", "r r r", 3, unavailable, vec![]),
+        ("one may be missing: one outdated", "r ro ro", 3, unavailable, vec![1]),
+        ("two may be missing: two outdated", "ro ro ro r", 4, budget(0, 2), vec![0, 1]),
+        ("two may be missing, by policy", "ro ro ro r", 4, newest(budget(0, 2)), vec![2, 1]),
+        ("more may be missing than there are", "ro ro", 2, budget(0, 2), vec![0, 1]),
+        ("one is missing already, since it is being deleted", "rod ro ro", 3, unavailable, vec![]),
+    ] {
+        assert_eq!(chosen(words, replicas, budget), expected, "{what}");
+    }
+}
+
+/// Each with the reason.
+#[test]
+fn what_is_decided_otherwise_than_in_cluster_apis_provider_for_azure() {
+    let (surge, unavailable) = (budget(1, 0), budget(0, 1));
+    let on_delete = Budget { rolls: false, ..surge };
+    for (what, words, replicas, budget, expected) in [
+        ("all failed go there: here one at a time, else none is left", "f f f", 3, surge, vec![0]),
+        (
+            "a failed one that cannot be deleted ends the choice there: here others go on",
+            "ro fd ro r",
+            2,
+            surge,
+            vec![0],
+        ),
+        (
+            "a failed one is all that goes there: here the surplus goes as well, it costs nothing",
+            "f r r r",
+            2,
+            surge,
+            vec![0, 1],
+        ),
+        (
+            "all annotated go there, however few are left: here as many as may be missing",
+            "ra ra r",
+            3,
+            unavailable,
+            vec![0],
+        ),
+        (
+            "without a surplus, one that boots would go there: here others have to be ready",
+            "r r a",
+            3,
+            surge,
+            vec![],
+        ),
+        (
+            "what is missing of the wanted number holds all there: here what may be missing counts",
+            "ro ro r .",
+            4,
+            budget(0, 2),
+            vec![0],
+        ),
+        (
+            "without rollouts outdated ones are like others there: here they go first, a user replaces them anyway",
+            "r ro",
+            1,
+            on_delete,
+            vec![1],
+        ),
+        ("a preserved one is like others there: here it goes last", "rp r r", 2, surge, vec![1]),
+    ] {
+        assert_eq!(chosen(words, replicas, budget), expected, "{what}");
+    }
+}
+
 #[test]
 fn what_is_being_deleted_makes_up_for_the_surplus_however_long_its_drain_lasts() {
     for policy in [Policy::Oldest, Policy::Newest, Policy::Random] {

@@ -11,7 +11,10 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::Failure,
-    pool::{DataSecret, GroupView, Instance, Plan, Reading, Snapshot, machine, model_hash, plan},
+    pool::{
+        DataSecret, GroupView, Instance, Plan, Reading, Snapshot, machine, model_hash, plan,
+        user_data_hash,
+    },
     snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView},
 };
 use serde_json::{Value, json};
@@ -26,6 +29,7 @@ pub struct World {
     pub refused_machines: bool,
     pub operation: OperationView,
     pub driver: DriverView,
+    pub data: DataSecret,
     pub class: ClassFacts,
     pub now: Timestamp,
     pub made: u32,
@@ -87,6 +91,7 @@ impl World {
             refused_machines: false,
             operation: OperationView::Idle,
             driver: driver(&ALL),
+            data: DataSecret::NotNamed,
             class: class(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             made: 0,
@@ -106,9 +111,11 @@ impl World {
             began: world.now,
         });
         world.pool.status = Some(Default::default());
+        let user_data_hash = user_data_hash(&world.pool, None);
         let status = world.pool.status.as_mut().unwrap();
         status.provider_id = Some("fake:///group".into());
         status.asked = true;
+        status.user_data_hash = Some(user_data_hash);
         for _ in 0..replicas {
             world.boot();
         }
@@ -177,7 +184,7 @@ impl World {
             refused_machines: self.refused_machines,
             class: ClassView::Known(self.class.clone()),
             secret: SecretView::NotReferenced,
-            data: DataSecret::NotNamed,
+            data: self.data.clone(),
             driver: self.driver.clone(),
             group: match &self.group {
                 Some(reading) => GroupView::Known(reading.clone()),

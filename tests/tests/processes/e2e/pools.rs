@@ -100,11 +100,41 @@ fn a_driver_that_is_killed_in_each_operation_on_a_group_loses_nothing_and_does_n
     die_in(&mut stack, "GetPoolStatus", |kubectl| scale(kubectl, "pool", 1));
     has(stack.kubectl(), "pool", 1);
     assert_eq!(cloud(&stack), (vec![1], 1));
+    a_check_has_one_replaced(stack.kubectl());
+    assert_eq!(cloud(&stack), (vec![1], 1));
     die_in(&mut stack, "DeletePool", |kubectl| {
         kubectl.run(["delete", "machinepool", "pool", "--wait=false"]);
     });
     stack.kubectl().wait_gone("machinepool", "pool");
     assert_eq!(cloud(&stack), (Vec::new(), 0));
+}
+
+/// In the form of Cluster API's v1beta2.
+const CHECK: &str = "apiVersion: ostler.dev/v1alpha1
+kind: MachineHealthCheck
+metadata: { name: pool }
+spec:
+  selector: { matchLabels: { cluster.x-k8s.io/pool-name: pool } }
+  checks:
+    nodeStartupTimeoutSeconds: 600
+    unhealthyNodeConditions: [{ type: Ready, status: Unknown, timeoutSeconds: 300 }]
+  remediation: { triggerIf: { unhealthyLessThanOrEqualTo: 100% } }
+";
+
+fn a_check_has_one_replaced(kubectl: &Kubectl) {
+    kubectl.apply(CHECK);
+    kubectl.wait("machinehealthcheck", "pool", ".status.currentHealthy", "1");
+    let spec = &kubectl.get("machinehealthcheck", "pool")["spec"];
+    assert_eq!(spec["checks"]["unhealthyNodeConditions"][0]["timeoutSeconds"], 300, "{spec}");
+    let table = kubectl.run(["get", "mhc"]);
+    let columns = ["EXPECTEDMACHINES", "CURRENTHEALTHY", "REMEDIATIONALLOWED", "True"];
+    assert!(columns.iter().all(|column| table.contains(column)), "{table}");
+    let first = one(kubectl);
+    kubectl.run(["annotate", "machine", &first, "cluster.x-k8s.io/remediate-machine="]);
+    kubectl.wait_gone("machine", &first);
+    has(kubectl, "pool", 1);
+    assert_ne!(one(kubectl), first);
+    kubectl.run(["delete", "machinehealthcheck", "pool"]);
 }
 
 /// Does something that makes the driver die once it has done this operation and before it answers.

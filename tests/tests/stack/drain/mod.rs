@@ -4,6 +4,6 @@
 
 mod budgets;
 mod deletion;
-mod ground;
+pub(crate) mod ground;
 mod storm;
 mod volumes;

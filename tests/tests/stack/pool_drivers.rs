@@ -1,0 +1,167 @@
+//! Pools whose driver can do less, or whose infrastructure decides something by itself. On a paused clock.
+
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use ostler_api::MachinePool;
+use ostler_api::machine::{Machine, WaitReason};
+use ostler_driver_fake::{FakeDriver, PROVIDER};
+use ostler_driver_sdk::{
+    CreateMachine, CreatePool, DeleteMachine, DeletePool, Deletion, Driver, DriverError,
+    DriverInfo, GetMachineStatus, GetPoolStatus, Instance, ListMachines, ListPools,
+    OptionalOperation, Pool, PoolStatus, UpdatePool,
+};
+use ostler_tests::objects::{delete, instances, nodes, waits_for};
+use ostler_tests::world::World;
+use serde_json::json;
+
+use crate::drain::ground;
+use crate::pools::{machines, patch, pool, pools, rest, scale, start, until, until_runs};
+
+/// The fake driver as one of a cloud whose groups delete no instance by its name.
+struct Classic(FakeDriver);
+
+impl Driver for Classic {
+    fn info(&self) -> DriverInfo {
+        DriverInfo::new(PROVIDER).knows_previous_cluster_ids().offering([OptionalOperation::Pools])
+    }
+
+    async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
+        self.0.create_machine(request).await
+    }
+
+    async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
+        self.0.delete_machine(request).await
+    }
+
+    async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
+        self.0.get_machine_status(request).await
+    }
+
+    async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        self.0.list_machines(request).await
+    }
+
+    async fn create_pool(&self, request: CreatePool) -> Result<Pool, DriverError> {
+        self.0.create_pool(request).await
+    }
+
+    async fn update_pool(&self, request: UpdatePool) -> Result<Pool, DriverError> {
+        self.0.update_pool(request).await
+    }
+
+    async fn delete_pool(&self, request: DeletePool) -> Result<Deletion, DriverError> {
+        self.0.delete_pool(request).await
+    }
+
+    async fn get_pool_status(&self, request: GetPoolStatus) -> Result<PoolStatus, DriverError> {
+        self.0.get_pool_status(request).await
+    }
+
+    async fn list_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
+        self.0.list_pools(request).await
+    }
+}
+
+/// A pool of two whose driver deletes no instance by its name.
+async fn classic() -> World {
+    let mut world = start().await;
+    world.crash_driver();
+    let driver = FakeDriver::new(world.cloud().clone());
+    world.run_driver(Classic(driver));
+    world.apply::<MachinePool>(pool("p", 2)).await;
+    until_runs(&world, 2).await;
+    world
+}
+
+async fn pods(world: &World) -> usize {
+    let api = Api::<Pod>::default_namespaced(world.client());
+    api.list(&ListParams::default()).await.unwrap().items.len()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_driver_deletes_no_single_instance_drains_all_before_its_group_goes_as_a_whole()
+ {
+    let world = classic().await;
+    let status = pools(&world).get("p").await.unwrap().status.unwrap();
+    let deletable = status.conditions.iter().find(|it| it.type_ == "Deletable").unwrap();
+    assert_eq!((deletable.status.as_str(), &status.infrastructure_machine_kind), ("False", &None));
+    let all = machines(&world).await;
+    for machine in &all {
+        ground::runs(&world, ground::pod(machine.name(), machine.node_name().unwrap())).await;
+    }
+    // One alone is neither drained nor deleted, and says why.
+    delete(&world, all.first().unwrap().name()).await;
+    world.until(all.first().unwrap().name(), "held", waits_for(WaitReason::DriverLacksVerb)).await;
+    rest().await;
+    assert_eq!((instances(&world), nodes(&world).await, pods(&world).await), (2, 2, 2));
+
+    pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
+    while !world.cloud().groups(|_| true).unwrap().is_empty() {
+        if pods(&world).await > 0 {
+            assert_eq!(instances(&world), 2, "no instance goes before its pods");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(pods(&world).await, 0);
+    until(&world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
+    assert_eq!((instances(&world), nodes(&world).await), (0, 0));
+    assert!(machines(&world).await.is_empty());
+    world.stop().await;
+}
+
+/// A bootstrap token, and the user data of the class with it; the token before is gone.
+async fn renew_token(world: &World, id: &str, before: &str) {
+    let token = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
+        "metadata": { "name": format!("bootstrap-token-{id}"), "namespace": "kube-system" },
+        "stringData": {
+            "token-id": id, "token-secret": "0123456789abcdef",
+            "usage-bootstrap-authentication": "true", "usage-bootstrap-signing": "true"
+        }
+    });
+    let tokens = Api::<Secret>::namespaced(world.client(), "kube-system");
+    let token = serde_json::from_value(token).unwrap();
+    tokens.create(&PostParams::default(), &token).await.unwrap();
+    tokens.delete(&format!("bootstrap-token-{before}"), &DeleteParams::default()).await.unwrap();
+    let user_data = format!("kubelet --token={id}.0123456789abcdef");
+    let secrets = Api::<Secret>::default_namespaced(world.client());
+    let data = json!({ "stringData": { "userData": user_data } });
+    secrets.patch("group", &PatchParams::default(), &Patch::Merge(data)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_instances_join_with_renewed_user_data_also_in_a_pause_and_after_an_outage_of_the_core()
+{
+    let mut world = start().await;
+    world.apply::<MachinePool>(pool("p", 1)).await;
+    until_runs(&world, 1).await;
+    let first = machines(&world).await.remove(0);
+
+    renew_token(&world, "sec0nd", "p00lex").await;
+    rest().await;
+    scale(&world, 2).await;
+    until_runs(&world, 2).await;
+
+    patch(&world, json!({ "spec": { "paused": true } })).await;
+    renew_token(&world, "th1rd0", "sec0nd").await;
+    rest().await;
+    scale(&world, 3).await;
+    until_runs(&world, 3).await;
+
+    patch(&world, json!({ "spec": { "paused": false } })).await;
+    world.crash_core();
+    renew_token(&world, "f0urth", "th1rd0").await;
+    rest().await;
+    world.start_core().await;
+    rest().await;
+    scale(&world, 4).await;
+    until_runs(&world, 4).await;
+
+    let same = |it: &Machine| it.metadata.uid == first.metadata.uid;
+    assert!(machines(&world).await.iter().any(same), "none was replaced");
+    world.stop().await;
+}
