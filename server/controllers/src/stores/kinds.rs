@@ -256,9 +256,14 @@ impl Cached for Node {
 
     fn trim(&mut self) {
         if let Some(status) = &mut self.status {
-            status.images = None;
-            status.volumes_in_use = None;
+            status.addresses = None;
+            status.allocatable = None;
             status.config = None;
+            status.daemon_endpoints = None;
+            status.features = None;
+            status.images = None;
+            status.runtime_handlers = None;
+            status.volumes_in_use = None;
         }
     }
 }

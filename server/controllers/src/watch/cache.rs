@@ -10,7 +10,7 @@ use kube::Resource;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-use super::{Author, By, ObjectName, Revision, Unreadable};
+use super::{Author, By, ObjectName, Revision, Unreadable, names::Names};
 
 /// A kind that is cached.
 pub trait Cached: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
@@ -84,12 +84,12 @@ struct Unreported<K> {
 }
 
 struct Contents<K: Cached> {
-    objects: HashMap<ObjectName, Arc<K>>,
+    objects: HashMap<Arc<ObjectName>, Arc<K>>,
     /// Of some of `objects`, what only the authors of the last writes know.
     unreported: HashMap<ObjectName, Unreported<K>>,
     /// Objects that exist but cannot be read, with their versions; `objects` may have an older version.
     unreadable: HashMap<ObjectName, Option<String>>,
-    index: HashMap<(K::Index, String), BTreeSet<ObjectName>>,
+    index: HashMap<(K::Index, String), Names>,
     /// The lists that are being read, one for each part, until they are complete.
     listings: HashMap<Option<String>, Listing<K>>,
     /// Parts whose first list is complete.
@@ -159,18 +159,24 @@ impl<K: Cached> Cache<K> {
     pub(crate) fn find(&self, index: K::Index, value: &str) -> Vec<Arc<K>> {
         let contents = self.read();
         let names = contents.index.get(&(index, value.to_owned()));
-        names.into_iter().flatten().filter_map(|name| contents.objects.get(name)).cloned().collect()
+        names
+            .into_iter()
+            .flat_map(Names::iter)
+            .filter_map(|name| contents.objects.get(name))
+            .cloned()
+            .collect()
     }
 
     /// The names of the objects indexed under `value`, in order.
     pub(crate) fn find_names(&self, index: K::Index, value: &str) -> Vec<ObjectName> {
         let contents = self.read();
-        contents.index.get(&(index, value.to_owned())).into_iter().flatten().cloned().collect()
+        let names = contents.index.get(&(index, value.to_owned()));
+        names.into_iter().flat_map(Names::iter).map(|name| (**name).clone()).collect()
     }
 
     /// How many objects are indexed under `value`.
     pub(crate) fn count(&self, index: K::Index, value: &str) -> usize {
-        self.read().index.get(&(index, value.to_owned())).map_or(0, std::collections::BTreeSet::len)
+        self.read().index.get(&(index, value.to_owned())).map_or(0, Names::len)
     }
 
     /// Every value of an index.
@@ -187,7 +193,7 @@ impl<K: Cached> Cache<K> {
 
     /// Every name, in any order.
     pub(crate) fn names(&self) -> Vec<ObjectName> {
-        self.read().objects.keys().cloned().collect()
+        self.read().objects.keys().map(|name| (**name).clone()).collect()
     }
 
     /// How many objects there are.
@@ -315,11 +321,11 @@ impl<K: Cached> Cache<K> {
             contents.listings.remove(&key).unwrap_or_default();
         contents.complete.insert(key);
         contents.unreadable.retain(|name, _| part.is_some_and(|part| part != name.namespace));
-        let gone: Vec<ObjectName> = contents
+        let gone: Vec<_> = contents
             .objects
             .keys()
             .filter(|name| part.is_none_or(|part| part == name.namespace))
-            .filter(|name| !listing.contains_key(name) && !unreadable.contains_key(name))
+            .filter(|name| !listing.contains_key(&***name) && !unreadable.contains_key(&***name))
             .cloned()
             .collect();
         let mut changes = Vec::new();
@@ -383,8 +389,12 @@ impl<K: Cached> Contents<K> {
     fn put(&mut self, name: ObjectName, object: Arc<K>) -> Option<Arc<K>> {
         self.unreadable.remove(&name);
         let old = self.take(&name);
+        let name = Arc::new(name);
         for key in object.indexed() {
-            self.index.entry(key).or_default().insert(name.clone());
+            let names = self.index.entry(key);
+            names
+                .and_modify(|names| names.insert(name.clone()))
+                .or_insert_with(|| Names::One(name.clone()));
         }
         self.objects.insert(name, object);
         old
@@ -399,11 +409,8 @@ impl<K: Cached> Contents<K> {
     fn take(&mut self, name: &ObjectName) -> Option<Arc<K>> {
         let old = self.objects.remove(name)?;
         for key in old.indexed() {
-            if let Some(names) = self.index.get_mut(&key) {
-                names.remove(name);
-                if names.is_empty() {
-                    self.index.remove(&key);
-                }
+            if self.index.get_mut(&key).is_some_and(|names| names.remove(name)) {
+                self.index.remove(&key);
             }
         }
         Some(old)

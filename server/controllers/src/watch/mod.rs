@@ -16,6 +16,7 @@ mod author;
 mod cache;
 mod lenient;
 mod metrics;
+mod names;
 mod object_name;
 mod on_demand;
 mod reflector;
