@@ -38,6 +38,7 @@ pub(crate) struct Bench {
     writes: Writes,
     refuses: Option<u16>,
     has: Option<Value>,
+    has_name: bool,
 }
 
 impl Bench {
@@ -47,7 +48,8 @@ impl Bench {
         let tokens = Arc::new(StaticTokens::default());
         let sessions = Sessions::new(SessionsOptions::default(), Arc::new(source), tokens);
         let settings = Arc::new(Settings::default());
-        Self { stores, settings, sessions, writes: Arc::default(), refuses: None, has: None }
+        let writes = Writes::default();
+        Self { stores, settings, sessions, writes, refuses: None, has: None, has_name: false }
     }
 
     /// With an API server that answers every write with this code.
@@ -60,6 +62,11 @@ impl Bench {
         Self { has: Some(object), ..self }
     }
 
+    /// With an API server that has this object, and so refuses to create another one of its name.
+    pub(crate) fn having_already(self, object: Value) -> Self {
+        Self { has: Some(object), has_name: true, ..self }
+    }
+
     /// What was written: method and path, and the body.
     pub(crate) fn writes(&self) -> Vec<(String, Value)> {
         self.writes.lock().clone()
@@ -68,6 +75,7 @@ impl Bench {
     /// Answers a write with what was sent, a deletion with success, and a read with 404 or what there is.
     pub(crate) fn client(&self) -> Client {
         let (writes, refuses, has) = (Arc::clone(&self.writes), self.refuses, self.has.clone());
+        let has_name = self.has_name;
         let service = service_fn(move |request: Request<Body>| {
             let (writes, has) = (Arc::clone(&writes), has.clone());
             async move {
@@ -77,6 +85,7 @@ impl Bench {
                 let code = match refuses {
                     _ if name.starts_with("GET") => has.as_ref().map_or(404, |_| 200),
                     Some(code) => code,
+                    None if has_name && name.starts_with("POST") => 409,
                     None => 200,
                 };
                 let status = json!({
@@ -88,7 +97,9 @@ impl Bench {
                     200 if name.starts_with("DELETE") => {
                         json!({ "kind": "Status", "apiVersion": "v1", "status": "Success" })
                     }
-                    200 if name.starts_with("GET") || sent.is_array() => has.unwrap_or_default(),
+                    200 if name.starts_with("GET") || sent.is_array() || has_name => {
+                        has.unwrap_or_default()
+                    }
                     200 => sent.clone(),
                     _ => status,
                 };

@@ -5,16 +5,18 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use ostler_api::MachinePool;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use ostler_api::machine::{Machine, WaitReason};
+use ostler_api::{MachineClass, MachinePool};
+use ostler_driver_fake::fault::Verb;
 use ostler_driver_fake::{FakeDriver, PROVIDER};
 use ostler_driver_sdk::{
     CreateMachine, CreatePool, DeleteMachine, DeletePool, Deletion, Driver, DriverError,
     DriverInfo, GetMachineStatus, GetPoolStatus, Instance, ListMachines, ListPools,
     OptionalOperation, Pool, PoolStatus, UpdatePool,
 };
-use ostler_tests::objects::{delete, instances, nodes, waits_for};
+use ostler_tests::objects::{class, delete, instances, nodes, waits_for};
 use ostler_tests::world::World;
 use serde_json::json;
 
@@ -163,5 +165,59 @@ async fn new_instances_join_with_renewed_user_data_also_in_a_pause_and_after_an_
 
     let same = |it: &Machine| it.metadata.uid == first.metadata.uid;
     assert!(machines(&world).await.iter().any(same), "none was replaced");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_whose_reference_to_their_pool_is_removed_are_its_own_again_and_drained_with_it() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 2)).await;
+    until_runs(&world, 2).await;
+    for machine in machines(&world).await {
+        ground::runs(&world, ground::pod(machine.name(), machine.node_name().unwrap())).await;
+    }
+    // The garbage collector removes the references, and the pool goes on with its deletion.
+    let orphan = DeleteParams {
+        propagation_policy: Some(PropagationPolicy::Orphan),
+        ..DeleteParams::default()
+    };
+    pools(&world).delete("p", &orphan).await.unwrap();
+    while pools(&world).get_opt("p").await.unwrap().is_some() {
+        if pods(&world).await > 0 {
+            assert_eq!(instances(&world), 2, "no instance goes before its pods");
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    rest().await;
+    assert_eq!((instances(&world), nodes(&world).await, pods(&world).await), (0, 0, 0));
+    assert!(machines(&world).await.is_empty());
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_waits_for_the_secret_of_its_class_and_asks_no_driver_before() {
+    let world = start().await;
+    let spec = json!({ "region": "local", "image": "fake-1.0" });
+    let mut late = class("late", &spec);
+    late["secretRef"]["name"] = json!("late");
+    world.apply::<MachineClass>(late).await;
+    let mut of_late = pool("p", 1);
+    of_late["spec"]["template"]["spec"]["class"]["name"] = json!("late");
+    world.apply::<MachinePool>(of_late).await;
+    rest().await;
+    let asked = world.calls();
+    assert!(asked.iter().all(|call| call.operation != Verb::GetPoolStatus), "{asked:?}");
+    let status = pools(&world).get("p").await.unwrap().status.unwrap();
+    let said = status.conditions.iter().find(|it| it.type_ == "BootstrapReady").unwrap();
+    assert!(said.status == "False" && said.message.contains("late"), "{said:?}");
+
+    let secrets = Api::<Secret>::default_namespaced(world.client());
+    let mut secret = secrets.get("group").await.unwrap();
+    secret.metadata = ObjectMeta { name: Some("late".to_owned()), ..ObjectMeta::default() };
+    secrets.create(&PostParams::default(), &secret).await.unwrap();
+    let since = world.now();
+    until_runs(&world, 1).await;
+    let took = world.now().duration_since(since).as_secs();
+    assert!(took < 10, "as soon as the secret is there: {took} s");
     world.stop().await;
 }

@@ -8,8 +8,8 @@ use kube::api::Patch;
 use ostler_api::names::{annotation::INSTANCE_GONE, finalizer};
 use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::class::Hold;
-use ostler_lifecycle::pool::{Plan, Snapshot, Victim};
-use ostler_lifecycle::set::is_controlled_by;
+use ostler_lifecycle::pool::{Plan, Snapshot, Victim, owner_reference};
+use ostler_lifecycle::set::{controller, is_controlled_by};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -144,18 +144,29 @@ impl Pools {
     }
 
     /// The name follows from the instance, so what is repeated makes no second Machine.
-    async fn create_one(&self, pool: &MachinePool, api: &Api<Machine>, machine: &Machine) -> bool {
+    pub(super) async fn create_one(
+        &self,
+        pool: &MachinePool,
+        api: &Api<Machine>,
+        machine: &Machine,
+    ) -> bool {
         let name = machine.name();
         let mut answer = self.writer.create(api, machine).await;
+        let mut refused = matches!(answer, Err(WriteError::Forbidden(_) | WriteError::Other(_)));
         if matches!(answer, Err(WriteError::Conflict)) {
             // There is one of that name: ours, which the cache does not show, or a stranger's.
             answer = match self.writer.get(api, name).await {
                 Ok(Some(found)) if is_controlled_by(&found.metadata, pool.uid()) => Ok(found),
-                Ok(_) => Err(WriteError::Other(format!("{name} is the machine of another"))),
+                Ok(Some(found)) if found.provider_id() == machine.provider_id() => {
+                    Box::pin(self.take_back(pool, api, &found)).await
+                }
+                Ok(_) => {
+                    refused = true;
+                    Err(WriteError::Other(format!("{name} is the machine of another")))
+                }
                 Err(error) => Err(error),
             };
         }
-        let refused = matches!(answer, Err(WriteError::Forbidden(_) | WriteError::Other(_)));
         self.groups.with(pool, |group| group.refused_machines = refused);
         match answer {
             Ok(made) => {
@@ -170,6 +181,30 @@ impl Pools {
                 false
             }
         }
+    }
+
+    /// The Machine of this very instance, whose reference to the pool was removed, as a deletion does that is to leave
+    /// dependents alone. Its Node is to be drained before its instance goes, so it is the pool's again.
+    async fn take_back(
+        &self,
+        pool: &MachinePool,
+        api: &Api<Machine>,
+        found: &Machine,
+    ) -> Result<Machine, WriteError> {
+        let name = found.name();
+        if let Some(other) = controller(&found.metadata) {
+            let who = format!("{}/{}", other.kind, other.name);
+            return Err(WriteError::Other(format!("{name} has the instance, and is of {who}")));
+        }
+        let mut owners = found.metadata.owner_references.clone().unwrap_or_default();
+        owners.push(owner_reference(pool));
+        let version = &found.metadata.resource_version;
+        let patch = json!({
+            "metadata": { "resourceVersion": version, "ownerReferences": owners }
+        });
+        let taken = self.writer.patch(api, name, &patch).await?;
+        info!(pool = pool.name(), machine = name, "its machine again");
+        Ok(taken)
     }
 
     /// Reads the pool before anything is created or deleted for it: the cache may lag.

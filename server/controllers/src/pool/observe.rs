@@ -9,7 +9,7 @@ use ostler_api::{Machine, MachineClass, MachinePool};
 use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
 use ostler_lifecycle::pool::{DataSecret, GroupView, Reading, Snapshot, secret_name, target_of};
 use ostler_lifecycle::set::is_controlled_by;
-use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView};
+use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretView};
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -45,8 +45,11 @@ impl Pools {
             self.groups.with(&pool, |group| group.view.learn(told.clone()));
         }
         let facts = content.as_deref().map(ClassFacts::of);
+        let secret = self.stores.secret_view(content.as_deref());
         if let (Some(facts), DriverView::Ready(driver)) = (&facts, &driver)
             && driver.has(OperationKind::GetPoolStatus)
+            // Without its secret a driver can look at nothing. What the pool waits for is that, and no failure.
+            && !matches!(secret, SecretView::Missing(_))
             && !matches!(operation, OperationView::Finished(_))
         {
             self.read_if_due(&pool, &machines, facts).await;
@@ -58,7 +61,7 @@ impl Pools {
             group.deleted.keys().cloned().collect()
         });
         Ok(Some(Snapshot {
-            secret: self.stores.secret_view(content.as_deref()),
+            secret,
             data: self.data_of(&pool),
             group: self.groups.with(&pool, |group| group.view.clone()),
             // It may have ended while the group was read.

@@ -75,3 +75,38 @@ async fn nothing_is_remembered_of_a_pool_that_is_gone_or_was_made_again() {
     assert!(pools.observe(&ObjectName::of(&pool("p"))).await.unwrap().is_none());
     assert!(!listed("p"));
 }
+
+/// Whether it can be made, what is written, and whether the pool takes it for refused.
+async fn create_beside(found: serde_json::Value) -> (bool, Option<serde_json::Value>, bool) {
+    let bench = Bench::new().having_already(found);
+    let (pools, pool) = (controller(&bench), pool("p"));
+    let api = bench.writer().api::<Machine>("default");
+    let mut machine = machine();
+    machine.spec.provider_id = Some("fake:///1".into());
+    let fine = Box::pin(pools.create_one(&pool, &api, &machine)).await;
+    let patched = bench.writes().into_iter().find(|(what, _)| what.starts_with("PATCH"));
+    let refused = pools.groups.with(&pool, |group| group.refused_machines);
+    (fine, patched.map(|(_, body)| body["metadata"].clone()), refused)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_other_one() {
+    let found = |id: &str, owners: serde_json::Value| {
+        let mut found = serde_json::to_value(machine()).unwrap();
+        found["spec"]["providerID"] = json!(id);
+        found["metadata"]["ownerReferences"] = owners;
+        found
+    };
+    let owner = |controller: bool| json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": controller }]);
+    let (fine, patched, refused) = create_beside(found("fake:///1", owner(false))).await;
+    let patched = patched.unwrap();
+    assert!(fine && !refused);
+    assert_eq!(
+        (&patched["resourceVersion"], &patched["ownerReferences"][0]["uid"]),
+        (&json!("7"), &json!("x"))
+    );
+    assert_eq!(patched["ownerReferences"][1]["uid"], "p");
+    // The instance may have a Node: its group does not go meanwhile.
+    assert_eq!(create_beside(found("fake:///1", owner(true))).await, (false, None, false));
+    assert_eq!(create_beside(found("fake:///2", json!([]))).await, (false, None, true));
+}
