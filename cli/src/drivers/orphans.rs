@@ -70,7 +70,7 @@ pub(super) async fn run(mut client: Client, args: Args, output: Output) -> anyho
 
 fn tell(answer: &ListOrphansResponse) {
     note_follower(answer.core.as_ref());
-    log::say(crate::table::render(&show::orphans(&answer.orphans)));
+    log::page(crate::table::render(&show::orphans(&answer.orphans)));
     for line in notes(answer) {
         log::note(line);
     }
