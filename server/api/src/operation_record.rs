@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     driver::OperationKind,
-    machine::{Machine, MachineStatus, OperationIntent},
+    machine::{Machine, MachinePhase, MachineStatus, OperationIntent},
     names::annotation::OPERATION,
 };
 
 /// The value of annotation [`OPERATION`], as JSON.
 ///
 /// It is written with the finalizer, in the last write of metadata before the first create is sent, and again with
-/// the provider id. Only creates stand in it: of every other operation upstream's own last operation says that it
-/// was begun, and it may be repeated.
+/// the provider id. Only creates stand in it, and the initialization that is sent with that second write. Of every
+/// other operation upstream's own last operation says that it was begun, and it may be repeated.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OperationRecord {
@@ -31,7 +31,8 @@ pub struct OperationRecord {
     /// See [`MachineStatus::creation_started_at`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_started_at: Option<Time>,
-    /// The first create of its idempotency key, until its instance is written down; absent: done.
+    /// The first create of its idempotency key, until its instance is written down; then the initialization that
+    /// followed immediately, which stays here after it is done. Absent: the create is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation: Option<OperationIntent>,
 }
@@ -42,7 +43,8 @@ impl OperationRecord {
         // One that takes over the instance of a Machine that runs is no creation, and may be repeated.
         let begun = status.creation_started_at.is_some();
         let creates = |it: &&OperationIntent| {
-            begun && it.operation_kind() == Some(OperationKind::CreateMachine)
+            let kind = it.operation_kind();
+            begun && (kind == Some(OperationKind::CreateMachine) || is_initialization(it))
         };
         Self {
             machine_uid: machine.uid().into(),
@@ -51,6 +53,10 @@ impl OperationRecord {
             operation: status.operation.as_ref().filter(creates).cloned(),
         }
     }
+}
+
+fn is_initialization(intent: &OperationIntent) -> bool {
+    intent.operation_kind() == Some(OperationKind::InitializeMachine)
 }
 
 impl Machine {
@@ -66,12 +72,19 @@ impl Machine {
     /// The status with what a client erased that does not know it. A create sets
     /// [`MachineStatus::creation_started_at`], and nothing unsets it: where it is missing beside a create in the
     /// record, it was erased, or the core died before it wrote the status. Either way the create may have been sent.
+    /// An initialization counts only before the first status that shows a phase: it may long be over.
     pub fn recorded_status(&self) -> MachineStatus {
         let mut status = self.status.clone().unwrap_or_default();
         let Some(record) = self.operation_record() else { return status };
         status.instance_uid = status.instance_uid.or(record.instance_uid);
-        if let (None, Some(intent)) = (&status.creation_started_at, record.operation) {
+        let (None, Some(intent)) = (&status.creation_started_at, record.operation) else {
+            return status;
+        };
+        if !is_initialization(&intent) {
             status.creation_started_at.clone_from(&intent.started_at);
+            status.operation.get_or_insert(intent);
+        } else if status.machine_phase() == MachinePhase::New {
+            status.creation_started_at = record.creation_started_at;
             status.operation.get_or_insert(intent);
         }
         status
@@ -115,6 +128,20 @@ mod tests {
     fn a_status_that_knows_of_the_create_counts() {
         let settled = json!({ "creationStartedAt": "2026-01-01T00:00:00Z" });
         assert_eq!(machine(OPEN, &settled).intent(), None, "its answer was recorded");
+    }
+
+    #[test]
+    fn an_initialization_counts_until_a_status_shows_a_phase() {
+        let open = OPEN.replace("CreateMachine", "InitializeMachine").replace("u:c", "u:i");
+        let open = open.replacen('{', r#"{"creationStartedAt":"2025-12-31T23:59:00Z","#, 1);
+        let unwritten = machine(&open, &json!({})).recorded_status();
+        assert_eq!(unwritten.operation.unwrap().id, "1");
+        let started = unwritten.creation_started_at.unwrap().0.to_string();
+        assert_eq!(started, "2025-12-31T23:59:00Z", "the creation began before");
+        for phase in ["Pending", "Running", "Terminating"] {
+            let shown = machine(&open, &json!({ "currentStatus": { "phase": phase } }));
+            assert_eq!(shown.intent(), None, "{phase}: a client erased the rest");
+        }
     }
 
     #[test]

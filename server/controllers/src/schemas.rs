@@ -1,6 +1,7 @@
 //! Checks whether the API server still keeps every field of ours. A user may apply older definitions while the core
 //! runs, for example those of machine-controller-manager. Then no operation is sent, since it could not be recorded:
-//! the first write of a status that lacks one shows it, and a first create before that stands in an annotation.
+//! the first write of a status that lacks one shows it, and a first create before that stands in an annotation, with the
+//! initialization after it.
 
 use parking_lot::Mutex;
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 //!
 //! Written in time in any case: an operation before it is sent, the result of a mutation before it is acknowledged,
 //! the start of the creation. Of a first creation they stand in the metadata, in patches that are due anyhow: the
-//! create in annotation [`OPERATION`] with the finalizer, its instance in `spec.providerID`. What the status says
-//! beside that, people see two seconds later as well.
+//! create in annotation [`OPERATION`] with the finalizer, its instance in `spec.providerID`, with the initialization
+//! that follows at once in that annotation. What the status says beside that, people see two seconds later as well.
 
 use ostler_api::{
     OperationRecord,
@@ -51,16 +51,17 @@ pub(crate) fn told(snapshot: &Snapshot, events: impl Iterator<Item = Event>) -> 
 }
 
 fn precedes_a_write(snapshot: &Snapshot, plan: &Plan) -> bool {
-    plan.status_waits && plan.dispatch.is_none() && !settles_mutation(snapshot, plan)
+    plan.status_waits && plan.dispatch.is_none() && settled(snapshot, plan).is_none()
 }
 
-fn settles_mutation(snapshot: &Snapshot, plan: &Plan) -> bool {
-    let OperationView::Finished(finished) = &snapshot.operation else { return false };
-    plan.acknowledge.is_some() && finished.kind.is_mutation()
+/// The mutation whose result is acknowledged.
+fn settled(snapshot: &Snapshot, plan: &Plan) -> Option<OperationKind> {
+    let OperationView::Finished(finished) = &snapshot.operation else { return None };
+    (plan.acknowledge.is_some() && finished.kind.is_mutation()).then_some(finished.kind)
 }
 
 /// Whether this is the first creation, all is well, and the metadata has what must not be lost: the create, or the
-/// instance that it made.
+/// instance that it made and the initialization that follows. That this was done stands in the status only.
 fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
     let machine = &snapshot.machine;
     let new =
@@ -84,17 +85,23 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
         None => machine.operation_record(),
     };
     let kind = status.operation.as_ref().and_then(OperationIntent::operation_kind);
+    let Some(record) = record else { return false };
+    // By their ids: what was written has no fractions of a second.
+    let id = |it: &Option<OperationIntent>| it.as_ref().map(|it| it.id.clone());
+    let is_recorded = id(&record.operation) == id(&status.operation);
+    let has_id = machine.provider_id().is_some();
+    let is_made = (has_id || patch.is_some_and(|patch| patch.provider_id.is_some()))
+        && record.creation_started_at.is_some();
+    let settled = settled(snapshot, plan);
     let kept = match kind {
-        Some(OperationKind::CreateMachine) => {
-            // By their ids: what was written has no fractions of a second.
-            let id = |it: &Option<OperationIntent>| it.as_ref().map(|it| it.id.clone());
-            record.is_some_and(|record| id(&record.operation) == id(&status.operation))
-                && !settles_mutation(snapshot, plan)
+        Some(OperationKind::CreateMachine) => is_recorded && settled.is_none(),
+        Some(OperationKind::InitializeMachine) => {
+            is_recorded
+                && is_made
+                && settled.is_none_or(|kind| kind == OperationKind::CreateMachine)
         }
         None if status.operation.is_none() => {
-            let has_id = machine.provider_id().is_some();
-            let made = has_id || patch.is_some_and(|patch| patch.provider_id.is_some());
-            made && record.is_some_and(|record| record.creation_started_at.is_some())
+            is_made && settled != Some(OperationKind::InitializeMachine)
         }
         _ => false,
     };

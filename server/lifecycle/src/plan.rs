@@ -25,8 +25,8 @@ use crate::{
 /// was accepted or may wait, cancel, acknowledge and dispatch. See [`record`](crate::record::record).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// Writes to the API, in this order. The first that fails ends the pass, unless it
-    /// [may fail](Action::may_fail).
+    /// Writes to the API, in this order, some [beside](Action::goes_beside) each other. The first that
+    /// fails ends the pass, unless it [may fail](Action::may_fail).
     pub actions: Vec<Action>,
     /// The status that the Machine is to have once the actions are done.
     pub status: MachineStatus,
@@ -176,6 +176,18 @@ impl Action {
             | Self::DeleteMachine
             | Self::RemoveFinalizer => false,
         }
+    }
+
+    /// Whether the next action is performed at the same time, which spares a round trip. Neither needs what the other
+    /// does, the status names both only when both are done, and the next pass goes on from either alone.
+    pub const fn goes_beside(&self, next: &Self) -> bool {
+        matches!(
+            (self, next),
+            (
+                Self::PatchMachine(MachinePatch { add_finalizer: true, .. }),
+                Self::EnsureBootstrapToken(_)
+            ) | (Self::PatchNode(_), Self::DeleteBootstrapToken { .. })
+        )
     }
 
     /// What it means that the object is another one than was observed (409). `None`: the plan is outdated.

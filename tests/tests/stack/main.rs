@@ -21,6 +21,7 @@ mod legacy;
 mod links;
 mod lists;
 mod lost_nodes;
+mod machine_deaths;
 mod metrics;
 mod namespaces;
 mod orphan_groups;

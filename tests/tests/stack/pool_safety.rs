@@ -21,10 +21,10 @@ fn made_and_wanted(world: &World) -> (u64, i32) {
 }
 
 /// Cores die at each write, one after the other, until what is awaited is so.
-struct Dying {
-    world: World,
-    deaths: Arc<Deaths>,
-    died: u32,
+pub(crate) struct Dying {
+    pub(crate) world: World,
+    pub(crate) deaths: Arc<Deaths>,
+    pub(crate) died: u32,
 }
 
 impl Dying {
@@ -32,7 +32,7 @@ impl Dying {
         self.live(async |world| until_runs(world, count).await).await;
     }
 
-    async fn live(&mut self, awaited: impl AsyncFn(&World)) {
+    pub(crate) async fn live(&mut self, awaited: impl AsyncFn(&World)) {
         loop {
             tokio::select! {
                 () = awaited(&self.world) => return,

@@ -16,7 +16,7 @@ use ostler_lifecycle::hot_update::{Question, SlotUse};
 use ostler_lifecycle::plan::{
     Action, BootstrapPatch, MachinePatch, NodePatch, NodeStatusPatch, OwnConfig, Performed, Plan,
 };
-use ostler_lifecycle::snapshot::{NodeView, Snapshot};
+use ostler_lifecycle::snapshot::{NodeView, Observed, Snapshot};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
@@ -70,16 +70,55 @@ impl Machines {
                 rest = others;
                 continue;
             }
-            let performed = self.perform(snapshot, &mut done, action).await?;
-            done.failed = matches!(performed, Performed::Failed(_)) && !action.may_fail();
-            if let Performed::Failed(reason) = &performed {
-                let machine = snapshot.machine.name();
-                info!(machine, action = action.name(), reason, "an action failed");
+            let (performed, others) = match others.split_first() {
+                Some((token, others)) if action.goes_beside(token) => {
+                    (self.perform_both(snapshot, &mut done, action, token).await?, others)
+                }
+                _ => (vec![self.perform(snapshot, &mut done, action).await?], others),
+            };
+            for (performed, action) in performed.into_iter().zip(rest) {
+                done.failed |= matches!(performed, Performed::Failed(_)) && !action.may_fail();
+                if let Performed::Failed(reason) = &performed {
+                    let machine = snapshot.machine.name();
+                    info!(machine, action = action.name(), reason, "an action failed");
+                }
+                done.performed.push(performed);
             }
-            done.performed.push(performed);
             rest = others;
         }
         Ok(done)
+    }
+
+    /// Performs an action and at the same time what is to be done about the bootstrap token.
+    async fn perform_both(
+        &self,
+        snapshot: &Snapshot,
+        done: &mut Executed,
+        action: &Action,
+        token: &Action,
+    ) -> Result<Vec<Performed>, PassError> {
+        let (first, second) =
+            tokio::join!(self.perform(snapshot, done, action), self.on_token(snapshot, token));
+        let unrecorded = matches!(action, Action::PatchMachine(_))
+            && !matches!(first, Ok(Performed::Done))
+            && snapshot.bootstrap_token == Observed::Absent;
+        if let (true, Action::EnsureBootstrapToken(made), Ok(())) = (unrecorded, token, &second) {
+            // Nothing says yet that it exists, so nothing would delete it if the Machine went now. If this fails
+            // too, it ends when it expires: no instance has it.
+            let undo = Action::DeleteBootstrapToken { id: made.id.clone() };
+            drop(self.on_token(snapshot, &undo).await);
+        }
+        Ok(vec![first?, performed(second, token)?])
+    }
+
+    async fn on_token(&self, snapshot: &Snapshot, action: &Action) -> Result<(), WriteError> {
+        let target = self.target(snapshot)?;
+        if let Action::EnsureBootstrapToken(request) = action {
+            self.ensure_token(&target, request).await?;
+        } else if let Action::DeleteBootstrapToken { id } = action {
+            self.delete_token(&target, snapshot.machine.uid(), id).await?;
+        }
+        Ok(())
     }
 
     async fn perform(
@@ -106,14 +145,9 @@ impl Machines {
                 self.patch_machine(done, |machine| machine_change(machine, patch)).await
             }
             Action::OwnConfig(own) => self.own_config(done, own).await,
-            Action::EnsureBootstrapToken(request) => match self.target(snapshot) {
-                Ok(target) => self.ensure_token(&target, request).await,
-                Err(lacking) => Err(lacking),
-            },
-            Action::DeleteBootstrapToken { id } => match self.target(snapshot) {
-                Ok(target) => self.delete_token(&target, done.machine.uid(), id).await,
-                Err(lacking) => Err(lacking),
-            },
+            Action::EnsureBootstrapToken(_) | Action::DeleteBootstrapToken { .. } => {
+                self.on_token(snapshot, action).await
+            }
             Action::PatchNode(patch) => self.patch_node(snapshot, done, patch).await,
             Action::PatchNodeStatus(patch) => self.patch_node_status(snapshot, done, patch).await,
             Action::DeleteNode { name, uid } => {
@@ -131,13 +165,7 @@ impl Machines {
             // Performed by `evict_all`.
             Action::Evict(_) | Action::EndPod(_) | Action::DeletePod(_) => Ok(()),
         };
-        match (result, action) {
-            (Ok(()), _) => Ok(Performed::Done),
-            (Err(WriteError::NotFound), Action::PatchMachine(_)) => Err(PassError::Gone),
-            (Err(WriteError::NotFound), _) => Ok(Performed::Gone),
-            (Err(WriteError::Conflict), _) => action.on_conflict().ok_or(PassError::Outdated),
-            (Err(failure), _) => Ok(Performed::Failed(failure.to_string())),
-        }
+        performed(result, action)
     }
 
     /// Patches the machine on condition of the newest version that this pass has seen.
@@ -338,6 +366,17 @@ impl Machines {
         let writer = self.writer.to(self.target(snapshot)?.as_ref());
         let api: Api<VolumeAttachment> = writer.cluster_api();
         writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), ..Deletion::default() }).await
+    }
+}
+
+/// What came of an action.
+fn performed(result: Result<(), WriteError>, action: &Action) -> Result<Performed, PassError> {
+    match (result, action) {
+        (Ok(()), _) => Ok(Performed::Done),
+        (Err(WriteError::NotFound), Action::PatchMachine(_)) => Err(PassError::Gone),
+        (Err(WriteError::NotFound), _) => Ok(Performed::Gone),
+        (Err(WriteError::Conflict), _) => action.on_conflict().ok_or(PassError::Outdated),
+        (Err(failure), _) => Ok(Performed::Failed(failure.to_string())),
     }
 }
 

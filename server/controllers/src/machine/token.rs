@@ -24,19 +24,34 @@ use crate::writes::{Deletion, WriteError, Writer};
 /// The alphabet of tokens.
 pub(super) const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
-/// The token of each machine that was read or written last: its id, and its state.
+/// The token of each machine that was read or written last.
 #[derive(Debug, Default)]
-pub(crate) struct Tokens(ByMachine<(String, Observed<BootstrapToken>)>);
+pub(crate) struct Tokens(ByMachine<Seen>);
+
+#[derive(Debug, Clone)]
+struct Seen {
+    id: String,
+    token: Observed<BootstrapToken>,
+    /// UID of its Secret, if the token is the machine's.
+    secret: Option<String>,
+}
 
 impl Tokens {
     /// The known state of the token with this id, which the machine has or would take.
     fn of(&self, uid: &str, id: &str) -> Observed<BootstrapToken> {
-        let known = self.0.get(uid).filter(|(of, _)| of == id);
-        known.map(|(_, token)| token).unwrap_or_default()
+        self.0.get(uid).filter(|seen| seen.id == id).map(|seen| seen.token).unwrap_or_default()
     }
 
-    fn keep(&self, uid: &str, id: &str, token: Observed<BootstrapToken>) {
-        self.0.set(uid, (id.to_owned(), token));
+    /// UID of the Secret of the machine's own token with this id.
+    fn secret_of(&self, uid: &str, id: &str) -> Option<String> {
+        self.0.get(uid).filter(|seen| seen.id == id)?.secret
+    }
+
+    /// Keeps the token in this Secret, which the machine has or would take.
+    fn keep(&self, uid: &str, id: &str, there: Option<&Secret>) {
+        let ours = there.filter(|it| is_of(it, uid)).and_then(|it| it.metadata.uid.clone());
+        let token = there.map_or(Observed::Absent, |it| Observed::Known(read(it)));
+        self.0.set(uid, Seen { id: id.to_owned(), token, secret: ours });
     }
 
     /// The machine is gone.
@@ -73,10 +88,9 @@ impl Machines {
         let found = look_up(&self.writer.to(target), &id).await;
         let found =
             found.map_err(|source| PassError::Api { what: "cannot read the token", source })?;
-        let found = found.as_ref().map(read).filter(|token| is_whole(token, uid));
-        let found = found.map_or(Observed::Absent, Observed::Known);
-        self.state.tokens.keep(uid, &id, found.clone());
-        Ok(found)
+        let found = found.filter(|there| is_whole(&read(there), uid));
+        self.state.tokens.keep(uid, &id, found.as_ref());
+        Ok(self.state.tokens.of(uid, &id))
     }
 
     /// Creates the token, or replaces that of the same machine. A token of another owner is left alone: the next pass
@@ -96,28 +110,28 @@ impl Machines {
             Some(_) => Err(WriteError::Conflict),
             None => writer.create(&tokens(&writer), &secret).await,
         };
-        match made {
+        let written = match made {
             Err(WriteError::Conflict) => {
                 let there = match there {
                     Some(there) => Some(there),
                     None => look_up(&writer, id).await?,
                 };
                 let Some(there) = there else { return Err(WriteError::Conflict) };
-                let token = read(&there);
-                if token.machine_uid.as_ref().is_none_or(|it| it != uid) {
-                    self.state.tokens.keep(uid, id, Observed::Known(token));
+                if !is_of(&there, uid) {
+                    self.state.tokens.keep(uid, id, Some(&there));
                     return Err(WriteError::Conflict);
                 }
                 secret.metadata.resource_version = there.metadata.resource_version;
-                writer.replace(&tokens(&writer), &secret_name(id), &secret).await?;
+                writer.replace(&tokens(&writer), &secret_name(id), &secret).await?
             }
-            other => drop(other?),
-        }
-        self.state.tokens.keep(uid, id, Observed::Known(read(&secret)));
+            other => other?,
+        };
+        secret.metadata.uid = written.metadata.uid;
+        self.state.tokens.keep(uid, id, Some(&secret));
         Ok(())
     }
 
-    /// Deletes the token if it was created for the machine.
+    /// Deletes the token if it was created for the machine. One that this core wrote or read need not be looked up.
     pub(super) async fn delete_token(
         &self,
         target: &Target,
@@ -125,17 +139,21 @@ impl Machines {
         id: &str,
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(target);
-        let there = look_up(&writer, id).await?;
-        let ours =
-            there.filter(|there| read(there).machine_uid.as_ref().is_some_and(|it| it == uid));
-        if let Some(there) = ours {
-            let only = Deletion { uid: there.metadata.uid.as_deref(), ..Deletion::default() };
-            match writer.delete(&tokens(&writer), &secret_name(id), only).await {
-                Err(WriteError::NotFound) => {}
-                other => other?,
+        let deleted = match self.state.tokens.secret_of(uid, id) {
+            Some(secret) => delete(&writer, id, &secret).await,
+            None => Err(WriteError::Conflict),
+        };
+        match deleted {
+            // The Secret of this name may be another one by now, and the machine's all the same.
+            Err(WriteError::Conflict) => {
+                let there = look_up(&writer, id).await?.filter(|there| is_of(there, uid));
+                if let Some(secret) = there.and_then(|there| there.metadata.uid) {
+                    delete(&writer, id, &secret).await?;
+                }
             }
+            other => other?,
         }
-        self.state.tokens.keep(uid, id, Observed::Absent);
+        self.state.tokens.keep(uid, id, None);
         Ok(())
     }
 
@@ -177,6 +195,20 @@ fn tokens(writer: &Writer) -> Api<Secret> {
 
 async fn look_up(writer: &Writer, id: &str) -> Result<Option<Secret>, WriteError> {
     writer.get(&tokens(writer), &secret_name(id)).await
+}
+
+/// Deletes the Secret with this UID; fine if it is gone.
+async fn delete(writer: &Writer, id: &str, secret: &str) -> Result<(), WriteError> {
+    let only = Deletion { uid: Some(secret), ..Deletion::default() };
+    match writer.delete(&tokens(writer), &secret_name(id), only).await {
+        Err(WriteError::NotFound) => Ok(()),
+        other => other,
+    }
+}
+
+/// Whether the token in this Secret was created for the machine.
+fn is_of(secret: &Secret, uid: &str) -> bool {
+    read(secret).machine_uid.is_some_and(|it| it == uid)
 }
 
 /// No create was ever sent for this machine, so no token was created for it.

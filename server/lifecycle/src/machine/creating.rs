@@ -87,13 +87,17 @@ const LOOK_AGAIN_IN_DOUBT: Duration = Duration::from_mins(1);
 /// What a core that died before it wrote the status of a creation left in the metadata: when that began, and that the
 /// instance was made, which a driver may list late. Of a status that was erased long afterwards nothing follows.
 pub(crate) fn restore_start(pass: &mut Pass<'_>) {
-    if pass.status.creation_started_at.is_some() || pass.provider_id().is_none() {
+    let initializes = initializing::is_recorded(pass.machine);
+    let known = pass.status.creation_started_at.is_some();
+    if pass.provider_id().is_none() || (known && !initializes) {
         return;
     }
-    let limit = pass.machine.creation_timeout(pass.snap.settings.creation_timeout);
-    let started = pass.machine.operation_record().and_then(|it| it.creation_started_at);
-    pass.status.creation_started_at =
-        started.filter(|started| after(started.0, limit) > pass.snap.now);
+    if !known {
+        let limit = pass.machine.creation_timeout(pass.snap.settings.creation_timeout);
+        let started = pass.machine.operation_record().and_then(|it| it.creation_started_at);
+        pass.status.creation_started_at =
+            started.filter(|started| after(started.0, limit) > pass.snap.now);
+    }
     if pass.status.creation_started_at.is_some() && instance::created_at(pass).is_none() {
         instance::set_made(pass);
     }

@@ -3,8 +3,8 @@
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{
-        FailureReason, MachineConditionType, MachineOperationType, MachinePhase, MachineStatus,
-        MachineStep,
+        FailureReason, Machine, MachineConditionType, MachineOperationType, MachinePhase,
+        MachineStatus, MachineStep,
     },
 };
 
@@ -78,6 +78,13 @@ pub(crate) fn is_owed(pass: &Pass<'_>) -> bool {
     let done = conditions::held_since(status, &INITIALIZED).is_some();
     let asked_for = instance::was_made(status) || status.creation_spec_digest.is_some();
     !done && (asked_for || is_shown_as_failed(status))
+}
+
+/// Whether an initialization was sent of which the status says nothing: the core died before it wrote that.
+pub(crate) fn is_recorded(machine: &Machine) -> bool {
+    let shown = machine.status.as_ref().is_some_and(|status| status.operation.is_some());
+    let intent = machine.intent().filter(|_| !shown);
+    intent.and_then(|it| it.operation_kind()) == Some(OperationKind::InitializeMachine)
 }
 
 /// Whether the last thing that was written is a failed initialization, by whichever controller.

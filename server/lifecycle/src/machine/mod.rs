@@ -167,10 +167,10 @@ impl State {
         }
     }
 
-    /// Another controller made the instance and did not get it initialized.
+    /// Another controller made the instance and did not get it initialized, or a core died that had it initialized.
     fn is_to_initialize(machine: &Machine) -> bool {
-        machine.provider_id().is_some()
-            && machine.status.as_ref().is_some_and(initializing::is_shown_as_failed)
+        let failed = || machine.status.as_ref().is_some_and(initializing::is_shown_as_failed);
+        machine.provider_id().is_some() && (initializing::is_recorded(machine) || failed())
     }
 
     fn of_deletion(step: Option<&MachineStep>) -> Self {

@@ -398,3 +398,72 @@ fn a_node_that_joins_within_moments_is_told_and_the_creation_before_it_is_not() 
     assert!(world.happened(EventReason::NodeJoined));
     assert!(!world.happened(EventReason::InstanceCreated));
 }
+
+/// A world in which the instance was made and is being initialized, and the status says nothing of either.
+fn initializing_unwritten() -> World {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.answer();
+    world.pass();
+    assert_eq!(world.sent.last().unwrap().kind(), Kind::InitializeMachine);
+    assert!(world.unwritten.is_some(), "the metadata have the instance and the intent");
+    world
+}
+
+#[test]
+fn a_core_that_dies_with_the_status_of_an_initialization_unwritten_looks_and_does_it_again() {
+    for (carried_out, minutes) in [(true, 0), (false, 0), (true, 60), (false, 60)] {
+        let mut world = initializing_unwritten();
+        if carried_out {
+            let _lost = world.carry_out();
+        }
+        world.forget_unwritten();
+        world.lose_operation();
+        assert_eq!(world.machine().status, None);
+        let intent = world.machine().intent().unwrap();
+        assert_eq!(intent.operation_kind(), Some(Kind::InitializeMachine));
+        world.later(minutes * 60);
+        world.settle();
+        let said = format!("carried out: {carried_out}, {minutes} minutes later");
+        let looked = world.kinds_sent().get(3) == Some(&Kind::GetMachineStatus);
+        assert_eq!(looked, minutes == 0, "{said}");
+        assert_eq!(world.creates, 1, "{said}");
+        let again = usize::from(!carried_out && minutes == 0);
+        assert_eq!(world.count(Kind::InitializeMachine), 1 + again, "{said}");
+        if minutes == 0 {
+            assert_eq!(world.step(), Some(MachineStep::JoinNode), "{said}");
+        } else {
+            assert_eq!(world.phase(), MachinePhase::Failed, "{said}: the creation has a limit");
+        }
+    }
+}
+
+#[test]
+fn an_initialization_that_a_driver_brings_to_the_next_core_is_waited_for() {
+    let mut world = initializing_unwritten();
+    let brought = world.operation.clone();
+    world.forget_unwritten();
+    world.operation = OperationView::Expected(Duration::from_secs(30));
+    let plan = world.pass();
+    assert_eq!(plan.dispatch, None);
+    world.operation = brought;
+    world.answer();
+    world.pass();
+    assert_eq!(world.step(), Some(MachineStep::JoinNode));
+    assert_eq!(world.count(Kind::InitializeMachine), 1);
+}
+
+#[test]
+fn the_result_of_an_initialization_is_written_before_it_is_acknowledged() {
+    let mut world = initializing_unwritten();
+    world.answer();
+    let plan = world.pass();
+    assert!(plan.acknowledge.is_some());
+    assert!(world.unwritten.is_none(), "nothing in the metadata says that it was done");
+    world.forget_unwritten();
+    world.lose_operation();
+    world.settle();
+    assert_eq!(world.count(Kind::InitializeMachine), 1);
+}

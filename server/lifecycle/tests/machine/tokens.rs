@@ -8,8 +8,8 @@ use ostler_api::{
     names,
 };
 use ostler_lifecycle::{
-    operation::{Request, SecretText},
-    plan::{Action, TokenRequest},
+    operation::{OperationView, Request, SecretText},
+    plan::{Action, Plan, TokenRequest},
     snapshot::{BootstrapToken, Observed},
     user_data::{token_id, token_id_after},
 };
@@ -229,4 +229,42 @@ fn a_token_that_was_made_and_never_written_down_goes_with_its_machine() {
     world.settle();
     assert!(world.machine.is_none());
     assert_eq!(world.token, Observed::Absent);
+}
+
+/// The names of the actions of a plan that are performed at the same time.
+fn beside(plan: &Plan) -> Vec<[&str; 2]> {
+    let pairs = plan.actions.iter().zip(plan.actions.iter().skip(1));
+    let pairs = pairs.filter(|(one, next)| one.goes_beside(next));
+    pairs.map(|(one, next)| [one.name(), next.name()]).collect()
+}
+
+#[test]
+fn a_token_takes_no_round_trip_of_its_own_while_a_machine_is_made() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    assert_eq!(beside(&world.pass()), [["PatchMachine", "EnsureBootstrapToken"]]);
+    let mut world = joining();
+    world.join();
+    assert_eq!(beside(&world.pass()), [["PatchNode", "DeleteBootstrapToken"]]);
+}
+
+#[test]
+fn nothing_goes_beside_the_removal_of_the_finalizer() {
+    let mut world = creating();
+    world.machine_mut().status = None;
+    world.lose_operation();
+    world.delete();
+    for _ in 0..20 {
+        if matches!(world.operation, OperationView::InFlight(_)) {
+            world.answer();
+        }
+        let plan = world.pass();
+        if plan.actions.contains(&Action::RemoveFinalizer) {
+            assert_eq!(beside(&plan), [[""; 2]; 0]);
+            return;
+        }
+        world.later(60);
+    }
+    panic!("it never goes");
 }
