@@ -13,6 +13,7 @@ use crate::bench::Bench;
 use crate::core::library::CallKind;
 use crate::core::session::{Session, heartbeat};
 use crate::core::within;
+use crate::listed;
 use crate::machine::{self, Machine, in_time, is_mutation, title};
 use crate::outcome::{Outcome, ensure, failed};
 
@@ -116,14 +117,21 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Sends an operation, and sends it again as a core would; its last end.
+    /// Sends an operation, and sends it again as a core would; its last end. The status of a driver that has
+    /// none is looked up in its list.
     pub(crate) async fn ask(&self, operation: Operation) -> Outcome<Answer> {
-        self.start(operation)?.settled().await
+        match listed::in_place_of(&operation, &self.session.hello) {
+            Some(list) => listed::answer(&operation, self.start(list)?.settled().await?),
+            None => self.start(operation)?.settled().await,
+        }
     }
 
-    /// Sends an operation once and waits for its end.
+    /// As [`Self::ask`], but sends it once.
     pub(crate) async fn ask_once(&self, operation: Operation) -> Outcome<Answer> {
-        self.start(operation)?.answer().await
+        match listed::in_place_of(&operation, &self.session.hello) {
+            Some(list) => listed::answer(&operation, self.start(list)?.answer().await?),
+            None => self.start(operation)?.answer().await,
+        }
     }
 
     /// Creates an instance.

@@ -28,6 +28,7 @@ mod checks;
 mod core;
 mod driver;
 mod harness;
+mod listed;
 mod machine;
 mod manifest;
 mod observation;

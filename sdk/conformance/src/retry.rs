@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request;
-use proto::{GetMachineStatusRequest, Operation, OperationKind, OutcomeCertainty};
+use proto::{GetMachineStatusRequest, Operation, OutcomeCertainty};
 
 use crate::answer::{Answer, shown};
 use crate::driver::Driver;
+use crate::listed::reads_one;
 use crate::machine::{again, is_mutation};
 use crate::outcome::Outcome;
 
@@ -51,8 +52,7 @@ impl Driver<'_> {
 
     /// Reads the target, as a core does before it repeats what may have been done. Whether that did not work.
     async fn cannot_be_read(&self, operation: &Operation) -> Outcome<bool> {
-        let kind = OperationKind::GetMachineStatus.into();
-        if !self.session.hello.operation_kinds.contains(&kind) {
+        if !reads_one(&self.session.hello) {
             return Ok(false);
         }
         let request = Request::GetMachineStatus(GetMachineStatusRequest::default());

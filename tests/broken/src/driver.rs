@@ -25,6 +25,8 @@ mod read;
 pub(crate) struct Broken {
     fake: FakeDriver,
     breakage: Breakage,
+    /// Whether it has GetMachineStatus.
+    reads: bool,
     memory: Mutex<Memory>,
 }
 
@@ -39,9 +41,9 @@ struct Memory {
 }
 
 impl Broken {
-    /// Breaks one rule of `fake`.
-    pub(crate) fn new(fake: FakeDriver, breakage: Breakage) -> Self {
-        Self { fake, breakage, memory: Mutex::default() }
+    /// Breaks one rule of `fake`, with or without GetMachineStatus.
+    pub(crate) fn new(fake: FakeDriver, breakage: Breakage, reads: bool) -> Self {
+        Self { fake, breakage, reads, memory: Mutex::default() }
     }
 
     fn breaks(&self, breakage: Breakage) -> bool {
@@ -185,6 +187,9 @@ impl Driver for Broken {
 
     async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
         let _entered = self.enter()?;
+        if !self.reads {
+            return Err(DriverError::unimplemented("the list has what there is"));
+        }
         self.status(request).await
     }
 

@@ -18,13 +18,13 @@ use ostler_driver_sdk::run_adjusted;
 use driver::Broken;
 use wire::tapped;
 
-/// Runs the fake driver with a rule broken until it is told to end.
-pub async fn run_broken(args: FakeArgs, rule: Breakage) -> anyhow::Result<()> {
+/// Runs the fake driver with a rule broken until it is told to end; with `reads` false, without GetMachineStatus.
+pub async fn run_broken(args: FakeArgs, rule: Breakage, reads: bool) -> anyhow::Result<()> {
     process::start(rule).context("cannot listen for signals")?;
     run_served(args, async |driver, args, cutter| {
-        let driver = Broken::new(driver, rule);
+        let driver = Broken::new(driver, rule, reads);
         run_adjusted(driver, args, |options| {
-            options.cutter(cutter).map_connector(|connector| tapped(connector, rule))
+            options.cutter(cutter).map_connector(|connector| tapped(connector, rule, reads))
         })
         .await
     })

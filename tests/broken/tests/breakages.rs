@@ -16,6 +16,8 @@ use regex::Regex;
 const AT_ONCE: usize = 8;
 /// Limits of time are made for slow clouds. A broken driver is waited for to their end, hence:
 const IMPATIENT: f64 = 0.4;
+/// Every check.
+const ALL: &str = ".*";
 /// What a run always checks at its end.
 const CLEANUP: &str = "cleanup/nothing-left";
 
@@ -45,15 +47,25 @@ fn options(probe: String) -> Options {
     options
 }
 
-/// Runs one check against the fake, with its rule broken if so asked.
-async fn sanity(check: &str, broken: Option<Breakage>) -> Report {
+/// The driver under test.
+#[derive(Clone, Copy)]
+struct Peer {
+    broken: Option<Breakage>,
+    /// Whether it has GetMachineStatus.
+    reads: bool,
+}
+
+/// Runs the checks of this name against the fake, with a rule broken if so asked.
+async fn sanity(check: &str, Peer { broken, reads }: Peer) -> Report {
     let dir = tempfile::tempdir().unwrap();
     let fake = env!("CARGO_BIN_EXE_ostler-driver-broken");
     let state = dir.path().join("cloud");
     let state = state.display();
     let mut options = options(format!("{fake} probe --state-file {state}"));
     options.focus = Some(Regex::new(&format!("^{check}$")).unwrap());
-    let mut command = format!("{fake} --drain-timeout 5s --state-file {state}");
+    options.parallel = if check == ALL { 4 } else { 1 };
+    let without = if reads { "" } else { "--without-status" };
+    let mut command = format!("{fake} --drain-timeout 5s --state-file {state} {without}");
     if let Some(breakage) = broken {
         options.timeout_scale = IMPATIENT;
         command = format!("{command} --break {breakage}");
@@ -67,13 +79,13 @@ async fn sanity(check: &str, broken: Option<Breakage>) -> Report {
 /// fail with each one that breaks its rule.
 async fn judged(check: Entry) -> Option<String> {
     let name = check.name;
-    let whole = sanity(name, None).await;
+    let whole = sanity(name, Peer { broken: None, reads: true }).await;
     let passes = matches!(whole.result(name).unwrap().verdict, Verdict::Passed);
     if !passes || !whole.passes() {
         return Some(format!("{name} does not pass with a driver that keeps it: {}", whole.json()));
     }
     for breakage in Breakage::ALL.iter().filter(|it| it.check() == name) {
-        let wrong = unseen(&check, *breakage).await;
+        let wrong = unseen(&check, *breakage, true).await;
         if wrong.is_some() {
             return wrong;
         }
@@ -82,9 +94,9 @@ async fn judged(check: Entry) -> Option<String> {
 }
 
 /// What is wrong, if the check does not see that its rule is broken.
-async fn unseen(check: &Entry, breakage: Breakage) -> Option<String> {
+async fn unseen(check: &Entry, breakage: Breakage, reads: bool) -> Option<String> {
     let name = check.name;
-    let broken = sanity(name, Some(breakage)).await;
+    let broken = sanity(name, Peer { broken: Some(breakage), reads }).await;
     let Verdict::Failed(finding) = &broken.result(name).unwrap().verdict else {
         return Some(format!("{name} passes with {breakage}: {}", broken.json()));
     };
@@ -124,6 +136,39 @@ async fn every_check_passes_with_the_fake_and_fails_when_its_rule_is_broken() {
         .collect()
         .await;
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Lies that leak an instance or make a second one, which a driver without GetMachineStatus can tell as well.
+const LEAKS: [Breakage; 10] = [
+    Breakage::SameKeyNewId,
+    Breakage::TagsAtomic,
+    Breakage::KilledEarly,
+    Breakage::Timeout,
+    Breakage::DeleteBasic,
+    Breakage::DeleteNotOurs,
+    Breakage::DeleteCloudAway,
+    Breakage::ListExact,
+    Breakage::ListErrorNotEmpty,
+    Breakage::ListCloudAway,
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driver_without_a_status_is_conformant_and_each_of_its_lies_that_leaks_is_seen() {
+    let honest = sanity(ALL, Peer { broken: None, reads: false }).await;
+    assert!(honest.is_conformant(), "{}", honest.json());
+    let entry = |leak: &Breakage| catalogue().into_iter().find(|it| it.name == leak.check());
+    let lies = LEAKS.iter().map(|leak| (*leak, entry(leak).unwrap()));
+    let wrong: Vec<String> = futures::stream::iter(lies)
+        .map(async |(leak, check)| unseen(&check, leak, false).await)
+        .buffer_unordered(AT_ONCE)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // The read of this peer is its list.
+    let status = catalogue().into_iter().find(|it| it.name == "status/cloud-away").unwrap();
+    let denied = sanity(status.name, Peer { broken: Some(Breakage::ListCloudAway), reads: false });
+    assert!(matches!(denied.await.result(status.name).unwrap().verdict, Verdict::Failed(_)));
 }
 
 #[test]

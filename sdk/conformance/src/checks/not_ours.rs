@@ -5,8 +5,9 @@ use ostler_proto::v1alpha1::{DeletionOutcome, MachineErrorCode, MachineRecord, O
 use crate::answer::{Answer, same_instance};
 use crate::bench::Bench;
 use crate::driver::Driver;
+use crate::listed::{NOT_LISTED, reads_one};
 use crate::machine::Machine;
-use crate::outcome::{Outcome, ensure, skipped};
+use crate::outcome::{Outcome, ensure, not_offered};
 
 pub(super) async fn status(bench: &Bench) -> Outcome {
     refused(bench, Machine::status).await
@@ -39,7 +40,7 @@ pub(super) async fn names_cluster(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     for (owner, other) in others(bench, &driver).await? {
         let answer = driver.ask(bench.machine().status(&other.provider_id)).await?;
-        can_be_seen(bench, &answer)?;
+        can_be_seen(&driver, &answer)?;
         of_cluster(&owner.cluster_id, &answer.not_ours(&other.provider_id)?.cluster_id)?;
         let answer = driver.ask(bench.machine().delete(&other.provider_id)).await?;
         let answer = answer.deletion(DeletionOutcome::NotOurs)?;
@@ -57,15 +58,21 @@ pub(super) fn of_cluster(expected: &str, came: &str) -> Outcome {
     )
 }
 
-/// What the adapter reads in the list of a driver without GetMachineStatus has no instance of another cluster.
-fn can_be_seen(bench: &Bench, answer: &Answer) -> Outcome {
-    let unseen = answer.error("NOT_OURS").is_ok_and(|error| {
-        error.code() == MachineErrorCode::NotFound && error.reason == "NOT_LISTED"
+/// Whether an answer is from the list of a driver without GetMachineStatus, which has no instance of another cluster or
+/// of a group.
+pub(super) fn is_unlisted(driver: &Driver<'_>, answer: &Answer) -> bool {
+    let by_adapter = driver.bench.options().unary.is_some();
+    let unlisted = answer.error("NOT_OURS").is_ok_and(|error| {
+        error.code() == MachineErrorCode::NotFound && error.reason == NOT_LISTED
     });
-    if !unseen || bench.options().unary.is_none() {
+    unlisted && (by_adapter || !reads_one(&driver.session.hello))
+}
+
+fn can_be_seen(driver: &Driver<'_>, answer: &Answer) -> Outcome {
+    if !is_unlisted(driver, answer) {
         return Ok(());
     }
-    Err(skipped(
+    Err(not_offered(
         "the driver has no GetMachineStatus, and its list shows no instance of another cluster",
     ))
 }
@@ -84,7 +91,7 @@ async fn refused(bench: &Bench, ask: impl Fn(&Machine, &str) -> Operation) -> Ou
     let driver = bench.connect().await?;
     for (owner, other) in others(bench, &driver).await? {
         let answer = driver.ask(ask(&bench.machine(), &other.provider_id)).await?;
-        can_be_seen(bench, &answer)?;
+        can_be_seen(&driver, &answer)?;
         answer.not_ours(&other.provider_id)?;
         same_instance(&other, &driver.status(&owner).await?)?;
     }

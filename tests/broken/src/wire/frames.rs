@@ -36,6 +36,8 @@ const OTHER_INSTANCE: &str = "0a0b0c0d-0000-4000-8000-000000000002";
 /// What outlives a session.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
+    /// Hello is to have no GetMachineStatus.
+    without_status: bool,
     session_id: String,
     /// The secret of the class that was read last.
     pub(super) secret: Option<proto::ObjectRevision>,
@@ -55,6 +57,11 @@ pub(super) struct Memory {
 }
 
 impl Memory {
+    /// Of a driver with or without GetMachineStatus.
+    pub(super) fn of(reads: bool) -> Self {
+        Self { without_status: !reads, ..Self::default() }
+    }
+
     /// Asks for a secret in the name of an operation that never was.
     pub(super) fn secret_of_no_operation(&self) -> proto::GetSecretRequest {
         proto::GetSecretRequest {
@@ -174,6 +181,10 @@ impl Tap {
     }
 
     fn hello(&mut self, mut hello: Box<proto::Hello>) -> Vec<Sent> {
+        if self.memory.lock().without_status {
+            let status = i32::from(proto::OperationKind::GetMachineStatus);
+            hello.operation_kinds.retain(|kind| *kind != status);
+        }
         match self.breakage {
             Breakage::HelloValid => "instance-1".clone_into(&mut hello.instance_id),
             Breakage::HelloStable => SAME_INSTANCE.clone_into(&mut hello.instance_id),

@@ -23,9 +23,9 @@ const PIPE_BYTES: usize = 64 * 1024;
 /// Even a driver that hammers leaves the computer a breath.
 const HAMMER: Duration = Duration::from_millis(1);
 
-/// `core`, with a relay in between that breaks one rule.
-pub(crate) fn tapped(core: Connector, breakage: Breakage) -> Connector {
-    let memory = Arc::new(Mutex::new(Memory::default()));
+/// `core`, with a relay in between that breaks one rule, and with `reads` false leaves GetMachineStatus out of Hello.
+pub(crate) fn tapped(core: Connector, breakage: Breakage, reads: bool) -> Connector {
+    let memory = Arc::new(Mutex::new(Memory::of(reads)));
     Connector::new(move || {
         let (core, memory) = (core.clone(), Arc::clone(&memory));
         async move {

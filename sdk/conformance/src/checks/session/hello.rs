@@ -171,7 +171,7 @@ async fn kinds_honest(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     for (kind, operation) in harmless(&bench.machine(), &bench.unmade_pool()) {
         let listed = driver.session.hello.operation_kinds.contains(&kind.into());
-        let answer = driver.ask(operation).await?;
+        let answer = driver.start(operation)?.settled().await?;
         if listed {
             implemented(kind, &answer)?;
         } else {
