@@ -34,6 +34,9 @@ struct Args {
     /// Only lives in which cores run pools; seeds without are passed over
     #[arg(long)]
     pools: bool,
+    /// Only lives in which users have machines checked; seeds without are passed over
+    #[arg(long)]
+    checks: bool,
     /// Begins no life after so many seconds
     #[arg(long)]
     max_seconds: Option<u64>,
@@ -121,8 +124,12 @@ fn fresh() -> u64 {
 /// The plans of as many seeds as were asked for.
 fn plans(args: &Args, first: u64, mutation: Option<Mutation>) -> impl Iterator<Item = Plan> {
     let all = (first..).map(move |seed| Plan { mutation, ..Plan::of(seed) });
-    let (groups, pools) = (args.groups, args.pools);
-    let fits = move |plan: &Plan| (!groups || plan.has_groups()) && (!pools || plan.has_pools());
+    let (groups, pools, checks) = (args.groups, args.pools, args.checks);
+    let fits = move |plan: &Plan| {
+        (!groups || plan.has_groups())
+            && (!pools || plan.has_pools())
+            && (!checks || plan.has_checks())
+    };
     let wanted = all.filter(fits);
     wanted.take(usize::try_from(args.seeds).unwrap_or(usize::MAX))
 }

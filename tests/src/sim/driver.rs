@@ -19,6 +19,7 @@ use tokio::time::{Instant, sleep};
 use super::mutation::Mutation;
 use super::oracle::Oracle;
 use super::plan::Lie;
+use super::pools::ELSEWHERE;
 use super::trace::Trace;
 use super::weather::{Mishap, Sky};
 
@@ -275,7 +276,7 @@ impl SimDriver {
 
     fn delete_foreign(&self) {
         let all = self.fake.cloud().instances().unwrap_or_default();
-        let foreign = all.into_iter().find(|it| it.identity.cluster_id == "another cluster");
+        let foreign = all.into_iter().find(|it| it.identity.cluster_id == ELSEWHERE);
         if let Some(foreign) = foreign {
             drop(self.fake.cloud().stop(Lookup::of(&foreign.identity)));
         }
@@ -448,8 +449,12 @@ impl Driver for SimDriver {
     }
 
     async fn list_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
-        let ctx = request.ctx.clone();
-        Box::pin(self.call("ListPools", &ctx, self.fake.list_pools(request))).await
+        let (ctx, began) = (request.ctx.clone(), Instant::now());
+        let list = Box::pin(self.call("ListPools", &ctx, self.fake.list_pools(request))).await?;
+        let groups = self.fake.cloud().groups(|cluster| cluster != ELSEWHERE).unwrap_or_default();
+        let uids = groups.iter().map(|it| it.group.identity.pool_uid.as_str());
+        self.oracle.groups_shown(uids, began);
+        Ok(list)
     }
 
     async fn delete_pool_machines(
@@ -466,6 +471,9 @@ impl Driver for SimDriver {
         request: UpdatePoolMachine,
     ) -> Result<PoolInstance, DriverError> {
         let ctx = request.ctx.clone();
+        if request.drained {
+            self.oracle.remade(&request.instance);
+        }
         let work = self.fake.update_pool_machine(request);
         Box::pin(self.call("UpdatePoolMachine", &ctx, work)).await
     }

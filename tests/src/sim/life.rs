@@ -44,8 +44,12 @@ pub fn lost(before: &Machine, sent: &Value) -> Option<String> {
 /// followed by another one.
 pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> Option<String> {
     let (from, to) = (before.phase(), now.phase());
-    let may_follow =
+    let follows =
         || FOLLOWS.iter().any(|(one, next)| *one == from.as_str() && next.contains(&to.as_str()));
+    // A user, or another model, takes back what a pool began.
+    let taken_back =
+        now.has_pool() && from == MachinePhase::InPlaceUpdating && to == MachinePhase::Running;
+    let may_follow = || taken_back || follows();
     if from == MachinePhase::Terminating && to != from {
         return Some(format!("it was Terminating and is {:?}", to.as_str()));
     }

@@ -6,6 +6,7 @@
 //! moment it happens, and says what must not be. `docs/simulation.md` tells the whole of it.
 
 pub mod api;
+pub mod checks;
 pub mod dice;
 pub mod driver;
 pub mod fleet;

@@ -4,8 +4,10 @@
 //! Nothing here asks the product what it thinks. Pods that still run are seen by the pods, instances by
 //! the cloud.
 
+mod checks;
 mod creates;
 mod groups;
+mod nodes;
 mod pools;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,7 +26,7 @@ use tokio::time::Instant;
 use self::creates::Creates;
 use self::groups::is_gone;
 pub use self::pools::is_of;
-use super::dice::Dice;
+use super::checks::rules::Rules as Checks;
 use super::groups::rules::{Rules, controller};
 use super::life::{self, Life, Lives};
 use super::plan::Plan;
@@ -108,6 +110,10 @@ struct Books {
     groups: Rules,
     /// Pools and their groups.
     pools: Pools,
+    /// Instances that groups of no pool left behind, and that are gone.
+    left: BTreeSet<String>,
+    /// Health checks.
+    checks: Checks,
 }
 
 /// How long a drain may last in the simulation; also set in the options of the cores.
@@ -122,7 +128,10 @@ impl Oracle {
     /// Without any knowledge. `epoch` is the time when `trace` began.
     pub fn new(trace: Trace, epoch: Timestamp, plan: &Plan) -> Self {
         let (tolerance, lies) = (plan.tolerance(), plan.lies());
-        let books = Books { groups: Rules::new(plan.lag()), ..Books::default() };
+        let lag = plan.lag();
+        let (groups, pools) = (Rules::new(lag), Pools::new(lag));
+        let checks = Checks::new(lag, tolerance);
+        let books = Books { groups, pools, checks, ..Books::default() };
         Self { trace, epoch, tolerance, lies, inner: Arc::new(Mutex::new(books)) }
     }
 
@@ -144,7 +153,8 @@ impl Oracle {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> Timestamp {
+    /// The true time.
+    pub fn now(&self) -> Timestamp {
         self.epoch + self.trace.elapsed()
     }
 
@@ -233,8 +243,15 @@ impl Oracle {
 
     /// Whether a rule is about what is there. The others are not read: reading takes most of the time.
     pub fn judges(path: &str) -> bool {
-        let judged =
-            ["machines", "nodes", "pods", "machinesets", "machinedeployments", "machinepools"];
+        let judged = [
+            "machines",
+            "nodes",
+            "pods",
+            "machinesets",
+            "machinedeployments",
+            "machinepools",
+            "machinehealthchecks",
+        ];
         path.split('/').any(|segment| judged.contains(&segment))
     }
 
@@ -247,6 +264,10 @@ impl Oracle {
             ("MachineSet", _) => self.set(change),
             ("MachineDeployment", _) => self.deployment(change),
             ("MachinePool", _) => self.pool(change),
+            ("MachineHealthCheck", _) => self.check(change),
+            ("Status", [.., "machinehealthchecks", name]) if change.method == "DELETE" => {
+                self.lock().checks.check(name, None);
+            }
             ("Status", [.., "machinepools", name]) if change.method == "DELETE" => {
                 self.lock().pools.gone(name);
             }
@@ -254,7 +275,10 @@ impl Oracle {
             ("Node", _) => self.node(change),
             // A deletion that is done immediately answers a Status.
             ("Status", [.., "nodes", name]) if change.method == "DELETE" => {
-                let gone = self.lock().nodes.remove(*name);
+                let mut books = self.lock();
+                books.checks.node_gone(name, self.now());
+                let gone = books.nodes.remove(*name);
+                drop(books);
                 let uid = gone.and_then(|node| node.metadata.uid);
                 self.check_meant(change, uid.as_deref());
             }
@@ -310,8 +334,12 @@ impl Oracle {
         for wrong in books.groups.machine(before.as_ref(), &machine, &change.method, ours) {
             self.broken(wrong);
         }
+        self.pooled(&mut books, before.as_ref(), &machine, change);
+        self.checked(&mut books, before.as_ref(), &machine, ours);
         if is_gone(change, &machine.metadata) {
             books.groups.machine_gone(&uid);
+            books.pools.machine_gone(&uid);
+            books.checks.machine_gone(&uid);
             books.lives.remove(&uid);
         } else {
             let name = machine.name().to_owned();
@@ -363,94 +391,6 @@ impl Oracle {
         }
     }
 
-    fn pod(&self, change: &Change) {
-        let Ok(pod) = serde_json::from_value::<Pod>(change.object.clone()) else { return };
-        let name = pod.metadata.name.clone().unwrap_or_default();
-        let mut books = self.lock();
-        // Taken away for good: grace 0.
-        let grace = change.sent.get("gracePeriodSeconds").and_then(Value::as_i64);
-        if change.method == "DELETE" && change.by.starts_with("core") {
-            self.check_meant(change, pod.metadata.uid.as_deref());
-            self.check_grace(&books, &pod, grace);
-        }
-        if change.method == "DELETE" && grace == Some(0) {
-            books.pods.remove(&name);
-        } else {
-            books.pods.insert(name, pod);
-        }
-    }
-
-    /// INV-4: a pod gets less than its grace only after the deadline, from a Node that is lost, or by
-    /// force.
-    fn check_grace(&self, books: &Books, pod: &Pod, grace: Option<i64>) {
-        let Some(spec) = pod.spec.as_ref() else { return };
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        let finished = matches!(phase, Some("Succeeded" | "Failed"));
-        let own = spec.termination_grace_period_seconds.unwrap_or(30);
-        let node = spec.node_name.as_deref().unwrap_or_default();
-        if grace.is_none_or(|grace| grace >= own) || node.is_empty() || finished {
-            return;
-        }
-        let lives = books.lives.values().find(|life| life.name == node);
-        if !lives.is_some_and(|life| self.excused(books, life)) {
-            self.trace.violation(format_args!(
-                "INV-4: pod {} of {node} gets {grace:?} s of its {own}",
-                pod.metadata.name.as_deref().unwrap_or_default()
-            ));
-        }
-    }
-
-    /// Whether the pods of a machine may go immediately: after the deadline, from a Node that is
-    /// lost, by force, or because there is no instance.
-    fn excused(&self, books: &Books, life: &Life) -> bool {
-        let deleted = life.machine.metadata.deletion_timestamp.as_ref();
-        let overdue = deleted.is_some_and(|at| self.now() + self.tolerance >= at.0 + DRAIN_TIMEOUT);
-        let since = books.unready.get(&life.name);
-        let lost = since.is_some_and(|since| since.elapsed() + self.tolerance >= UNREACHABLE_AFTER);
-        // No kubelet is there that could end a pod.
-        let gone = !books.instances.values().any(|it| pools::is_of(it, &life.machine));
-        overdue || lost || gone || (deleted.is_some() && life.machine.wants_force())
-    }
-
-    fn node(&self, change: &Change) {
-        let Ok(node) = serde_json::from_value::<Node>(change.object.clone()) else { return };
-        let name = node.metadata.name.clone().unwrap_or_default();
-        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
-        let ready =
-            conditions.into_iter().flatten().any(|it| it.type_ == "Ready" && it.status == "True");
-        let mut books = self.lock();
-        if ready {
-            books.unready.remove(&name);
-        } else {
-            books.unready.entry(name.clone()).or_insert_with(Instant::now);
-        }
-        if change.method == "DELETE" && change.by.starts_with("core") {
-            self.check_meant(change, node.metadata.uid.as_deref());
-        }
-        self.node_of_a_group(&mut books, change, &name, &node);
-        let leaves = change.method == "DELETE" || node.metadata.deletion_timestamp.is_some();
-        if leaves && node.metadata.finalizers.as_ref().is_none_or(Vec::is_empty) {
-            books.nodes.remove(&name);
-        } else {
-            books.nodes.insert(name, node);
-        }
-    }
-
-    /// A Node that takes a pod of this name, if it is not there: any that is Ready and not cordoned.
-    pub fn room(&self, pod: &str, dice: &Dice) -> Option<String> {
-        let books = self.lock();
-        let takes = |(name, node): &(&String, &Node)| {
-            let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
-            let leaves = node.metadata.deletion_timestamp.is_some();
-            !cordoned && !leaves && !books.unready.contains_key(*name)
-        };
-        if books.pods.contains_key(pod) {
-            return None;
-        }
-        let nodes: Vec<&String> = books.nodes.iter().filter(takes).map(|(name, _)| name).collect();
-        (!nodes.is_empty()).then(|| dice.pick(&nodes).clone())
-    }
-
     /// A cloud changes.
     pub fn cloud(&self, cloud: &str, record: &Record, before: &State) {
         match record {
@@ -466,7 +406,7 @@ impl Oracle {
             }
             Record::Deleted { provider_id } => {
                 self.trace.note(cloud, format_args!("removes {provider_id}"));
-                self.lock().instances.remove(provider_id);
+                self.removed(provider_id, before);
             }
             Record::Retagged { provider_id, .. } | Record::Tagged { provider_id, .. } => {
                 self.trace.note(cloud, format_args!("tags {provider_id}"));
@@ -482,8 +422,8 @@ impl Oracle {
             | Record::Joined { .. }
             | Record::Left { .. }
             | Record::Changes { .. }
-            | Record::Counted { .. }
-            | Record::Ungrouped { .. } => {}
+            | Record::Counted { .. } => {}
+            Record::Ungrouped { provider_id } => self.ungrouped(provider_id, before),
             Record::Grouped { group } => self.grouped(cloud, group, before),
         }
     }
@@ -552,6 +492,10 @@ impl Oracle {
         let intended = books.intents.contains(operation);
         if verb == "DeleteMachine" && !intended && !books.lives.contains_key(uid) {
             books.orphans.insert(uid.to_owned());
+        } else if verb == "DeletePool" && !intended {
+            if let Some(wrong) = books.pools.collected(uid) {
+                self.broken(wrong);
+            }
         } else if mutation.contains(&verb) && !intended {
             self.trace.violation(format_args!("INV-8: {verb} {operation} was never written down"));
         }

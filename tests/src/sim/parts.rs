@@ -26,6 +26,10 @@ use super::world::{PROVIDERS, Surroundings, TOKENS};
 const RESTART: Duration = Duration::from_secs(2);
 /// How often kubelets renew their Lease. Nothing looks at it here.
 const RENEWAL: Duration = Duration::from_secs(35);
+/// How long a machine has until it is a Node.
+pub const CREATION_TIMEOUT: Duration = Duration::from_mins(4);
+/// From the first look that shows an orphan to the one after which it is deleted.
+pub const ORPHAN_GRACE: Duration = Duration::from_mins(2);
 /// Orders that wait for a process; more than that make no sense.
 const ORDERS: usize = 64;
 
@@ -82,8 +86,8 @@ impl Part {
     }
 }
 
-/// Starts core `number`, which runs sets and deployments too or not, and starts it again whenever it ended.
-pub fn core(around: &Arc<Surroundings>, number: u8, groups: bool) -> Part {
+/// Starts core `number`, which runs these controllers, and starts it again whenever it ended.
+pub fn core(around: &Arc<Surroundings>, number: u8, controllers: &'static str) -> Part {
     let (part, mut orders) = Part::new();
     let (trap, kill) = (Arc::clone(&part.trap), part.killer());
     let on_write: super::api::OnWrite = Arc::new(move || {
@@ -102,7 +106,7 @@ pub fn core(around: &Arc<Surroundings>, number: u8, groups: bool) -> Part {
         for life in 0_u32.. {
             let name = format!("{place}.{life}");
             around.trace.note(&name, "starts");
-            let options = options(&around, &name, number, groups);
+            let options = options(&around, &name, number, controllers);
             let front = Front {
                 on_write: Some(Arc::clone(&on_write)),
                 ..around.front(&name, Some(Party::Core(number)))
@@ -169,7 +173,7 @@ async fn core_life(
     }
 }
 
-fn options(around: &Arc<Surroundings>, name: &str, number: u8, groups: bool) -> CoreOptions {
+fn options(around: &Arc<Surroundings>, name: &str, number: u8, controllers: &str) -> CoreOptions {
     let tokens = PROVIDERS.iter().zip(TOKENS).fold(StaticTokens::new(), |all, (name, token)| {
         all.with(token, Principal::new(*name, Providers::named([*name])))
     });
@@ -179,7 +183,6 @@ fn options(around: &Arc<Surroundings>, name: &str, number: u8, groups: bool) -> 
         ..CoreOptions::default()
     };
     name.clone_into(&mut options.settings.identity);
-    let controllers = if groups { "*" } else { "machine" };
     options.settings.controllers = controllers.parse().expect("there are such controllers");
     // Longer than usual: most of what a quiet world does would be to renew its Lease.
     options.settings.lease =
@@ -187,14 +190,14 @@ fn options(around: &Arc<Surroundings>, name: &str, number: u8, groups: bool) -> 
     options.settings.api_check.timeout = Duration::from_mins(1);
     options.settings.api_check.period = Duration::from_secs(40);
     let lifecycle = &mut options.settings.lifecycle;
-    lifecycle.creation_timeout = Duration::from_mins(4);
+    lifecycle.creation_timeout = CREATION_TIMEOUT;
     lifecycle.health_timeout = Duration::from_mins(3);
     lifecycle.drain_timeout = super::oracle::DRAIN_TIMEOUT;
     lifecycle.unreachable_after = super::oracle::UNREACHABLE_AFTER;
     lifecycle.resource_exhausted_retry = Duration::from_mins(1);
     options.settings.resync = Duration::from_mins(5);
     options.settings.orphans.period = Duration::from_mins(3);
-    options.settings.orphans.grace = Duration::from_mins(2);
+    options.settings.orphans.grace = ORPHAN_GRACE;
     if let Some(mutation) = around.mutation {
         mutation.tune(&mut options);
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::checks;
 use super::dice::Dice;
 use super::groups::{self, Wish};
 use super::mutation::Mutation;
@@ -77,6 +78,8 @@ pub enum What {
     Group(Wish),
     /// Something about pools.
     Pool(pools::Wish),
+    /// Something about health checks.
+    Check(checks::Wish),
     /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
     /// moment the next one is done and not yet answered, if that is given.
     CrashCore { core: u8, down: u64, writes: Option<u8> },
@@ -238,6 +241,7 @@ impl What {
             Self::Vanish { .. } => "vanish",
             Self::Group(wish) => return wish.fault(),
             Self::Pool(wish) => return wish.fault(),
+            Self::Check(wish) => return wish.fault(),
             Self::Weather { kind, .. } => kind.word(),
             Self::Create { .. }
             | Self::Delete { .. }
@@ -278,8 +282,12 @@ impl Plan {
         steps.extend(false_hellos(seed, length, &steps));
         steps.extend(typed_puts(seed, length));
         steps.extend(old_files(seed, length));
-        steps.extend(groups::plans::of(seed, length));
-        steps.extend(pools::plans::of(seed, length));
+        let mut others = groups::plans::of(seed, length);
+        let mut pools = pools::plans::of(seed, length);
+        pools.extend(pools::plans::more(seed, length, &pools));
+        others.extend(pools);
+        others.extend(checks::plans::of(seed, length, &others));
+        steps.extend(others);
         steps.sort_by_key(|step| step.at);
         let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);
         let drivers = u8::try_from(dice.between(1, 3)).unwrap_or(1);
@@ -303,7 +311,27 @@ impl Plan {
 
     /// Whether cores run pools in it.
     pub fn has_pools(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.what, What::Pool(pools::Wish::Keep { .. })))
+        self.steps.iter().any(|step| matches!(step.what, What::Pool(wish) if wish.kept().is_some()))
+    }
+
+    /// Whether groups may be there that are of no pool.
+    pub fn has_orphan_groups(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.what, What::Pool(wish) if wish.orphans()))
+    }
+
+    /// Whether users have machines checked in it.
+    pub fn has_checks(&self) -> bool {
+        let keeps = |what: &What| matches!(what, What::Check(checks::Wish::Keep { .. }));
+        self.steps.iter().any(|step| keeps(&step.what))
+    }
+
+    /// The controllers that its cores run.
+    pub fn controllers(&self) -> &'static str {
+        match (self.has_groups(), self.has_checks()) {
+            (true, _) => "*",
+            (false, true) => "machine,machinehealthcheck",
+            (false, false) => "machine",
+        }
     }
 
     /// Whether Nodes are updated in place in it.

@@ -9,6 +9,7 @@ use ostler_driver_fake::cloud::Instance;
 use ostler_driver_fake::spec::Resource;
 use serde_json::Value;
 
+use super::checks;
 use super::groups::{self, rules::controller};
 use super::oracle::is_of;
 use super::pools;
@@ -29,6 +30,7 @@ pub async fn unsettled(world: &World) -> Vec<String> {
     }
     found.extend(groups::settled::unsettled(&world.users, &others).await);
     found.extend(pools::settled::unsettled(world, &pooled).await);
+    found.extend(checks::users::unsettled(&world.users, &machines).await);
     for instance in &instances {
         if !machines.iter().any(|machine| is_of(instance, machine)) {
             found.push(format!("{} is nobody's", instance.provider_id));
@@ -81,7 +83,7 @@ fn instances(world: &World) -> Vec<Instance> {
         .clouds
         .iter()
         .flat_map(|cloud| cloud.instances().expect("a cloud in memory has no journal"));
-    all.filter(|it| it.identity.cluster_id != "another cluster").collect()
+    all.filter(|it| it.identity.cluster_id != pools::ELSEWHERE).collect()
 }
 
 fn machine_unsettled(

@@ -205,6 +205,12 @@ impl Users {
         api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.ok();
     }
 
+    /// Pauses a machine, or takes that back.
+    pub async fn pause(&self, name: &str, on: bool) {
+        let paused = json!({ "ostler.dev/paused": on.then_some("true") });
+        self.patch_machine(name, json!({ "metadata": { "annotations": paused } })).await;
+    }
+
     /// Reads a machine and writes it back as a client does that has machine-controller-manager's types: what they do
     /// not know is lost. One that is being deleted gets the phase of that, as its MachineSet controller gives it.
     pub async fn put_as_upstream(&self, name: &str) {

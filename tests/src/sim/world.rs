@@ -12,6 +12,7 @@ use ostler_driver_fake::cloud::{Clock, Cloud, Listener};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::api::Front;
+use super::checks;
 use super::dice::Dice;
 use super::groups::rules::controller;
 use super::groups::{Group, MEMBERS, Wish, agents};
@@ -139,7 +140,10 @@ impl World {
         }
         for (number, cloud) in around.clouds.iter().enumerate() {
             // Of another cluster, and none of its business.
-            cloud.seed("another cluster", 2).expect("a cloud in memory has no journal");
+            cloud.seed(pools::ELSEWHERE, 2).expect("a cloud in memory has no journal");
+            if plan.has_orphan_groups() {
+                pools::orphans::elsewhere(cloud);
+            }
             for instance in cloud.instances().expect("a cloud in memory has no journal") {
                 around.oracle.foreign(&instance);
             }
@@ -150,8 +154,8 @@ impl World {
         if plan.updates_in_place() {
             agents::start(&users, plan.seed);
         }
-        let cores =
-            (0..plan.cores).map(|number| parts::core(&around, number, plan.has_groups())).collect();
+        let core = |number| parts::core(&around, number, plan.controllers());
+        let cores = (0..plan.cores).map(core).collect();
         let replicas = (0..plan.drivers).map(|number| (number, 0));
         let drivers = replicas
             .chain([(plan.drivers, 1)])
@@ -188,12 +192,16 @@ impl World {
         self.around.skews.iter().for_each(|skew| skew.store(0, Ordering::Relaxed));
         self.users.release().await;
         for life in self.around.oracle.lives().into_values() {
-            let patch =
-                serde_json::json!({ "metadata": { "annotations": { "ostler.dev/paused": null } } });
-            self.users.patch_machine(&life.name, patch).await;
+            self.users.pause(&life.name, false).await;
         }
         self.forget_nodes_of_lies();
         self.release_groups().await;
+        if self.plan.has_checks() {
+            self.users.calm_checks().await;
+        }
+        if self.plan.has_orphan_groups() {
+            pools::orphans::clean_up(&self.users, &self.around);
+        }
         // Machines that were there before the first core wrote the cluster id down are a reason to report
         // orphans only, until an operator has seen them: `ostler drivers orphans --accept`.
         let users = self.users.clone();
@@ -279,11 +287,7 @@ impl World {
             }
             What::Edit { class, version } => self.users.edit(class, version).await,
             What::Cordon { machine, on } => self.users.cordon(&self.name(machine), on).await,
-            What::Pause { machine, on } => {
-                let value = on.then_some("true");
-                let patch = serde_json::json!({ "metadata": { "annotations": { "ostler.dev/paused": value } } });
-                self.users.patch_machine(&self.name(machine), patch).await;
-            }
+            What::Pause { machine, on } => self.users.pause(&self.name(machine), on).await,
             What::Pods { machine, count, grace, held } => {
                 self.pod_rounds += 1;
                 let node = self.name(machine);
@@ -297,6 +301,7 @@ impl World {
             What::Vanish { machine } => self.vanish(machine),
             What::Group(wish) => self.group(wish).await,
             What::Pool(wish) => pools::users::happen(self, wish).await,
+            What::Check(wish) => checks::users::happen(self, wish).await,
             What::CrashCore { core, down, writes } => {
                 let Some(part) = self.cores.get(usize::from(core) % self.cores.len()) else {
                     return;
@@ -307,7 +312,8 @@ impl World {
                 }
             }
             What::StopCore { core, down } => {
-                self.cores[usize::from(core) % self.cores.len()].order(Order::Stop(millis(down)));
+                let part = &self.cores[usize::from(core) % self.cores.len()];
+                part.order(Order::Stop(millis(down)));
             }
             What::CrashDriver { driver, down, during } => {
                 let part = &self.drivers[usize::from(driver) % self.drivers.len()];

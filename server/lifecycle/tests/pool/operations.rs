@@ -7,7 +7,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::{Failure, UserData},
-    pool::{DataSecret, Plan},
+    pool::{DataSecret, Plan, model_hash},
     snapshot::DriverView,
 };
 use serde_json::json;
@@ -101,6 +101,29 @@ fn a_surplus_is_drained_and_then_named_with_the_size_that_is_left() {
     let intent = plan.status.operation.unwrap();
     assert_eq!((intent.expected_size, intent.new_size), (Some(3), Some(2)));
     assert_eq!(intent.provider_ids, ["fake:///i-1"]);
+}
+
+#[test]
+fn an_instance_whose_machine_is_being_drained_is_not_named() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(2);
+    let now = world.now;
+    world.named("p-1").metadata.deletion_timestamp = Some(now.into());
+    assert!(world.plan().dispatch.is_none());
+}
+
+#[test]
+fn what_is_replaced_during_a_rollout_leaves_the_surge_to_the_others() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    let model = model_hash(&world.pool, &world.class);
+    let group = world.group.as_mut().unwrap();
+    (group.model_hash, group.desired) = (model, 4);
+    world.boot();
+    world.adopt();
+    world.run_all();
+    world.drain("p-1");
+    assert_eq!(sizes(&world.plan()), Some((size(4, 4), 1)), "two are left to replace");
 }
 
 #[test]

@@ -419,6 +419,17 @@ fn no_more_are_begun_than_may_be_missing() {
 }
 
 #[test]
+fn also_where_there_are_more_than_are_wanted_no_more_are_updated_than_may_be_missing() {
+    let mut world = three(in_place(json!({ "maxUnavailable": 1 })));
+    let by = ("cluster.x-k8s.io/replicas-managed-by".to_owned(), "autoscaler".to_owned());
+    world.pool.metadata.annotations = Some([by].into());
+    world.pool.spec.replicas = Some(1);
+    new_version(&mut world);
+    assert_eq!(marks(&pass(&mut world)).len(), 1);
+    assert_eq!(marks(&pass(&mut world)), [], "one is updated");
+}
+
+#[test]
 fn victims_of_the_same_pass_take_their_part_of_the_budget() {
     let mut world = three(in_place(json!({ "maxUnavailable": 1 })));
     new_version(&mut world);
@@ -463,9 +474,15 @@ fn a_user_who_takes_the_wish_back_ends_the_update_unless_the_driver_works() {
     let mut world = three(in_place(json!({})));
     new_version(&mut world);
     pass(&mut world);
+    empty(&mut world, "p-1");
+    assert!(pass(&mut world).dispatch.is_some());
     world.named("p-1").metadata.annotations.as_mut().unwrap().remove(UPDATE_INSTANCE);
     world.pool.spec.strategy = Default::default();
     world.pool.spec.paused = Some(true);
+    world.operation = OperationView::Expected(Duration::from_secs(30));
+    assert_eq!(marks(&pass(&mut world)), [], "the driver works on it");
+    world.operation = OperationView::Idle;
+    assert!(pass(&mut world).reread);
     let plan = pass(&mut world);
     assert_eq!(marks(&plan), [("p-1".to_owned(), vec![(UPDATE_BEGUN.to_owned(), false)])]);
 }

@@ -9,12 +9,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::machine::{FailureReason, Machine, MachinePhase, WaitReason};
 use ostler_api::machine_deployment::{OrchestrationType, StrategyType};
 use ostler_api::names::{annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
 use ostler_lifecycle::selector;
 use tokio::time::Instant;
+
+use super::super::parts::CREATION_TIMEOUT;
 
 /// Sets and deployments as they were written last, what they wanted lately, and what became of their machines.
 #[derive(Debug, Default)]
@@ -75,6 +77,8 @@ struct Member {
     set: String,
     /// A core deleted it.
     taken: bool,
+    /// Since when it is being made, replaced or deleted.
+    busy: Option<Instant>,
     active: Lately,
     available: Lately,
     failed: Lately,
@@ -92,14 +96,15 @@ struct Member {
 
 /// Whether something is so, since when, and until when it was.
 #[derive(Clone, Copy, Debug, Default)]
-struct Lately {
+pub struct Lately {
     now: bool,
     since: Option<Instant>,
     until: Option<Instant>,
 }
 
 impl Lately {
-    fn is(&mut self, now: bool) {
+    /// It is so, or not, from now on.
+    pub fn is(&mut self, now: bool) {
         if self.now && !now {
             self.until = Some(Instant::now());
         }
@@ -109,7 +114,13 @@ impl Lately {
         self.now = now;
     }
 
-    fn was(self, lag: Duration) -> bool {
+    /// When it became so last.
+    pub fn since(self) -> Option<Instant> {
+        self.since
+    }
+
+    /// Whether it is so, or was within this time.
+    pub fn was(self, lag: Duration) -> bool {
         self.now || self.until.is_some_and(|until| until.elapsed() <= lag)
     }
 }
@@ -163,6 +174,18 @@ fn is_orphaning(meta: &ObjectMeta) -> bool {
 
 fn is_active(machine: &Machine) -> bool {
     !machine.is_deleting() && machine.phase() != MachinePhase::Terminating
+}
+
+/// It is on its way to be a Node, or to be gone. What waits for capacity holds nothing up.
+fn is_busy(machine: &Machine) -> bool {
+    use MachinePhase::{CrashLoopBackOff, Failed, New, Pending, Terminating};
+    let status = machine.status.as_ref();
+    let waits = status.and_then(|status| status.waiting_for.as_ref()).map(|it| &it.reason);
+    let retries = status.and_then(|status| status.retry.as_ref()).map(|it| &it.reason);
+    let lacks = [waits, retries].contains(&Some(&WaitReason::CapacityExhausted));
+    let phase = machine.phase();
+    let begins = [New, Pending, CrashLoopBackOff].contains(&phase) && !lacks;
+    machine.is_deleting() || begins || [Failed, Terminating].contains(&phase)
 }
 
 fn count(number: usize) -> i32 {
@@ -263,6 +286,7 @@ impl Rules {
         if ours && goes {
             wrong.extend(self.deleted(machine));
         }
+        wrong.extend(before.filter(|_| ours).and_then(|it| self.given_up(it, machine)));
         self.look(machine, ours && goes);
         let free = before.is_some_and(|before| controller(&before.metadata).is_none());
         if let Some(member) = self.members.get_mut(machine.uid()).filter(|_| free) {
@@ -282,6 +306,7 @@ impl Rules {
     /// A machine is gone for good.
     pub fn machine_gone(&mut self, uid: &str) {
         if let Some(member) = self.members.get_mut(uid) {
+            member.busy = None;
             member.active.is(false);
             member.available.is(false);
             member.failed.is(false);
@@ -306,6 +331,40 @@ impl Rules {
         let runs = [MachinePhase::Running, MachinePhase::Available].contains(&phase);
         member.available.is(active && runs);
         member.failed.is(active && phase == MachinePhase::Failed);
+        if is_busy(machine) {
+            member.busy.get_or_insert_with(Instant::now);
+        } else {
+            member.busy = None;
+        }
+    }
+
+    /// CHECK-4: of a deployment one Machine is given up for its Node at a time, for as long as it and its successor may
+    /// take; one that waited for so long goes all the same.
+    fn given_up(&self, before: &Machine, machine: &Machine) -> Option<String> {
+        let reason = machine.status.as_ref().and_then(|status| status.failure_reason.as_ref());
+        let for_health =
+            matches!(reason, Some(FailureReason::HealthCheck | FailureReason::HealthTimeout));
+        let unknown = before.phase() == MachinePhase::Unknown;
+        if !unknown || machine.phase() != MachinePhase::Failed || !for_health {
+            return None;
+        }
+        // That of the health timeout is later.
+        let due = before.unhealthy_mark()?.since.0;
+        let changed =
+            machine.status.as_ref()?.current_status.as_ref()?.last_update_time.as_ref()?.0;
+        let waited = Duration::try_from(changed.duration_since(due)).unwrap_or_default();
+        let set = self.sets.get(&controller(&before.metadata)?.uid)?;
+        let of = controller(&set.object.metadata)?.uid.clone();
+        let sets: Vec<_> = self.sets_of(&of).map(|it| it.object.uid()).collect();
+        let (lag, patience) = (self.lag, CREATION_TIMEOUT.saturating_sub(self.lag));
+        let on_its_way = |it: &&Member| {
+            let long = it.busy.is_some_and(|at| (lag..patience).contains(&at.elapsed()));
+            sets.contains(&it.set.as_str()) && long
+        };
+        let others = self.members.values().filter(on_its_way).count();
+        (others > 0 && waited + lag < CREATION_TIMEOUT).then(|| {
+            format!("CHECK-4: {} fails, and {others} others are on their way", machine.name())
+        })
     }
 
     /// INV-13: a Machine has one controller; a core takes over only what is free and matches.

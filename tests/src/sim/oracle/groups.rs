@@ -25,7 +25,10 @@ impl Oracle {
         for wrong in books.groups.machine(Some(&machine), &machine, "DELETE", ours) {
             self.broken(wrong);
         }
+        self.pooled(&mut books, Some(&machine), &machine, change);
         books.groups.machine_gone(&uid);
+        books.pools.machine_gone(&uid);
+        books.checks.machine_gone(&uid);
         books.lives.remove(&uid);
     }
 

@@ -1,12 +1,17 @@
 //! What the judge is told of pools, of their groups and the instances of those.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::MachinePool;
 use ostler_api::machine::Machine;
 use ostler_driver_fake::cloud::{Group, Instance, State};
+use ostler_lifecycle::pool::is_begun;
+use tokio::time::Instant;
 
 use super::groups::is_gone;
 use super::{Books, Change, Life, Oracle};
+use crate::sim::pools::ELSEWHERE;
 use crate::sim::pools::rules::Resized;
 
 /// Operations that change a group.
@@ -37,12 +42,15 @@ impl Oracle {
         let (id, known) = (&instance.provider_id, before.instance(&instance.provider_id));
         if known.is_none() {
             self.trace.note(cloud, format_args!("makes {id} of a group"));
-            books.instances.insert(id.clone(), instance.clone());
         }
+        books.instances.insert(id.clone(), instance.clone());
         if !instance.deleting || known.is_some_and(|it| it.deleting) {
             return;
         }
         self.trace.note(cloud, format_args!("stops {id} of a group"));
+        if books.foreign.contains_key(id) {
+            self.trace.violation(format_args!("INV-5: {id} of a group is deleted"));
+        }
         let Some(member) = &instance.member else { return };
         books.pools.goes(&member.group);
         let group = before.group(&member.group);
@@ -58,8 +66,95 @@ impl Oracle {
         }
     }
 
+    /// A Machine was written that may be one of a pool.
+    pub(super) fn pooled(
+        &self,
+        books: &mut Books,
+        before: Option<&Machine>,
+        machine: &Machine,
+        change: &Change,
+    ) {
+        let lives = |it: &Instance| is_of(it, machine) && !it.deleting;
+        let lives = machine.has_pool() && books.instances.values().any(lives);
+        let ours = change.by.starts_with("core");
+        if is_begun(machine) && before.is_some_and(|it| !is_begun(it)) {
+            self.trace.count("update in place begun".to_owned());
+        }
+        let wrong = books.pools.machine(before, machine, &change.method, (ours, lives));
+        if let Some(wrong) = wrong {
+            self.broken(wrong);
+        }
+    }
+
+    /// An instance is gone.
+    pub(super) fn removed(&self, id: &str, before: &State) {
+        let mut books = self.lock();
+        books.instances.remove(id);
+        let group = before.instance(id).and_then(|it| before.group(&it.member.as_ref()?.group));
+        if group.is_some_and(|it| books.pools.is_forsaken(&it.identity.pool_uid)) {
+            books.left.insert(id.to_owned());
+        }
+    }
+
+    /// A group is gone.
+    pub(super) fn ungrouped(&self, id: &str, before: &State) {
+        self.trace.note("cloud", format_args!("removes group {id}"));
+        let books = self.lock();
+        if before.group(id).is_some_and(|it| books.pools.is_forsaken(&it.identity.pool_uid)) {
+            self.trace.count("orphan group collected".to_owned());
+        }
+        drop(books);
+        if before.group(id).is_some_and(|it| it.identity.cluster_id == ELSEWHERE) {
+            self.trace.violation(format_args!("INV-5: group {id} is deleted"));
+        }
+    }
+
+    /// A user leaves the group of this pool behind, or it never had a pool.
+    pub fn forsakes(&self, uid: &str) {
+        self.lock().pools.forsakes(uid);
+    }
+
+    /// Instances that such groups left behind, and that are gone with their Machines.
+    pub fn forsaken(&self) -> BTreeSet<String> {
+        let books = self.lock();
+        let has = |id: &str| {
+            let of = |life: &Life| life.machine.provider_id().is_some_and(|it| it.as_str() == id);
+            books.lives.values().any(of)
+        };
+        books.left.iter().filter(|id| !has(id)).cloned().collect()
+    }
+
+    /// A list of groups that began then shows these pools.
+    pub fn groups_shown<'a>(&self, uids: impl Iterator<Item = &'a str>, began: Instant) {
+        let mut books = self.lock();
+        uids.for_each(|uid| books.pools.shown(uid, began));
+    }
+
+    /// POOL-7: the driver is asked to change this instance as it likes.
+    pub fn remade(&self, id: &str) {
+        self.trace.count("instance changed in its place".to_owned());
+        let books = self.lock();
+        let Some(instance) = books.instances.get(id) else { return };
+        let Some(life) = books.lives.values().find(|life| is_of(instance, &life.machine)) else {
+            return;
+        };
+        let name = &life.name;
+        if life.machine.is_deleting() {
+            return;
+        }
+        if books.pools.updated_since(life.machine.uid()).is_none() {
+            self.broken(format_args!(
+                "POOL-7: {name} is changed, and no update in place of it began"
+            ));
+        }
+        self.check_empty(&books, instance, life);
+    }
+
     /// A group was made, or its size or model was written.
     pub(super) fn grouped(&self, cloud: &str, group: &Group, before: &State) {
+        if before.group(&group.provider_id).is_some() && group.identity.cluster_id == ELSEWHERE {
+            self.trace.violation(format_args!("INV-5: {} is changed", group.provider_id));
+        }
         let size = before.group(&group.provider_id).map_or(0, |it| it.desired);
         if size != group.desired {
             self.trace.note(

@@ -1,6 +1,9 @@
 //! MachinePools of a life: what users do with them and what the cloud does to their instances, what is asked of cores and
 //! drivers, and where they have to end.
 
+pub mod collected;
+pub mod members;
+pub mod orphans;
 pub mod plans;
 pub mod rules;
 pub mod settled;
@@ -26,6 +29,16 @@ pub enum Wish {
     Pods { pool: u8, machine: u8, round: u8 },
     /// A user deletes a pool.
     Delete { pool: u8 },
+    /// A user makes a pool whose instances are updated in their places, so many at a time; what failed is replaced, or not.
+    KeepInPlace { pool: u8, replicas: u8, class: u8, missing: u8, replace: bool },
+    /// A user has one instance updated in its place, or takes that back.
+    Update { pool: u8, machine: u8, on: bool },
+    /// A user gives a class other tags, which running instances take, and another image, which they do not.
+    Edit { class: u8, tags: u8, image: u8 },
+    /// A user deletes a pool and takes its finalizer away: its group is an orphan from then on.
+    Tear { pool: u8 },
+    /// A group is there with the tags of this cluster, of a pool with this name that never was.
+    Stray { pool: u8 },
 }
 
 impl Wish {
@@ -33,15 +46,37 @@ impl Wish {
     pub const fn fault(self) -> Option<&'static str> {
         match self {
             Self::Lose { .. } => Some("spot-loss"),
+            Self::Tear { .. } => Some("tear-pool"),
+            Self::Stray { .. } => Some("stray-group"),
             Self::Keep { .. }
             | Self::Scale { .. }
             | Self::Roll { .. }
             | Self::Machine { .. }
             | Self::Pods { .. }
-            | Self::Delete { .. } => None,
+            | Self::Delete { .. }
+            | Self::KeepInPlace { .. }
+            | Self::Update { .. }
+            | Self::Edit { .. } => None,
         }
     }
+
+    /// The pool that it makes.
+    pub const fn kept(self) -> Option<u8> {
+        if let Self::Keep { pool, .. } | Self::KeepInPlace { pool, .. } = self {
+            Some(pool)
+        } else {
+            None
+        }
+    }
+
+    /// Whether a group may be of no pool after it.
+    pub const fn orphans(self) -> bool {
+        matches!(self, Self::Tear { .. } | Self::Stray { .. })
+    }
 }
+
+/// The cluster of the groups and instances that are none of our business.
+pub const ELSEWHERE: &str = "another cluster";
 
 /// Name of a pool.
 pub fn pool_name(number: u8) -> String {

@@ -31,6 +31,74 @@ pub fn of(seed: u64, length: u64) -> Vec<Step> {
     steps
 }
 
+/// The first seed whose pools are updated in place or deleted by force, and whose clouds have groups of nobody. Those before mean
+/// what they meant.
+pub const IN_PLACE_FROM: u64 = 10_000_000;
+/// The pool whose instances are updated in their places.
+const IN_PLACE: u8 = 2;
+
+/// What came later, by other dice: updates in place, and groups of no pool. Empty in plans without pools.
+pub fn more(seed: u64, length: u64, pools: &[Step]) -> Vec<Step> {
+    let dice = Dice::new(seed.rotate_left(53));
+    if seed < IN_PLACE_FROM || pools.is_empty() {
+        return Vec::new();
+    }
+    let mut steps = Vec::new();
+    let mut step = |at, wish| steps.push(Step { at, what: What::Pool(wish) });
+    if dice.percent(60) {
+        let begin = dice.between(0, length / 3);
+        step(begin, keep_in_place(&dice));
+        for _ in 0..dice.between(2, 7) {
+            step(dice.between(begin, length + 30_000), of_update(&dice));
+        }
+    }
+    if dice.percent(50) {
+        let pool = byte(dice.between(0, u64::from(IN_PLACE) + 2));
+        step(dice.between(0, length), Wish::Stray { pool });
+    }
+    if dice.percent(50) {
+        // Also while the group is made.
+        let made =
+            pools.iter().find(|it| matches!(it.what, What::Pool(wish) if wish.kept().is_some()));
+        let made = made.map_or(0, |it| it.at);
+        let at =
+            if dice.percent(50) { made + dice.between(0, 6_000) } else { dice.between(0, length) };
+        step(at, Wish::Tear { pool: byte(dice.between(0, POOLS)) });
+        if dice.percent(50) {
+            step(at + dice.between(0, 200_000), keep(&dice, byte(dice.between(0, POOLS))));
+        }
+    }
+    steps
+}
+
+fn keep_in_place(dice: &Dice) -> Wish {
+    Wish::KeepInPlace {
+        pool: IN_PLACE,
+        replicas: byte(dice.between(1, REPLICAS)),
+        class: byte(dice.between(0, CLASSES.into())),
+        missing: byte(dice.between(1, 3)),
+        replace: dice.percent(30),
+    }
+}
+
+fn of_update(dice: &Dice) -> Wish {
+    let machine = byte(dice.between(0, REPLICAS));
+    let pool = if dice.percent(70) { IN_PLACE } else { byte(dice.between(0, POOLS)) };
+    match dice.between(0, 12) {
+        0..=2 => Wish::Roll { pool: IN_PLACE, version: byte(dice.between(0, 3)) },
+        3..=5 => Wish::Update { pool, machine, on: dice.percent(70) },
+        6 | 7 => Wish::Edit {
+            class: byte(dice.between(0, CLASSES.into())),
+            tags: byte(dice.between(0, 3)),
+            image: byte(dice.between(0, 2)),
+        },
+        8 => Wish::Scale { pool: IN_PLACE, replicas: byte(dice.between(0, REPLICAS)) },
+        9 => Wish::Machine { pool: IN_PLACE, machine },
+        10 => Wish::Lose { pool: IN_PLACE, machine },
+        _ => Wish::Pods { pool: IN_PLACE, machine, round: byte(dice.between(0, 250)) },
+    }
+}
+
 fn byte(number: u64) -> u8 {
     u8::try_from(number).unwrap_or_default()
 }
@@ -67,5 +135,17 @@ mod tests {
         assert!((0..200).all(|seed| !Plan::of(seed).has_pools()));
         let written = serde_json::to_string(&Wish::Scale { pool: 1, replicas: 2 });
         assert_eq!(written.unwrap(), r#"{"Scale":{"pool":1,"replicas":2}}"#);
+    }
+
+    #[test]
+    fn updates_in_place_and_orphans_come_from_a_later_seed_on() {
+        let late = |step: &Step| {
+            matches!(step.what, What::Pool(Wish::KeepInPlace { .. } | Wish::Tear { .. }))
+        };
+        let with = |first: u64| {
+            (first..first + 200).filter(|seed| Plan::of(*seed).steps.iter().any(late)).count()
+        };
+        assert!(with(IN_PLACE_FROM) > 20);
+        assert_eq!(with(FIRST), 0, "these seeds mean what they meant");
     }
 }

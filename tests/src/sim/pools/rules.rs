@@ -4,17 +4,21 @@
 //!   one victim.
 //! * POOL-2: no core lowers a size below what its pool wanted lately, or raises it beyond that and its surge.
 //! * POOL-3: an instance is deleted by name only after its Machine was deleted and its Node was drained.
+//! * POOL-4 to POOL-6: see `members` and `collected`.
 //!
 //! INV-3 is asked of the Machines of groups as of any, and INV-8 of these operations.
 //!
 //! *Lately* is as long as an operation may take that was right when it was sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::MachinePool;
+use ostler_api::machine_pool::PoolStrategyType;
 use tokio::time::Instant;
+
+use super::members::Member;
 
 /// How long an operation on a group may take.
 const OPERATION: Duration = Duration::from_mins(20);
@@ -22,23 +26,45 @@ const OPERATION: Duration = Duration::from_mins(20);
 /// Pools as they were written last, and what they wanted lately.
 #[derive(Debug, Default)]
 pub struct Rules {
-    pools: BTreeMap<String, Kept>,
+    pub(super) lag: Duration,
+    pub(super) pools: BTreeMap<String, Kept>,
+    /// By UID of the Machine.
+    pub(super) members: BTreeMap<String, Member>,
+    /// By UID of a pool: when lists of groups that showed its group began and ended.
+    pub(super) looks: BTreeMap<String, Vec<(Instant, Instant)>>,
+    /// UIDs of pools that users left their groups behind of, or that never were.
+    pub(super) forsaken: BTreeSet<String>,
     /// By group: how many instances began to go since its size was written last.
     going: BTreeMap<String, usize>,
 }
 
 #[derive(Debug)]
-struct Kept {
-    name: String,
+pub(super) struct Kept {
+    pub(super) name: String,
     ends: bool,
+    /// Since when there is no such pool any more.
+    pub(super) gone: Option<Instant>,
     wants: Vec<(Instant, Wants)>,
 }
 
-/// How many instances the group may have.
+/// How many instances the group may have, and how many of them may be missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Wants {
-    least: i32,
+pub(super) struct Wants {
+    pub(super) least: i32,
     most: i32,
+    /// Of those that are replaced.
+    pub(super) missing: i32,
+    /// Of those that are updated in their places.
+    pub(super) in_place: i32,
+}
+
+impl Kept {
+    /// What it wanted within this time.
+    pub(super) fn lately(&self, lag: Duration) -> impl Iterator<Item = Wants> {
+        let ends = self.wants.iter().skip(1).map(|(at, _)| Some(*at)).chain([None]);
+        let recent = move |end: Option<Instant>| end.is_none_or(|end| end.elapsed() <= lag);
+        self.wants.iter().zip(ends).filter(move |(_, end)| recent(*end)).map(|((_, it), _)| *it)
+    }
 }
 
 /// The size of a group before and after it was written, and how many of its instances live then.
@@ -52,22 +78,40 @@ pub struct Resized {
     pub live: usize,
 }
 
+/// The users of the simulation write numbers.
+fn number(value: Option<&IntOrString>, absent: i32) -> i32 {
+    match value {
+        Some(IntOrString::Int(number)) => *number,
+        Some(IntOrString::String(_)) | None => absent,
+    }
+}
+
 impl Rules {
+    /// Without any knowledge.
+    pub fn new(lag: Duration) -> Self {
+        Self { lag, ..Self::default() }
+    }
+
     /// A pool was written, or is gone.
     pub fn pool(&mut self, pool: &MachinePool, gone: bool) {
         let ends = gone || pool.metadata.deletion_timestamp.is_some();
-        let block = pool.spec.strategy.rolling_update.as_ref();
-        let surge = match block.and_then(|block| block.max_surge.as_ref()) {
-            Some(IntOrString::Int(number)) => *number,
-            // The users of the simulation write numbers.
-            Some(IntOrString::String(_)) | None => 1,
-        };
+        let strategy = &pool.spec.strategy;
+        let (rolling, in_place) = (&strategy.rolling_update, &strategy.in_place_update);
+        let rolling = rolling.as_ref().map(|it| (&it.max_surge, &it.max_unavailable));
+        let surge = number(rolling.and_then(|it| it.0.as_ref()), 1);
         let replicas = if ends { 0 } else { pool.replicas() };
-        let now = Wants { least: replicas, most: replicas + surge };
+        let in_place = in_place.as_ref().map_or(1, |it| number(it.max_unavailable.as_ref(), 1));
+        let missing = match strategy.type_ {
+            Some(PoolStrategyType::InPlaceUpdate) => in_place,
+            _ => number(rolling.and_then(|it| it.1.as_ref()), 0),
+        };
+        let now = Wants { least: replicas, most: replicas + surge, missing, in_place };
         let uid = pool.metadata.uid.clone().unwrap_or_default();
         let name = pool.metadata.name.clone().unwrap_or_default();
-        let kept = self.pools.entry(uid).or_insert(Kept { name, ends, wants: Vec::new() });
+        let kept =
+            self.pools.entry(uid).or_insert(Kept { name, ends, gone: None, wants: Vec::new() });
         kept.ends = ends;
+        kept.gone = gone.then(Instant::now);
         if kept.wants.last().is_none_or(|(_, last)| *last != now) {
             kept.wants.push((Instant::now(), now));
         }
@@ -77,6 +121,7 @@ impl Rules {
     pub fn gone(&mut self, name: &str) {
         for kept in self.pools.values_mut().filter(|kept| kept.name == name) {
             kept.ends = true;
+            kept.gone.get_or_insert_with(Instant::now);
             kept.wants.push((Instant::now(), Wants::default()));
         }
     }
@@ -102,15 +147,7 @@ impl Rules {
             ));
         }
         let kept = self.pools.get(uid)?;
-        let ends = kept.wants.iter().skip(1).map(|(at, _)| Some(*at)).chain([None]);
-        let recent = |end: Option<Instant>| end.is_none_or(|end| end.elapsed() <= OPERATION);
-        let lately: Vec<_> = kept
-            .wants
-            .iter()
-            .zip(ends)
-            .filter(|(_, end)| recent(*end))
-            .map(|((_, it), _)| it)
-            .collect();
+        let lately: Vec<_> = kept.lately(OPERATION).collect();
         let least = lately.iter().map(|it| it.least).min()?;
         let most = lately.iter().map(|it| it.most).max()?;
         let name = &kept.name;

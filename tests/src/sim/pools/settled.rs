@@ -2,9 +2,11 @@
 
 use ostler_api::MachinePool;
 use ostler_api::machine::{Machine, MachinePhase};
+use ostler_driver_fake::cloud::Seen;
 use ostler_lifecycle::set::is_controlled_by;
 
 use super::super::world::World;
+use super::ELSEWHERE;
 
 /// What is not yet as it is wanted.
 pub async fn unsettled(world: &World, machines: &[Machine]) -> Vec<String> {
@@ -40,11 +42,16 @@ fn pool_unsettled(world: &World, pool: &MachinePool, machines: &[Machine]) -> Op
     let has: Vec<_> = seen.iter().map(|it| (it.group.desired, it.members.len())).collect();
     let fits =
         |(desired, members): &(i32, usize)| *desired == pool.replicas() && *members == wanted;
+    let of_model = |it: &Seen| {
+        let members = it.members.iter().filter_map(|one| one.member.as_ref());
+        members.map(|one| &one.model_hash).all(|hash| *hash == it.group.model.hash)
+    };
     let current = status.observed_generation == pool.metadata.generation;
     if (own.len(), running) == (wanted, wanted)
         && said.iter().all(|it| *it == pool.replicas())
         && has.len() == 1
         && has.iter().all(fits)
+        && seen.iter().all(of_model)
         && current
         && status.operation.is_none()
     {
@@ -68,12 +75,10 @@ pub async fn leftovers(world: &World) -> Vec<String> {
 
 /// Names and UIDs of the pools of all groups.
 fn groups(world: &World) -> Vec<(String, String)> {
-    let all = world
-        .around
-        .clouds
-        .iter()
-        .flat_map(|cloud| cloud.groups(|_| true).expect("a cloud in memory has no journal"));
-    let named = |it: ostler_driver_fake::cloud::Seen| {
+    let all = world.around.clouds.iter().flat_map(|cloud| {
+        cloud.groups(|it| it != ELSEWHERE).expect("a cloud in memory has no journal")
+    });
+    let named = |it: Seen| {
         let identity = it.group.identity;
         (identity.pool_name, identity.pool_uid)
     };

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use ostler_api::names::annotation;
 use ostler_api::{MachineClass, MachinePool};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -9,8 +10,9 @@ use tokio::time::sleep;
 use super::super::users::Users;
 use super::super::world::{NODE_MONITOR_GRACE, PROVIDERS, World};
 use super::plans::CLASSES;
-use super::{Wish, pool_name};
+use super::{Wish, orphans, pool_name};
 
+/// What instances of groups join with.
 const TOKEN: &str = "p00lex.0123456789abcdef";
 
 /// Name of a class of groups.
@@ -23,7 +25,7 @@ pub fn token_name() -> String {
     format!("bootstrap-token-{TOKEN:.6}")
 }
 
-fn spec(class: u8) -> Value {
+pub(super) fn spec(class: u8) -> Value {
     let mut spec = json!({ "region": "r", "image": "i", "kubelet": { "podShutdown": "3s" } });
     match class {
         // Quick.
@@ -79,16 +81,13 @@ impl Users {
         }
     }
 
-    async fn keep_pool(&self, pool: u8, replicas: u8, class: u8, (surge, missing): (u8, u8)) {
+    async fn keep_pool(&self, (pool, replicas, class): (u8, u8, u8), strategy: Value) {
         let pool: MachinePool = serde_json::from_value(json!({
             "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
             "metadata": { "name": pool_name(pool), "namespace": "default" },
             "spec": {
                 "replicas": replicas,
-                "strategy": {
-                    "type": "RollingUpdate",
-                    "rollingUpdate": { "maxSurge": surge, "maxUnavailable": missing },
-                },
+                "strategy": strategy,
                 "template": {
                     "spec": { "class": { "kind": "MachineClass", "name": class_name(class) } },
                 },
@@ -98,11 +97,21 @@ impl Users {
         self.pools().create(&PostParams::default(), &pool).await.ok();
     }
 
+    /// Another spec of a class: running instances take tags, and no image.
+    async fn edit_pool_class(&self, class: u8, tags: u8, image: u8) {
+        let mut spec = spec(class);
+        spec["tags"] = json!({ "vm": { "version": tags.to_string() } });
+        spec["image"] = json!(if image == 0 { "i".to_owned() } else { format!("i{image}") });
+        let patch = Patch::Merge(json!({ "providerSpec": spec }));
+        let api = Api::<MachineClass>::default_namespaced(self.client());
+        api.patch(&class_name(class), &PatchParams::default(), &patch).await.ok();
+    }
+
     fn pools(&self) -> Api<MachinePool> {
         Api::default_namespaced(self.client())
     }
 
-    async fn patch_pool(&self, pool: u8, patch: Value) {
+    pub(super) async fn patch_pool(&self, pool: u8, patch: Value) {
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         self.pools().patch(&pool_name(pool), &params, &patch).await.ok();
     }
@@ -113,8 +122,29 @@ pub async fn happen(world: &World, wish: Wish) {
     let users = &world.users;
     match wish {
         Wish::Keep { pool, replicas, class, surge, missing } => {
-            users.keep_pool(pool, replicas, class, (surge, missing)).await;
+            let strategy = json!({
+                "type": "RollingUpdate",
+                "rollingUpdate": { "maxSurge": surge, "maxUnavailable": missing },
+            });
+            users.keep_pool((pool, replicas, class), strategy).await;
         }
+        Wish::KeepInPlace { pool, replicas, class, missing, replace } => {
+            let failed = if replace { "Replace" } else { "Hold" };
+            let strategy = json!({
+                "type": "InPlaceUpdate",
+                "inPlaceUpdate": { "maxUnavailable": missing, "onUpdateFailure": failed },
+            });
+            users.keep_pool((pool, replicas, class), strategy).await;
+        }
+        Wish::Update { pool, machine, on } => {
+            if let Some(name) = nth(world, pool, machine) {
+                let asks = json!({ annotation::UPDATE_INSTANCE: on.then_some("") });
+                users.patch_machine(&name, json!({ "metadata": { "annotations": asks } })).await;
+            }
+        }
+        Wish::Edit { class, tags, image } => users.edit_pool_class(class, tags, image).await,
+        Wish::Tear { pool } => orphans::tear(world, pool).await,
+        Wish::Stray { pool } => orphans::stray(world, pool).await,
         Wish::Scale { pool, replicas } => {
             users.patch_pool(pool, json!({ "spec": { "replicas": replicas } })).await;
         }
