@@ -128,7 +128,9 @@ impl Rules {
             let node = nodes.get(name).filter(|it| it.is_of(machine));
             let ready = node.and_then(|it| it.ready.last()).is_some_and(|it| it.status == "True");
             let ends = machine.is_deleting() || machine.phase() == MachinePhase::Failed;
-            target.well.is(ready && !ends && target.gone.is_none());
+            // One that a user wants replaced counts as unhealthy, whatever its Node says.
+            let wanted = machine.annotation(annotation::REMEDIATE_MACHINE).is_some();
+            target.well.is(ready && !ends && !wanted && target.gone.is_none());
         }
     }
 
