@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{Done, Pools, namespace_of};
+use super::{Done, Pools, Wrote, namespace_of};
 use crate::class::patch as finalizer_patch;
 use crate::events::Severity;
 use crate::reconcile::PassError;
@@ -44,17 +44,22 @@ impl Pools {
             self.is_current(pool).await?;
         }
         let api = self.writer.api::<Machine>(namespace_of(pool));
-        let mut fine = self.patch_all(pool, &api, plan).await;
+        let mut wrote = self.patch_all(pool, &api, plan).await;
         let gone = plan.gone.iter().map(|machine| self.mark_gone(pool, &api, machine));
-        fine &= join_all(gone).await.into_iter().all(|fine| fine);
+        wrote.extend(join_all(gone).await);
         let deleted = plan.delete.iter().map(|victim| self.delete_one(pool, &api, victim));
-        fine &= join_all(deleted).await.into_iter().all(|fine| fine);
+        wrote.extend(join_all(deleted).await);
         let created = plan.create.iter().map(|machine| self.create_one(pool, &api, machine));
-        fine &= join_all(created).await.into_iter().all(|fine| fine);
-        Ok(Done { changed: false, retry: !fine })
+        wrote.extend(join_all(created).await);
+        Ok(Done { changed: false, wrote: wrote.into_iter().max().unwrap_or_default() })
     }
 
-    async fn patch_all(&self, pool: &MachinePool, api: &Api<Machine>, plan: &Plan) -> bool {
+    pub(super) async fn patch_all(
+        &self,
+        pool: &MachinePool,
+        api: &Api<Machine>,
+        plan: &Plan,
+    ) -> Vec<Wrote> {
         let patched = plan.patches.iter().map(async |(machine, patch)| {
             let written = self.writer.patch::<Machine>(api, machine.name(), patch).await;
             self.took(pool, machine, written)
@@ -68,33 +73,33 @@ impl Pools {
             let written = self.writer.patch_status::<Machine>(api, machine.name(), patch).await;
             self.took(pool, machine, written)
         });
-        let one = join_all(patched).await.into_iter().all(|fine| fine);
-        let other = join_all(said).await.into_iter().all(|fine| fine);
-        one && other
+        let mut wrote = join_all(patched).await;
+        wrote.extend(join_all(said).await);
+        wrote
     }
 
-    /// Puts an answer into the cache. Whether it need not be tried again.
+    /// Puts an answer into the cache.
     fn took(
         &self,
         pool: &MachinePool,
         machine: &Machine,
         written: Result<Machine, WriteError>,
-    ) -> bool {
+    ) -> Wrote {
         match written {
             Ok(written) => {
                 self.stores.machines.update(written, Author::new(By::Pool, pool));
-                true
+                Wrote::Fine
             }
-            Err(WriteError::NotFound) => true,
-            Err(WriteError::Conflict) => false,
+            Err(WriteError::NotFound) => Wrote::Fine,
+            Err(WriteError::Conflict) => Wrote::Outdated,
             Err(error) => {
                 warn!(machine = machine.name(), %error, "cannot update a machine of a pool");
-                false
+                Wrote::Failed
             }
         }
     }
 
-    async fn mark_gone(&self, pool: &MachinePool, api: &Api<Machine>, machine: &Machine) -> bool {
+    async fn mark_gone(&self, pool: &MachinePool, api: &Api<Machine>, machine: &Machine) -> Wrote {
         let id = machine.provider_id().map(ToString::to_string).unwrap_or_default();
         let version = &machine.metadata.resource_version;
         let patch = json!({
@@ -112,7 +117,7 @@ impl Pools {
         pool: &MachinePool,
         api: &Api<Machine>,
         Victim { machine, cause }: &Victim,
-    ) -> bool {
+    ) -> Wrote {
         let (name, uid) = (machine.name(), machine.uid());
         // One that changed since it was chosen may have become ready, or be another's: the pool chooses again.
         let version = machine.metadata.resource_version.as_deref().filter(|_| cause.is_choice());
@@ -126,19 +131,19 @@ impl Pools {
                 info!(pool = pool.name(), machine = name, ?cause, "deleted");
                 let note = format!("Deleted machine: {name} ({cause:?})");
                 self.tell(pool, Severity::Normal, "SuccessfulDelete", "Delete", note);
-                true
+                Wrote::Fine
             }
-            Err(WriteError::NotFound) => true,
+            Err(WriteError::NotFound) => Wrote::Fine,
             Err(error) => {
                 if !error.may_have_happened() {
                     self.groups.with(pool, |group| group.deleted.remove(uid));
                 }
                 if matches!(error, WriteError::Conflict) {
-                    return false;
+                    return Wrote::Outdated;
                 }
                 let note = format!("cannot delete machine {name}: {error}");
                 self.tell(pool, Severity::Warning, "FailedDelete", "Delete", note);
-                false
+                Wrote::Failed
             }
         }
     }
@@ -149,7 +154,7 @@ impl Pools {
         pool: &MachinePool,
         api: &Api<Machine>,
         machine: &Machine,
-    ) -> bool {
+    ) -> Wrote {
         let name = machine.name();
         let mut answer = self.writer.create(api, machine).await;
         let mut refused = matches!(answer, Err(WriteError::Forbidden(_) | WriteError::Other(_)));
@@ -173,12 +178,12 @@ impl Pools {
                 self.stores.machines.update(made, Author::new(By::Pool, pool));
                 let note = format!("Created Machine: {name}");
                 self.tell(pool, Severity::Normal, "SuccessfulCreate", "Create", note);
-                true
+                Wrote::Fine
             }
             Err(error) => {
                 let note = format!("cannot create a machine: {error}");
                 self.tell(pool, Severity::Warning, "FailedCreate", "Create", note);
-                false
+                Wrote::Failed
             }
         }
     }

@@ -51,8 +51,19 @@ pub(crate) struct Pools {
 pub(crate) struct Done {
     /// The pool itself was written to: it is another version, or gone.
     changed: bool,
-    /// Something failed, and is tried again.
-    retry: bool,
+    /// The worst of the writes of Machines.
+    wrote: Wrote,
+}
+
+/// How a write ended, from good to bad.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Wrote {
+    #[default]
+    Fine,
+    /// The Machine is another version than was seen, as happens all the time while it boots: the next pass sees that.
+    Outdated,
+    /// It is tried again.
+    Failed,
 }
 
 impl Kind for Pools {

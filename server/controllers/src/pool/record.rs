@@ -10,7 +10,7 @@ use ostler_lifecycle::pool::{Plan, Snapshot, status_patch};
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
-use super::{BUSY, CALM, Done, Pools, namespace_of};
+use super::{BUSY, CALM, Done, Pools, Wrote, namespace_of};
 use crate::events::Severity;
 use crate::queue::Outcome;
 use crate::reconcile::{PassError, Passed};
@@ -18,6 +18,8 @@ use crate::watch::{Author, By, ObjectName};
 
 /// When to submit an operation again that the sessions did not accept.
 const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
+/// When to look again at Machines that others wrote at the same time.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Pools {
     pub(super) async fn write_down(
@@ -49,11 +51,14 @@ impl Pools {
         if !plan.dispatch.as_ref().is_none_or(|dispatch| self.submit(pool, dispatch)) {
             return Ok(Passed::Settled(Outcome::Again(SUBMIT_AGAIN)));
         }
-        if done.retry {
+        if done.wrote == Wrote::Failed {
             return Ok(Passed::Settled(Outcome::Failed));
         }
         if plan.reread || !plan.create.is_empty() {
             return Ok(Passed::Changed);
+        }
+        if done.wrote == Wrote::Outdated {
+            return Ok(Passed::Settled(Outcome::Again(LOOK_AGAIN)));
         }
         let due = self.groups.with(pool, |group| group.fresh_for(every)).unwrap_or(BUSY);
         let retry = plan

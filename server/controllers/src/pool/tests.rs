@@ -1,5 +1,6 @@
 use jiff::Timestamp;
 use ostler_api::Machine;
+use ostler_api::machine::InstanceStatus;
 use ostler_lifecycle::pool::{Cause, Victim};
 use serde_json::json;
 
@@ -37,19 +38,33 @@ fn machine() -> Machine {
     .unwrap()
 }
 
-async fn delete(bench: &Bench, cause: Cause) -> (bool, bool) {
+async fn delete(bench: &Bench, cause: Cause) -> (Wrote, bool) {
     let (pools, pool) = (controller(bench), pool("p"));
     let api = bench.writer().api::<Machine>("default");
     let victim = Victim { machine: Arc::new(machine()), cause };
-    let fine = pools.delete_one(&pool, &api, &victim).await;
-    (fine, pools.groups.with(&pool, |group| group.deleted.contains_key("m")))
+    let wrote = pools.delete_one(&pool, &api, &victim).await;
+    (wrote, pools.groups.with(&pool, |group| group.deleted.contains_key("m")))
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_changed_since_it_was_chosen_is_not_deleted_and_the_pool_chooses_again() {
     let bench = Bench::new().refusing(409);
-    assert_eq!(delete(&bench, Cause::Surplus).await, (false, false));
+    // No failure, for which the next pass would wait longer and longer.
+    assert_eq!(delete(&bench, Cause::Surplus).await, (Wrote::Outdated, false));
     assert_eq!(bench.writes()[0].1["preconditions"]["resourceVersion"], "7");
+}
+
+/// A Machine that boots is written by its own controller at the same time: the pool of 3,000 waited longer and longer.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_another_wrote_meanwhile_is_no_failure_of_its_pool() {
+    let bench = Bench::new().refusing(409);
+    let said = json!({ "provisioningState": "Succeeded", "latestModelApplied": true });
+    let said: InstanceStatus = serde_json::from_value(said).unwrap();
+    let instances = vec![(Arc::new(machine()), said)];
+    let plan = Plan { instances, ..Plan::default() };
+    let api = bench.writer().api::<Machine>("default");
+    let wrote = controller(&bench).patch_all(&pool("p"), &api, &plan).await;
+    assert_eq!(wrote, [Wrote::Outdated]);
 }
 
 /// It was told that its instance is gone in the same pass, so its version is another one.
@@ -57,7 +72,7 @@ async fn a_machine_that_changed_since_it_was_chosen_is_not_deleted_and_the_pool_
 async fn a_machine_that_goes_whatever_it_is_like_is_deleted_in_any_version() {
     for cause in [Cause::InstanceGone, Cause::PoolGone] {
         let bench = Bench::new();
-        assert_eq!(delete(&bench, cause).await, (true, true));
+        assert_eq!(delete(&bench, cause).await, (Wrote::Fine, true));
         assert_eq!(bench.writes()[0].1["preconditions"], json!({ "uid": "m" }));
     }
 }
@@ -83,7 +98,7 @@ async fn create_beside(found: serde_json::Value) -> (bool, Option<serde_json::Va
     let api = bench.writer().api::<Machine>("default");
     let mut machine = machine();
     machine.spec.provider_id = Some("fake:///1".into());
-    let fine = Box::pin(pools.create_one(&pool, &api, &machine)).await;
+    let fine = Box::pin(pools.create_one(&pool, &api, &machine)).await == Wrote::Fine;
     let patched = bench.writes().into_iter().find(|(what, _)| what.starts_with("PATCH"));
     let refused = pools.groups.with(&pool, |group| group.refused_machines);
     (fine, patched.map(|(_, body)| body["metadata"].clone()), refused)
