@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use ostler_api::{MachineClass, OperationId, ProviderName, Revision, SpecDigest, names};
+use jiff::Timestamp;
+use ostler_api::{
+    MachineClass, OperationId, ProviderName, Revision, SpecDigest, machine::OperationIntent, names,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -119,6 +122,28 @@ impl ClassFacts {
             checkpoint: String::new(),
             lane: Lane::Background,
             request,
+        }
+    }
+
+    /// What is written down before a mutation is sent.
+    pub(crate) fn intent(
+        &self,
+        dispatch: &Dispatch,
+        term: i64,
+        attempt: i32,
+        now: Timestamp,
+    ) -> OperationIntent {
+        OperationIntent {
+            id: dispatch.id.clone(),
+            kind: dispatch.kind().into(),
+            idempotency_key: dispatch.idempotency_key.clone(),
+            class_revision: Some(self.revision.clone()),
+            spec_digest: Some(self.spec_digest.clone()),
+            term,
+            attempt,
+            started_at: Some(now.into()),
+            provider_id: None,
+            outcome_unknown: false,
         }
     }
 }

@@ -42,18 +42,8 @@ impl Pass<'_> {
             None
         };
         let dispatch = self.dispatch_of(class, request);
-        let intent = OperationIntent {
-            id: dispatch.id.clone(),
-            kind: kind.into(),
-            idempotency_key: dispatch.idempotency_key.clone(),
-            class_revision: Some(class.revision.clone()),
-            spec_digest: Some(class.spec_digest.clone()),
-            term: self.snap.term,
-            attempt,
-            started_at: Some(self.now()),
-            provider_id,
-            outcome_unknown: false,
-        };
+        let intent = class.intent(&dispatch, self.snap.term, attempt, self.snap.now);
+        let intent = OperationIntent { provider_id, ..intent };
         Transition::Send(Box::new(dispatch), Box::new(intent))
     }
 

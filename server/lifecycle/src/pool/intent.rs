@@ -1,7 +1,7 @@
 //! What is sent to the driver of a pool, and what is written down before that.
 
 use ostler_api::{
-    machine::{OperationIntent, Retry},
+    machine::Retry,
     machine_pool::PoolIntent,
     operation::{PoolModel, PoolSize},
 };
@@ -80,18 +80,8 @@ pub(super) fn intend(
         retry.kind == kind.into() && retry.provider_id.as_ref().is_none_or(|id| ids.contains(id))
     };
     let before = facts.standing.retries.iter().find(of_this);
-    let intent = OperationIntent {
-        id: dispatch.id.clone(),
-        kind: kind.into(),
-        idempotency_key: dispatch.idempotency_key.clone(),
-        class_revision: Some(class.revision.clone()),
-        spec_digest: Some(class.spec_digest.clone()),
-        term: snap.term,
-        attempt: before.map_or(1, |retry| retry.failures.saturating_add(1)),
-        started_at: Some(snap.now.into()),
-        provider_id: None,
-        outcome_unknown: false,
-    };
+    let attempt = before.map_or(1, |retry| retry.failures.saturating_add(1));
+    let intent = class.intent(&dispatch, snap.term, attempt, snap.now);
     let model_hash = Some(facts.model.clone()).filter(|_| takes_model(ask));
     let user_data_hash = facts.user_data.clone().filter(|_| takes_user_data(ask));
     let intent = PoolIntent {
