@@ -27,6 +27,7 @@ type options struct {
 	down       bool
 	clients    int
 	join       time.Duration
+	distance   time.Duration
 }
 
 func main() {
@@ -60,6 +61,7 @@ func run() error {
 	flag.DurationVar(&o.rest, "rest", 10*time.Minute, "with -scale: how long they are looked at when they run")
 	flag.BoolVar(&o.down, "down", true, "with -scale: delete them at the end")
 	flag.DurationVar(&o.join, "join", 25*time.Millisecond, "how long after the provider id of a machine its Node appears, and then until the Node is ready")
+	flag.DurationVar(&o.distance, "distance", 0, "how much later each request of the controllers gets to the API server, and so each answer back")
 	flag.IntVar(&o.clients, "server", 0, "instead of all else, the API server alone: status writes of so many clients, and lists of the pods of a Node")
 	flag.Parse()
 	for _, size := range strings.Split(sizes, ",") {

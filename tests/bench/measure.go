@@ -85,6 +85,11 @@ func with(o options, side string, l limits, do func(*world) error) error {
 	if w.api, err = connect(kubeconfig); err != nil {
 		return err
 	}
+	if o.distance > 0 {
+		if kubeconfig, err = remote(kubeconfig, directory, o.distance); err != nil {
+			return err
+		}
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	if err := w.api.prepare(ctx); err != nil {

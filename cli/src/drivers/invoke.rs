@@ -15,11 +15,12 @@ use crate::log;
 Examples:
   ostler drivers invoke fake.ostler.dev getMachineStatus --machine fake-1
   ostler drivers invoke fake.ostler.dev listMachines --class fake
+  ostler drivers invoke fake.ostler.dev getPoolStatus --pool workers
   ostler drivers invoke fake.ostler.dev deleteMachine --machine fake-1 --dry-run
   ostler drivers invoke fake.ostler.dev deleteMachine --target-uid UID --class fake --allow-mutation
   ostler drivers invoke fake.ostler.dev validateClass --class fake
 
-The core fills in what a Machine that it knows tells: UID, class, provider id. A mutation waits for
+The core fills in what a Machine or pool that it knows tells: UID, class, provider id. A mutation waits for
 no other one: while the core has one under way on the same target, it is refused.")]
 pub(super) struct Args {
     /// The provider whose active driver is asked, or the id of its session
@@ -30,13 +31,16 @@ pub(super) struct Args {
     /// The Machine that it is about
     #[arg(long, value_name = "NAME", conflicts_with = "target_uid")]
     machine: Option<String>,
-    /// The UID of a Machine that is gone, for what may be left of it
+    /// The MachinePool that it is about
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["machine", "target_uid"])]
+    pool: Option<String>,
+    /// The UID of a Machine or pool that is gone, for what may be left of it
     #[arg(long, value_name = "UID")]
     target_uid: Option<String>,
-    /// The class, if it is not that of the Machine
+    /// The class, if it is not that of the Machine or pool
     #[arg(long, value_name = "NAME")]
     class: Option<String>,
-    /// The namespace of both; that of the core by default
+    /// The namespace of all; that of the core by default
     #[arg(long, value_name = "NAME", default_value = "")]
     namespace: String,
     /// The fields of the operation, as JSON
@@ -77,10 +81,11 @@ fn request(args: &Args) -> anyhow::Result<InvokeRequest> {
     let namespace = args.namespace.as_str();
     let mut fields = Map::new();
     fields.insert(operation.clone(), set);
-    if args.machine.is_some() || args.target_uid.is_some() {
+    let name = args.machine.as_ref().or(args.pool.as_ref());
+    if name.is_some() || args.target_uid.is_some() {
         let target = json!({
             "namespace": namespace,
-            "name": args.machine.as_deref().unwrap_or_default(),
+            "name": name.map(String::as_str).unwrap_or_default(),
             "uid": args.target_uid.as_deref().unwrap_or_default(),
         });
         fields.insert("target".to_owned(), target);
@@ -166,6 +171,12 @@ mod tests {
         assert_eq!(operation.timeout.unwrap().seconds, 30);
         let Some(Request::DeleteMachine(delete)) = operation.request else { panic!() };
         assert_eq!(delete.provider_id, "fake:///1");
+    }
+
+    #[test]
+    fn a_pool_is_a_target_like_a_machine() {
+        let request = request(&args(&["p", "getPoolStatus", "--pool", "workers"])).unwrap();
+        assert_eq!(request.operation.unwrap().target.unwrap().name, "workers");
     }
 
     #[test]

@@ -26,6 +26,10 @@ use uuid::Uuid;
 
 use self::drivers::{ADAPTED, DIRECT, ROLE, TOKEN};
 
+/// That of the product's programs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const ROUND: Duration = Duration::from_millis(400);
 const WARM_UP: Duration = Duration::from_secs(1);
 /// The first argument says another number.

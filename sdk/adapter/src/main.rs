@@ -3,6 +3,10 @@
 use clap::{Parser, Subcommand};
 use ostler_adapter::{AdaptArgs, launcher, run};
 
+/// What one thread allocates another frees, which that of the C library does under a lock.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Serves the core with a driver that listens on a unix socket
 #[derive(Debug, Parser)]
 #[command(version, args_conflicts_with_subcommands = true)]

@@ -62,6 +62,12 @@ impl Pool {
         Self { class: class.clone(), ..self.clone() }
     }
 
+    /// The same, with other user data.
+    pub(crate) fn renewed(&self) -> Self {
+        let user_data = format!("#cloud-config\n# renewed {}\n", self.uid).into_bytes();
+        Self { user_data, ..self.clone() }
+    }
+
     /// A model of this name, from the class as it is.
     fn model(&self, hash: &str) -> PoolModel {
         let format = "cloud-init".to_owned();

@@ -159,7 +159,10 @@ fn failed<K: Kind>(key: &K::Key, error: &PassError, metrics: &ReconcileMetrics) 
     match error {
         PassError::Gone => metrics.settled(K::NAME, Outcome::Done),
         PassError::NotYet(wait) => metrics.settled(K::NAME, Outcome::Again(*wait)),
-        PassError::Outdated => metrics.failed(K::NAME, "outdated"),
+        PassError::Outdated => {
+            metrics.failed(K::NAME, "outdated");
+            Outcome::Outdated
+        }
         PassError::Pruned => metrics.failed(K::NAME, "pruned"),
         PassError::Api { what, source } => {
             warn!(kind = K::NAME, %key, error = %source, "{what}");
@@ -253,7 +256,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_pass_that_ends_early_is_a_failure_and_a_key_that_is_gone_is_none() {
-        assert_eq!(outcome(&Counter::default(), 100).await, Outcome::Failed);
+        assert_eq!(outcome(&Counter::default(), 100).await, Outcome::Outdated);
         assert_eq!(outcome(&Counter::default(), 0).await, Outcome::Done);
     }
 }

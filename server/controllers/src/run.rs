@@ -373,6 +373,7 @@ impl Core {
             reviewer: Arc::clone(&reviewer),
             recorder: self.fanout.recorder.clone(),
             reported: Mutex::default(),
+            unused: Mutex::default(),
         });
         let secrets =
             Arc::new(Secrets { writer: self.writer.clone(), stores: self.stores.clone() });

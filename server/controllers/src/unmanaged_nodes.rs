@@ -174,7 +174,9 @@ impl UnmanagedNodes {
 /// The earlier of two.
 fn sooner(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
-        (Outcome::Failed, _) | (_, Outcome::Failed) => Outcome::Failed,
+        (Outcome::Failed | Outcome::Outdated, _) | (_, Outcome::Failed | Outcome::Outdated) => {
+            Outcome::Failed
+        }
         (Outcome::Done, other) => other,
         (one, Outcome::Done) => one,
         (Outcome::Again(one), Outcome::Again(other)) => Outcome::Again(one.min(other)),

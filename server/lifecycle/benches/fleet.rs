@@ -240,7 +240,7 @@ fn pool_of(machines: usize) -> pool::Snapshot {
             kinds: kinds.into_iter().collect(),
             ..DriverFacts::default()
         }),
-        group: pool::GroupView::Known(reading),
+        group: pool::GroupView::Known(Arc::new(reading)),
         operation: OperationView::Idle,
         operation_id: "id".into(),
         term: 1,

@@ -37,6 +37,10 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
+/// That of the product's programs.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const PROVIDER: &str = "bench.ostler.dev";
 const TOKEN: &str = "bench";
 const ROUND: Duration = Duration::from_secs(1);

@@ -52,8 +52,8 @@ pub use auth::{
 };
 pub use class::{ClassContent, ClassError, ClassSource, MachineShape, SecretContent};
 pub use debug::{
-    AdminOptions, Caller, KnownMachine, OrphanDesk, OrphanFate, OrphanReport, Refused,
-    ReportedHold, ReportedOrphan, Targets,
+    AdminOptions, Caller, KnownTarget, OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold,
+    ReportedOrphan, Targets,
 };
 pub use event::{ProviderState, SessionEvent};
 pub use gate::{Gate, GateLayer, GateRules, Guarded, Pass};

@@ -177,6 +177,7 @@ breakages! {
     PoolSize "pool/size" "sets a size whatever the group has";
     PoolLowerTakesNone "pool/lower-takes-none" "lets a lower size take the newest instances";
     PoolModel "pool/model" "calls instances that are there those of the new model";
+    PoolUserData "pool/user-data" "gives a group that has the model nothing more of it";
     PoolDeleteNamed "pool/delete-named" "deletes the oldest instance in place of the named one";
     PoolDeleteTwice "pool/delete-twice" "lowers the size by one at each repetition";
     PoolDeleteReplaced "pool/delete-replaced" "lowers the size where it is to stay";

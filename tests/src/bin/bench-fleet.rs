@@ -16,7 +16,7 @@ use kube::{Client, ResourceExt as _};
 use ostler_api::machine::Machine;
 use ostler_api::{MachineDeployment, MachinePool, MachineSet};
 use ostler_tests::bench::{
-    apply, apply_class, client, create, delete, follow, revision, row, watch_from,
+    Kind, apply, apply_class, client, create, delete, follow, revision, row, watch_from,
 };
 use ostler_tests::stack::{Part, Stack};
 use serde_json::json;
@@ -132,7 +132,7 @@ impl Fleet {
         }
     }
 
-    fn api<K: ostler_tests::bench::Kind>(&self) -> Api<K> {
+    fn api<K: Kind>(&self) -> Api<K> {
         Api::default_namespaced(self.client.clone())
     }
 
@@ -173,7 +173,7 @@ impl Fleet {
         follow(&api, &from, |event| is_complete(&event)).await;
     }
 
-    async fn remove<K: ostler_tests::bench::Kind>(&self) {
+    async fn remove<K: Kind>(&self) {
         let api = self.api::<K>();
         let from = watch_from(&api).await;
         api.delete(NAME, &DeleteParams::default()).await.expect("it can be deleted");
@@ -190,7 +190,8 @@ impl Fleet {
         let machine = machine.expect("lists are answered").items.first().map(Machine::name_any);
         let machine = machine.expect("there are machines");
         self.seen_changes(&machine, machines).await;
-        self.quiet_changes(&machine, machines, "machineset").await;
+        let api = self.api::<Machine>();
+        self.quiet_changes(&api, &machine, machines, "machineset").await;
         self.remove::<MachineDeployment>().await;
     }
 
@@ -235,7 +236,9 @@ impl Fleet {
         let machine = self.api::<Machine>().list(&ListParams::default().limit(1)).await;
         let machine = machine.expect("lists are answered").items.first().map(Machine::name_any);
         let machine = machine.expect("there are machines");
-        self.quiet_changes(&machine, machines, "machinepool").await;
+        let (api, pools) = (self.api::<Machine>(), self.api::<MachinePool>());
+        self.quiet_changes(&api, &machine, machines, "machinepool").await;
+        self.quiet_changes(&pools, NAME, machines, "machinepool").await;
         self.remove::<MachinePool>().await;
     }
 
@@ -267,8 +270,14 @@ impl Fleet {
     }
 
     /// Nothing comes of a change but a pass.
-    async fn quiet_changes(&mut self, machine: &str, machines: usize, queue: &str) {
-        let api = self.api::<Machine>();
+    async fn quiet_changes<K: Kind>(
+        &mut self,
+        api: &Api<K>,
+        changed: &str,
+        machines: usize,
+        queue: &str,
+    ) {
+        let kind = K::kind(&());
         let name = |what: &str, queue: &str| {
             format!("mcm_workqueue_work_duration_seconds_{what}{{name=\"{queue}\"")
         };
@@ -281,21 +290,21 @@ impl Fleet {
         let idle = self.stack.cpu(Part::Core).saturating_sub(before);
         let before = self.stack.cpu(Part::Core);
         for change in 0..CHANGES {
-            patch(&api, machine, json!({ "annotations": { "quiet": change.to_string() } })).await;
+            patch(api, changed, json!({ "annotations": { "quiet": change.to_string() } })).await;
             tokio::time::sleep(PAUSE).await;
         }
         let cpu = self.stack.cpu(Part::Core).saturating_sub(before).saturating_sub(idle);
         let passed = passes(&self.stack, "count") - count;
         let pass = (passes(&self.stack, "sum") - sum) / passed.max(1.0);
         println!(
-            "{machines}: {:.1?} of CPU of the core for a change that nothing comes of",
+            "{machines}: {:.1?} of CPU of the core for a change of a {kind} that nothing comes of",
             each(cpu)
         );
         println!("{machines}: {passed} passes of {queue}, {:.2} ms each", pass * 1e3);
     }
 }
 
-async fn patch(api: &Api<Machine>, name: &str, metadata: serde_json::Value) {
+async fn patch<K: Kind>(api: &Api<K>, name: &str, metadata: serde_json::Value) {
     let patch = json!({ "metadata": metadata });
     let written = api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
     written.expect("it is accepted");

@@ -13,7 +13,7 @@ use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::driver::Driver;
 use crate::machine::again;
-use crate::outcome::{Outcome, ensure, failed};
+use crate::outcome::{Outcome, ensure, failed, skipped};
 use crate::pool::{Group, Pool, id_of};
 
 const MANUAL: &str = "driver.proto, \"Groups\"; operation.proto, GetPoolStatusRequest";
@@ -55,6 +55,9 @@ checks! {
     "pool/model" => model, Capability, Session, [POOLS, Gate::Creates], UPDATE;
         does: "makes new instances from another model and leaves those that are there as they are",
         why: "the core replaces outdated instances one by one, and knows them by their model";
+    "pool/user-data" => user_data, Capability, Session, [POOLS, Gate::Creates, Gate::Probe], "operation.proto, PoolModel";
+        does: "makes new instances with the user data of the last UpdatePool, also if the model has no other name",
+        why: "bootstrap tokens end: an instance that is made later with an old one never joins";
     "pool/delete-named" => delete_named, Capability, Session, [POOLS, DELETES, Gate::Creates], NAMED;
         does: "deletes the named instance and no other, and lowers the size by it",
         why: "the Node of that instance was drained, and of no other";
@@ -247,6 +250,30 @@ async fn model(bench: &Bench) -> Outcome {
         let wanted = if old { "one" } else { "two" };
         let came = &machine.model_hash;
         ensure(came == wanted, format_args!("the model `{wanted}` of {}", id_of(machine)), came)?;
+    }
+    Ok(())
+}
+
+async fn user_data(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 1).await?;
+    let (renewed, id) = (pool.renewed(), &group.pool.provider_id);
+    driver.ask(renewed.update(id, None, Some("one"))).await?.pool()?;
+    driver.ask(pool.update(id, Some((1, 2)), None)).await?.pool()?;
+    for machine in settled(&driver, &pool, 2).await?.machines {
+        let id = id_of(&machine);
+        let old = group.live().contains(&id);
+        let wanted = if old { &pool.user_data } else { &renewed.user_data };
+        let got = probe.instance(&id).await?.user_data();
+        let got = got.ok_or_else(|| skipped("--probe-cmd instances shows no userData"))?;
+        ensure(
+            got == *wanted,
+            format_args!("the {} user data of {id}", if old { "first" } else { "renewed" }),
+            format_args!("{} bytes, others", got.len()),
+        )?;
+        let came = &machine.model_hash;
+        ensure(came == "one", format_args!("the model `one` of {id}"), came)?;
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use ostler_api::names::finalizer;
 use ostler_lifecycle::class::{Hold, Plan, Snapshot, plan, uses_class};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::events::{EventRecord, Recorder, Severity};
@@ -31,6 +32,9 @@ use crate::writes::{Object, WriteError, Writer};
 /// When usage is checked again while a possible user cannot be read.
 const UNSURE: Duration = Duration::from_mins(1);
 
+/// How long a class that is not deleted stays held after its last user: the next one would wait for two requests.
+const LINGER: Duration = Duration::from_secs(30);
+
 /// Puts the finalizer on classes that machines use.
 pub(crate) struct Classes {
     pub(crate) writer: Writer,
@@ -39,6 +43,8 @@ pub(crate) struct Classes {
     pub(crate) recorder: Recorder,
     /// Rules that the class breaks and that an event was recorded for, by class; bounded by the classes.
     pub(crate) reported: Mutex<HashMap<ObjectName, String>>,
+    /// Since when a class is held that nothing uses; bounded by the classes.
+    pub(crate) unused: Mutex<HashMap<ObjectName, Instant>>,
 }
 
 /// A class, and the Secret for its copy.
@@ -46,6 +52,8 @@ pub(crate) struct Observed {
     name: ObjectName,
     facts: Snapshot,
     kept: Option<Arc<Secret>>,
+    /// How much longer it is held although nothing uses it.
+    lingers: Option<Duration>,
 }
 
 /// Results of the two writes.
@@ -72,13 +80,14 @@ impl Kind for Classes {
             return Err(PassError::NotYet(UNSURE));
         }
         let kept = self.stores.secrets.get(&last_known::place(name));
+        let lingers = self.lingers(name, class.as_deref(), used);
         let facts = Snapshot {
-            used,
+            used: used || lingers.is_some(),
             known: class.as_deref().and_then(|class| last_known::of(&self.stores, class)),
             kept: kept.as_deref().map(last_known::facts),
             class,
         };
-        Ok(Some(Observed { name: name.clone(), facts, kept }))
+        Ok(Some(Observed { name: name.clone(), facts, kept, lingers }))
     }
 
     fn plan(observed: &Observed) -> Plan {
@@ -90,7 +99,7 @@ impl Kind for Classes {
     }
 
     async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Done, PassError> {
-        let Observed { name, facts, kept } = observed;
+        let Observed { name, facts, kept, .. } = observed;
         let finalizer = match facts.class.as_deref() {
             Some(class) => {
                 self.reviewer.check(class);
@@ -107,7 +116,7 @@ impl Kind for Classes {
         plan: Plan,
         done: Done,
     ) -> Result<Passed, PassError> {
-        let Observed { name, facts, .. } = observed;
+        let Observed { name, facts, lingers, .. } = observed;
         self.report(&name, facts.class.as_deref(), plan.broken);
         let is_no_conflict = |failure: &&WriteError| !matches!(failure, WriteError::Conflict);
         let failure = done.finalizer.as_ref().err().filter(is_no_conflict);
@@ -117,11 +126,28 @@ impl Kind for Classes {
             warn!(class = %name, error = %failure, "cannot keep a copy of the class");
         }
         let all_done = done.finalizer.is_ok() && done.last_known.is_ok();
-        Ok(Passed::Settled(if all_done { Outcome::Done } else { Outcome::Failed }))
+        let outcome = lingers.map_or(Outcome::Done, Outcome::Again);
+        Ok(Passed::Settled(if all_done { outcome } else { Outcome::Failed }))
     }
 }
 
 impl Classes {
+    fn lingers(
+        &self,
+        name: &ObjectName,
+        class: Option<&MachineClass>,
+        used: bool,
+    ) -> Option<Duration> {
+        let mut unused = self.unused.lock();
+        if used || class.is_none_or(|class| !class.has_finalizer() || class.is_deleting()) {
+            unused.remove(name);
+            return None;
+        }
+        let since = *unused.entry(name.clone()).or_insert_with(Instant::now);
+        let left = LINGER.saturating_sub(since.elapsed());
+        (!left.is_zero()).then_some(left)
+    }
+
     /// Records an event for the rules that a class breaks: one for each content of the class.
     fn report(&self, name: &ObjectName, class: Option<&MachineClass>, broken: String) {
         let mut reported = self.reported.lock();

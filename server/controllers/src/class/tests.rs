@@ -1,4 +1,5 @@
 use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::watcher::Event;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -35,6 +36,7 @@ fn classes(bench: &Bench) -> Classes {
         reviewer: bench.reviewer(),
         recorder: bench.recorder(),
         reported: Mutex::default(),
+        unused: Mutex::default(),
     }
 }
 
@@ -58,9 +60,32 @@ async fn a_class_that_a_machine_uses_gets_the_finalizer_and_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_class_that_no_machine_uses_loses_its_finalizer() {
+async fn a_class_that_no_machine_uses_loses_its_finalizer_some_time_after_the_last_one() {
     let bench = Bench::new();
+    let classes = classes(&bench);
     put(&bench.stores.classes, class(&["other", finalizer::MACHINE]));
+    assert_eq!(reconciled(&classes).await, Outcome::Again(LINGER));
+    tokio::time::advance(LINGER / 2).await;
+    put(&bench.stores.machines, machine());
+    reconciled(&classes).await;
+    let gone = serde_json::from_value(machine()).unwrap();
+    bench.stores.machines.apply(Event::Delete(gone));
+    assert_eq!(reconciled(&classes).await, Outcome::Again(LINGER), "a user came meanwhile");
+    assert!(bench.writes().iter().all(|(request, _)| !request.starts_with("PATCH")));
+
+    tokio::time::advance(LINGER).await;
+    assert_eq!(reconciled(&classes).await, Outcome::Done);
+    let (finalizer, patch) = bench.writes().pop().unwrap();
+    assert_eq!(finalizer, format!("PATCH {CLASS}"));
+    assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_deleted_and_that_no_machine_uses_loses_its_finalizer_immediately() {
+    let bench = Bench::new();
+    let mut deleted = class(&["other", finalizer::MACHINE]);
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    put(&bench.stores.classes, deleted);
     assert_eq!(reconciled(&classes(&bench)).await, Outcome::Done);
     let [(finalizer, patch)] = bench.writes().try_into().unwrap();
     assert_eq!(finalizer, format!("PATCH {CLASS}"));

@@ -49,7 +49,7 @@ impl ReconcileMetrics {
         let result = match outcome {
             Outcome::Done => "done",
             Outcome::Again(_) => "waits",
-            Outcome::Failed => "failed",
+            Outcome::Failed | Outcome::Outdated => "failed",
         };
         self.0.get_or_create(&ResultLabel { kind, result }).inc();
         outcome

@@ -175,7 +175,7 @@ impl Pools {
                     let reading = Reading::new(record, instances, began);
                     let reading = reading.counted(&group.absent, &machines);
                     group.absent.clone_from(&reading.absent);
-                    GroupView::Known(reading)
+                    GroupView::Known(Arc::new(reading))
                 }
                 Ok(_) => GroupView::Unreadable(Box::new(Failure::wrong_answer())),
                 Err(failure) if is_absent(&failure) => {

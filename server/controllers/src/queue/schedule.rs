@@ -26,6 +26,8 @@ pub(crate) enum Outcome {
     Again(Duration),
     /// Failed; reconcile again after the backoff of the key.
     Failed,
+    /// The same, because something had changed: the first time in a row without a backoff if an event came meanwhile.
+    Outdated,
 }
 
 /// One background key runs after this many changes, so that a stream of changes cannot starve the rest.
@@ -186,9 +188,11 @@ impl<K: Clone + Eq + Hash> Schedule<K> {
                 let due = now + delay;
                 entry.due = Some(entry.due.map_or(due, |earlier| earlier.min(due)));
             }
-            Outcome::Failed => {
+            Outcome::Failed | Outcome::Outdated => {
                 entry.failures = entry.failures.saturating_add(1);
-                entry.backoff_until = Some(now + self.backoff.delay(entry.failures));
+                let news = entry.dirty.is_some() && entry.failures == 1;
+                let waits = outcome == Outcome::Failed || !news;
+                entry.backoff_until = waits.then(|| now + self.backoff.delay(entry.failures));
                 entry.due = None;
             }
         }

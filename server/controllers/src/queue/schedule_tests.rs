@@ -121,6 +121,26 @@ fn an_event_while_the_failing_worker_ran_waits_for_the_backoff_too() {
 }
 
 #[test]
+fn an_event_while_an_outdated_plan_was_carried_out_is_planned_for_immediately_but_not_twice() {
+    let mut bench = Bench::new();
+    bench.add("a", Priority::Change);
+    bench.pop();
+    bench.finish("a", Outcome::Outdated);
+    assert_eq!(bench.due_in(), Some(1), "nothing came: the event is late");
+    bench.pass(1);
+    bench.pop();
+    bench.finish("a", Outcome::Done);
+    bench.add("a", Priority::Change);
+    bench.pop();
+    for popped in [Some("a"), None] {
+        bench.add("a", Priority::Change);
+        bench.finish("a", Outcome::Outdated);
+        assert_eq!(bench.pop(), popped);
+    }
+    assert_eq!(bench.due_in(), Some(2));
+}
+
+#[test]
 fn success_resets_the_backoff() {
     let mut bench = Bench::new();
     for delay in [1, 2, 4] {

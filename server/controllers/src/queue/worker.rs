@@ -159,7 +159,7 @@ where
                 (failure.id(), Outcome::Failed)
             }
         };
-        if outcome == Outcome::Failed {
+        if matches!(outcome, Outcome::Failed | Outcome::Outdated) {
             self.metrics.retries.inc();
         }
         if let Some(key) = running.keys.remove(&id) {

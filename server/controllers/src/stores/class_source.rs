@@ -6,7 +6,7 @@ use ostler_lifecycle::operation::{ClassReference, Target};
 use ostler_lifecycle::pool::target_of;
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::{
-    ClassContent, ClassError, ClassSource, KnownMachine, MachineShape, RecordedOperation,
+    ClassContent, ClassError, ClassSource, KnownTarget, MachineShape, RecordedOperation,
     SecretContent, Targets, Term, async_trait,
 };
 use serde_json::Value;
@@ -142,18 +142,24 @@ impl Targets for StoreClassSource {
         &self.home
     }
 
-    fn machine(&self, namespace: &str, name: &str) -> Option<KnownMachine> {
-        let machine = self.stores.machines.get(&ObjectName::new(namespace, name))?;
-        let class = ClassReference {
-            namespace: namespace.to_owned(),
-            name: machine.spec.class.name.clone(),
-            revision: Revision::default(),
+    fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<KnownTarget> {
+        let key = ObjectName::new(namespace, name);
+        let (uid, id, class) = match kind {
+            "Machine" => {
+                let machine = self.stores.machines.get(&key)?;
+                let id = machine.provider_id().cloned();
+                (machine.uid().to_owned(), id, machine.spec.class.name.clone())
+            }
+            "MachinePool" => {
+                let pool = self.stores.pools.get(&key)?;
+                let id = pool.status.as_ref().and_then(|status| status.provider_id.clone());
+                (pool.uid().to_owned(), id, pool.spec.template.spec.class.name.clone())
+            }
+            _ => return None,
         };
-        Some(KnownMachine {
-            uid: machine.uid().to_owned(),
-            provider_id: machine.provider_id().cloned().unwrap_or_default().into(),
-            class,
-        })
+        let namespace = namespace.to_owned();
+        let class = ClassReference { namespace, name: class, revision: Revision::default() };
+        Some(KnownTarget { uid, provider_id: id.unwrap_or_default().into(), class })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a driver said of a group and its instances, and how often it did not name a Machine's.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use ostler_api::{
@@ -119,7 +120,7 @@ pub enum GroupView {
     /// The driver said so many times in a row that there is none.
     Absent(u32),
     /// This.
-    Known(Reading),
+    Known(Arc<Reading>),
 }
 
 impl GroupView {
@@ -127,13 +128,14 @@ impl GroupView {
     pub fn learn(&mut self, told: PoolInstance) {
         let Self::Known(reading) = self else { return };
         let id = &told.instance.provider_id;
-        if let Some(known) = reading.instances.iter_mut().find(|it| it.provider_id == *id) {
+        let mut instances = Arc::make_mut(reading).instances.iter_mut();
+        if let Some(known) = instances.find(|it| it.provider_id == *id) {
             *known = told.into();
         }
     }
 
     /// The read, if there is one.
-    pub const fn known(&self) -> Option<&Reading> {
+    pub fn known(&self) -> Option<&Reading> {
         if let Self::Known(reading) = self { Some(reading) } else { None }
     }
 }

@@ -1,5 +1,6 @@
 //! How a change reaches instances that are there: as they run, in their places, or by new ones.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::{
@@ -200,7 +201,7 @@ fn a_change_that_running_instances_take_reaches_one_after_the_other_and_replaces
 #[test]
 fn an_answer_about_one_instance_is_taken_into_the_read() {
     let mut world = three(json!({}));
-    let mut view = GroupView::Known(world.group.clone().unwrap());
+    let mut view = GroupView::Known(Arc::new(world.group.clone().unwrap()));
     retag(&mut world, "b");
     brought(&mut world, 2);
     let OperationView::Finished(finished) = &world.operation else { panic!() };

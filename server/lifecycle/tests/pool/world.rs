@@ -187,7 +187,7 @@ impl World {
             data: self.data.clone(),
             driver: self.driver.clone(),
             group: match &self.group {
-                Some(reading) => GroupView::Known(reading.clone()),
+                Some(reading) => GroupView::Known(Arc::new(reading.clone())),
                 None => GroupView::Absent(self.absent_looks),
             },
             operation: self.operation.clone(),

@@ -25,7 +25,7 @@ use tonic::{Request, Response, Status};
 pub use self::orphans::{
     OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold, ReportedOrphan,
 };
-pub use self::targets::{KnownMachine, Targets};
+pub use self::targets::{KnownTarget, Targets};
 use crate::Sessions;
 use crate::audit;
 use crate::hub::Selected;

@@ -10,7 +10,7 @@ use ostler_proto::v1alpha1::{
 };
 use tonic::{Code, Status};
 
-use super::{KnownMachine, Targets};
+use super::{KnownTarget, Targets};
 use crate::ClassError;
 use crate::convert::{self, kind_of};
 use crate::hub::Selected;
@@ -51,18 +51,17 @@ pub(super) fn prepare(
     } = operation;
     let mut verb = verb.ok_or_else(no_operation)?;
     let target = addressed(target.unwrap_or_default(), kind, targets.namespace());
-    let machine = known(&target, targets)?;
-    let target = Target {
-        uid: machine.as_ref().map_or(target.uid, |machine| machine.uid.clone()),
-        ..target
-    };
+    let found = known(&target, targets)?;
+    let target =
+        Target { uid: found.as_ref().map_or(target.uid, |found| found.uid.clone()), ..target };
     if kind.is_mutation() && target.uid.is_empty() {
-        let message = "operation.target.uid is empty: name a Machine that is there, or give a UID";
+        let message =
+            "operation.target.uid is empty: name a Machine or pool that is there, or give a UID";
         return Err(Status::invalid_argument(message));
     }
-    fill_provider_id(&mut verb, machine.as_ref());
+    fill_provider_id(&mut verb, found.as_ref());
     let named = machine_class.or_else(|| class_target(&target));
-    let class = named.or_else(|| machine.map(|machine| convert::reference(machine.class)));
+    let class = named.or_else(|| found.map(|found| convert::reference(found.class)));
     let class = class.map(|class| resolve(shell, targets, class)).transpose()?;
     if let (operation::Request::ValidateClass(it), Some(class)) = (&mut verb, &class)
         && it.provider_spec_json.is_empty()
@@ -143,18 +142,17 @@ fn addressed(target: Target, kind: OperationKind, namespace: &str) -> Target {
     Target { kind: or(target.kind, usual), namespace: or(target.namespace, namespace), ..target }
 }
 
-/// The Machine that the target names. One that is not there needs a UID from the caller.
-fn known(target: &Target, targets: &dyn Targets) -> Result<Option<KnownMachine>, Status> {
-    if target.kind != "Machine" || target.name.is_empty() {
+/// The Machine or pool that the target names. One that is not there needs a UID from the caller.
+fn known(target: &Target, targets: &dyn Targets) -> Result<Option<KnownTarget>, Status> {
+    if !matches!(target.kind.as_str(), "Machine" | "MachinePool") || target.name.is_empty() {
         return Ok(None);
     }
-    let found = targets.machine(&target.namespace, &target.name);
-    match found {
-        Some(machine) if target.uid.is_empty() || target.uid == machine.uid => Ok(Some(machine)),
+    let Target { kind, namespace, name, .. } = target;
+    match targets.find(kind, namespace, name) {
+        Some(found) if target.uid.is_empty() || target.uid == found.uid => Ok(Some(found)),
         None if target.uid.is_empty() => {
-            let Target { namespace, name, .. } = target;
             let message = format!(
-                "there is no Machine {namespace}/{name}; give operation.target.uid for one that is gone"
+                "there is no {kind} {namespace}/{name}; give operation.target.uid for one that is gone"
             );
             Err(Status::not_found(message))
         }
@@ -171,30 +169,30 @@ fn class_target(target: &Target) -> Option<ObjectRevision> {
     })
 }
 
-/// The instance of the Machine, where the request leaves it open.
-fn fill_provider_id(verb: &mut operation::Request, machine: Option<&KnownMachine>) {
+/// The instance or group of the target, where the request leaves it open.
+fn fill_provider_id(verb: &mut operation::Request, found: Option<&KnownTarget>) {
     use operation::Request;
-    let Some(machine) = machine else { return };
+    let Some(found) = found else { return };
     let field = match verb {
         Request::InitializeMachine(it) => &mut it.provider_id,
         Request::UpdateMachine(it) => &mut it.provider_id,
         Request::DeleteMachine(it) => &mut it.provider_id,
         Request::GetMachineStatus(it) => &mut it.provider_id,
+        Request::UpdatePool(it) => &mut it.provider_id,
+        Request::DeletePool(it) => &mut it.provider_id,
+        Request::GetPoolStatus(it) => &mut it.provider_id,
+        Request::DeletePoolMachines(it) => &mut it.provider_id,
+        Request::UpdatePoolMachine(it) => &mut it.provider_id,
         // Given, it would turn a create into an adoption.
         Request::CreateMachine(_)
+        | Request::CreatePool(_)
         | Request::ListMachines(_)
         | Request::GetVolumeIds(_)
         | Request::ValidateClass(_)
-        | Request::CreatePool(_)
-        | Request::UpdatePool(_)
-        | Request::DeletePool(_)
-        | Request::GetPoolStatus(_)
-        | Request::ListPools(_)
-        | Request::DeletePoolMachines(_)
-        | Request::UpdatePoolMachine(_) => return,
+        | Request::ListPools(_) => return,
     };
     if field.is_empty() {
-        field.clone_from(&machine.provider_id);
+        field.clone_from(&found.provider_id);
     }
 }
 

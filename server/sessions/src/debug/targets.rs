@@ -1,22 +1,22 @@
-//! Machines by name, for requests that do not know UIDs by heart.
+//! Objects by name, for requests that do not know UIDs by heart.
 
 use ostler_api::operation::ClassReference;
 
-/// The Machines that this core knows.
+/// The Machines and pools that this core knows.
 pub trait Targets: Send + Sync + 'static {
     /// The namespace that this core serves.
     fn namespace(&self) -> &str;
 
-    /// The Machine of this name.
-    fn machine(&self, namespace: &str, name: &str) -> Option<KnownMachine>;
+    /// The object of this name, by kind: `Machine` or `MachinePool`.
+    fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<KnownTarget>;
 }
 
-/// What an operation on a Machine needs to know of it.
+/// What an operation on an object needs to know of it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct KnownMachine {
+pub struct KnownTarget {
     /// Its UID.
     pub uid: String,
-    /// `spec.providerID`; empty if it has none.
+    /// The id of its instance or group; empty if it has none.
     pub provider_id: String,
     /// Its class, without a revision.
     pub class: ClassReference,

@@ -8,14 +8,15 @@ use ostler_proto::v1alpha1::driver_debug_service_client::DriverDebugServiceClien
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
     AcceptOrphansRequest, BootstrapData, CloseSessionRequest, CreateMachineRequest,
-    DeleteMachineRequest, DrainSessionRequest, FrameDirection, GetMachineStatusRequest,
-    GetSecretRequest, InvokeRequest, InvokeResponse, ListMachinesRequest, ListOperationsRequest,
-    ListOrphansRequest, ListSessionsRequest, MachineErrorCode, ObjectRevision, Operation,
-    OperationError, OperationKind, OperationState, Readiness, RoleKind, SessionSelector,
-    TailFramesRequest, Target, invoke_response, operation, operation_completed,
+    CreatePoolRequest, DeleteMachineRequest, DeletePoolRequest, DrainSessionRequest,
+    FrameDirection, GetMachineStatusRequest, GetSecretRequest, InvokeRequest, InvokeResponse,
+    ListMachinesRequest, ListOperationsRequest, ListOrphansRequest, ListSessionsRequest,
+    MachineErrorCode, ObjectRevision, Operation, OperationError, OperationKind, OperationState,
+    Readiness, RoleKind, SessionSelector, TailFramesRequest, Target, invoke_response, operation,
+    operation_completed,
 };
 use ostler_sessions::{
-    AdminOptions, KnownMachine, OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold,
+    AdminOptions, KnownTarget, OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold,
     ReportedOrphan, SubmitError, Targets,
 };
 use tokio::sync::watch;
@@ -28,7 +29,7 @@ use crate::driver::{Driver, Heard, created, deleted, hello};
 
 type Client = DriverDebugServiceClient<Routes>;
 
-/// One Machine, `m-1`, of class `small`.
+/// A Machine, `m-1`, and a pool, `p-1`, of class `small`.
 struct Known;
 
 impl Targets for Known {
@@ -36,10 +37,15 @@ impl Targets for Known {
         "default"
     }
 
-    fn machine(&self, namespace: &str, name: &str) -> Option<KnownMachine> {
-        ((namespace, name) == ("default", "m-1")).then(|| KnownMachine {
-            uid: "uid-1".to_owned(),
-            provider_id: "fake:///1".to_owned(),
+    fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<KnownTarget> {
+        let (uid, provider_id) = match (kind, namespace, name) {
+            ("Machine", "default", "m-1") => ("uid-1", "fake:///1"),
+            ("MachinePool", "default", "p-1") => ("uid-p", "fake:///groups/1"),
+            _ => return None,
+        };
+        Some(KnownTarget {
+            uid: uid.to_owned(),
+            provider_id: provider_id.to_owned(),
             class: class_of(&class_ref("small", "")),
         })
     }
@@ -216,6 +222,33 @@ async fn a_mutation_needs_to_be_allowed_and_a_dry_run_sends_nothing() {
     let bootstrap = create.bootstrap.unwrap();
     assert!(bootstrap.user_data.is_empty() && bootstrap.format == "cloud-init");
     driver.handled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_on_a_pool_by_hand_is_filled_in_from_the_pool() {
+    let mut core = Core::start();
+    let _driver = Driver::ready(&mut core, 1).await;
+    let about = |name: &str, request| {
+        let operation =
+            Operation { target: Some(named(name)), request: Some(request), ..Operation::default() };
+        InvokeRequest { operation: Some(operation), dry_run: true, ..InvokeRequest::default() }
+    };
+    let delete = || operation::Request::DeletePool(DeletePoolRequest::default());
+    let sent = invoke(&core, about("p-1", delete())).await.unwrap().sent.unwrap();
+    let target = sent.target.unwrap();
+    let told = (target.kind.as_str(), target.name.as_str(), target.uid.as_str());
+    assert_eq!(told, ("MachinePool", "p-1", "uid-p"));
+    assert_eq!(sent.machine_class, Some(class_ref("small", "7")));
+    let Some(operation::Request::DeletePool(asked)) = sent.request else { panic!() };
+    assert_eq!(asked.provider_id, "fake:///groups/1");
+
+    let create = operation::Request::CreatePool(CreatePoolRequest::default());
+    let sent = invoke(&core, about("p-1", create)).await.unwrap().sent.unwrap();
+    let Some(operation::Request::CreatePool(asked)) = sent.request else { panic!() };
+    assert_eq!(asked.provider_id, "", "a group that is given is adopted, not made");
+
+    let refused = invoke(&core, about("m-1", delete())).await.unwrap_err();
+    assert!(refused.message().contains("no MachinePool default/m-1"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

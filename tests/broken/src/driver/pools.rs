@@ -59,6 +59,12 @@ impl Broken {
         {
             self.force(&ctx, size.wanted).await?;
         }
+        if let (Some(model), Some(Seen { group, .. })) = (&request.model, &seen)
+            && model.hash == group.model.hash
+            && self.breaks(Breakage::PoolUserData)
+        {
+            request.model = None;
+        }
         let model = request.model.clone();
         let answer = self.fake.update_pool(request).await;
         if let (Some(PoolModel { hash, .. }), Some(seen)) = (model, self.group(&ctx))

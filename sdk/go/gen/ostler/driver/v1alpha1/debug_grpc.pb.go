@@ -70,7 +70,7 @@ type DriverDebugServiceClient interface {
 	//
 	// The core sets operation id, term and cluster id, and fills in what the request leaves out: the
 	// namespace, the revision of the class, the idempotency key, the timeout of the table in
-	// `operation.proto`; and for a target that names a Machine it knows: UID, class and provider id.
+	// `operation.proto`; and for a target that names a Machine or pool it knows: UID, class, provider id.
 	// Ending the call cancels the operation.
 	//
 	// A mutation takes its turn like those of the core: it never runs beside another mutation of the
@@ -272,7 +272,7 @@ type DriverDebugServiceServer interface {
 	//
 	// The core sets operation id, term and cluster id, and fills in what the request leaves out: the
 	// namespace, the revision of the class, the idempotency key, the timeout of the table in
-	// `operation.proto`; and for a target that names a Machine it knows: UID, class and provider id.
+	// `operation.proto`; and for a target that names a Machine or pool it knows: UID, class, provider id.
 	// Ending the call cancels the operation.
 	//
 	// A mutation takes its turn like those of the core: it never runs beside another mutation of the
