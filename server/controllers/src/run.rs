@@ -367,14 +367,9 @@ impl Core {
             reviewer: Arc::clone(&reviewer),
             queue: Arc::clone(&queues.machines),
         });
-        let classes = Arc::new(Classes {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            reviewer: Arc::clone(&reviewer),
-            recorder: self.fanout.recorder.clone(),
-            reported: Mutex::default(),
-            unused: Mutex::default(),
-        });
+        let (stores, recorder) = (self.stores.clone(), self.fanout.recorder.clone());
+        let classes = Classes::new(self.writer.clone(), stores, Arc::clone(&reviewer), recorder);
+        let classes = Arc::new(classes);
         let secrets =
             Arc::new(Secrets { writer: self.writer.clone(), stores: self.stores.clone() });
         let queues = &self.fanout.queues;

@@ -37,14 +37,14 @@ const LINGER: Duration = Duration::from_secs(30);
 
 /// Puts the finalizer on classes that machines use.
 pub(crate) struct Classes {
-    pub(crate) writer: Writer,
-    pub(crate) stores: Stores,
-    pub(crate) reviewer: Arc<Reviewer>,
-    pub(crate) recorder: Recorder,
+    writer: Writer,
+    stores: Stores,
+    reviewer: Arc<Reviewer>,
+    recorder: Recorder,
     /// Rules that the class breaks and that an event was recorded for, by class; bounded by the classes.
-    pub(crate) reported: Mutex<HashMap<ObjectName, String>>,
+    reported: Mutex<HashMap<ObjectName, String>>,
     /// Since when a class is held that nothing uses; bounded by the classes.
-    pub(crate) unused: Mutex<HashMap<ObjectName, Instant>>,
+    unused: Mutex<HashMap<ObjectName, Instant>>,
 }
 
 /// A class, and the Secret for its copy.
@@ -132,6 +132,16 @@ impl Kind for Classes {
 }
 
 impl Classes {
+    pub(crate) fn new(
+        writer: Writer,
+        stores: Stores,
+        reviewer: Arc<Reviewer>,
+        recorder: Recorder,
+    ) -> Self {
+        let (reported, unused) = (Mutex::default(), Mutex::default());
+        Self { writer, stores, reviewer, recorder, reported, unused }
+    }
+
     fn lingers(
         &self,
         name: &ObjectName,

@@ -30,14 +30,7 @@ fn machine() -> Value {
 }
 
 fn classes(bench: &Bench) -> Classes {
-    Classes {
-        writer: bench.writer(),
-        stores: bench.stores.clone(),
-        reviewer: bench.reviewer(),
-        recorder: bench.recorder(),
-        reported: Mutex::default(),
-        unused: Mutex::default(),
-    }
+    Classes::new(bench.writer(), bench.stores.clone(), bench.reviewer(), bench.recorder())
 }
 
 async fn reconciled(classes: &Classes) -> Outcome {

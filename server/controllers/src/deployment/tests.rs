@@ -135,7 +135,7 @@ async fn a_set_that_is_refused_is_shown_as_a_failure() {
 async fn a_change_meanwhile_ends_the_pass() {
     let bench = Bench::new().refusing(409);
     put(&bench.stores.deployments, deployment(&json!({ "finalizers": [] })));
-    assert_eq!(reconciled(&bench).await, Outcome::Failed);
+    assert_eq!(reconciled(&bench).await, Outcome::Outdated);
     assert_eq!(bench.writes().len(), 1);
 }
 

@@ -61,7 +61,8 @@ fn take_next(pass: &mut Pass<'_>, taken: &str) -> Transition {
     pass.status.bootstrap_token_id = Some(next);
     let what =
         format!("bootstrap token {taken} does not belong to this machine; the next id is tried");
-    wait(WaitReason::NotObserved, Some(what), None)
+    // No event tells of it.
+    wait(WaitReason::NotObserved, Some(what), Some(pass.snap.now))
 }
 
 /// Sees to it that the token lasts for as long as the instance may still join: the time for that may

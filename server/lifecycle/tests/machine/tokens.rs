@@ -86,7 +86,7 @@ fn a_token_covers_the_timeout_of_its_machine() {
 }
 
 #[test]
-fn an_id_that_somebody_else_has_is_left_alone_and_the_next_one_is_taken() {
+fn an_id_that_another_object_has_is_left_alone_and_the_next_one_is_taken_immediately() {
     let strangers = [Some("another machine".to_owned()), None];
     for stranger in strangers {
         let mut world = World::new();
@@ -103,6 +103,7 @@ fn an_id_that_somebody_else_has_is_left_alone_and_the_next_one_is_taken() {
         assert_eq!(plan.dispatch, None);
         let next = token_id_after(UID, &token_id(UID));
         assert_eq!(world.status().bootstrap_token_id.as_ref(), Some(&next));
+        assert_eq!(looks_again(&world, &plan), Some(0), "no event tells of the next one");
         // The shell looks the next one up.
         world.token = Observed::Absent;
         world.settle();
