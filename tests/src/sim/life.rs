@@ -52,7 +52,8 @@ pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> 
     // Its Node came, and it is unhealthy in the same pass, since a check says so already.
     let marked = now.unhealthy_mark().is_some()
         && to == MachinePhase::Unknown
-        && [MachinePhase::New, MachinePhase::Pending].contains(&from);
+        && [MachinePhase::New, MachinePhase::Pending, MachinePhase::CrashLoopBackOff]
+            .contains(&from);
     let may_follow = || taken_back || marked || follows();
     if from == MachinePhase::Terminating && to != from {
         return Some(format!("it was Terminating and is {:?}", to.as_str()));

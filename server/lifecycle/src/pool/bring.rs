@@ -6,7 +6,7 @@ use ostler_api::{
     machine::{InstanceState, MachinePhase},
 };
 
-use super::{Facts, in_place::is_emptied, matching::Member, way::Way};
+use super::{Facts, in_place, matching::Member, way::Way};
 
 /// An instance that is to get the current model.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,10 @@ pub(super) fn wanted(facts: &Facts<'_>) -> Vec<Bring> {
         let hot = !pool.is_paused() && machine.phase() != MachinePhase::Failed;
         let drained = match facts.way(*member) {
             Way::Hot if hot => false,
-            Way::InPlace if is_emptied(machine) => true,
+            // Of one that is not asked for any more, the mark goes in this very pass, and its Node takes pods again.
+            Way::InPlace if in_place::is_emptied(machine) && in_place::is_asked_for(machine) => {
+                true
+            }
             Way::Current | Way::Hot | Way::InPlace | Way::Replace | Way::Stays => return None,
         };
         let created = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);

@@ -486,6 +486,7 @@ fn a_user_who_takes_the_wish_back_ends_the_update_unless_the_driver_works() {
     assert!(pass(&mut world).reread);
     let plan = pass(&mut world);
     assert_eq!(marks(&plan), [("p-1".to_owned(), vec![(UPDATE_BEGUN.to_owned(), false)])]);
+    assert_eq!(plan.dispatch, None, "its Node takes pods from now on");
 }
 
 #[test]

@@ -191,7 +191,9 @@ impl Rules {
         mark: &UnhealthyMark,
         now: Timestamp,
     ) -> bool {
-        let node = self.nodes.get(machine.name()).filter(|it| it.is_of(machine));
+        // Of a creation that got no answer, no core knows the Node.
+        let made = machine.provider_id().is_some();
+        let node = self.nodes.get(machine.name()).filter(|it| made && it.is_of(machine));
         let came = |it: &Said| it.there.since().is_some_and(|at| at.elapsed() <= self.lag);
         let absent = node.is_none_or(|it| !it.there.was(Duration::ZERO) || came(it));
         match &mark.reason {
