@@ -424,7 +424,9 @@ impl Rules {
         member.marked.is(marked);
         let news = selected && !member.selected.now && !by_user;
         member.selected.is(selected);
-        let (set, available) = (member.set.clone(), member.available.now);
+        // One that became available just now may have been seen as one that nobody misses.
+        let seen = member.available.since().is_some_and(|at| at.elapsed() > self.lag);
+        let (set, available) = (member.set.clone(), member.available.now && seen);
         if !news || !ours || !available {
             return None;
         }
