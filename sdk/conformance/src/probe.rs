@@ -37,9 +37,10 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// The user data, if the cloud tells it.
-    pub(crate) fn user_data(&self) -> Option<Vec<u8>> {
-        self.user_data.as_ref().and_then(|text| STANDARD.decode(text).ok())
+    /// The user data, without which a check has nothing to say.
+    pub(crate) fn user_data(&self) -> Outcome<Vec<u8>> {
+        let told = self.user_data.as_ref().and_then(|text| STANDARD.decode(text).ok());
+        told.ok_or_else(|| skipped("--probe-cmd instances shows no userData"))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::driver::{ACCEPT, Driver, speaks_of};
 use crate::machine::{Machine, again};
-use crate::outcome::{Outcome, ensure, same, skipped};
+use crate::outcome::{Outcome, ensure, same};
 
 const MANUAL: &str = "operation.proto, CreateMachineRequest";
 const IDENTITY: &str = "driver.proto, \"Identity\" and \"Idempotency\"";
@@ -275,8 +275,7 @@ async fn user_data_intact(bench: &Bench) -> Outcome {
         bench.step(format_args!("user data: {name}"));
         let made = driver.create(&machine).await?;
         let seen = probe.instance(&made.provider_id).await?;
-        let got = seen.user_data();
-        let got = got.ok_or_else(|| skipped("--probe-cmd instances shows no userData"))?;
+        let got = seen.user_data()?;
         ensure(
             got == sample,
             format_args!("{} bytes of user data ({name}), unchanged", sample.len()),

@@ -13,7 +13,7 @@ use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::driver::Driver;
 use crate::machine::again;
-use crate::outcome::{Outcome, ensure, failed, skipped};
+use crate::outcome::{Outcome, ensure, failed};
 use crate::pool::{Group, Pool, id_of};
 
 const MANUAL: &str = "driver.proto, \"Groups\"; operation.proto, GetPoolStatusRequest";
@@ -265,8 +265,7 @@ async fn user_data(bench: &Bench) -> Outcome {
         let id = id_of(&machine);
         let old = group.live().contains(&id);
         let wanted = if old { &pool.user_data } else { &renewed.user_data };
-        let got = probe.instance(&id).await?.user_data();
-        let got = got.ok_or_else(|| skipped("--probe-cmd instances shows no userData"))?;
+        let got = probe.instance(&id).await?.user_data()?;
         ensure(
             got == *wanted,
             format_args!("the {} user data of {id}", if old { "first" } else { "renewed" }),
