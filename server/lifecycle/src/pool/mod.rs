@@ -232,6 +232,17 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// How often in a row the driver said that there is no group. An operation that ended since may have made one.
+    const fn absent(&self) -> Option<u32> {
+        match self.snap.group {
+            GroupView::Absent(looks) if !self.standing.reread => Some(looks),
+            GroupView::Absent(_)
+            | GroupView::Unknown
+            | GroupView::Unreadable(_)
+            | GroupView::Known(_) => None,
+        }
+    }
+
     /// The Machines whose deletion was not asked for.
     fn live(&self) -> impl Iterator<Item = Member<'a>> {
         self.matched.members.iter().filter(|it| !self.is_deleting(it.machine)).copied()
@@ -357,7 +368,7 @@ fn one_write_each(plan: &mut Plan) {
 /// Machines whose instance is gone. Of a group that is gone, all are, once the pool is to go as well.
 fn gone(facts: &Facts<'_>) -> Vec<Arc<Machine>> {
     let snap = facts.snap;
-    let group_gone = facts.standing.deleted || matches!(snap.group, GroupView::Absent(2..));
+    let group_gone = facts.standing.deleted || facts.absent().is_some_and(|looks| looks >= 2);
     if snap.pool.is_deleting() && group_gone && !facts.standing.busy {
         let all = snap.machines.iter().filter(|machine| !is_told_gone(machine));
         return all.cloned().collect();
@@ -493,9 +504,5 @@ fn is_over(facts: &Facts<'_>) -> bool {
         return false;
     }
     let asked = pool.status.as_ref().is_some_and(|it| it.asked || it.operation.is_some());
-    let absent = match snap.group {
-        GroupView::Absent(looks) => looks >= 2 || !asked,
-        GroupView::Unknown | GroupView::Unreadable(_) | GroupView::Known(_) => false,
-    };
-    standing.deleted || absent || !asked
+    standing.deleted || !asked || facts.absent().is_some_and(|looks| looks >= 2)
 }

@@ -1,11 +1,13 @@
 //! Whole stories of a pool, with a group that does what it is asked.
 
 use ostler_api::{
+    driver::{Certainty, ErrorCode, OperationKind},
     machine::{InstanceState, MachinePhase},
     operation::{OperationView, Request, Success},
 };
 use ostler_lifecycle::{
     class::Hold,
+    operation::Failure,
     pool::{Cause, Instance, Plan},
 };
 use serde_json::{Value, json};
@@ -187,6 +189,23 @@ fn a_pool_that_is_deleted_drains_its_machines_then_deletes_the_group_then_goes()
     world.group = None;
     world.answer(plan.dispatch.unwrap().kind(), Ok(Success::Deleted { was_absent: false }));
     assert_eq!(world.plan().finalizer, Hold::Remove);
+}
+
+#[test]
+fn a_pool_that_is_deleted_while_its_group_is_made_does_not_go_before_another_read() {
+    let unknown = Failure::new(ErrorCode::Unavailable, Certainty::Unknown, "the session was lost");
+    for outcome in [changed(), Err(unknown)] {
+        let mut world = World::new(2, json!({}));
+        world.pass();
+        // The group was read twice meanwhile.
+        world.absent_looks = 2;
+        world.pool.metadata.deletion_timestamp = Some(world.now.into());
+        world.answer(OperationKind::CreatePool, outcome);
+        let plan = world.pass();
+        assert_eq!((plan.finalizer, plan.reread), (Hold::Keep, true));
+        world.operation = OperationView::Idle;
+        assert_eq!(world.plan().finalizer, Hold::Remove, "and then it is not there");
+    }
 }
 
 #[test]

@@ -33,7 +33,13 @@ impl Oracle {
         let status = pool.status.as_ref();
         let operation = status.and_then(|status| status.operation.as_ref());
         books.intents.extend(operation.map(|it| it.intent.id.to_string()));
-        books.pools.pool(&pool, is_gone(change, &pool.metadata));
+        let gone = is_gone(change, &pool.metadata);
+        let wrong = gone.then(|| books.pools.released(&pool)).flatten();
+        books.pools.pool(&pool, gone);
+        drop(books);
+        if let Some(wrong) = wrong.filter(|_| change.by.starts_with("core")) {
+            self.broken(wrong);
+        }
     }
 
     /// An instance of a group was made, or changed: it may be on its way out from now on.
@@ -99,7 +105,8 @@ impl Oracle {
     /// A group is gone.
     pub(super) fn ungrouped(&self, id: &str, before: &State) {
         self.trace.note("cloud", format_args!("removes group {id}"));
-        let books = self.lock();
+        let mut books = self.lock();
+        books.pools.ungrouped(id);
         if before.group(id).is_some_and(|it| books.pools.is_forsaken(&it.identity.pool_uid)) {
             self.trace.count("orphan group collected".to_owned());
         }
@@ -164,7 +171,11 @@ impl Oracle {
         }
         let live = before.members(&group.provider_id).filter(|it| !it.deleting).count();
         let size = Resized { before: size, after: group.desired, live };
-        let wrong = self.lock().pools.resized(&group.provider_id, &group.identity.pool_uid, size);
+        let mut books = self.lock();
+        let late = books.late;
+        books.pools.grouped(&group.provider_id, &group.identity.pool_uid, late);
+        let wrong = books.pools.resized(&group.provider_id, &group.identity.pool_uid, size);
+        drop(books);
         if let Some(wrong) = wrong {
             self.broken(wrong);
         }

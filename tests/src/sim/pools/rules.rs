@@ -4,7 +4,8 @@
 //!   one victim.
 //! * POOL-2: no core lowers a size below what its pool wanted lately, or raises it beyond that and its surge.
 //! * POOL-3: an instance is deleted by name only after its Machine was deleted and its Node was drained.
-//! * POOL-4 to POOL-6: see `members` and `collected`.
+//! * POOL-4 to POOL-7: see `members` and `collected`.
+//! * POOL-8: no core removes the finalizer of a pool that has a group.
 //!
 //! INV-3 is asked of the Machines of groups as of any, and INV-8 of these operations.
 //!
@@ -34,6 +35,8 @@ pub struct Rules {
     pub(super) looks: BTreeMap<String, Vec<(Instant, Instant)>>,
     /// UIDs of pools that users left their groups behind of, or that never were.
     pub(super) forsaken: BTreeSet<String>,
+    /// By group: UID of its pool.
+    groups: BTreeMap<String, String>,
     /// By group: how many instances began to go since its size was written last.
     going: BTreeMap<String, usize>,
 }
@@ -126,6 +129,27 @@ impl Rules {
         }
     }
 
+    /// A core removed the finalizer of this pool. What is wrong with that.
+    pub fn released(&self, pool: &MachinePool) -> Option<String> {
+        let uid = pool.uid();
+        let mut left = self.groups.iter().filter(|(_, of)| *of == uid && !self.is_forsaken(uid));
+        let (group, _) = left.next()?;
+        Some(format!("POOL-8: {} has no finalizer any more, and {group} exists", pool.name()))
+    }
+
+    /// A group was made, or changed. `late`: the cloud does what nobody waits for any more.
+    pub fn grouped(&mut self, group: &str, uid: &str, late: bool) {
+        let new = self.groups.insert(group.to_owned(), uid.to_owned()).is_none();
+        if new && late && self.ends(uid) {
+            self.forsakes(uid);
+        }
+    }
+
+    /// A group is gone.
+    pub fn ungrouped(&mut self, group: &str) {
+        self.groups.remove(group);
+    }
+
     /// Whether this pool is deleted, or was never seen.
     pub fn ends(&self, uid: &str) -> bool {
         self.pools.get(uid).is_none_or(|kept| kept.ends)
@@ -166,19 +190,21 @@ impl Rules {
 mod tests {
     use super::*;
 
+    fn pool(replicas: i32) -> MachinePool {
+        let pool = serde_json::from_value(serde_json::json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+            "metadata": { "name": "p", "uid": "u" },
+            "spec": {
+                "replicas": replicas, "strategy": { "rollingUpdate": { "maxSurge": 1 } },
+                "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } },
+            },
+        }));
+        pool.unwrap()
+    }
+
     fn rules(replicas: &[i32]) -> Rules {
         let mut rules = Rules::default();
-        for replicas in replicas {
-            let pool = serde_json::from_value(serde_json::json!({
-                "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
-                "metadata": { "name": "p", "uid": "u" },
-                "spec": {
-                    "replicas": replicas, "strategy": { "rollingUpdate": { "maxSurge": 1 } },
-                    "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } },
-                },
-            }));
-            rules.pool(&pool.unwrap(), false);
-        }
+        replicas.iter().for_each(|replicas| rules.pool(&pool(*replicas), false));
         rules
     }
 
@@ -194,6 +220,20 @@ mod tests {
         assert!(broken(&mut rules, 0, (2, 1, 2)), "that victim was counted already");
         assert!(broken(&mut rules, 1, (3, 1, 2)), "one too many");
         assert!(!broken(&mut rules, 0, (5, 2, 2)), "three never came");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pool_keeps_its_finalizer_while_it_has_a_group() {
+        let mut rules = rules(&[1]);
+        let pool = pool(1);
+        assert_eq!(rules.released(&pool), None);
+        rules.grouped("g", "u", false);
+        assert!(rules.released(&pool).is_some());
+        rules.ungrouped("g");
+        assert_eq!(rules.released(&pool), None);
+        rules.pool(&pool, true);
+        rules.grouped("g", "u", true);
+        assert_eq!(rules.released(&pool), None, "nobody could know of it");
     }
 
     #[tokio::test(start_paused = true)]
