@@ -311,7 +311,7 @@ impl Plan {
 
     /// Whether cores run pools in it.
     pub fn has_pools(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.what, What::Pool(wish) if wish.kept().is_some()))
+        self.steps.iter().any(|step| matches!(step.what, What::Pool(_)))
     }
 
     /// Whether groups may be there that are of no pool.
