@@ -17,7 +17,7 @@ use ostler_api::machine::{MachinePhase, WaitReason};
 use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::unmanaged_nodes;
-use ostler_sessions::SessionEvent;
+use ostler_sessions::{SessionEvent, Sessions};
 use tracing::debug;
 
 use crate::api_health::ApiTransition;
@@ -60,6 +60,7 @@ pub(crate) struct Fanout {
     pub(crate) state: Arc<State>,
     pub(crate) configs: Arc<Configs>,
     pub(crate) recorder: Recorder,
+    pub(crate) sessions: Sessions,
     /// What sets wrote and do not see yet.
     pub(crate) pending: Arc<Pending>,
     /// What is known of the groups of pools.
@@ -103,6 +104,7 @@ impl Fanout {
         } else if let Some(gone) = &change.old {
             self.request_orphan_scan(gone);
             self.recorder.forget(gone.uid());
+            self.sessions.abandon(gone.uid());
             for uid in self.state.forget(gone.uid()) {
                 self.add_all(self.stores.machines.find_names(MachineIndex::Uid, &uid), priority);
             }

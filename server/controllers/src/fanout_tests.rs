@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::bench::Bench;
 use crate::events::EventMetrics;
 use crate::queue::{Outcome, QueueMetrics, QueueSettings};
 use crate::target::Targets;
@@ -57,6 +58,7 @@ fn fanout() -> Fanout {
         state,
         configs,
         recorder,
+        sessions: Bench::new().sessions,
         pending: Arc::default(),
         groups: Arc::default(),
     }

@@ -135,6 +135,7 @@ impl Controllers {
             state: Arc::clone(&state),
             configs: Arc::new(configs),
             recorder,
+            sessions: sessions.clone(),
             pending: Arc::default(),
             groups: Arc::default(),
         };
@@ -389,7 +390,6 @@ impl Core {
         }
         let session_events = follow_sessions(
             Arc::clone(&self.fanout),
-            self.sessions.clone(),
             Arc::clone(&self.clock),
             self.sessions.subscribe(),
         );
@@ -540,7 +540,6 @@ async fn all_ended(workers: &mut JoinSet<()>) {
 /// Turns session events into work. After missed events, reconciles everything.
 async fn follow_sessions(
     fanout: Arc<Fanout>,
-    sessions: Sessions,
     clock: Clock,
     mut events: broadcast::Receiver<SessionEvent>,
 ) {
@@ -548,7 +547,7 @@ async fn follow_sessions(
     loop {
         match events.recv().await {
             Ok(SessionEvent::Hint { provider, hint }) => {
-                fanout.hint(&sessions, clock(), provider.as_str(), *hint);
+                fanout.hint(clock(), provider.as_str(), *hint);
             }
             Ok(event) => fanout.session(event),
             Err(broadcast::error::RecvError::Lagged(missed)) => {

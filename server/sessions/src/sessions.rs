@@ -113,7 +113,7 @@ impl Sessions {
 
     /// Accepts an operation for dispatch; never waits for the driver. Its outcome is shown by
     /// [`Self::view`] and stays until [`Self::acknowledge`]; for 15 minutes at most, because a
-    /// target may be gone by then.
+    /// target may be gone by then without anybody seeing it go.
     pub fn submit(&self, request: Dispatch) -> Result<(), SubmitError> {
         self.order(convert::order(request, self.cluster_id()), Owner::Target)
     }
@@ -132,6 +132,12 @@ impl Sessions {
     /// target is free. Nothing happens if there is no such outcome.
     pub fn acknowledge(&self, operation_id: &OperationId) {
         self.shell.with(|hub, now| hub.acknowledge(now, operation_id));
+    }
+
+    /// The target with this UID is gone, so nothing will record the outcome of its operation: the driver may forget it
+    /// as soon as it is there.
+    pub fn abandon(&self, target_uid: &str) {
+        self.shell.with(|hub, now| hub.abandon(now, target_uid));
     }
 
     /// Asks the driver to stop. The outcome still comes, and says what became of it. An operation

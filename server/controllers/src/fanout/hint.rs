@@ -5,7 +5,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use ostler_api::Machine;
 use ostler_api::hint::Hint;
-use ostler_sessions::Sessions;
 use tokio::time::Instant;
 use tracing::debug;
 
@@ -17,13 +16,8 @@ use crate::watch::ObjectName;
 impl Fanout {
     /// A driver says that something happened to an instance: its machine is reconciled, and reads the instance. Nothing
     /// follows from what cannot be assigned to a machine of this provider, or comes too often.
-    pub(crate) fn hint(
-        &self,
-        drivers: &Sessions,
-        clock: Timestamp,
-        provider: &str,
-        mut hint: Hint,
-    ) {
+    pub(crate) fn hint(&self, clock: Timestamp, provider: &str, mut hint: Hint) {
+        let drivers = &self.sessions;
         let is_ours = |cluster: &str| {
             drivers.cluster_id() == cluster
                 || drivers.previous_cluster_ids().iter().any(|id| id == cluster)

@@ -41,6 +41,9 @@ impl Fanout {
         if old != new {
             old.into_iter().chain(new).for_each(|class| self.queues.classes.add(class, priority));
         }
+        if change.new.is_none() {
+            self.sessions.abandon(pool.uid());
+        }
         if change.is_news_to(By::Pool, &name) {
             self.queues.pools.add(name, priority);
         }

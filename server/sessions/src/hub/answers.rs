@@ -169,7 +169,7 @@ impl Hub {
         }
         let provider = operation.provider.clone();
         if let Some(mut operation) = self.forget(id) {
-            let owner = std::mem::replace(&mut operation.owner, Owner::Target);
+            let owner = std::mem::replace(&mut operation.owner, Owner::Nobody);
             if let Owner::Caller(caller) = owner {
                 self.effects.push(Effect::Later(Later::Answer(caller, Box::new(answer))));
             }

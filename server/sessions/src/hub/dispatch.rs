@@ -248,6 +248,18 @@ impl Hub {
         }
     }
 
+    /// The target is gone: its outcome is dropped, or will be. Until then the driver works on it, and the target is
+    /// not idle.
+    pub(crate) fn abandon(&mut self, now: Instant, target_uid: &str) {
+        let Some(id) = self.slots.get(target_uid).cloned() else { return };
+        self.acknowledge(now, &id);
+        if let Some(operation) = self.operations.get_mut(&id)
+            && matches!(operation.owner, Owner::Target)
+        {
+            operation.owner = Owner::Nobody;
+        }
+    }
+
     /// Drops an operation that ended, and remembers that it did. One timer is left of it.
     pub(super) fn forget(&mut self, id: &OperationId) -> Option<Box<Op>> {
         let operation = self.operations.remove(id)?;

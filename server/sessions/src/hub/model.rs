@@ -142,6 +142,14 @@ impl World {
                     self.hub.acknowledge(self.now, &id.into());
                 }
             }
+            Action::Abandon { target } => {
+                let uid = format!("uid-{target}");
+                self.hub.abandon(self.now, &uid);
+                // Of what still runs nobody is told the outcome.
+                let id = self.hub.slots.get(uid.as_str());
+                let abandoned = id.filter(|id| !self.hub.operations[*id].is_call());
+                abandoned.map(|id| self.outcomes.remove(id.as_str()));
+            }
             Action::Pass { seconds } => {
                 self.now += Duration::from_secs(seconds.into());
                 self.hub.expire(self.now);

@@ -26,6 +26,8 @@ pub(crate) enum Owner {
     Target,
     /// One who waits for it.
     Caller(oneshot::Sender<Answer>),
+    /// Nobody: the target is gone.
+    Nobody,
 }
 
 /// Where an operation is.

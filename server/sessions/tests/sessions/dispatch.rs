@@ -56,6 +56,27 @@ async fn a_result_stays_until_it_is_acknowledged_and_then_the_driver_may_forget_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_target_that_is_gone_is_idle_as_soon_as_its_operation_has_ended() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    core.sessions.abandon("uid-1");
+    assert_ne!(core.sessions.view("uid-1"), OperationView::Idle, "the driver works on it");
+    driver.complete("op-1", created("m")).await;
+    assert_eq!(driver.acknowledged().await, "op-1");
+    assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
+
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    driver.take().await;
+    driver.complete("op-2", created("m")).await;
+    core.outcome("uid-2").await;
+    core.sessions.abandon("uid-2");
+    assert_eq!(driver.acknowledged().await, "op-2");
+    assert_eq!(core.sessions.view("uid-2"), OperationView::Idle);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_target_has_one_operation_at_a_time_and_reads_may_overlap_it() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;

@@ -53,6 +53,9 @@ pub(super) enum Action {
     Acknowledge {
         operation: u8,
     },
+    Abandon {
+        target: u8,
+    },
     Pass {
         seconds: u16,
     },
@@ -124,6 +127,7 @@ pub(super) fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(target, mutation)| Action::Call { target, mutation }),
         1 => any::<u8>().prop_map(|operation| Action::Cancel { operation }),
         2 => any::<u8>().prop_map(|operation| Action::Acknowledge { operation }),
+        1 => (0..TARGETS).prop_map(|target| Action::Abandon { target }),
         2 => (0..90_u16).prop_map(|seconds| Action::Pass { seconds }),
         2 => (any::<u8>(), any::<bool>())
             .prop_map(|(session, honest)| Action::Beat { session, honest }),
