@@ -105,7 +105,10 @@ fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
             machine.phase() == MachinePhase::Running && !is_missing(machine) && !goes(machine)
         })
         .collect();
-    let least = usize::try_from(pool.replicas()).unwrap_or(0).saturating_sub(limit);
+    // What is chosen to go in this pass was chosen beside as many ready ones as its own budget asks for.
+    let chosen = victims.iter().any(|it| it.cause.is_choice());
+    let fewer = if chosen { limit.min(facts.budget.unavailable) } else { limit };
+    let least = usize::try_from(pool.replicas()).unwrap_or(0).saturating_sub(fewer);
     let room = ready.len().saturating_sub(least).min(limit.saturating_sub(missing));
     if room == 0 {
         return Vec::new();

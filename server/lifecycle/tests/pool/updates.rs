@@ -442,6 +442,22 @@ fn victims_of_the_same_pass_take_their_part_of_the_budget() {
 }
 
 #[test]
+fn no_update_begins_beside_a_choice_of_the_same_pass_that_needs_the_instance() {
+    let mut world = World::running(4, json!({ "strategy": { "type": "OnDelete" } }));
+    world.driver = updating();
+    world.pass();
+    new_version(&mut world);
+    world.pool.spec.replicas = Some(3);
+    let annotations = &mut world.named("p-3").metadata.annotations;
+    annotations.get_or_insert_default().insert(UPDATE_INSTANCE.to_owned(), "please".to_owned());
+    let plan = pass(&mut world);
+    assert_eq!((victims(&plan), marks(&plan).len()), (vec!["p-1"], 0), "three have to be ready");
+    world.drain("p-1");
+    let begun: Vec<_> = marks(&pass(&mut world)).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(begun, ["p-3"], "now by the budget of updates in place");
+}
+
+#[test]
 fn a_user_asks_for_one_and_it_waits_for_the_budget() {
     for key in [UPDATE_INSTANCE, CLUSTER_API_UPDATE_INSTANCE] {
         let mut world = three(json!({ "strategy": { "type": "OnDelete" } }));
