@@ -13,11 +13,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use ostler_api::MachineHealthCheck;
 use ostler_api::machine::{FailureReason, Machine, MachinePhase};
 use ostler_api::machine_health_check::{UnhealthyCondition, UnhealthyMark, UnhealthyReason};
 use ostler_api::names::annotation;
 use ostler_api::timeout::Timeout;
-use ostler_api::{MachineHealthCheck, ProviderId};
 use ostler_lifecycle::health_check::selects;
 use tokio::time::Instant;
 
@@ -46,6 +46,7 @@ struct Said {
 /// For how long its condition Ready had one status, as the Node says it.
 #[derive(Debug)]
 struct Episode {
+    id: Option<String>,
     status: String,
     since: Timestamp,
     until: Option<(Timestamp, Instant)>,
@@ -55,6 +56,8 @@ struct Episode {
 struct Target {
     machine: Machine,
     well: Lately,
+    /// When it was made.
+    came: Instant,
     gone: Option<Instant>,
 }
 
@@ -90,12 +93,14 @@ impl Rules {
         if let Some(ready) = all.find(|it| it.type_ == "Ready") {
             let from = ready.last_transition_time.as_ref().map_or(now, |at| at.0);
             let last = said.ready.last_mut();
-            if last.as_ref().is_none_or(|it| it.status != ready.status || it.since != from) {
+            let id = said.id.clone();
+            let same = |it: &Episode| (&it.id, &it.status, it.since) == (&id, &ready.status, from);
+            if !last.as_ref().is_some_and(|it| same(it)) {
                 if let Some(last) = last {
                     last.until.get_or_insert_with(|| (now, Instant::now()));
                 }
                 let status = ready.status.clone();
-                said.ready.push(Episode { status, since: from, until: None });
+                said.ready.push(Episode { id, status, since: from, until: None });
             }
         }
         self.look(name);
@@ -125,7 +130,7 @@ impl Rules {
         let nodes = &self.nodes;
         for target in self.targets.values_mut().filter(|it| it.machine.name() == name) {
             let machine = &target.machine;
-            let node = nodes.get(name).filter(|it| it.is_of(machine));
+            let node = nodes.get(name).filter(|it| is_of(it.id.as_deref(), machine));
             let ready = node.and_then(|it| it.ready.last()).is_some_and(|it| it.status == "True");
             let ends = machine.is_deleting() || machine.phase() == MachinePhase::Failed;
             // One that a user wants replaced counts as unhealthy, whatever its Node says.
@@ -142,7 +147,8 @@ impl Rules {
         ours: bool,
         now: Timestamp,
     ) -> Option<String> {
-        let target = Target { machine: machine.clone(), well: Lately::default(), gone: None };
+        let (well, came) = (Lately::default(), Instant::now());
+        let target = Target { machine: machine.clone(), well, came, gone: None };
         let known = self.targets.entry(machine.uid().to_owned()).or_insert(target);
         known.machine = machine.clone();
         self.look(machine.name());
@@ -191,9 +197,7 @@ impl Rules {
         mark: &UnhealthyMark,
         now: Timestamp,
     ) -> bool {
-        // Of a creation that got no answer, no core knows the Node.
-        let made = machine.provider_id().is_some();
-        let node = self.nodes.get(machine.name()).filter(|it| made && it.is_of(machine));
+        let node = self.nodes.get(machine.name()).filter(|it| is_of(it.id.as_deref(), machine));
         let came = |it: &Said| it.there.since().is_some_and(|at| at.elapsed() <= self.lag);
         let absent = node.is_none_or(|it| !it.there.was(Duration::ZERO) || came(it));
         match &mark.reason {
@@ -214,7 +218,8 @@ impl Rules {
                 let Some(limit) = rule.and_then(|it| it.timeout.duration()) else { return false };
                 let long = |it: &Episode| {
                     let end = it.until.map_or(now, |(at, _)| at);
-                    it.status == is.status
+                    is_of(it.id.as_deref(), machine)
+                        && it.status == is.status
                         && it.until.is_none_or(|(_, at)| at.elapsed() <= self.lag)
                         && since(it.since, end) + self.tolerance >= limit
                 };
@@ -229,7 +234,11 @@ impl Rules {
         let recent = |it: &&Target| it.gone.is_none_or(|at| at.elapsed() <= self.lag);
         let meant = |it: &&Target| selects(check, &it.machine) && !is_exempt(&it.machine);
         let all: Vec<_> = self.targets.values().filter(recent).filter(meant).collect();
-        let sick = all.iter().filter(|it| it.gone.is_none() && !it.well.was(self.lag)).count();
+        // One that was made just now may not be seen yet.
+        let sick = |it: &&&Target| {
+            it.gone.is_none() && it.came.elapsed() > self.lag && !it.well.was(self.lag)
+        };
+        let sick = all.iter().filter(sick).count();
         let long_well = |it: &Target| {
             it.well.was(Duration::ZERO) && it.well.since().is_some_and(|at| at.elapsed() > self.lag)
         };
@@ -244,12 +253,11 @@ impl Rules {
     }
 }
 
-impl Said {
-    /// The Node of another instance says nothing of a Machine.
-    fn is_of(&self, machine: &Machine) -> bool {
-        let id = machine.provider_id().map(ProviderId::as_str);
-        self.id.as_deref().is_none_or(|own| id.is_none_or(|id| own == id))
-    }
+/// The Node of another instance says nothing of a Machine. Before it has an instance none does: of a creation that got no
+/// answer, no core knows the Node.
+fn is_of(node: Option<&str>, machine: &Machine) -> bool {
+    let Some(id) = machine.provider_id() else { return false };
+    node.is_none_or(|own| own == id.as_str())
 }
 
 /// As the users of the simulation write it.
@@ -284,7 +292,7 @@ mod tests {
             "metadata": {
                 "name": name, "uid": name, "labels": { "app": "f" }, "creationTimestamp": BEGIN.to_string(),
             },
-            "spec": { "class": { "kind": "MachineClass", "name": "c" } },
+            "spec": { "class": { "kind": "MachineClass", "name": "c" }, "providerID": "i-1" },
             "status": { "currentStatus": { "phase": "Running" } },
         });
         if let Some(mark) = mark {
@@ -371,5 +379,27 @@ mod tests {
         failed.status = Some(serde_json::from_value(status).unwrap());
         let found = rules.machine(Some(&machine("a", None)), &failed, true, BEGIN);
         assert_eq!(broken(found), "CHECK-3");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_machine_that_was_made_just_now_is_not_unhealthy_for_long() {
+        let mut rules = three();
+        rules.node("a", &says("False", BEGIN), BEGIN);
+        let now = later(70).await;
+        rules.machine(None, &machine("d", None), false, now);
+        assert_eq!(mark(&mut rules, "a", now), None);
+        let now = later(61).await + Duration::from_secs(70);
+        assert_eq!(broken(mark(&mut rules, "a", now)), "CHECK-2");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_node_of_a_creation_without_an_answer_makes_no_machine_well() {
+        let mut rules = three();
+        let mut unanswered = machine("a", None);
+        unanswered.spec.provider_id = None;
+        rules.machine(None, &unanswered, false, BEGIN);
+        rules.node("b", &says("False", BEGIN), BEGIN);
+        let now = later(70).await;
+        assert_eq!(broken(mark(&mut rules, "b", now)), "CHECK-2");
     }
 }
