@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::LazyLock;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -265,12 +266,20 @@ impl Users {
         api.patch(node, &PatchParams::default(), &patch).await.ok();
     }
 
-    /// What the controller of Nodes writes when a kubelet was silent for too long.
-    pub async fn node_unknown(&self, node: &str) {
+    /// What the controller of Nodes writes when the kubelet of this instance was silent for too long.
+    pub async fn node_unknown(&self, node: &str, instance: &str, now: Timestamp) {
         let api = Api::<Node>::all(self.client());
+        let found = api.get_opt(node).await.ok().flatten();
+        let id = found.and_then(|node| node.spec?.provider_id);
+        // Another instance may have the name by now.
+        if id.is_some_and(|id| id != instance) {
+            return;
+        }
         let condition = json!({
             "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
             "message": "Kubelet stopped posting node status.",
+            // Without it that of the join stays, and the Node would be silent since then.
+            "lastTransitionTime": format!("{now:.0}"),
         });
         let patch = Patch::Strategic(json!({ "status": { "conditions": [condition] } }));
         api.patch_status(node, &PatchParams::default(), &patch).await.ok();

@@ -35,7 +35,7 @@ pub const TOKENS: [&str; 2] = ["a token of the first", "a token of the second"];
 /// Cores at most.
 const CORES: usize = 3;
 /// After how much silence a Node is not Ready, as Kubernetes has it.
-pub const NODE_MONITOR_GRACE: Duration = Duration::from_secs(40);
+const NODE_MONITOR_GRACE: Duration = Duration::from_secs(40);
 
 /// What every part stands on.
 #[derive(Debug)]
@@ -477,8 +477,17 @@ impl World {
         });
     }
 
-    /// A user deletes the instance of a machine with the tools of the cloud. Its kubelet is silent
-    /// from then on, which the controller of Nodes notices.
+    /// The kubelet of this instance is silent from now on, which the controller of Nodes notices.
+    pub(super) fn falls_silent(&self, node: &str, instance: &str) {
+        let (users, oracle) = (self.users.clone(), self.around.oracle.clone());
+        let (node, instance) = (node.to_owned(), instance.to_owned());
+        tokio::spawn(async move {
+            sleep(NODE_MONITOR_GRACE).await;
+            users.node_unknown(&node, &instance, oracle.now()).await;
+        });
+    }
+
+    /// A user deletes the instance of a machine with the tools of the cloud.
     fn vanish(&self, machine: u8) {
         let name = self.name(machine);
         for cloud in &self.around.clouds {
@@ -486,11 +495,7 @@ impl World {
             let ours = all.into_iter().filter(|it| it.identity.machine_name == name);
             for instance in ours {
                 self.around.oracle.by_hand(&instance);
-                let (users, node) = (self.users.clone(), name.clone());
-                tokio::spawn(async move {
-                    sleep(NODE_MONITOR_GRACE).await;
-                    users.node_unknown(&node).await;
-                });
+                self.falls_silent(&name, &instance.provider_id);
                 cloud.remove(&[instance.provider_id]).expect("a cloud in memory has no journal");
             }
         }

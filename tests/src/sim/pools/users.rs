@@ -5,10 +5,9 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use ostler_api::names::annotation;
 use ostler_api::{MachineClass, MachinePool};
 use serde_json::{Value, json};
-use tokio::time::sleep;
 
 use super::super::users::Users;
-use super::super::world::{NODE_MONITOR_GRACE, PROVIDERS, World};
+use super::super::world::{PROVIDERS, World};
 use super::plans::CLASSES;
 use super::{Wish, orphans, pool_name};
 
@@ -192,9 +191,5 @@ fn lose(world: &World, machine: &str) {
     for cloud in &world.around.clouds {
         cloud.remove(std::slice::from_ref(&id)).expect("a cloud in memory has no journal");
     }
-    let (users, node) = (world.users.clone(), machine.to_owned());
-    tokio::spawn(async move {
-        sleep(NODE_MONITOR_GRACE).await;
-        users.node_unknown(&node).await;
-    });
+    world.falls_silent(machine, &id);
 }
