@@ -103,12 +103,14 @@ impl<'a> Pass<'a> {
             counts.available = (counts.available - going).max(0);
         }
         let moved = self.hand_over();
-        let targets = if self.new.is_some() && scaling::is_due(&fleet) {
+        let scales = self.new.is_some() && scaling::is_due(&fleet);
+        let targets = if scales {
             scaling::scale(&fleet, scaling::Growth::Largest)
         } else {
             self.numbers(&fleet, &moved)
         };
-        if moved.is_empty() && targets.new < fleet.replicas {
+        // How many Nodes may be selected follows from the numbers of the sets, which are written first.
+        if moved.is_empty() && !scales && targets.new < fleet.replicas {
             self.select_nodes(&fleet);
         }
         self.hold_old_sets(&fleet);
@@ -235,6 +237,8 @@ impl<'a> Pass<'a> {
                 let mut labels = serde_json::Map::new();
                 if node_label(view, label::CANDIDATE_FOR_UPDATE).is_none() {
                     labels.insert(label::CANDIDATE_FOR_UPDATE.to_owned(), json!(TRUE));
+                    // A result that is there already is that of an update that was taken back.
+                    labels.insert(label::UPDATE_RESULT.to_owned(), Value::Null);
                 }
                 if index < many {
                     labels.insert(label::SELECTED_FOR_UPDATE.to_owned(), json!(TRUE));

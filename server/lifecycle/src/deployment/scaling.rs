@@ -49,7 +49,13 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
                     share(fleet, &active, &mut targets);
                     keep_available(fleet, &mut targets);
                 }
-                Growth::New | Growth::Largest => shrink(fleet, &mut targets, -room),
+                Growth::New => shrink(fleet, &mut targets, -room),
+                // The surge stays: the update would only make it again. INV-12: what is available stays as long as it is
+                // missed.
+                Growth::Largest => {
+                    shrink(fleet, &mut targets, (-room - fleet.surge).max(0));
+                    keep_available(fleet, &mut targets);
+                }
             }
         }
     }

@@ -96,6 +96,8 @@ fn next_stage(stage: Option<Stage>, labels: Labels, drained: bool) -> Option<Sta
     let result = labels.result.map(|well| if well { Successful } else { Failed });
     let next = match stage {
         Some(Selected) if drained => Some(Drained),
+        // What the agent says is so, also after the rollout was taken back.
+        _ if drained && result.is_some() => result,
         _ if !labels.candidate => None,
         None => Some(Candidate),
         Some(Candidate) if labels.selected => Some(Selected),
@@ -117,7 +119,8 @@ fn show_stage(pass: &mut Pass<'_>, node: &Node) {
         matches!(phase, MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateSuccessful);
     let given_back = phase == MachinePhase::Running && stage == Some(Stage::Ready);
     let next = match next_stage(stage, labels, drained) {
-        None if given_back && labels.candidate && !labels.selected => Some(Stage::Candidate),
+        // Pods run on it again: no agent may begin.
+        None if given_back && !labels.selected => Some(Stage::Candidate),
         next => next,
     };
     let Some(next) = next else { return };
@@ -339,12 +342,17 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
 pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
     let labels = Labels::of(node);
     let says_so = Stage::of(node) == Some(Stage::Successful);
-    if labels.candidate && labels.result == Some(true) && !says_so {
+    if labels.result == Some(true) && !says_so {
         show_stage(pass, node);
         return Err(wait_for_node(pass));
     }
-    if pass.machine.has_machine_set() {
-        drain::forget(pass, &DrainPurpose::InPlaceUpdate);
+    // What the agent said after its rollout was taken back is left to nobody else.
+    if pass.machine.has_machine_set() && (labels.candidate || labels.result.is_none()) {
+        match labels.result {
+            // Its deployment uncordons the Node as it takes the labels off.
+            Some(_) => drain::forget(pass, &DrainPurpose::InPlaceUpdate),
+            None => drain::give_back(pass, &DrainPurpose::InPlaceUpdate),
+        }
         return Ok(());
     }
     for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT] {

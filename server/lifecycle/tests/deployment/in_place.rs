@@ -315,3 +315,36 @@ fn selection_keeps_the_minimum_and_takes_unavailable_machines_first() {
         );
     }
 }
+
+#[test]
+fn a_scale_in_during_an_update_takes_and_selects_no_machine_that_is_missed() {
+    let mut world = running(4, (1, 0), "Auto");
+    world.roll_to("two");
+    world.passes();
+    world.sets_work(); // The surge is on its way.
+    world.edit(&json!({ "spec": { "replicas": 2 } }));
+    world.passes();
+    world.sets_work();
+    assert_eq!(world.available(), 2);
+    assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE), Vec::<String>::new());
+    assert!(settle(&mut world) >= 2);
+}
+
+#[test]
+fn what_an_agent_said_after_a_rollback_is_no_result_of_the_next_rollout() {
+    let mut world = running(1, (0, 1), "Auto");
+    let name = world.names()[0].clone();
+    world.roll_to("two");
+    world.passes();
+    world.drains();
+    world.roll_to("one");
+    world.passes();
+    let labels = world.nodes.get_mut(&name).unwrap().metadata.labels.get_or_insert_default();
+    labels.insert(label::UPDATE_RESULT.to_owned(), "successful".to_owned());
+    let again = with_phase(&world.machines[&name], "Running");
+    world.machines.insert(name.clone(), again);
+    world.roll_to("three");
+    world.passes();
+    assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE), [name]);
+    assert_eq!(labelled(&world, label::UPDATE_RESULT), Vec::<String>::new());
+}

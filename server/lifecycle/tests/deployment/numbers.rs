@@ -250,3 +250,19 @@ fn a_scale_in_the_middle_of_a_rollout_ends_as_both_want_it_816_815_802() {
         assert_eq!(end.as_it_is(), targets(replicas, &[0]), "{replicas}");
     }
 }
+
+#[test]
+fn an_update_in_place_that_scales_in_keeps_its_surge_and_what_has_to_be_available() {
+    for (name, fleet, expected) in [
+        ("the surge is not there yet", fleet(2, (1, 0), set(1, 0), &[set(4, 4)]), targets(1, &[2])),
+        (
+            "the surge would be made again",
+            fleet(3, (1, 0), set(1, 1), &[set(3, 3)]),
+            targets(1, &[3]),
+        ),
+        ("updated ones are lost", fleet(2, (1, 0), set(3, 1), &[set(2, 2)]), targets(2, &[1])),
+        ("to nothing", fleet(0, (0, 0), set(1, 1), &[set(2, 2)]), targets(0, &[0])),
+    ] {
+        assert_eq!(scale(&fleet, Growth::Largest), expected, "{name}");
+    }
+}

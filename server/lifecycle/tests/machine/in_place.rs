@@ -598,3 +598,34 @@ fn the_time_of_the_drain_counts_from_the_selection() {
     let deadline = world.status().drain.unwrap().deadline.unwrap().0;
     assert_eq!(deadline.duration_since(selected_at), SignedDuration::from_hours(2));
 }
+
+#[test]
+fn the_node_of_a_rollout_that_was_taken_back_is_given_back_once_its_update_is_over() {
+    for result in [Some("successful"), None] {
+        let mut world = World::running();
+        world.machine_mut().metadata.owner_references = Some(vec![OwnerReference {
+            kind: "MachineSet".to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+        select(&mut world);
+        world.settle();
+        set(&mut world, label::CANDIDATE_FOR_UPDATE, None);
+        set(&mut world, label::SELECTED_FOR_UPDATE, None);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::InPlaceUpdating, "the agent may be at work");
+        set(&mut world, label::UPDATE_RESULT, result);
+        world.later(1200);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running);
+        assert!(!is_cordoned(&world) && !has_label(&world, label::UPDATE_RESULT), "{result:?}");
+        assert_ne!(stage(&world), "ReadyForUpdate", "no agent begins while pods are there");
+        world.pods = Observed::Known(vec![pod("web")]);
+        select(&mut world);
+        for _ in 0..4 {
+            world.pass();
+        }
+        assert_eq!(world.phase(), MachinePhase::Running, "its pods leave first");
+        assert!(is_cordoned(&world));
+    }
+}
