@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use ostler_api::machine::{Machine, MachinePhase};
+use k8s_openapi::api::core::v1::NodeCondition;
+use ostler_api::machine::{DrainProgress, DrainPurpose, Machine, MachinePhase};
 use serde_json::Value;
 
 /// What was seen of a machine last.
@@ -54,7 +55,11 @@ pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> 
         && to == MachinePhase::Unknown
         && [MachinePhase::New, MachinePhase::Pending, MachinePhase::CrashLoopBackOff]
             .contains(&from);
-    let may_follow = || taken_back || marked || follows();
+    // An update that was begun goes on in the pass in which the Node is well again: its pods have left already.
+    let resumed = from == MachinePhase::Unknown
+        && to == MachinePhase::InPlaceUpdating
+        && is_ready_and_empty(now);
+    let may_follow = || taken_back || marked || resumed || follows();
     if from == MachinePhase::Terminating && to != from {
         return Some(format!("it was Terminating and is {:?}", to.as_str()));
     }
@@ -79,6 +84,14 @@ pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> 
         }
         _ => None,
     }
+}
+
+/// Whether its Node is ready, and was emptied for an update in place.
+fn is_ready_and_empty(machine: &Machine) -> bool {
+    let Some(status) = &machine.status else { return false };
+    let empty = |it: &DrainProgress| it.finished && it.purpose() == DrainPurpose::InPlaceUpdate;
+    let ready = |it: &NodeCondition| it.type_ == "Ready" && it.status == "True";
+    status.drain.as_ref().is_some_and(empty) && status.conditions.iter().any(ready)
 }
 
 /// Everything that was seen of machines, by UID.
@@ -109,6 +122,19 @@ mod tests {
         assert!(
             wrong(&machine("Running", None, false), &machine("Pending", None, false)).is_some()
         );
+        let unknown = machine("Unknown", None, false);
+        for (ready, finished, is_right) in
+            [("True", true, true), ("False", true, false), ("True", false, false)]
+        {
+            let status = serde_json::json!({
+                "currentStatus": { "phase": "InPlaceUpdating" },
+                "conditions": [{ "type": "Ready", "status": ready }],
+                "drain": { "purpose": "InPlaceUpdate", "finished": finished },
+            });
+            let mut updating = machine("InPlaceUpdating", None, false);
+            updating.status = serde_json::from_value(status).unwrap();
+            assert_eq!(wrong(&unknown, &updating).is_none(), is_right, "{ready} {finished}");
+        }
         let (dead, alive) = (machine("Terminating", None, true), machine("Running", None, true));
         assert!(wrong(&dead, &alive).is_some());
         let (one, other) = (machine("", Some("a"), false), machine("", Some("b"), false));

@@ -89,15 +89,21 @@ impl Labels {
     }
 }
 
-/// What the condition is to say next; `None`: it stays. `drained`: the pods have left for this
-/// update.
-fn next_stage(stage: Option<Stage>, labels: Labels, drained: bool) -> Option<Stage> {
+/// What the condition is to say next; `None`: it stays.
+fn next_stage(stage: Option<Stage>, labels: Labels, phase: &MachinePhase) -> Option<Stage> {
     use Stage::{Candidate, Drained, Failed, Ready, Selected, Successful};
+    // The pods have left for this update.
+    let drained =
+        matches!(phase, MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateSuccessful);
     let result = labels.result.map(|well| if well { Successful } else { Failed });
     let next = match stage {
         Some(Selected) if drained => Some(Drained),
         // What the agent says is so, also after the rollout was taken back.
         _ if drained && result.is_some() => result,
+        // Pods may run on it again: no agent may begin.
+        Some(Drained | Ready) if *phase == MachinePhase::Running && result.is_none() => {
+            Some(if labels.selected { Selected } else { Candidate })
+        }
         _ if !labels.candidate => None,
         None => Some(Candidate),
         Some(Candidate) if labels.selected => Some(Selected),
@@ -114,16 +120,7 @@ fn next_stage(stage: Option<Stage>, labels: Labels, drained: bool) -> Option<Sta
 /// Says on the Node how far it is.
 fn show_stage(pass: &mut Pass<'_>, node: &Node) {
     let (stage, labels) = (Stage::of(node), Labels::of(node));
-    let phase = pass.status.machine_phase();
-    let drained =
-        matches!(phase, MachinePhase::InPlaceUpdating | MachinePhase::InPlaceUpdateSuccessful);
-    let given_back = phase == MachinePhase::Running && stage == Some(Stage::Ready);
-    let next = match next_stage(stage, labels, drained) {
-        // Pods run on it again: no agent may begin.
-        None if given_back && !labels.selected => Some(Stage::Candidate),
-        next => next,
-    };
-    let Some(next) = next else { return };
+    let Some(next) = next_stage(stage, labels, &pass.status.machine_phase()) else { return };
     let message = match next {
         Stage::Candidate => "Node may be selected for an in-place update".to_owned(),
         Stage::Selected => "Node is selected for an in-place update".to_owned(),
@@ -179,9 +176,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             show_stage(pass, node);
             match (Stage::of(node), Labels::of(node)) {
                 (Some(Stage::Selected), Labels { selected: true, .. }) => empty(pass, node),
+                // A status was not written, or a user uncordoned it.
                 (Some(Stage::Drained | Stage::Ready), _) if phase == MachinePhase::Running => {
-                    begin(pass);
-                    updating(pass, Some(node))
+                    empty(pass, node)
                 }
                 (_, labels) => Ok(after_failure(pass, node, labels)),
             }

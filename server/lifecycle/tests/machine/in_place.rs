@@ -55,6 +55,21 @@ fn ready() -> World {
     world
 }
 
+/// The Node says that it is so far.
+fn at_stage(world: &mut World, reason: &str) {
+    let now = world.now;
+    edit_node(world, |node| {
+        let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        conditions.push(NodeCondition {
+            type_: "InPlaceUpdate".to_owned(),
+            status: "True".to_owned(),
+            reason: Some(reason.to_owned()),
+            last_transition_time: Some(now.into()),
+            ..NodeCondition::default()
+        });
+    });
+}
+
 fn condition(world: &World) -> Option<NodeCondition> {
     let conditions = world.node().status.as_ref()?.conditions.clone()?;
     conditions.into_iter().find(|one| one.type_ == "InPlaceUpdate")
@@ -422,17 +437,7 @@ fn an_update_that_another_controller_began_is_gone_on_with() {
     ] {
         let mut world = World::running();
         select(&mut world);
-        let now = world.now;
-        edit_node(&mut world, |node| {
-            let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();
-            conditions.push(NodeCondition {
-                type_: "InPlaceUpdate".to_owned(),
-                status: "True".to_owned(),
-                reason: Some(reason.to_owned()),
-                last_transition_time: Some(now.into()),
-                ..NodeCondition::default()
-            });
-        });
+        at_stage(&mut world, reason);
         let status = world.machine_mut().status.as_mut().unwrap();
         status.current_status.as_mut().unwrap().phase = Some(phase.into());
         world.settle();
@@ -440,6 +445,29 @@ fn an_update_that_another_controller_began_is_gone_on_with() {
             (world.phase(), stage(&world)),
             (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned()),
             "{phase} {reason}"
+        );
+    }
+}
+
+#[test]
+fn a_node_that_has_pods_again_is_emptied_before_an_agent_may_begin() {
+    for before in ["DrainSuccessful", "ReadyForUpdate"] {
+        let mut world = World::running();
+        select(&mut world);
+        at_stage(&mut world, before);
+        world.pods = Observed::Known(vec![pod("web")]);
+        let plans = [world.pass(), world.pass()];
+        let mut all = plans.iter().flat_map(|plan| &plan.actions);
+        assert!(all.any(|one| matches!(one, Action::Evict(_))), "{before}");
+        assert_eq!(
+            (world.phase(), stage(&world)),
+            (MachinePhase::Running, "SelectedForUpdate".to_owned())
+        );
+        world.pods_end();
+        world.settle();
+        assert_eq!(
+            (world.phase(), stage(&world)),
+            (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned())
         );
     }
 }

@@ -1,5 +1,6 @@
 //! Whether sets and deployments are as they are wanted, once nothing goes wrong any more.
 
+use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::{Machine, MachinePhase};
 use ostler_api::machine_set::MachineSetConditionType;
 use ostler_api::names::{annotation, label};
@@ -23,6 +24,15 @@ pub async fn unsettled(users: &Users, machines: &[Machine]) -> Vec<String> {
         let owner = controller(&machine.metadata).map(|owner| owner.uid.as_str());
         if owner.is_some_and(|owner| sets.iter().all(|set| set.uid() != owner)) {
             found.push(format!("the set of {} is gone", machine.name()));
+        }
+    }
+    for node in users.all::<Node>().await {
+        let has =
+            |key| node.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key));
+        // What an agent said belongs to a rollout, which takes it off.
+        if has(label::UPDATE_RESULT) && !has(label::CANDIDATE_FOR_UPDATE) {
+            let name = node.metadata.name.unwrap_or_default();
+            found.push(format!("node {name} has the result of an update that nobody wants"));
         }
     }
     found

@@ -204,7 +204,9 @@ mod tests {
 
     fn rules(replicas: &[i32]) -> Rules {
         let mut rules = Rules::default();
-        replicas.iter().for_each(|replicas| rules.pool(&pool(*replicas), false));
+        for replicas in replicas {
+            rules.pool(&pool(*replicas), false);
+        }
         rules
     }
 
