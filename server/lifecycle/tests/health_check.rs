@@ -559,3 +559,21 @@ fn a_check_selects_by_labels_and_where_it_names_a_cluster_by_that() {
         assert_eq!(selects(&check(spec.clone()), &machine), expected, "{spec} {cluster:?}");
     }
 }
+
+#[test]
+fn nothing_begins_while_those_of_which_nothing_is_known_would_be_too_many() {
+    let few = || check(json!({ "maxUnhealthy": 1 }));
+    let asked = |name| annotated(machine(name, "Running"), annotation::REMEDIATE_MACHINE, "");
+    let asked = |name| target(asked(name), node("Ready", "True", 60));
+    let unknown = |name| target(machine(name, "Running"), NodeView::Unknown);
+    let begun = plan(&snap(few(), vec![asked("a"), unknown("b"), healthy("c")], 2000));
+    assert_eq!(names(&begun), (vec![], vec![]));
+    let begun = plan(&snap(few(), vec![asked("a"), healthy("b"), healthy("c")], 2000));
+    assert_eq!(names(&begun), (vec!["a"], vec![]));
+    let mark = mark(&few(), &asked("a"), 2000);
+    let marked =
+        marked(annotated(machine("a", "Running"), annotation::REMEDIATE_MACHINE, ""), &mark);
+    let marked = target(marked, node("Ready", "True", 60));
+    let kept = plan(&snap(few(), vec![marked, unknown("b"), healthy("c")], 2000));
+    assert_eq!(names(&kept), (vec![], vec![]), "an outage takes no mark back");
+}

@@ -55,8 +55,9 @@ pub fn wrong(before: &Machine, now: &Machine, exists: impl Fn(&str) -> bool) -> 
         && to == MachinePhase::Unknown
         && [MachinePhase::New, MachinePhase::Pending, MachinePhase::CrashLoopBackOff]
             .contains(&from);
-    // An update that was begun goes on in the pass in which the Node is well again: its pods have left already.
-    let resumed = from == MachinePhase::Unknown
+    // An update that was begun goes on in the pass in which the Node is well again, and one that failed begins again for
+    // another rollout: its pods have left already.
+    let resumed = matches!(from, MachinePhase::Unknown | MachinePhase::InPlaceUpdateFailed)
         && to == MachinePhase::InPlaceUpdating
         && is_ready_and_empty(now);
     let may_follow = || taken_back || marked || resumed || follows();

@@ -100,6 +100,8 @@ struct Books {
     /// Instances of which a driver said that they are gone, or which came when they were not
     /// expected.
     unexpected: BTreeSet<String>,
+    /// Names of Machines that were gone while their deletion was forced.
+    forced: BTreeSet<String>,
     /// UIDs without a Machine for which the core called DeleteMachine, with no intent of that Machine.
     orphans: BTreeSet<String>,
     /// Instances that were deleted by such a call.
@@ -341,6 +343,9 @@ impl Oracle {
             books.pools.machine_gone(&uid);
             books.checks.machine_gone(&uid);
             books.lives.remove(&uid);
+            if machine.wants_force() {
+                books.forced.insert(machine.name().to_owned());
+            }
         } else {
             let name = machine.name().to_owned();
             books.lives.insert(uid, Life { name, machine });

@@ -15,7 +15,7 @@ use ostler_api::names::{annotation, label, node_condition, taint};
 use ostler_api::{Machine, MachineSet};
 use serde_json::{Value, json};
 
-use super::counts::{Fleet, Targets};
+use super::counts::{Counts, Fleet, Targets};
 use super::fenceposts;
 use super::pass::Pass;
 use super::scaling;
@@ -224,8 +224,16 @@ impl<'a> Pass<'a> {
         let (healthy, unhealthy): (Vec<_>, Vec<_>) =
             old().filter(waits).filter(|it| it.node.is_some()).partition(|it| it.is_available());
         let count = |views: usize| i32::try_from(views).unwrap_or(i32::MAX);
+        // Of a set that has more than it wants, some are about to go, and of sets that together want too many.
+        let surplus = |(set, counts): (&SetView, &Counts)| {
+            let living = set.machines.iter().filter(|one| !one.machine.is_deleting()).count();
+            (count(living) - counts.wanted).max(0)
+        };
+        let surplus: i32 = self.old_views().zip(&fleet.old).map(surplus).sum();
+        let most = fleet.replicas + fleet.surge;
+        let surplus = surplus + (fleet.as_it_is().total() - most).max(0);
         let selection = Selection {
-            healthy: count(healthy.len()),
+            healthy: (count(healthy.len()) - surplus).max(0),
             unhealthy: count(unhealthy.len()),
             undergoing: count(old().filter(|it| is_undergoing(it)).count()),
         };

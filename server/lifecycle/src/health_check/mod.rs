@@ -130,8 +130,12 @@ pub fn plan(snap: &Snapshot) -> Plan {
     };
     let broken = valid::broken(check);
     let gate = limit::gate(check, counts, !broken.is_empty());
+    // Those of which nothing is known now may be unhealthy as well: then nothing new begins.
+    let known = |it: &&Judged<'_>| it.is_healthy() && it.verdict == Verdict::Healthy;
+    let certain = limit::Counts { healthy: judged.iter().filter(known).count(), ..counts };
+    let begins = limit::gate(check, certain, !broken.is_empty()).is_open();
     for one in &judged {
-        decide(&mut plan, one, gate.is_open());
+        decide(&mut plan, one, gate.is_open(), begins);
     }
     plan.again = judged.iter().filter_map(|it| it.verdict.until()).min();
     let found = status::Found { check, judged: &judged, counts, gate, broken: &broken };
@@ -157,8 +161,8 @@ fn judge<'a>(snap: &'a Snapshot, check: &MachineHealthCheck, plan: &mut Plan) ->
     judged
 }
 
-/// `open`: whether Machines are replaced now.
-fn decide(plan: &mut Plan, one: &Judged<'_>, open: bool) {
+/// `open`: whether Machines are replaced now; `begins`: whether others may be marked, too.
+fn decide(plan: &mut Plan, one: &Judged<'_>, open: bool, begins: bool) {
     let machine = &one.target.machine;
     if machine.is_deleting() {
         return;
@@ -169,7 +173,7 @@ fn decide(plan: &mut Plan, one: &Judged<'_>, open: bool) {
         (Verdict::Unhealthy(found), mark) => {
             let of_another = machine.unhealthy_mark().is_some() && mark.is_none();
             let same = mark.as_ref().is_some_and(|mark| mark::says_the_same(mark, found));
-            if one.is_due() && open && one.has_owner() && !of_another && !same {
+            if one.is_due() && open && begins && one.has_owner() && !of_another && !same {
                 plan.mark.push((Arc::clone(machine), found.clone()));
             } else if one.is_due() && mark.is_some() && !(open && one.has_owner()) {
                 plan.unmark.push(Arc::clone(machine));

@@ -1,6 +1,6 @@
 //! Updates in place: Machines stay and change their set.
 
-use ostler_api::names::label;
+use ostler_api::names::{annotation, label};
 use ostler_lifecycle::deployment::counts::{Counts, Fleet};
 use ostler_lifecycle::deployment::in_place::{Selection, select};
 use serde_json::{Value, json};
@@ -347,4 +347,21 @@ fn what_an_agent_said_after_a_rollback_is_no_result_of_the_next_rollout() {
     world.passes();
     assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE), [name]);
     assert_eq!(labelled(&world, label::UPDATE_RESULT), Vec::<String>::new());
+}
+
+#[test]
+fn a_machine_that_goes_is_no_reason_to_select_another_one() {
+    let mut world = running(3, (0, 1), "Auto");
+    world.roll_to("two");
+    world.passes();
+    let selected = labelled(&world, label::SELECTED_FOR_UPDATE);
+    assert_eq!(selected.len(), 1);
+    // An autoscaler lowered the number while nobody led, and the sets say that they were scaled for it.
+    world.edit(&json!({ "spec": { "replicas": 2 } }));
+    for set in world.sets.values_mut() {
+        let all = set.metadata.annotations.get_or_insert_default();
+        all.insert(annotation::DESIRED_REPLICAS.to_owned(), "2".to_owned());
+    }
+    world.passes();
+    assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE), selected);
 }

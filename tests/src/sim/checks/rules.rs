@@ -133,9 +133,11 @@ impl Rules {
             let node = nodes.get(name).filter(|it| is_of(it.id.as_deref(), machine));
             let ready = node.and_then(|it| it.ready.last()).is_some_and(|it| it.status == "True");
             let ends = machine.is_deleting() || machine.phase() == MachinePhase::Failed;
+            // It is missing, and comes back by itself.
+            let updated = machine.phase() == MachinePhase::InPlaceUpdating;
             // One that a user wants replaced counts as unhealthy, whatever its Node says.
             let wanted = machine.annotation(annotation::REMEDIATE_MACHINE).is_some();
-            target.well.is(ready && !ends && !wanted && target.gone.is_none());
+            target.well.is(ready && !ends && !updated && !wanted && target.gone.is_none());
         }
     }
 

@@ -424,7 +424,8 @@ impl Rules {
         member.marked.is(marked);
         let news = selected && !member.selected.now && !by_user;
         member.selected.is(selected);
-        // One that became available just now may have been seen as one that nobody misses.
+        // One that became available just now may have been chosen before. That takes nothing from the others: had it become
+        // available just after, nothing would be wrong.
         let seen = member.available.since().is_some_and(|at| at.elapsed() > self.lag);
         let (set, available) = (member.set.clone(), member.available.now && seen);
         if !news || !ours || !available {

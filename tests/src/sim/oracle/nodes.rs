@@ -40,8 +40,11 @@ impl Oracle {
         let named = |it: &Instance| it.identity.machine_name == node;
         let excused = match books.lives.values().find(|life| life.name == node) {
             Some(life) => self.excused(books, life),
-            // The request came late: nothing of this name is left, so no kubelet is there that could end the pod.
-            None => !books.nodes.contains_key(node) && !books.instances.values().any(named),
+            // The request came late. It was forced; or nothing of this name is left, and no kubelet that could end the pod.
+            None => {
+                books.forced.contains(node)
+                    || !books.nodes.contains_key(node) && !books.instances.values().any(named)
+            }
         };
         if !excused {
             self.trace.violation(format_args!(

@@ -19,7 +19,7 @@ use super::rules::Rules;
 #[derive(Debug, Default)]
 pub struct Member {
     pool: String,
-    /// A core or a user deleted it.
+    /// It goes, and a core knows that.
     taken: bool,
     runs: Lately,
     /// It is missing for an update in place.
@@ -55,7 +55,7 @@ impl Rules {
         let member = self.members.entry(uid.to_owned()).or_default();
         member.pool.clone_from(&pool);
         let deleting = machine.is_deleting() || method == "DELETE";
-        member.taken |= deleting;
+        member.taken |= deleting && ours;
         member.updated = is_missing(machine) && !deleting;
         member.runs.is(!deleting && machine.phase() == MachinePhase::Running && !is_begun(machine));
         if begins {
