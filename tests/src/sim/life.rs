@@ -22,7 +22,8 @@ const FOLLOWS: [(&str, &[&str]); 10] = [
     ("Pending", &["Running", "Available", "CrashLoopBackOff", "Failed"]),
     ("Available", &["CrashLoopBackOff", "Failed"]),
     ("Running", &["Unknown", "Failed", "InPlaceUpdating"]),
-    ("Unknown", &["Running", "Failed"]),
+    // An update in place that failed before is failed still.
+    ("Unknown", &["Running", "Failed", "InPlaceUpdateFailed"]),
     ("Failed", &["Running"]),
     ("InPlaceUpdating", &["InPlaceUpdateSuccessful", "InPlaceUpdateFailed", "Failed"]),
     ("InPlaceUpdateSuccessful", &["Running", "Unknown", "Failed"]),

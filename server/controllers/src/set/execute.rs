@@ -32,13 +32,17 @@ impl Sets {
         }
         // INV-11: what is not released yet is one of its own still, and gets no replacement.
         let released = !done.retry;
+        let mut adopted = true;
         for machine in plan.adopt.iter().take(BURST) {
-            done.retry |= failed(machine, "adopt", self.adopt(set, machine).await);
+            adopted &= !failed(machine, "adopt", self.adopt(set, machine).await);
         }
+        done.retry |= !adopted;
         let patches = plan.patches.get(..BURST).unwrap_or(&plan.patches);
         done.more = patches.len() < plan.patches.len();
         done.retry |= !self.patch(set, patches).await;
-        match self.delete(set, &plan.delete).await {
+        // INV-14: what was chosen was chosen among those that it would have with these, and may be one of them.
+        let chosen: &[_] = if adopted { &plan.delete } else { &[] };
+        match self.delete(set, chosen).await {
             Ok(()) => {}
             Err(WriteError::Conflict) => done.retry = true,
             Err(error) => done.failures.delete = Some(error.to_string()),

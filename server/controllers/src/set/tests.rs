@@ -77,6 +77,25 @@ async fn a_machine_whose_release_was_refused_is_not_replaced_yet() {
     }
 }
 
+/// INV-13, INV-14: what is not adopted is nobody's, and is not there to be chosen among.
+#[tokio::test(start_paused = true)]
+async fn nothing_goes_in_a_pass_in_which_an_adoption_was_refused() {
+    for (bench, deleted) in [(Bench::new(), true), (Bench::new().refusing(422), false)] {
+        let bench = bench.having(serde_json::to_value(set()).unwrap());
+        let victim = Victim { machine: Arc::new(machine()), cause: Cause::Surplus };
+        let adopt = vec![Arc::new(machine())];
+        let plan = Plan { adopt, delete: vec![victim], ..Plan::default() };
+        let done = controller(&bench).carry_out(&facts(), &plan).await.unwrap();
+        let writes = bench.writes();
+        assert_eq!(
+            writes.iter().any(|(name, _)| name.starts_with("DELETE")),
+            deleted,
+            "{writes:?}"
+        );
+        assert_eq!(done.retry, !deleted);
+    }
+}
+
 /// INV-12, INV-13: the cache may lag, and what is chosen may have become available or have been released.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_changed_since_it_was_chosen_is_looked_at_again() {

@@ -241,9 +241,8 @@ impl Rules {
             it.gone.is_none() && it.came.elapsed() > self.lag && !it.well.was(self.lag)
         };
         let sick = all.iter().filter(sick).count();
-        let long_well = |it: &Target| {
-            it.well.was(Duration::ZERO) && it.well.since().is_some_and(|at| at.elapsed() > self.lag)
-        };
+        let long_well =
+            |it: &Target| it.well.now && it.well.since().is_some_and(|at| at.elapsed() > self.lag);
         let maybe = all.iter().filter(|it| !long_well(it)).count();
         let (least, most) = bounds(check, all.len());
         (sick > most || maybe < least).then(|| {
