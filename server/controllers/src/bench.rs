@@ -16,9 +16,10 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
-use crate::events::{EventMetrics, Recorder};
+use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::hot_update::Reviewer;
 use crate::namespaces::Namespaces;
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
@@ -118,8 +119,21 @@ impl Bench {
     }
 
     pub(crate) fn recorder(&self) -> Recorder {
+        self.recorder_and_writer().0
+    }
+
+    pub(crate) fn recorder_and_writer(&self) -> (Recorder, EventWriter) {
         let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
-        Recorder::new(self.client(), "test", clock, EventMetrics::default()).0
+        Recorder::new(self.client(), "test", clock, EventMetrics::default())
+    }
+
+    /// The reasons of the events that were recorded, in any order.
+    pub(crate) async fn told(&self, events: EventWriter) -> Vec<String> {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        events.run(stop).await;
+        let of_events = self.writes().into_iter().filter(|(path, _)| path.ends_with("/events"));
+        of_events.map(|(_, event)| event["reason"].as_str().unwrap().to_owned()).collect()
     }
 
     pub(crate) fn queue<K>() -> Arc<Queue<K>>
