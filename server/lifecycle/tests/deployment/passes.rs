@@ -77,13 +77,17 @@ fn the_set_is_one_that_machine_controller_manager_would_have_made() {
         ("mine", Some("x")),
         (annotation::LAST_APPLIED_CONFIGURATION, None),
         (annotation::REVISION, Some("1")),
+        (annotation::CLUSTER_API_REVISION, Some("1")),
         (annotation::DESIRED_REPLICAS, Some("3")),
         (annotation::MAX_REPLICAS, Some("4")),
     ];
     for (key, value) in annotations {
         assert_eq!(set.annotation(key), value, "{key}");
     }
-    assert_eq!(world.deployment.annotation(annotation::REVISION), Some("1"));
+    assert_eq!(set.label(label::CLUSTER_API_DEPLOYMENT), Some("d"));
+    for revision in [annotation::REVISION, annotation::CLUSTER_API_REVISION] {
+        assert_eq!(world.deployment.annotation(revision), Some("1"), "{revision}");
+    }
 }
 
 #[test]
