@@ -16,9 +16,10 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
-use crate::events::{EventMetrics, Recorder};
+use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::hot_update::Reviewer;
 use crate::namespaces::Namespaces;
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
@@ -37,6 +38,7 @@ pub(crate) struct Bench {
     pub(crate) sessions: Sessions,
     writes: Writes,
     refuses: Option<u16>,
+    accepts: usize,
     has: Option<Value>,
     has_name: bool,
 }
@@ -49,12 +51,18 @@ impl Bench {
         let sessions = Sessions::new(SessionsOptions::default(), Arc::new(source), tokens);
         let settings = Arc::new(Settings::default());
         let writes = Writes::default();
-        Self { stores, settings, sessions, writes, refuses: None, has: None, has_name: false }
+        let (refuses, has, has_name) = (None, None, false);
+        Self { stores, settings, sessions, writes, refuses, accepts: 0, has, has_name }
     }
 
     /// With an API server that answers every write with this code.
     pub(crate) fn refusing(self, code: u16) -> Self {
         Self { refuses: Some(code), ..self }
+    }
+
+    /// With an API server that accepts so many writes, and answers all later ones with this code.
+    pub(crate) fn refusing_after(self, accepts: usize, code: u16) -> Self {
+        Self { accepts, refuses: Some(code), ..self }
     }
 
     /// With an API server that answers every read and every JSON patch with this object.
@@ -75,7 +83,7 @@ impl Bench {
     /// Answers a write with what was sent, a deletion with success, and a read with 404 or what there is.
     pub(crate) fn client(&self) -> Client {
         let (writes, refuses, has) = (Arc::clone(&self.writes), self.refuses, self.has.clone());
-        let has_name = self.has_name;
+        let (has_name, accepts) = (self.has_name, self.accepts);
         let service = service_fn(move |request: Request<Body>| {
             let (writes, has) = (Arc::clone(&writes), has.clone());
             async move {
@@ -84,9 +92,9 @@ impl Bench {
                 let sent = serde_json::from_slice(&sent.to_bytes()).unwrap_or(Value::Null);
                 let code = match refuses {
                     _ if name.starts_with("GET") => has.as_ref().map_or(404, |_| 200),
-                    Some(code) => code,
-                    None if has_name && name.starts_with("POST") => 409,
-                    None => 200,
+                    Some(code) if writes.lock().len() >= accepts => code,
+                    _ if has_name && name.starts_with("POST") => 409,
+                    _ => 200,
                 };
                 let status = json!({
                     "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
@@ -118,8 +126,21 @@ impl Bench {
     }
 
     pub(crate) fn recorder(&self) -> Recorder {
+        self.recorder_and_writer().0
+    }
+
+    pub(crate) fn recorder_and_writer(&self) -> (Recorder, EventWriter) {
         let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
-        Recorder::new(self.client(), "test", clock, EventMetrics::default()).0
+        Recorder::new(self.client(), "test", clock, EventMetrics::default())
+    }
+
+    /// The reasons of the events that were recorded, in any order.
+    pub(crate) async fn told(&self, events: EventWriter) -> Vec<String> {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        events.run(stop).await;
+        let of_events = self.writes().into_iter().filter(|(path, _)| path.ends_with("/events"));
+        of_events.map(|(_, event)| event["reason"].as_str().unwrap().to_owned()).collect()
     }
 
     pub(crate) fn queue<K>() -> Arc<Queue<K>>

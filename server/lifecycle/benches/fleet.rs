@@ -232,6 +232,7 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         machines: reading.instances.iter().map(|it| member(&all, it)).collect(),
         pool: Arc::new(all.clone()),
         deleted: [].into(),
+        created: [].into(),
         refused_machines: false,
         class: ClassView::Known(class),
         secret: SecretView::NotReferenced,

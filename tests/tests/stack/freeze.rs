@@ -7,11 +7,13 @@ use std::time::Duration;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
-use ostler_api::{Machine, MachineSet};
+use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_tests::objects;
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tokio::time::timeout;
+
+use crate::sets::{until_runs, with_sets};
 
 /// Only the freeze: the machines of the set are made by the test.
 async fn world() -> World {
@@ -115,5 +117,50 @@ async fn a_set_with_far_too_many_machines_is_frozen_goes_on_when_they_are_gone_a
     for reason in ["FrozeMachineSet", "UnfrozeMachineSet"] {
         assert!(told.iter().any(|it| it == reason), "{reason} is not in {told:?}");
     }
+    world.stop().await;
+}
+
+/// The integration tests of machine-controller-manager count these events after such a scale-in.
+#[tokio::test(start_paused = true)]
+async fn a_deployment_that_is_scaled_in_to_a_third_freezes_its_set_once_and_thaws_it_once() {
+    let world = World::start_with(with_sets()).await;
+    let deployment = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+        "metadata": { "name": "d", "namespace": "default" },
+        "spec": {
+            "replicas": 6, "selector": { "matchLabels": { "app": "d" } },
+            "strategy": {
+                "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 2, "maxUnavailable": 1 }
+            },
+            "template": {
+                "metadata": { "labels": { "app": "d" } },
+                "spec": { "class": { "kind": "MachineClass", "name": "fake" } }
+            }
+        }
+    });
+    world.apply::<MachineDeployment>(deployment).await;
+    let name = loop {
+        let all = sets(&world).list(&ListParams::default()).await.unwrap().items;
+        match all.first() {
+            Some(set) => break set.name().to_owned(),
+            None => tokio::time::sleep(Duration::from_secs(1)).await,
+        }
+    };
+    until_runs(&world, &name, 6).await;
+    let scaled = json!({ "spec": { "replicas": 2 } });
+    let deployments = Api::<MachineDeployment>::namespaced(world.client(), "default");
+    let (params, scaled) = (PatchParams::default(), Patch::Merge(&scaled));
+    deployments.patch("d", &params, &scaled).await.unwrap();
+    until_runs(&world, &name, 2).await;
+    tokio::time::sleep(Duration::from_mins(15)).await;
+    let set = sets(&world).get(&name).await.unwrap();
+    let mut told = reasons(&world, set.uid()).await;
+    told.retain(|reason| reason.ends_with("MachineSet"));
+    told.sort();
+    assert_eq!(told, ["FrozeMachineSet", "UnfrozeMachineSet"]);
+    assert_eq!(
+        (set.label("freeze"), deployments.get("d").await.unwrap().label("freeze")),
+        (None, None)
+    );
     world.stop().await;
 }

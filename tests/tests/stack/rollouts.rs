@@ -445,3 +445,32 @@ async fn what_upstreams_integration_tests_expect_of_a_deployment() {
     assert_eq!((nodes(&world).await, instances(&world)), (0, 0));
     world.stop().await;
 }
+
+/// The name was tried again ten minutes later: no event tells a deployment of its own status.
+#[tokio::test(start_paused = true)]
+async fn a_set_whose_name_another_has_gets_another_one_at_once() {
+    let world = world().await;
+    running(&world, 0).await;
+    let name = sets(&world).await.remove(0).name().to_owned();
+    api(&world).delete("d", &DeleteParams::default()).await.unwrap();
+    until(&world, "gone", |it: Option<&MachineDeployment>| it.is_none()).await;
+    world
+        .apply::<MachineSet>(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": {
+                "replicas": 0, "selector": { "matchLabels": { "name": "other" } },
+                "template": {
+                    "metadata": { "labels": { "name": "other" } },
+                    "spec": { "class": { "kind": "MachineClass", "name": "fake" } }
+                }
+            }
+        }))
+        .await;
+    let began = tokio::time::Instant::now();
+    running(&world, 1).await;
+    assert!(began.elapsed() < Duration::from_mins(5), "{:?}", began.elapsed());
+    let status = get(&world).await.status.unwrap();
+    assert_eq!((status.collision_count, sets(&world).await.len()), (Some(1), 2));
+    world.stop().await;
+}

@@ -89,16 +89,23 @@ impl Kind for Deployments {
         plan: Plan,
         done: Done,
     ) -> Result<Passed, PassError> {
-        let changes = plan.changes_anything();
-        let Plan { mut status, events, created, next, .. } = plan;
+        let mut changes = plan.changes_anything();
+        let Plan { mut status, events, create, created, next, .. } = plan;
         let created = created.filter(|_| matches!(done.created, Created::Done));
         for event in events.into_iter().chain(created) {
             self.tell(&done.deployment, event);
         }
         let mut failed = false;
         match done.created {
-            Created::Nothing | Created::Done => {}
-            Created::NameTaken => status::name_is_taken(&mut status),
+            Created::Nothing => {}
+            Created::Done => {
+                let set = create.as_ref().map(|set| set.name()).unwrap_or_default();
+                status::created(&mut status, set, snapshot.now);
+            }
+            Created::NameTaken => {
+                status::name_is_taken(&mut status);
+                changes = true;
+            }
             Created::Failed(why) => {
                 failed = true;
                 let reason = Reason::MachineSetCreateError;

@@ -123,12 +123,61 @@ async fn a_template_that_changed_waits_until_the_set_of_the_one_before_is_seen()
     assert_eq!(created(&bench).len(), 2);
 }
 
+/// What each write of the status says.
+fn statuses(bench: &Bench) -> Vec<Value> {
+    let writes = bench.writes();
+    let statuses =
+        writes.into_iter().filter(|(path, _)| *path == format!("PATCH {DEPLOYMENT}/status"));
+    statuses.map(|(_, patch)| patch["status"].clone()).collect()
+}
+
+/// How one pass ends, and the reasons of its events.
+async fn one_pass(bench: &Bench) -> (Result<Passed, PassError>, Vec<String>) {
+    let (recorder, events) = bench.recorder_and_writer();
+    let deployments = Deployments { recorder, ..controller(bench, Handover::over()) };
+    let name = ObjectName::new("default", "d");
+    let snapshot = deployments.observe(&name).await.unwrap().unwrap();
+    let plan = Deployments::plan(&snapshot);
+    let done = deployments.execute(&snapshot, &plan).await.unwrap();
+    (deployments.record(snapshot, plan, done).await, bench.told(events).await)
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_set_that_is_refused_is_shown_as_a_failure() {
     let bench = Bench::new().refusing(403);
     put(&bench.stores.deployments, deployment(&json!({})));
-    assert_eq!(reconciled(&bench).await, Outcome::Failed);
-    assert!(bench.writes().iter().any(|(path, _)| path.starts_with("POST")));
+    let (passed, told) = one_pass(&bench).await;
+    assert!(passed.is_err(), "this API server refuses the status as well");
+    assert_eq!(told, ["MachineSetCreateError"]);
+    let status = statuses(&bench).remove(0);
+    let conditions = status["conditions"].as_array().unwrap();
+    let shown = conditions.iter().find(|it| it["type"] == "Progressing").unwrap();
+    assert_eq!((&shown["status"], &shown["reason"]), (&json!("False"), &json!(told[0])));
+    assert!(shown["message"].as_str().unwrap().contains("refused by the test"));
+}
+
+/// The answer to a creation may be lost, and then the set is there at the second try.
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_taken_is_its_own_set_or_leads_to_another_name_at_once() {
+    for (owner, class, taken) in [("u", "c", false), ("u", "d", true), ("x", "c", true)] {
+        let bench = Bench::new().having_already(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+            "metadata": { "name": "d-x", "namespace": "default", "uid": "s", "ownerReferences": [{
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+                "name": "d", "uid": owner, "controller": true,
+            }] },
+            "spec": { "template": {
+                "metadata": { "labels": { "app": "d", "machine-template-hash": "1" } },
+                "spec": { "class": { "kind": "MachineClass", "name": class } }
+            } }
+        }));
+        put(&bench.stores.deployments, deployment(&json!({})));
+        let (passed, told) = one_pass(&bench).await;
+        let collisions = statuses(&bench).remove(0)["collisionCount"].as_i64();
+        assert_eq!(collisions, taken.then_some(1), "{owner} {class}");
+        assert_eq!(passed.unwrap() == Passed::Changed, taken);
+        assert_eq!(told.is_empty(), taken, "{told:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -175,6 +175,9 @@ impl Pools {
         self.groups.with(pool, |group| group.refused_machines = refused);
         match answer {
             Ok(made) => {
+                if let Some(id) = machine.provider_id().cloned() {
+                    self.groups.with(pool, |group| group.created.insert(id, Instant::now()));
+                }
                 self.stores.machines.update(made, Author::new(By::Pool, pool));
                 let note = format!("Created Machine: {name}");
                 self.tell(pool, Severity::Normal, "SuccessfulCreate", "Create", note);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use ostler_api::MachinePool;
+use ostler_api::{MachinePool, ProviderId};
 use ostler_lifecycle::pool::GroupView;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -35,6 +35,8 @@ pub(super) struct Group {
     pub(super) refused_machines: bool,
     /// UIDs of Machines that were deleted, which the cache shows alive, and when that was.
     pub(super) deleted: BTreeMap<String, Instant>,
+    /// Ids of instances that were given a Machine, which the cache does not show, and when that was.
+    pub(super) created: BTreeMap<ProviderId, Instant>,
 }
 
 impl Groups {

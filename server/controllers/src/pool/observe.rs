@@ -1,5 +1,6 @@
 //! What a pass over a pool reads.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ostler_api::driver::OperationKind;
@@ -54,11 +55,17 @@ impl Pools {
         {
             self.read_if_due(&pool, &machines, facts).await;
         }
-        let deleted = self.groups.with(&pool, |group| {
+        let (deleted, created) = self.groups.with(&pool, |group| {
             let there = |uid: &str| machines.iter().any(|it| it.uid() == uid && !it.is_deleting());
             // One that got no answer may not have happened.
             group.deleted.retain(|uid, at| at.elapsed() < 2 * PATIENCE && there(uid));
-            group.deleted.keys().cloned().collect()
+            if !group.created.is_empty() {
+                let seen: BTreeSet<_> = machines.iter().filter_map(|it| it.provider_id()).collect();
+                // One that is never seen was deleted meanwhile.
+                group.created.retain(|id, at| at.elapsed() < 2 * PATIENCE && !seen.contains(id));
+            }
+            let created = group.created.keys().cloned().collect();
+            (group.deleted.keys().cloned().collect(), created)
         });
         Ok(Some(Snapshot {
             secret,
@@ -71,6 +78,7 @@ impl Pools {
             now: (self.clock.0)(),
             machines,
             deleted,
+            created,
             refused_machines: self.groups.with(&pool, |group| group.refused_machines),
             class,
             driver,

@@ -1,11 +1,15 @@
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
+use kube::runtime::watcher::Event;
 use ostler_api::Machine;
-use ostler_api::machine::InstanceStatus;
-use ostler_lifecycle::pool::{Cause, Victim};
+use ostler_api::machine::{InstanceState, InstanceStatus};
+use ostler_lifecycle::pool::{Cause, GroupView, Instance, Reading, Victim};
 use serde_json::json;
 
 use super::*;
-use crate::bench::Bench;
+use crate::bench::{Bench, put};
+use crate::writes::PATIENCE;
 
 fn controller(bench: &Bench) -> Pools {
     Pools {
@@ -124,4 +128,53 @@ async fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_
     // The instance may have a Node: its group does not go meanwhile.
     assert_eq!(create_beside(found("fake:///1", owner(true))).await, (false, None, false));
     assert_eq!(create_beside(found("fake:///2", json!([]))).await, (false, None, true));
+}
+
+/// It was created again in each pass while the watch lagged: eight times a second.
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_created_once_although_the_watch_shows_it_late() {
+    let mut pool = serde_json::to_value(pool("p")).unwrap();
+    pool["metadata"]["finalizers"] = json!(["ostler.dev/machine-pool"]);
+    pool["spec"]["replicas"] = json!(1);
+    let bench = Bench::new().having(pool.clone());
+    put(&bench.stores.pools, pool.clone());
+    let pools = controller(&bench);
+    let pool: MachinePool = serde_json::from_value(pool).unwrap();
+    let instance = Instance {
+        provider_id: "fake:///1".into(),
+        id: "1".to_owned(),
+        name: String::new(),
+        node_name: String::new(),
+        state: InstanceState::Succeeded,
+        model_hash: "".into(),
+        fault: None,
+    };
+    pools.groups.with(&pool, |group| {
+        group.listed = true;
+        group.view = GroupView::Known(Arc::new(Reading {
+            provider_id: "fake:///group".into(),
+            desired: 1,
+            model_hash: "".into(),
+            fault: None,
+            instances: vec![instance],
+            absent: BTreeMap::new(),
+            began: Timestamp::UNIX_EPOCH,
+        }));
+    });
+    let name = ObjectName::of(&pool);
+    let created = async || {
+        let snapshot = pools.observe(&name).await.unwrap().unwrap();
+        pools.execute(&snapshot, &Pools::plan(&snapshot)).await.unwrap();
+        bench.writes().iter().filter(|(path, _)| path.starts_with("POST")).count()
+    };
+    assert_eq!((created().await, created().await), (1, 1));
+    // It is seen, and a user deletes it.
+    let (_, made) = bench.writes().remove(0);
+    put(&bench.stores.machines, made.clone());
+    assert_eq!(created().await, 1);
+    bench.stores.machines.apply(Event::Delete(serde_json::from_value(made).unwrap()));
+    assert_eq!((created().await, created().await), (2, 2));
+    // It is never seen.
+    tokio::time::advance(2 * PATIENCE).await;
+    assert_eq!(created().await, 3);
 }

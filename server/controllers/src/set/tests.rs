@@ -124,3 +124,40 @@ async fn only_a_machine_whose_deletion_was_accepted_is_shown_as_terminating() {
         assert_eq!(writes.iter().any(terminating), shown, "{writes:?}");
     }
 }
+
+/// What the first creation is refused for, the next hundred are refused for as well.
+#[tokio::test(start_paused = true)]
+async fn machines_are_created_in_batches_that_double_until_one_of_a_batch_is_refused() {
+    for (accepted, tried) in [(0, 1), (1, 3), (2, 3), (3, 7), (6, 7), (7, 15), (100, 20)] {
+        let bench = Bench::new().refusing_after(accepted, 403);
+        let names = (0..20).map(|number| format!("s-{number}")).collect();
+        let created = controller(&bench).create(&set(), names).await;
+        assert_eq!(created.is_ok(), accepted == 100);
+        assert_eq!(bench.writes().len(), tried, "{accepted} are accepted");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_is_an_event_and_the_reason_of_condition_replica_failure() {
+    let victim = Victim { machine: Arc::new(machine()), cause: Cause::Surplus };
+    let cases = [
+        (Plan { create: 5, ..Plan::default() }, "POST", "FailedCreate"),
+        (Plan { delete: vec![victim], ..Plan::default() }, "DELETE", "FailedDelete"),
+    ];
+    for (plan, method, reason) in cases {
+        let bench = Bench::new().refusing(403).having(serde_json::to_value(set()).unwrap());
+        let (recorder, events) = bench.recorder_and_writer();
+        let sets = Sets { recorder, ..controller(&bench) };
+        let done = sets.carry_out(&facts(), &plan).await.unwrap();
+        let tried = bench.writes().iter().filter(|(path, _)| path.starts_with(method)).count();
+        assert_eq!(tried, 1, "the first batch");
+        let observed = Observed { facts: facts(), again: RESYNC };
+        // This API server refuses the status as well.
+        sets.write_status(observed, plan, done).await.unwrap_err();
+        let (_, written) = bench.writes().pop().unwrap();
+        let shown = &written["status"]["machineSetCondition"][0];
+        let shown = ["type", "status", "reason"].map(|field| shown[field].as_str().unwrap());
+        assert_eq!(shown, ["ReplicaFailure", "True", reason]);
+        assert_eq!(bench.told(events).await, [reason]);
+    }
+}

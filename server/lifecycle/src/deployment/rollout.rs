@@ -120,9 +120,6 @@ impl Pass<'_> {
     fn make(&mut self, fleet: &Fleet, wanted: i32) {
         let mut set = edit::make(&self.deployment, wanted, fleet);
         revisions::number(&mut set, self.sets.iter());
-        let message = format!("Created new machine set \"{}\"", set.name());
-        let what = (Type::Progressing, "True", reason::CREATED);
-        conditions::refresh(&mut self.status.conditions, what, message, self.snapshot.now);
         self.create = Some(set);
     }
 

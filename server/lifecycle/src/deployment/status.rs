@@ -104,8 +104,18 @@ pub fn patch(deployment: &MachineDeployment, status: &Status) -> Option<Value> {
     merge_patch(&old, &json!(status))
 }
 
-/// The set for the template cannot be created.
+/// The set for the template exists now.
+pub fn created(status: &mut Status, set: &str, now: Timestamp) {
+    let message = format!("Created new machine set \"{set}\"");
+    let what = (Type::Progressing, "True", reason::CREATED);
+    conditions::refresh(&mut status.conditions, what, message, now);
+}
+
+/// The set for the template cannot be created. However often that is tried, the deadline counts from the first time.
 pub fn creation_failed(status: &mut Status, why: String, now: Timestamp) {
+    if reason_of(&status.conditions, &Type::Progressing) == reason::DEADLINE {
+        return conditions::hinder(&mut status.conditions, &Type::Progressing, Some(&why));
+    }
     let what = (Type::Progressing, "False", reason::CREATE_ERROR);
     conditions::set(&mut status.conditions, what, why, now);
 }
@@ -134,7 +144,8 @@ pub fn show_progress(
 ) -> Option<Timestamp> {
     let name = sets.new.map(MachineSet::name).unwrap_or_default();
     let is_over = reason_of(&status.conditions, &Type::Progressing) == reason::COMPLETE;
-    if is_complete(deployment, status) {
+    // A deployment of none is complete only with its set.
+    if is_complete(deployment, status) && sets.new.is_some() {
         let message = format!("Machine set \"{name}\" has successfully progressed.");
         let what = (Type::Progressing, "True", reason::COMPLETE);
         conditions::set(&mut status.conditions, what, message, now);

@@ -71,6 +71,8 @@ pub struct Snapshot {
     pub machines: Vec<Arc<Machine>>,
     /// UIDs of Machines that were deleted just now, which the cache may not show yet.
     pub deleted: BTreeSet<String>,
+    /// Ids of instances that were given a Machine just now, which the cache may not show yet.
+    pub created: BTreeSet<ProviderId>,
     /// Whether the API server refused the last Machine that was created for an instance.
     pub refused_machines: bool,
     /// Its class.
@@ -177,7 +179,8 @@ pub fn plan(snap: &Snapshot) -> Plan {
         plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
         one_write_each(&mut plan);
         // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
-        let new = facts.matched.new.iter().take(BURST_OF_MACHINES);
+        let is_new = |it: &&&Instance| !snap.created.contains(&it.provider_id);
+        let new = facts.matched.new.iter().filter(is_new).take(BURST_OF_MACHINES);
         plan.create = new.map(|instance| machine(pool, instance)).collect();
         send(&mut plan, &mut facts);
     }

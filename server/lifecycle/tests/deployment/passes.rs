@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_api::names::{annotation, label, taint};
+use ostler_lifecycle::deployment::{plan, status};
 use serde_json::{Value, json};
 
 use crate::world::{World, deployment, with_phase};
@@ -76,13 +77,17 @@ fn the_set_is_one_that_machine_controller_manager_would_have_made() {
         ("mine", Some("x")),
         (annotation::LAST_APPLIED_CONFIGURATION, None),
         (annotation::REVISION, Some("1")),
+        (annotation::CLUSTER_API_REVISION, Some("1")),
         (annotation::DESIRED_REPLICAS, Some("3")),
         (annotation::MAX_REPLICAS, Some("4")),
     ];
     for (key, value) in annotations {
         assert_eq!(set.annotation(key), value, "{key}");
     }
-    assert_eq!(world.deployment.annotation(annotation::REVISION), Some("1"));
+    assert_eq!(set.label(label::CLUSTER_API_DEPLOYMENT), Some("d"));
+    for revision in [annotation::REVISION, annotation::CLUSTER_API_REVISION] {
+        assert_eq!(world.deployment.annotation(revision), Some("1"), "{revision}");
+    }
 }
 
 #[test]
@@ -321,6 +326,67 @@ fn the_deadline_counts_from_the_last_progress_and_never_while_frozen() {
     assert_eq!(world.progressing(), ("False".to_owned(), "ProgressDeadlineExceeded".to_owned()));
     world.settle();
     assert_eq!(world.progressing(), rolling_over(), "it got on after all");
+}
+
+/// Each try made both times of the condition new, and the deadline never passed.
+#[test]
+fn a_set_that_is_refused_again_and_again_is_one_failure_whose_deadline_passes() {
+    let (why, minute) = ("refused by a webhook", jiff::SignedDuration::from_mins(1));
+    for replicas in [0, 3] {
+        let mut world = World::running(replicas);
+        world.edit(&json!({ "spec": { "progressDeadlineSeconds": 600 } }));
+        world.settle();
+        world.now += minute;
+        world.roll_to("refused");
+        world.pass_refused(why);
+        let first = world.condition("Progressing").unwrap();
+        assert_eq!(world.progressing(), ("False".to_owned(), "MachineSetCreateError".to_owned()));
+        for _ in 1..10 {
+            world.now += minute;
+            world.pass_refused(why);
+            assert_eq!(world.condition("Progressing").unwrap(), first, "{replicas} replicas");
+        }
+        world.now += minute;
+        for _ in 0..2 {
+            world.pass_refused(why);
+            let shown = world.condition("Progressing").unwrap();
+            assert_eq!(shown.reason.as_deref(), Some("ProgressDeadlineExceeded"));
+            assert_eq!(shown.last_update_time.unwrap().0, world.now);
+            assert!(shown.message.unwrap().ends_with(why));
+        }
+        let before = world.deployment.clone();
+        world.now += minute;
+        world.pass_refused(why);
+        assert_eq!(world.deployment, before, "nothing is written any more");
+        world.pass();
+        assert_eq!(world.progressing(), ("True".to_owned(), "NewMachineSetCreated".to_owned()));
+        world.settle();
+        assert_eq!(world.progressing(), rolling_over());
+    }
+}
+
+#[test]
+fn each_name_that_is_taken_leads_to_another_one_and_after_five_to_a_longer_one() {
+    let mut world = World::of(deployment(1));
+    let finalizers = ["machine.sapcloud.io/machine-controller-manager"];
+    world.edit(&json!({ "metadata": { "finalizers": finalizers } }));
+    let mut names = Vec::new();
+    for collisions in 0..7 {
+        let mut plan = plan(&world.snapshot());
+        let set = plan.create.unwrap();
+        let hash = set.label(label::TEMPLATE_HASH).unwrap();
+        let suffix = set.name().strip_prefix("d-").unwrap();
+        let letters = if collisions < 5 { 5 } else { hash.len() };
+        assert_eq!((suffix.len(), hash.len() > 5), (letters, true), "{collisions}: {hash}");
+        names.push(set.name().to_owned());
+        status::name_is_taken(&mut plan.status);
+        assert_eq!(plan.status.collision_count, Some(collisions + 1));
+        world.deployment.status = Some(plan.status);
+    }
+    let all = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), all, "{names:?}");
 }
 
 #[test]

@@ -103,9 +103,24 @@ impl World {
         }
     }
 
+    /// One pass in which the API server refuses the set for the template.
+    pub(crate) fn pass_refused(&mut self, why: &str) -> Plan {
+        let mut plan = plan(&self.snapshot());
+        assert!(plan.create.is_some(), "a set for the template is tried again");
+        status::creation_failed(&mut plan.status, why.to_owned(), self.now);
+        self.write_status(&plan);
+        plan
+    }
+
+    fn write_status(&mut self, plan: &Plan) {
+        if let Some(patch) = status::patch(&self.deployment, &plan.status) {
+            self.deployment = patched(&self.deployment, &json!({ "status": patch }));
+        }
+    }
+
     /// One pass, applied.
     pub(crate) fn pass(&mut self) -> Plan {
-        let plan = plan(&self.snapshot());
+        let mut plan = plan(&self.snapshot());
         for (machine, patch) in &plan.machines {
             let machine = self.machines.get_mut(machine.name()).unwrap();
             *machine = patched(machine, patch);
@@ -124,8 +139,10 @@ impl World {
             set.metadata.uid = Some(format!("{}-uid", set.name()));
             set.metadata.creation_timestamp =
                 Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now));
-            let before = self.sets.insert(set.name().to_owned(), set);
+            let name = set.name().to_owned();
+            let before = self.sets.insert(name.clone(), set);
             assert!(before.is_none(), "a set is created twice");
+            status::created(&mut plan.status, &name, self.now);
         }
         for set in &plan.delete {
             self.sets.remove(set.name());
@@ -133,9 +150,7 @@ impl World {
         if let Some(patch) = &plan.deployment {
             self.deployment = patched(&self.deployment, patch);
         }
-        if let Some(patch) = status::patch(&self.deployment, &plan.status) {
-            self.deployment = patched(&self.deployment, &json!({ "status": patch }));
-        }
+        self.write_status(&plan);
         self.events.extend(plan.events.iter().cloned());
         plan
     }

@@ -221,6 +221,26 @@ fn what_the_group_of_a_pool_that_is_deleted_makes_meanwhile_gets_a_machine_and_i
     assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
 }
 
+/// While the watch lagged, each pass created it once more.
+#[test]
+fn a_machine_that_was_created_and_is_not_seen_yet_is_not_created_again() {
+    for deleting in [false, true] {
+        let mut world = World::running(2, json!({}));
+        world.pool.metadata.deletion_timestamp = deleting.then_some(world.now.into());
+        world.machines.clear();
+        let ids: Vec<_> = world.group.iter().flat_map(|it| &it.instances).collect();
+        let ids: Vec<_> = ids.into_iter().map(|it| it.provider_id.clone()).collect();
+        for id in ids {
+            let plan = world.plan();
+            assert!(plan.create.iter().any(|it| it.provider_id() == Some(&id)));
+            world.created.insert(id);
+        }
+        let plan = world.plan();
+        assert!(plan.create.is_empty());
+        assert!(plan.dispatch.is_none(), "and its instance is not deleted undrained");
+    }
+}
+
 #[test]
 fn a_pool_whose_driver_has_no_named_deletion_drains_all_and_deletes_the_group_as_a_whole() {
     let mut world = World::running(2, json!({}));

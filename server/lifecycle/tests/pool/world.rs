@@ -1,10 +1,11 @@
 //! A pool with its Machines and its group, as a test sets them up.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::{
-    Machine, MachineClass, MachinePool,
+    Machine, MachineClass, MachinePool, ProviderId,
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{InstanceState, MachinePhase},
     operation::{Finished, OperationView, Outcome, PoolRecord, Request, Success},
@@ -26,6 +27,8 @@ pub struct World {
     /// `None`: there is none.
     pub group: Option<Reading>,
     pub absent_looks: u32,
+    /// Ids of instances whose Machine the cache does not show yet.
+    pub created: BTreeSet<ProviderId>,
     pub refused_machines: bool,
     pub operation: OperationView,
     pub driver: DriverView,
@@ -88,6 +91,7 @@ impl World {
             machines: Vec::new(),
             group: None,
             absent_looks: 1,
+            created: BTreeSet::new(),
             refused_machines: false,
             operation: OperationView::Idle,
             driver: driver(&ALL),
@@ -181,6 +185,7 @@ impl World {
             pool: Arc::new(self.pool.clone()),
             machines: self.machines.iter().cloned().map(Arc::new).collect(),
             deleted: Default::default(),
+            created: self.created.clone(),
             refused_machines: self.refused_machines,
             class: ClassView::Known(self.class.clone()),
             secret: SecretView::NotReferenced,
