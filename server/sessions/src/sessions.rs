@@ -113,7 +113,7 @@ impl Sessions {
 
     /// Accepts an operation for dispatch; never waits for the driver. Its outcome is shown by
     /// [`Self::view`] and stays until [`Self::acknowledge`]; for 15 minutes at most, because a
-    /// target may be gone by then without anybody seeing it go.
+    /// target may be gone without an event that said so.
     pub fn submit(&self, request: Dispatch) -> Result<(), SubmitError> {
         self.order(convert::order(request, self.cluster_id()), Owner::Target)
     }

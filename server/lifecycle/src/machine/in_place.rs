@@ -343,7 +343,7 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
         show_stage(pass, node);
         return Err(wait_for_node(pass));
     }
-    // What the agent said after its rollout was taken back is left to nobody else.
+    // After its rollout was taken back, its deployment does nothing about what the agent said.
     if pass.machine.has_machine_set() && (labels.candidate || labels.result.is_none()) {
         match labels.result {
             // Its deployment uncordons the Node as it takes the labels off.

@@ -56,7 +56,7 @@ fn ready() -> World {
 }
 
 /// The Node says that it is so far.
-fn at_stage(world: &mut World, reason: &str) {
+pub fn at_stage(world: &mut World, reason: &str) {
     let now = world.now;
     edit_node(world, |node| {
         let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();
@@ -75,11 +75,11 @@ fn condition(world: &World) -> Option<NodeCondition> {
     conditions.into_iter().find(|one| one.type_ == "InPlaceUpdate")
 }
 
-fn stage(world: &World) -> String {
+pub fn stage(world: &World) -> String {
     condition(world).and_then(|one| one.reason).unwrap_or_default()
 }
 
-fn has_label(world: &World, key: &str) -> bool {
+pub fn has_label(world: &World, key: &str) -> bool {
     world.node().metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(key))
 }
 
@@ -428,73 +428,6 @@ fn a_node_whose_update_failed_is_given_up_for_its_health_only() {
 }
 
 #[test]
-fn an_update_that_another_controller_began_is_gone_on_with() {
-    for (phase, reason) in [
-        ("Running", "SelectedForUpdate"),
-        ("InPlaceUpdating", "SelectedForUpdate"),
-        ("Running", "DrainSuccessful"),
-        ("InPlaceUpdating", "ReadyForUpdate"),
-    ] {
-        let mut world = World::running();
-        select(&mut world);
-        at_stage(&mut world, reason);
-        let status = world.machine_mut().status.as_mut().unwrap();
-        status.current_status.as_mut().unwrap().phase = Some(phase.into());
-        world.settle();
-        assert_eq!(
-            (world.phase(), stage(&world)),
-            (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned()),
-            "{phase} {reason}"
-        );
-    }
-}
-
-#[test]
-fn a_node_that_has_pods_again_is_emptied_before_an_agent_may_begin() {
-    for before in ["DrainSuccessful", "ReadyForUpdate"] {
-        let mut world = World::running();
-        select(&mut world);
-        at_stage(&mut world, before);
-        world.pods = Observed::Known(vec![pod("web")]);
-        let plans = [world.pass(), world.pass()];
-        let mut all = plans.iter().flat_map(|plan| &plan.actions);
-        assert!(all.any(|one| matches!(one, Action::Evict(_))), "{before}");
-        assert_eq!(
-            (world.phase(), stage(&world)),
-            (MachinePhase::Running, "SelectedForUpdate".to_owned())
-        );
-        world.pods_end();
-        world.settle();
-        assert_eq!(
-            (world.phase(), stage(&world)),
-            (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned())
-        );
-    }
-}
-
-#[test]
-fn a_status_that_was_not_written_loses_nothing() {
-    let mut world = World::running();
-    world.pods = Observed::Known(vec![pod("web")]);
-    select(&mut world);
-    for round in 0..40 {
-        let before = world.machine().status.clone();
-        world.pass();
-        if round == 8 {
-            world.pods_end();
-        }
-        // Every second write of the status fails after the writes to the Node were done.
-        if round % 2 == 0 {
-            world.machine_mut().status = before;
-        }
-    }
-    assert_eq!(
-        (world.phase(), stage(&world)),
-        (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned())
-    );
-}
-
-#[test]
 fn a_machine_that_is_deleted_during_its_update_is_drained_of_what_came_since() {
     let mut world = ready();
     world.pods = Observed::Known(vec![pod("late")]);
@@ -625,35 +558,4 @@ fn the_time_of_the_drain_counts_from_the_selection() {
     world.pass();
     let deadline = world.status().drain.unwrap().deadline.unwrap().0;
     assert_eq!(deadline.duration_since(selected_at), SignedDuration::from_hours(2));
-}
-
-#[test]
-fn the_node_of_a_rollout_that_was_taken_back_is_given_back_once_its_update_is_over() {
-    for result in [Some("successful"), None] {
-        let mut world = World::running();
-        world.machine_mut().metadata.owner_references = Some(vec![OwnerReference {
-            kind: "MachineSet".to_owned(),
-            controller: Some(true),
-            ..OwnerReference::default()
-        }]);
-        select(&mut world);
-        world.settle();
-        set(&mut world, label::CANDIDATE_FOR_UPDATE, None);
-        set(&mut world, label::SELECTED_FOR_UPDATE, None);
-        world.settle();
-        assert_eq!(world.phase(), MachinePhase::InPlaceUpdating, "the agent may be at work");
-        set(&mut world, label::UPDATE_RESULT, result);
-        world.later(1200);
-        world.settle();
-        assert_eq!(world.phase(), MachinePhase::Running);
-        assert!(!is_cordoned(&world) && !has_label(&world, label::UPDATE_RESULT), "{result:?}");
-        assert_ne!(stage(&world), "ReadyForUpdate", "no agent begins while pods are there");
-        world.pods = Observed::Known(vec![pod("web")]);
-        select(&mut world);
-        for _ in 0..4 {
-            world.pass();
-        }
-        assert_eq!(world.phase(), MachinePhase::Running, "its pods leave first");
-        assert!(is_cordoned(&world));
-    }
 }

@@ -26,6 +26,7 @@ mod hooks;
 mod hot_budget;
 mod hot_update;
 mod in_place;
+mod in_place_resumed;
 mod initialization;
 mod life;
 mod node_template;

@@ -169,7 +169,7 @@ impl Hub {
         }
         let provider = operation.provider.clone();
         if let Some(mut operation) = self.forget(id) {
-            let owner = std::mem::replace(&mut operation.owner, Owner::Nobody);
+            let owner = std::mem::replace(&mut operation.owner, Owner::Gone);
             if let Owner::Caller(caller) = owner {
                 self.effects.push(Effect::Later(Later::Answer(caller, Box::new(answer))));
             }

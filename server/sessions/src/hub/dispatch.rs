@@ -256,7 +256,7 @@ impl Hub {
         if let Some(operation) = self.operations.get_mut(&id)
             && matches!(operation.owner, Owner::Target)
         {
-            operation.owner = Owner::Nobody;
+            operation.owner = Owner::Gone;
         }
     }
 

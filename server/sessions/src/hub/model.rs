@@ -143,12 +143,7 @@ impl World {
                 }
             }
             Action::Abandon { target } => {
-                let uid = format!("uid-{target}");
-                self.hub.abandon(self.now, &uid);
-                // Of what still runs nobody is told the outcome.
-                let id = self.hub.slots.get(uid.as_str());
-                let abandoned = id.filter(|id| !self.hub.operations[*id].is_call());
-                abandoned.map(|id| self.outcomes.remove(id.as_str()));
+                self.abandon(&format!("uid-{target}"));
             }
             Action::Pass { seconds } => {
                 self.now += Duration::from_secs(seconds.into());
@@ -294,6 +289,14 @@ impl World {
             self.outcomes.insert(id.clone(), 0);
             self.calls.extend(outcome.map(|outcome| (id, outcome)));
         }
+    }
+
+    /// The outcome of what still runs is dropped.
+    fn abandon(&mut self, uid: &str) {
+        self.hub.abandon(self.now, uid);
+        let id = self.hub.slots.get(uid);
+        let abandoned = id.filter(|id| !self.hub.operations[*id].is_call());
+        abandoned.map(|id| self.outcomes.remove(id.as_str()));
     }
 
     /// Does what the hub asks for, and looks at it closely.

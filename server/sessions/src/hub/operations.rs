@@ -26,8 +26,8 @@ pub(crate) enum Owner {
     Target,
     /// One who waits for it.
     Caller(oneshot::Sender<Answer>),
-    /// Nobody: the target is gone.
-    Nobody,
+    /// Nothing: the target is gone.
+    Gone,
 }
 
 /// Where an operation is.

@@ -1,0 +1,108 @@
+//! Updates in place that were begun by another one, taken back, or half written down.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use ostler_api::{machine::MachinePhase, names::label};
+use ostler_lifecycle::{plan::Action, snapshot::Observed};
+
+use crate::{
+    in_place::{at_stage, has_label, is_cordoned, select, set, stage},
+    world::{World, pod},
+};
+
+#[test]
+fn the_node_of_a_rollout_that_was_taken_back_is_given_back_once_its_update_is_over() {
+    for result in [Some("successful"), None] {
+        let mut world = World::running();
+        world.machine_mut().metadata.owner_references = Some(vec![OwnerReference {
+            kind: "MachineSet".to_owned(),
+            controller: Some(true),
+            ..OwnerReference::default()
+        }]);
+        select(&mut world);
+        world.settle();
+        set(&mut world, label::CANDIDATE_FOR_UPDATE, None);
+        set(&mut world, label::SELECTED_FOR_UPDATE, None);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::InPlaceUpdating, "the agent may be at work");
+        set(&mut world, label::UPDATE_RESULT, result);
+        world.later(1200);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running);
+        assert!(!is_cordoned(&world) && !has_label(&world, label::UPDATE_RESULT), "{result:?}");
+        assert_ne!(stage(&world), "ReadyForUpdate", "no agent begins while pods are there");
+        world.pods = Observed::Known(vec![pod("web")]);
+        select(&mut world);
+        for _ in 0..4 {
+            world.pass();
+        }
+        assert_eq!(world.phase(), MachinePhase::Running, "its pods leave first");
+        assert!(is_cordoned(&world));
+    }
+}
+
+#[test]
+fn a_node_that_has_pods_again_is_emptied_before_an_agent_may_begin() {
+    for before in ["DrainSuccessful", "ReadyForUpdate"] {
+        let mut world = World::running();
+        select(&mut world);
+        at_stage(&mut world, before);
+        world.pods = Observed::Known(vec![pod("web")]);
+        let plans = [world.pass(), world.pass()];
+        let mut all = plans.iter().flat_map(|plan| &plan.actions);
+        assert!(all.any(|one| matches!(one, Action::Evict(_))), "{before}");
+        assert_eq!(
+            (world.phase(), stage(&world)),
+            (MachinePhase::Running, "SelectedForUpdate".to_owned())
+        );
+        world.pods_end();
+        world.settle();
+        assert_eq!(
+            (world.phase(), stage(&world)),
+            (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned())
+        );
+    }
+}
+
+#[test]
+fn an_update_that_another_controller_began_is_gone_on_with() {
+    for (phase, reason) in [
+        ("Running", "SelectedForUpdate"),
+        ("InPlaceUpdating", "SelectedForUpdate"),
+        ("Running", "DrainSuccessful"),
+        ("InPlaceUpdating", "ReadyForUpdate"),
+    ] {
+        let mut world = World::running();
+        select(&mut world);
+        at_stage(&mut world, reason);
+        let status = world.machine_mut().status.as_mut().unwrap();
+        status.current_status.as_mut().unwrap().phase = Some(phase.into());
+        world.settle();
+        assert_eq!(
+            (world.phase(), stage(&world)),
+            (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned()),
+            "{phase} {reason}"
+        );
+    }
+}
+
+#[test]
+fn a_status_that_was_not_written_loses_nothing() {
+    let mut world = World::running();
+    world.pods = Observed::Known(vec![pod("web")]);
+    select(&mut world);
+    for round in 0..40 {
+        let before = world.machine().status.clone();
+        world.pass();
+        if round == 8 {
+            world.pods_end();
+        }
+        // Every second write of the status fails after the writes to the Node were done.
+        if round % 2 == 0 {
+            world.machine_mut().status = before;
+        }
+    }
+    assert_eq!(
+        (world.phase(), stage(&world)),
+        (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned())
+    );
+}
