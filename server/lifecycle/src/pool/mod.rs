@@ -477,17 +477,13 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         renews_user_data: facts.user_data.is_some() && facts.user_data != facts.standing.user_data,
         driver,
         bring: &bring,
-        refused: if held.has(OperationKind::DeletePoolMachines, None) {
-            &facts.standing.refused
-        } else {
-            &[]
-        },
+        refused: &facts.standing.refused(),
         held: &held,
     };
     let (ask, kinds) = ask::next(&wanted, &snap.group, &facts.matched);
-    if facts.reading.is_some() {
+    if let Some(reading) = facts.reading {
         // What failed, and is not wanted any more, is no failure of this pool.
-        facts.standing.forget_all_but(&kinds, &bring);
+        facts.standing.forget_all_but(&kinds, &bring, &reading.instances);
     }
     let Some(ask) = ask else { return };
     let Some(request) = intent::request(facts, &ask) else { return };

@@ -238,6 +238,31 @@ fn a_pool_whose_driver_has_no_named_deletion_drains_all_and_deletes_the_group_as
     assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
 }
 
+#[test]
+fn an_instance_that_cannot_be_deleted_goes_with_its_group_once_all_machines_of_a_deleted_pool_are_drained()
+ {
+    let mut world = World::running(3, json!({}));
+    world.pool.metadata.deletion_timestamp = Some(world.now.into());
+    world.drain("p-1");
+    let plan = world.pass();
+    assert!(matches!(request(&plan), Some(Request::DeletePoolMachines { .. })), "by name first");
+    let stuck = Failure::new(ErrorCode::Internal, Certainty::NotApplied, "stuck");
+    let not_deleted = vec![("fake:///i-1".into(), stuck)];
+    let refused = Success::PoolMachinesDeleted { pool: record(), not_deleted };
+    world.answer(OperationKind::DeletePoolMachines, Ok(refused));
+    world.pass();
+    world.operation = OperationView::Idle;
+    assert!(request(&world.plan()).is_none(), "others are not drained");
+    world.drain("p-2");
+    world.drain("p-3");
+    let plan = turn(&mut world);
+    let Some(Request::DeletePoolMachines { instances, .. }) = request(&plan) else { panic!() };
+    assert_eq!(instances.len(), 2, "the others by name");
+    assert!(matches!(request(&turn(&mut world)), Some(Request::DeletePool { .. })));
+    world.absent_looks = 2;
+    assert_eq!(world.plan().gone.len(), 1, "its machine goes as well");
+}
+
 /// How many Machines were chosen to go among others.
 fn chosen(plan: &Plan) -> usize {
     plan.delete.iter().filter(|victim| victim.cause.is_choice()).count()
