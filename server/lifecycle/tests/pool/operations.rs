@@ -354,7 +354,9 @@ fn a_group_that_was_there_is_made_again_only_after_two_answers_that_there_is_non
     world.absent_looks = 1;
     assert!(world.plan().dispatch.is_none());
     world.absent_looks = 2;
-    assert!(matches!(request(&world.plan()), Some(Request::CreatePool { .. })));
+    let plan = world.plan();
+    let Some(Request::CreatePool { provider_id, .. }) = request(&plan) else { panic!() };
+    assert_eq!(*provider_id, "fake:///group", "the driver is told which one it was");
 }
 
 /// What the user data of an update say, and whether it leaves size and model as they are.
