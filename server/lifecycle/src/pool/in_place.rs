@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Facts, Victim, budget, matching::Member, way::Way};
 
-const MARKS: [&str; 3] = [
+pub(super) const MARKS: [&str; 3] = [
     annotation::UPDATE_BEGUN,
     annotation::UPDATE_INSTANCE,
     annotation::CLUSTER_API_UPDATE_INSTANCE,

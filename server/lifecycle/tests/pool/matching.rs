@@ -175,3 +175,28 @@ fn a_machine_says_what_the_infrastructure_says_of_its_instance() {
     world.group.as_mut().unwrap().instances[0].model_hash = "old".into();
     assert!(!world.plan().instances[0].1.latest_model_applied);
 }
+
+#[test]
+fn labels_and_annotations_of_the_template_reach_machines_that_are_there_and_none_is_taken_away() {
+    let mut world = World::running(3, json!({}));
+    world.drain("p-1");
+    let metadata = json!({
+        "labels": { "tier": "gold", "node": "other", "cluster.x-k8s.io/pool-name": "other" },
+        "annotations": { "note": "x", "ostler.dev/update-instance": "" }
+    });
+    world.pool.spec.template.metadata = Some(serde_json::from_value(metadata).unwrap());
+    let kept = world.named("p-2").clone();
+    let patches = world.plan().patches;
+    assert_eq!(patches.len(), 3, "the one that is being deleted, too");
+    for (machine, patch) in patches {
+        assert_eq!(patch["metadata"]["labels"], json!({ "tier": "gold" }), "{}", machine.name());
+        assert_eq!(patch["metadata"]["annotations"], json!({ "note": "x" }), "{}", machine.name());
+    }
+    assert_eq!(kept.metadata.labels.unwrap()["role"], "worker", "which the template had before");
+    for machine in &mut world.machines {
+        let labels = machine.metadata.labels.get_or_insert_default();
+        labels.insert("tier".to_owned(), "gold".to_owned());
+        machine.metadata.annotations = Some([("note".to_owned(), "x".to_owned())].into());
+    }
+    assert!(world.plan().patches.is_empty(), "once");
+}
