@@ -93,7 +93,7 @@ fn patch(machine: &Arc<Machine>, annotations: &Value) -> (Arc<Machine>, Value) {
 fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
     let pool = &facts.snap.pool;
     let current = facts.reading.is_some_and(|it| it.model_hash == facts.model);
-    if pool.is_paused() || !current {
+    if pool.is_paused() || !current || !facts.broken.is_empty() {
         return Vec::new();
     }
     let limit = budget::in_place(pool).unwrap_or(0);

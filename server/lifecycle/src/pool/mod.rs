@@ -171,7 +171,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
     };
     plan.patches.extend(evacuated(&facts));
     plan.instances = instance_news(&facts);
-    if facts.broken.is_empty() || pool.is_deleting() {
+    if !valid::is_void(pool) || pool.is_deleting() {
         plan.replicas = replicas::wanted(pool, facts.reading);
         plan.delete = victims(&facts, &plan.gone);
         plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
@@ -216,17 +216,18 @@ impl<'a> Facts<'a> {
         let model = model.unwrap_or_default();
         learn(&mut standing, snap, &model, driver);
         let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
+        let broken = broken(pool);
         Self {
             snap,
             class,
             driver,
             // A group that replaces outdated instances by itself needs no surge and no choice of the core.
-            budget: Budget { rolls: limits.rolls && !native, ..limits },
+            budget: Budget { rolls: limits.rolls && !native && broken.is_empty(), ..limits },
             model,
             standing,
             reading,
             matched: compare(&snap.machines, reading),
-            broken: broken(pool),
+            broken,
             user_data: data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref())),
             data,
         }
