@@ -9,6 +9,7 @@ use ostler_lifecycle::{
     class::Hold,
     operation::Failure,
     pool::{Cause, Instance, Plan},
+    snapshot::DriverView,
 };
 use serde_json::{Value, json};
 
@@ -399,8 +400,8 @@ fn a_pool_gets_its_finalizer_before_anything_else() {
 
 #[test]
 fn a_spec_that_is_refused_changes_nothing_and_a_condition_and_an_event_say_why() {
-    let mut world =
-        World::running(3, json!({ "strategy": { "rollingUpdate": { "maxSurge": 0 } } }));
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.template.spec.class.kind = String::new();
     world.pool.spec.replicas = Some(9);
     let plan = world.pass();
     assert!(plan.dispatch.is_none() && plan.delete.is_empty() && plan.create.is_empty());
@@ -417,4 +418,50 @@ fn every_condition_is_set_and_the_object_stays_small_with_ten_thousand_machines(
     assert_eq!(plan.status.conditions.len(), 11);
     let text = serde_json::to_string(&world.pool).unwrap();
     assert!(text.len() < 64 * 1024, "{} bytes", text.len());
+}
+
+#[test]
+fn what_is_wrong_with_a_strategy_stops_updates_and_neither_scaling_nor_what_was_drained() {
+    for strategy in [
+        json!({ "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 0 } }),
+        json!({ "rollingUpdate": { "deletePolicy": "Any" } }),
+        json!({ "type": "Other" }),
+        json!({ "type": "InPlaceUpdate", "inPlaceUpdate": { "maxUnavailable": 0 } }),
+    ] {
+        let mut world = World::running(4, json!({ "strategy": strategy }));
+        world.group.as_mut().unwrap().instances[0].model_hash = "old".into();
+        let plan = world.plan();
+        assert!(plan.delete.is_empty() && plan.dispatch.is_none(), "{strategy}: no rollout");
+        world.pool.spec.replicas = Some(3);
+        assert_eq!(victims(&world.plan()).len(), 1, "{strategy}");
+        world.drain("p-2");
+        let plan = world.plan();
+        let Some(Request::DeletePoolMachines { .. }) = request(&plan) else { panic!("{strategy}") };
+        world.pool.spec.template.spec.class.name = String::new();
+        assert!(request(&world.plan()).is_none(), "{strategy}: without a class nothing is done");
+    }
+}
+
+#[test]
+fn a_budget_that_an_autoscaler_rounds_down_to_nothing_is_one_machine() {
+    let strategy = json!({ "rollingUpdate": { "maxSurge": 0, "maxUnavailable": "30%" } });
+    let mut world = World::running(3, json!({ "strategy": strategy }));
+    world.group.as_mut().unwrap().instances[1].model_hash = "old".into();
+    assert_eq!(victims(&world.plan()), ["p-2"]);
+}
+
+#[test]
+fn a_pool_says_that_its_group_may_scale_in_by_itself() {
+    let mut world = World::running(2, json!({}));
+    let told = |plan: &Plan| plan.news.iter().filter(|it| it.reason == "GroupScalesIn").count();
+    assert_eq!(told(&world.pass()), 0);
+    if let DriverView::Ready(driver) = &mut world.driver {
+        driver.pool_scales_in = true;
+    }
+    let plan = world.pass();
+    assert_eq!(told(&plan), 1);
+    let said = plan.status.conditions.iter().find(|it| it.type_ == "Deletable").unwrap();
+    assert_eq!(said.status, "True");
+    assert!(said.message.contains("nobody named"), "{}", said.message);
+    assert_eq!(told(&world.pass()), 0, "once");
 }
