@@ -8,7 +8,7 @@ use ostler_api::{
 use ostler_lifecycle::{
     class::Hold,
     operation::Failure,
-    pool::{Cause, Instance, Plan},
+    pool::{Cause, DataSecret, Instance, Plan},
     snapshot::DriverView,
 };
 use serde_json::{Value, json};
@@ -464,4 +464,67 @@ fn a_pool_says_that_its_group_may_scale_in_by_itself() {
     assert_eq!(said.status, "True");
     assert!(said.message.contains("nobody named"), "{}", said.message);
     assert_eq!(told(&world.pass()), 0, "once");
+}
+
+/// Those of these conditions that are True.
+fn holding(plan: &Plan) -> Vec<&str> {
+    let shown = ["Ready", "ReplicasReady", "ScalingUp", "ScalingDown", "Remediating", "Deleting"];
+    let all = plan.status.conditions.iter().filter(|it| it.status == "True");
+    all.map(|it| it.type_.as_str()).filter(|it| shown.contains(it)).collect()
+}
+
+#[test]
+fn phases_and_conditions_are_those_that_the_specification_lists() {
+    let running = |replicas| {
+        let mut world = World::running(3, json!({}));
+        world.pool.spec.replicas = Some(replicas);
+        world
+    };
+    let made = || {
+        let mut world = World::new(3, json!({}));
+        world.pool.status = Some(Default::default());
+        world.pool.status.as_mut().unwrap().asked = true;
+        world
+    };
+    let mut no_data = World::new(3, json!({}));
+    no_data.data = DataSecret::Missing("secret default/join does not exist".to_owned());
+    no_data.pool.spec.template.spec.bootstrap =
+        Some(serde_json::from_value(json!({ "dataSecretName": "join" })).unwrap());
+    let mut booting = running(3);
+    booting.machines.clear();
+    let mut external = running(3);
+    let by = ("cluster.x-k8s.io/replicas-managed-by".to_owned(), "other".to_owned());
+    external.pool.metadata.annotations = Some([by].into());
+    external.group.as_mut().unwrap().desired = 4;
+    external.pool.spec.replicas = Some(4);
+    let mut failing = running(3);
+    set_phase(failing.named("p-1"), MachinePhase::Failed);
+    let mut failed = made();
+    failed.pass();
+    let invalid = Failure::new(ErrorCode::InvalidArgument, Certainty::NotApplied, "no such size");
+    failed.answer(OperationKind::CreatePool, Err(invalid));
+    let mut deleting = running(3);
+    deleting.pool.metadata.deletion_timestamp = Some(deleting.now.into());
+    let empty = running(0);
+    let mut faulty = running(3);
+    faulty.group.as_mut().unwrap().fault = Some("quota".to_owned());
+    for (what, world, phase, conditions) in [
+        ("no bootstrap data", no_data, "Pending", &["ScalingUp"][..]),
+        ("a group is asked for", made(), "Provisioning", &["ScalingUp"]),
+        ("instances are no machines yet", booting, "ScalingUp", &["ScalingUp"]),
+        ("the group has a fault", faulty, "Provisioned", &["ReplicasReady"]),
+        ("as wanted", running(3), "Running", &["Ready", "ReplicasReady"]),
+        ("too few", running(4), "ScalingUp", &["ScalingUp"]),
+        ("too many", running(2), "ScalingDown", &["Ready", "ReplicasReady", "ScalingDown"]),
+        ("none wanted", empty, "ScalingDown", &["Ready", "ReplicasReady", "ScalingDown"]),
+        ("another system scales it", external, "Scaling", &["ScalingUp"]),
+        ("one failed", failing, "ScalingUp", &["Remediating"]),
+        ("refused for good", failed, "Failed", &["ScalingUp"]),
+        ("deleted", deleting, "Deleting", &["ReplicasReady", "ScalingDown", "Deleting"]),
+    ] {
+        let plan = world.plan();
+        assert_eq!(plan.status.phase.as_ref().unwrap().as_str(), phase, "{what}");
+        assert_eq!(holding(&plan), conditions, "{what}");
+        assert_eq!(plan.status.infrastructure_machine_kind.as_deref(), Some("Machine"), "{what}");
+    }
 }
