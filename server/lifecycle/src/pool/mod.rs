@@ -169,6 +169,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
         patches: patches(pool, &snap.machines),
         ..Plan::default()
     };
+    plan.patches.extend(template::of_the_model(&facts));
     plan.patches.extend(evacuated(&facts));
     plan.instances = instance_news(&facts);
     if !valid::is_void(pool) || pool.is_deleting() {

@@ -13,8 +13,10 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::{
+    Facts,
     group::Instance,
     in_place,
+    matching::Member,
     name::{label_value, machine_name},
     way::hash_of,
 };
@@ -107,6 +109,30 @@ pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machin
         Some((machine.clone(), patch))
     };
     machines.iter().filter_map(patch).collect()
+}
+
+/// A Machine whose instance has the current model, however it got it, is of the class and version of the template.
+pub(super) fn of_the_model(facts: &Facts<'_>) -> Vec<(Arc<Machine>, Value)> {
+    let template = &facts.snap.pool.spec.template.spec;
+    if facts.class.is_none() {
+        // The model that is known is not for certain that of this template.
+        return Vec::new();
+    }
+    let patch = |member: Member<'_>| {
+        let spec = &member.machine.spec;
+        // Its status says so first: of both writes, a pass makes one.
+        let said = member.machine.status.as_ref()?.instance.as_ref()?.model_hash.as_ref();
+        let is_current = said == Some(&facts.model);
+        let same = spec.class.name == template.class.name && spec.version == template.version;
+        if !is_current || same {
+            return None;
+        }
+        let version = &member.machine.metadata.resource_version;
+        let spec = json!({ "class": { "name": template.class.name }, "version": template.version });
+        let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
+        Some((Arc::clone(member.machine), patch))
+    };
+    facts.live().filter_map(patch).collect()
 }
 
 /// What is to be there and is not. Nothing is taken away: nobody knows what the template had before.
