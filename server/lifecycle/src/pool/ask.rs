@@ -10,12 +10,9 @@ use super::{
     bring::Bring,
     group::{GroupView, Reading},
     matching::{Matched, Member, awaits_its_end},
-    operation::Held,
+    operation::{BURST, Held},
 };
 use crate::driver::DriverFacts;
-
-/// Most instances that one operation deletes.
-pub const BURST: usize = 50;
 
 /// How often "there is none" has to be said of a group that was there.
 const LOOKS: u32 = 2;

@@ -19,7 +19,7 @@ mod valid;
 mod victims;
 mod way;
 
-pub use ask::{Ask, BURST};
+pub use ask::Ask;
 pub use bootstrap::{DataSecret, hash as user_data_hash, secret_name};
 pub use bring::Bring;
 pub use budget::{Budget, of as budget};
@@ -27,6 +27,7 @@ pub use group::{GroupView, Instance, Reading};
 pub use in_place::{is_begun, is_emptied};
 pub use matching::{awaits_its_end, is_told_gone};
 pub use name::{label_value, machine_name, selector};
+pub use operation::BURST;
 pub use policy::Policy;
 pub use status::{News, patch as status_patch};
 pub use template::{machine, model_hash, owner_reference, patches};

@@ -14,12 +14,15 @@ use ostler_api::{
     machine_pool::{MachinePoolStatus, PoolHotUpdate, PoolIntent},
 };
 
-use super::{ask::BURST, bring::Bring, group::Instance};
+use super::{bring::Bring, group::Instance};
 use crate::{
     machine::{RetryAction, backoff, rule},
     operation::{Failure, Finished, OperationView, PoolInstance, Success},
     time::after,
 };
+
+/// Most instances that one operation deletes.
+pub const BURST: usize = 50;
 
 /// Most instances that could not be deleted and are remembered: more than one operation names. Those beyond wait together,
 /// and all named deletions with them.

@@ -25,8 +25,8 @@ const MOST_REFUSED: usize = 20;
 const MOST_VERSIONS: usize = 20;
 
 /// What a user is to know of a driver with POOL_SCALES_IN.
-const SCALES_IN: &str = "the group may delete instances that nobody named, and the driver cannot switch that off: their \
-                         machines are drained as far as there is time";
+const SCALES_IN: &str = "the group may delete instances that the core did not name, and the driver cannot switch that \
+                         off: their machines are drained as far as there is time";
 
 /// A condition that became false, or true again.
 #[derive(Debug, Clone, PartialEq, Eq)]

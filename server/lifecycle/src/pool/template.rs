@@ -135,7 +135,7 @@ pub(super) fn of_the_model(facts: &Facts<'_>) -> Vec<(Arc<Machine>, Value)> {
     facts.live().filter_map(patch).collect()
 }
 
-/// What is to be there and is not. Nothing is taken away: nobody knows what the template had before.
+/// What is to be there and is not. Nothing is taken away: what the template had before is written down nowhere.
 fn lacking<'a>(
     wanted: &BTreeMap<String, String>,
     has: impl Fn(&str) -> Option<&'a str>,

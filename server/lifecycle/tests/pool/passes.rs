@@ -462,7 +462,7 @@ fn a_pool_says_that_its_group_may_scale_in_by_itself() {
     assert_eq!(told(&plan), 1);
     let said = plan.status.conditions.iter().find(|it| it.type_ == "Deletable").unwrap();
     assert_eq!(said.status, "True");
-    assert!(said.message.contains("nobody named"), "{}", said.message);
+    assert!(said.message.contains("did not name"), "{}", said.message);
     assert_eq!(told(&world.pass()), 0, "once");
 }
 
@@ -508,7 +508,7 @@ fn phases_and_conditions_are_those_that_the_specification_lists() {
     let empty = running(0);
     let mut faulty = running(3);
     faulty.group.as_mut().unwrap().fault = Some("quota".to_owned());
-    for (what, world, phase, conditions) in [
+    for (what, world, phase, conditions) in vec![
         ("no bootstrap data", no_data, "Pending", &["ScalingUp"][..]),
         ("a group is asked for", made(), "Provisioning", &["ScalingUp"]),
         ("instances are no machines yet", booting, "ScalingUp", &["ScalingUp"]),

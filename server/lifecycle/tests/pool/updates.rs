@@ -589,23 +589,3 @@ fn whatever_an_instance_is_made_from_is_in_the_name_of_its_model_and_nothing_els
         assert_eq!(model(&other), model(&world), "{what}");
     }
 }
-
-#[test]
-fn a_machine_whose_instance_got_the_model_in_its_place_is_of_its_class_and_version() {
-    let mut world = World::running(3, json!({}));
-    world.pool.spec.template.spec.class.name = "c2".to_owned();
-    world.pool.spec.template.spec.version = Some("v2".to_owned());
-    let model = model_hash(&world.pool, &world.class);
-    world.group.as_mut().unwrap().model_hash = model.clone();
-    assert!(world.plan().patches.is_empty(), "the old model is of the old class");
-    world.group.as_mut().unwrap().instances[0].model_hash = model;
-    world.driver = DriverView::Unavailable;
-    world.pass();
-    let patches = world.plan().patches;
-    let [(machine, patch)] = &patches[..] else { panic!("{patches:?}") };
-    assert_eq!(machine.name(), "p-1");
-    assert_eq!(patch["spec"], json!({ "class": { "name": "c2" }, "version": "v2" }));
-    let spec = &mut world.named("p-1").spec;
-    (spec.class.name, spec.version) = ("c2".to_owned(), Some("v2".to_owned()));
-    assert!(world.plan().patches.is_empty(), "once");
-}
