@@ -272,7 +272,7 @@ const CHECK_RULES: [(&str, &str); 5] = [
     CLUSTER_NAME_STAYS,
 ];
 
-/// A percentage that comes to 0 is refused by a condition: it depends on the replicas.
+/// A percentage that is rounded down to 0 is no zero: it depends on the replicas.
 const POOL_STRATEGY_RULES: [(&str, &str); 2] = [
     (
         "!has(self.type) || self.type in ['RollingUpdate', 'InPlaceUpdate', 'OnDelete']",

@@ -10,12 +10,9 @@ use super::{
     bring::Bring,
     group::{GroupView, Reading},
     matching::{Matched, Member, awaits_its_end},
-    operation::Held,
+    operation::{BURST, Held},
 };
 use crate::driver::DriverFacts;
-
-/// Most instances that one operation deletes.
-pub const BURST: usize = 50;
 
 /// How often "there is none" has to be said of a group that was there.
 const LOOKS: u32 = 2;
@@ -82,7 +79,7 @@ pub(super) struct Wanted<'a> {
     /// The group makes instances with other user data than those of now, or may.
     pub(super) renews_user_data: bool,
     pub(super) driver: &'a DriverFacts,
-    /// Instances that could not be deleted just now: others come first.
+    /// Instances that could not be deleted: others come first.
     pub(super) refused: &'a [ProviderId],
     /// Instances that are to get the current model.
     pub(super) bring: &'a [Bring],
@@ -135,7 +132,24 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
     if pool.is_deleting() && empty && !unclaimed {
         return [Some(Ask::Delete), None, None];
     }
-    [remove(wanted, reading, matched), update(wanted, reading), bring(wanted)]
+    let remove = remove(wanted, reading, matched);
+    if pool.is_deleting() && !unclaimed && is_stuck(wanted, matched) {
+        return [Some(Ask::Delete), remove, None];
+    }
+    [remove, update(wanted, reading), bring(wanted)]
+}
+
+/// All are drained, and what is left could not be deleted by name: the group goes with it, as one without named deletion.
+fn is_stuck(wanted: &Wanted<'_>, matched: &Matched<'_>) -> bool {
+    let is_refused = |id: &ProviderId| wanted.refused.contains(id);
+    let left = |it: &Member<'_>| {
+        !it.machine.is_paused()
+            && it.instance.is_none_or(|one| one.is_going() || is_refused(&one.provider_id))
+    };
+    let some = matched.members.iter().filter_map(|it| it.instance);
+    wanted.drained
+        && some.into_iter().any(|it| is_refused(&it.provider_id))
+        && matched.members.iter().all(left)
 }
 
 /// One after the other. One that failed waits, and others go on meanwhile.
@@ -152,9 +166,13 @@ fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Opti
     }
     let ready = matched.members.iter().filter_map(|Member { machine, instance }| {
         let ready = awaits_its_end(machine) && !machine.is_paused();
-        instance.filter(|it| ready && !it.is_going() && !wanted.refused.contains(&it.provider_id))
+        let waits = |id| wanted.held.has(OperationKind::DeletePoolMachines, Some(id));
+        instance.filter(|it| ready && !it.is_going() && !waits(&it.provider_id))
     });
-    let ids: Vec<_> = ready.map(|it| it.provider_id.clone()).take(BURST).collect();
+    let mut ids: Vec<_> = ready.map(|it| it.provider_id.clone()).collect();
+    // One that may be refused again takes no place of those that can go.
+    ids.sort_by_cached_key(|id| wanted.refused.contains(id));
+    ids.truncate(BURST);
     if ids.is_empty() {
         return None;
     }

@@ -34,13 +34,11 @@ pub fn of(pool: &MachinePool) -> Option<Budget> {
         Some(value) => resolve(value, replicas, up),
         None => Some(absent),
     };
-    Some(Budget {
-        surge: number(rolling.and_then(|it| it.max_surge.as_ref()), true, 1)?,
-        unavailable: number(rolling.and_then(|it| it.max_unavailable.as_ref()), false, 0)?
-            .min(replicas),
-        rolls,
-        policy,
-    })
+    let max_unavailable = rolling.and_then(|it| it.max_unavailable.as_ref());
+    let surge = number(rolling.and_then(|it| it.max_surge.as_ref()), true, 1)?;
+    let unavailable = number(max_unavailable, false, 0)?;
+    let unavailable = if surge == 0 { or_one(unavailable, max_unavailable) } else { unavailable };
+    Some(Budget { surge, unavailable: unavailable.min(replicas), rolls, policy })
 }
 
 /// Whether instances of an old model are updated in their places.
@@ -54,7 +52,14 @@ pub(super) fn in_place(pool: &MachinePool) -> Option<usize> {
     let replicas = usize::try_from(pool.replicas()).unwrap_or(0);
     let limits = pool.spec.strategy.in_place_update.as_ref();
     let number = limits.and_then(|it| it.max_unavailable.as_ref());
-    number.map_or(Some(1), |value| resolve(value, replicas, false))
+    number.map_or(Some(1), |value| Some(or_one(resolve(value, replicas, false)?, Some(value))))
+}
+
+/// A percentage that is rounded down to 0 is 1 where nothing could go on otherwise, as for a deployment: an autoscaler must
+/// not stop a rollout. One that says 0 is 0.
+fn or_one(number: usize, said: Option<&IntOrString>) -> usize {
+    let says_some = said.is_some_and(|it| resolve(it, 100, false) != Some(0));
+    number.max(usize::from(says_some))
 }
 
 fn resolve(value: &IntOrString, replicas: usize, up: bool) -> Option<usize> {
@@ -95,6 +100,10 @@ mod tests {
             (3, json!({ "maxUnavailable": "30%" }), Some((1, 0))),
             (0, json!({ "maxSurge": "50%" }), Some((0, 0))),
             (2, json!({ "maxSurge": 0, "maxUnavailable": 5 }), Some((0, 2))),
+            (3, json!({ "maxSurge": 0, "maxUnavailable": "30%" }), Some((0, 1))),
+            (0, json!({ "maxSurge": 0, "maxUnavailable": "30%" }), Some((0, 0))),
+            (3, json!({ "maxSurge": 0, "maxUnavailable": "0%" }), Some((0, 0))),
+            (3, json!({ "maxSurge": 0 }), Some((0, 0))),
             (2, json!({ "maxSurge": "two" }), None),
             (2, json!({ "maxSurge": -1 }), None),
         ] {

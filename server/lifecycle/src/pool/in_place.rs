@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{Facts, Victim, budget, matching::Member, way::Way};
 
-const MARKS: [&str; 3] = [
+pub(super) const MARKS: [&str; 3] = [
     annotation::UPDATE_BEGUN,
     annotation::UPDATE_INSTANCE,
     annotation::CLUSTER_API_UPDATE_INSTANCE,
@@ -93,7 +93,7 @@ fn patch(machine: &Arc<Machine>, annotations: &Value) -> (Arc<Machine>, Value) {
 fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
     let pool = &facts.snap.pool;
     let current = facts.reading.is_some_and(|it| it.model_hash == facts.model);
-    if pool.is_paused() || !current {
+    if pool.is_paused() || !current || !facts.broken.is_empty() {
         return Vec::new();
     }
     let limit = budget::in_place(pool).unwrap_or(0);

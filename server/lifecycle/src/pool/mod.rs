@@ -19,7 +19,7 @@ mod valid;
 mod victims;
 mod way;
 
-pub use ask::{Ask, BURST};
+pub use ask::Ask;
 pub use bootstrap::{DataSecret, hash as user_data_hash, secret_name};
 pub use bring::Bring;
 pub use budget::{Budget, of as budget};
@@ -27,6 +27,7 @@ pub use group::{GroupView, Instance, Reading};
 pub use in_place::{is_begun, is_emptied};
 pub use matching::{awaits_its_end, is_told_gone};
 pub use name::{label_value, machine_name, selector};
+pub use operation::BURST;
 pub use policy::Policy;
 pub use status::{News, patch as status_patch};
 pub use template::{machine, model_hash, owner_reference, patches};
@@ -171,9 +172,10 @@ pub fn plan(snap: &Snapshot) -> Plan {
         patches: patches(pool, &snap.machines),
         ..Plan::default()
     };
+    plan.patches.extend(template::of_the_model(&facts));
     plan.patches.extend(evacuated(&facts));
     plan.instances = instance_news(&facts);
-    if facts.broken.is_empty() || pool.is_deleting() {
+    if !valid::is_void(pool) || pool.is_deleting() {
         plan.replicas = replicas::wanted(pool, facts.reading);
         plan.delete = victims(&facts, &plan.gone);
         plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
@@ -219,17 +221,18 @@ impl<'a> Facts<'a> {
         let model = model.unwrap_or_default();
         learn(&mut standing, snap, &model, driver);
         let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
+        let broken = broken(pool);
         Self {
             snap,
             class,
             driver,
             // A group that replaces outdated instances by itself needs no surge and no choice of the core.
-            budget: Budget { rolls: limits.rolls && !native, ..limits },
+            budget: Budget { rolls: limits.rolls && !native && broken.is_empty(), ..limits },
             model,
             standing,
             reading,
             matched: compare(&snap.machines, reading),
-            broken: broken(pool),
+            broken,
             user_data: data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref())),
             data,
         }
@@ -480,17 +483,13 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         renews_user_data: facts.user_data.is_some() && facts.user_data != facts.standing.user_data,
         driver,
         bring: &bring,
-        refused: if held.has(OperationKind::DeletePoolMachines, None) {
-            &facts.standing.refused
-        } else {
-            &[]
-        },
+        refused: &facts.standing.refused(),
         held: &held,
     };
     let (ask, kinds) = ask::next(&wanted, &snap.group, &facts.matched);
-    if facts.reading.is_some() {
+    if let Some(reading) = facts.reading {
         // What failed, and is not wanted any more, is no failure of this pool.
-        facts.standing.forget_all_but(&kinds, &bring);
+        facts.standing.forget_all_but(&kinds, &bring, &reading.instances);
     }
     let Some(ask) = ask else { return };
     let Some(request) = intent::request(facts, &ask) else { return };

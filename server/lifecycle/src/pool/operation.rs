@@ -14,33 +14,35 @@ use ostler_api::{
     machine_pool::{MachinePoolStatus, PoolHotUpdate, PoolIntent},
 };
 
-use super::bring::Bring;
+use super::{bring::Bring, group::Instance};
 use crate::{
     machine::{RetryAction, backoff, rule},
     operation::{Failure, Finished, OperationView, PoolInstance, Success},
     time::after,
 };
 
-/// Most instances that could not be deleted and are remembered.
-const MOST_REFUSED: usize = 20;
+/// Most instances that one operation deletes.
+pub const BURST: usize = 50;
+
+/// Most instances that could not be deleted and are remembered: more than one operation names. Those beyond wait together,
+/// and all named deletions with them.
+const MOST_REFUSED: usize = BURST + 10;
 /// So many instances whose update failed, or is not finished, hold up all others.
 const MOST_FAILING: usize = 3;
-/// How soon instances are asked for again that could not be deleted.
-const REFUSED_AGAIN: Duration = Duration::from_secs(30);
+/// How soon an instance is asked for again that could not be deleted, and the longest wait, as the contract has it.
+const REFUSED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(3));
 
 /// Where the operation of a pool stands.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Standing {
     /// The intent that stays.
     pub(super) intent: Option<PoolIntent>,
-    /// One for each verb that failed last.
+    /// One for each verb that failed last, and for each instance of which it did.
     pub(super) retries: Vec<Retry>,
     /// The group.
     pub(super) provider_id: Option<ProviderId>,
     /// Digest of the user data that the group has, as far as that is known.
     pub(super) user_data: Option<SpecDigest>,
-    /// Instances that could not be deleted.
-    pub(super) refused: Vec<ProviderId>,
     /// Its result is in here.
     pub(super) acknowledge: Option<OperationId>,
     /// The group is to be read before anything is decided.
@@ -61,8 +63,8 @@ pub(super) struct Standing {
 #[derive(Debug, Default)]
 pub(super) struct Held {
     kinds: Vec<OperationKind>,
-    /// Of those whose update failed: others are updated meanwhile.
-    instances: Vec<ProviderId>,
+    /// Of those whose update or deletion failed: others go on meanwhile.
+    instances: Vec<(OperationKind, ProviderId)>,
     /// When the first of them is tried again.
     pub(super) next: Option<Timestamp>,
 }
@@ -70,23 +72,89 @@ pub(super) struct Held {
 impl Held {
     /// Whether a verb waits, of this instance.
     pub(super) fn has(&self, kind: OperationKind, instance: Option<&ProviderId>) -> bool {
-        let own = instance.is_some_and(|id| self.instances.contains(id));
-        let all = instance.is_some() && self.instances.len() >= MOST_FAILING;
+        let own = instance
+            .is_some_and(|id| self.instances.iter().any(|(of, it)| *of == kind && it == id));
+        let updates = OperationKind::UpdatePoolMachine;
+        let failing = self.instances.iter().filter(|(of, _)| *of == updates).count();
+        let all = kind == updates && instance.is_some() && failing >= MOST_FAILING;
         self.kinds.contains(&kind) || own || all
     }
 }
 
 impl Standing {
-    /// What waits for its next attempt, of these verbs alone, and of updates of these instances. Those that could not be
-    /// deleted are wanted as long as they are there.
-    pub(super) fn forget_all_but(&mut self, kinds: &[OperationKind], updates: &[Bring]) {
+    /// What waits for its next attempt, of these verbs alone, of updates of these instances, and of deletions of those that
+    /// are there.
+    pub(super) fn forget_all_but(
+        &mut self,
+        kinds: &[OperationKind],
+        updates: &[Bring],
+        there: &[Instance],
+    ) {
         let deletes = OperationKind::DeletePoolMachines;
-        let wanted = |id: &ProviderId| updates.iter().any(|it| it.id == *id);
         self.retries.retain(|retry| {
             let kind = OperationKind::from_name(retry.kind.as_str());
-            let own = retry.provider_id.as_ref().is_none_or(wanted);
-            kind == Some(deletes) || own && kind.is_some_and(|kind| kinds.contains(&kind))
+            match (&retry.provider_id, kind) {
+                (Some(id), Some(kind)) if kind == deletes => {
+                    there.iter().any(|it| it.provider_id == *id && !it.is_going())
+                }
+                (None, Some(kind)) if kind == deletes => true,
+                (id, Some(kind)) => {
+                    let wanted = |id: &ProviderId| updates.iter().any(|it| it.id == *id);
+                    kinds.contains(&kind) && id.as_ref().is_none_or(wanted)
+                }
+                (_, None) => false,
+            }
         });
+    }
+
+    /// Instances that could not be deleted.
+    pub(super) fn refused(&self) -> Vec<ProviderId> {
+        let of_deletions =
+            self.retries.iter().filter(|it| it.kind == OperationKind::DeletePoolMachines.into());
+        of_deletions.filter_map(|it| it.provider_id.clone()).collect()
+    }
+
+    /// Each instance that could not be deleted waits by itself: the others were, or are asked for now.
+    fn not_deleted(
+        &mut self,
+        asked: &[ProviderId],
+        failures: &[(ProviderId, Failure)],
+        now: Timestamp,
+    ) {
+        let kind = OperationKind::DeletePoolMachines;
+        self.forget(kind, None);
+        let before: Vec<_> =
+            failures.iter().map(|(id, _)| self.forget(kind, Some(id)).saturating_add(1)).collect();
+        for id in asked {
+            self.forget(kind, Some(id));
+        }
+        let mut room = MOST_REFUSED.saturating_sub(self.refused().len());
+        for ((id, failure), failures) in failures.iter().zip(before) {
+            let rule = rule(kind, failure.code, &failure.reason, failure.certainty);
+            let is_strange = rule.reason == WaitReason::InstanceNotOurs;
+            let (first, max) = if let RetryAction::Backoff { first, max } = rule.then
+                && is_strange
+            {
+                (first, max)
+            } else {
+                REFUSED_AGAIN
+            };
+            let wait = failure.retry_after.unwrap_or_else(|| backoff(first, max, failures));
+            // One text is enough: the object of a pool stays small.
+            let mut text = String::new();
+            if self.failure.is_none() {
+                text = format!("{id}: {}", failure.text());
+                self.failure = Some((kind, text.clone()));
+            }
+            let again = retry(kind, failure, rule.reason, text, Some(after(now, wait)));
+            let provider_id = (room > 0).then(|| id.clone());
+            let is_last = room == 0;
+            self.retries.push(Retry { failures, provider_id, ..again });
+            if is_last {
+                break;
+            }
+            room -= 1;
+        }
     }
 
     /// Forgets the last failure of a verb, of this instance; how often it has failed.
@@ -106,23 +174,30 @@ impl Standing {
     }
 }
 
-/// What was asked: of an update of one instance, which one, the model and whether it was drained.
+/// What was asked: of an update of one instance, which one, the model and whether it was drained; of a named deletion,
+/// which ones.
 #[derive(Debug, Clone, Default)]
 struct Asked {
     instance: Option<ProviderId>,
+    deleted: Vec<ProviderId>,
     model: Option<SpecDigest>,
     drained: bool,
 }
 
 impl Asked {
     fn of(intent: Option<&PoolIntent>) -> Self {
-        let kind = OperationKind::UpdatePoolMachine;
-        let of_one = intent.filter(|it| it.intent.operation_kind() == Some(kind));
-        let Some(intent) = of_one else { return Self::default() };
-        Self {
-            instance: intent.provider_ids.first().cloned(),
-            model: intent.model_hash.clone(),
-            drained: intent.drained,
+        let Some(intent) = intent else { return Self::default() };
+        match intent.intent.operation_kind() {
+            Some(OperationKind::UpdatePoolMachine) => Self {
+                instance: intent.provider_ids.first().cloned(),
+                deleted: Vec::new(),
+                model: intent.model_hash.clone(),
+                drained: intent.drained,
+            },
+            Some(OperationKind::DeletePoolMachines) => {
+                Self { deleted: intent.provider_ids.clone(), ..Self::default() }
+            }
+            _ => Self::default(),
         }
     }
 }
@@ -140,7 +215,6 @@ pub(super) fn settle(
         retries: status.retries.clone(),
         provider_id: status.provider_id.clone(),
         user_data: status.user_data_hash.clone(),
-        refused: status.not_deleted.clone(),
         hot: status.hot_update.clone().unwrap_or_default(),
         ..Standing::default()
     };
@@ -176,7 +250,7 @@ fn take(standing: &mut Standing, finished: &Finished, class: Option<&Revision>, 
         Ok(Success::PoolMachineUpdated(told)) if kind == OperationKind::UpdatePoolMachine => {
             updated(standing, &asked, told, class, now);
         }
-        Ok(success) => succeeded(standing, kind, success, now),
+        Ok(success) => succeeded(standing, (kind, &asked), success, now),
         Err(failure) => failed(standing, (kind, &asked), failure, class, now),
     }
 }
@@ -200,27 +274,21 @@ fn updated(
     standing.hot.unfinished.retain(|id| Some(id) != asked.instance.as_ref());
 }
 
-fn succeeded(standing: &mut Standing, kind: OperationKind, success: &Success, now: Timestamp) {
-    standing.retries.retain(|retry| retry.kind != kind.into());
+fn succeeded(
+    standing: &mut Standing,
+    (kind, asked): (OperationKind, &Asked),
+    success: &Success,
+    now: Timestamp,
+) {
+    if kind != OperationKind::DeletePoolMachines {
+        standing.retries.retain(|retry| retry.kind != kind.into());
+    }
     match success {
         Success::PoolChanged(record) => standing.provider_id = Some(record.provider_id.clone()),
         Success::Deleted { .. } if kind == OperationKind::DeletePool => standing.deleted = true,
         Success::PoolMachinesDeleted { pool, not_deleted } => {
             standing.provider_id = Some(pool.provider_id.clone());
-            let ids = not_deleted.iter().map(|(id, _)| id.clone());
-            standing.refused = ids.take(MOST_REFUSED).collect();
-            if let Some((id, failure)) = not_deleted.first() {
-                let text = format!("{id}: {}", failure.text());
-                standing.failure = Some((kind, text.clone()));
-                let until = after(now, REFUSED_AGAIN);
-                standing.retries.push(retry(
-                    kind,
-                    failure,
-                    WaitReason::DriverRetry,
-                    text,
-                    Some(until),
-                ));
-            }
+            standing.not_deleted(&asked.deleted, not_deleted, now);
         }
         Success::Created(_)
         | Success::Initialized(_)
@@ -322,6 +390,9 @@ pub(super) fn held(retries: &[Retry], class: Option<&Revision>, now: Timestamp) 
     let next = waiting.iter().filter_map(|retry| retry.not_before.as_ref()).map(|it| it.0).min();
     let of_all = waiting.iter().filter(|retry| retry.provider_id.is_none());
     let kinds = of_all.filter_map(|retry| OperationKind::from_name(retry.kind.as_str())).collect();
-    let instances = waiting.iter().filter_map(|retry| retry.provider_id.clone()).collect();
+    let of_one = |retry: &&Retry| {
+        Some((OperationKind::from_name(retry.kind.as_str())?, retry.provider_id.clone()?))
+    };
+    let instances = waiting.iter().filter_map(of_one).collect();
     Held { kinds, instances, next }
 }

@@ -19,8 +19,14 @@ use serde_json::{Value, json};
 use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, name};
 use crate::{class::Hold, record::merge_patch, snapshot::DriverView};
 
+/// Most instances that could not be deleted and are shown.
+const MOST_REFUSED: usize = 20;
 /// Most versions that are counted.
 const MOST_VERSIONS: usize = 20;
+
+/// What a user is to know of a driver with POOL_SCALES_IN.
+const SCALES_IN: &str = "the group may delete instances that the core did not name, and the driver cannot switch that \
+                         off: their machines are drained as far as there is time";
 
 /// A condition that became false, or true again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +76,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
         operation: sent.or_else(|| standing.intent.clone()),
         asked,
         retries: standing.retries.clone(),
-        not_deleted: standing.refused.clone(),
+        not_deleted: standing.refused().into_iter().take(MOST_REFUSED).collect(),
         hot_update: Some(standing.hot.clone()).filter(|it| *it != PoolHotUpdate::default()),
         provider_id: match facts.reading {
             Some(reading) => Some(reading.provider_id.clone()),
@@ -100,6 +106,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
     let all = conditions(facts, &status);
     plan.news = news(&old, &all, pool);
     plan.news.extend(refusal(&old, &status));
+    plan.news.extend(scales_in(&old, &all));
     status.conditions = all.into_iter().map(|one| condition(&old, one, pool, facts.snap)).collect();
     plan.unsettled = pool.is_deleting()
         || status.operation.is_some()
@@ -316,7 +323,8 @@ fn scaling(type_: Type, holds: bool, living: i32, wanted: i32) -> Said {
 
 fn deletable(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     if facts.driver.is_none() || status.infrastructure_machine_kind.is_some() {
-        return said(Type::Deletable, true, "Supported", "");
+        let text = if facts.driver.is_some_and(|it| it.pool_scales_in) { SCALES_IN } else { "" };
+        return said(Type::Deletable, true, "Supported", text);
     }
     let why = "the driver cannot delete one instance of a group: its machines are shown, and go only with the size of \
                the group, without a drain";
@@ -406,6 +414,14 @@ fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus) -> Option<News> {
     let message = new.message.filter(|_| !known)?;
     let message = format!("running instances cannot get the current model: {message}");
     Some(News { warning: false, reason: "HotUpdateRefused", message })
+}
+
+/// A user is told once that the group may scale in by itself.
+fn scales_in(old: &MachinePoolStatus, all: &[Said]) -> Option<News> {
+    let says = all.iter().any(|it| it.message == SCALES_IN);
+    let said = old.conditions.iter().any(|it| it.message == SCALES_IN);
+    let message = SCALES_IN.to_owned();
+    (says && !said).then_some(News { warning: true, reason: "GroupScalesIn", message })
 }
 
 /// What a user is told once: a condition that is false for another reason than before, and one that only he can end.

@@ -1,5 +1,6 @@
 //! The Machine of an instance, and what existing ones take over from the template of their pool.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -12,7 +13,10 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::{
+    Facts,
     group::Instance,
+    in_place,
+    matching::Member,
     name::{label_value, machine_name},
     way::hash_of,
 };
@@ -81,27 +85,63 @@ fn own_labels(pool: &MachinePool) -> impl Iterator<Item = (String, String)> {
 /// drain timeout ends a drain that is stuck.
 pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machine>, Value)> {
     let template = &pool.spec.template.spec;
-    let labels: Vec<_> = own_labels(pool).collect();
+    let metadata = pool.spec.template.metadata.clone().unwrap_or_default();
+    let mut labels = metadata.labels.unwrap_or_default();
+    labels.remove(label::NODE);
+    labels.extend(own_labels(pool));
+    let mut annotations = metadata.annotations.unwrap_or_default();
+    // The end of an update takes these away.
+    annotations.retain(|key, _| !in_place::MARKS.contains(&key.as_str()));
     let patch = |machine: &Arc<Machine>| {
-        let lacks: serde_json::Map<_, _> = labels
-            .iter()
-            .filter(|(key, value)| machine.label(key) != Some(value))
-            .map(|(key, value)| (key.clone(), json!(value)))
-            .collect();
+        let lacks = lacking(&labels, |key| machine.label(key));
+        let lacks_annotations = lacking(&annotations, |key| machine.annotation(key));
         let spec =
             if has_all(template, &machine.spec) { None } else { spec_patch(machine, template) };
-        if lacks.is_empty() && spec.is_none() {
+        if lacks.is_empty() && lacks_annotations.is_empty() && spec.is_none() {
             return None;
         }
         let version = &machine.metadata.resource_version;
-        // Empty, both change nothing.
+        // Empty, they change nothing.
         let patch = json!({
-            "metadata": { "resourceVersion": version, "labels": lacks },
+            "metadata": { "resourceVersion": version, "labels": lacks, "annotations": lacks_annotations },
             "spec": spec.unwrap_or_else(|| json!({})),
         });
         Some((machine.clone(), patch))
     };
     machines.iter().filter_map(patch).collect()
+}
+
+/// A Machine whose instance has the current model, however it got it, is of the class and version of the template.
+pub(super) fn of_the_model(facts: &Facts<'_>) -> Vec<(Arc<Machine>, Value)> {
+    let template = &facts.snap.pool.spec.template.spec;
+    if facts.class.is_none() {
+        // The model that is known is not for certain that of this template.
+        return Vec::new();
+    }
+    let patch = |member: Member<'_>| {
+        let spec = &member.machine.spec;
+        // Its status says so first: of both writes, a pass makes one.
+        let said = member.machine.status.as_ref()?.instance.as_ref()?.model_hash.as_ref();
+        let is_current = said == Some(&facts.model);
+        let same = spec.class.name == template.class.name && spec.version == template.version;
+        if !is_current || same {
+            return None;
+        }
+        let version = &member.machine.metadata.resource_version;
+        let spec = json!({ "class": { "name": template.class.name }, "version": template.version });
+        let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
+        Some((Arc::clone(member.machine), patch))
+    };
+    facts.live().filter_map(patch).collect()
+}
+
+/// What is to be there and is not. Nothing is taken away: what the template had before is written down nowhere.
+fn lacking<'a>(
+    wanted: &BTreeMap<String, String>,
+    has: impl Fn(&str) -> Option<&'a str>,
+) -> serde_json::Map<String, Value> {
+    let lacks = wanted.iter().filter(|(key, value)| has(key) != Some(value.as_str()));
+    lacks.map(|(key, value)| (key.clone(), json!(value))).collect()
 }
 
 fn spec_patch(machine: &Machine, template: &MachineSpec) -> Option<Value> {

@@ -8,6 +8,12 @@ use ostler_api::{
 
 use super::budget;
 
+/// Whether nothing at all is done for it. What is wrong with a strategy alone stops only updates.
+pub(super) fn is_void(pool: &MachinePool) -> bool {
+    let class = &pool.spec.template.spec.class;
+    pool.spec.replicas.is_some_and(|it| it < 0) || class.kind.is_empty() || class.name.is_empty()
+}
+
 /// The rules that the spec of a pool breaks, for people.
 pub fn broken(pool: &MachinePool) -> Vec<String> {
     let spec = &pool.spec;
@@ -88,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_is_refused_for_what_could_never_work_percentages_that_come_to_nothing_among_it() {
+    fn a_pool_is_refused_for_what_could_never_work_percentages_of_nothing_among_it() {
         let rolling = |rolling: Value| json!({ "replicas": 3, "template": template(), "strategy": { "rollingUpdate": rolling } });
         let in_place = |limits: Value| {
             json!({
@@ -98,14 +104,17 @@ mod tests {
         };
         assert_eq!(told(&json!({ "template": template() })), "");
         assert_eq!(told(&in_place(json!({}))), "");
+        // Rounded down to 0, both are 1.
+        assert_eq!(told(&in_place(json!({ "maxUnavailable": "33%" }))), "");
+        assert_eq!(told(&rolling(json!({ "maxSurge": "0%", "maxUnavailable": "33%" }))), "");
         for (spec, part) in [
             (json!({ "template": {} }), "class.name is missing"),
             (json!({ "replicas": -1, "template": template() }), "spec.replicas is -1"),
             (rolling(json!({ "maxSurge": 0 })), "both come to 0"),
-            (rolling(json!({ "maxSurge": "0%", "maxUnavailable": "33%" })), "both come to 0"),
+            (rolling(json!({ "maxSurge": "0%", "maxUnavailable": "0%" })), "both come to 0"),
             (rolling(json!({ "deletePolicy": "Any" })), "none of Oldest"),
             (rolling(json!({ "maxSurge": "x" })), "numbers or percentages"),
-            (in_place(json!({ "maxUnavailable": "33%" })), "comes to 0"),
+            (in_place(json!({ "maxUnavailable": "0%" })), "comes to 0"),
             (in_place(json!({ "maxUnavailable": "x" })), "a number or a percentage"),
             (in_place(json!({ "onUpdateFailure": "Panic" })), "neither Hold nor Replace"),
         ] {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ostler_api::machine::InstanceState;
 use ostler_api::names::{annotation::INSTANCE_GONE, label};
-use ostler_lifecycle::pool::{Cause, label_value, selector};
+use ostler_lifecycle::pool::{Cause, label_value, model_hash, selector};
 use serde_json::json;
 
 use crate::world::{World, victims};
@@ -174,4 +174,48 @@ fn a_machine_says_what_the_infrastructure_says_of_its_instance() {
     assert!(world.plan().instances.is_empty(), "it is written once");
     world.group.as_mut().unwrap().instances[0].model_hash = "old".into();
     assert!(!world.plan().instances[0].1.latest_model_applied);
+}
+
+#[test]
+fn labels_and_annotations_of_the_template_reach_machines_that_are_there_and_none_is_taken_away() {
+    let mut world = World::running(3, json!({}));
+    world.drain("p-1");
+    let metadata = json!({
+        "labels": { "tier": "gold", "node": "other", "cluster.x-k8s.io/pool-name": "other" },
+        "annotations": { "note": "x", "ostler.dev/update-instance": "" }
+    });
+    world.pool.spec.template.metadata = Some(serde_json::from_value(metadata).unwrap());
+    let kept = world.named("p-2").clone();
+    let patches = world.plan().patches;
+    assert_eq!(patches.len(), 3, "the one that is being deleted, too");
+    for (machine, patch) in patches {
+        assert_eq!(patch["metadata"]["labels"], json!({ "tier": "gold" }), "{}", machine.name());
+        assert_eq!(patch["metadata"]["annotations"], json!({ "note": "x" }), "{}", machine.name());
+    }
+    assert_eq!(kept.metadata.labels.unwrap()["role"], "worker", "which the template had before");
+    for machine in &mut world.machines {
+        let labels = machine.metadata.labels.get_or_insert_default();
+        labels.insert("tier".to_owned(), "gold".to_owned());
+        machine.metadata.annotations = Some([("note".to_owned(), "x".to_owned())].into());
+    }
+    assert!(world.plan().patches.is_empty(), "once");
+}
+
+#[test]
+fn a_machine_whose_instance_got_the_model_in_its_place_is_of_its_class_and_version() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.template.spec.class.name = "c2".to_owned();
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    let model = model_hash(&world.pool, &world.class);
+    world.group.as_mut().unwrap().model_hash = model.clone();
+    assert!(world.plan().patches.is_empty(), "the old model is of the old class");
+    world.group.as_mut().unwrap().instances[0].model_hash = model;
+    world.pass();
+    let patches = world.plan().patches;
+    let [(machine, patch)] = &patches[..] else { panic!("{patches:?}") };
+    assert_eq!(machine.name(), "p-1");
+    assert_eq!(patch["spec"], json!({ "class": { "name": "c2" }, "version": "v2" }));
+    let spec = &mut world.named("p-1").spec;
+    (spec.class.name, spec.version) = ("c2".to_owned(), Some("v2".to_owned()));
+    assert!(world.plan().patches.is_empty(), "once");
 }

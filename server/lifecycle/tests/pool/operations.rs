@@ -211,21 +211,95 @@ fn a_failure_of_what_is_not_wanted_any_more_is_forgotten() {
     assert!(world.pass().status.retries.is_empty());
 }
 
-#[test]
-fn instances_that_cannot_be_deleted_hold_up_no_others() {
-    let mut world = World::running(3, json!({}));
-    world.drain("p-1");
-    world.pass();
-    let not_deleted = vec![(
-        "fake:///i-1".into(),
-        Failure::new(ErrorCode::Internal, Certainty::NotApplied, "stuck"),
-    )];
+/// The named deletion is over, but for these instances.
+fn refuse(world: &mut World, ids: &[String], code: ErrorCode, reason: &str) -> Plan {
+    let why = |id: &String| {
+        let failure = Failure::new(code, Certainty::NotApplied, "stuck");
+        (id.as_str().into(), Failure { reason: reason.into(), ..failure })
+    };
+    let not_deleted = ids.iter().map(why).collect();
     let answer = Success::PoolMachinesDeleted { pool: record(), not_deleted };
     world.answer(OperationKind::DeletePoolMachines, Ok(answer));
     let plan = world.pass();
+    world.operation = OperationView::Idle;
+    plan
+}
+
+/// The instances that a named deletion names.
+fn named(plan: &Plan) -> Vec<String> {
+    match request(plan) {
+        Some(Request::DeletePoolMachines { instances, .. }) => {
+            instances.iter().map(ToString::to_string).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn instances_that_cannot_be_deleted_hold_up_no_others() {
+    let stuck = ["fake:///i-1".to_owned()];
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(2);
+    world.drain("p-1");
+    world.pass();
+    let plan = refuse(&mut world, &stuck, ErrorCode::Internal, "");
     assert_eq!(plan.status.not_deleted, ["fake:///i-1"]);
     let ready = plan.status.conditions.iter().find(|it| it.type_ == "InfrastructureReady").unwrap();
     assert!(ready.message.contains("stuck"), "{}", ready.message);
+    assert!(world.plan().dispatch.is_none(), "it waits");
+    world.drain("p-3");
+    // At once, and also when the time of the other one has come.
+    for later in [0, 5] {
+        world.now += SignedDuration::from_secs(later);
+        let plan = world.plan();
+        assert_eq!(named(&plan), ["fake:///i-3"]);
+        assert_eq!(sizes(&plan), Some((size(3, 2), 1)), "the size falls for this one");
+    }
+    world.pass();
+    let plan = refuse(&mut world, &[], ErrorCode::Internal, "");
+    assert_eq!(plan.status.not_deleted, ["fake:///i-1"], "it is not forgotten");
+    let group = world.group.as_mut().unwrap();
+    (group.desired, _) = (2, group.instances.pop());
+    world.machines.pop();
+    assert_eq!(named(&world.plan()), stuck, "and is tried again");
+    world.group.as_mut().unwrap().instances.remove(0);
+    assert!(world.pass().status.not_deleted.is_empty(), "until it is gone");
+}
+
+#[test]
+fn an_instance_that_cannot_be_deleted_is_tried_again_ever_more_rarely() {
+    let stuck = ["fake:///i-1".to_owned()];
+    for (code, reason, waits) in [
+        (ErrorCode::Internal, "", [5, 10, 20, 40]),
+        (ErrorCode::FailedPrecondition, "NOT_OURS", [60, 120, 240, 480]),
+    ] {
+        let mut world = World::running(2, json!({}));
+        world.drain("p-1");
+        for seconds in waits {
+            assert_eq!(named(&world.pass()), stuck, "{code} {seconds}");
+            refuse(&mut world, &stuck, code, reason);
+            let until = world.plan().retry_at.unwrap();
+            assert_eq!(until, world.now + SignedDuration::from_secs(seconds), "{code}");
+            world.now = until;
+        }
+    }
+}
+
+#[test]
+fn more_stuck_instances_than_one_operation_names_leave_others_their_turn() {
+    let mut world = World::running(60, json!({}));
+    for at in 1..=60 {
+        world.drain(&format!("p-{at}"));
+    }
+    let first = named(&world.pass());
+    assert_eq!(first.len(), 50);
+    refuse(&mut world, &first, ErrorCode::Internal, "");
+    let others = named(&world.pass());
+    assert_eq!(others.len(), 10);
+    assert!(others.iter().all(|id| !first.contains(id)));
+    world.operation = OperationView::Idle;
+    // Far more are remembered than shown.
+    assert_eq!(world.pool.status.as_ref().unwrap().not_deleted.len(), 20);
 }
 
 #[test]
@@ -280,7 +354,9 @@ fn a_group_that_was_there_is_made_again_only_after_two_answers_that_there_is_non
     world.absent_looks = 1;
     assert!(world.plan().dispatch.is_none());
     world.absent_looks = 2;
-    assert!(matches!(request(&world.plan()), Some(Request::CreatePool { .. })));
+    let plan = world.plan();
+    let Some(Request::CreatePool { provider_id, .. }) = request(&plan) else { panic!() };
+    assert_eq!(*provider_id, "fake:///group", "the driver is told which one it was");
 }
 
 /// What the user data of an update say, and whether it leaves size and model as they are.

@@ -8,7 +8,8 @@ use ostler_api::{
 use ostler_lifecycle::{
     class::Hold,
     operation::Failure,
-    pool::{Cause, Instance, Plan},
+    pool::{Cause, DataSecret, Instance, Plan},
+    snapshot::DriverView,
 };
 use serde_json::{Value, json};
 
@@ -258,6 +259,31 @@ fn a_pool_whose_driver_has_no_named_deletion_drains_all_and_deletes_the_group_as
     assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
 }
 
+#[test]
+fn an_instance_that_cannot_be_deleted_goes_with_its_group_once_all_machines_of_a_deleted_pool_are_drained()
+ {
+    let mut world = World::running(3, json!({}));
+    world.pool.metadata.deletion_timestamp = Some(world.now.into());
+    world.drain("p-1");
+    let plan = world.pass();
+    assert!(matches!(request(&plan), Some(Request::DeletePoolMachines { .. })), "by name first");
+    let stuck = Failure::new(ErrorCode::Internal, Certainty::NotApplied, "stuck");
+    let not_deleted = vec![("fake:///i-1".into(), stuck)];
+    let refused = Success::PoolMachinesDeleted { pool: record(), not_deleted };
+    world.answer(OperationKind::DeletePoolMachines, Ok(refused));
+    world.pass();
+    world.operation = OperationView::Idle;
+    assert!(request(&world.plan()).is_none(), "others are not drained");
+    world.drain("p-2");
+    world.drain("p-3");
+    let plan = turn(&mut world);
+    let Some(Request::DeletePoolMachines { instances, .. }) = request(&plan) else { panic!() };
+    assert_eq!(instances.len(), 2, "the others by name");
+    assert!(matches!(request(&turn(&mut world)), Some(Request::DeletePool { .. })));
+    world.absent_looks = 2;
+    assert_eq!(world.plan().gone.len(), 1, "its machine goes as well");
+}
+
 /// How many Machines were chosen to go among others.
 fn chosen(plan: &Plan) -> usize {
     plan.delete.iter().filter(|victim| victim.cause.is_choice()).count()
@@ -394,8 +420,8 @@ fn a_pool_gets_its_finalizer_before_anything_else() {
 
 #[test]
 fn a_spec_that_is_refused_changes_nothing_and_a_condition_and_an_event_say_why() {
-    let mut world =
-        World::running(3, json!({ "strategy": { "rollingUpdate": { "maxSurge": 0 } } }));
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.template.spec.class.kind = String::new();
     world.pool.spec.replicas = Some(9);
     let plan = world.pass();
     assert!(plan.dispatch.is_none() && plan.delete.is_empty() && plan.create.is_empty());
@@ -412,4 +438,113 @@ fn every_condition_is_set_and_the_object_stays_small_with_ten_thousand_machines(
     assert_eq!(plan.status.conditions.len(), 11);
     let text = serde_json::to_string(&world.pool).unwrap();
     assert!(text.len() < 64 * 1024, "{} bytes", text.len());
+}
+
+#[test]
+fn what_is_wrong_with_a_strategy_stops_updates_and_neither_scaling_nor_what_was_drained() {
+    for strategy in [
+        json!({ "rollingUpdate": { "maxSurge": 0, "maxUnavailable": 0 } }),
+        json!({ "rollingUpdate": { "deletePolicy": "Any" } }),
+        json!({ "type": "Other" }),
+        json!({ "type": "InPlaceUpdate", "inPlaceUpdate": { "maxUnavailable": 0 } }),
+    ] {
+        let mut world = World::running(4, json!({ "strategy": strategy }));
+        world.group.as_mut().unwrap().instances[0].model_hash = "old".into();
+        let plan = world.plan();
+        assert!(plan.delete.is_empty() && plan.dispatch.is_none(), "{strategy}: no rollout");
+        world.pool.spec.replicas = Some(3);
+        assert_eq!(victims(&world.plan()).len(), 1, "{strategy}");
+        world.drain("p-2");
+        let plan = world.plan();
+        let Some(Request::DeletePoolMachines { .. }) = request(&plan) else { panic!("{strategy}") };
+        world.pool.spec.template.spec.class.name = String::new();
+        assert!(request(&world.plan()).is_none(), "{strategy}: without a class nothing is done");
+    }
+}
+
+#[test]
+fn a_budget_that_an_autoscaler_rounds_down_to_nothing_is_one_machine() {
+    let strategy = json!({ "rollingUpdate": { "maxSurge": 0, "maxUnavailable": "30%" } });
+    let mut world = World::running(3, json!({ "strategy": strategy }));
+    world.group.as_mut().unwrap().instances[1].model_hash = "old".into();
+    assert_eq!(victims(&world.plan()), ["p-2"]);
+}
+
+#[test]
+fn a_pool_says_that_its_group_may_scale_in_by_itself() {
+    let mut world = World::running(2, json!({}));
+    let told = |plan: &Plan| plan.news.iter().filter(|it| it.reason == "GroupScalesIn").count();
+    assert_eq!(told(&world.pass()), 0);
+    if let DriverView::Ready(driver) = &mut world.driver {
+        driver.pool_scales_in = true;
+    }
+    let plan = world.pass();
+    assert_eq!(told(&plan), 1);
+    let said = plan.status.conditions.iter().find(|it| it.type_ == "Deletable").unwrap();
+    assert_eq!(said.status, "True");
+    assert!(said.message.contains("did not name"), "{}", said.message);
+    assert_eq!(told(&world.pass()), 0, "once");
+}
+
+/// Those of these conditions that are True.
+fn holding(plan: &Plan) -> Vec<&str> {
+    let shown = ["Ready", "ReplicasReady", "ScalingUp", "ScalingDown", "Remediating", "Deleting"];
+    let all = plan.status.conditions.iter().filter(|it| it.status == "True");
+    all.map(|it| it.type_.as_str()).filter(|it| shown.contains(it)).collect()
+}
+
+#[test]
+fn phases_and_conditions_are_those_that_the_specification_lists() {
+    let running = |replicas| {
+        let mut world = World::running(3, json!({}));
+        world.pool.spec.replicas = Some(replicas);
+        world
+    };
+    let made = || {
+        let mut world = World::new(3, json!({}));
+        world.pool.status = Some(Default::default());
+        world.pool.status.as_mut().unwrap().asked = true;
+        world
+    };
+    let mut no_data = World::new(3, json!({}));
+    no_data.data = DataSecret::Missing("secret default/join does not exist".to_owned());
+    no_data.pool.spec.template.spec.bootstrap =
+        Some(serde_json::from_value(json!({ "dataSecretName": "join" })).unwrap());
+    let mut booting = running(3);
+    booting.machines.clear();
+    let mut external = running(3);
+    let by = ("cluster.x-k8s.io/replicas-managed-by".to_owned(), "other".to_owned());
+    external.pool.metadata.annotations = Some([by].into());
+    external.group.as_mut().unwrap().desired = 4;
+    external.pool.spec.replicas = Some(4);
+    let mut failing = running(3);
+    set_phase(failing.named("p-1"), MachinePhase::Failed);
+    let mut failed = made();
+    failed.pass();
+    let invalid = Failure::new(ErrorCode::InvalidArgument, Certainty::NotApplied, "no such size");
+    failed.answer(OperationKind::CreatePool, Err(invalid));
+    let mut deleting = running(3);
+    deleting.pool.metadata.deletion_timestamp = Some(deleting.now.into());
+    let empty = running(0);
+    let mut faulty = running(3);
+    faulty.group.as_mut().unwrap().fault = Some("quota".to_owned());
+    for (what, world, phase, conditions) in vec![
+        ("no bootstrap data", no_data, "Pending", &["ScalingUp"][..]),
+        ("a group is asked for", made(), "Provisioning", &["ScalingUp"]),
+        ("instances are no machines yet", booting, "ScalingUp", &["ScalingUp"]),
+        ("the group has a fault", faulty, "Provisioned", &["ReplicasReady"]),
+        ("as wanted", running(3), "Running", &["Ready", "ReplicasReady"]),
+        ("too few", running(4), "ScalingUp", &["ScalingUp"]),
+        ("too many", running(2), "ScalingDown", &["Ready", "ReplicasReady", "ScalingDown"]),
+        ("none wanted", empty, "ScalingDown", &["Ready", "ReplicasReady", "ScalingDown"]),
+        ("another system scales it", external, "Scaling", &["ScalingUp"]),
+        ("one failed", failing, "ScalingUp", &["Remediating"]),
+        ("refused for good", failed, "Failed", &["ScalingUp"]),
+        ("deleted", deleting, "Deleting", &["ReplicasReady", "ScalingDown", "Deleting"]),
+    ] {
+        let plan = world.plan();
+        assert_eq!(plan.status.phase.as_ref().unwrap().as_str(), phase, "{what}");
+        assert_eq!(holding(&plan), conditions, "{what}");
+        assert_eq!(plan.status.infrastructure_machine_kind.as_deref(), Some("Machine"), "{what}");
+    }
 }
