@@ -4,6 +4,7 @@
 
 mod fuzzed;
 mod hardening;
+mod issues;
 mod mutations;
 mod named;
 mod owners;
