@@ -8,5 +8,6 @@ mod issues;
 mod mutations;
 mod named;
 mod owners;
+mod plans;
 mod tidy;
 mod words;
