@@ -1,7 +1,13 @@
-//! What would become of sets and deployments, if the core runs them too. Pure.
+//! What would become of sets and deployments, if the core runs them too, and on the way back. Pure.
 
-use ostler_api::names::label;
+use std::sync::Arc;
+
+use ostler_api::machine_deployment::StrategyType;
+use ostler_api::machine_set::MachineTemplateSpec;
+use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::deployment::snapshot::SetView;
+use ostler_lifecycle::deployment::template::identity;
 use ostler_lifecycle::{deployment, set};
 use serde::Serialize;
 
@@ -19,14 +25,22 @@ pub(super) struct FleetRow {
     pub(super) becomes: &'static str,
     pub(super) note: String,
     pub(super) stands_in_the_way: bool,
+    /// What machine-controller-manager would not take back as it is. Nothing of it stands in the way in.
+    pub(super) back: Vec<String>,
 }
 
 impl FleetRow {
-    fn new(kind: &'static str, name: &str, problems: &[String], note: String) -> Self {
+    fn new(
+        kind: &'static str,
+        name: &str,
+        problems: &[String],
+        note: String,
+        back: Vec<String>,
+    ) -> Self {
         let refused = !problems.is_empty();
         let becomes = if refused { "refused" } else { "taken over" };
         let note = if refused { problems.join("; ") } else { note };
-        Self { kind, name: name.to_owned(), becomes, note, stands_in_the_way: refused }
+        Self { kind, name: name.to_owned(), becomes, note, stands_in_the_way: refused, back }
     }
 }
 
@@ -37,14 +51,20 @@ pub(super) fn rows(
     machines: &[Machine],
 ) -> Vec<FleetRow> {
     let of_deployments = deployments.iter().map(|one| {
-        let problems = deployment::valid::problems(one, &[]);
+        let own = sets.iter().filter(|set| is_controlled_by(&set.metadata, one.uid()));
+        let own: Vec<&MachineSet> = own.collect();
+        // A selector that was changed is found by the sets; their Machines tell nothing here.
+        let view = |set: &&MachineSet| SetView { set: Arc::new((*set).clone()), machines: vec![] };
+        let views: Vec<SetView> = own.iter().map(view).collect();
+        let problems = deployment::valid::problems(one, &views);
         let progress = progress::of(one);
         let state = if progress.is_complete() {
             "rolled out".to_owned()
         } else {
             format!("its rollout goes on: {}", progress.text())
         };
-        FleetRow::new("machinedeployment", one.name(), &problems, state)
+        let back = deployment_back(one, &own, machines);
+        FleetRow::new("machinedeployment", one.name(), &problems, state, back)
     });
     let of_sets = sets.iter().filter_map(|one| {
         let machines = machines.iter();
@@ -54,13 +74,126 @@ pub(super) fn rows(
         let frozen = one.label(label::FREEZE) == Some("True");
         let owners = one.metadata.owner_references.iter().flatten();
         let owned = owners.into_iter().any(|owner| owner.controller == Some(true));
+        let back = if owned { Vec::new() } else { set_back(one) };
         // Those of a deployment are told with it, unless there is something to say.
         let silent = owned && problems.is_empty() && !frozen;
         let frozen = if frozen { "frozen, and stays so while it has too many; " } else { "" };
         let note = format!("{frozen}{count} machines of {}", one.spec.replicas);
-        (!silent).then(|| FleetRow::new("machineset", one.name(), &problems, note))
+        (!silent).then(|| FleetRow::new("machineset", one.name(), &problems, note, back))
     });
     of_deployments.chain(of_sets).collect()
+}
+
+/// What machine-controller-manager takes no notice of: it neither acts on these nor removes them.
+fn unknown_annotations<'a>(
+    annotation: impl Fn(&str) -> Option<&'a str>,
+    names: &[&str],
+) -> Vec<String> {
+    let there = names.iter().filter(|name| annotation(name).is_some());
+    there.map(|name| format!("annotation {name} stays and has no effect")).collect()
+}
+
+fn unknown_fields(template: &MachineTemplateSpec) -> Option<String> {
+    let fields = [
+        ("bootstrap", template.spec.bootstrap.is_some()),
+        ("version", template.spec.version.is_some()),
+    ];
+    let there: Vec<&str> = fields.iter().filter(|field| field.1).map(|field| field.0).collect();
+    (!there.is_empty()).then(|| {
+        format!(
+            "template.spec: it drops {} with its next write; new machines get the user data of the class's secrets",
+            there.join(" and ")
+        )
+    })
+}
+
+fn set_back(set: &MachineSet) -> Vec<String> {
+    let names = [annotation::DELETE_POLICY, annotation::RUN_BY];
+    let unknown = unknown_annotations(|name| set.annotation(name), &names);
+    unknown_fields(&set.spec.template).into_iter().chain(unknown).collect()
+}
+
+fn deployment_back(
+    deployment: &MachineDeployment,
+    sets: &[&MachineSet],
+    machines: &[Machine],
+) -> Vec<String> {
+    let mut back: Vec<String> = unknown_fields(&deployment.spec.template).into_iter().collect();
+    if let Some(name) = another_current(deployment, sets) {
+        back.push(format!(
+            "it takes set {name} for the current one, and rolls back to it: its template differs by those fields only"
+        ));
+    }
+    if deployment.annotation(annotation::CLUSTER_API_PAUSED).is_some()
+        && deployment.spec.paused != Some(true)
+    {
+        back.push(format!(
+            "it does not know annotation {}, and goes on: set spec.paused",
+            annotation::CLUSTER_API_PAUSED
+        ));
+    }
+    let names =
+        [annotation::MAX_UNHEALTHY_REPLACEMENTS, annotation::DELETE_POLICY, annotation::RUN_BY];
+    back.extend(unknown_annotations(|name| deployment.annotation(name), &names));
+    if deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate) {
+        back.extend(in_place_back(deployment, sets, machines));
+    }
+    back
+}
+
+/// The set that it would go on with, if that is not the one that the core goes on with: the oldest of those whose
+/// templates are the same to it.
+fn another_current<'a>(deployment: &MachineDeployment, sets: &[&'a MachineSet]) -> Option<&'a str> {
+    let to_it = |template: &MachineTemplateSpec| {
+        let mut known = template.clone();
+        known.spec.bootstrap = None;
+        known.spec.version = None;
+        identity(&known)
+    };
+    let oldest = |is: &dyn Fn(&MachineSet) -> bool| {
+        let alike = sets.iter().copied().filter(|set| is(set));
+        alike.min_by_key(|set| (set.metadata.creation_timestamp.clone().map(|it| it.0), set.name()))
+    };
+    let template = &deployment.spec.template;
+    let (ours, its) = (identity(template), to_it(template));
+    let its = oldest(&|set| to_it(&set.spec.template) == its)?.name();
+    let ours = oldest(&|set| identity(&set.spec.template) == ours)?.name();
+    (its != ours).then_some(its)
+}
+
+/// An update in place that is under way.
+fn in_place_back(
+    deployment: &MachineDeployment,
+    sets: &[&MachineSet],
+    machines: &[Machine],
+) -> Vec<String> {
+    let mut back = Vec::new();
+    let selector = deployment.spec.selector.as_ref();
+    if selector.is_some_and(|it| it.match_expressions.as_ref().is_some_and(|all| !all.is_empty())) {
+        back.push(
+            "selector.matchExpressions: its update in place reads matchLabels only".to_owned(),
+        );
+    }
+    let of_it = |one: &&Machine| sets.iter().any(|set| is_controlled_by(&one.metadata, set.uid()));
+    let of_it = machines.iter().filter(of_it);
+    let handed: Vec<&str> =
+        of_it.filter(|one| one.label(label::UPDATE_RESULT).is_some()).map(Machine::name).collect();
+    if !handed.is_empty() {
+        back.push(format!(
+            "handed over in place, and not counted yet: {}; it counts them, once all machines of the set have Nodes",
+            handed.join(", ")
+        ));
+    }
+    let held = sets.iter().filter(|set| set.label(label::SCALE_UP_DISABLED).is_some());
+    let held: Vec<&str> = held.map(|set| set.name()).collect();
+    if !held.is_empty() {
+        back.push(format!(
+            "it leaves label {} on {}: after a rollback they create nothing until you remove it",
+            label::SCALE_UP_DISABLED,
+            held.join(", ")
+        ));
+    }
+    back
 }
 
 #[cfg(test)]
@@ -120,5 +253,70 @@ mod tests {
         assert_eq!(told, ["b", "c"]);
         assert_eq!(rows[0].note, "0 machines of 2");
         assert!(rows[1].note.starts_with("frozen"), "{rows:?}");
+    }
+
+    #[test]
+    fn a_selector_that_was_changed_is_found_by_the_sets_of_the_deployment() {
+        let changed = json!({
+            "replicas": 2, "selector": { "matchLabels": { "name": "another" } },
+            "strategy": { "type": "Recreate" },
+            "template": {
+                "metadata": { "labels": { "name": "another" } },
+                "spec": { "class": { "kind": "MachineClass", "name": "c" } },
+            },
+        });
+        let rows = rows(&[deployment(&changed)], &[set("a", Some("d"), false)], &[]);
+        assert!(rows[0].note.contains("spec.selector was changed"), "{rows:?}");
+    }
+
+    #[test]
+    fn what_the_other_controller_would_not_take_back_is_told_and_stands_in_no_way_in() {
+        let mut spec = json!({
+            "replicas": 2, "template": template(),
+            "selector": {
+                "matchLabels": { "name": "d" },
+                "matchExpressions": [{ "key": "name", "operator": "Exists" }],
+            },
+            "strategy": {
+                "type": "InPlaceUpdate",
+                "inPlaceUpdate": { "maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Auto" },
+            },
+        });
+        spec["template"]["spec"]["version"] = json!("1.33.0");
+        let mut ours = deployment(&spec);
+        let paused = (annotation::CLUSTER_API_PAUSED.to_owned(), String::new());
+        ours.metadata.annotations = Some([paused].into());
+        // To the other controller the older one, without the version, has the template of the deployment.
+        let mut old = set("old", Some("d"), false);
+        old.metadata.labels =
+            Some([(label::SCALE_UP_DISABLED.to_owned(), "true".to_owned())].into());
+        let mut new = set("young", Some("d"), false);
+        new.spec.template = ours.spec.template.clone();
+        let machine: Machine = serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {
+                "name": "moved", "labels": { label::UPDATE_RESULT: "successful" },
+                "ownerReferences": [
+                    { "apiVersion": "v1", "kind": "MachineSet", "name": "young", "uid": "young", "controller": true }
+                ],
+            },
+            "spec": { "class": { "kind": "MachineClass", "name": "c" } },
+        }))
+        .unwrap();
+        let rows = rows(&[ours], &[old, new], &[machine]);
+        assert!(rows.len() == 1 && !rows[0].stands_in_the_way, "{rows:?}");
+        let told = [
+            "version",
+            "set old",
+            "spec.paused",
+            "matchLabels only",
+            "not counted yet: moved",
+            "on old",
+        ];
+        let back = &rows[0].back;
+        assert_eq!(back.len(), told.len(), "{back:#?}");
+        for (note, what) in back.iter().zip(told) {
+            assert!(note.contains(what), "{what}: {note}");
+        }
     }
 }

@@ -114,6 +114,7 @@ impl Report {
             self.machines(),
             self.classes(),
             self.fleet(),
+            self.back(),
             self.rest(),
             self.flags(),
         ];
@@ -155,6 +156,17 @@ impl Report {
             marked(it.stands_in_the_way, [it.kind, it.name.as_str(), it.becomes, it.note.as_str()])
         });
         table(vec!["", "KIND", "NAME", "BECOMES", "NOTE"], rows.collect())
+    }
+
+    fn back(&self) -> Option<String> {
+        let notes = |it: &'_ FleetRow| {
+            let row = |note: &String| marked(false, [it.kind, it.name.as_str(), note.as_str()]);
+            it.back.iter().map(row).collect::<Vec<_>>()
+        };
+        table(
+            vec!["", "KIND", "NAME", "ON THE WAY BACK"],
+            self.fleet.iter().flat_map(notes).collect(),
+        )
     }
 
     fn rest(&self) -> Option<String> {

@@ -22,8 +22,11 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
+        Self::with_grace(Some(Duration::from_secs(40))).await
+    }
+
+    async fn with_grace(node_grace: Option<Duration>) -> Self {
         let clock = tokio_clock("2026-01-01T00:00:00Z".parse().unwrap());
-        let node_grace = Some(Duration::from_secs(40));
         let options = Options { clock, node_grace, ..Options::memory() };
         let api = ApiServer::open(options).await.unwrap();
         Self { api }
@@ -378,4 +381,20 @@ async fn a_node_whose_kubelet_is_silent_is_unknown_and_its_pods_are_deleted_afte
         let pod = cluster.get(&at(PODS, name)).await.unwrap();
         assert_eq!(pod["metadata"]["deletionTimestamp"], Value::Null, "{name}");
     }
+}
+
+/// `--node-grace 0`.
+#[tokio::test(start_paused = true)]
+async fn without_a_grace_a_node_whose_kubelet_is_silent_stays_as_it_said() {
+    let cluster = Cluster::with_grace(None).await;
+    cluster
+        .create(NODES, json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "silent"}}))
+        .await;
+    let silent = at(NODES, "silent");
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    cluster.patch(&format!("{silent}/status"), ready).await;
+    let before = cluster.get(&silent).await.unwrap();
+    // On the paused clock: long after any grace.
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(cluster.get(&silent).await.unwrap(), before);
 }

@@ -4,8 +4,10 @@
 
 mod fuzzed;
 mod hardening;
+mod issues;
 mod mutations;
 mod named;
 mod owners;
+mod plans;
 mod tidy;
 mod words;

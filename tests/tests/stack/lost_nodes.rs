@@ -131,7 +131,7 @@ async fn the_zone_outage_that_turns_half_of_a_deployment_unknown_replaces_one_an
     let now = machines(&world).await;
     let left = lost.iter().filter(|it| now.iter().any(|other| other.uid() == it.uid())).count();
     assert_eq!(left, 4, "one is replaced, however long that takes");
-    assert_eq!(held(&now, &WaitReason::MassFailure), 4);
+    assert_eq!(held(&now, &WaitReason::MassFailure), 4, "#760");
     let metrics = world.metrics();
     for series in [
         r#"ostler_machines_waiting{reason="MassFailure"} 4"#,

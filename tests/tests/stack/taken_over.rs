@@ -238,7 +238,7 @@ async fn a_recreate_goes_on_when_the_other_controller_deleted_one_of_three() {
     stage.take_over().await;
     stage.until_rolled_out().await;
     assert!(!mixed.await.unwrap(), "the old machines go first");
-    assert_eq!(stage.classes().await, ["next".to_owned()].into());
+    assert_eq!(stage.classes().await, ["next".to_owned()].into(), "#1153");
     let sets = stage.sets().await;
     assert!(sets.len() == 2 && sets.contains(OLD.1), "{sets:?}");
     assert_eq!(instances(&stage.world), 3);

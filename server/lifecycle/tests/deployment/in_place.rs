@@ -58,7 +58,7 @@ fn every_machine_is_updated_and_none_is_replaced() {
     assert_eq!(world.wanted()["one"], 0);
     let new = world.set("two").clone();
     for machine in world.machines.values() {
-        assert_eq!(machine.spec.class.name, "two", "1153");
+        assert_eq!(machine.spec.class.name, "two", "#1153");
         let owners = machine.metadata.owner_references.as_deref().unwrap();
         assert_eq!((owners.len(), owners[0].uid.as_str()), (1, new.uid()));
         assert_eq!(machine.label(label::TEMPLATE_HASH), new.label(label::TEMPLATE_HASH));

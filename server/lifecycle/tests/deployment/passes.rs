@@ -33,9 +33,9 @@ fn a_new_deployment_gets_one_set_and_exactly_two_conditions_when_it_is_healthy()
     assert_eq!(world.condition("Available").unwrap().reason.unwrap(), "MinimumReplicasAvailable");
 }
 
-/// #197: the set was deleted and created again and again.
+/// The set was deleted and created again and again.
 #[test]
-fn a_deployment_of_none_has_a_set_all_the_same_and_keeps_it() {
+fn a_deployment_of_none_has_a_set_all_the_same_and_keeps_it_197() {
     for replicas in [0, 2] {
         let mut world = World::running(replicas);
         world.edit(&json!({ "spec": { "replicas": 0, "revisionHistoryLimit": 0 } }));
@@ -101,9 +101,9 @@ fn a_rollout_with_one_more_and_none_less_never_loses_an_available_machine() {
     assert_eq!(world.deployment.annotation(annotation::REVISION), Some("2"));
 }
 
-/// #754 asks that nodes of old sets follow as well; as upstream, they keep what they have until they are replaced.
+/// The issue asks that nodes of old sets follow as well; as upstream, they keep what they have until they are replaced.
 #[test]
-fn what_needs_no_rollout_goes_to_the_new_set_alone() {
+fn what_needs_no_rollout_goes_to_the_new_set_alone_754() {
     let mut world = World::running(1);
     world.roll_to("two");
     world.settle();

@@ -163,7 +163,7 @@ fn half_of_a_deployment_that_is_lost_is_a_mass_failure_and_one_machine_never_is(
 fn a_zone_outage_that_turns_half_of_a_deployment_unknown_replaces_one_and_holds_the_rest() {
     let mut all = many(5, "Unknown");
     all.extend(many(5, "Running"));
-    assert_eq!(ask(&siblings(&all), 0), None, "the first goes");
+    assert_eq!(ask(&siblings(&all), 0), None, "#760: the first goes");
     for fate in [
         member("first", &phase("Failed", -60)),
         newcomer("first"),
@@ -173,7 +173,7 @@ fn a_zone_outage_that_turns_half_of_a_deployment_unknown_replaces_one_and_holds_
     ] {
         all[0] = fate;
         let held = ask(&siblings(&all), -86_400).unwrap();
-        assert_eq!(held.reason, WaitReason::MassFailure);
+        assert_eq!(held.reason, WaitReason::MassFailure, "#760");
         assert!(held.message.starts_with("4 of 10 machines are unhealthy"), "{}", held.message);
         assert!(held.message.contains("machine first"), "{}", held.message);
         // A budget is for machines that fail one by one.

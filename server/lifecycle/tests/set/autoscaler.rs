@@ -25,7 +25,7 @@ fn marked(name: &str, priority: Value, at: Value) -> Arc<Machine> {
     )
 }
 
-/// #965, #1078, #1087, autoscaler #22, #29, #159: both orders of arrival delete exactly the marked one.
+/// #965, #1078, #1087, autoscaler#159: both orders of arrival delete exactly the marked one.
 #[test]
 fn the_marked_one_goes_before_and_after_the_replicas_are_lowered() {
     for replicas in [3, 2] {

@@ -10,7 +10,7 @@ use ostler_tests::kubectl::Kubectl;
 use ostler_tests::stack::Stack;
 use serde_json::Value;
 
-use crate::e2e::manifests::apply_class;
+use crate::e2e::manifests::{apply_class, deployment};
 
 const PUT: &str = include_str!("autoscaler/machinedeployment.json");
 const API: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
@@ -167,7 +167,28 @@ fn exactly_the_machines_go_that_gardeners_autoscaler_marked() {
     autoscaler.put_again(4);
     let grown = settled(kubectl, 4);
     assert!(grown.is_superset(&left), "{left:?} {grown:?}");
-    assert_eq!(kubectl.list("machinesets").len(), 1, "no write of its started a rollout");
+    let sets = kubectl.list("machinesets").len();
+    assert_eq!(sets, 1, "autoscaler#22: no PUT of the whole deployment started a rollout");
     kubectl.run(["delete", "machinedeployment", "pool", "--timeout=120s"]);
     assert!(stack.instances().is_empty());
+}
+
+/// That a group which is not there stops the scaling of all others is the autoscaler's own. What it needs of the API is the
+/// difference between a group that is gone, which says NotFound, and one of none, which is there and says so.
+#[test]
+fn a_group_that_does_not_exist_is_not_found_and_one_of_none_is_there_autoscaler_29() {
+    let Some(stack) = Stack::start() else { return };
+    let kubectl = stack.kubectl();
+    apply_class(kubectl);
+    let rolling = "{ type: RollingUpdate, rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }";
+    kubectl.apply(&deployment("pool", "fake", 0, rolling));
+    kubectl.wait("machinedeployment", "pool", ".status.observedGeneration", "1");
+    let path = format!("{API}/machinedeployments/gone");
+    let gone = kubectl.output(["get", "--raw", &path], None);
+    let said = String::from_utf8_lossy(&gone.stderr);
+    assert!(!gone.status.success() && said.contains("NotFound"), "{said}");
+    let read = kubectl.get("machinedeployment", "pool");
+    assert_eq!(read["spec"]["replicas"], 0, "Go clients drop what is absent: it is there");
+    kubectl.run(["scale", "machinedeployment", "pool", "--replicas=1"]);
+    settled(kubectl, 1);
 }

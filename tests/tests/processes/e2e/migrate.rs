@@ -12,7 +12,7 @@ use ostler_tests::process::binaries;
 use ostler_tests::stack::{Part, Stack};
 use serde_json::Value;
 
-use crate::e2e::manifests::{apply_examples, class, machine};
+use crate::e2e::manifests::{apply_examples, class, deployment, machine};
 
 /// With the tags that machine-controller-manager puts on its instances.
 const SPEC: &str = r#"{ region: eu-1, image: linux-1, tags: { vm: { kubernetes.io/cluster/shoot: "1", kubernetes.io/role/node: "1" } } }"#;
@@ -227,4 +227,59 @@ fn a_check_that_is_called_wrongly_says_so_and_asks_nobody() {
         let output = command.args(["migrate", "check"]).args(wrong).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");
     }
+}
+
+/// A set that belongs to no deployment, with what only a core of ours knows.
+const SET: &str = "apiVersion: machine.sapcloud.io/v1alpha1
+kind: MachineSet
+metadata: { name: alone, namespace: default, annotations: { ostler.dev/delete-policy: Newest } }
+spec:
+  replicas: 0
+  selector: { matchLabels: { name: alone } }
+  template:
+    metadata: { labels: { name: alone } }
+    spec: { class: { kind: MachineClass, name: fake }, version: 1.33.0 }
+";
+
+#[test]
+fn a_check_tells_what_becomes_of_sets_and_deployments_on_the_way_in_and_on_the_way_back() {
+    let Some(mut stack) = Stack::start() else { return };
+    if stack.foreign_api() {
+        return;
+    }
+    apply_examples(stack.kubectl());
+    let rolling = "{ type: RollingUpdate, rollingUpdate: { maxSurge: 1, maxUnavailable: 0 } }";
+    stack.kubectl().apply(&deployment("plain", "fake", 1, rolling));
+    stack.kubectl().apply(&deployment("own", "fake", 1, rolling));
+    for name in ["plain", "own"] {
+        stack.kubectl().wait("machinedeployment", name, ".status.availableReplicas", "1");
+    }
+    stack.kill(Part::Core);
+    stack.kill(Part::Driver);
+    stack.kubectl().apply(SET);
+    stack.kubectl().run(["annotate", "machinedeployment", "own", "cluster.x-k8s.io/paused="]);
+    let driver = format!("fake.ostler.dev={}", driver(&stack).display());
+    let before = objects(&stack);
+    let (output, report) = check(&stack, &["--driver", &driver]);
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    assert_eq!(objects(&stack), before, "nothing was written");
+    let told = |name: &str| {
+        let row = report["fleet"].as_array().unwrap().iter().find(|row| row["name"] == name);
+        let row = row.unwrap_or_else(|| panic!("{name}: {report:#}"));
+        (row["kind"].as_str().unwrap(), row["becomes"].as_str().unwrap(), row["back"].to_string())
+    };
+    assert_eq!(told("plain"), ("machinedeployment", "taken over", "[]".to_owned()));
+    let (kind, becomes, back) = told("own");
+    assert_eq!((kind, becomes), ("machinedeployment", "taken over"));
+    assert!(back.contains("spec.paused"), "{back}");
+    let (kind, becomes, back) = told("alone");
+    assert_eq!((kind, becomes), ("machineset", "taken over"));
+    assert!(back.contains("version") && back.contains("ostler.dev/delete-policy"), "{back}");
+
+    // The selector of a deployment that has sets: as a client of an old definition may have changed it.
+    let selected = r#"{"spec":{"selector":{"matchLabels":{"name":"other"}},"template":{"metadata":{"labels":{"name":"other"}}}}}"#;
+    stack.kubectl().run(["patch", "machinedeployment", "plain", "--type=merge", "-p", selected]);
+    let (output, report) = check(&stack, &["--driver", &driver]);
+    assert_eq!(output.status.code(), Some(1), "{report:#}");
+    assert!(report["fleet"].to_string().contains("spec.selector was changed"), "{report:#}");
 }
