@@ -97,7 +97,7 @@ struct Member {
 /// Whether something is so, since when, and until when it was.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Lately {
-    now: bool,
+    pub(in crate::sim) now: bool,
     since: Option<Instant>,
     until: Option<Instant>,
 }
