@@ -2,8 +2,9 @@
 
 use ostler_api::MachineDeployment;
 use ostler_api::machine_deployment::{
-    MachineDeploymentConditionType as Of, MachineDeploymentStatus, StrategyType,
+    MachineDeploymentConditionType as Of, MachineDeploymentStatus as Status, StrategyType,
 };
+use ostler_lifecycle::deployment::conditions::hindrance;
 
 /// How far a rollout is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Progress {
 /// Reads it from the status.
 pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
     let name = deployment.name();
-    let none = MachineDeploymentStatus::default();
+    let none = Status::default();
     let status = deployment.status.as_ref().unwrap_or(&none);
     if status.observed_generation < deployment.metadata.generation
         || status.observed_generation.is_none()
@@ -62,16 +63,16 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
         (false, 0) => "created",
         (false, _) => "replaced",
     };
+    let held = held(deployment, status).map(|by| format!("; {by}")).unwrap_or_default();
     if status.updated_replicas < wanted {
-        let paused = if deployment.spec.paused == Some(true) { "; it is paused" } else { "" };
         return Progress::GoesOn(format!(
-            "{} of {wanted} machines are {done}{paused}",
+            "{} of {wanted} machines are {done}{held}",
             status.updated_replicas
         ));
     }
     if old > 0 {
         let machines = if old == 1 { "machine is" } else { "machines are" };
-        return Progress::GoesOn(format!("{old} old {machines} being deleted"));
+        return Progress::GoesOn(format!("{old} old {machines} being deleted{held}"));
     }
     if status.available_replicas < status.updated_replicas || status.available_replicas < wanted {
         return Progress::GoesOn(format!(
@@ -80,6 +81,14 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
         ));
     }
     Progress::Complete(format!("rolled out: {wanted} machines"))
+}
+
+/// What keeps it from going on, by the word of the controller.
+fn held<'a>(deployment: &MachineDeployment, status: &'a Status) -> Option<&'a str> {
+    if deployment.spec.paused == Some(true) {
+        return Some("it is paused");
+    }
+    hindrance(&status.conditions)
 }
 
 #[cfg(test)]
@@ -140,5 +149,16 @@ mod tests {
             let failed = at(&status, false);
             assert!(matches!(&failed, Progress::Failed(why) if why.contains(part)), "{failed:?}");
         }
+    }
+
+    #[test]
+    fn what_hinders_a_rollout_is_told_beside_how_far_it_is() {
+        let mut status = numbers(3, 1, 3);
+        status["conditions"] = json!([{
+            "type": "Progressing", "status": "True", "reason": "MachineSetUpdated",
+            "message": "Machine set \"a-1\" is progressing. It is hindered: 2 nodes wait for a user"
+        }]);
+        let text = "1 of 3 machines are replaced; 2 nodes wait for a user";
+        assert_eq!(at(&status, false).text(), text);
     }
 }
