@@ -4,7 +4,13 @@ use ostler_api::MachineDeployment;
 use ostler_api::machine_deployment::{
     MachineDeploymentConditionType as Of, MachineDeploymentStatus as Status, StrategyType,
 };
-use ostler_lifecycle::deployment::conditions::hindrance;
+use ostler_lifecycle::deployment::conditions::{find, hindrance, reason};
+use ostler_lifecycle::deployment::status::is_paused;
+use ostler_lifecycle::selector;
+
+/// Of a selector that is there and empty.
+pub(crate) const SELECTS_ALL: &str =
+    "its selector is empty and would select every machineset, so nothing is done";
 
 /// How far a rollout is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +61,9 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
             "no progress before its deadline; `ostler describe machinedeployment {name}` says why"
         ));
     }
+    if deployment.spec.selector.as_ref().is_some_and(selector::is_empty) {
+        return Progress::Failed(SELECTS_ALL.to_owned());
+    }
     let wanted = deployment.spec.replicas;
     let in_place = deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate);
     let old = status.replicas.saturating_sub(status.updated_replicas);
@@ -84,11 +93,18 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
 }
 
 /// What keeps it from going on, by the word of the controller.
-fn held<'a>(deployment: &MachineDeployment, status: &'a Status) -> Option<&'a str> {
-    if deployment.spec.paused == Some(true) {
+fn held<'a>(deployment: &'a MachineDeployment, status: &'a Status) -> Option<&'a str> {
+    if is_paused(deployment) {
         return Some("it is paused");
     }
-    hindrance(&status.conditions)
+    creation_error(deployment).or_else(|| hindrance(&status.conditions))
+}
+
+/// Why there is no set for the template, if the last try to create it failed.
+pub(crate) fn creation_error(deployment: &MachineDeployment) -> Option<&str> {
+    let progress = find(&deployment.status.as_ref()?.conditions, &Of::Progressing)?;
+    let message = progress.message.as_deref().unwrap_or("cannot create a machine set");
+    (progress.reason.as_deref() == Some(reason::CREATE_ERROR)).then_some(message)
 }
 
 #[cfg(test)]
@@ -149,6 +165,37 @@ mod tests {
             let failed = at(&status, false);
             assert!(matches!(&failed, Progress::Failed(why) if why.contains(part)), "{failed:?}");
         }
+    }
+
+    #[test]
+    fn one_that_the_annotation_of_cluster_api_pauses_says_so_too() {
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": {
+                "name": "a", "generation": 2, "annotations": { "cluster.x-k8s.io/paused": "" }
+            },
+            "spec": { "replicas": 3 }, "status": numbers(3, 1, 3)
+        });
+        let progress = of(&serde_json::from_value(deployment).unwrap());
+        assert_eq!(progress.text(), "1 of 3 machines are replaced; it is paused");
+    }
+
+    #[test]
+    fn a_set_that_cannot_be_created_and_an_empty_selector_are_told() {
+        let mut status = numbers(0, 0, 0);
+        let message = "cannot create a machine set: quota";
+        status["conditions"] = json!([{
+            "type": "Progressing", "status": "False", "reason": "MachineSetCreateError",
+            "message": message
+        }]);
+        assert_eq!(at(&status, false).text(), format!("0 of 3 machines are created; {message}"));
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": { "name": "a", "generation": 2 },
+            "spec": { "replicas": 3, "selector": {} }, "status": { "observedGeneration": 2 }
+        });
+        let progress = of(&serde_json::from_value(deployment).unwrap());
+        assert_eq!(progress, Progress::Failed(SELECTS_ALL.to_owned()));
     }
 
     #[test]
