@@ -15,6 +15,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use ostler_api::MachineDeployment;
+use ostler_api::names::annotation::CLUSTER_API_PAUSED;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -218,11 +219,18 @@ impl Cluster {
         let deployment = self.get(name).await?;
         let state = if pause { "paused" } else { "resumed" };
         if deployment.spec.paused.unwrap_or(false) == pause {
-            let already = if pause { "is paused already" } else { "is not paused" };
+            let already = match resuming(&deployment) {
+                _ if pause => "is paused already".to_owned(),
+                Some(by) => format!("is paused by an annotation; {by} takes it away"),
+                None => "is not paused".to_owned(),
+            };
             bail!("machinedeployment {name} {already}");
         }
         self.patch(name, &json!({ "spec": { "paused": pause } })).await?;
         log::say(format_args!("machinedeployment {name} {state}"));
+        if !pause && deployment.annotation(CLUSTER_API_PAUSED).is_some() {
+            log::say(format_args!("annotation {CLUSTER_API_PAUSED} still pauses it"));
+        }
         Ok(())
     }
 
@@ -240,13 +248,23 @@ impl Cluster {
 }
 
 fn not_paused(deployment: &MachineDeployment, done: &str) -> anyhow::Result<()> {
-    if deployment.spec.paused == Some(true) {
+    if let Some(resume) = resuming(deployment) {
         let name = deployment.name();
-        bail!(
-            "machinedeployment {name} is paused and cannot be {done}; first `ostler rollout resume {name}`"
-        );
+        bail!("machinedeployment {name} is paused and cannot be {done}; first {resume}");
     }
     Ok(())
+}
+
+/// What ends the pause of a deployment that is paused.
+pub(crate) fn resuming(deployment: &MachineDeployment) -> Option<String> {
+    let name = deployment.name();
+    let by_spec =
+        (deployment.spec.paused == Some(true)).then(|| format!("`ostler rollout resume {name}`"));
+    let by_annotation = deployment
+        .annotation(CLUSTER_API_PAUSED)
+        .map(|_| format!("`kubectl annotate machinedeployment {name} {CLUSTER_API_PAUSED}-`"));
+    let all: Vec<_> = by_spec.into_iter().chain(by_annotation).collect();
+    (!all.is_empty()).then(|| all.join(" and "))
 }
 
 #[cfg(test)]
@@ -271,5 +289,13 @@ mod tests {
         }));
         let refused = not_paused(&paused.unwrap(), "undone").unwrap_err().to_string();
         assert!(refused.contains("`ostler rollout resume a`"), "{refused}");
+        let paused = serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": { "name": "a", "annotations": { "cluster.x-k8s.io/paused": "" } },
+            "spec": {}
+        }));
+        let refused = not_paused(&paused.unwrap(), "undone").unwrap_err().to_string();
+        let expected = "`kubectl annotate machinedeployment a cluster.x-k8s.io/paused-`";
+        assert!(refused.contains(expected), "{refused}");
     }
 }

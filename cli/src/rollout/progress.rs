@@ -2,8 +2,15 @@
 
 use ostler_api::MachineDeployment;
 use ostler_api::machine_deployment::{
-    MachineDeploymentConditionType as Of, MachineDeploymentStatus, StrategyType,
+    MachineDeploymentConditionType as Of, MachineDeploymentStatus as Status, StrategyType,
 };
+use ostler_lifecycle::deployment::conditions::{find, hindrance, reason};
+use ostler_lifecycle::deployment::status::is_paused;
+use ostler_lifecycle::selector;
+
+/// Of a selector that is there and empty.
+pub(crate) const SELECTS_ALL: &str =
+    "its selector is empty and would select every machineset, so nothing is done";
 
 /// How far a rollout is, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +43,7 @@ impl Progress {
 /// Reads it from the status.
 pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
     let name = deployment.name();
-    let none = MachineDeploymentStatus::default();
+    let none = Status::default();
     let status = deployment.status.as_ref().unwrap_or(&none);
     if status.observed_generation < deployment.metadata.generation
         || status.observed_generation.is_none()
@@ -54,6 +61,9 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
             "no progress before its deadline; `ostler describe machinedeployment {name}` says why"
         ));
     }
+    if deployment.spec.selector.as_ref().is_some_and(selector::is_empty) {
+        return Progress::Failed(SELECTS_ALL.to_owned());
+    }
     let wanted = deployment.spec.replicas;
     let in_place = deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate);
     let old = status.replicas.saturating_sub(status.updated_replicas);
@@ -62,16 +72,16 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
         (false, 0) => "created",
         (false, _) => "replaced",
     };
+    let held = held(deployment, status).map(|by| format!("; {by}")).unwrap_or_default();
     if status.updated_replicas < wanted {
-        let paused = if deployment.spec.paused == Some(true) { "; it is paused" } else { "" };
         return Progress::GoesOn(format!(
-            "{} of {wanted} machines are {done}{paused}",
+            "{} of {wanted} machines are {done}{held}",
             status.updated_replicas
         ));
     }
     if old > 0 {
         let machines = if old == 1 { "machine is" } else { "machines are" };
-        return Progress::GoesOn(format!("{old} old {machines} being deleted"));
+        return Progress::GoesOn(format!("{old} old {machines} being deleted{held}"));
     }
     if status.available_replicas < status.updated_replicas || status.available_replicas < wanted {
         return Progress::GoesOn(format!(
@@ -80,6 +90,21 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
         ));
     }
     Progress::Complete(format!("rolled out: {wanted} machines"))
+}
+
+/// What keeps it from going on, by the word of the controller.
+fn held<'a>(deployment: &'a MachineDeployment, status: &'a Status) -> Option<&'a str> {
+    if is_paused(deployment) {
+        return Some("it is paused");
+    }
+    creation_error(deployment).or_else(|| hindrance(&status.conditions))
+}
+
+/// Why there is no set for the template, if the last try to create it failed.
+pub(crate) fn creation_error(deployment: &MachineDeployment) -> Option<&str> {
+    let progress = find(&deployment.status.as_ref()?.conditions, &Of::Progressing)?;
+    let message = progress.message.as_deref().unwrap_or("cannot create a machine set");
+    (progress.reason.as_deref() == Some(reason::CREATE_ERROR)).then_some(message)
 }
 
 #[cfg(test)]
@@ -140,5 +165,47 @@ mod tests {
             let failed = at(&status, false);
             assert!(matches!(&failed, Progress::Failed(why) if why.contains(part)), "{failed:?}");
         }
+    }
+
+    #[test]
+    fn one_that_the_annotation_of_cluster_api_pauses_says_so_too() {
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": {
+                "name": "a", "generation": 2, "annotations": { "cluster.x-k8s.io/paused": "" }
+            },
+            "spec": { "replicas": 3 }, "status": numbers(3, 1, 3)
+        });
+        let progress = of(&serde_json::from_value(deployment).unwrap());
+        assert_eq!(progress.text(), "1 of 3 machines are replaced; it is paused");
+    }
+
+    #[test]
+    fn a_set_that_cannot_be_created_and_an_empty_selector_are_told() {
+        let mut status = numbers(0, 0, 0);
+        let message = "cannot create a machine set: quota";
+        status["conditions"] = json!([{
+            "type": "Progressing", "status": "False", "reason": "MachineSetCreateError",
+            "message": message
+        }]);
+        assert_eq!(at(&status, false).text(), format!("0 of 3 machines are created; {message}"));
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": { "name": "a", "generation": 2 },
+            "spec": { "replicas": 3, "selector": {} }, "status": { "observedGeneration": 2 }
+        });
+        let progress = of(&serde_json::from_value(deployment).unwrap());
+        assert_eq!(progress, Progress::Failed(SELECTS_ALL.to_owned()));
+    }
+
+    #[test]
+    fn what_hinders_a_rollout_is_told_beside_how_far_it_is() {
+        let mut status = numbers(3, 1, 3);
+        status["conditions"] = json!([{
+            "type": "Progressing", "status": "True", "reason": "MachineSetUpdated",
+            "message": "Machine set \"a-1\" is progressing. It is hindered: 2 nodes wait for a user"
+        }]);
+        let text = "1 of 3 machines are replaced; 2 nodes wait for a user";
+        assert_eq!(at(&status, false).text(), text);
     }
 }

@@ -1,4 +1,6 @@
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use ostler_api::names::annotation;
 use serde_json::{Value, json};
 
 use super::*;
@@ -126,10 +128,22 @@ fn a_set_of_many_machines_shows_those_with_something_to_say_and_counts_the_rest(
     assert!(page.contains("└─ … and 89 more\n"), "{page}");
 }
 
+type Change = fn(&mut Fleet);
+
+/// After each change the line says what is expected.
+fn assert_waits_for<const N: usize>(cases: [(Change, &str); N]) {
+    for (change, expected) in cases {
+        let mut fleet = fleet_of(deployment());
+        change(&mut fleet);
+        let page = render(&fleet, noon());
+        let line = page.lines().find(|line| line.starts_with("Waits for")).unwrap();
+        assert!(line.contains(expected), "{expected:?} is not in {line:?}");
+    }
+}
+
 #[test]
 fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
-    type Change = fn(&mut Fleet);
-    let cases: [(Change, &str); 9] = [
+    assert_waits_for([
         (
             |fleet| fleet.runner = Runner::Nobody,
             "no process runs sets: start a core whose --controllers include them",
@@ -181,21 +195,88 @@ fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
             },
             "its spec is refused: spec.selector is missing",
         ),
+    ]);
+}
+
+#[test]
+fn what_only_a_user_can_end_and_a_rollout_that_goes_on_do_not_pass_for_all_as_wanted() {
+    assert_waits_for([
+        (
+            |fleet| {
+                let paused = annotation::CLUSTER_API_PAUSED.to_owned();
+                fleet.deployment.as_mut().unwrap().metadata.annotations =
+                    Some([(paused, String::new())].into());
+            },
+            "until `kubectl annotate machinedeployment web cluster.x-k8s.io/paused-`; scaling",
+        ),
+        (
+            |fleet| {
+                let status = fleet.deployment.as_mut().unwrap().status.as_mut().unwrap();
+                status.conditions[1].reason = Some("MachineSetCreateError".to_owned());
+                status.conditions[1].message = Some("cannot create a machine set: no".to_owned());
+                fleet.machines.clear();
+            },
+            "there is no machineset for the template: cannot create a machine set: no",
+        ),
+        (
+            |fleet| {
+                fleet.deployment.as_mut().unwrap().spec.selector = Some(LabelSelector::default());
+                fleet.machines.clear();
+            },
+            "its selector is empty and would select every machineset",
+        ),
+        (
+            |fleet| {
+                let status = fleet.deployment.as_mut().unwrap().status.as_mut().unwrap();
+                let hindered = "it is progressing. It is hindered: 3 nodes wait for a user";
+                status.conditions[1].message = Some(hindered.to_owned());
+            },
+            "Waits for          3 nodes wait for a user; machine web-new-a waits for NodeMissing",
+        ),
+        (
+            |fleet| {
+                let all = ["a", "b", "c", "d"].map(running);
+                fleet.machines = [("web-old".to_owned(), all.to_vec())].into();
+            },
+            "nothing; it goes on: 1 of 3 machines are replaced",
+        ),
+        (
+            |fleet| {
+                fleet.deployment = None;
+                fleet.machines.clear();
+            },
+            "nothing; it goes on: there are 0 machines, and 4 are wanted",
+        ),
         (
             |fleet| {
                 fleet.sets.truncate(1);
                 fleet.machines =
                     [("web-new".to_owned(), vec![running("a"), running("b"), running("c")])].into();
+                let status = fleet.deployment.as_mut().unwrap().status.as_mut().unwrap();
+                (status.replicas, status.updated_replicas) = (3, 3);
             },
             "nothing; all is as wanted",
         ),
-    ];
-    for (change, expected) in cases {
-        let mut fleet = fleet_of(deployment());
-        change(&mut fleet);
-        let page = render(&fleet, noon());
-        let line = page.lines().find(|line| line.starts_with("Waits for")).unwrap();
-        assert!(line.contains(expected), "{expected:?} is not in {line:?}");
+    ]);
+}
+
+#[test]
+fn the_row_of_a_set_says_what_it_cannot_do_and_what_holds_its_machines() {
+    let mut fleet = fleet_of(deployment());
+    let conditions = json!([
+        { "type": "ReplicaFailure", "status": "True", "message": "quota is exceeded" },
+        { "type": "Valid", "status": "False", "message": "no class" }
+    ]);
+    fleet.sets[0].status.get_or_insert_default().conditions =
+        serde_json::from_value(conditions).unwrap();
+    let held = ["x", "y"].map(|name| waiting(name, "ReplacementBudget", ""));
+    fleet.machines.get_mut("web-old").unwrap().extend(held);
+    let page = render(&fleet, noon());
+    for row in [
+        "0 available (revision 2, newest, refused: no class, failure: quota is exceeded)\n",
+        "3 available (revision 1, 2 held by ReplacementBudget)\n",
+    ] {
+        assert!(page.contains(row), "{page}");
     }
 }
 

@@ -7,10 +7,11 @@ use ostler_api::machine::{MachinePhase, MachineStep};
 use ostler_api::machine_deployment::{
     MachineDeployment, MachineDeploymentStatus, MachineDeploymentStrategy,
 };
+use ostler_api::machine_set::MachineSetConditionType as OfSet;
 use ostler_api::names::label;
 use ostler_api::{Machine, MachineSet};
 
-use super::why::why;
+use super::why::{hold, said, why};
 use super::{Fleet, Runner, revision};
 use crate::describe::page::{Page, event_lines};
 use crate::table::span;
@@ -157,12 +158,25 @@ fn about(fleet: &Fleet, set: &MachineSet) -> String {
     );
     let newest =
         fleet.deployment.is_some() && fleet.sets.first().is_some_and(|it| it.uid() == set.uid());
+    let conditions = set.status.as_ref().map(|it| it.conditions.as_slice()).unwrap_or_default();
+    let condition = |kind: &OfSet, what: &str| {
+        let found = conditions.iter().find(|it| it.type_ == *kind)?;
+        Some(format!("{what}{}", said(found.message.as_ref())))
+    };
+    let mut held = machines.iter().filter_map(hold);
+    let held = held.next().map(|(reason, _)| {
+        let more = held.filter(|(other, _)| other == reason).count();
+        format!("{} held by {reason}", more + 1)
+    });
     let marks = [
         revision(set).map(|number| format!("revision {number}")),
         newest.then(|| "newest".to_owned()),
         (set.label(label::FREEZE) == Some("True")).then(|| "frozen".to_owned()),
         set.label(label::SCALE_UP_DISABLED).map(|_| "creates none".to_owned()),
         set.is_deleting().then(|| "being deleted".to_owned()),
+        held,
+        condition(&OfSet::Valid, "refused"),
+        condition(&OfSet::ReplicaFailure, "failure"),
     ];
     let marks: Vec<String> = marks.into_iter().flatten().collect();
     if marks.is_empty() { numbers } else { format!("{numbers} ({})", marks.join(", ")) }

@@ -7,9 +7,13 @@ use ostler_api::machine_deployment::{
 use ostler_api::machine_set::MachineSetConditionType as OfSet;
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::deployment::conditions::{hindrance, reason};
+use ostler_lifecycle::selector;
 use ostler_lifecycle::set::FOREIGN;
 
 use super::{Fleet, Runner};
+use crate::rollout::progress::{self, SELECTS_ALL, creation_error};
+use crate::rollout::resuming;
 
 /// Waits that hold more than the one machine: they are named first.
 const HOLDS: [(WaitReason, &str); 6] = [
@@ -33,7 +37,10 @@ pub(super) fn why(fleet: &Fleet) -> String {
         .or_else(|| not_seen(fleet))
         .or_else(|| paused(fleet))
         .or_else(|| deadline(fleet))
-        .or_else(|| a_machine(fleet))
+        .or_else(|| not_created(fleet))
+        .or_else(|| held(fleet))
+        .or_else(|| hindered(fleet))
+        .or_else(|| waiting(fleet))
         .or_else(|| failure(fleet))
         .unwrap_or_else(|| goes_on(fleet))
 }
@@ -51,7 +58,7 @@ fn condition<'a>(
     deployment.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == *kind)
 }
 
-fn said(message: Option<&String>) -> String {
+pub(super) fn said(message: Option<&String>) -> String {
     message.filter(|text| !text.is_empty()).map(|text| format!(": {text}")).unwrap_or_default()
 }
 
@@ -65,10 +72,13 @@ fn of_sets<'a>(fleet: &'a Fleet, kind: &OfSet) -> Option<(&'a MachineSet, String
 }
 
 fn refused(fleet: &Fleet) -> Option<String> {
-    let of_deployment = fleet.deployment.as_ref();
-    let of_deployment = of_deployment.and_then(|it| condition(it, &OfDeployment::Valid));
-    if let Some(found) = of_deployment {
-        return Some(format!("its spec is refused{}", said(found.message.as_ref())));
+    if let Some(deployment) = &fleet.deployment {
+        if let Some(found) = condition(deployment, &OfDeployment::Valid) {
+            return Some(format!("its spec is refused{}", said(found.message.as_ref())));
+        }
+        if deployment.spec.selector.as_ref().is_some_and(selector::is_empty) {
+            return Some(SELECTS_ALL.to_owned());
+        }
     }
     of_sets(fleet, &OfSet::Valid)
         .map(|(set, message)| format!("the spec of machineset {} is refused{message}", set.name()))
@@ -104,30 +114,43 @@ fn not_seen(fleet: &Fleet) -> Option<String> {
 }
 
 fn paused(fleet: &Fleet) -> Option<String> {
-    let deployment = fleet.deployment.as_ref().filter(|it| it.spec.paused == Some(true))?;
-    Some(format!(
-        "paused: a new template is not rolled out until `ostler rollout resume {}`; scaling goes on",
-        deployment.name()
-    ))
+    let resume = resuming(fleet.deployment.as_ref()?)?;
+    Some(format!("paused: a new template is not rolled out until {resume}; scaling goes on"))
 }
 
 fn deadline(fleet: &Fleet) -> Option<String> {
     let deployment = fleet.deployment.as_ref()?;
     let progress = condition(deployment, &OfDeployment::Progressing)?;
-    (progress.reason.as_deref() == Some("ProgressDeadlineExceeded")).then(|| {
+    (progress.reason.as_deref() == Some(reason::DEADLINE)).then(|| {
         let seconds = deployment.spec.progress_deadline_seconds.unwrap_or_default();
         let worst = waiting(fleet).map(|text| format!("; {text}")).unwrap_or_default();
         format!("no progress for {seconds} s, the deadline is exceeded{worst}; go back with `ostler rollout undo {}`", deployment.name())
     })
 }
 
-fn a_machine(fleet: &Fleet) -> Option<String> {
-    let held = fleet.all().find_map(|machine| {
-        let reason = &machine.status.as_ref()?.waiting_for.as_ref()?.reason;
-        let (_, why) = HOLDS.iter().find(|(hold, _)| hold == reason)?;
+fn not_created(fleet: &Fleet) -> Option<String> {
+    let why = creation_error(fleet.deployment.as_ref()?)?;
+    Some(format!("there is no machineset for the template: {why}"))
+}
+
+/// Whether a machine waits for what holds others too.
+pub(super) fn hold(machine: &Machine) -> Option<&'static (WaitReason, &'static str)> {
+    let reason = &machine.status.as_ref()?.waiting_for.as_ref()?.reason;
+    HOLDS.iter().find(|(hold, _)| hold == reason)
+}
+
+fn held(fleet: &Fleet) -> Option<String> {
+    fleet.all().find_map(|machine| {
+        let (reason, why) = hold(machine)?;
         Some(format!("{why}: machine {} waits for {reason}", machine.name()))
-    });
-    held.or_else(|| waiting(fleet))
+    })
+}
+
+/// What the controller says of the rollout: a user has to act, or a time to pass.
+fn hindered(fleet: &Fleet) -> Option<String> {
+    let by = hindrance(&fleet.deployment.as_ref()?.status.as_ref()?.conditions)?;
+    let worst = waiting(fleet).map(|text| format!("; {text}")).unwrap_or_default();
+    Some(format!("{by}{worst}"))
 }
 
 /// The first machine that waits for something, and how many more do.
@@ -154,18 +177,21 @@ fn failure(fleet: &Fleet) -> Option<String> {
 
 fn goes_on(fleet: &Fleet) -> String {
     let deleting = fleet.all().filter(|machine| machine.is_deleting()).count();
-    let wanted: i32 = match &fleet.deployment {
-        Some(deployment) => deployment.spec.replicas,
-        None => fleet.sets.iter().map(|set| set.spec.replicas).sum(),
-    };
-    let there = fleet.all().count();
     if deleting > 0 {
         let machines = if deleting == 1 { "machine is" } else { "machines are" };
         return format!("{deleting} {machines} being deleted");
     }
-    if i32::try_from(there) == Ok(wanted) {
-        "nothing; all is as wanted".to_owned()
+    let left = if let Some(deployment) = &fleet.deployment {
+        let progress = progress::of(deployment);
+        (!progress.is_complete()).then(|| progress.text().to_owned())
     } else {
-        format!("nothing; it goes on: there are {there} machines, and {wanted} are wanted")
-    }
+        let wanted: i32 = fleet.sets.iter().map(|set| set.spec.replicas).sum();
+        let there = fleet.all().count();
+        (i32::try_from(there) != Ok(wanted))
+            .then(|| format!("there are {there} machines, and {wanted} are wanted"))
+    };
+    left.map_or_else(
+        || "nothing; all is as wanted".to_owned(),
+        |left| format!("nothing; it goes on: {left}"),
+    )
 }

@@ -77,7 +77,7 @@ async fn a_machine_whose_release_was_refused_is_not_replaced_yet() {
     }
 }
 
-/// INV-13, INV-14: what is not adopted is nobody's, and is not there to be chosen among.
+/// INV-13, INV-14: what is not adopted has no set, and is not there to be chosen among.
 #[tokio::test(start_paused = true)]
 async fn nothing_goes_in_a_pass_in_which_an_adoption_was_refused() {
     for (bench, deleted) in [(Bench::new(), true), (Bench::new().refusing(422), false)] {

@@ -92,6 +92,12 @@ pub(super) fn hinder(conditions: &mut [Condition], type_: &Type, by: Option<&str
     shown.message = Some(by.map_or_else(|| own.to_owned(), |by| format!("{own}{HINDERED}{by}")));
 }
 
+/// What keeps the rollout from going on, as condition Progressing says it for people.
+pub fn hindrance(conditions: &[Condition]) -> Option<&str> {
+    let message = find(conditions, &Type::Progressing)?.message.as_deref()?;
+    message.split_once(HINDERED).map(|(_, by)| by)
+}
+
 /// Takes a condition away.
 pub(super) fn remove(conditions: &mut Vec<Condition>, type_: &Type) {
     conditions.retain(|one| one.type_ != *type_);

@@ -1,18 +1,45 @@
 //! What keeps a rollout from going on until a user acts or a time is over: condition Progressing names it.
 
 use ostler_api::machine::MachinePhase;
-use ostler_api::machine_deployment::MachineDeploymentConditionType as Type;
+use ostler_api::machine_deployment::{MachineDeploymentConditionType as Type, StrategyType};
 use ostler_api::names::annotation::RETRY_UPDATE;
+use ostler_api::names::label::SELECTED_FOR_UPDATE;
 
-use super::conditions;
 use super::pass::Pass;
 use super::snapshot::MachineView;
+use super::{conditions, fenceposts, in_place, status};
 
 impl Pass<'_> {
     /// Writes it into the message of condition Progressing, whose times stay.
     pub(super) fn show_hindrances(&mut self) {
-        let text = self.failed_updates().or_else(|| self.preserved_machines());
+        let all = [self.failed_updates(), self.preserved_machines(), self.unselected_nodes()];
+        let all: Vec<_> = all.into_iter().flatten().collect();
+        let text = (!all.is_empty()).then(|| all.join("; "));
         conditions::hinder(&mut self.status.conditions, &Type::Progressing, text.as_deref());
+    }
+
+    /// Machines of old sets that a rollout in place is to update, while there is one and nothing holds it.
+    fn to_be_updated(&self) -> impl Iterator<Item = &MachineView> {
+        let deployment = self.snapshot.deployment.as_ref();
+        let new = self.new.and_then(|index| self.views.get(index));
+        let goes_on = deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate)
+            && !status::is_paused(deployment)
+            && new.is_some_and(|new| new.set.spec.replicas < deployment.spec.replicas);
+        let old = self.old_views().filter(move |_| goes_on).flat_map(|set| &set.machines);
+        old.filter(|view| in_place::waits(view))
+    }
+
+    /// Nodes that no user has selected yet, where a user does.
+    fn unselected_nodes(&self) -> Option<String> {
+        let manual = fenceposts::is_manual(&self.snapshot.deployment.spec);
+        let waits = |view: &&MachineView| manual && in_place::is_unselected(view);
+        match self.to_be_updated().filter(waits).count() {
+            0 => None,
+            1 => Some(format!("1 node waits for a user to label it {SELECTED_FOR_UPDATE}")),
+            many => {
+                Some(format!("{many} nodes wait for a user to label them {SELECTED_FOR_UPDATE}"))
+            }
+        }
     }
 
     /// Updates in place that failed. They keep their places.

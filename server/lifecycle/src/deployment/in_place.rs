@@ -51,6 +51,16 @@ fn is_undergoing(view: &MachineView) -> bool {
         && !is_updated(view)
 }
 
+/// Whether its update is still to begin.
+pub(super) fn waits(view: &MachineView) -> bool {
+    !view.machine.is_deleting() && !is_undergoing(view) && !is_updated(view)
+}
+
+/// Whether it has a Node that is not selected.
+pub(super) fn is_unselected(view: &MachineView) -> bool {
+    view.node.is_some() && node_label(view, label::SELECTED_FOR_UPDATE).is_none()
+}
+
 /// Whether it came to its set by an update, and that set's number may not count it yet.
 fn is_handed_over(view: &MachineView) -> bool {
     view.machine.label(label::UPDATE_RESULT).is_some()
@@ -217,12 +227,11 @@ impl<'a> Pass<'a> {
     /// Old Nodes become candidates, and some of them are selected.
     fn select_nodes(&mut self, fleet: &Fleet) {
         let manual = fenceposts::is_manual(&self.snapshot.deployment.spec);
-        let waits = |view: &&'a MachineView| {
-            !view.machine.is_deleting() && !is_undergoing(view) && !is_updated(view)
-        };
         let old = || self.old_views().flat_map(|set| set.machines.iter());
-        let (healthy, unhealthy): (Vec<_>, Vec<_>) =
-            old().filter(waits).filter(|it| it.node.is_some()).partition(|it| it.is_available());
+        let (healthy, unhealthy): (Vec<_>, Vec<_>) = old()
+            .filter(|it| waits(it))
+            .filter(|it| it.node.is_some())
+            .partition(|it| it.is_available());
         let count = |views: usize| i32::try_from(views).unwrap_or(i32::MAX);
         // Of a set that has more than it wants, some are about to go, and of sets that together want too many.
         let surplus = |(set, counts): (&SetView, &Counts)| {

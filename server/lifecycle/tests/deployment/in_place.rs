@@ -1,6 +1,8 @@
 //! Updates in place: Machines stay and change their set.
 
 use ostler_api::names::{annotation, label};
+
+use ostler_lifecycle::deployment::conditions::hindrance;
 use ostler_lifecycle::deployment::counts::{Counts, Fleet};
 use ostler_lifecycle::deployment::in_place::{Selection, select};
 use serde_json::{Value, json};
@@ -148,6 +150,34 @@ fn in_manual_mode_the_user_selects() {
     settle(&mut world);
     assert_eq!((world.wanted()["one"], world.wanted()["two"]), (1, 1));
     assert_eq!(world.machines[&name].spec.class.name, "two");
+}
+
+fn hindered(world: &World) -> Option<String> {
+    let status = world.status();
+    hindrance(&status.conditions).map(str::to_owned)
+}
+
+#[test]
+fn in_manual_mode_the_status_says_how_many_nodes_wait_for_the_user() {
+    let mut world = running(2, (0, 1), "Manual");
+    assert_eq!(hindered(&world), None, "there is no rollout");
+    world.roll_to("two");
+    settle(&mut world);
+    let says = "wait for a user to label them node.machine.sapcloud.io/selected-for-update";
+    assert_eq!(hindered(&world), Some(format!("2 nodes {says}")));
+    let names = world.names();
+    select_by_hand(&mut world, &names[0]);
+    settle(&mut world);
+    let one = "1 node waits for a user to label it node.machine.sapcloud.io/selected-for-update";
+    assert_eq!(hindered(&world).as_deref(), Some(one));
+    world.edit(&json!({ "spec": { "paused": true } }));
+    world.passes();
+    assert_eq!(hindered(&world), None, "the pause is what it waits for");
+    world.edit(&json!({ "spec": { "paused": null } }));
+    select_by_hand(&mut world, &names[1]);
+    settle(&mut world);
+    assert_eq!(hindered(&world), None);
+    assert_eq!(world.wanted()["two"], 2);
 }
 
 #[test]
@@ -356,7 +386,7 @@ fn a_machine_that_goes_is_no_reason_to_select_another_one() {
     world.passes();
     let selected = labelled(&world, label::SELECTED_FOR_UPDATE);
     assert_eq!(selected.len(), 1);
-    // An autoscaler lowered the number while nobody led, and the sets say that they were scaled for it.
+    // An autoscaler lowered the number while no core led, and the sets say that they were scaled for it.
     world.edit(&json!({ "spec": { "replicas": 2 } }));
     for set in world.sets.values_mut() {
         let all = set.metadata.annotations.get_or_insert_default();
