@@ -161,7 +161,7 @@ pub struct MachinePoolStatus {
     /// Verbs that failed last, and until when the next attempt of each waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retries: Vec<Retry>,
-    /// Instances that the last named deletion could not delete, the first of them.
+    /// Instances that named deletions could not delete so far, the first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_deleted: Vec<ProviderId>,
     /// What the driver said of updates of running instances, and which of them are not finished.

@@ -338,7 +338,7 @@ pub struct Retry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_revision: Option<Revision>,
     /// With reasons `InstanceNotOurs` and `ClusterIdChanged`: the instance that the driver found. Of a pool: the instance
-    /// that was to be updated.
+    /// that was to be updated or deleted.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<ProviderId>,
 }

@@ -1,8 +1,10 @@
 //! RollingUpdate, Recreate and scaling, in numbers.
 
 use ostler_lifecycle::deployment::counts::{Counts, Fleet, Targets};
+use ostler_lifecycle::deployment::fenceposts;
 use ostler_lifecycle::deployment::rolling::{recreate, roll};
 use ostler_lifecycle::deployment::scaling::{Growth, is_due, scale};
+use serde_json::{Value, json};
 
 /// A set with as many Machines as it wants.
 fn set(wanted: i32, available: i32) -> Counts {
@@ -264,5 +266,38 @@ fn an_update_in_place_that_scales_in_keeps_its_surge_and_what_has_to_be_availabl
         ("to nothing", fleet(0, (0, 0), set(1, 1), &[set(2, 2)]), targets(0, &[0])),
     ] {
         assert_eq!(scale(&fleet, Growth::Largest), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_surge_is_rounded_up_what_may_be_unavailable_down_and_one_of_both_is_at_least_one() {
+    let rolling = |surge: Value, missing: Value| json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": missing } });
+    let in_place = |kind: &str| {
+        json!({ "type": "InPlaceUpdate", "inPlaceUpdate": {
+            "maxSurge": 2, "maxUnavailable": 1, "orchestrationType": kind
+        } })
+    };
+    let table = [
+        ("numbers", 10, rolling(json!(3), json!(2)), (3, 2)),
+        ("percentages", 10, rolling(json!("25%"), json!("25%")), (3, 2)),
+        ("of one machine", 1, rolling(json!("1%"), json!("99%")), (1, 0)),
+        ("both are nothing", 10, rolling(json!(0), json!(0)), (0, 1)),
+        ("both are nothing when rounded", 3, rolling(json!("0%"), json!("30%")), (0, 1)),
+        ("more than there are", 3, rolling(json!(5), json!(5)), (5, 3)),
+        ("of no machines", 0, rolling(json!("50%"), json!("50%")), (0, 0)),
+        ("not said", 10, rolling(Value::Null, Value::Null), (0, 1)),
+        ("neither number nor percentage", 10, rolling(json!("3"), json!("x")), (0, 1)),
+        ("a block of another strategy", 10, json!({ "type": "Recreate" }), (0, 0)),
+        ("in place", 10, in_place("Auto"), (2, 1)),
+        ("in place, and a user chooses: nothing is created for it", 10, in_place("Manual"), (0, 1)),
+    ];
+    for (name, replicas, strategy, expected) in table {
+        let spec = json!({
+            "replicas": replicas, "strategy": strategy,
+            "selector": { "matchLabels": { "app": "f" } },
+            "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } },
+        });
+        let found = fenceposts::of(&serde_json::from_value(spec).unwrap());
+        assert_eq!((found.surge, found.unavailable), expected, "{name}");
     }
 }
