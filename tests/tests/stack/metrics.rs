@@ -172,7 +172,9 @@ async fn dashboards_find_the_metrics_of_sets_and_deployments_and_users_their_eve
     let events = Api::<Event>::default_namespaced(world.client());
     let events = events.list(&ListParams::default()).await.expect("events are listed").items;
     for reason in ["SuccessfulCreate", "ScalingMachineSet"] {
-        assert!(events.iter().any(|it| it.reason.as_deref() == Some(reason)), "{reason}");
+        let found = events.iter().find(|it| it.reason.as_deref() == Some(reason));
+        let by = found.and_then(|it| it.reporting_controller.as_deref());
+        assert_eq!(by, Some("ostler.dev/machine-controller"), "{reason}");
     }
     world.stop().await;
 }
