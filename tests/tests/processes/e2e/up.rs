@@ -231,6 +231,19 @@ fn three_rollouts_in_a_row_end_and_the_deployment_scales_and_goes() {
         kubectl.run(["patch", "machinedeployment", "workers", "--type=merge", "-p", &patch]);
         rolled_out();
     }
+    let rollout = |what: &str| {
+        let output = ostler(&["rollout", what, "workers", "--kubeconfig", &config]);
+        assert!(output.status.success(), "{what}: {}", stderr(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let history = rollout("history");
+    let revisions = history.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    assert_eq!(revisions.collect::<Vec<_>>(), ["1", "2", "3", "4"], "{history}");
+    let paused = || kubectl.list("machinedeployments")[0]["spec"]["paused"].clone();
+    rollout("pause");
+    assert_eq!(paused(), true);
+    rollout("resume");
+    assert_ne!(paused(), true);
     kubectl.run(["scale", "machinedeployment", "workers", "--replicas=1"]);
     kubectl.wait("machinedeployment", "workers", ".status.replicas", "1");
     kubectl.run(["delete", "machinedeployment", "workers", "--timeout=120s"]);
