@@ -146,10 +146,8 @@ fn is_stuck(wanted: &Wanted<'_>, matched: &Matched<'_>) -> bool {
         !it.machine.is_paused()
             && it.instance.is_none_or(|one| one.is_going() || is_refused(&one.provider_id))
     };
-    let some = matched.members.iter().filter_map(|it| it.instance);
-    wanted.drained
-        && some.into_iter().any(|it| is_refused(&it.provider_id))
-        && matched.members.iter().all(left)
+    let mut some = matched.members.iter().filter_map(|it| it.instance);
+    wanted.drained && some.any(|it| is_refused(&it.provider_id)) && matched.members.iter().all(left)
 }
 
 /// One after the other. One that failed waits, and others go on meanwhile.

@@ -20,7 +20,7 @@ use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, name};
 use crate::{class::Hold, record::merge_patch, snapshot::DriverView};
 
 /// Most instances that could not be deleted and are shown.
-const MOST_REFUSED: usize = 20;
+const MOST_SHOWN: usize = 20;
 /// Most versions that are counted.
 const MOST_VERSIONS: usize = 20;
 
@@ -76,7 +76,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
         operation: sent.or_else(|| standing.intent.clone()),
         asked,
         retries: standing.retries.clone(),
-        not_deleted: standing.refused().into_iter().take(MOST_REFUSED).collect(),
+        not_deleted: standing.refused().into_iter().take(MOST_SHOWN).collect(),
         hot_update: Some(standing.hot.clone()).filter(|it| *it != PoolHotUpdate::default()),
         provider_id: match facts.reading {
             Some(reading) => Some(reading.provider_id.clone()),

@@ -38,6 +38,15 @@ pub fn set(world: &mut World, key: &str, value: Option<&str>) {
     });
 }
 
+/// A MachineSet controls the Machine.
+pub fn put_into_a_set(world: &mut World) {
+    world.machine_mut().metadata.owner_references = Some(vec![OwnerReference {
+        kind: "MachineSet".to_owned(),
+        controller: Some(true),
+        ..OwnerReference::default()
+    }]);
+}
+
 pub fn select(world: &mut World) {
     set(world, label::CANDIDATE_FOR_UPDATE, Some("true"));
     set(world, label::SELECTED_FOR_UPDATE, Some("true"));
@@ -290,11 +299,7 @@ fn an_update_that_failed_is_tried_again_when_an_annotation_of_the_machine_says_s
 #[test]
 fn the_node_of_a_machine_set_is_left_to_its_deployment_afterwards() {
     let mut world = World::running();
-    world.machine_mut().metadata.owner_references = Some(vec![OwnerReference {
-        kind: "MachineSet".to_owned(),
-        controller: Some(true),
-        ..OwnerReference::default()
-    }]);
+    put_into_a_set(&mut world);
     select(&mut world);
     world.settle();
     set(&mut world, label::UPDATE_RESULT, Some("successful"));

@@ -1,11 +1,10 @@
 //! Updates in place that were begun by another one, taken back, or half written down.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ostler_api::{machine::MachinePhase, names::label};
 use ostler_lifecycle::{plan::Action, snapshot::Observed};
 
 use crate::{
-    in_place::{at_stage, has_label, is_cordoned, select, set, stage},
+    in_place::{at_stage, has_label, is_cordoned, put_into_a_set, select, set, stage},
     world::{World, pod},
 };
 
@@ -13,11 +12,7 @@ use crate::{
 fn the_node_of_a_rollout_that_was_taken_back_is_given_back_once_its_update_is_over() {
     for result in [Some("successful"), None] {
         let mut world = World::running();
-        world.machine_mut().metadata.owner_references = Some(vec![OwnerReference {
-            kind: "MachineSet".to_owned(),
-            controller: Some(true),
-            ..OwnerReference::default()
-        }]);
+        put_into_a_set(&mut world);
         select(&mut world);
         world.settle();
         set(&mut world, label::CANDIDATE_FOR_UPDATE, None);
