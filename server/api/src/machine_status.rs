@@ -130,7 +130,7 @@ pub struct MachineStatus {
     pub instance_notice: Option<InstanceNotice>,
     /// Of a Machine of a pool: what the infrastructure says of its instance. Written by the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance: Option<InstanceStatus>,
+    pub instance: Option<Box<InstanceStatus>>,
 }
 
 /// What the infrastructure says of an instance of a group. Its provider id is that of the Machine, and its version that of

@@ -159,7 +159,7 @@ fn another_class_spec_is_a_matter_of_the_group_and_not_of_a_hot_update() {
 /// What its pool says of the instance.
 fn says(world: &mut World, state: &str, current: bool) {
     let said = serde_json::json!({ "provisioningState": state, "latestModelApplied": current });
-    let said: InstanceStatus = serde_json::from_value(said).unwrap();
+    let said: Box<InstanceStatus> = serde_json::from_value(said).unwrap();
     world.machine_mut().status.as_mut().unwrap().instance = Some(said);
 }
 
