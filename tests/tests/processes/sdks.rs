@@ -197,6 +197,22 @@ fn the_python_driver_passes_the_whole_suite() {
     PYTHON.passes_the_suite();
 }
 
+#[test]
+fn the_python_driver_with_groups_keeps_all_rules_of_groups() {
+    let Some(clone) = PYTHON.clone() else { return };
+    let driver = "--driver-cmd 'sdk/python/.venv/bin/python sdk/python/groups.py'";
+    let suite = PYTHON
+        .page_commands("sanity --unary")
+        .replace("--driver-cmd sdk/python/python-driver", driver)
+        .replace("--unary", "--unary --many 501 --focus '^pool/'");
+    let cloud = clone.join("groups.sqlite3");
+    let (green, said) = shell(clone, &format!("export CLOUD_FILE='{}'\n{suite}", cloud.display()));
+    assert!(green, "{said}");
+    for check in ["pool/delete-partial", "pool/update-undrained", "pool/pages"] {
+        assert!(said.contains(&format!("✓ {check}")), "{said}");
+    }
+}
+
 /// The rules of the session, which the suite leaves out for the author of a unary driver.
 #[test]
 fn the_adapter_keeps_the_session_for_a_unary_driver() {
