@@ -75,7 +75,7 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
         asked.settled().await?.machine()?;
         driver.has_one(machine).await?;
         if let Some(probe) = &probe {
-            let count = probe.instances_of(&machine).await?.len();
+            let count = probe.instances_of(machine).await?.len();
             ensure(count == 1, "one instance of the machine in the cloud", count)?;
         }
     }
