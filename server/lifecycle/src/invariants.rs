@@ -15,11 +15,10 @@ use ostler_api::{
 
 use crate::{
     digest,
-    machine::{abandoning, absence, instance::is_own_create},
+    machine::{abandoning, absence, instance::is_own_create, pooled},
     node,
     operation::{Dispatch, Finished, InstanceRecord, OperationView, Request, Success},
     plan::{Action, Plan},
-    pool,
     snapshot::{DriverView, NodeView, Snapshot},
 };
 
@@ -155,8 +154,8 @@ fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
 
 /// INV-3: the finalizer goes only in the pass that settles a deletion (where the driver found nothing
 /// of a Machine that was never adopted: the second one), for a Machine whose instance
-/// the driver called not ours and the operator abandoned, for one of a pool that said that the instance is gone,
-/// or for one for which nothing was ever asked of a driver.
+/// the driver called not ours and the operator abandoned, for one of a pool that said that the instance is gone, or that
+/// is gone itself, or for one for which nothing was ever asked of a driver.
 pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
     if !plan.actions.contains(&Action::RemoveFinalizer) {
         return true;
@@ -174,8 +173,7 @@ pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
             }
     });
     let abandoned = abandoning::named(&snapshot.machine, &status(snapshot)).is_some();
-    let told = snapshot.machine.has_pool() && pool::is_told_gone(&snapshot.machine);
-    gone || abandoned || told || !was_ever_asked(snapshot)
+    gone || abandoned || pooled::is_gone(snapshot) || !was_ever_asked(snapshot)
 }
 
 fn was_ever_asked(snapshot: &Snapshot) -> bool {

@@ -90,6 +90,8 @@ pub struct Snapshot {
     pub bootstrap_token: Observed<BootstrapToken>,
     /// The driver that serves the provider of the class.
     pub driver: DriverView,
+    /// Whether the pool that controls it is gone, and so its group. Needed only while it is being deleted.
+    pub pool_gone: bool,
     /// The operation of this Machine.
     pub operation: OperationView,
     /// What the driver said of the instance by itself.

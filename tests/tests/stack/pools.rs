@@ -7,9 +7,9 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition};
-use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::{MachineClass, MachinePool};
-use ostler_tests::objects::{class, delete, instances, nodes};
+use ostler_tests::objects::{class, delete, instances, nodes, waits_for};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 
@@ -281,4 +281,42 @@ async fn a_pool_whose_name_has_253_characters_grows_shrinks_and_goes() {
     until_of(&world, &name, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
     assert_eq!((machines(&world).await.len(), instances(&world)), (0, 0));
     world.stop().await;
+}
+
+async fn until_no_machine(world: &World, name: &str) {
+    let api = Api::<Machine>::default_namespaced(world.client());
+    let gone = await_condition(api, name, |machine: Option<&Machine>| machine.is_none());
+    tokio::time::timeout(Duration::from_mins(30), gone).await.expect("it goes").unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_is_written_late_for_a_pool_that_is_gone_can_be_deleted() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 1)).await;
+    until_runs(&world, 1).await;
+    let mut late = machines(&world).await.remove(0);
+    pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
+    until(&world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
+    // As a request of the core arrives that was on its way for long, or from a backup.
+    late.metadata.resource_version = None;
+    late.metadata.uid = None;
+    let api = Api::<Machine>::default_namespaced(world.client());
+    api.create(&PostParams::default(), &late).await.unwrap();
+    delete(&world, late.name()).await;
+    until_no_machine(&world, late.name()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_that_wait_for_a_pool_go_when_its_finalizer_is_taken_away_by_hand() {
+    let mut world = start().await;
+    world.apply::<MachinePool>(pool("p", 1)).await;
+    until_runs(&world, 1).await;
+    world.stop_driver().await;
+    pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
+    let left = machines(&world).await.remove(0);
+    delete(&world, left.name()).await;
+    world.until(left.name(), "drained", waits_for(WaitReason::PoolDeletion)).await;
+    patch(&world, json!({ "metadata": { "finalizers": [] } })).await;
+    until_no_machine(&world, left.name()).await;
+    assert_eq!(instances(&world), 1, "its group is an orphan");
 }

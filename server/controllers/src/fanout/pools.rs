@@ -43,6 +43,10 @@ impl Fanout {
         }
         if change.new.is_none() {
             self.sessions.abandon(pool.uid());
+            // Those that it left wait for it.
+            for machine in self.stores.machines.find_names(MachineIndex::Controller, pool.uid()) {
+                self.queues.machines.add(machine, priority);
+            }
         }
         if change.is_news_to(By::Pool, &name) {
             self.queues.pools.add(name, priority);

@@ -206,7 +206,7 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
         }
         finding::begin(pass);
         state = State::of_deletion(pass.status.step.as_ref());
-        if pooled::is_gone(pass) {
+        if pooled::is_gone(pass.snap) {
             pass.learned.release = Some(pass::Release::Deleted);
             state = State::Deleting;
         } else if let Err(wait) = pooled::hold(pass) {

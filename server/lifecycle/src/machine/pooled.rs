@@ -11,11 +11,16 @@ use super::{
     pass::Pass,
     transition::{Outcome, wait},
 };
-use crate::{pool::is_told_gone, snapshot::DriverView};
+use crate::{
+    pool::{awaits_its_end, is_told_gone},
+    snapshot::{DriverView, Snapshot},
+};
 
-/// Whether the pool said that the instance is gone.
-pub(crate) fn is_gone(pass: &Pass<'_>) -> bool {
-    pass.machine.has_pool() && is_told_gone(pass.machine)
+/// Whether the pool said that the instance is gone; or it went with its group before, and says nothing any more. A group
+/// that is left all the same is an orphan.
+pub(crate) fn is_gone(snap: &Snapshot) -> bool {
+    let left_alone = snap.pool_gone && awaits_its_end(&snap.machine);
+    snap.machine.has_pool() && (is_told_gone(&snap.machine) || left_alone)
 }
 
 /// Whether the infrastructure deletes the instance already: nothing is drained again for a Node that comes late.
@@ -30,7 +35,9 @@ pub(crate) fn is_going(pass: &Pass<'_>) -> bool {
 /// The driver cannot.
 pub(crate) fn hold(pass: &Pass<'_>) -> Outcome<()> {
     let DriverView::Ready(driver) = &pass.snap.driver else { return Ok(()) };
-    let goes = pass.machine.annotation(annotation::POOL_DELETED).is_some() || is_going(pass);
+    let pool_goes =
+        pass.snap.pool_gone || pass.machine.annotation(annotation::POOL_DELETED).is_some();
+    let goes = pool_goes || is_going(pass);
     if goes || !pass.machine.has_pool() || driver.has(OperationKind::DeletePoolMachines) {
         return Ok(());
     }

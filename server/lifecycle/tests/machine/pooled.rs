@@ -99,6 +99,23 @@ fn one_whose_instance_is_gone_goes_without_a_drain() {
 }
 
 #[test]
+fn one_that_its_pool_left_is_drained_and_goes() {
+    for verb in [Some(OperationKind::DeletePoolMachines), None] {
+        let mut world = running();
+        if verb.is_none() {
+            world.kinds.remove(&OperationKind::DeletePoolMachines);
+        }
+        world.delete();
+        world.pool_gone = true;
+        let plan = world.pass();
+        assert!(plan.actions.iter().any(|it| matches!(it, Action::PatchNode(_))), "{plan:?}");
+        world.settle();
+        assert!(world.machine.is_none(), "nothing else would end its wait");
+        assert!(world.sent.is_empty(), "{:?}", world.sent);
+    }
+}
+
+#[test]
 fn another_instance_that_is_gone_is_not_its_own() {
     let mut world = running();
     let marks = world.machine_mut().metadata.annotations.get_or_insert_default();

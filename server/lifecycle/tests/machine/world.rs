@@ -101,6 +101,7 @@ pub struct World {
     pub review: ReviewView,
     pub slot: SlotView,
     pub holder: Option<String>,
+    pub pool_gone: bool,
     pub settings: Settings,
     pub cluster: ClusterIds,
     /// What exists in the infrastructure.
@@ -165,6 +166,7 @@ impl World {
             review: ReviewView::NoAnswer,
             slot: SlotView { has: SlotUse::None, ahead: 0, free: 1, limit: 1 },
             holder: None,
+            pool_gone: false,
             settings: Settings::default(),
             cluster: ClusterIds::only("ours"),
             instances: Vec::new(),
@@ -333,6 +335,7 @@ impl World {
             review: self.review.clone(),
             slot: self.slot,
             provider_id_holder: self.holder.clone(),
+            pool_gone: self.pool_gone,
             cluster: self.cluster.clone(),
             term: 1,
             fresh: Fresh {
