@@ -1,6 +1,6 @@
 //! MachineDeployments: rollouts, scaling and what happens in the middle of them. On a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +11,15 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition};
 use kube::runtime::watcher;
-use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::machine::{Machine, MachinePhase, MachineStep};
 use ostler_api::machine_deployment::MachineDeploymentConditionType as Type;
 use ostler_api::names::{annotation, label};
 use ostler_api::{MachineClass, MachineDeployment, MachineSet};
+use ostler_driver_fake::calls::Call;
+use ostler_driver_fake::fault::Verb;
+use ostler_driver_fake::spec::Resource;
 use ostler_lifecycle::deployment::conditions::reason_of;
-use ostler_tests::objects::{agents, class, instances, nodes};
+use ostler_tests::objects::{agents, at_step, class, in_phase, instances, nodes};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -203,23 +206,34 @@ async fn a_scale_in_the_middle_of_a_rollout_ends_as_both_want_it_816() {
     world.stop().await;
 }
 
+/// Pauses a deployment of three and the one class, scales it and wants the other class: that comes after the pause.
+async fn scales_while_paused(world: &World, [paused, resumed]: [Value; 2], [is, next]: [&str; 2]) {
+    edit(world, paused).await;
+    until(world, "paused", says("DeploymentPaused")).await;
+    roll_to(world, next).await;
+    for replicas in [4, 3] {
+        scale(world, replicas).await;
+        let scaled = move |it: Option<&MachineDeployment>| {
+            it.and_then(|it| it.status.as_ref()).is_some_and(|it| it.available_replicas == replicas)
+        };
+        until(world, "scaled", scaled).await;
+    }
+    sleep(QUIET).await;
+    assert!(machines(world).await.iter().all(|it| it.spec.class.name == is));
+    edit(world, resumed).await;
+    until_rolled_out(world).await;
+    assert!(machines(world).await.iter().all(|it| it.spec.class.name == next));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_paused_deployment_scales_and_goes_on_when_it_is_resumed() {
     let world = world().await;
-    running(&world, 2).await;
-    edit(&world, json!({ "spec": { "paused": true } })).await;
-    until(&world, "paused", says("DeploymentPaused")).await;
-    roll_to(&world, "next").await;
-    scale(&world, 3).await;
-    let scaled = |it: Option<&MachineDeployment>| {
-        it.and_then(|it| it.status.as_ref()).is_some_and(|it| it.available_replicas == 3)
-    };
-    until(&world, "scaled", scaled).await;
-    sleep(QUIET).await;
-    assert!(machines(&world).await.iter().all(|it| it.spec.class.name == "fake"));
-    edit(&world, json!({ "spec": { "paused": false } })).await;
-    until_rolled_out(&world).await;
-    assert!(machines(&world).await.iter().all(|it| it.spec.class.name == "next"));
+    running(&world, 3).await;
+    let paused = |paused: bool| json!({ "spec": { "paused": paused } });
+    scales_while_paused(&world, [paused(true), paused(false)], ["fake", "next"]).await;
+    let annotated = |value: Value| json!({ "metadata": { "annotations": { annotation::CLUSTER_API_PAUSED: value } } });
+    let by_annotation = [annotated(json!("")), annotated(Value::Null)];
+    scales_while_paused(&world, by_annotation, ["next", "fake"]).await;
     world.stop().await;
 }
 
@@ -368,14 +382,18 @@ async fn a_chosen_machine_of_an_old_set_goes_in_the_middle_of_a_rollout_1078() {
     world.stop().await;
 }
 
+fn in_place(replicas: i32, unavailable: i32) -> Value {
+    let mut in_place = deployment(replicas);
+    in_place["spec"]["strategy"] = json!({ "type": "InPlaceUpdate", "inPlaceUpdate": {
+        "maxSurge": 0, "maxUnavailable": unavailable, "orchestrationType": "Auto"
+    }});
+    in_place
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_update_in_place_keeps_every_machine_and_its_instance() {
     let world = world().await;
-    let mut in_place = deployment(3);
-    in_place["spec"]["strategy"] = json!({ "type": "InPlaceUpdate", "inPlaceUpdate": {
-        "maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Auto"
-    }});
-    world.apply::<MachineDeployment>(in_place).await;
+    world.apply::<MachineDeployment>(in_place(3, 1)).await;
     until_rolled_out(&world).await;
     let before = names(&world).await;
     let agents = tokio::spawn(agents(world.client()));
@@ -394,6 +412,66 @@ async fn an_update_in_place_keeps_every_machine_and_its_instance() {
         timeout(QUIET, waited).await.unwrap().unwrap();
     }
     world.stop().await;
+}
+
+/// Hot, in place, hot again: what the driver works on ends before the Node is drained, and what has not begun waits until
+/// the Node is updated.
+#[tokio::test(start_paused = true)]
+async fn a_hot_update_ends_before_its_node_is_updated_and_that_of_the_new_class_follows() {
+    let world = world().await;
+    let tagged = |tag: &str| json!({ "region": "local", "image": "fake-1.0", "tags": { "vm": { "k": tag } }, "latency": { "update": "60s" } });
+    for (name, tag) in [("old", "1"), ("renamed", "3")] {
+        world.apply::<MachineClass>(class(name, &tagged(tag))).await;
+    }
+    let mut both = in_place(2, 2);
+    both["spec"]["template"]["spec"]["class"]["name"] = json!("old");
+    world.apply::<MachineDeployment>(both).await;
+    until_rolled_out(&world).await;
+    let before = tags(&world);
+    let edit = Patch::Merge(json!({ "providerSpec": tagged("2") }));
+    let classes = Api::<MachineClass>::default_namespaced(world.client());
+    classes.patch("old", &PatchParams::default(), &edit).await.unwrap();
+    // One at a time has its slot.
+    let hot = loop {
+        let all = machines(&world).await;
+        let busy = all.iter().find(|it| at_step(MachineStep::UpdateInstance)(Some(it)));
+        match busy {
+            Some(busy) => break busy.name().to_owned(),
+            None => sleep(Duration::from_millis(100)).await,
+        }
+    };
+    let waits = names(&world).await.into_iter().find(|it| *it != hot).unwrap();
+    roll_to(&world, "renamed").await;
+    world.until(&waits, "updated in place", in_phase(MachinePhase::InPlaceUpdating)).await;
+    let busy = Api::<Node>::all(world.client()).get(&hot).await.unwrap();
+    assert_eq!(busy.spec.unwrap().unschedulable, None, "its driver works on it");
+    world.until(&hot, "updated in place", in_phase(MachinePhase::InPlaceUpdating)).await;
+    let of = |name: &str| tags(&world).into_iter().find(|it| it.0 == name).unwrap().2;
+    assert_eq!((of(&hot), of(&waits)), ("2".to_owned(), "1".to_owned()));
+    let agents = tokio::spawn(agents(world.client()));
+    until_rolled_out(&world).await;
+    agents.abort();
+    sleep(QUIET).await;
+    let expected: Vec<_> =
+        before.into_iter().map(|(name, id, _)| (name, id, "3".to_owned())).collect();
+    assert_eq!(tags(&world), expected, "the same instances");
+    let calls = world.calls().into_iter().filter(|it| it.operation == Verb::UpdateMachine);
+    let (of_hot, of_other): (Vec<_>, Vec<_>) = calls.partition(|it| it.name == hot);
+    let classes = |calls: Vec<Call>| calls.into_iter().map(|it| it.class).collect::<Vec<_>>();
+    assert_eq!(classes(of_hot), ["old", "renamed"]);
+    assert_eq!(classes(of_other).last().unwrap(), "renamed");
+    world.stop().await;
+}
+
+/// Name, provider id and tag of each instance.
+fn tags(world: &World) -> Vec<(String, String, String)> {
+    let all = world.cloud().instances().unwrap().into_iter().map(|one| {
+        let tag = one.tags(Resource::Vm).tags.get("k").cloned().unwrap_or_default();
+        (one.identity.machine_name.clone(), one.provider_id.clone(), tag)
+    });
+    let mut all: Vec<_> = all.collect();
+    all.sort();
+    all
 }
 
 /// Upstream's integration specs 4 to 6, 8 and 9; 7, the freeze, has tests of its own.
