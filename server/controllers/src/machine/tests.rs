@@ -89,7 +89,9 @@ async fn of_deleted(bench: &mut Bench, watched: Option<Value>) -> Snapshot {
     machine["metadata"]["finalizers"] = json!(["machine.sapcloud.io/machine-controller"]);
     put(&bench.stores.machines, machine);
     for target in bench.stores.targets.all() {
-        watched.iter().for_each(|node| put(&target.nodes, node.clone()));
+        if let Some(node) = &watched {
+            put(&target.nodes, node.clone());
+        }
     }
     let name = ObjectName::new("default", "m");
     machines(bench).observe(&name).await.unwrap().unwrap()

@@ -1,6 +1,7 @@
 //! The user, or an autoscaler, changed `spec.replicas`: who gets more Machines, and who fewer.
 
 use super::counts::{Counts, Fleet, Targets};
+use super::invariants::inv_12_enough_stay_available;
 
 /// Whether `spec.replicas` changed since the sets were scaled last. Without a set for the current template, a rollout
 /// comes first.
@@ -49,16 +50,18 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
                     share(fleet, &active, &mut targets);
                     keep_available(fleet, &mut targets);
                 }
-                Growth::New => shrink(fleet, &mut targets, -room),
-                // The surge stays: the update would only make it again. INV-12: what is available stays as long as it is
-                // missed.
-                Growth::Largest => {
+                // A surge stays: the update would only make it again.
+                Growth::New | Growth::Largest => {
                     shrink(fleet, &mut targets, (-room - fleet.surge).max(0));
                     keep_available(fleet, &mut targets);
                 }
             }
         }
     }
+    debug_assert!(
+        inv_12_enough_stay_available(fleet, &fleet.as_it_is(), &targets, true),
+        "{fleet:?} {targets:?}"
+    );
     targets
 }
 

@@ -18,6 +18,7 @@ use ostler_lifecycle::deployment::conditions::find;
 use ostler_lifecycle::deployment::plan::{Event, Plan};
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
 use ostler_lifecycle::deployment::{plan, status};
+use ostler_lifecycle::set::{Policy, Rank};
 use serde_json::{Value, json};
 
 pub(crate) struct World {
@@ -174,11 +175,7 @@ impl World {
             let mut own: Vec<_> =
                 self.machines.values().filter(|it| owner(it) == set.name()).cloned().collect();
             own.retain(|machine| !machine.is_deleting());
-            let rank = |machine: &Machine| {
-                let first = machine.annotation("machinepriority.machine.sapcloud.io") == Some("1");
-                (!first, machine.phase().as_str() == "Running", machine.name().to_owned())
-            };
-            own.sort_by_key(rank);
+            own.sort_by_cached_key(|machine| Rank::of(machine, Policy::Oldest, self.now));
             let wanted = usize::try_from(set.spec.replicas).unwrap();
             // Those that were just handed over are protected.
             let counted: Vec<_> =
