@@ -104,18 +104,18 @@ pub fn select(fleet: &Fleet, selection: Selection) -> (i32, i32) {
     (first, then)
 }
 
-/// The old sets without the Machines that are not missed; `busy` of each stay in any case, since they are on their way
+/// The old sets without `most` Machines that are not missed; `busy` of each stay in any case, since they are on their way
 /// to the new one.
-pub fn let_go(fleet: &Fleet, mut targets: Targets, busy: &[i32]) -> Targets {
+pub fn let_go(fleet: &Fleet, mut targets: Targets, most: i32, busy: &[i32]) -> Targets {
     let before = targets.clone();
     let old = targets.old.iter().zip(&fleet.old).zip(busy).map(|((wanted, counts), busy)| {
         let idle = (wanted - busy).max(0);
-        Counts { wanted: idle, available: counts.available.min(idle), ..*counts }
+        Counts { wanted: idle, available: counts.available.min(idle), updating: 0, ..*counts }
     });
     let idle = Fleet { old: old.collect(), ..fleet.clone() };
     let mut left = idle.as_it_is();
     let budget = fleet.available_with(&targets) - fleet.min_available();
-    idle.shrink_old(&mut left, i32::MAX, budget);
+    idle.shrink_old(&mut left, most, budget);
     for ((wanted, before), after) in targets.old.iter_mut().zip(&idle.old).zip(&left.old) {
         *wanted -= before.wanted - after;
     }
@@ -136,11 +136,15 @@ impl<'a> Pass<'a> {
     /// One step of an update in place, or of scaling.
     pub(super) fn update_in_place(&mut self) {
         let mut fleet = self.fleet();
-        let undergoing = |view: &&MachineView| is_undergoing(view);
-        let of_set = |set: &SetView| set.machines.iter().filter(undergoing).count();
+        let chosen = self.marks.due(&self.snapshot.deployment);
         for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
+            let updating = view.machines.iter().filter(|one| {
+                let goes = one.machine.is_deleting() || chosen.contains(one.machine.name());
+                is_undergoing(one) && !goes && !one.is_preserved(self.snapshot.now)
+            });
+            counts.updating = count(updating.clone().count());
             // It is drained any moment now, whatever its phase says.
-            counts.available = (counts.available - count(of_set(view))).max(0);
+            counts.available -= count(updating.filter(|one| one.is_available()).count());
         }
         let moved = self.hand_over();
         let scales = self.new.is_some() && scaling::is_due(&fleet);
@@ -150,7 +154,8 @@ impl<'a> Pass<'a> {
             self.numbers(&fleet, &moved)
         };
         // How many Nodes may be selected follows from the numbers of the sets, which are written first.
-        if moved.is_empty() && !scales && targets.new < fleet.replicas {
+        let settled = moved.is_empty() && !scales && targets.old == fleet.as_it_is().old;
+        if settled && targets.new < fleet.replicas {
             self.select_nodes(&fleet);
         }
         self.hold_old_sets(&fleet);
@@ -159,9 +164,11 @@ impl<'a> Pass<'a> {
 
     /// The numbers of the sets follow their Machines; what is missing is created in the new set.
     fn numbers(&self, fleet: &Fleet, moved: &BTreeSet<&str>) -> Targets {
+        let chosen = self.marks.due(&self.snapshot.deployment);
         let living = |view: &SetView| {
             let stays = |one: &&MachineView| {
-                !one.machine.is_deleting() && !moved.contains(one.machine.name())
+                let name = one.machine.name();
+                !one.machine.is_deleting() && !moved.contains(name) && !chosen.contains(name)
             };
             count(view.machines.iter().filter(stays).count())
         };
@@ -179,14 +186,15 @@ impl<'a> Pass<'a> {
         let present: i32 = fleet.all().map(super::counts::Counts::present).sum();
         let missing = fleet.replicas + fleet.surge - targets.total().max(present);
         targets.new += missing.clamp(0, (fleet.replicas - targets.new).max(0));
-        if targets.new < fleet.replicas {
-            return targets;
-        }
+        // Before the new set has all, only what is too much goes: one that was handed over as the sets were scaled counts
+        // twice.
+        let over = targets.total() - fleet.replicas - fleet.surge;
+        let most = if targets.new < fleet.replicas { over } else { i32::MAX };
         // Those whose update is on its way finish it, and so does a hand-over.
         let is_busy = |one: &&MachineView| is_undergoing(one) || is_handed_over(one);
         let busy = |view: &SetView| count(view.machines.iter().filter(is_busy).count());
         let busy: Vec<_> = self.old_views().map(busy).collect();
-        let_go(fleet, targets, &busy)
+        let_go(fleet, targets, most, &busy)
     }
 
     /// Old sets create nothing while their Machines leave them.
@@ -207,7 +215,11 @@ impl<'a> Pass<'a> {
         let mut moved = BTreeSet::new();
         let new = self.new.and_then(|index| self.views.get(index).copied());
         let Some(new) = new.filter(|new| !new.set.uid().is_empty()) else { return moved };
-        let finished = |view: &&MachineView| is_updated(view) && !is_handed_over(view);
+        // One that an autoscaler chose goes from where it is: its old set does not replace it.
+        let chosen = self.marks.due(&self.snapshot.deployment);
+        let finished = |view: &&MachineView| {
+            is_updated(view) && !is_handed_over(view) && !chosen.contains(view.machine.name())
+        };
         // The others would replace the Machines that leave them.
         let held = self.old_views().filter(|view| is_held(view));
         for view in held.flat_map(|set| set.machines.iter().filter(finished)) {

@@ -7,7 +7,8 @@ pub(super) fn inv_11_no_more_than_replicas_and_surge(fleet: &Fleet, after: &Targ
     after.total() <= fleet.as_it_is().total().max(fleet.replicas + fleet.surge)
 }
 
-/// INV-12: no step takes availability below the minimum, unless a user wants fewer (`asked`) and has preserved some.
+/// INV-12: no step takes availability below the minimum, unless a user wants fewer (`asked`) while some are preserved or
+/// updated in place: those do not go first.
 pub(super) fn inv_12_enough_stay_available(
     fleet: &Fleet,
     before: &Targets,
@@ -15,6 +16,6 @@ pub(super) fn inv_12_enough_stay_available(
     asked: bool,
 ) -> bool {
     let floor = fleet.available_with(before).min(fleet.min_available());
-    let excused = asked && fleet.all().any(|set| set.kept > 0);
+    let excused = asked && fleet.all().any(|set| set.kept + set.updating > 0);
     excused || fleet.available_with(after) >= floor
 }

@@ -460,6 +460,28 @@ fn of_the_old_machines_those_go_that_are_not_missed_and_preserved_ones_last() {
             new: Some(set(wanted, available, 0)),
             old,
         };
-        assert_eq!(let_go(&fleet, fleet.as_it_is(), &busy).old, expected, "{name}");
+        assert_eq!(let_go(&fleet, fleet.as_it_is(), i32::MAX, &busy).old, expected, "{name}");
     }
+}
+
+#[test]
+fn a_machine_that_was_updated_and_that_an_autoscaler_chose_goes_and_no_other_one() {
+    let mut world = running(3, (0, 1), "Auto");
+    let mut left = world.names();
+    world.roll_to("two");
+    world.passes();
+    world.drains();
+    let chosen = labelled(&world, label::SELECTED_FOR_UPDATE).remove(0);
+    world.agents_work(true);
+    let now = "2026-01-01T00:10:00Z";
+    world.edit(&json!({
+        "metadata": { "annotations": {
+            annotation::TRIGGER_DELETION: format!("{chosen}~{now}"),
+            annotation::REPLICAS_CHANGED_BY_SCALER: now,
+        } },
+        "spec": { "replicas": 2 },
+    }));
+    settle(&mut world);
+    left.retain(|name| *name != chosen);
+    assert_eq!((world.names(), world.wanted()["two"]), (left, 2));
 }
