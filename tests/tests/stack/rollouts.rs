@@ -1,6 +1,6 @@
 //! MachineDeployments: rollouts, scaling and what happens in the middle of them. On a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -467,7 +467,7 @@ async fn a_hot_update_ends_before_its_node_is_updated_and_that_of_the_new_class_
 fn tags(world: &World) -> Vec<(String, String, String)> {
     let all = world.cloud().instances().unwrap().into_iter().map(|one| {
         let tag = one.tags(Resource::Vm).tags.get("k").cloned().unwrap_or_default();
-        (one.identity.machine_name.clone(), one.provider_id.to_string(), tag)
+        (one.identity.machine_name.clone(), one.provider_id.clone(), tag)
     });
     let mut all: Vec<_> = all.collect();
     all.sort();
