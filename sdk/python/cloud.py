@@ -50,7 +50,7 @@ def find_others(who):
 
 
 def find_all(who):
-    return sql(f"SELECT * FROM instance WHERE {OURS} ORDER BY id", who)
+    return sql(f"SELECT * FROM instance WHERE {OURS} AND uid IS NOT NULL ORDER BY id", who)  # groups.py has some without
 
 
 def make(*columns):

@@ -9,7 +9,7 @@ cloud.row_factory = sqlite3.Row
 
 
 def instances():
-    return [{"providerId": row["id"], "name": row["name"], "uid": row["uid"], "clusterId": row["cluster"],
+    return [{"providerId": row["id"], "name": row["name"], "uid": row["uid"] or "", "clusterId": row["cluster"],
              "tags": json.loads(row["tags"]), "userData": base64.b64encode(row["user_data"]).decode()}
             for row in cloud.execute("SELECT * FROM instance")]
 

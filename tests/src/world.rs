@@ -496,7 +496,9 @@ impl World {
     pub async fn until(&self, name: &str, what: &str, condition: impl Condition<Machine>) {
         let api = Api::<Machine>::default_namespaced(self.client());
         let day = std::time::Duration::from_hours(24);
-        let waited = tokio::time::timeout(day, await_condition(api.clone(), name, condition)).await;
+        // It holds several Machines: in each test that waits they would be on the stack.
+        let waiting = Box::pin(await_condition(api.clone(), name, condition));
+        let waited = tokio::time::timeout(day, waiting).await;
         let Ok(met) = waited else {
             let machine = api.get_opt(name).await;
             panic!("{name} was never {what} within a day: {machine:#?}");

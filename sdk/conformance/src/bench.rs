@@ -13,7 +13,10 @@ use proto::{MachineRecord, ObjectRevision, Operation};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use crate::answer::Answer;
+use crate::by_name;
 use crate::core::library::{ClassContent, SecretData};
+use crate::core::session::Session;
 use crate::harness::Harness;
 use crate::machine::{Machine, NAMESPACE};
 use crate::manifest::ClassManifest;
@@ -294,6 +297,15 @@ impl Bench {
         let mut facts = self.facts.lock();
         facts.clusters.insert(machine.cluster_id.clone());
         facts.made.insert(machine.uid.clone(), machine);
+    }
+
+    /// Of a driver that tells no UIDs, the names tell whose the records are.
+    pub(crate) fn identify(&self, session: &Session, answer: &mut Answer) {
+        if by_name::declared(&session.hello) {
+            let facts = self.facts.lock();
+            let of_name = |name: &str| facts.made.values().find(|it| it.name == name);
+            by_name::identify(answer, |name| of_name(name).map(|it| it.uid.clone()));
+        }
     }
 
     /// Whether a listed instance is any of the suite's business. One that machine-controller-manager

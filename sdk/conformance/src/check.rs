@@ -4,6 +4,7 @@ use futures::future::BoxFuture;
 use ostler_proto::v1alpha1::{DriverCapability, Hello, OperationKind};
 
 use crate::bench::Bench;
+use crate::by_name;
 use crate::options::{Options, Target};
 pub(crate) use crate::outcome::Tier;
 use crate::outcome::{NotPassed, Outcome, not_offered, skipped};
@@ -32,6 +33,8 @@ pub(crate) enum Gate {
     Capability(DriverCapability),
     /// The driver says that it has the operation.
     Kind(OperationKind),
+    /// The driver knows more of an instance than its name.
+    Tags,
     /// `--secret`.
     Secret,
     /// `--alt-class`.
@@ -100,6 +103,8 @@ impl Gate {
                     not_offered(format_args!("the driver does not offer {}", wanted.as_str_name()))
                 })
             }
+            Self::Tags => by_name::declared(hello)
+                .then(|| not_offered("the driver says IDENTITY_BY_NAME: it reads no tags")),
             Self::Secret => flag(options.secret.is_some(), "--secret"),
             Self::AltClass => flag(options.alt_class.is_some(), "--alt-class"),
             Self::BadClass => flag(options.bad_class.is_some(), "--bad-class"),

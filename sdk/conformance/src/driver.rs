@@ -277,7 +277,8 @@ impl Asked<'_> {
 
     /// Waits for the end for so long, which is not scaled.
     pub(crate) async fn answer_within(&self, limit: Duration) -> Outcome<Answer> {
-        let answer = collect(&self.session, self.from, &self.operation, limit).await?;
+        let mut answer = collect(&self.session, self.from, &self.operation, limit).await?;
+        self.bench.identify(&self.session, &mut answer);
         let took = self.sent.elapsed();
         Ok(Answer { took, ..answer })
     }

@@ -23,6 +23,7 @@
 mod adapters;
 mod answer;
 mod bench;
+mod by_name;
 mod check;
 mod checks;
 mod core;

@@ -6,8 +6,8 @@ use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request;
 use proto::operation_result::Response;
 use proto::{
-    BootstrapData, DeletionOutcome, ObjectRevision, Operation, PoolMachineRecord, PoolModel,
-    PoolRecord, Target,
+    BootstrapData, DeletionOutcome, ObjectRevision, Operation, PoolMachineFailure,
+    PoolMachineRecord, PoolModel, PoolRecord, Target,
 };
 use uuid::Uuid;
 
@@ -23,6 +23,8 @@ pub(crate) struct Pool {
     pub(crate) cluster_id: String,
     pub(crate) class: ObjectRevision,
     pub(crate) user_data: Vec<u8>,
+    /// Where its instances may be; empty: where the class says.
+    pub(crate) zones: Vec<String>,
 }
 
 /// A group and its instances.
@@ -74,20 +76,36 @@ impl Pool {
         PoolModel {
             hash: hash.to_owned(),
             bootstrap: Some(BootstrapData { user_data: self.user_data.clone(), format }),
-            zones: Vec::new(),
+            zones: self.zones.clone(),
         }
+    }
+
+    /// The same, with instances in these zones.
+    pub(crate) fn in_zones(&self, zones: Vec<String>) -> Self {
+        Self { zones, ..self.clone() }
+    }
+
+    /// Its identity as tags, as a core sends them, and one tag more.
+    pub(crate) fn tags(&self) -> HashMap<String, String> {
+        let tags = [
+            ("ostler.dev/cluster-id", self.cluster_id.as_str()),
+            ("ostler.dev/pool-name", &self.name),
+            ("ostler.dev/pool-uid", &self.uid),
+            ("conformance-more", "yes"),
+        ];
+        tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
     }
 
     /// CreatePool with the model `one`.
     pub(crate) fn create(&self, desired: i32) -> Operation {
-        let tags = [
-            ("ostler.dev/cluster-id", &self.cluster_id),
-            ("ostler.dev/pool-name", &self.name),
-            ("ostler.dev/pool-uid", &self.uid),
-        ];
-        let tags: HashMap<_, _> = tags.map(|(key, value)| (key.to_owned(), value.clone())).into();
-        let model = Some(self.model("one"));
-        let request = proto::CreatePoolRequest { desired, model, tags, ..Default::default() };
+        self.create_known(desired, "")
+    }
+
+    /// CreatePool of a pool that already has a provider id.
+    pub(crate) fn create_known(&self, desired: i32, provider_id: &str) -> Operation {
+        let (model, tags) = (Some(self.model("one")), self.tags());
+        let provider_id = provider_id.to_owned();
+        let request = proto::CreatePoolRequest { desired, model, tags, provider_id, context: None };
         self.operation("pc", Request::CreatePool(request))
     }
 
@@ -148,13 +166,19 @@ impl Pool {
         self.operation("pdm", Request::DeletePoolMachines(request))
     }
 
-    /// UpdatePoolMachine to a model, with a drained Node.
-    pub(crate) fn update_machine(&self, provider_id: &str, id: &str, hash: &str) -> Operation {
+    /// UpdatePoolMachine to a model.
+    pub(crate) fn update_machine(
+        &self,
+        provider_id: &str,
+        id: &str,
+        hash: &str,
+        drained: bool,
+    ) -> Operation {
         let request = proto::UpdatePoolMachineRequest {
             provider_id: provider_id.to_owned(),
             machine_provider_id: id.to_owned(),
             model_hash: hash.to_owned(),
-            drained: true,
+            drained,
             ..Default::default()
         };
         self.operation("pum", Request::UpdatePoolMachine(request))
@@ -180,6 +204,7 @@ impl Pool {
             class: class.clone(),
             user_data: format!("#cloud-config\n# {uid}\n").into_bytes(),
             uid,
+            zones: Vec::new(),
         }
     }
 }
@@ -205,13 +230,13 @@ impl Answer {
         pool.ok_or_else(|| failed("a result with a group and its provider_id", "one without"))
     }
 
-    /// The instances that DeletePoolMachines could not delete.
-    pub(crate) fn not_deleted(&self) -> Outcome<Vec<String>> {
+    /// The instances that DeletePoolMachines could not delete, and why.
+    pub(crate) fn not_deleted(&self) -> Outcome<Vec<PoolMachineFailure>> {
         let result = self.result()?;
         let Response::DeletePoolMachines(response) = result else {
             return Err(self.other("DeletePoolMachinesResponse", &result));
         };
-        Ok(response.not_deleted.into_iter().map(|it| it.machine_provider_id).collect())
+        Ok(response.not_deleted)
     }
 
     /// The group and its instances, from its pages if it has any.

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::process::Command;
 
+use crate::machine::Machine;
 use crate::outcome::{Outcome, failed, skipped};
 
 /// The command.
@@ -67,10 +68,11 @@ impl Probe {
         self.read("instances").await
     }
 
-    /// The instances that carry a UID.
-    pub(crate) async fn instances_of(&self, uid: &str) -> Outcome<Vec<Seen>> {
+    /// The instances of a machine, by the UID, or by the name if they have none.
+    pub(crate) async fn instances_of(&self, machine: &Machine) -> Outcome<Vec<Seen>> {
+        let named = |seen: &Seen| seen.uid.is_empty() && seen.name == machine.name;
         let all = self.instances().await?;
-        Ok(all.into_iter().filter(|seen| seen.uid == uid).collect())
+        Ok(all.into_iter().filter(|seen| seen.uid == machine.uid || named(seen)).collect())
     }
 
     /// The instance of this id, without which a check has nothing to say.

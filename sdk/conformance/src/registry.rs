@@ -70,6 +70,7 @@ fn gate_word(gate: Gate) -> String {
             capability.as_str_name().trim_start_matches("DRIVER_CAPABILITY_").to_owned()
         }
         Gate::Kind(kind) => kind.as_str_name().trim_start_matches("OPERATION_KIND_").to_owned(),
+        Gate::Tags => "no IDENTITY_BY_NAME".to_owned(),
         Gate::Secret => "`--secret`".to_owned(),
         Gate::AltClass => "`--alt-class`".to_owned(),
         Gate::BadClass => "`--bad-class`".to_owned(),

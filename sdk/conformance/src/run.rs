@@ -12,6 +12,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use crate::bench::Bench;
+use crate::by_name;
 use crate::check::{Check, Needs, Tier};
 use crate::checks;
 use crate::harness::{Harness, RunSetup};
@@ -104,6 +105,7 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         name: runner.hello.driver_name.clone(),
         version: runner.hello.driver_version.clone(),
         unary: runner.setup.options.unary.is_some(),
+        by_name: by_name::declared(&runner.hello),
     };
     Ok(Report { driver, results, took: began.elapsed() })
 }

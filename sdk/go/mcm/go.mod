@@ -4,6 +4,7 @@ go 1.26.2
 
 require (
 	github.com/gardener/machine-controller-manager v0.62.0
+	github.com/google/uuid v1.6.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.34.0
 	k8s.io/apimachinery v0.34.0
@@ -14,7 +15,6 @@ require (
 	github.com/fxamacker/cbor/v2 v2.9.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/gogo/protobuf v1.3.2 // indirect
-	github.com/google/uuid v1.6.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/kr/text v0.2.0 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect

@@ -56,6 +56,10 @@ const MACHINE_COLUMNS: &[Column] = &[
     wide("Infrastructure", "string", ".status.infrastructurePhase"),
     wide("Version", "string", ".status.version"),
     wide("Class", "string", ".spec.class.name"),
+    // Of a pool alone.
+    wide("Pool", "string", r".metadata.labels.cluster\.x-k8s\.io/pool-name"),
+    wide("Instance", "string", ".status.instance.id"),
+    wide("State", "string", ".status.instance.provisioningState"),
 ];
 
 const CLASS_COLUMNS: &[Column] = &[

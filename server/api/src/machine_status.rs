@@ -130,13 +130,17 @@ pub struct MachineStatus {
     pub instance_notice: Option<InstanceNotice>,
     /// Of a Machine of a pool: what the infrastructure says of its instance. Written by the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub instance: Option<InstanceStatus>,
+    pub instance: Option<Box<InstanceStatus>>,
 }
 
-/// What the infrastructure says of an instance of a group. Its id is that of the Machine, and its version that of the Node.
+/// What the infrastructure says of an instance of a group. Its provider id is that of the Machine, and its version that of
+/// the Node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceStatus {
+    /// What tells it from the others of its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// Its name in the infrastructure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,

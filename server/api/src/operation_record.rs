@@ -80,10 +80,15 @@ impl Machine {
         let (None, Some(intent)) = (&status.creation_started_at, record.operation) else {
             return status;
         };
+        let is_new = status.machine_phase() == MachinePhase::New;
         if !is_initialization(&intent) {
+            if is_new {
+                // Of a create whose status was never written there is no other spec.
+                status.creation_spec_digest.clone_from(&intent.spec_digest);
+            }
             status.creation_started_at.clone_from(&intent.started_at);
             status.operation.get_or_insert(intent);
-        } else if status.machine_phase() == MachinePhase::New {
+        } else if is_new {
             status.creation_started_at = record.creation_started_at;
             status.operation.get_or_insert(intent);
         }
@@ -122,6 +127,15 @@ mod tests {
         assert_eq!(status.operation.unwrap().id, "1");
         assert!(status.creation_started_at.is_some());
         assert_eq!(machine.intent().unwrap().id, "1");
+    }
+
+    #[test]
+    fn the_spec_of_a_create_comes_back_while_no_status_was_written() {
+        let open = OPEN.replace(r#""kind":"C"#, r#""specDigest":"s1","kind":"C"#);
+        let spec = |status: &Value| machine(&open, status).recorded_status().creation_spec_digest;
+        assert_eq!(spec(&json!({})).unwrap(), "s1");
+        let erased = json!({ "currentStatus": { "phase": "CrashLoopBackOff" } });
+        assert_eq!(spec(&erased), None, "another create, of another spec, may have followed");
     }
 
     #[test]

@@ -259,7 +259,7 @@ fn member(all: &MachinePool, instance: &pool::Instance) -> Arc<Machine> {
     let status = json!({
         "currentStatus": { "phase": "Running", "lastUpdateTime": "2026-01-01T00:00:00Z" },
         "instance": {
-            "name": instance.name, "provisioningState": "Succeeded",
+            "id": instance.id, "name": instance.name, "provisioningState": "Succeeded",
             "latestModelApplied": true, "modelHash": instance.model_hash,
         },
     });

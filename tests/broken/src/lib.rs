@@ -174,6 +174,15 @@ breakages! {
     PoolBadSecret "pool/bad-secret" "says NOT_FOUND when the infrastructure refuses the credentials";
     PoolOfNoMachine "pool/of-no-machine" "lists instances of groups as those of machines";
     PoolOtherCluster "pool/other-cluster" "deletes a group by provider id alone";
+    PoolNotOurs "pool/not-ours" "changes the size of a group by its id alone";
+    PoolNotOursDeletes "pool/not-ours:delete" "deletes instances of whatever group";
+    PoolNotOursUpdates "pool/not-ours:update" "says that the instance of another group has the model";
+    PoolTags "pool/tags" "tags the group and not its instances";
+    PoolZones "pool/zones" "makes instances where the class says, whatever the model says";
+    PoolPages "pool/pages" "loses the second page of the instances";
+    PoolListPages "pool/list-pages" "loses the second page of the groups";
+    PoolLostInstance "pool/lost-instance" "cannot read a group of which one instance is gone";
+    PoolLostInstanceShown "pool/lost-instance:shown" "tells each instance that it saw before as one that is there";
     PoolSize "pool/size" "sets a size whatever the group has";
     PoolLowerTakesNone "pool/lower-takes-none" "lets a lower size take the newest instances";
     PoolModel "pool/model" "calls instances that are there those of the new model";
@@ -183,6 +192,10 @@ breakages! {
     PoolDeleteReplaced "pool/delete-replaced" "lowers the size where it is to stay";
     PoolDeleteStale "pool/delete-stale" "lowers whatever size the group has";
     PoolDeleteStrange "pool/delete-strange" "deletes by the id of the instance alone";
+    PoolDeletePartial "pool/delete-partial" "lowers the size for an instance that it did not delete, too";
+    PoolDeletePartialAll "pool/delete-partial:all" "fails as a whole because one of several cannot be deleted";
+    PoolDeletePartialWhy "pool/delete-partial:why" "does not say why an instance was not deleted";
+    PoolUpdateUndrained "pool/update-undrained" "makes an instance anew whose Node is not drained";
     PoolUpdateInstance "pool/update-instance" "says that the instance has the model, and changes nothing";
     PoolDelete "pool/delete" "says deleted and deletes nothing";
     EventsGone "events/gone" "has events and tells none";

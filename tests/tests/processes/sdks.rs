@@ -197,6 +197,22 @@ fn the_python_driver_passes_the_whole_suite() {
     PYTHON.passes_the_suite();
 }
 
+#[test]
+fn the_python_driver_with_groups_keeps_all_rules_of_groups() {
+    let Some(clone) = PYTHON.clone() else { return };
+    let driver = "--driver-cmd 'sdk/python/.venv/bin/python sdk/python/groups.py'";
+    let suite = PYTHON
+        .page_commands("sanity --unary")
+        .replace("--driver-cmd sdk/python/python-driver", driver)
+        .replace("--unary", "--unary --many 501 --focus '^pool/'");
+    let cloud = clone.join("groups.sqlite3");
+    let (green, said) = shell(clone, &format!("export CLOUD_FILE='{}'\n{suite}", cloud.display()));
+    assert!(green, "{said}");
+    for check in ["pool/delete-partial", "pool/update-undrained", "pool/pages"] {
+        assert!(said.contains(&format!("✓ {check}")), "{said}");
+    }
+}
+
 /// The rules of the session, which the suite leaves out for the author of a unary driver.
 #[test]
 fn the_adapter_keeps_the_session_for_a_unary_driver() {
@@ -269,4 +285,32 @@ fn a_driver_that_speaks_the_stream_itself_in_under_100_lines_passes_the_whole_su
     let cloud = clone.join("stream-peer.sqlite3");
     let (green, said) = shell(clone, &format!("export CLOUD_FILE='{}'\n{suite}", cloud.display()));
     assert!(green, "{said}");
+}
+
+/// A provider of machine-controller-manager knows the names of its instances and no UID: the suite asks for what a name
+/// can answer, and finds by it what a provider does wrong.
+#[test]
+fn a_provider_of_machine_controller_manager_passes_the_suite_as_one_that_knows_names_alone() {
+    if tools::find("go", &["go"]).is_none() {
+        return;
+    }
+    let clone = Path::new(env!("CARGO_TARGET_TMPDIR")).join("mcm-example");
+    copy_of(&clone, &["sdk/go"]);
+    let page = commands("docs/mcm-providers.md");
+    let suite = page.iter().find(|block| block.contains("sanity --unary")).unwrap();
+    let suite = suite.replace("ostler sanity", "cargo run --release -- sanity");
+    let (green, said) = shell(&clone, &suite);
+    if said.contains("https://proxy.golang.org") {
+        return tools::skip(&format!("what sdk/go/mcm needs ({})", said.trim()));
+    }
+    assert!(green && said.contains("IDENTITY_BY_NAME) is conformant"), "{said}");
+
+    let cloud = clone.join("sdk/go/mcm/example/cloud.go");
+    let (text, away) = (fs::read_to_string(&cloud).unwrap(), "return errAway");
+    assert!(text.contains(away), "{away}");
+    // An outage looks like an empty cloud.
+    fs::write(&cloud, text.replace(away, "return do(&cloud{})")).unwrap();
+    let suite = suite.replace("sanity --unary", "sanity --unary --focus ^status/cloud-away");
+    let (green, said) = shell(&clone, &suite);
+    assert!(!green && said.contains("✗ status/cloud-away"), "{said}");
 }

@@ -71,9 +71,13 @@ pub(crate) async fn machines(world: &World) -> Vec<Machine> {
 }
 
 pub(crate) async fn until(world: &World, what: &str, condition: impl Condition<MachinePool>) {
-    let waited = await_condition(pools(world), "p", condition);
+    until_of(world, "p", what, condition).await;
+}
+
+async fn until_of(world: &World, name: &str, what: &str, condition: impl Condition<MachinePool>) {
+    let waited = await_condition(pools(world), name, condition);
     let Ok(met) = tokio::time::timeout(Duration::from_hours(3), waited).await else {
-        let (pool, machines) = (pools(world).get_opt("p").await, machines(world).await);
+        let (pool, machines) = (pools(world).get_opt(name).await, machines(world).await);
         panic!("the pool was never {what} within hours: {pool:#?} {machines:#?}");
     };
     met.unwrap();
@@ -98,8 +102,12 @@ pub(crate) async fn until_runs(world: &World, count: i32) {
 }
 
 pub(crate) async fn scale(world: &World, replicas: i32) {
+    scale_of(world, "p", replicas).await;
+}
+
+async fn scale_of(world: &World, name: &str, replicas: i32) {
     let patch = Patch::Merge(json!({ "spec": { "replicas": replicas } }));
-    pools(world).patch_scale("p", &PatchParams::default(), &patch).await.unwrap();
+    pools(world).patch_scale(name, &PatchParams::default(), &patch).await.unwrap();
 }
 
 pub(crate) async fn patch(world: &World, patch: Value) {
@@ -245,5 +253,32 @@ async fn a_core_that_dies_again_and_again_makes_and_deletes_none_too_many() {
     rest().await;
     assert_eq!((instances(&world), machines(&world).await.len()), (4, 4));
     assert_eq!(world.cloud().groups(|_| true).unwrap().len(), 1);
+    world.stop().await;
+}
+
+/// Neither a label value nor the name of a Node can be that long, and the Machines are found by both.
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_name_has_253_characters_grows_shrinks_and_goes() {
+    let world = start().await;
+    let name = format!("{}.{}", "a".repeat(126), "b".repeat(126));
+    let mut long = pool(&name, 2);
+    long["spec"]["template"]["metadata"]["labels"]["app"] = json!("long");
+    world.apply::<MachinePool>(long).await;
+    for replicas in [2, 4, 1] {
+        scale_of(&world, &name, replicas).await;
+        until_of(&world, &name, &format!("{replicas} running machines"), runs(replicas)).await;
+        rest().await;
+        let count = usize::try_from(replicas).unwrap();
+        let scale_of = pools(&world).get_scale(&name).await.unwrap();
+        let found = ListParams::default().labels(&scale_of.status.unwrap().selector.unwrap());
+        let api = Api::<Machine>::default_namespaced(world.client());
+        let found = api.list(&found).await.unwrap().items;
+        assert_eq!((found.len(), machines(&world).await.len()), (count, count));
+        assert_eq!((instances(&world), nodes(&world).await), (count, count));
+        assert!(found.iter().all(|it| it.metadata.labels.as_ref().unwrap()["app"] == "long"));
+    }
+    pools(&world).delete(&name, &DeleteParams::default()).await.unwrap();
+    until_of(&world, &name, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
+    assert_eq!((machines(&world).await.len(), instances(&world)), (0, 0));
     world.stop().await;
 }

@@ -3,7 +3,7 @@
 use ostler_driver_docker::DockerDriver;
 use ostler_driver_sdk::{
     CreatePool, DeletePool, DeletePoolMachines, Deletion, Driver as _, DriverError, GetPoolStatus,
-    ListMachines, PoolModel, PoolSize, UpdatePool, UpdatePoolMachine, UserData,
+    ListMachines, PoolModel, PoolSize, PoolStatus, UpdatePool, UpdatePoolMachine, UserData,
 };
 use serde_json::json;
 
@@ -43,11 +43,15 @@ impl Stage {
         self.driver().create_pool(asked).await.map(drop)
     }
 
-    /// Reads the group; how many instances it names.
-    async fn read(&self) -> Result<usize, DriverError> {
+    async fn status(&self) -> Result<PoolStatus, DriverError> {
         let (ctx, provider_id) = (self.pool.ctx(), None);
         let asked = GetPoolStatus { ctx, provider_id, with_instances: true };
-        Ok(self.driver().get_pool_status(asked).await?.instances.len())
+        self.driver().get_pool_status(asked).await
+    }
+
+    /// Reads the group; how many instances it names.
+    async fn read(&self) -> Result<usize, DriverError> {
+        Ok(self.status().await?.instances.len())
     }
 
     fn names(&self, label: &str) -> Vec<String> {
@@ -211,5 +215,42 @@ async fn an_instance_is_made_anew_under_its_name_only_once_its_node_is_drained()
     assert_eq!((stage.read().await.unwrap(), stage.instances()), (1, vec![name.clone()]));
     assert_eq!(stage.docker.exec(&name, "echo $COLOUR"), "bay");
     assert_eq!(stage.docker.of_cluster(&stage.pool.cluster).len(), 2, "its volume is gone");
+    stage.delete().await.unwrap();
+}
+
+/// What could not be done for the group, or for an instance that the engine still has.
+fn fault(status: &PoolStatus) -> String {
+    format!("{:?}", status.pool)
+}
+
+#[tokio::test]
+async fn an_instance_that_cannot_be_made_or_removed_holds_up_no_other_and_is_told() {
+    let Some(mut stage) = Stage::new("stuck") else { return };
+    // The first of all cannot be set up.
+    let set_up = "case $(cat /etc/hostname) in *-0) exit 1;; esac";
+    stage.pool = stage.pool.with(&json!({
+        "initialize": [["/bin/sh", "-c", set_up]], "volumes": [{ "name": "data", "path": "/data" }],
+    }));
+    stage.create(3).await.unwrap();
+    let status = stage.status().await.unwrap();
+    assert!(fault(&status).contains("OperationError"), "{status:?}");
+    assert_eq!((stage.read().await.unwrap(), stage.instances().len()), (3, 3));
+
+    // Another container uses the volume of one of two that go.
+    let [one, two, three] = <[String; 3]>::try_from(stage.instances()).unwrap();
+    let label = format!("label=docker.ostler.dev/instance={one}");
+    let volume = stage.docker.run(&["volume", "ls", "-q", "--filter", &label]);
+    let (user, bind) = (format!("user-of-{one}"), format!("{}:/data", volume.trim()));
+    stage.docker.run(&["create", "--name", &user, "-v", &bind, crate::image::NAME, "true"]);
+    stage.delete_named(&one, (3, 2)).await.unwrap();
+    stage.delete_named(&two, (2, 1)).await.unwrap();
+    let status = stage.status().await;
+    let left = stage.instances();
+    stage.docker.run(&["rm", &user]);
+    let status = status.unwrap();
+    assert!(fault(&status).contains("OperationError"), "{status:?}");
+    assert_eq!(left, [three.as_str()]);
+    assert_eq!((stage.read().await.unwrap(), stage.instances()), (1, vec![three]));
+    assert_eq!(stage.docker.of_cluster(&stage.pool.cluster).len(), 3, "no volume of another one");
     stage.delete().await.unwrap();
 }

@@ -7,6 +7,7 @@ use super::interrupted::truthful;
 use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::answer::same_instance;
 use crate::bench::Bench;
+use crate::by_name;
 use crate::check::{Gate, checks};
 use crate::driver::{ACCEPT, Driver, speaks_of};
 use crate::machine::{Machine, again};
@@ -43,16 +44,16 @@ checks! {
     "create/max-name" => max_name, Must, Session, [Gate::Creates], MANUAL;
         does: "keeps names of 63 characters whole, or refuses them with INVALID_ARGUMENT",
         why: "names that are cut to the same beginning make two machines share an instance";
-    "create/restored-provider-id" => restored_provider_id, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"; operation.proto, CreateMachineRequest.provider_id";
+    "create/restored-provider-id" => restored_provider_id, Must, Session, [Gate::Creates, Gate::Tags], "driver.proto, \"Identity\"; operation.proto, CreateMachineRequest.provider_id";
         does: "adopts the instance of a known provider id whose cluster and name match, and puts the new UID on it",
         why: "after a restore of the cluster all UIDs are new; without this every machine is made a second time";
-    "create/request-tags" => super::adopt::request_tags, Must, Session, [Gate::Creates, Gate::Probe], MANUAL;
+    "create/request-tags" => super::adopt::request_tags, Must, Session, [Gate::Creates, Gate::Tags, Gate::Probe], MANUAL;
         does: "puts every tag of the request on the instance that it makes",
         why: "people and programs find by them what an instance is for, and they are not added later";
-    "create/adopt-by-name" => super::adopt::by_name, Should, Session, [Gate::Creates, Gate::McmClass, Gate::Probe], IDENTITY;
+    "create/adopt-by-name" => super::adopt::by_name, Should, Session, [Gate::Creates, Gate::Tags, Gate::McmClass, Gate::Probe], IDENTITY;
         does: "adopts an instance of the machine's name that has the tags of its cluster and no UID, if it is asked to, and puts the identity on it",
         why: "a cluster that comes from machine-controller-manager keeps its instances; else each is made a second time";
-    "create/adopt-only-unclaimed" => super::adopt::only_unclaimed, Must, Session, [Gate::Creates], IDENTITY;
+    "create/adopt-only-unclaimed" => super::adopt::only_unclaimed, Must, Session, [Gate::Creates, Gate::Tags], IDENTITY;
         does: "takes no instance for its name alone: not one with another UID, nor one of another cluster",
         why: "the machine of that name may be another one, and its instance would get two owners";
     "create/previous-by-id" => super::previous::create_by_id, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
@@ -191,6 +192,9 @@ async fn bad_class(bench: &Bench) -> Outcome {
     let machine = bench.machine();
     let answer = driver.ask(machine.of_class(&bad).create()).await?;
     let error = answer.refusal(&[MachineErrorCode::InvalidArgument])?;
+    if by_name::declared(&driver.session.hello) {
+        return driver.has_none(&machine).await; // the providers that know no tags tell no paths either
+    }
     let paths = error.violations.iter().all(|violation| !violation.path.is_empty());
     ensure(
         !error.violations.is_empty() && paths,

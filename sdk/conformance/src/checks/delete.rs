@@ -36,7 +36,7 @@ checks! {
     "delete/says-which" => says_which, Must, Session, [Gate::Creates], MANUAL;
         does: "says DELETED where there was an instance, and WAS_ABSENT where there was none",
         why: "of a machine that it never adopted the core believes the absence only when it hears it twice";
-    "delete/not-ours" => super::not_ours::delete, Must, Session, [Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, DeleteMachineRequest";
+    "delete/not-ours" => super::not_ours::delete, Must, Session, [Gate::Creates, Gate::Tags], "driver.proto, \"Not ours\"; operation.proto, DeleteMachineRequest";
         does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
         why: "taken for gone, the instance is left running, and no Machine refers to it";
     "delete/previous" => super::previous::delete, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
@@ -45,7 +45,7 @@ checks! {
     "delete/previous-by-name" => super::previous::delete_by_name, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;
         does: "leaves an instance alone that has the machine's name, a previous id of the cluster and another UID: NOT_OURS, with its cluster id",
         why: "it may run for another machine; said to be gone, it would run on and no machine would know of it";
-    "delete/foreign-cluster" => foreign_cluster, Must, Session, [Gate::Creates], "driver.proto, \"Identity\"; operation.proto, DeleteMachineRequest";
+    "delete/foreign-cluster" => foreign_cluster, Must, Session, [Gate::Creates, Gate::Tags], "driver.proto, \"Identity\"; operation.proto, DeleteMachineRequest";
         does: "touches no instance of another cluster or machine, even when its provider id is given",
         why: "one wrong id would delete a machine of another owner, with all that runs on it";
 }

@@ -20,7 +20,7 @@ checks! {
     "initialize/twice" => twice, Capability, Session, [KIND, Gate::Creates], MANUAL;
         does: "initializes again and again with a result each time",
         why: "the core repeats an initialization whose answer it did not hear";
-    "initialize/not-ours" => super::not_ours::initialize, Capability, Session, [KIND, Gate::Creates], "driver.proto, \"Not ours\"; operation.proto, InitializeMachineRequest";
+    "initialize/not-ours" => super::not_ours::initialize, Capability, Session, [KIND, Gate::Creates, Gate::Tags], "driver.proto, \"Not ours\"; operation.proto, InitializeMachineRequest";
         does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
         why: "taken for absent, the core makes another instance";
     "initialize/cloud-away" => when_unanswered::<AWAY>, Capability, Cloud, [KIND, Gate::Creates, Gate::Probe], unanswered::MANUAL;

@@ -10,6 +10,7 @@ use proto::{MachineErrorCode, OperationCancel, OutcomeCertainty};
 use super::unanswered::ask;
 use crate::answer::{Answer, shown};
 use crate::bench::Bench;
+use crate::by_name;
 use crate::driver::{Asked, Driver};
 use crate::machine::{Machine, in_time};
 use crate::outcome::{Outcome, ensure};
@@ -31,11 +32,11 @@ pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
         let machine = bench.machine();
         bench.break_cloud(&format!("after {changes}")).await?;
         let answer = ask(&driver, machine.create()).await?;
-        all_tagged(&probe, &before).await?;
+        all_tagged(&driver, &probe, &before).await?;
         bench.break_cloud("off").await?;
         truthful(&driver, &machine, &answer).await?;
         driver.create(&machine).await?;
-        let count = probe.instances_of(&machine.uid).await?.len();
+        let count = probe.instances_of(&machine).await?.len();
         ensure(count == 1, "one instance of the machine in the cloud", count)?;
         if answer.machine().is_ok() {
             break;
@@ -60,7 +61,7 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
         bench.step(format_args!("killed the driver {wait} ms after it accepted"));
         bench.harness.forget_process();
         if let Some(probe) = &probe {
-            all_tagged(probe, &before).await?;
+            all_tagged(&driver, probe, &before).await?;
         }
         let driver = bench.reconnected().await?;
         found_or_absent(&driver, &machine).await?;
@@ -74,7 +75,7 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
         asked.settled().await?.machine()?;
         driver.has_one(machine).await?;
         if let Some(probe) = &probe {
-            let count = probe.instances_of(&machine.uid).await?.len();
+            let count = probe.instances_of(machine).await?.len();
             ensure(count == 1, "one instance of the machine in the cloud", count)?;
         }
     }
@@ -82,10 +83,12 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
 }
 
 /// Every instance that was not there before carries its identity.
-async fn all_tagged(probe: &Probe, before: &BTreeSet<String>) -> Outcome {
+async fn all_tagged(driver: &Driver<'_>, probe: &Probe, before: &BTreeSet<String>) -> Outcome {
+    let by_name = by_name::declared(&driver.session.hello);
     for seen in probe.instances().await? {
         let known = before.contains(&seen.provider_id);
-        let tagged = !(seen.uid.is_empty() || seen.cluster_id.is_empty() || seen.name.is_empty());
+        let owned = by_name || !(seen.uid.is_empty() || seen.cluster_id.is_empty());
+        let tagged = owned && !seen.name.is_empty();
         ensure(
             known || tagged,
             "no new instance without the tags of cluster, name and UID",

@@ -16,7 +16,7 @@ checks! {
     "list/exact" => exact, Must, Session, [Gate::Creates], MANUAL;
         does: "lists exactly the instances of the cluster, each with name and UID, and nothing once they are deleted",
         why: "the core finds by the list what is not wanted any more: one that is missing is never deleted, one too many is";
-    "list/other-cluster" => other_cluster, Must, Session, [Gate::Creates], MANUAL;
+    "list/other-cluster" => other_cluster, Must, Session, [Gate::Creates, Gate::Tags], MANUAL;
         does: "lists no instance of another cluster",
         why: "to this core it belongs to no machine: it would be deleted as an orphan";
     "list/error-not-empty" => error_not_empty, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
@@ -28,7 +28,7 @@ checks! {
     "list/pages" => super::pages::sent, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists)], "session.proto, OperationPage";
         does: "sends a list of more than 500 records in pages, in order, without gap or repetition",
         why: "a frame that is too large kills the whole stream, at the moment when there are many machines";
-    "list/untagged" => super::adopt::listed_untagged, Should, Session, [Gate::Creates, Gate::McmClass, Gate::Probe], MANUAL;
+    "list/untagged" => super::adopt::listed_untagged, Should, Session, [Gate::Creates, Gate::Tags, Gate::McmClass, Gate::Probe], MANUAL;
         does: "lists an instance that has the tags of machine-controller-manager and none of ours, with its name and no UID",
         why: "its Machine may be gone: an instance that no list shows runs on for good";
     "list/previous-cluster" => super::previous::list, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PreviousClusterIds)], super::previous::MANUAL;

@@ -1,8 +1,9 @@
 //! Lists that go in pages.
 
-use ostler_proto::v1alpha1::MachineRecord;
+use ostler_proto::v1alpha1::{MachineRecord, OperationPage};
 use prost::Message;
 
+use crate::answer::Answer;
 use crate::bench::Bench;
 use crate::driver::{Asked, Driver};
 use crate::machine::{Machine, list, uids};
@@ -52,18 +53,28 @@ pub(super) async fn sent(bench: &Bench) -> Outcome {
     let machines = many(&driver, wanted).await?;
     let answer = driver.ask(list(&bench.class(), bench.cluster_id())).await?;
     let records = answer.machines()?;
+    in_pages(&answer, wanted, |page| page.machines.len())?;
+    whole(bench, &records, &machines)
+}
+
+/// A list of so many goes in pages, none of them too large.
+pub(super) fn in_pages(
+    answer: &Answer,
+    wanted: usize,
+    count: impl Fn(&OperationPage) -> usize,
+) -> Outcome {
     ensure(
         answer.pages.len() > 1,
         format_args!("pages for a list of {wanted}"),
         format_args!("{} pages", answer.pages.len()),
     )?;
     for page in &answer.pages {
-        let (count, bytes) = (page.machines.len(), page.encoded_len());
+        let (records, bytes) = (count(page), page.encoded_len());
         ensure(
-            count <= PAGE && bytes <= 256 * 1024,
+            records <= PAGE && bytes <= 256 * 1024,
             "pages of at most 500 records and 256 KiB",
-            format_args!("{count} records, {bytes} bytes"),
+            format_args!("{records} records, {bytes} bytes"),
         )?;
     }
-    whole(bench, &records, &machines)
+    Ok(())
 }

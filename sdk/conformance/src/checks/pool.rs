@@ -1,20 +1,22 @@
 //! Groups.
 
+mod faults;
+mod made;
+mod stage;
+
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{DeletionOutcome, MachineErrorCode, OperationKind, PoolRecord};
-use tokio::time::Instant;
+use proto::{DeletionOutcome, MachineErrorCode, MachineErrorReason, OperationKind};
 
+use self::stage::{has, middle, named_not_ours, settled, size_is, stage, without};
 use super::not_ours::is_unlisted;
 use super::unanswered::{self, DENIED, Trouble, ask, goes_on};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
-use crate::driver::Driver;
 use crate::machine::again;
-use crate::outcome::{Outcome, ensure, failed};
-use crate::pool::{Group, Pool, id_of};
+use crate::outcome::{Outcome, ensure, not_offered};
+use crate::pool::id_of;
 
 const MANUAL: &str = "driver.proto, \"Groups\"; operation.proto, GetPoolStatusRequest";
 const CREATE: &str = "operation.proto, CreatePoolRequest";
@@ -23,9 +25,6 @@ const NAMED: &str = "operation.proto, DeletePoolMachinesRequest";
 const POOLS: Gate = Gate::Kind(OperationKind::CreatePool);
 const DELETES: Gate = Gate::Kind(OperationKind::DeletePoolMachines);
 const UPDATES: Gate = Gate::Kind(OperationKind::UpdatePoolMachine);
-/// For a group to make what it lacks.
-const SETTLES: Duration = Duration::from_mins(2);
-const LOOK: Duration = Duration::from_millis(100);
 
 checks! {
     "pool/create" => create, Capability, Session, [POOLS, Gate::Creates], CREATE;
@@ -46,6 +45,24 @@ checks! {
     "pool/other-cluster" => other_cluster, Capability, Session, [POOLS, Gate::Creates], "driver.proto, \"Not ours\"";
         does: "neither lists nor touches the group of another cluster, and says NOT_OURS to its id",
         why: "two clusters share an account";
+    "pool/not-ours" => faults::not_ours, Capability, Session, [POOLS, Gate::Creates], "driver.proto, \"Not ours\"";
+        does: "changes neither size nor instances of the group of another cluster or pool, and says NOT_OURS; so it does to an instance of another group",
+        why: "an id that was mixed up, or two clusters with one account, must not cost a machine";
+    "pool/tags" => made::tags, Capability, Session, [POOLS, Gate::Creates, Gate::Probe], CREATE;
+        does: "puts all tags of the request on each instance, also on those that the group makes later, and none of a machine",
+        why: "an instance whose group was removed is found by them, and no instance of others is taken for it";
+    "pool/zones" => made::zones, Capability, Session, [POOLS, Gate::Creates], "operation.proto, PoolModel";
+        does: "makes new instances only in the zones of the model, where it tells zones",
+        why: "a pool that is to leave a zone that fails would get its new machines there";
+    "pool/pages" => made::status_pages, Capability, Session, [POOLS, Gate::Creates], MANUAL;
+        does: "sends the instances of a large group in pages, each once",
+        why: "one frame for all of them ends the session, and an instance that is left out loses its Machine";
+    "pool/list-pages" => made::list_pages, Capability, Session, [POOLS, Gate::Creates], "operation.proto, ListPoolsRequest";
+        does: "sends a long list of groups in pages, each once",
+        why: "one frame for all of them ends the session, and the core looks for orphans in it";
+    "pool/lost-instance" => faults::lost_instance, Capability, Session, [POOLS, Gate::Creates, Gate::Probe], MANUAL;
+        does: "tells the others as before when one instance was ended behind its back, and not that this one is as it is to be",
+        why: "one broken instance would hold up all machines of its pool";
     "pool/size" => size, Capability, Session, [POOLS, Gate::Creates], UPDATE;
         does: "sets a size only in place of the one that was expected, and once however often it is asked",
         why: "a core that sees an old size would undo what another one did";
@@ -73,51 +90,18 @@ checks! {
     "pool/delete-strange" => delete_strange, Capability, Session, [POOLS, DELETES, Gate::Creates], NAMED;
         does: "deletes no instance that is not of the group, and says which",
         why: "an id that was mixed up must not cost a machine";
+    "pool/delete-partial" => faults::delete_partial, Capability, Session, [POOLS, DELETES, Gate::Creates], NAMED;
+        does: "deletes what it can where one of the named instances cannot be deleted, lowers the size by those alone, and says why of that one",
+        why: "one instance that cannot be deleted would hold up the deletion of all others";
+    "pool/update-undrained" => update_undrained, Capability, Session, [POOLS, UPDATES, Gate::Creates, Gate::AltClass], "operation.proto, UpdatePoolMachineRequest";
+        does: "refuses with NOT_HOT_UPDATABLE what a running instance would feel, until its Node is drained",
+        why: "an instance that is restarted or made anew with pods on it ends them without a drain";
     "pool/update-instance" => update_instance, Capability, Session, [POOLS, UPDATES, Gate::Creates, Gate::HotClass], "operation.proto, UpdatePoolMachineRequest";
         does: "brings one instance to the model of its group in its place, and only to that one",
         why: "the core takes the model that is told for the one that the instance has";
     "pool/delete" => delete, Capability, Session, [POOLS, Gate::Creates], "operation.proto, DeletePoolRequest";
         does: "deletes a group with its instances, says whether there was one, and leaves nothing",
         why: "the core forgets the pool then, and what is left costs money for ever";
-}
-
-/// A pool whose group has settled.
-async fn stage(bench: &Bench, driver: &Driver<'_>, desired: i32) -> Outcome<(Pool, Group)> {
-    let pool = bench.pool();
-    driver.ask(pool.create(desired)).await?.pool()?;
-    let group = settled(driver, &pool, desired).await?;
-    Ok((pool, group))
-}
-
-/// The group once it has so many instances that are not on their way out.
-async fn settled(driver: &Driver<'_>, pool: &Pool, count: i32) -> Outcome<Group> {
-    let until = Instant::now() + driver.bench.scaled(SETTLES);
-    loop {
-        let group = driver.ask(pool.status("")).await?.group()?;
-        let live = group.live().len();
-        if usize::try_from(count) == Ok(live) {
-            return Ok(group);
-        }
-        if Instant::now() >= until {
-            let came = format!("{live}, and a size of {}", group.pool.desired);
-            return Err(failed(format_args!("{count} instances in the group"), came));
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-}
-
-fn size_is(pool: &PoolRecord, desired: i32) -> Outcome {
-    ensure(pool.desired == desired, format_args!("a size of {desired}"), pool.desired)
-}
-
-/// Exactly these instances are live, and that is the size.
-async fn has(driver: &Driver<'_>, pool: &Pool, ids: &[String]) -> Outcome {
-    let count = i32::try_from(ids.len()).unwrap_or(i32::MAX);
-    let group = settled(driver, pool, count).await?;
-    let (live, wanted): (BTreeSet<_>, BTreeSet<_>) =
-        (group.live().into_iter().collect(), ids.iter().cloned().collect());
-    ensure(live == wanted, format_args!("the instances {wanted:?}"), format_args!("{live:?}"))?;
-    size_is(&group.pool, count)
 }
 
 async fn create(bench: &Bench) -> Outcome {
@@ -277,16 +261,6 @@ async fn user_data(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// The instances but one.
-fn without(ids: &[String], gone: &str) -> Vec<String> {
-    ids.iter().filter(|id| *id != gone).cloned().collect()
-}
-
-/// The instance in the middle, which no policy of the infrastructure would choose.
-fn middle(ids: &[String]) -> Outcome<String> {
-    ids.get(1).cloned().ok_or_else(|| failed("two instances", ids.len()))
-}
-
 async fn delete_named(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let (pool, group) = stage(bench, &driver, 3).await?;
@@ -348,12 +322,7 @@ async fn delete_strange(bench: &Bench) -> Outcome {
     let (other, others) = stage(bench, &driver, 1).await?;
     let strange = others.live();
     let delete = pool.delete_machines(&group.pool.provider_id, &strange, (1, 1));
-    let named = driver.ask(delete).await?.not_deleted()?;
-    ensure(
-        named == strange,
-        format_args!("{strange:?} in not_deleted"),
-        format_args!("{named:?}"),
-    )?;
+    named_not_ours(&driver.ask(delete).await?, &strange)?;
     has(&driver, &other, &strange).await?;
     has(&driver, &pool, &group.live()).await
 }
@@ -367,9 +336,9 @@ async fn update_instance(bench: &Bench) -> Outcome {
     let pool = pool.of_class(&hot);
     driver.ask(pool.update(id, None, Some("two"))).await?.pool()?;
     bench.step("a model that the group has not");
-    let wrong = driver.ask_once(pool.update_machine(id, &one, "three")).await?;
+    let wrong = driver.ask_once(pool.update_machine(id, &one, "three", true)).await?;
     wrong.refusal(&[MachineErrorCode::Aborted])?;
-    let update = pool.update_machine(id, &one, "two");
+    let update = pool.update_machine(id, &one, "two", true);
     for operation in [update.clone(), again(&update)] {
         driver.ask(operation).await?.result()?;
     }
@@ -380,6 +349,33 @@ async fn update_instance(bench: &Bench) -> Outcome {
         ensure(came == wanted, format_args!("the model `{wanted}` of {}", id_of(machine)), came)?;
     }
     after.machine(&one).map(drop)?;
+    has(&driver, &pool, &ids).await
+}
+
+async fn update_undrained(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let (id, ids) = (&group.pool.provider_id, group.live());
+    let one = middle(&ids)?;
+    let alt = bench.other_class("alt", bench.options().alt_class.as_ref())?;
+    let pool = pool.of_class(&alt);
+    let changed = driver.ask(pool.update(id, None, Some("two"))).await?;
+    if changed.error_of(&[MachineErrorCode::InvalidArgument]).is_ok() {
+        return Err(not_offered("a group does not get --alt-class"));
+    }
+    changed.pool()?;
+    let refused = driver.ask_once(pool.update_machine(id, &one, "two", false)).await?;
+    let error = refused.refusal(&[MachineErrorCode::FailedPrecondition])?;
+    let named = error.acts_by() == MachineErrorReason::NotHotUpdatable;
+    ensure(named, "reason NOT_HOT_UPDATABLE", &error.reason)?;
+    for (drained, wanted) in [(false, "one"), (true, "two")] {
+        if drained {
+            driver.ask(pool.update_machine(id, &one, "two", true)).await?.result()?;
+        }
+        let after = settled(&driver, &pool, 2).await?;
+        let came = &after.machine(&one)?.model_hash;
+        ensure(came == wanted, format_args!("the model `{wanted}` of {one}"), came)?;
+    }
     has(&driver, &pool, &ids).await
 }
 

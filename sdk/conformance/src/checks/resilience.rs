@@ -102,7 +102,9 @@ pub(super) async fn resent(
     asked: &Asked<'_>,
 ) -> Outcome<crate::answer::Answer> {
     let limit = driver.bench.scaled(RESULT);
-    collect(&driver.session, 0, &asked.operation, limit).await
+    let mut answer = collect(&driver.session, 0, &asked.operation, limit).await?;
+    driver.bench.identify(&driver.session, &mut answer);
+    Ok(answer)
 }
 
 async fn cut_mid_create(bench: &Bench) -> Outcome {

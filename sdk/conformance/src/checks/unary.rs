@@ -47,7 +47,7 @@ async fn adapter_killed(bench: &Bench) -> Outcome {
     same_instance(&before, &made)?;
     driver.has_one(&machine).await?;
     if let Ok(probe) = bench.probe() {
-        let count = probe.instances_of(&machine.uid).await?.len();
+        let count = probe.instances_of(&machine).await?.len();
         ensure(count == 1, "one instance of the machine in the cloud", count)?;
     }
     Ok(())

@@ -76,11 +76,12 @@ pub(super) fn summary(report: &Report) -> String {
         (true, count) => format!("passes what was checked; {count} MUST were not"),
         (false, _) => "is not conformant".to_owned(),
     };
-    let super::DriverName { provider, name, version, unary } = &report.driver;
+    let super::DriverName { provider, name, version, unary, by_name } = &report.driver;
     let kind = if *unary { "unary, behind the adapter" } else { "stream" };
+    let identity = if *by_name { ", IDENTITY_BY_NAME" } else { "" };
     let _ = write!(
         text,
-        "{} ({} {}; {kind}) {verdict}: {} passed, {} failed, {} warned, {} skipped in {:.0} s",
+        "{} ({} {}; {kind}{identity}) {verdict}: {} passed, {} failed, {} warned, {} skipped in {:.0} s",
         one_line(provider),
         one_line(name),
         one_line(version),

@@ -35,6 +35,8 @@ pub struct DriverName {
     pub version: String,
     /// It serves unary calls to an adapter; false: it speaks the stream itself.
     pub unary: bool,
+    /// It says IDENTITY_BY_NAME: the checks of tags and of NOT_OURS do not apply.
+    pub by_name: bool,
 }
 
 /// How many checks came out how.

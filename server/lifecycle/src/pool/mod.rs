@@ -385,7 +385,7 @@ fn gone(facts: &Facts<'_>) -> Vec<Arc<Machine>> {
 fn instance_news(facts: &Facts<'_>) -> Vec<(Arc<Machine>, InstanceStatus)> {
     let news = facts.matched.members.iter().filter_map(|Member { machine, instance }| {
         let said = template::instance_status((*instance)?, &facts.model);
-        let before = machine.status.as_ref().and_then(|status| status.instance.as_ref());
+        let before = machine.status.as_ref().and_then(|status| status.instance.as_deref());
         (before != Some(&said)).then(|| (Arc::clone(machine), said))
     });
     news.take(BURST_OF_MACHINES).collect()

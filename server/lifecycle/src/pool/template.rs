@@ -171,6 +171,7 @@ pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
 /// What the status of a Machine is to say of its instance. `model`: the current one.
 pub(super) fn instance_status(instance: &Instance, model: &SpecDigest) -> InstanceStatus {
     InstanceStatus {
+        id: Some(instance.id.clone()).filter(|id| !id.is_empty()),
         name: Some(instance.name.clone()).filter(|name| !name.is_empty()),
         provisioning_state: instance.state.clone(),
         latest_model_applied: instance.model_hash == *model,

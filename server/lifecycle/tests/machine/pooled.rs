@@ -3,7 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ostler_api::{
     driver::OperationKind,
-    machine::{InstanceStatus, MachinePhase, MachineStep, WaitReason},
+    machine::{
+        InstanceStatus, MachineOperationType, MachinePhase, MachineState, MachineStep, WaitReason,
+    },
     names::{
         self,
         annotation::{INSTANCE_GONE, UPDATE_BEGUN},
@@ -48,6 +50,12 @@ fn running() -> World {
     world
 }
 
+/// The operation that runs, as the Machine shows it.
+fn operation(world: &World) -> Option<(MachineOperationType, MachineState)> {
+    let last = world.status().last_operation?;
+    last.type_.zip(last.state)
+}
+
 fn told_gone(world: &mut World) {
     let marks = world.machine_mut().metadata.annotations.get_or_insert_default();
     marks.insert(INSTANCE_GONE.to_owned(), PROVIDER_ID.to_owned());
@@ -72,6 +80,7 @@ fn its_deletion_drains_and_then_waits_until_the_pool_says_that_the_instance_is_g
     assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion));
     let status = world.machine().status.clone().unwrap();
     assert_eq!(status.step, Some(MachineStep::DeleteInstance));
+    assert_eq!(operation(&world), Some((MachineOperationType::Delete, MachineState::Processing)));
     assert!(status.drain.is_none_or(|drain| drain.finished));
     told_gone(&mut world);
     world.settle();
@@ -150,7 +159,7 @@ fn another_class_spec_is_a_matter_of_the_group_and_not_of_a_hot_update() {
 /// What its pool says of the instance.
 fn says(world: &mut World, state: &str, current: bool) {
     let said = serde_json::json!({ "provisioningState": state, "latestModelApplied": current });
-    let said: InstanceStatus = serde_json::from_value(said).unwrap();
+    let said: Box<InstanceStatus> = serde_json::from_value(said).unwrap();
     world.machine_mut().status.as_mut().unwrap().instance = Some(said);
 }
 
@@ -214,6 +223,7 @@ fn emptied() -> World {
     assert_eq!(world.phase(), MachinePhase::InPlaceUpdating);
     assert_eq!(world.step(), Some(MachineStep::UpdateInstance), "by that, the pool sees it");
     assert_eq!(world.waits_for(), Some(WaitReason::NodeUpdating));
+    assert_eq!(operation(&world).map(|it| it.1), Some(MachineState::Processing));
     world
 }
 

@@ -170,7 +170,7 @@ fn a_machine_says_what_the_infrastructure_says_of_its_instance() {
     let said = &plan.instances[0].1;
     assert_eq!(said.provisioning_state, InstanceState::Updating);
     assert!(said.latest_model_applied);
-    assert_eq!(said.name.as_deref(), Some("vm-1"));
+    assert_eq!((said.id.as_deref(), said.name.as_deref()), (Some("1"), Some("vm-1")));
     assert!(world.plan().instances.is_empty(), "it is written once");
     world.group.as_mut().unwrap().instances[0].model_hash = "old".into();
     assert!(!world.plan().instances[0].1.latest_model_applied);

@@ -212,7 +212,7 @@ impl World {
         self.pool.status = Some(plan.status.clone());
         for (machine, instance) in &plan.instances {
             let machine = self.named(machine.name());
-            machine.status.get_or_insert_default().instance = Some(instance.clone());
+            machine.status.get_or_insert_default().instance = Some(Box::new(instance.clone()));
         }
         plan
     }

@@ -1,5 +1,7 @@
 //! Groups that are not what they say.
 
+use std::collections::BTreeSet;
+
 use ostler_driver_sdk::{
     Code, Context, CreatePool, DeletePool, DeletePoolMachines, Deletion, Driver, DriverError,
     GetPoolStatus, Instance, Pool, PoolInstance, PoolMachinesDeleted, PoolModel, PoolSize,
@@ -8,7 +10,7 @@ use ostler_driver_sdk::{
 
 use super::{Broken, is_refused};
 use crate::Breakage;
-use ostler_driver_fake::cloud::Seen;
+use ostler_driver_fake::cloud::{GroupLookup, Seen};
 
 impl Broken {
     /// The group of the target as it is.
@@ -16,6 +18,12 @@ impl Broken {
         let uid = ctx.target().uid.clone();
         let all = self.fake.cloud().groups(|_| true).unwrap_or_default();
         all.into_iter().find(|it| it.group.identity.pool_uid == uid)
+    }
+
+    /// The group of this id, of any pool and cluster.
+    fn any_group(&self, provider_id: &str) -> Option<Seen> {
+        let all = self.fake.cloud().groups(|_| true).unwrap_or_default();
+        all.into_iter().find(|it| it.group.provider_id == provider_id)
     }
 
     /// Sets a size, whatever the group has, and takes the newest instances that are too many.
@@ -48,6 +56,20 @@ impl Broken {
     pub(super) async fn change_pool(&self, mut request: UpdatePool) -> Result<Pool, DriverError> {
         let ctx = request.ctx.clone();
         let seen = self.group(&ctx);
+        if let Some(Seen { group, .. }) = self.any_group(&request.provider_id)
+            && self.breaks(Breakage::PoolNotOurs)
+        {
+            let identity = &group.identity;
+            let provider_id = Some(request.provider_id.as_str());
+            let lookup = GroupLookup { provider_id, identity, previous_clusters: &[] };
+            let Seen { group, .. } = self.fake.cloud().update_group(lookup, &request, None)??;
+            return Ok(Pool::new(group.provider_id, group.desired, group.desired));
+        }
+        if let Some(model) = &mut request.model
+            && self.breaks(Breakage::PoolZones)
+        {
+            model.zones.clear();
+        }
         if let (Some(size), Some(Seen { group, .. })) = (&mut request.size, &seen)
             && self.breaks(Breakage::PoolSize)
         {
@@ -98,7 +120,20 @@ impl Broken {
     ) -> Result<PoolStatus, DriverError> {
         let ctx = request.ctx.clone();
         let answer = self.fake.get_pool_status(request).await;
+        if let Some(seen) = self.group(&ctx)
+            && self.breaks(Breakage::PoolTags)
+        {
+            let mut members = seen.members;
+            for member in &mut members {
+                member.vm.tags.clear();
+            }
+            self.fake.cloud().plant(members)?;
+        }
         match answer {
+            Ok(status) if self.breaks(Breakage::PoolLostInstance) => self.all_there(&ctx, status),
+            Ok(status) if self.breaks(Breakage::PoolLostInstanceShown) => {
+                Ok(self.with_lost(&ctx, status))
+            }
             Err(error) if self.breaks(Breakage::PoolBadSecret) && is_refused(&error) => {
                 Err(DriverError::not_found("there is no group"))
             }
@@ -118,6 +153,38 @@ impl Broken {
             }
             answer => answer,
         }
+    }
+
+    /// What is told of a group, if it never lost an instance.
+    fn all_there(&self, ctx: &Context, status: PoolStatus) -> Result<PoolStatus, DriverError> {
+        let lost = self.group(ctx).is_some_and(|it| it.group.next > it.members.len() as u64);
+        if lost { Err(DriverError::internal("an instance is not there")) } else { Ok(status) }
+    }
+
+    /// What is told of a group, with the instances that it had once.
+    fn with_lost(&self, ctx: &Context, mut status: PoolStatus) -> PoolStatus {
+        let seen = self.group(ctx).map(|it| it.members).unwrap_or_default();
+        let there: BTreeSet<_> = seen.into_iter().map(|vm| vm.provider_id).collect();
+        let mut memory = self.memory.lock();
+        memory.made.extend(there.iter().cloned());
+        for lost in memory.made.difference(&there) {
+            let instance = Instance::new(lost.clone());
+            status.instances.push(PoolInstance::new(instance, "lost", PoolState::Succeeded));
+        }
+        status
+    }
+
+    /// What a driver makes of named instances of which it cannot delete some.
+    fn partly(&self, mut answer: PoolMachinesDeleted) -> Result<PoolMachinesDeleted, DriverError> {
+        for (_, error) in &mut answer.not_deleted {
+            if self.breaks(Breakage::PoolDeletePartialAll) {
+                return Err(error.clone());
+            }
+            if self.breaks(Breakage::PoolDeletePartialWhy) {
+                *error = DriverError::internal("it cannot be deleted").not_applied();
+            }
+        }
+        Ok(answer)
     }
 
     pub(super) async fn remove_pool_machines(
@@ -140,7 +207,10 @@ impl Broken {
             request.instances =
                 live.take(request.instances.len()).map(|it| it.provider_id.clone()).collect();
         }
-        if self.breaks(Breakage::PoolDeleteStrange) {
+        let is_theirs = |it: &Seen| it.group.provider_id != request.provider_id;
+        if self.breaks(Breakage::PoolDeleteStrange)
+            || self.breaks(Breakage::PoolNotOursDeletes) && seen.as_ref().is_none_or(is_theirs)
+        {
             self.fake.cloud().remove(&request.instances)?;
         }
         let mut answer = self.fake.delete_pool_machines(request).await;
@@ -160,13 +230,24 @@ impl Broken {
         if self.breaks(Breakage::PoolDeleteReplaced) && size.wanted == size.expected {
             self.force(&ctx, size.wanted - 1).await?;
         }
-        answer
+        if self.breaks(Breakage::PoolDeletePartial)
+            && answer.as_ref().is_ok_and(|it| !it.not_deleted.is_empty())
+        {
+            self.force(&ctx, size.wanted).await?;
+        }
+        self.partly(answer?)
     }
 
     pub(super) async fn bring_pool_machine(
         &self,
-        request: UpdatePoolMachine,
+        mut request: UpdatePoolMachine,
     ) -> Result<PoolInstance, DriverError> {
+        request.drained |= self.breaks(Breakage::PoolUpdateUndrained);
+        if self.breaks(Breakage::PoolNotOursUpdates) {
+            let instance = Instance::new(request.instance);
+            let told = PoolInstance::new(instance, "0", PoolState::Succeeded);
+            return Ok(told.model_hash(request.model_hash));
+        }
         if self.breaks(Breakage::PoolUpdateInstance)
             && let Some(seen) = self.group(&request.ctx)
             && let Some(vm) = seen.members.iter().find(|it| it.provider_id == request.instance)

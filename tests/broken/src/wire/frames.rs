@@ -149,8 +149,12 @@ impl Tap {
             Sent::Accepted(accepted) => self.accepted(accepted),
             Sent::Page(page) => {
                 let again = !self.seen.contains(&page.operation_id);
-                let lost = (self.breakage == Breakage::ListPages && page.index == 1)
-                    || (self.breakage == Breakage::PagesResent && again);
+                let loses = matches!(
+                    self.breakage,
+                    Breakage::ListPages | Breakage::PoolPages | Breakage::PoolListPages
+                );
+                let lost =
+                    (loses && page.index == 1) || (self.breakage == Breakage::PagesResent && again);
                 if lost { Vec::new() } else { vec![Sent::Page(page)] }
             }
             Sent::Completed(completed) => {

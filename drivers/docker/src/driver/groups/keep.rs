@@ -2,6 +2,7 @@
 //! asks may make containers, and of two drivers a core asks one. So operations note what is to be, and each read of the
 //! group with its instances first carries out what is noted. A core reads after each operation and from time to time.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -27,19 +28,28 @@ const AT_A_TIME: usize = 8;
 /// For how long one read goes on to begin instances; the next one makes the others.
 const MAKING: Duration = Duration::from_secs(20);
 
+/// What could not be done for a group.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    /// Why instances are missing, or why parts of those that are gone are left.
+    pub(super) group: Option<DriverError>,
+    /// What is wrong with instances, by name.
+    pub(super) of: BTreeMap<String, DriverError>,
+}
+
 /// The Node that an instance becomes; its Machine has this name, too.
 pub(super) fn node_name(pool: &str, number: u64) -> String {
     format!("{pool}-{number}")
 }
 
 impl DockerDriver {
-    /// Removes what is to go, and makes what lacks. Returns why not all of it could be made.
+    /// Removes what is to go, and makes what lacks. Returns what could not be done: one instance holds up no other.
     pub(super) async fn keep(
         &self,
         ctx: &Context,
         group: &mut Group,
-    ) -> Result<Option<DriverError>, DriverError> {
-        let Some(mut state) = group.state.clone() else { return Ok(None) };
+    ) -> Result<Faults, DriverError> {
+        let Some(mut state) = group.state.clone() else { return Ok(Faults::default()) };
         let unready = self.unready(group, &state).await?;
         let stale = |it: &Summary| it.labels.get(MODEL) != Some(&state.model.hash);
         let goes = |it: &Summary| {
@@ -49,23 +59,21 @@ impl DockerDriver {
         };
         let going: Vec<_> =
             group.members.iter().filter(|it| goes(it)).map(|it| it.name.clone()).collect();
-        futures::stream::iter(&going)
-            .map(Ok)
-            .try_for_each_concurrent(AT_A_TIME, |name| self.remove_member(ctx, name))
-            .await?;
-        group.members.retain(|it| !going.contains(&it.name));
-        self.sweep(group).await?;
-        let mut fault = self.set_up(ctx, group, &state, &unready).await.err();
+        let mut faults = Faults { of: self.remove_members(ctx, going.clone()).await, group: None };
+        group.members.retain(|it| !going.contains(&it.name) || faults.of.contains_key(&it.name));
+        let swept = self.sweep(group).await;
+        faults.of.extend(self.set_up(ctx, group, &state, &unready).await);
         let missing = u64::try_from(state.desired).unwrap_or_default();
         let missing = missing.saturating_sub(group.live().count() as u64);
         let first = group.next();
-        if missing > 0 || !state.doomed.is_empty() {
-            state.doomed.clear();
+        let doomed = state.doomed.len();
+        state.doomed.retain(|name| faults.of.contains_key(name));
+        if missing > 0 || state.doomed.len() < doomed {
             state.next = first.saturating_add(missing);
             self.write_state(group, state.clone()).await?;
         }
         if missing > 0 {
-            fault = self.make_members(ctx, group, &state, first..state.next).await.or(fault);
+            faults.group = self.make_members(ctx, group, &state, first..state.next).await;
         }
         if missing > 0 || !going.is_empty() {
             let name = group.name.clone();
@@ -73,7 +81,25 @@ impl DockerDriver {
                 *group = now;
             }
         }
-        Ok(fault)
+        faults.group = faults.group.or_else(|| swept.err());
+        Ok(faults)
+    }
+
+    /// Removes each of these instances; what is wrong with those that are left, by name.
+    pub(super) async fn remove_members(
+        &self,
+        ctx: &Context,
+        names: Vec<String>,
+    ) -> BTreeMap<String, DriverError> {
+        futures::stream::iter(names)
+            .map(|name| async move {
+                let error = self.remove_member(ctx, &name).await.err()?;
+                Some((name, error))
+            })
+            .buffer_unordered(AT_A_TIME)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
     }
 
     /// Instances that run and were not set up, by name.
@@ -103,18 +129,22 @@ impl DockerDriver {
             .map_err(looked)
     }
 
+    /// What is wrong with those that could not be set up, by name.
     async fn set_up(
         &self,
         ctx: &Context,
         group: &Group,
         state: &State,
         unready: &[String],
-    ) -> Result<(), DriverError> {
+    ) -> BTreeMap<String, DriverError> {
         let runs = |it: &&Summary| it.life == Life::Running && unready.contains(&it.name);
+        let mut faults = BTreeMap::new();
         for member in group.live().filter(runs) {
-            self.set_up_one(ctx, &state.model.spec, &member.name).await?;
+            if let Err(error) = self.set_up_one(ctx, &state.model.spec, &member.name).await {
+                faults.insert(member.name.clone(), error);
+            }
         }
-        Ok(())
+        faults
     }
 
     async fn set_up_one(

@@ -14,7 +14,7 @@ use ostler_driver_sdk::{
 };
 
 use self::find::{Group, looked, number_of};
-use self::keep::node_name;
+use self::keep::{Faults, node_name};
 use self::state::{Model, State};
 use super::DockerDriver;
 use super::answer::shown;
@@ -76,9 +76,9 @@ impl DockerDriver {
                 let doomed = group.members.iter().map(|it| it.name.clone()).collect();
                 self.write_state(&mut group, State { desired: 0, doomed, ..state }).await?;
             }
-            for member in &group.members {
-                let removed = self.remove_member(&ctx, &member.name).await;
-                removed.map_err(DriverError::partial)?;
+            let names: Vec<_> = group.members.iter().map(|it| it.name.clone()).collect();
+            if let Some(error) = self.remove_members(&ctx, names).await.into_values().next() {
+                return Err(error.partial());
             }
             self.remove_group_parts(&[(GROUP, &group.name)], |_| true).await?;
             self.remove_container(&ctx, &group.name).await.map_err(DriverError::partial)?;
@@ -99,19 +99,22 @@ impl DockerDriver {
         if !with_instances {
             return Ok(PoolStatus { pool: group.shown(), instances: Vec::new() });
         }
-        let fault = match turn {
+        let mut faults = match turn {
             Some(_turn) => self.keep(&ctx, &mut group).await?,
-            None => None,
+            None => Faults::default(),
         };
         let tags = self.tags_of(&group).await?;
-        let live = tags.iter().map(|(member, tags)| instance(&group, member, Some(tags)));
         let going = |it: &&Summary| it.life == Life::Going || group.is_doomed(it);
-        let going = group.members.iter().filter(going).map(|it| instance(&group, it, None));
-        let instances = live.chain(going).collect();
-        let pool = group.shown();
-        let pool = match fault {
-            Some(fault) => pool.fault(fault),
-            None => pool,
+        let going = group.members.iter().filter(going).map(|it| (it, None));
+        let all = tags.iter().map(|(member, tags)| (member, Some(tags))).chain(going);
+        let told = |(member, tags): (&Summary, Option<&TagFile>)| {
+            instance(&group, member, tags, faults.of.remove(&member.name))
+        };
+        let instances = all.map(told).collect();
+        // What is left of an instance that is not told any more.
+        let pool = match faults.group.or_else(|| faults.of.into_values().next()) {
+            Some(fault) => group.shown().fault(fault),
+            None => group.shown(),
         };
         Ok(PoolStatus { pool, instances })
     }
@@ -190,7 +193,7 @@ impl DockerDriver {
         } else {
             return Err(DriverError::not_hot_updatable(fixed));
         }
-        Ok(instance(&group, &found.container.summary, Some(&found.tags)))
+        Ok(instance(&group, &found.container.summary, Some(&found.tags), None))
     }
 
     /// What instances are to be made from, checked.
@@ -247,7 +250,12 @@ fn forgotten() -> DriverError {
 }
 
 /// An instance, as the core hears of it. Without its tags it is on its way out.
-fn instance(group: &Group, member: &Summary, tags: Option<&TagFile>) -> PoolInstance {
+fn instance(
+    group: &Group,
+    member: &Summary,
+    tags: Option<&TagFile>,
+    fault: Option<DriverError>,
+) -> PoolInstance {
     let number = number_of(member).unwrap_or_default();
     let initialized = tags.is_some_and(|tags| tags.driver.initialized);
     let state = match (tags, member.life) {
@@ -259,6 +267,9 @@ fn instance(group: &Group, member: &Summary, tags: Option<&TagFile>) -> PoolInst
     let made_from = member.labels.get(MODEL).cloned().unwrap_or_default();
     let model = tags.and_then(|tags| tags.driver.model.clone()).unwrap_or(made_from);
     let told = shown(member, &node_name(group.tag(POOL), number)).initialized(initialized);
-    let told = told.cluster_id(group.tag(CLUSTER));
+    let mut told = told.cluster_id(group.tag(CLUSTER));
+    if let Some(fault) = fault {
+        told = told.fault(fault);
+    }
     PoolInstance::new(told, number.to_string(), state).name(&member.name).model_hash(model)
 }

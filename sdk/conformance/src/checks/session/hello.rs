@@ -163,7 +163,7 @@ fn harmless(machine: &Machine, pool: &Pool) -> Vec<(OperationKind, Operation)> {
             OperationKind::DeletePoolMachines,
             pool.delete_machines(NOWHERE, &[NOWHERE.to_owned()], (1, 1)),
         ),
-        (OperationKind::UpdatePoolMachine, pool.update_machine(NOWHERE, NOWHERE, "one")),
+        (OperationKind::UpdatePoolMachine, pool.update_machine(NOWHERE, NOWHERE, "one", true)),
     ]
 }
 

@@ -1,0 +1,76 @@
+//! What is wrong with one instance or one id stays with it.
+
+use ostler_proto::v1alpha1 as proto;
+use proto::{OperationKind, PoolMachineState};
+
+use super::stage::{has, middle, named_not_ours, settled, size_is, stage, without};
+use crate::bench::Bench;
+use crate::machine::again;
+use crate::outcome::{Outcome, ensure};
+use crate::pool::id_of;
+
+pub(super) async fn delete_partial(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 3).await?;
+    let (other, others) = stage(bench, &driver, 1).await?;
+    let (ids, strange) = (group.live(), others.live());
+    let gone = middle(&ids)?;
+    let named = [std::slice::from_ref(&gone), &strange].concat();
+    let delete = pool.delete_machines(&group.pool.provider_id, &named, (3, 1));
+    for operation in [delete.clone(), again(&delete)] {
+        let answer = driver.ask(operation).await?;
+        named_not_ours(&answer, &strange)?;
+        size_is(&answer.pool()?, 2)?;
+    }
+    has(&driver, &other, &strange).await?;
+    has(&driver, &pool, &without(&ids, &gone)).await
+}
+
+pub(super) async fn lost_instance(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 3).await?;
+    let ids = group.live();
+    let lost = middle(&ids)?;
+    bench.step("--probe-cmd remove-instance");
+    probe.remove_instance(&lost).await?;
+    let after = driver.ask(pool.status("")).await?.group()?;
+    for machine in &after.machines {
+        let called_good = machine.state() == PoolMachineState::Succeeded;
+        let wrong = id_of(machine) == lost && called_good;
+        ensure(!wrong, format_args!("{lost} gone, or not SUCCEEDED"), "SUCCEEDED")?;
+    }
+    let kept = without(&ids, &lost);
+    let live = after.live();
+    let all = kept.iter().all(|id| live.contains(id));
+    ensure(all, format_args!("{kept:?} as before"), format_args!("{live:?}"))
+}
+
+pub(super) async fn not_ours(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let (id, ids) = (&group.pool.provider_id, group.live());
+    let one = middle(&ids)?;
+    let offers = |kind: OperationKind| driver.session.hello.operation_kinds.contains(&kind.into());
+    let elsewhere = pool.of_cluster(&format!("{}-other", pool.cluster_id));
+    for other in [elsewhere, bench.unmade_pool()] {
+        driver.ask(other.create_known(2, id)).await?.not_ours(id)?;
+        driver.ask(other.update(id, Some((2, 3)), None)).await?.not_ours(id)?;
+        if offers(OperationKind::DeletePoolMachines) {
+            let named = std::slice::from_ref(&one);
+            driver.ask(other.delete_machines(id, named, (2, 1))).await?.not_ours(id)?;
+        }
+        if offers(OperationKind::UpdatePoolMachine) {
+            driver.ask(other.update_machine(id, &one, "one", true)).await?.not_ours(id)?;
+        }
+        has(&driver, &pool, &ids).await?;
+    }
+    if offers(OperationKind::UpdatePoolMachine) {
+        let (other, theirs) = stage(bench, &driver, 2).await?;
+        let strange = middle(&theirs.live())?;
+        let update = pool.update_machine(id, &strange, "one", true);
+        driver.ask(update).await?.not_ours(&strange)?;
+        settled(&driver, &other, 2).await?.machine(&strange)?;
+    }
+    Ok(())
+}

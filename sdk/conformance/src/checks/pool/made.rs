@@ -1,0 +1,86 @@
+//! What a group makes: with which tags, where, and how many of them are told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::stage::{settled, stage};
+use crate::bench::Bench;
+use crate::checks::pages::{PAGE, allowed, in_pages};
+use crate::driver::Asked;
+use crate::outcome::{Outcome, ensure, not_offered};
+use crate::pool::id_of;
+
+pub(super) async fn tags(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 1).await?;
+    driver.ask(pool.update(&group.pool.provider_id, Some((1, 2)), None)).await?.pool()?;
+    for machine in settled(&driver, &pool, 2).await?.machines {
+        let id = id_of(&machine);
+        let has = probe.instance(&id).await?.tags;
+        let missing: BTreeMap<_, _> =
+            pool.tags().into_iter().filter(|(key, value)| has.get(key) != Some(value)).collect();
+        ensure(missing.is_empty(), format_args!("{missing:?} on {id}"), format_args!("{has:?}"))?;
+        let uid = machine.machine.map(|it| it.machine_uid).unwrap_or_default();
+        ensure(uid.is_empty(), format_args!("no machine_uid of {id}"), uid)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn zones(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let mut told = group.machines.iter().map(|it| &it.zone).filter(|zone| !zone.is_empty());
+    let Some(zone) = told.next_back().cloned() else {
+        return Err(not_offered("the driver tells the zone of no instance"));
+    };
+    let (id, first) = (&group.pool.provider_id, group.live());
+    let pool = pool.in_zones(vec![zone.clone()]);
+    driver.ask(pool.update(id, Some((2, 4)), Some("two"))).await?.pool()?;
+    for machine in settled(&driver, &pool, 4).await?.machines {
+        let id = id_of(&machine);
+        let fits = first.contains(&id) || machine.zone == zone;
+        ensure(fits, format_args!("{id} in {zone}"), &machine.zone)?;
+    }
+    Ok(())
+}
+
+pub(super) async fn status_pages(bench: &Bench) -> Outcome {
+    let wanted = allowed(bench)?;
+    let driver = bench.connect().await?;
+    let pool = bench.pool();
+    let size = i32::try_from(wanted).unwrap_or(i32::MAX);
+    driver.ask(pool.create(size)).await?.pool()?;
+    settled(&driver, &pool, size).await?;
+    let answer = driver.ask(pool.status("")).await?;
+    in_pages(&answer, wanted, |page| page.pool_machines.len())?;
+    let group = answer.group()?;
+    let ids: BTreeSet<_> = group.machines.iter().map(id_of).collect();
+    ensure(
+        ids.len() == wanted && group.machines.len() == wanted,
+        format_args!("each of {wanted} instances once"),
+        format_args!("{} records of {} instances", group.machines.len(), ids.len()),
+    )
+}
+
+pub(super) async fn list_pages(bench: &Bench) -> Outcome {
+    allowed(bench)?;
+    let driver = bench.connect().await?;
+    let pools: Vec<_> = (0..=PAGE).map(|_| bench.pool()).collect();
+    let lanes = driver.session.hello.max_in_flight.clamp(1, 64) as usize;
+    for some in pools.chunks(lanes) {
+        let asked: Vec<Asked<'_>> =
+            some.iter().map(|pool| driver.start(pool.create(0))).collect::<Outcome<_>>()?;
+        for one in asked {
+            one.settled().await?.pool()?;
+        }
+    }
+    let answer = driver.ask(bench.unmade_pool().list()).await?;
+    in_pages(&answer, pools.len(), |page| page.pools.len())?;
+    let listed = answer.pools()?;
+    let uids: BTreeSet<_> = listed.iter().map(|it| &it.pool_uid).collect();
+    ensure(
+        listed.len() == pools.len() && pools.iter().all(|pool| uids.contains(&pool.uid)),
+        format_args!("each of {} groups once", pools.len()),
+        format_args!("{} records of {} groups", listed.len(), uids.len()),
+    )
+}

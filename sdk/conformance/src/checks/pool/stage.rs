@@ -1,0 +1,85 @@
+//! A group with its instances, and how it is looked at.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ostler_proto::v1alpha1::{MachineErrorReason, PoolMachineFailure, PoolRecord};
+use tokio::time::Instant;
+
+use crate::answer::Answer;
+use crate::bench::Bench;
+use crate::driver::Driver;
+use crate::outcome::{Outcome, ensure, failed};
+use crate::pool::{Group, Pool};
+
+/// For a group to make what it lacks.
+const SETTLES: Duration = Duration::from_mins(2);
+const LOOK: Duration = Duration::from_millis(100);
+
+/// A pool whose group has settled.
+pub(super) async fn stage(
+    bench: &Bench,
+    driver: &Driver<'_>,
+    desired: i32,
+) -> Outcome<(Pool, Group)> {
+    let pool = bench.pool();
+    driver.ask(pool.create(desired)).await?.pool()?;
+    let group = settled(driver, &pool, desired).await?;
+    Ok((pool, group))
+}
+
+/// The group once it has so many instances that are not on their way out.
+pub(super) async fn settled(driver: &Driver<'_>, pool: &Pool, count: i32) -> Outcome<Group> {
+    let until = Instant::now() + driver.bench.scaled(SETTLES);
+    loop {
+        let group = driver.ask(pool.status("")).await?.group()?;
+        let live = group.live().len();
+        if usize::try_from(count) == Ok(live) {
+            return Ok(group);
+        }
+        if Instant::now() >= until {
+            let came = format!("{live}, and a size of {}", group.pool.desired);
+            return Err(failed(format_args!("{count} instances in the group"), came));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+pub(super) fn size_is(pool: &PoolRecord, desired: i32) -> Outcome {
+    ensure(pool.desired == desired, format_args!("a size of {desired}"), pool.desired)
+}
+
+/// Exactly these instances are live, and that is the size.
+pub(super) async fn has(driver: &Driver<'_>, pool: &Pool, ids: &[String]) -> Outcome {
+    let count = i32::try_from(ids.len()).unwrap_or(i32::MAX);
+    let group = settled(driver, pool, count).await?;
+    let (live, wanted): (BTreeSet<_>, BTreeSet<_>) =
+        (group.live().into_iter().collect(), ids.iter().cloned().collect());
+    ensure(live == wanted, format_args!("the instances {wanted:?}"), format_args!("{live:?}"))?;
+    size_is(&group.pool, count)
+}
+
+/// The instances but one.
+pub(super) fn without(ids: &[String], gone: &str) -> Vec<String> {
+    ids.iter().filter(|id| *id != gone).cloned().collect()
+}
+
+/// The instance in the middle, which no policy of the infrastructure would choose.
+pub(super) fn middle(ids: &[String]) -> Outcome<String> {
+    ids.get(1).cloned().ok_or_else(|| failed("two instances", ids.len()))
+}
+
+/// DeletePoolMachines left these alone, since they are not of the group.
+pub(super) fn named_not_ours(answer: &Answer, strange: &[String]) -> Outcome {
+    let not_deleted = answer.not_deleted()?;
+    let named = not_deleted.iter().map(|it| &it.machine_provider_id);
+    let not_ours = |it: &PoolMachineFailure| {
+        let error = it.error.as_ref();
+        error.is_some_and(|it| it.acts_by() == MachineErrorReason::NotOurs)
+    };
+    ensure(
+        named.eq(strange) && not_deleted.iter().all(not_ours),
+        format_args!("{strange:?} in not_deleted, with NOT_OURS"),
+        format_args!("{not_deleted:?}"),
+    )
+}
