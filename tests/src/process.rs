@@ -128,6 +128,12 @@ impl Process {
         }
     }
 
+    /// What follows this on the last line that has it, of those printed so far.
+    pub fn last_said(&mut self, what: &str) -> Option<String> {
+        self.seen.extend(self.lines.try_iter());
+        self.seen.iter().rev().find_map(|line| Some(line.split_once(what)?.1.to_owned()))
+    }
+
     /// SIGKILL: no chance to do anything about it.
     pub fn kill(&mut self) {
         let _already_gone = self.child.kill();

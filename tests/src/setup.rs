@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use kube::Client;
+use ostler_driver_fake::cloud::Clock;
 use ostler_server::CoreOptions;
 use tokio::sync::Notify;
 
@@ -35,23 +36,30 @@ pub struct Setup {
     pub deaths: Arc<Deaths>,
 }
 
-/// A core is to die in the moment a write of it is done, and not to hear of that.
+/// A core is to die in the moment a write of it is done, or a request of it has reached the driver, and not to hear of that.
 #[derive(Debug)]
 pub struct Deaths {
-    left: AtomicI64,
+    writes: AtomicI64,
+    requests: AtomicI64,
     due: Notify,
 }
 
 impl Default for Deaths {
     fn default() -> Self {
-        Self { left: AtomicI64::new(i64::MAX), due: Notify::new() }
+        let never = || AtomicI64::new(i64::MAX);
+        Self { writes: never(), requests: never(), due: Notify::new() }
     }
 }
 
 impl Deaths {
     /// At the write after so many more, but for those of its Lease and of events; `None`: at none.
     pub fn after(&self, writes: Option<u32>) {
-        self.left.store(writes.map_or(i64::MAX, i64::from), Ordering::Relaxed);
+        self.writes.store(writes.map_or(i64::MAX, i64::from), Ordering::Relaxed);
+    }
+
+    /// At the request to the driver after so many more; `None`: at none.
+    pub fn after_requests(&self, requests: Option<u32>) {
+        self.requests.store(requests.map_or(i64::MAX, i64::from), Ordering::Relaxed);
     }
 
     /// Returns when one is to die: its write is done, and it does not go on.
@@ -63,9 +71,7 @@ impl Deaths {
     pub(crate) fn is_due(&self, method: &Method, path: &str) -> bool {
         let counts =
             *method != Method::GET && !path.contains("/leases") && !path.contains("/events");
-        counts
-            && self.left.load(Ordering::Relaxed) < i64::MAX
-            && self.left.fetch_sub(1, Ordering::Relaxed) == 0
+        counts && is_last(&self.writes)
     }
 
     /// The write is done.
@@ -75,6 +81,22 @@ impl Deaths {
             std::future::pending::<()>().await;
         }
     }
+
+    /// The clock of the call log of a driver: the log reads it once for each request, when that has come.
+    pub(crate) fn at_requests(self: &Arc<Self>, clock: Clock) -> Clock {
+        let deaths = Arc::clone(self);
+        Clock::new(move || {
+            if is_last(&deaths.requests) {
+                deaths.due.notify_one();
+            }
+            clock.now()
+        })
+    }
+}
+
+/// Counts down to the one that is the last.
+fn is_last(left: &AtomicI64) -> bool {
+    left.load(Ordering::Relaxed) < i64::MAX && left.fetch_sub(1, Ordering::Relaxed) == 0
 }
 
 impl Default for Setup {

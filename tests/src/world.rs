@@ -141,7 +141,7 @@ impl World {
             legacy: Wire::default(),
             driver: None,
             kubelets: None,
-            calls: CallLog::in_memory(clock),
+            calls: CallLog::in_memory(setup.deaths.at_requests(clock)),
             cores: AtomicU32::new(0),
             pods: 0,
             core_number: 0,

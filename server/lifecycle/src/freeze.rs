@@ -9,15 +9,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::machine::Machine;
 use ostler_api::machine_deployment::{
-    MachineDeployment, MachineDeploymentCondition, MachineDeploymentConditionType, StrategyType,
+    MachineDeployment, MachineDeploymentCondition, MachineDeploymentConditionType,
 };
 use ostler_api::machine_set::{MachineSet, MachineSetCondition, MachineSetConditionType};
 use ostler_api::names::{annotation, label};
 
-use crate::time::after;
+use crate::{deployment::fenceposts, time::after};
 
 /// Reason of the condition of a set.
 pub const OVERSHOOTING: &str = "OverShootingReplicaCount";
@@ -53,7 +52,7 @@ impl Limits {
     pub fn of(set: &MachineSet, owner: Option<&MachineDeployment>, margins: Margins) -> Self {
         let (allowed, most) = match owner {
             Some(owner) => {
-                let allowed = owner.spec.replicas.saturating_add(surge(owner));
+                let allowed = owner.spec.replicas.saturating_add(fenceposts::surge(&owner.spec));
                 (allowed, allowed)
             }
             None => (set.spec.replicas, set.spec.replicas.saturating_mul(2)),
@@ -64,29 +63,6 @@ impl Limits {
         Self {
             high: high.max(allowed.saturating_add(1)),
             low: high.saturating_sub(margins.down.max(0)).max(allowed),
-        }
-    }
-}
-
-/// How many Machines a deployment may have beyond its replicas.
-fn surge(deployment: &MachineDeployment) -> i32 {
-    let strategy = &deployment.spec.strategy;
-    let surge = match strategy.type_ {
-        Some(StrategyType::RollingUpdate) => {
-            strategy.rolling_update.as_ref().and_then(|block| block.max_surge.as_ref())
-        }
-        Some(StrategyType::InPlaceUpdate) => {
-            strategy.in_place_update.as_ref().and_then(|block| block.max_surge.as_ref())
-        }
-        Some(StrategyType::Recreate | StrategyType::Other(_)) | None => None,
-    };
-    match surge {
-        None => 0,
-        Some(IntOrString::Int(number)) => (*number).max(0),
-        Some(IntOrString::String(percent)) => {
-            let percent = percent.trim_end_matches('%').parse().unwrap_or(0_i64).max(0);
-            let machines = i64::from(deployment.spec.replicas.max(0)) * percent;
-            i32::try_from(machines.saturating_add(99) / 100).unwrap_or(i32::MAX)
         }
     }
 }

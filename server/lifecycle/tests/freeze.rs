@@ -33,6 +33,11 @@ fn rolling(surge: Value) -> Value {
     json!({ "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": 1 } })
 }
 
+fn in_place(kind: &str) -> Value {
+    let block = json!({ "maxSurge": 1, "maxUnavailable": 0, "orchestrationType": kind });
+    json!({ "type": "InPlaceUpdate", "inPlaceUpdate": block })
+}
+
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).unwrap()
 }
@@ -97,15 +102,11 @@ fn a_set_is_frozen_from_twice_its_replicas_or_from_what_its_deployment_allows_an
             (5, 4),
             "nor has one that says nothing",
         ),
+        (own(9, of(3, in_place("Auto")), 2, 1), (6, 5), "a surge in place counts"),
         (
-            own(
-                9,
-                of(3, json!({ "type": "InPlaceUpdate", "inPlaceUpdate": { "maxSurge": 1 } })),
-                2,
-                1,
-            ),
+            own(9, of(3, in_place("Manual")), 2, 1),
             (6, 5),
-            "a surge in place counts",
+            "also where a user selects: an update that went by itself may have begun with it",
         ),
         (own(i32::MAX, None, 2, 1), (i32::MAX, i32::MAX), "numbers do not overflow"),
     ] {

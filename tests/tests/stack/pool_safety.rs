@@ -2,17 +2,22 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::DeleteParams;
-use ostler_api::MachinePool;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
+use ostler_api::{MachineClass, MachinePool};
 use ostler_driver_fake::fault::Verb;
 use ostler_tests::objects::{delete, instances};
 use ostler_tests::setup::Deaths;
 use ostler_tests::world::{Setup, World};
+use serde_json::json;
 
-use crate::pools::{machines, pool, pools, rest, scale, start_with, until, until_runs};
+use crate::drain::ground;
+use crate::pool_updates::within;
+use crate::pools::{ids, machines, patch, pool, pools, rest, scale, start_with, until, until_runs};
 
 /// How many instances the group has made, and how many it is to have.
 fn made_and_wanted(world: &World) -> (u64, i32) {
@@ -33,18 +38,23 @@ impl Dying {
     }
 
     pub(crate) async fn live(&mut self, awaited: impl AsyncFn(&World)) {
-        loop {
-            tokio::select! {
-                () = awaited(&self.world) => return,
-                () = self.deaths.due() => {}
-            }
-            self.world.crash_core();
-            self.deaths.after(None);
-            self.world.start_core().await;
-            self.died += 1;
+        while self.dies_before(&awaited).await {
             // At the first write of its life, the second, the third.
             self.deaths.after(Some(self.died % 3));
         }
+    }
+
+    /// Whether a core dies, and another one is started, before what is awaited is so.
+    async fn dies_before(&mut self, awaited: &impl AsyncFn(&World)) -> bool {
+        tokio::select! {
+            () = awaited(&self.world) => return false,
+            () = self.deaths.due() => {}
+        }
+        self.world.crash_core();
+        self.deaths.after(None);
+        self.world.start_core().await;
+        self.died += 1;
+        true
     }
 }
 
@@ -113,5 +123,113 @@ async fn two_cores_that_both_take_themselves_for_the_leader_delete_a_victim_once
         assert_eq!(deletions.len(), 1, "{millis}: {deletions:#?}");
         drop(second);
         world.stop().await;
+    }
+}
+
+/// Where a core dies, and how long a change of the group takes before it has an effect.
+type Death = (fn(&Deaths, Option<u32>), Option<&'static str>);
+
+/// After a write; while the driver does what it was asked for, and has done nothing yet; and when it has done that.
+const DEATHS: [Death; 3] =
+    [(Deaths::after, None), (Deaths::after_requests, Some("1s")), (Deaths::after_requests, None)];
+
+/// Two Machines of a pool have a pod each. A change `begins`, and a core dies before all is `done`: at the first write or
+/// request, then in another such change at the second, until there are no more. Each time the outcome is judged: how
+/// many instances were made and which there were before the change is known.
+async fn at_each_in_turn(
+    (after, takes): Death,
+    begins: impl AsyncFn(&World, u32),
+    done: impl AsyncFn(&World),
+    judge: impl AsyncFn(&World, (u64, Vec<String>), &str),
+) {
+    let deaths = Arc::<Deaths>::default();
+    let world = start_with(Setup { deaths: Arc::clone(&deaths), ..Setup::default() }).await;
+    slow_changes(&world, takes).await;
+    world.apply::<MachinePool>(pool("p", 2)).await;
+    let mut dying = Dying { world, deaths, died: 0 };
+    for turn in 0.. {
+        until_runs(&dying.world, 2).await;
+        Box::pin(pod_for_each(&dying.world)).await;
+        let before = (made_and_wanted(&dying.world).0, ids(&dying.world));
+        after(&dying.deaths, Some(turn));
+        begins(&dying.world, turn).await;
+        let all_done = async |world: &World| {
+            done(world).await;
+            // The last writes come after that.
+            tokio::time::sleep(Duration::from_secs(20)).await;
+        };
+        while dying.dies_before(&all_done).await {}
+        judge(&dying.world, before, &format!("turn {turn}, {takes:?}")).await;
+        if dying.died == turn {
+            break;
+        }
+    }
+    assert!(dying.died > 5, "{} cores died", dying.died);
+    dying.world.stop().await;
+}
+
+async fn pod_for_each(world: &World) {
+    let there = Api::<Pod>::default_namespaced(world.client());
+    for machine in machines(world).await {
+        if there.get_opt(machine.name()).await.unwrap().is_none() {
+            ground::runs(world, ground::pod(machine.name(), machine.node_name().unwrap())).await;
+        }
+    }
+}
+
+/// Pods end fast, and a request to change the group `takes` so long before it has an effect.
+async fn slow_changes(world: &World, takes: Option<&str>) {
+    let slow = |verb| Some(json!({ "operation": verb, "latency": takes? }));
+    let slow: Vec<_> = ["UpdatePool", "DeletePoolMachines"].into_iter().filter_map(slow).collect();
+    let spec = json!({ "faults": slow, "kubelet": { "podShutdown": "1s" } });
+    let patch = Patch::Merge(json!({ "providerSpec": spec }));
+    let classes = Api::<MachineClass>::default_namespaced(world.client());
+    classes.patch("group", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// There are so many instances, each with a Machine and a Node that takes pods, and so many pods.
+async fn is_settled(world: &World, count: usize, pods: usize, said: &str) {
+    let all = machines(world).await;
+    let known = all.iter().filter_map(|it| it.provider_id()).map(ToString::to_string);
+    let (known, there) = (known.collect::<BTreeSet<_>>(), ids(world).into_iter().collect());
+    assert_eq!((all.len(), &known), (count, &there), "{said}");
+    let nodes = Api::<Node>::all(world.client()).list(&ListParams::default()).await.unwrap().items;
+    let taking = nodes.iter().filter(|it| it.spec.as_ref().unwrap().unschedulable != Some(true));
+    assert_eq!((nodes.len(), taking.count()), (count, count), "{said}");
+    let api = Api::<Pod>::default_namespaced(world.client());
+    assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), pods, "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_dies_at_any_write_or_request_of_an_upgrade_replaces_each_once_within_the_surge()
+ {
+    for death in DEATHS {
+        let begins = async |world: &World, turn| {
+            let version = json!({ "version": format!("v{turn}") });
+            patch(world, json!({ "spec": { "template": { "spec": version } } })).await;
+        };
+        let done = async |world: &World| Box::pin(within(world, 2, 2, 3)).await;
+        at_each_in_turn(death, begins, done, async |world, (made, before), said| {
+            assert_eq!(made_and_wanted(world), (made + 2, 2), "{said}");
+            assert!(ids(world).iter().all(|id| !before.contains(id)), "{said}");
+            is_settled(world, 2, 0, said).await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_dies_at_any_write_or_request_of_a_scale_in_drains_and_deletes_one_and_no_other()
+ {
+    for death in DEATHS {
+        let begins = async |world: &World, _| scale(world, 1).await;
+        let done = async |world: &World| until_runs(world, 1).await;
+        at_each_in_turn(death, begins, done, async |world, (made, before), said| {
+            assert_eq!(made_and_wanted(world), (made, 1), "{said}");
+            assert!(ids(world).iter().all(|id| before.contains(id)), "{said}");
+            is_settled(world, 1, 1, said).await;
+            scale(world, 2).await;
+        })
+        .await;
     }
 }

@@ -47,17 +47,13 @@ fn asked(world: &World) -> usize {
     all.iter().filter(|call| call.operation == Verb::UpdatePoolMachine).count()
 }
 
-/// Never fewer Running Machines than this, and never more Machines than that, until the pool is as wanted.
-async fn within(world: &World, count: i32, least: usize, most: usize) {
+/// Never fewer Running Machines than this, and never more instances than that, until the pool is as wanted.
+pub(crate) async fn within(world: &World, count: i32, least: usize, most: usize) {
     let watch = async {
         loop {
-            let there = machines(world).await;
-            let ready = there.iter().filter(|it| it.phase() == MachinePhase::Running).count();
-            assert!(
-                there.len() <= most && ready >= least,
-                "{} machines, {ready} ready",
-                there.len()
-            );
+            let (all, there) = (machines(world).await, instances(world));
+            let ready = all.iter().filter(|it| it.phase() == MachinePhase::Running).count();
+            assert!(there <= most && ready >= least, "{there} instances, {ready} ready");
             tokio::time::sleep(Duration::from_secs(1)).await;
         }
     };

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use ostler_lifecycle::node::NodeView;
 use ostler_lifecycle::operation::OperationView;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -77,4 +78,46 @@ async fn an_operation_of_this_term_that_no_session_knows_was_never_sent() {
     let machines = machines(&bench);
     bench.sessions.lead(ostler_sessions::Term(2));
     assert_eq!(operation(&machines).await, OperationView::Idle);
+}
+
+/// What the core knows of a machine that is deleted, whose Node the watch has not shown yet.
+async fn of_deleted(bench: &mut Bench, watched: Option<Value>) -> Snapshot {
+    bench.stores.targets = crate::target::Targets::one(bench.client());
+    let mut machine = machine(2);
+    machine["spec"]["providerID"] = json!("fake:///m");
+    machine["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    machine["metadata"]["finalizers"] = json!(["machine.sapcloud.io/machine-controller"]);
+    put(&bench.stores.machines, machine);
+    for target in bench.stores.targets.all() {
+        if let Some(node) = &watched {
+            put(&target.nodes, node.clone());
+        }
+    }
+    let name = ObjectName::new("default", "m");
+    machines(bench).observe(&name).await.unwrap().unwrap()
+}
+
+fn cordoned() -> Value {
+    json!({ "metadata": { "name": "m" }, "spec": { "unschedulable": true, "providerID": "fake:///m" } })
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_of_a_machine_that_is_deleted_is_read_from_the_api_server() {
+    let mut bench = Bench::new().having(cordoned());
+    let node = of_deleted(&mut bench, None).await.node;
+    assert!(matches!(node, NodeView::Known(_)), "a watch may be late: {node:?}");
+    let mut bench = Bench::new();
+    assert_eq!(of_deleted(&mut bench, None).await.node, NodeView::Absent, "there is none");
+}
+
+#[tokio::test(start_paused = true)]
+async fn before_a_drain_ends_pods_are_read_from_the_api_server() {
+    let pod = json!({
+        "metadata": { "name": "web", "namespace": "default", "uid": "p" },
+        "spec": { "nodeName": "m", "containers": [] }
+    });
+    let pods = json!({ "apiVersion": "v1", "kind": "PodList", "metadata": {}, "items": [pod] });
+    let mut bench = Bench::new().having(pods);
+    let pods = of_deleted(&mut bench, Some(cordoned())).await.pods;
+    assert_eq!(pods.known().map(Vec::len), Some(1), "a watch may be older than the cordon");
 }

@@ -7,10 +7,14 @@ pub struct Counts {
     pub wanted: i32,
     /// Its Machines, also those that are being deleted.
     pub machines: i32,
+    /// Those that are not being deleted.
+    pub living: i32,
     /// Its Machines that are available and not being deleted.
     pub available: i32,
     /// Its Machines that are unavailable and go last nevertheless: failed ones that are preserved.
     pub kept: i32,
+    /// Its Machines whose Nodes are updated in place. They do not go before available ones do.
+    pub updating: i32,
     /// Its Machines that an autoscaler chose for deletion. They count as unavailable.
     pub marked: i32,
     /// Annotation `desired-replicas`: `spec.replicas` of the deployment when the set was scaled last.
@@ -27,12 +31,12 @@ impl Counts {
 
     /// How many of `wanted` Machines would be available now.
     pub fn available_of(&self, wanted: i32) -> i32 {
-        self.available.min((wanted - self.kept).max(0))
+        self.available.min((wanted - self.kept - self.updating).max(0))
     }
 
     /// How many Machines can go before an available one does.
     fn unhealthy(&self) -> i32 {
-        (self.wanted - self.available - self.kept).max(0)
+        (self.wanted - self.available - self.kept - self.updating).max(0)
     }
 
     /// Whether machines of it are wanted.

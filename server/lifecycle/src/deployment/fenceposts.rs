@@ -48,13 +48,18 @@ pub(super) fn resolve(value: &IntOrString, replicas: i32, up: bool) -> Option<i3
 /// The limits of `spec`. A surge is rounded up, what may be unavailable down; one of both is at least 1, or nothing
 /// could ever be replaced.
 pub fn of(spec: &MachineDeploymentSpec) -> Fenceposts {
-    let Some((surge, unavailable)) = written(&spec.strategy) else { return Fenceposts::default() };
-    let number = |value: Option<&IntOrString>, up| {
-        value.and_then(|value| resolve(value, spec.replicas, up)).unwrap_or_default()
-    };
-    let surge = if is_manual(spec) { 0 } else { number(surge, true) };
-    let unavailable = number(unavailable, false).max(i32::from(surge == 0));
+    let Some((_, unavailable)) = written(&spec.strategy) else { return Fenceposts::default() };
+    let surge = if is_manual(spec) { 0 } else { surge(spec) };
+    let unavailable = unavailable.and_then(|value| resolve(value, spec.replicas, false));
+    let unavailable = unavailable.unwrap_or_default().max(i32::from(surge == 0));
     Fenceposts { surge, unavailable: unavailable.min(spec.replicas) }
+}
+
+/// The surge as it is written. A freeze allows it also where users select Nodes, as with machine-controller-manager: an
+/// update that was not theirs may have made it before.
+pub fn surge(spec: &MachineDeploymentSpec) -> i32 {
+    let surge = written(&spec.strategy).and_then(|(surge, _)| surge);
+    surge.and_then(|value| resolve(value, spec.replicas, true)).unwrap_or_default()
 }
 
 /// Whether a user chooses the Nodes that are updated in place: then nothing is created for it.

@@ -12,7 +12,12 @@ use super::{conditions, fenceposts, in_place, status};
 impl Pass<'_> {
     /// Writes it into the message of condition Progressing, whose times stay.
     pub(super) fn show_hindrances(&mut self) {
-        let all = [self.failed_updates(), self.preserved_machines(), self.unselected_nodes()];
+        let all = [
+            self.failed_updates(),
+            self.preserved_machines(),
+            self.machines_without_nodes(),
+            self.unselected_nodes(),
+        ];
         let all: Vec<_> = all.into_iter().flatten().collect();
         let text = (!all.is_empty()).then(|| all.join("; "));
         conditions::hinder(&mut self.status.conditions, &Type::Progressing, text.as_deref());
@@ -40,6 +45,13 @@ impl Pass<'_> {
                 Some(format!("{many} nodes wait for a user to label them {SELECTED_FOR_UPDATE}"))
             }
         }
+    }
+
+    /// Machines that are left out of an update, since they have no Node that could be updated.
+    fn machines_without_nodes(&self) -> Option<String> {
+        let mut without = self.to_be_updated().filter(|view| view.node.is_none());
+        let name = without.next()?.machine.name();
+        Some(format!("machine {name}{} has no node that could be updated", others(without.count())))
     }
 
     /// Updates in place that failed. They keep their places.

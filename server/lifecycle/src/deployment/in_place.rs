@@ -6,9 +6,11 @@
 //! create nothing meanwhile, and the label goes only when the new set wants as many Machines as it has, or as many as it
 //! ever will.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use ostler_api::machine::MachinePhase;
 use ostler_api::names::{annotation, label, node_condition, taint};
@@ -17,10 +19,11 @@ use serde_json::{Value, json};
 
 use super::counts::{Counts, Fleet, Targets};
 use super::fenceposts;
+use super::invariants::inv_12_enough_stay_available;
 use super::pass::Pass;
 use super::scaling;
 use super::snapshot::{MachineView, SetView};
-use crate::set::{controller, owner_reference};
+use crate::set::{Policy, Rank, controller, owner_reference};
 
 /// The value of the labels.
 const TRUE: &str = "true";
@@ -85,14 +88,42 @@ pub struct Selection {
 /// How many unavailable and how many available Machines are selected next.
 pub fn select(fleet: &Fleet, selection: Selection) -> (i32, i32) {
     let Selection { healthy, unhealthy, undergoing } = selection;
-    let new = fleet.newest();
-    let total: i32 = fleet.as_it_is().total();
+    let (new, now) = (fleet.newest(), fleet.as_it_is());
     let missing = (new.wanted - new.available_of(new.wanted)).max(0);
-    let possible = total - fleet.min_available() - missing - undergoing;
+    let possible = now.total() - fleet.min_available() - missing - undergoing;
     let left = possible.min(fleet.replicas - new.wanted - undergoing).max(0);
     let first = left.min(unhealthy);
-    let budget = new.available_of(new.wanted) + healthy - fleet.min_available();
-    (first, (left - first).min(budget).min(healthy).max(0))
+    // INV-12: of sets that together want too many, some are about to go.
+    let surplus = (now.total() - fleet.replicas - fleet.surge).max(0);
+    let budget = fleet.available_with(&now) - fleet.min_available() - surplus;
+    let then = (left - first).min(budget).min(healthy).max(0);
+    debug_assert!(
+        then == 0 || fleet.available_with(&now) - then >= fleet.min_available(),
+        "{fleet:?} {then}"
+    );
+    (first, then)
+}
+
+/// The old sets without `most` Machines that are not missed; `busy` of each stay in any case, since they are on their way
+/// to the new one.
+pub fn let_go(fleet: &Fleet, mut targets: Targets, most: i32, busy: &[i32]) -> Targets {
+    let before = targets.clone();
+    let old = targets.old.iter().zip(&fleet.old).zip(busy).map(|((wanted, counts), busy)| {
+        let idle = (wanted - busy).max(0);
+        Counts { wanted: idle, available: counts.available.min(idle), updating: 0, ..*counts }
+    });
+    let idle = Fleet { old: old.collect(), ..fleet.clone() };
+    let mut left = idle.as_it_is();
+    let budget = fleet.available_with(&targets) - fleet.min_available();
+    idle.shrink_old(&mut left, most, budget);
+    for ((wanted, before), after) in targets.old.iter_mut().zip(&idle.old).zip(&left.old) {
+        *wanted -= before.wanted - after;
+    }
+    debug_assert!(
+        inv_12_enough_stay_available(fleet, &before, &targets, false),
+        "{fleet:?} {targets:?}"
+    );
+    targets
 }
 
 impl<'a> Pass<'a> {
@@ -105,12 +136,15 @@ impl<'a> Pass<'a> {
     /// One step of an update in place, or of scaling.
     pub(super) fn update_in_place(&mut self) {
         let mut fleet = self.fleet();
-        let undergoing = |view: &&MachineView| is_undergoing(view);
-        let of_set = |set: &SetView| set.machines.iter().filter(undergoing).count();
+        let chosen = self.marks.due(&self.snapshot.deployment);
         for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
+            let updating = view.machines.iter().filter(|one| {
+                let goes = one.machine.is_deleting() || chosen.contains(one.machine.name());
+                is_undergoing(one) && !goes && !one.is_preserved(self.snapshot.now)
+            });
+            counts.updating = count(updating.clone().count());
             // It is drained any moment now, whatever its phase says.
-            let going = i32::try_from(of_set(view)).unwrap_or(i32::MAX);
-            counts.available = (counts.available - going).max(0);
+            counts.available -= count(updating.filter(|one| one.is_available()).count());
         }
         let moved = self.hand_over();
         let scales = self.new.is_some() && scaling::is_due(&fleet);
@@ -120,7 +154,8 @@ impl<'a> Pass<'a> {
             self.numbers(&fleet, &moved)
         };
         // How many Nodes may be selected follows from the numbers of the sets, which are written first.
-        if moved.is_empty() && !scales && targets.new < fleet.replicas {
+        let settled = moved.is_empty() && !scales && targets.old == fleet.as_it_is().old;
+        if settled && targets.new < fleet.replicas {
             self.select_nodes(&fleet);
         }
         self.hold_old_sets(&fleet);
@@ -129,43 +164,37 @@ impl<'a> Pass<'a> {
 
     /// The numbers of the sets follow their Machines; what is missing is created in the new set.
     fn numbers(&self, fleet: &Fleet, moved: &BTreeSet<&str>) -> Targets {
+        let chosen = self.marks.due(&self.snapshot.deployment);
         let living = |view: &SetView| {
             let stays = |one: &&MachineView| {
-                !one.machine.is_deleting() && !moved.contains(one.machine.name())
+                let name = one.machine.name();
+                !one.machine.is_deleting() && !moved.contains(name) && !chosen.contains(name)
             };
-            i32::try_from(view.machines.iter().filter(stays).count()).unwrap_or(i32::MAX)
+            count(view.machines.iter().filter(stays).count())
         };
         let mut targets = fleet.as_it_is();
         for (wanted, view) in targets.old.iter_mut().zip(self.old_views()) {
             if is_held(view) {
                 // One that was handed over is not counted yet if its set became an old one before that.
                 let handed = view.machines.iter().filter(|one| is_handed_over(one)).count();
-                let counted = wanted.saturating_add(i32::try_from(handed).unwrap_or(i32::MAX));
+                let counted = wanted.saturating_add(count(handed));
                 *wanted = living(view).min(counted);
             }
         }
         let own = self.new.and_then(|index| self.views.get(index)).map_or(0, |view| living(view));
-        let moved = i32::try_from(moved.len()).unwrap_or(i32::MAX);
-        targets.new = targets.new.max(own + moved).min(fleet.replicas);
+        targets.new = targets.new.max(own + count(moved.len())).min(fleet.replicas);
         let present: i32 = fleet.all().map(super::counts::Counts::present).sum();
         let missing = fleet.replicas + fleet.surge - targets.total().max(present);
         targets.new += missing.clamp(0, (fleet.replicas - targets.new).max(0));
-        if targets.new >= fleet.replicas {
-            // Those whose update is on its way finish it, and so does a hand-over. INV-12: an available one stays until
-            // it is not missed.
-            let mut budget = (fleet.available_with(&targets) - fleet.min_available()).max(0);
-            let old = targets.old.iter_mut().zip(&fleet.old).zip(self.old_views());
-            for ((wanted, counts), view) in old {
-                let is_busy = |one: &&MachineView| is_undergoing(one) || is_handed_over(one);
-                let busy = view.machines.iter().filter(is_busy).count();
-                let idle = *wanted - i32::try_from(busy).unwrap_or(i32::MAX);
-                let available = counts.available.min(idle.max(0));
-                let taken = available.min(budget);
-                budget -= taken;
-                *wanted -= (idle - available + taken).max(0);
-            }
-        }
-        targets
+        // Before the new set has all, only what is too much goes: one that was handed over as the sets were scaled counts
+        // twice.
+        let over = targets.total() - fleet.replicas - fleet.surge;
+        let most = if targets.new < fleet.replicas { over } else { i32::MAX };
+        // Those whose update is on its way finish it, and so does a hand-over.
+        let is_busy = |one: &&MachineView| is_undergoing(one) || is_handed_over(one);
+        let busy = |view: &SetView| count(view.machines.iter().filter(is_busy).count());
+        let busy: Vec<_> = self.old_views().map(busy).collect();
+        let_go(fleet, targets, most, &busy)
     }
 
     /// Old sets create nothing while their Machines leave them.
@@ -186,7 +215,11 @@ impl<'a> Pass<'a> {
         let mut moved = BTreeSet::new();
         let new = self.new.and_then(|index| self.views.get(index).copied());
         let Some(new) = new.filter(|new| !new.set.uid().is_empty()) else { return moved };
-        let finished = |view: &&MachineView| is_updated(view) && !is_handed_over(view);
+        // One that an autoscaler chose goes from where it is: its old set does not replace it.
+        let chosen = self.marks.due(&self.snapshot.deployment);
+        let finished = |view: &&MachineView| {
+            is_updated(view) && !is_handed_over(view) && !chosen.contains(view.machine.name())
+        };
         // The others would replace the Machines that leave them.
         let held = self.old_views().filter(|view| is_held(view));
         for view in held.flat_map(|set| set.machines.iter().filter(finished)) {
@@ -204,7 +237,7 @@ impl<'a> Pass<'a> {
         let covered = set.set.spec.replicas;
         let own = set.machines.iter().filter(|one| !one.machine.is_deleting());
         let is_covered = is_new && covered >= self.snapshot.deployment.spec.replicas
-            || i32::try_from(own.clone().count()).is_ok_and(|own| own <= covered);
+            || count(own.clone().count()) <= covered;
         for view in own.filter(|one| is_new || is_handed_over(one)) {
             let node_says = node_label(view, label::CANDIDATE_FOR_UPDATE).is_some();
             if node_says && let Some(node) = &view.node {
@@ -227,24 +260,17 @@ impl<'a> Pass<'a> {
     /// Old Nodes become candidates, and some of them are selected.
     fn select_nodes(&mut self, fleet: &Fleet) {
         let manual = fenceposts::is_manual(&self.snapshot.deployment.spec);
-        let old = || self.old_views().flat_map(|set| set.machines.iter());
-        let (healthy, unhealthy): (Vec<_>, Vec<_>) = old()
-            .filter(|it| waits(it))
-            .filter(|it| it.node.is_some())
+        let old: Vec<_> =
+            self.old_views().flat_map(|set| last_to_go_first(set, self.snapshot.now)).collect();
+        let (healthy, unhealthy): (Vec<_>, Vec<_>) = old
+            .iter()
+            .copied()
+            .filter(|it| waits(it) && it.node.is_some())
             .partition(|it| it.is_available());
-        let count = |views: usize| i32::try_from(views).unwrap_or(i32::MAX);
-        // Of a set that has more than it wants, some are about to go, and of sets that together want too many.
-        let surplus = |(set, counts): (&SetView, &Counts)| {
-            let living = set.machines.iter().filter(|one| !one.machine.is_deleting()).count();
-            (count(living) - counts.wanted).max(0)
-        };
-        let surplus: i32 = self.old_views().zip(&fleet.old).map(surplus).sum();
-        let most = fleet.replicas + fleet.surge;
-        let surplus = surplus + (fleet.as_it_is().total() - most).max(0);
         let selection = Selection {
-            healthy: (count(healthy.len()) - surplus).max(0),
+            healthy: count(healthy.len()),
             unhealthy: count(unhealthy.len()),
-            undergoing: count(old().filter(|it| is_undergoing(it)).count()),
+            undergoing: count(old.iter().filter(|it| is_undergoing(it)).count()),
         };
         let (first, then) = if manual { (0, 0) } else { select(fleet, selection) };
         let number = |many: i32| usize::try_from(many).unwrap_or_default();
@@ -273,6 +299,18 @@ impl<'a> Pass<'a> {
         }
         self.write_to_nodes(writes);
     }
+}
+
+/// In the reverse of the order in which the set deletes them: what goes next need not be updated.
+fn last_to_go_first(set: &SetView, now: Timestamp) -> Vec<&MachineView> {
+    let policy = Policy::of(&set.set);
+    let mut all: Vec<_> = set.machines.iter().collect();
+    all.sort_by_cached_key(|one| Reverse(Rank::of(&one.machine, policy, now)));
+    all
+}
+
+fn count(views: usize) -> i32 {
+    i32::try_from(views).unwrap_or(i32::MAX)
 }
 
 /// One write makes the new set its only controller, with its labels and its class.

@@ -9,6 +9,7 @@ pub mod edit;
 pub mod fenceposts;
 mod hindrances;
 pub mod in_place;
+mod invariants;
 pub mod marks;
 mod mass_failure;
 pub mod nodes;

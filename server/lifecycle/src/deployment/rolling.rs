@@ -1,6 +1,7 @@
 //! RollingUpdate: the new set grows into the surge, and the old ones shrink by what is available above the minimum.
 
 use super::counts::{Fleet, Targets};
+use super::invariants::{inv_11_no_more_than_replicas_and_surge, inv_12_enough_stay_available};
 
 /// One step of a rollout. Repeated, it ends with all Machines in the new set.
 pub fn roll(fleet: &Fleet) -> Targets {
@@ -12,18 +13,13 @@ pub fn roll(fleet: &Fleet) -> Targets {
     let most = old + available_new - fleet.min_available();
     let budget = fleet.available_with(&targets) - fleet.min_available();
     fleet.shrink_old(&mut targets, most, budget);
-    debug_assert!(keeps_promises(fleet, &targets), "{fleet:?} {targets:?}");
+    let asked = new.wanted > fleet.replicas;
+    debug_assert!(inv_11_no_more_than_replicas_and_surge(fleet, &targets), "{fleet:?} {targets:?}");
+    debug_assert!(
+        inv_12_enough_stay_available(fleet, &fleet.as_it_is(), &targets, asked),
+        "{fleet:?} {targets:?}"
+    );
     targets
-}
-
-/// INV-11: no step wants more Machines than replicas and surge. INV-12: none takes availability below the minimum,
-/// unless a user wants fewer in the new set and has preserved some of it.
-fn keeps_promises(fleet: &Fleet, targets: &Targets) -> bool {
-    let before = fleet.as_it_is();
-    let floor = fleet.available_with(&before).min(fleet.min_available());
-    let asked = fleet.newest().wanted > fleet.replicas;
-    targets.total() <= before.total().max(fleet.replicas + fleet.surge)
-        && (asked || fleet.available_with(targets) >= floor)
 }
 
 /// Machines that are being deleted still take up room: a slow drain holds the surge back, and so does a set whose

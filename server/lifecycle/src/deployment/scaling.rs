@@ -1,6 +1,7 @@
 //! The user, or an autoscaler, changed `spec.replicas`: who gets more Machines, and who fewer.
 
 use super::counts::{Counts, Fleet, Targets};
+use super::invariants::inv_12_enough_stay_available;
 
 /// Whether `spec.replicas` changed since the sets were scaled last. Without a set for the current template, a rollout
 /// comes first.
@@ -49,16 +50,18 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
                     share(fleet, &active, &mut targets);
                     keep_available(fleet, &mut targets);
                 }
-                Growth::New => shrink(fleet, &mut targets, -room),
-                // The surge stays: the update would only make it again. INV-12: what is available stays as long as it is
-                // missed.
-                Growth::Largest => {
+                // A surge stays: the update would only make it again.
+                Growth::New | Growth::Largest => {
                     shrink(fleet, &mut targets, (-room - fleet.surge).max(0));
                     keep_available(fleet, &mut targets);
                 }
             }
         }
     }
+    debug_assert!(
+        inv_12_enough_stay_available(fleet, &fleet.as_it_is(), &targets, true),
+        "{fleet:?} {targets:?}"
+    );
     targets
 }
 
@@ -67,7 +70,7 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
 fn release_chosen(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
     for place in active {
         let (set, wanted) = (place.of(fleet), targets.at(*place));
-        let surplus = (set.machines - set.wanted).max(0);
+        let surplus = (set.living - set.wanted).max(0);
         *wanted -= (set.marked - surplus).clamp(0, *wanted);
     }
 }
@@ -166,8 +169,11 @@ fn keep_available(fleet: &Fleet, targets: &mut Targets) {
             let (one, other) = (gains.of(fleet), gives.of(fleet));
             let lost = one.available.min(one.wanted) - one.available_of(*targets.at(gains));
             let given = *targets.at(gives);
-            let idle = given - other.available_of(given) - other.kept;
-            let moved = deficit.min(lost).min(idle).max(0);
+            let idle = given - other.available_of(given) - other.kept - other.updating;
+            // Those come first that stay longer than available ones.
+            let last = (one.kept + one.updating - *targets.at(gains)).max(0);
+            let missed = deficit.min(lost);
+            let moved = if missed > 0 { (missed + last).min(idle).max(0) } else { 0 };
             *targets.at(gains) += moved;
             *targets.at(gives) -= moved;
         }

@@ -71,8 +71,10 @@ impl SetView {
         Counts {
             wanted: self.set.spec.replicas,
             machines: number(self.machines.len()),
+            living: number(living().count()),
             available: number(living().filter(|one| one.is_available() && !is_marked(one)).count()),
             kept: number(living().filter(|one| one.is_preserved(now)).count()),
+            updating: 0,
             marked: number(living().filter(is_marked).count()),
             desired_mark: mark(&self.set, annotation::DESIRED_REPLICAS),
             max_mark: mark(&self.set, annotation::MAX_REPLICAS),

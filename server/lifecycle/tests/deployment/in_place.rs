@@ -4,7 +4,7 @@ use ostler_api::names::{annotation, label};
 
 use ostler_lifecycle::deployment::conditions::hindrance;
 use ostler_lifecycle::deployment::counts::{Counts, Fleet};
-use ostler_lifecycle::deployment::in_place::{Selection, select};
+use ostler_lifecycle::deployment::in_place::{Selection, let_go, select};
 use serde_json::{Value, json};
 
 use crate::world::{World, deployment, with_phase};
@@ -394,4 +394,94 @@ fn a_machine_that_goes_is_no_reason_to_select_another_one() {
     }
     world.passes();
     assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE), selected);
+}
+
+#[test]
+fn nodes_are_selected_in_the_reverse_of_the_order_in_which_machines_are_deleted() {
+    let mut world = running(4, (0, 1), "Auto");
+    let names = world.names();
+    // By name they would come the other way round.
+    let born = |second: usize| json!({ "metadata": { "creationTimestamp": format!("2026-01-01T00:00:0{second}Z") } });
+    for (second, name) in names.iter().rev().enumerate() {
+        world.edit_machine(name, &born(second));
+    }
+    let chosen = json!({ "metadata": { "annotations": { annotation::PRIORITY: "2" } } });
+    world.edit_machine(&names[0], &chosen);
+    world.roll_to("two");
+    let mut order = Vec::new();
+    for _ in 0..40 {
+        world.pass();
+        let selected = labelled(&world, label::SELECTED_FOR_UPDATE);
+        order.extend(selected.into_iter().filter(|it| !order.contains(it)).collect::<Vec<_>>());
+        world.sets_work();
+        world.drains();
+        world.agents_work(true);
+    }
+    let expected = [1, 2, 3, 0].map(|index| names[index].clone());
+    assert_eq!(order, expected, "the newest first, and what would go first last");
+}
+
+#[test]
+fn the_status_names_a_machine_that_is_left_out_since_it_has_no_node() {
+    let mut world = running(2, (0, 1), "Auto");
+    let name = world.names()[0].clone();
+    let (node, lost) =
+        (world.nodes.remove(&name).unwrap(), with_phase(&world.machines[&name], "Unknown"));
+    world.machines.insert(name.clone(), lost);
+    world.roll_to("two");
+    settle(&mut world);
+    let says = format!("machine {name} has no node that could be updated");
+    assert_eq!(hindered(&world), Some(says));
+    assert_eq!(world.wanted()["two"], 0, "the other one is missed");
+    let again = with_phase(&world.machines[&name], "Running");
+    world.machines.insert(name.clone(), again);
+    world.nodes.insert(name, node);
+    settle(&mut world);
+    assert_eq!((hindered(&world), world.wanted()["two"]), (None, 2));
+}
+
+#[test]
+fn of_the_old_machines_those_go_that_are_not_missed_and_preserved_ones_last() {
+    let set = |wanted, available, kept| Counts { wanted, available, kept, ..Counts::default() };
+    let table = [
+        ("none is missed", (3, 3), vec![set(2, 2, 0)], vec![0], vec![0]),
+        ("one is missed", (3, 2), vec![set(2, 2, 0)], vec![0], vec![1]),
+        ("one is busy", (3, 3), vec![set(2, 1, 0)], vec![1], vec![1]),
+        ("an unavailable one is never missed", (3, 0), vec![set(3, 2, 0)], vec![0], vec![2]),
+        ("the set would keep the preserved one", (3, 1), vec![set(3, 2, 1)], vec![0], vec![3]),
+        ("it goes in the end", (3, 3), vec![set(1, 0, 1)], vec![0], vec![0]),
+        ("the oldest first", (3, 2), vec![set(1, 1, 0), set(1, 1, 0)], vec![0, 0], vec![0, 1]),
+    ];
+    for (name, (wanted, available), old, busy, expected) in table {
+        let fleet = Fleet {
+            replicas: 3,
+            surge: 0,
+            unavailable: 0,
+            new: Some(set(wanted, available, 0)),
+            old,
+        };
+        assert_eq!(let_go(&fleet, fleet.as_it_is(), i32::MAX, &busy).old, expected, "{name}");
+    }
+}
+
+#[test]
+fn a_machine_that_was_updated_and_that_an_autoscaler_chose_goes_and_no_other_one() {
+    let mut world = running(3, (0, 1), "Auto");
+    let mut left = world.names();
+    world.roll_to("two");
+    world.passes();
+    world.drains();
+    let chosen = labelled(&world, label::SELECTED_FOR_UPDATE).remove(0);
+    world.agents_work(true);
+    let now = "2026-01-01T00:10:00Z";
+    world.edit(&json!({
+        "metadata": { "annotations": {
+            annotation::TRIGGER_DELETION: format!("{chosen}~{now}"),
+            annotation::REPLICAS_CHANGED_BY_SCALER: now,
+        } },
+        "spec": { "replicas": 2 },
+    }));
+    settle(&mut world);
+    left.retain(|name| *name != chosen);
+    assert_eq!((world.names(), world.wanted()["two"]), (left, 2));
 }

@@ -3,6 +3,7 @@
 
 mod adopted;
 mod chosen;
+mod generated;
 mod in_place;
 mod numbers;
 mod passes;

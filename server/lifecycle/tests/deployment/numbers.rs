@@ -216,6 +216,16 @@ fn the_set_of_a_chosen_machine_shrinks_though_the_surge_would_let_it_stay_1078()
 }
 
 #[test]
+fn the_set_of_a_chosen_machine_shrinks_also_while_another_one_of_it_is_being_deleted() {
+    let old = Counts { machines: 4, living: 3, marked: 1, ..marked(3, 2, 4, 5) };
+    let it = fleet(3, (1, 0), marked(1, 1, 4, 5), &[old]);
+    assert_eq!(scale(&it, Growth::Rolling), targets(2, &[2]));
+    // It was made smaller for it before.
+    let old = Counts { machines: 4, living: 4, marked: 1, ..marked(3, 3, 4, 5) };
+    assert_eq!(scale(&Fleet { old: vec![old], ..it }, Growth::Rolling), targets(1, &[3]));
+}
+
+#[test]
 fn in_place_and_recreate_scale_with_several_active_sets_as_well() {
     let it = fleet(10, (0, 0), set(2, 2), &[set(1, 1), set(3, 3)]);
     assert_eq!(scale(&it, Growth::New), targets(6, &[1, 3]));

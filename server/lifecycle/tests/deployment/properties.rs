@@ -23,8 +23,10 @@ impl Set {
         Counts {
             wanted: self.wanted,
             machines: self.active() + self.terminating,
+            living: self.active(),
             available: self.available,
             kept: self.preserved,
+            updating: 0,
             marked: self.chosen,
             desired_mark: self.marks.map(|marks| marks.0),
             max_mark: self.marks.map(|marks| marks.1),

@@ -12,14 +12,16 @@ use k8s_openapi::serde::de::DeserializeOwned;
 use ostler_api::machine_deployment::{
     MachineDeploymentCondition, MachineDeploymentConditionType, MachineDeploymentStatus,
 };
-use ostler_api::names::label;
+use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::deployment::conditions::find;
 use ostler_lifecycle::deployment::plan::{Event, Plan};
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
 use ostler_lifecycle::deployment::{plan, status};
+use ostler_lifecycle::set::{Policy, Rank};
 use serde_json::{Value, json};
 
+#[derive(Clone, PartialEq)]
 pub(crate) struct World {
     pub(crate) deployment: MachineDeployment,
     pub(crate) sets: BTreeMap<String, MachineSet>,
@@ -174,19 +176,15 @@ impl World {
             let mut own: Vec<_> =
                 self.machines.values().filter(|it| owner(it) == set.name()).cloned().collect();
             own.retain(|machine| !machine.is_deleting());
-            let rank = |machine: &Machine| {
-                let first = machine.annotation("machinepriority.machine.sapcloud.io") == Some("1");
-                (!first, machine.phase().as_str() == "Running", machine.name().to_owned())
-            };
-            own.sort_by_key(rank);
+            own.sort_by_cached_key(|machine| Rank::of(machine, Policy::Oldest, self.now));
             let wanted = usize::try_from(set.spec.replicas).unwrap();
             // Those that were just handed over are protected.
-            let counted: Vec<_> =
-                own.iter().filter(|it| it.label(label::UPDATE_RESULT).is_none()).collect();
-            for machine in counted.iter().take(counted.len().saturating_sub(wanted)) {
+            let counted = own.iter().filter(|it| it.label(label::UPDATE_RESULT).is_none());
+            let surplus = counted.clone().count().saturating_sub(wanted);
+            let chosen = own.iter().filter(|machine| is_chosen(machine, set));
+            for machine in chosen.chain(counted.take(surplus)) {
                 let dead = json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-                let patched = patched(*machine, &dead);
-                self.machines.insert(machine.name().to_owned(), patched);
+                self.machines.insert(machine.name().to_owned(), patched(machine, &dead));
             }
             let creates = set.label(label::SCALE_UP_DISABLED).is_none();
             for _ in own.len()..if creates { wanted } else { 0 } {
@@ -205,6 +203,24 @@ impl World {
                     "spec": set.spec.template.spec,
                 });
                 self.machines.insert(name, serde_json::from_value(machine).unwrap());
+            }
+        }
+        self.count();
+    }
+
+    /// The names of the machines that are not being deleted.
+    pub(crate) fn living(&self) -> Vec<String> {
+        let living = self.machines.values().filter(|it| !it.is_deleting());
+        living.map(|it| it.name().to_owned()).collect()
+    }
+
+    /// Lost machines run again, and those whose update was taken back.
+    pub(crate) fn recover(&mut self) {
+        for (name, machine) in &mut self.machines {
+            let selected = self.nodes.get(name).is_some_and(is_selected);
+            let updates = machine.phase().as_str().starts_with("InPlaceUpdat");
+            if machine.phase().as_str() == "Unknown" || updates && !selected {
+                *machine = with_phase(machine, "Running");
             }
         }
         self.count();
@@ -247,7 +263,7 @@ impl World {
         let result = if well { "successful" } else { "failed" };
         let condition = if well { "UpdateSuccessful" } else { "UpdateFailed" };
         for (name, node) in &mut self.nodes {
-            if !is_selected(node) {
+            if !is_selected(node) || !well && has_label(node, label::UPDATE_RESULT) {
                 continue;
             }
             let said = json!({
@@ -357,14 +373,24 @@ pub(crate) fn with_phase(machine: &Machine, phase: &str) -> Machine {
     patched(machine, &json!({ "status": { "currentStatus": { "phase": phase } } }))
 }
 
-fn owner(machine: &Machine) -> &str {
+/// An autoscaler chose it, and its set knows.
+fn is_chosen(machine: &Machine, set: &MachineSet) -> bool {
+    let marked = machine.annotation(annotation::MARKED_FOR_DELETION);
+    let changed = set.annotation(annotation::REPLICAS_CHANGED_BY_SCALER);
+    machine.annotation(annotation::PRIORITY) == Some("1")
+        && marked.zip(changed).is_some_and(|(marked, changed)| marked <= changed)
+}
+
+pub(crate) fn owner(machine: &Machine) -> &str {
     let owners = machine.metadata.owner_references.as_deref().unwrap_or_default();
     owners.first().map(|owner| owner.name.as_str()).unwrap_or_default()
 }
 
 /// The Machine side heeds the selection of candidates only.
 fn is_selected(node: &Node) -> bool {
-    let labels = node.metadata.labels.as_ref();
-    let has = |key: &str| labels.is_some_and(|all| all.contains_key(key));
-    has(label::CANDIDATE_FOR_UPDATE) && has(label::SELECTED_FOR_UPDATE)
+    has_label(node, label::CANDIDATE_FOR_UPDATE) && has_label(node, label::SELECTED_FOR_UPDATE)
+}
+
+pub(crate) fn has_label(node: &Node, key: &str) -> bool {
+    node.metadata.labels.as_ref().is_some_and(|all| all.contains_key(key))
 }

@@ -46,6 +46,12 @@ impl World {
         self.up.kill();
     }
 
+    /// SIGKILL for the driver alone. `up` starts another one.
+    pub(crate) fn kill_driver(&mut self) {
+        let id = self.up.last_said("driver docker started, process ").unwrap();
+        sigkill(&id);
+    }
+
     /// `up` again, after it was killed.
     pub(crate) fn restart_up(&mut self) {
         self.up = up(&self.dir, &self.api, &[]);
@@ -134,6 +140,11 @@ impl World {
             .unwrap();
         Watch { child, file }
     }
+}
+
+fn sigkill(process: &str) {
+    let killed = Command::new("kill").args(["-KILL", process]).status().unwrap();
+    assert!(killed.success());
 }
 
 fn up(dir: &TempDir, api: &str, files: &[&str]) -> Process {
@@ -237,8 +248,7 @@ fn three_containers_join_as_nodes_run_pods_and_go_after_their_pods() {
     });
     a_restarted_machine_comes_back_as_itself(&world, "docker-3", "web-docker-3", |container| {
         let pid = world.docker(&["inspect", "--format", "{{.State.Pid}}", container]);
-        let killed = Command::new("kill").args(["-KILL", &pid]).status().unwrap();
-        assert!(killed.success());
+        sigkill(&pid);
     });
     capacity_follows_the_class(&world);
     kubectl.run(["delete", "machine", "docker-2", "docker-3"]);

@@ -26,6 +26,7 @@ mod legacy;
 pub(crate) mod manifests;
 mod migrate;
 mod node;
+mod pool_kills;
 mod pools;
 mod preboot;
 mod readme;

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use ostler_driver_fake::cloud::Cloud;
+use ostler_driver_fake::spec::Resource;
 use ostler_tests::kubectl::Kubectl;
 use ostler_tests::stack::{Part, Stack};
 use ostler_tests::tools::root;
@@ -14,7 +15,7 @@ use crate::e2e::docker::World;
 use crate::e2e::manifests::class;
 
 /// So many machines of the current model run, and nothing is left to do.
-fn has(kubectl: &Kubectl, pool: &str, count: usize) {
+pub(crate) fn has(kubectl: &Kubectl, pool: &str, count: usize) {
     let generation = kubectl.get("machinepool", pool)["metadata"]["generation"].to_string();
     kubectl.wait("machinepool", pool, ".status.observedGeneration", &generation);
     let count = count.to_string();
@@ -24,17 +25,23 @@ fn has(kubectl: &Kubectl, pool: &str, count: usize) {
     }
 }
 
-fn names(kubectl: &Kubectl) -> BTreeSet<String> {
+pub(crate) fn names(kubectl: &Kubectl) -> BTreeSet<String> {
     let name = |it: &Value| it["metadata"]["name"].as_str().unwrap_or_default().to_owned();
     kubectl.list("machines").iter().map(name).collect()
 }
 
-fn one(kubectl: &Kubectl) -> String {
+pub(crate) fn one(kubectl: &Kubectl) -> String {
     names(kubectl).pop_first().unwrap()
 }
 
-fn scale(kubectl: &Kubectl, pool: &str, count: usize) {
+pub(crate) fn scale(kubectl: &Kubectl, pool: &str, count: usize) {
     kubectl.run(["scale", "machinepool", pool, &format!("--replicas={count}")]);
+}
+
+/// Each instance is to be another one, one more at a time.
+pub(crate) fn upgrade(kubectl: &Kubectl) {
+    let patch = r#"{"spec": {"template": {"spec": {"version": "v2"}}}}"#;
+    kubectl.run(["patch", "machinepool", "pool", "--type", "merge", "--patch", patch]);
 }
 
 #[test]
@@ -59,8 +66,7 @@ fn a_group_of_containers_grows_shrinks_heals_rolls_and_leaves_nothing() {
     has(kubectl, "pool", 2);
 
     let before = names(kubectl);
-    let patch = r#"{"spec": {"template": {"spec": {"version": "v2"}}}}"#;
-    kubectl.run(["patch", "machinepool", "pool", "--type", "merge", "--patch", patch]);
+    upgrade(kubectl);
     has(kubectl, "pool", 2);
     assert!(names(kubectl).is_disjoint(&before), "each was replaced");
 
@@ -69,8 +75,23 @@ fn a_group_of_containers_grows_shrinks_heals_rolls_and_leaves_nothing() {
     assert!(kubectl.list("machines").is_empty() && kubectl.list("nodes").is_empty());
 }
 
+fn class_of_pool(more: &Value) -> String {
+    let mut spec = json!({ "region": "eu-1", "image": "linux-1" });
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    class("pool", &spec.to_string()).replace("name: fake,", "name: pool,")
+}
+
+/// Applies what a pool of the fake cloud needs. Returns the pool, of two.
+pub(crate) fn class_and_pool(kubectl: &Kubectl) -> String {
+    let example = |file: &str| root().join("deploy/examples/pool").join(file);
+    kubectl.run(["apply", "-f", &example("secret.yaml").display().to_string()]);
+    kubectl.apply(&class_of_pool(&json!({})));
+    let pool = std::fs::read_to_string(example("pool.yaml")).unwrap();
+    pool.replace("replicas: 3", "replicas: 2")
+}
+
 /// What the cloud holds: sizes of groups, and their instances that are not on their way out.
-fn cloud(stack: &Stack) -> (Vec<i32>, usize) {
+pub(crate) fn cloud(stack: &Stack) -> (Vec<i32>, usize) {
     let state = Cloud::read(&stack.file("cloud.jsonl")).unwrap();
     let sizes = state.groups().map(|group| group.desired).collect();
     (sizes, state.instances().filter(|it| !it.deleting).count())
@@ -79,18 +100,21 @@ fn cloud(stack: &Stack) -> (Vec<i32>, usize) {
 #[test]
 fn a_driver_that_is_killed_in_each_operation_on_a_group_loses_nothing_and_does_nothing_twice() {
     let Some(mut stack) = Stack::start() else { return };
-    let example = |file: &str| root().join("deploy/examples/pool").join(file);
-    let secret = example("secret.yaml").display().to_string();
-    stack.kubectl().run(["apply", "-f", &secret]);
-    let spec = json!({ "region": "eu-1", "image": "linux-1" }).to_string();
-    let class = class("pool", &spec).replace("name: fake,", "name: pool,");
-    stack.kubectl().apply(&class);
-    let pool = std::fs::read_to_string(example("pool.yaml")).unwrap();
-    let pool = pool.replace("replicas: 3", "replicas: 2");
+    // A look for groups of no pool follows the one before.
+    stack.core_args(["--machine-safety-orphan-vms-period", "1s"]);
+    stack.replace_core();
+    let pool = class_and_pool(stack.kubectl());
 
     die_in(&mut stack, "CreatePool", |kubectl| drop(kubectl.apply(&pool)));
     has(stack.kubectl(), "pool", 2);
     assert_eq!(cloud(&stack), (vec![2], 2));
+    let before = names(stack.kubectl());
+    die_in(&mut stack, "UpdatePoolMachine", |kubectl| {
+        kubectl.apply(&class_of_pool(&json!({ "tags": { "vm": { "k": "2" } } })));
+    });
+    has(stack.kubectl(), "pool", 2);
+    let tags = stack.instances().iter().map(|it| it.tags(Resource::Vm).tags["k"].clone()).collect();
+    assert_eq!((names(stack.kubectl()), tags), (before, vec!["2".to_owned(); 2]));
     die_in(&mut stack, "UpdatePool", |kubectl| scale(kubectl, "pool", 3));
     has(stack.kubectl(), "pool", 3);
     assert_eq!(cloud(&stack), (vec![3], 3));
@@ -100,6 +124,7 @@ fn a_driver_that_is_killed_in_each_operation_on_a_group_loses_nothing_and_does_n
     die_in(&mut stack, "GetPoolStatus", |kubectl| scale(kubectl, "pool", 1));
     has(stack.kubectl(), "pool", 1);
     assert_eq!(cloud(&stack), (vec![1], 1));
+    die_in(&mut stack, "ListPools", |_| {});
     a_check_has_one_replaced(stack.kubectl());
     assert_eq!(cloud(&stack), (vec![1], 1));
     die_in(&mut stack, "DeletePool", |kubectl| {

@@ -1,0 +1,21 @@
+//! What no step of a rollout may want: asserted where it is decided, in debug builds.
+
+use super::counts::{Fleet, Targets};
+
+/// INV-11: no step wants more Machines than replicas and surge, or than before.
+pub(super) fn inv_11_no_more_than_replicas_and_surge(fleet: &Fleet, after: &Targets) -> bool {
+    after.total() <= fleet.as_it_is().total().max(fleet.replicas + fleet.surge)
+}
+
+/// INV-12: no step takes availability below the minimum, unless a user wants fewer (`asked`) while some are preserved or
+/// updated in place: those do not go first.
+pub(super) fn inv_12_enough_stay_available(
+    fleet: &Fleet,
+    before: &Targets,
+    after: &Targets,
+    asked: bool,
+) -> bool {
+    let floor = fleet.available_with(before).min(fleet.min_available());
+    let excused = asked && fleet.all().any(|set| set.kept + set.updating > 0);
+    excused || fleet.available_with(after) >= floor
+}
