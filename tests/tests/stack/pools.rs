@@ -286,7 +286,7 @@ async fn a_pool_whose_name_has_253_characters_grows_shrinks_and_goes() {
 async fn until_no_machine(world: &World, name: &str) {
     let api = Api::<Machine>::default_namespaced(world.client());
     let gone = await_condition(api, name, |machine: Option<&Machine>| machine.is_none());
-    tokio::time::timeout(Duration::from_mins(30), gone).await.expect("it goes").unwrap();
+    tokio::time::timeout(Duration::from_mins(30), gone).await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
