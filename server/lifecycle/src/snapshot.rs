@@ -90,8 +90,8 @@ pub struct Snapshot {
     pub bootstrap_token: Observed<BootstrapToken>,
     /// The driver that serves the provider of the class.
     pub driver: DriverView,
-    /// Whether the pool that controls it is gone, and so its group. Needed only while it is being deleted.
-    pub pool_gone: bool,
+    /// The pool that controls it. Needed only while it is being deleted.
+    pub pool: OwnPool,
     /// The operation of this Machine.
     pub operation: OperationView,
     /// What the driver said of the instance by itself.
@@ -122,6 +122,18 @@ impl Snapshot {
             None => self.machine.status.as_ref(),
         }
     }
+}
+
+/// The pool of a Machine that is being deleted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OwnPool {
+    /// It is there, or the Machine has none.
+    #[default]
+    There,
+    /// It is gone. Its group may be there: one that lost its finalizer by hand leaves it, and the orphan scan deletes it.
+    Gone,
+    /// It is gone, and the driver finds no group of it.
+    GoneWithGroup,
 }
 
 /// Random values for this pass. Each pass gets new ones.

@@ -4,6 +4,7 @@ mod evict;
 mod execute;
 mod observe;
 mod operation;
+mod own_pool;
 mod record;
 mod replacements;
 mod state;

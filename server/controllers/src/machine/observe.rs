@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
-use ostler_api::{Machine, MachineClass, MachinePool};
+use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
@@ -14,7 +14,6 @@ use ostler_lifecycle::machine::is_last_look;
 use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText};
 use ostler_lifecycle::replacement::Siblings;
-use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{
     ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, Snapshot,
 };
@@ -25,7 +24,7 @@ use tracing::{debug, warn};
 use super::volumes::volumes_of;
 use super::{Machines, PassError, namespace_of, operation, token};
 use crate::hot_update::driver_of;
-use crate::stores::{NodeIndex, PodIndex, PoolIndex};
+use crate::stores::{NodeIndex, PodIndex};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
@@ -62,6 +61,7 @@ impl Machines {
         let pods = self.pods_on(&machine, &target, &node).await;
         let volumes = volumes_of(&machine, &target, &node, &pods, &attached);
         let driver = self.driver_view(&machine, content);
+        let pool = self.own_pool(&machine, content, &driver).await?;
         let class = match (&class, &kept) {
             _ if let Some(why) = unheld => ClassView::NotHeld(why),
             (Some(class), _) => ClassView::Known(ClassFacts::of(class)),
@@ -84,7 +84,7 @@ impl Machines {
             outdated: self.schemas.outdated(),
             api: self.stores.targets.api_view(&self.api_health, &machine, now),
             siblings: self.siblings_of(&machine),
-            pool_gone: self.is_pool_gone(&machine).await?,
+            pool,
             node,
             bootstrap_token,
             provider_id_holder: self.other_holder(&machine, &mut operation),
@@ -122,23 +122,6 @@ impl Machines {
         let question = Question::of(machine, class, driver);
         let name = ObjectName::new(namespace_of(machine), &class.name);
         question.map_or_else(ReviewView::default, |it| self.reviewer.answer(&name, &it))
-    }
-
-    /// Whether the pool of a Machine that is being deleted is gone. The API server is asked: the cache may not have a new
-    /// pool yet.
-    async fn is_pool_gone(&self, machine: &Machine) -> Result<bool, PassError> {
-        let pooled = machine.is_deleting() && machine.has_pool();
-        let Some(owner) = controller(&machine.metadata).filter(|_| pooled) else {
-            return Ok(false);
-        };
-        if !self.stores.pools.find_names(PoolIndex::Uid, &owner.uid).is_empty() {
-            return Ok(false);
-        }
-        let api = self.writer.api::<MachinePool>(namespace_of(machine));
-        let live = self.writer.get(&api, &owner.name).await;
-        let live =
-            live.map_err(|source| PassError::Api { what: "cannot read its pool", source })?;
-        Ok(live.is_none_or(|pool| pool.uid() != owner.uid))
     }
 
     fn slot_of(&self, machine: &Machine, class: &ClassView) -> SlotView {

@@ -11,6 +11,7 @@ mod record;
 mod tests;
 
 pub(crate) use groups::Groups;
+pub(crate) use observe::is_absent;
 
 use std::sync::Arc;
 use std::time::Duration;

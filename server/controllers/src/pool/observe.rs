@@ -204,7 +204,8 @@ fn is_usable(record: &PoolRecord) -> bool {
     !record.provider_id.is_empty()
 }
 
-fn is_absent(failure: &Failure) -> bool {
+/// Whether a read says that there is no such group.
+pub(crate) fn is_absent(failure: &Failure) -> bool {
     use ostler_lifecycle::machine::{RetryAction, rule};
     let kind = OperationKind::GetPoolStatus;
     rule(kind, failure.code, &failure.reason, failure.certainty).then == RetryAction::Absent

@@ -1,5 +1,8 @@
 //! A Machine that is an instance of a group. Its pool made the instance and deletes it; everything between is as for any
 //! Machine. A driver is asked nothing on behalf of this one: what the infrastructure says of its instance, the pool reads.
+//! Only when the pool is gone, it is asked whether its group is there.
+
+use std::time::Duration;
 
 use ostler_api::{
     driver::OperationKind,
@@ -13,14 +16,17 @@ use super::{
 };
 use crate::{
     pool::{awaits_its_end, is_told_gone},
-    snapshot::{DriverView, Snapshot},
+    snapshot::{DriverView, OwnPool, Snapshot},
+    time::after,
 };
 
-/// Whether the pool said that the instance is gone; or it went with its group before, and says nothing any more. A group
-/// that is left all the same is an orphan.
+/// When to ask again whether the group of a pool that is gone is there.
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
+
+/// Whether the pool said that the instance is gone; or it went with its group before, and says nothing any more.
 pub(crate) fn is_gone(snap: &Snapshot) -> bool {
-    let left_alone = snap.pool_gone && awaits_its_end(&snap.machine);
-    snap.machine.has_pool() && (is_told_gone(&snap.machine) || left_alone)
+    let went_before = snap.pool == OwnPool::GoneWithGroup && awaits_its_end(&snap.machine);
+    snap.machine.has_pool() && (is_told_gone(&snap.machine) || went_before)
 }
 
 /// Whether the infrastructure deletes the instance already: nothing is drained again for a Node that comes late.
@@ -35,8 +41,8 @@ pub(crate) fn is_going(pass: &Pass<'_>) -> bool {
 /// The driver cannot.
 pub(crate) fn hold(pass: &Pass<'_>) -> Outcome<()> {
     let DriverView::Ready(driver) = &pass.snap.driver else { return Ok(()) };
-    let pool_goes =
-        pass.snap.pool_gone || pass.machine.annotation(annotation::POOL_DELETED).is_some();
+    let pool_goes = pass.snap.pool != OwnPool::There
+        || pass.machine.annotation(annotation::POOL_DELETED).is_some();
     let goes = pool_goes || is_going(pass);
     if goes || !pass.machine.has_pool() || driver.has(OperationKind::DeletePoolMachines) {
         return Ok(());
@@ -53,6 +59,12 @@ pub(crate) fn wait_for_pool(pass: &Pass<'_>) -> Outcome<()> {
     if !pass.machine.has_pool() {
         return Ok(());
     }
-    let text = "the pool deletes the instance".to_owned();
-    Err(wait(WaitReason::PoolDeletion, Some(text), None))
+    let (text, until) = match pass.snap.pool {
+        OwnPool::There => ("the pool deletes the instance", None),
+        OwnPool::Gone | OwnPool::GoneWithGroup => {
+            let next = after(pass.snap.now, LOOK_AGAIN);
+            ("its pool is gone: the orphan scan deletes the group, if there is one", Some(next))
+        }
+    };
+    Err(wait(WaitReason::PoolDeletion, Some(text.to_owned()), until))
 }

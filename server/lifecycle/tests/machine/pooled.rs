@@ -11,7 +11,10 @@ use ostler_api::{
         annotation::{INSTANCE_GONE, UPDATE_BEGUN},
     },
 };
-use ostler_lifecycle::{plan::Action, snapshot::Observed};
+use ostler_lifecycle::{
+    plan::{Action, Next},
+    snapshot::{Observed, OwnPool},
+};
 
 use crate::{
     in_place::is_cordoned,
@@ -106,9 +109,13 @@ fn one_that_its_pool_left_is_drained_and_goes() {
             world.kinds.remove(&OperationKind::DeletePoolMachines);
         }
         world.delete();
-        world.pool_gone = true;
+        world.pool = OwnPool::Gone;
         let plan = world.pass();
         assert!(plan.actions.iter().any(|it| matches!(it, Action::PatchNode(_))), "{plan:?}");
+        world.settle();
+        assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion), "its group may be there");
+        assert!(matches!(world.next, Next::Wait { .. }), "{:?}", world.next);
+        world.pool = OwnPool::GoneWithGroup;
         world.settle();
         assert!(world.machine.is_none(), "nothing else would end its wait");
         assert!(world.sent.is_empty(), "{:?}", world.sent);

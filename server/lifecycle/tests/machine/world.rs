@@ -32,7 +32,8 @@ use ostler_lifecycle::{
     replacement::Siblings,
     snapshot::{
         BootstrapToken, BudgetFacts, ClassFacts, ClassView, DriverFacts, DriverView, Fresh,
-        NodeView, Observed, PodView, SecretView, Settings, Snapshot, TargetView, VolumesView,
+        NodeView, Observed, OwnPool, PodView, SecretView, Settings, Snapshot, TargetView,
+        VolumesView,
     },
 };
 use serde_json::json;
@@ -101,7 +102,7 @@ pub struct World {
     pub review: ReviewView,
     pub slot: SlotView,
     pub holder: Option<String>,
-    pub pool_gone: bool,
+    pub pool: OwnPool,
     pub settings: Settings,
     pub cluster: ClusterIds,
     /// What exists in the infrastructure.
@@ -166,7 +167,7 @@ impl World {
             review: ReviewView::NoAnswer,
             slot: SlotView { has: SlotUse::None, ahead: 0, free: 1, limit: 1 },
             holder: None,
-            pool_gone: false,
+            pool: OwnPool::There,
             settings: Settings::default(),
             cluster: ClusterIds::only("ours"),
             instances: Vec::new(),
@@ -335,7 +336,7 @@ impl World {
             review: self.review.clone(),
             slot: self.slot,
             provider_id_holder: self.holder.clone(),
-            pool_gone: self.pool_gone,
+            pool: self.pool,
             cluster: self.cluster.clone(),
             term: 1,
             fresh: Fresh {

@@ -1,18 +1,15 @@
 //! Groups of no pool: those that users leave behind, those that are there although their pool never was, and those of
-//! another cluster. And what an operator and a cloud controller manager do about what such a pool leaves in the API.
+//! another cluster. And what a cloud controller manager does about the Nodes that such a pool leaves.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use ostler_api::MachinePool;
-use ostler_api::machine::Machine;
-use ostler_api::names::{CLUSTER_ID_CONFIG_MAP, annotation};
+use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_driver_fake::cloud::{Bootstrap, Cloud, GroupLookup, Model, NewGroup};
 use ostler_driver_sdk::PoolIdentity;
 use ostler_lifecycle::cluster::ClusterIds;
-use ostler_lifecycle::set::controller;
 use serde_json::json;
 use tokio::time::sleep;
 
@@ -21,7 +18,7 @@ use super::super::world::{Surroundings, World};
 use super::users::{class_name, spec};
 use super::{ELSEWHERE, pool_name};
 
-/// How often the operator looks.
+/// How often it looks.
 const LOOK: Duration = Duration::from_mins(1);
 
 /// A user has had enough of a pool.
@@ -66,36 +63,13 @@ fn make(cloud: &Cloud, identity: &PoolIdentity) {
     cloud.create_group(lookup, new).expect("a cloud in memory has no journal");
 }
 
-/// From now on an operator lets Machines go whose pool is gone with its group, as `docs/pools.md` says, and the cloud
-/// controller manager deletes the Nodes that such a group leaves.
+/// From now on the cloud controller manager deletes the Nodes that such a group leaves.
 pub fn clean_up(users: &Users, around: &Arc<Surroundings>) {
     let (users, around) = (users.clone(), Arc::clone(around));
     tokio::spawn(async move {
         loop {
             sleep(LOOK).await;
-            let pools: Vec<MachinePool> = users.all().await;
-            let pools: BTreeSet<&str> = pools.iter().map(MachinePool::uid).collect();
-            for machine in users.all::<Machine>().await {
-                let owner = controller(&machine.metadata).map(|it| it.uid.as_str());
-                let left = owner.is_none_or(|uid| !pools.contains(uid));
-                let Some(id) = machine.provider_id() else { continue };
-                if !machine.has_pool()
-                    || !machine.is_deleting()
-                    || !left
-                    || exists(&around, id.as_str())
-                {
-                    continue;
-                }
-                let gone = json!({ annotation::INSTANCE_GONE: id });
-                let patch = json!({ "metadata": { "annotations": gone } });
-                users.patch_machine(machine.name(), patch).await;
-            }
             users.forget_nodes(&around.oracle.forsaken()).await;
         }
     });
-}
-
-fn exists(around: &Surroundings, id: &str) -> bool {
-    let found = |cloud: &Cloud| cloud.instance(id).ok().flatten().is_some();
-    around.clouds.iter().any(found)
 }
