@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 /// How long a `kubectl wait` may take; a test that gets there has failed.
-const PATIENCE: &str = "--timeout=120s";
+const PATIENCE: &str = "--timeout=300s";
 
 /// kubectl against one kubeconfig, with a cache of its own: its discovery cache is keyed by host
 /// and port, and ports are reused.

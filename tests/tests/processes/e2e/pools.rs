@@ -70,7 +70,7 @@ fn a_group_of_containers_grows_shrinks_heals_rolls_and_leaves_nothing() {
     has(kubectl, "pool", 2);
     assert!(names(kubectl).is_disjoint(&before), "each was replaced");
 
-    kubectl.run(["delete", "machinepool", "pool", "--timeout=120s"]);
+    kubectl.run(["delete", "machinepool", "pool", "--timeout=300s"]);
     assert_eq!(world.of_cluster(), [""; 0]);
     assert!(kubectl.list("machines").is_empty() && kubectl.list("nodes").is_empty());
 }
