@@ -16,10 +16,9 @@ pub(crate) fn declared(hello: &Hello) -> bool {
 /// cluster: what it has of other names is left out.
 pub(crate) fn identify(answer: &mut Answer, uid_of: impl Fn(&str) -> Option<String>) {
     let known = |record: &mut MachineRecord| {
-        let uid = uid_of(&record.machine_name).filter(|_| record.machine_uid.is_empty());
-        let known = uid.is_some();
-        record.machine_uid = uid.unwrap_or_default();
-        known
+        let Some(uid) = uid_of(&record.machine_name) else { return false };
+        record.machine_uid = uid;
+        true
     };
     for page in &mut answer.pages {
         page.machines.retain_mut(known);

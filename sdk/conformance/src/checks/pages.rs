@@ -1,6 +1,6 @@
 //! Lists that go in pages.
 
-use ostler_proto::v1alpha1::{MachineRecord, OperationPage};
+use ostler_proto::v1alpha1::{MachineRecord, Operation, OperationPage};
 use prost::Message;
 
 use crate::answer::Answer;
@@ -11,21 +11,34 @@ use crate::outcome::{Outcome, ensure, skipped};
 
 /// A list of more goes in pages.
 pub(super) const PAGE: usize = 500;
-/// Concurrent creates.
+/// Concurrent operations.
 const LANES: u32 = 64;
 
 /// More machines than one page takes, all with an instance.
 pub(super) async fn many(driver: &Driver<'_>, wanted: usize) -> Outcome<Vec<Machine>> {
     let machines: Vec<Machine> = (0..wanted).map(|_| driver.bench.machine()).collect();
-    let lanes = driver.session.hello.max_in_flight.clamp(1, LANES) as usize;
-    for some in machines.chunks(lanes) {
-        let asked: Vec<Asked<'_>> =
-            some.iter().map(|machine| driver.start(machine.create())).collect::<Outcome<_>>()?;
-        for one in asked {
-            one.settled().await?.machine()?;
-        }
+    for answer in all(driver, machines.iter().map(Machine::create)).await? {
+        answer.machine()?;
     }
     Ok(machines)
+}
+
+/// The answers to many operations, of which as many run at the same time as the driver takes.
+pub(super) async fn all(
+    driver: &Driver<'_>,
+    operations: impl Iterator<Item = Operation>,
+) -> Outcome<Vec<Answer>> {
+    let operations: Vec<_> = operations.collect();
+    let lanes = driver.session.hello.max_in_flight.clamp(1, LANES) as usize;
+    let mut answers = Vec::new();
+    for some in operations.chunks(lanes) {
+        let asked: Vec<Asked<'_>> =
+            some.iter().map(|one| driver.start(one.clone())).collect::<Outcome<_>>()?;
+        for one in asked {
+            answers.push(one.settled().await?);
+        }
+    }
+    Ok(answers)
 }
 
 /// How many machines `--many` allows.

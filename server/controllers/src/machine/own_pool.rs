@@ -1,5 +1,6 @@
 //! What became of the pool of a Machine that is being deleted.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
@@ -9,6 +10,8 @@ use ostler_lifecycle::operation::{Request, Target};
 use ostler_lifecycle::pool::awaits_its_end;
 use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{ClassFacts, DriverView, OwnPool};
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::{Machines, PassError, namespace_of};
 use crate::pool::is_absent;
@@ -16,6 +19,25 @@ use crate::stores::PoolIndex;
 
 /// A group that was made just now may not be found yet.
 const SETTLED: Duration = Duration::from_mins(1);
+/// For so long the Machines of a pool share an answer: each asks again after a minute. This bounds the map.
+const SHARED: Duration = Duration::from_secs(30);
+
+/// What the driver last said of the group of a pool that is gone, by the UID of the pool.
+#[derive(Debug, Default)]
+pub(crate) struct LeftGroups(Mutex<HashMap<String, (Instant, OwnPool)>>);
+
+impl LeftGroups {
+    fn get(&self, uid: &str) -> Option<OwnPool> {
+        let groups = self.0.lock();
+        groups.get(uid).filter(|(at, _)| at.elapsed() < SHARED).map(|(_, said)| *said)
+    }
+
+    fn set(&self, uid: &str, said: OwnPool) {
+        let mut groups = self.0.lock();
+        groups.retain(|_, (at, _)| at.elapsed() < SHARED);
+        groups.insert(uid.to_owned(), (Instant::now(), said));
+    }
+}
 
 impl Machines {
     /// The API server is asked whether a pool is gone: the cache may not have a new one yet. Then the driver is asked
@@ -49,6 +71,9 @@ impl Machines {
         if !driver.has(OperationKind::GetPoolStatus) {
             return Ok(OwnPool::Gone);
         }
+        if let Some(said) = self.state.left_groups.get(&owner.uid) {
+            return Ok(said);
+        }
         let target = Target {
             kind: MACHINE_POOL.to_owned(),
             namespace: namespace_of(machine).to_owned(),
@@ -60,9 +85,11 @@ impl Machines {
         let id = uuid::Uuid::new_v4().to_string().into();
         let time = OperationKind::GetPoolStatus.usual_time();
         let asked = ClassFacts::of(class).dispatch(id, target, request, time);
-        Ok(match self.sessions.call(asked).await {
+        let said = match self.sessions.call(asked).await {
             Err(failure) if is_absent(&failure) => OwnPool::GoneWithGroup,
             Ok(_) | Err(_) => OwnPool::Gone,
-        })
+        };
+        self.state.left_groups.set(&owner.uid, said);
+        Ok(said)
     }
 }

@@ -5,6 +5,7 @@ use ostler_lifecycle::operation::Finished;
 use ostler_lifecycle::unwritten::Unwritten;
 
 use super::evict::Evictions;
+use super::own_pool::LeftGroups;
 use super::replacements::Replacements;
 use super::token::Tokens;
 use crate::by_machine::ByMachine;
@@ -28,6 +29,8 @@ pub(crate) struct State {
     pub(super) unwritten: ByMachine<Unwritten>,
     /// When machines last failed.
     pub(super) replacements: Replacements,
+    /// Groups of pools that are gone.
+    pub(super) left_groups: LeftGroups,
     /// Machines that our finalizer was removed from and that the cache still has.
     ended: ByMachine<()>,
 }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::stage::{settled, stage};
 use crate::bench::Bench;
-use crate::checks::pages::{PAGE, allowed, in_pages};
-use crate::driver::Asked;
+use crate::checks::pages::{PAGE, all, allowed, in_pages};
 use crate::outcome::{Outcome, ensure, not_offered};
 use crate::pool::id_of;
 
@@ -66,13 +65,8 @@ pub(super) async fn list_pages(bench: &Bench) -> Outcome {
     allowed(bench)?;
     let driver = bench.connect().await?;
     let pools: Vec<_> = (0..=PAGE).map(|_| bench.pool()).collect();
-    let lanes = driver.session.hello.max_in_flight.clamp(1, 64) as usize;
-    for some in pools.chunks(lanes) {
-        let asked: Vec<Asked<'_>> =
-            some.iter().map(|pool| driver.start(pool.create(0))).collect::<Outcome<_>>()?;
-        for one in asked {
-            one.settled().await?.pool()?;
-        }
+    for answer in all(&driver, pools.iter().map(|pool| pool.create(0))).await? {
+        answer.pool()?;
     }
     let answer = driver.ask(bench.unmade_pool().list()).await?;
     in_pages(&answer, pools.len(), |page| page.pools.len())?;
