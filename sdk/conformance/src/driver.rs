@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::register_request::Frame;
-use proto::{MachineRecord, ObjectRevision, Operation, RoleKind, Welcome};
+use proto::{MachineRecord, ObjectRevision, Operation, OperationKind, RoleKind, Welcome};
 use tokio::time::Instant;
 
 use crate::answer::{Answer, collect};
@@ -82,6 +82,11 @@ impl Bench {
 }
 
 impl<'a> Driver<'a> {
+    /// Whether it has an operation that not all have.
+    pub(crate) fn offers(&self, kind: OperationKind) -> bool {
+        self.session.hello.operation_kinds.contains(&kind.into())
+    }
+
     /// An operation with what the check left open: time and term.
     pub(crate) fn complete(&self, operation: Operation) -> Operation {
         let time = if is_mutation(&operation) { MUTATION } else { READ };

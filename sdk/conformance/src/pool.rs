@@ -1,6 +1,6 @@
 //! The pools of a check, the operations on their groups, and what those answer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request;
@@ -44,6 +44,13 @@ impl Group {
     pub(crate) fn live(&self) -> Vec<String> {
         let deleting = proto::PoolMachineState::Deleting;
         self.machines.iter().filter(|it| it.state() != deleting).map(id_of).collect()
+    }
+
+    /// Exactly these instances are live.
+    pub(crate) fn is_of(&self, ids: &[String]) -> Outcome {
+        let (live, wanted): (BTreeSet<_>, BTreeSet<_>) =
+            (self.live().into_iter().collect(), ids.iter().cloned().collect());
+        ensure(live == wanted, format_args!("the instances {wanted:?}"), format_args!("{live:?}"))
     }
 
     /// One of its instances.

@@ -16,7 +16,7 @@ use ostler_driver_fake::fault::ControlFile;
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.
-const PROBED: [&str; 23] = [
+const PROBED: [&str; 24] = [
     "create/adopt-by-name",
     "create/cloud-away",
     "create/request-tags",
@@ -29,6 +29,7 @@ const PROBED: [&str; 23] = [
     "initialize/cloud-away",
     "list/cloud-away",
     "list/untagged",
+    "pool/cloud-away",
     "pool/lost-instance",
     "pool/tags",
     "pool/user-data",

@@ -38,6 +38,8 @@ struct Memory {
     /// Machines whose instance this process deleted.
     deleted: BTreeSet<String>,
     running: usize,
+    /// The size that a group is to have once the infrastructure answers again.
+    later: Option<i32>,
 }
 
 impl Broken {
@@ -225,7 +227,7 @@ impl Driver for Broken {
     }
 
     async fn list_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
-        self.fake.list_pools(request).await
+        self.list_groups(request).await
     }
 
     async fn delete_pool_machines(

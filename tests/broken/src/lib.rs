@@ -171,7 +171,17 @@ breakages! {
     PoolCreate "pool/create" "brings a group that it finds to the size that is asked for";
     PoolStatus "pool/status" "tells the same instance_id of all instances";
     PoolStatusAbsent "pool/status-absent" "answers an empty group where there is none";
+    PoolCloudAway "pool/cloud-away" "says NOT_FOUND when the infrastructure does not answer";
+    PoolCloudAwayCreate "pool/cloud-away:create" "takes the class for wrong when the infrastructure does not answer";
+    PoolCloudAwayUpdate "pool/cloud-away:update" "says that the group has the size when the infrastructure does not answer";
+    PoolCloudAwayDelete "pool/cloud-away:delete" "says that there was no group when the infrastructure does not answer";
+    PoolCloudAwayList "pool/cloud-away:list" "lists no group when the infrastructure does not answer";
+    PoolCloudAwayPart "pool/cloud-away:part" "tells a group without its instances when the infrastructure does not answer";
+    PoolCloudAwayDeletes "pool/cloud-away:machines" "says that the named instances are gone when the infrastructure does not answer";
+    PoolCloudAwayUpdates "pool/cloud-away:machine" "says that the instance has the model when the infrastructure does not answer";
+    PoolCloudAwayLater "pool/cloud-away:later" "does what was asked in the outage once the infrastructure answers again";
     PoolBadSecret "pool/bad-secret" "says NOT_FOUND when the infrastructure refuses the credentials";
+    PoolBadSecretDelete "pool/bad-secret:delete" "says that there was no group when the infrastructure refuses the credentials";
     PoolOfNoMachine "pool/of-no-machine" "lists instances of groups as those of machines";
     PoolOtherCluster "pool/other-cluster" "deletes a group by provider id alone";
     PoolNotOurs "pool/not-ours" "changes the size of a group by its id alone";

@@ -208,7 +208,13 @@ fn the_python_driver_with_groups_keeps_all_rules_of_groups() {
     let cloud = clone.join("groups.sqlite3");
     let (green, said) = shell(clone, &format!("export CLOUD_FILE='{}'\n{suite}", cloud.display()));
     assert!(green, "{said}");
-    for check in ["pool/delete-partial", "pool/update-undrained", "pool/pages"] {
+    for check in [
+        "pool/cloud-away",
+        "pool/bad-secret",
+        "pool/delete-partial",
+        "pool/update-undrained",
+        "pool/pages",
+    ] {
         assert!(said.contains(&format!("✓ {check}")), "{said}");
     }
 }

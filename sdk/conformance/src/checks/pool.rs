@@ -11,7 +11,7 @@ use proto::{DeletionOutcome, MachineErrorCode, MachineErrorReason, OperationKind
 
 use self::stage::{has, middle, named_not_ours, settled, size_is, stage, without};
 use super::not_ours::is_unlisted;
-use super::unanswered::{self, DENIED, Trouble, ask, goes_on};
+use super::unanswered::{self, AWAY, DENIED};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::machine::again;
@@ -36,9 +36,12 @@ checks! {
     "pool/status-absent" => status_absent, Capability, Session, [POOLS], MANUAL;
         does: "says NOT_FOUND where there is no group",
         why: "the core makes a group only where it knows that there is none";
-    "pool/bad-secret" => bad_secret, Capability, Session, [POOLS, Gate::Creates, Gate::BadSecret], unanswered::MANUAL;
-        does: "answers status and list with an error when the credentials are refused",
-        why: "a group that looks absent is made a second time, and an empty list makes orphans of none";
+    "pool/cloud-away" => faults::when_unanswered::<AWAY>, Capability, Cloud, [POOLS, Gate::Creates, Gate::Probe], unanswered::MANUAL;
+        does: "answers each operation on a group with an error while the infrastructure does not answer, after which the core asks again; nothing has changed then",
+        why: "a group that looks absent is made a second time, and one that looks deleted runs on with all its instances";
+    "pool/bad-secret" => faults::when_unanswered::<DENIED>, Capability, Session, [POOLS, Gate::Creates, Gate::BadSecret], unanswered::MANUAL;
+        does: "answers each operation on a group with an error when the credentials are refused, after which the core asks again; nothing has changed then",
+        why: "a group that looks absent is made a second time, and one that looks deleted runs on with all its instances";
     "pool/of-no-machine" => of_no_machine, Capability, Session, [POOLS, Gate::Creates], MANUAL;
         does: "leaves instances of groups out of ListMachines, and deletes none of them as that of a machine",
         why: "the core takes what it lists and has no Machine for an orphan, and deletes it";
@@ -150,16 +153,6 @@ async fn status_absent(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let answer = driver.ask(bench.unmade_pool().status("")).await?;
     answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
-}
-
-async fn bad_secret(bench: &Bench) -> Outcome {
-    let driver = bench.connect().await?;
-    let (pool, _) = stage(bench, &driver, 1).await?;
-    let trouble = Trouble::begin(bench, DENIED).await?;
-    let asked = pool.of_class(&trouble.class(bench, &pool.class));
-    goes_on(&ask(&driver, asked.status("")).await?)?;
-    goes_on(&ask(&driver, asked.list()).await?)?;
-    trouble.over(bench).await
 }
 
 async fn of_no_machine(bench: &Bench) -> Outcome {

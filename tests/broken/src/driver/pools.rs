@@ -4,15 +4,25 @@ use std::collections::BTreeSet;
 
 use ostler_driver_sdk::{
     Code, Context, CreatePool, DeletePool, DeletePoolMachines, Deletion, Driver, DriverError,
-    GetPoolStatus, Instance, Pool, PoolInstance, PoolMachinesDeleted, PoolModel, PoolSize,
-    PoolState, PoolStatus, UpdatePool, UpdatePoolMachine,
+    GetPoolStatus, Instance, ListPools, Pool, PoolInstance, PoolMachinesDeleted, PoolModel,
+    PoolSize, PoolState, PoolStatus, UpdatePool, UpdatePoolMachine,
 };
 
-use super::{Broken, is_refused};
+use super::{Broken, is_away, is_refused};
 use crate::Breakage;
 use ostler_driver_fake::cloud::{GroupLookup, Seen};
 
+/// An instance that has a model, as it is told.
+fn updated(instance: String, model_hash: String) -> PoolInstance {
+    PoolInstance::new(Instance::new(instance), "0", PoolState::Succeeded).model_hash(model_hash)
+}
+
 impl Broken {
+    /// Whether this breakage speaks in place of an infrastructure that did not answer.
+    fn lies_away<T>(&self, breakage: Breakage, answer: &Result<T, DriverError>) -> bool {
+        self.breaks(breakage) && answer.as_ref().is_err_and(is_away)
+    }
+
     /// The group of the target as it is.
     fn group(&self, ctx: &Context) -> Option<Seen> {
         let uid = ctx.target().uid.clone();
@@ -50,7 +60,12 @@ impl Broken {
         if self.breaks(Breakage::PoolCreate) && self.group(&ctx).is_some() {
             self.force(&ctx, desired).await?;
         }
-        self.fake.create_pool(request).await
+        let answer = self.fake.create_pool(request).await;
+        if self.lies_away(Breakage::PoolCloudAwayCreate, &answer) {
+            let wrong = DriverError::invalid_argument("the class has another region").not_applied();
+            return Err(wrong);
+        }
+        answer
     }
 
     pub(super) async fn change_pool(&self, mut request: UpdatePool) -> Result<Pool, DriverError> {
@@ -88,7 +103,15 @@ impl Broken {
             request.model = None;
         }
         let model = request.model.clone();
+        let (provider_id, size) = (request.provider_id.clone(), request.size);
         let answer = self.fake.update_pool(request).await;
+        if self.lies_away(Breakage::PoolCloudAwayUpdate, &answer) {
+            let size = size.map_or(0, |size| size.wanted);
+            return Ok(Pool::new(provider_id, size, size));
+        }
+        if self.lies_away(Breakage::PoolCloudAwayLater, &answer) {
+            self.memory.lock().later = size.map(|size| size.wanted);
+        }
         if let (Some(PoolModel { hash, .. }), Some(seen)) = (model, self.group(&ctx))
             && self.breaks(Breakage::PoolModel)
         {
@@ -111,7 +134,19 @@ impl Broken {
         if self.breaks(Breakage::PoolDelete) && self.group(&request.ctx).is_some() {
             return Ok(Deletion::Deleted);
         }
-        self.fake.delete_pool(request).await
+        let answer = self.fake.delete_pool(request).await;
+        let refused = answer.as_ref().is_err_and(is_refused);
+        if self.lies_away(Breakage::PoolCloudAwayDelete, &answer)
+            || self.breaks(Breakage::PoolBadSecretDelete) && refused
+        {
+            return Ok(Deletion::WasAbsent);
+        }
+        answer
+    }
+
+    pub(super) async fn list_groups(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
+        let answer = self.fake.list_pools(request).await;
+        if self.lies_away(Breakage::PoolCloudAwayList, &answer) { Ok(Vec::new()) } else { answer }
     }
 
     pub(super) async fn read_pool(
@@ -119,7 +154,19 @@ impl Broken {
         request: GetPoolStatus,
     ) -> Result<PoolStatus, DriverError> {
         let ctx = request.ctx.clone();
+        if !self.fake.cloud().is_away() && self.group(&ctx).is_some() {
+            let later = self.memory.lock().later.take();
+            if let Some(size) = later {
+                self.force(&ctx, size).await?;
+            }
+        }
         let answer = self.fake.get_pool_status(request).await;
+        if self.lies_away(Breakage::PoolCloudAway, &answer) {
+            return Err(DriverError::not_found("there is no group"));
+        }
+        if self.lies_away(Breakage::PoolCloudAwayPart, &answer) {
+            return Ok(PoolStatus { pool: Pool::new("fake:///some", 2, 2), instances: Vec::new() });
+        }
         if let Some(seen) = self.group(&ctx)
             && self.breaks(Breakage::PoolTags)
         {
@@ -193,6 +240,7 @@ impl Broken {
     ) -> Result<PoolMachinesDeleted, DriverError> {
         let ctx = request.ctx.clone();
         let (asked, size) = (request.instances.clone(), request.size);
+        let provider_id = request.provider_id.clone();
         let seen = self.group(&ctx);
         if self.breaks(Breakage::PoolDeleteStale)
             && let Some(Seen { group, .. }) = &seen
@@ -235,6 +283,10 @@ impl Broken {
         {
             self.force(&ctx, size.wanted).await?;
         }
+        if self.lies_away(Breakage::PoolCloudAwayDeletes, &answer) {
+            let pool = Pool::new(provider_id, size.wanted, size.wanted);
+            return Ok(PoolMachinesDeleted { pool, not_deleted: Vec::new() });
+        }
         self.partly(answer?)
     }
 
@@ -244,18 +296,19 @@ impl Broken {
     ) -> Result<PoolInstance, DriverError> {
         request.drained |= self.breaks(Breakage::PoolUpdateUndrained);
         if self.breaks(Breakage::PoolNotOursUpdates) {
-            let instance = Instance::new(request.instance);
-            let told = PoolInstance::new(instance, "0", PoolState::Succeeded);
-            return Ok(told.model_hash(request.model_hash));
+            return Ok(updated(request.instance, request.model_hash));
         }
         if self.breaks(Breakage::PoolUpdateInstance)
             && let Some(seen) = self.group(&request.ctx)
             && let Some(vm) = seen.members.iter().find(|it| it.provider_id == request.instance)
         {
-            let instance = Instance::new(vm.provider_id.clone());
-            return Ok(PoolInstance::new(instance, "0", PoolState::Succeeded)
-                .model_hash(request.model_hash));
+            return Ok(updated(vm.provider_id.clone(), request.model_hash));
         }
-        self.fake.update_pool_machine(request).await
+        let (instance, model) = (request.instance.clone(), request.model_hash.clone());
+        let answer = self.fake.update_pool_machine(request).await;
+        if self.lies_away(Breakage::PoolCloudAwayUpdates, &answer) {
+            return Ok(updated(instance, model));
+        }
+        answer
     }
 }

@@ -1,6 +1,5 @@
 //! A group with its instances, and how it is looked at.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ostler_proto::v1alpha1::{MachineErrorReason, PoolMachineFailure, PoolRecord};
@@ -53,9 +52,7 @@ pub(super) fn size_is(pool: &PoolRecord, desired: i32) -> Outcome {
 pub(super) async fn has(driver: &Driver<'_>, pool: &Pool, ids: &[String]) -> Outcome {
     let count = i32::try_from(ids.len()).unwrap_or(i32::MAX);
     let group = settled(driver, pool, count).await?;
-    let (live, wanted): (BTreeSet<_>, BTreeSet<_>) =
-        (group.live().into_iter().collect(), ids.iter().cloned().collect());
-    ensure(live == wanted, format_args!("the instances {wanted:?}"), format_args!("{live:?}"))?;
+    group.is_of(ids)?;
     size_is(&group.pool, count)
 }
 
