@@ -200,7 +200,9 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         "spec": { "replicas": machines, "template": template() },
         "status": { "providerID": "fake:///fleet", "asked": true },
     });
-    let all: MachinePool = serde_json::from_value(all).expect("it is a pool");
+    let mut all: MachinePool = serde_json::from_value(all).expect("it is a pool");
+    let user_data = pool::user_data_hash(&all, None);
+    all.status.get_or_insert_default().user_data_hash = Some(user_data);
     let model_hash = pool::model_hash(&all, &class);
     let instance = |index| pool::Instance {
         provider_id: format!("fake:///eu-1/i-{index:016x}").into(),
@@ -243,12 +245,13 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         }),
         group: pool::GroupView::Known(Arc::new(reading)),
         operation: OperationView::Idle,
+        done: None,
         operation_id: "id".into(),
         term: 1,
         now: Timestamp::UNIX_EPOCH,
     };
     let plan = pool::plan(&snapshot);
-    assert!(plan.patches.is_empty() && plan.instances.is_empty() && plan.dispatch.is_none());
+    assert_eq!((plan.patches.len(), plan.instances.len(), plan.dispatch), (0, 0, None));
     snapshot
 }
 

@@ -321,3 +321,17 @@ async fn machines_that_wait_for_a_pool_go_when_its_finalizer_is_taken_away_by_ha
     until_no_machine(&world, left.name()).await;
     assert_eq!(instances(&world), 0, "the group goes first, as an orphan");
 }
+
+/// A pass writes a hundred; the next one came with the next read of the group, a minute later.
+#[tokio::test(start_paused = true)]
+async fn a_template_that_changes_reaches_hundreds_of_machines_within_seconds() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 250)).await;
+    until_runs(&world, 250).await;
+    rest().await;
+    patch(&world, json!({ "spec": { "template": { "spec": { "drainTimeout": "90s" } } } })).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let has_it = |machine: &Machine| json!(machine.spec.drain_timeout) == json!("90s");
+    assert_eq!(machines(&world).await.iter().filter(|it| has_it(it)).count(), 250);
+    world.stop().await;
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::future::join_all;
 use kube::Api;
 use kube::api::Patch;
-use ostler_api::names::{annotation::INSTANCE_GONE, finalizer};
+use ostler_api::names::{annotation::INSTANCE_GONE, finalizer, label};
 use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::pool::{Plan, Snapshot, Victim, owner_reference};
@@ -18,7 +18,8 @@ use super::{Done, Pools, Wrote, namespace_of};
 use crate::class::patch as finalizer_patch;
 use crate::events::Severity;
 use crate::reconcile::PassError;
-use crate::watch::{Author, By};
+use crate::stores::MachineIndex;
+use crate::watch::{Author, By, ObjectName};
 use crate::writes::{Deletion, WriteError};
 
 impl Pools {
@@ -156,28 +157,32 @@ impl Pools {
         machine: &Machine,
     ) -> Wrote {
         let name = machine.name();
-        let mut answer = self.writer.create(api, machine).await;
-        let mut refused = matches!(answer, Err(WriteError::Forbidden(_) | WriteError::Other(_)));
+        let mut answer = match self.of_another(machine) {
+            Some(other) => Err(WriteError::Invalid(format!("its instance is that of {other}"))),
+            None => self.writer.create(api, &self.with_own_node(machine)).await,
+        };
         if matches!(answer, Err(WriteError::Conflict)) {
             // There is one of that name: ours, which the cache does not show, or a stranger's.
             answer = match self.writer.get(api, name).await {
+                Ok(Some(found)) if found.provider_id() != machine.provider_id() => {
+                    if is_controlled_by(&found.metadata, pool.uid()) {
+                        // Of an instance before it that had the same name, and goes: it is tried again after a while.
+                        self.made(pool, machine);
+                        return Wrote::Fine;
+                    }
+                    Err(WriteError::Invalid(format!("{name} is the machine of another instance")))
+                }
                 Ok(Some(found)) if is_controlled_by(&found.metadata, pool.uid()) => Ok(found),
-                Ok(Some(found)) if found.provider_id() == machine.provider_id() => {
-                    Box::pin(self.take_back(pool, api, &found)).await
-                }
-                Ok(_) => {
-                    refused = true;
-                    Err(WriteError::Other(format!("{name} is the machine of another")))
-                }
+                Ok(Some(found)) => Box::pin(self.take_back(pool, api, &found)).await,
+                Ok(None) => return Wrote::Outdated,
                 Err(error) => Err(error),
             };
         }
+        let refused = matches!(answer, Err(WriteError::Forbidden(_) | WriteError::Invalid(_)));
         self.groups.with(pool, |group| group.refused_machines = refused);
         match answer {
             Ok(made) => {
-                if let Some(id) = machine.provider_id().cloned() {
-                    self.groups.with(pool, |group| group.created.insert(id, Instant::now()));
-                }
+                self.made(pool, machine);
                 self.stores.machines.update(made, Author::new(By::Pool, pool));
                 let note = format!("Created Machine: {name}");
                 self.tell(pool, Severity::Normal, "SuccessfulCreate", "Create", note);
@@ -189,6 +194,34 @@ impl Pools {
                 Wrote::Failed
             }
         }
+    }
+
+    /// For a while no Machine is created for its instance.
+    fn made(&self, pool: &MachinePool, machine: &Machine) {
+        if let Some(id) = machine.provider_id().cloned() {
+            self.groups.with(pool, |group| group.created.insert(id, Instant::now()));
+        }
+    }
+
+    /// Another Machine that has this instance. One of the same name may be this very one.
+    fn of_another(&self, machine: &Machine) -> Option<ObjectName> {
+        let id = machine.provider_id()?;
+        let all = self.stores.machines.find_names(MachineIndex::ProviderId, id.as_str());
+        let own = ObjectName::of(machine);
+        all.into_iter().find(|other| *other != own)
+    }
+
+    /// Without a Node that another Machine has: what a driver says of one instance never drains the Node of another.
+    fn with_own_node(&self, machine: &Machine) -> Machine {
+        let mut machine = machine.clone();
+        if let Some(node) = machine.node_name().map(str::to_owned)
+            && let Some(other) = self.stores.other_with_node(&machine, &node)
+        {
+            let (name, node) = (machine.name(), node.escape_debug());
+            warn!(machine = name, %node, other, "the driver names the node of another machine");
+            machine.metadata.labels.get_or_insert_default().remove(label::NODE);
+        }
+        machine
     }
 
     /// The Machine of this very instance, whose reference to the pool was removed, as a deletion does that is to leave

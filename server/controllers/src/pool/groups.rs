@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use ostler_api::{MachinePool, ProviderId};
-use ostler_lifecycle::pool::GroupView;
+use jiff::Timestamp;
+use ostler_api::{MachinePool, OperationId, ProviderId};
+use ostler_lifecycle::operation::{Finished, Success};
+use ostler_lifecycle::pool::{Done, GroupView};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -37,6 +39,10 @@ pub(super) struct Group {
     pub(super) deleted: BTreeMap<String, Instant>,
     /// Ids of instances that were given a Machine, which the cache does not show, and when that was.
     pub(super) created: BTreeMap<ProviderId, Instant>,
+    /// What the driver said last that it had done.
+    pub(super) done: Option<Done>,
+    /// The operation that was counted last in there.
+    counted: Option<OperationId>,
 }
 
 impl Groups {
@@ -74,6 +80,22 @@ impl Groups {
 }
 
 impl Group {
+    /// The driver says that it has done it.
+    pub(super) fn succeeded(&mut self, finished: &Finished, success: &Success, now: Timestamp) {
+        if let Success::PoolMachineUpdated(told) = success
+            && !self.view.learn(told.clone())
+        {
+            self.at = None;
+        }
+        if self.counted.as_ref() == Some(&finished.id) {
+            return;
+        }
+        self.counted = Some(finished.id.clone());
+        let same = self.done.take().filter(|it| it.key == finished.idempotency_key);
+        let times = same.map_or(1, |it| it.times.saturating_add(1));
+        self.done = Some(Done { key: finished.idempotency_key.clone(), times, at: now });
+    }
+
     /// How much longer the last read is good enough; `None`: not any more.
     pub(super) fn fresh_for(&self, every: Duration) -> Option<Duration> {
         let left = every.saturating_sub(self.at?.elapsed());

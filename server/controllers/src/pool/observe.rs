@@ -41,9 +41,9 @@ impl Pools {
         };
         let operation = self.operation_of(&pool);
         if let OperationView::Finished(finished) = &operation
-            && let Ok(Success::PoolMachineUpdated(told)) = &finished.outcome
+            && let Ok(success) = &finished.outcome
         {
-            self.groups.with(&pool, |group| group.view.learn(told.clone()));
+            self.groups.with(&pool, |group| group.succeeded(finished, success, (self.clock.0)()));
         }
         let facts = content.as_deref().map(ClassFacts::of);
         let secret = self.stores.secret_view(content.as_deref());
@@ -73,6 +73,7 @@ impl Pools {
             group: self.groups.with(&pool, |group| group.view.clone()),
             // It may have ended while the group was read.
             operation,
+            done: self.groups.with(&pool, |group| group.done.clone()),
             operation_id: uuid::Uuid::new_v4().to_string().into(),
             term: self.term.0.into(),
             now: (self.clock.0)(),
@@ -174,7 +175,7 @@ impl Pools {
         let time = OperationKind::GetPoolStatus.usual_time();
         let dispatch = class.dispatch(id, target_of(pool), request, time);
         let answer = self.sessions.call(dispatch).await;
-        let machines: Vec<&Machine> = machines.iter().map(AsRef::as_ref).collect();
+        let machines = expected(pool, machines);
         self.groups.with(pool, |group| {
             group.at = Some(Instant::now());
             let view = match answer {
@@ -198,6 +199,16 @@ impl Pools {
             group.view = view;
         });
     }
+}
+
+/// The Machines whose instances a read is to name: a driver may make one anew while it updates it.
+pub(super) fn expected<'a>(pool: &MachinePool, machines: &'a [Arc<Machine>]) -> Vec<&'a Machine> {
+    let operation = pool.status.as_ref().and_then(|status| status.operation.as_ref());
+    let kind = Some(OperationKind::UpdatePoolMachine);
+    let updated = operation.filter(|it| it.intent.operation_kind() == kind);
+    let updated = updated.map_or(&[][..], |it| &it.provider_ids);
+    let is_expected = |it: &&Machine| it.provider_id().is_none_or(|id| !updated.contains(id));
+    machines.iter().map(AsRef::as_ref).filter(is_expected).collect()
 }
 
 fn is_usable(record: &PoolRecord) -> bool {

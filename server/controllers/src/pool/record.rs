@@ -18,7 +18,7 @@ use crate::watch::{Author, By, ObjectName};
 
 /// When to submit an operation again that the sessions did not accept.
 const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
-/// When to look again at Machines that others wrote at the same time.
+/// When to look again at Machines that others wrote at the same time, or that are beyond what one pass writes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Pools {
@@ -57,7 +57,7 @@ impl Pools {
         if plan.reread || !plan.create.is_empty() {
             return Ok(Passed::Changed);
         }
-        if done.wrote == Wrote::Outdated {
+        if plan.more || done.wrote == Wrote::Outdated {
             return Ok(Passed::Settled(Outcome::Again(LOOK_AGAIN)));
         }
         let due = self.groups.with(pool, |group| group.fresh_for(every)).unwrap_or(BUSY);

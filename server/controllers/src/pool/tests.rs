@@ -128,6 +128,67 @@ async fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_
     // The instance may have a Node: its group does not go meanwhile.
     assert_eq!(create_beside(found("fake:///1", owner(true))).await, (false, None, false));
     assert_eq!(create_beside(found("fake:///2", json!([]))).await, (false, None, true));
+    let mut before = found("fake:///2", owner(true));
+    before["metadata"]["ownerReferences"][0]["uid"] = json!("p");
+    assert_eq!(create_beside(before).await, (true, None, false), "its own, of the instance before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_gets_neither_the_instance_nor_the_node_of_a_machine_of_another() {
+    let created = async |id: &str| {
+        let bench = Bench::new();
+        let theirs = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {
+                "name": "theirs", "namespace": "default", "uid": "t", "labels": { "node": "n" }
+            },
+            "spec": { "providerID": "other:///1" }
+        });
+        put(&bench.stores.machines, theirs);
+        let (pools, pool) = (controller(&bench), pool("p"));
+        let mut machine = machine();
+        machine.metadata.uid = None;
+        machine.metadata.labels = Some([("node".to_owned(), "n".to_owned())].into());
+        machine.spec.provider_id = Some(id.into());
+        let api = bench.writer().api::<Machine>("default");
+        let wrote = Box::pin(pools.create_one(&pool, &api, &machine)).await;
+        let refused = pools.groups.with(&pool, |group| group.refused_machines);
+        let labels = bench.writes().first().map(|(_, body)| body["metadata"]["labels"].clone());
+        (wrote, refused, labels)
+    };
+    assert_eq!(created("other:///1").await, (Wrote::Failed, true, None));
+    assert_eq!(created("fake:///1").await, (Wrote::Fine, false, Some(json!({}))));
+}
+
+#[test]
+fn an_instance_that_is_made_anew_in_its_update_is_not_gone_meanwhile() {
+    let mut pool = serde_json::to_value(pool("p")).unwrap();
+    let with_id = |id: &str| {
+        let mut machine = machine();
+        machine.spec.provider_id = Some(id.into());
+        Arc::new(machine)
+    };
+    let machines = [with_id("fake:///1"), with_id("fake:///2")];
+    for (kind, counted) in [("UpdatePoolMachine", 1), ("DeletePoolMachines", 2)] {
+        pool["status"] = json!({ "operation": {
+            "id": "o", "kind": kind, "idempotencyKey": "k", "term": 1, "attempt": 1,
+            "startedAt": "2026-01-01T00:00:00Z", "providerIDs": ["fake:///1"],
+        } });
+        let pool: MachinePool = serde_json::from_value(pool.clone()).unwrap();
+        assert_eq!(observe::expected(&pool, &machines).len(), counted, "{kind}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_fails_refuses_no_machine() {
+    for (code, refuses) in [(403, true), (422, true), (503, false), (500, false), (401, false)] {
+        let bench = Bench::new().refusing(code);
+        let (pools, pool) = (controller(&bench), pool("p"));
+        let api = bench.writer().api::<Machine>("default");
+        Box::pin(pools.create_one(&pool, &api, &machine())).await;
+        let refused = pools.groups.with(&pool, |group| group.refused_machines);
+        assert_eq!(refused, refuses, "{code}");
+    }
 }
 
 /// It was created again in each pass while the watch lagged: eight times a second.

@@ -124,14 +124,13 @@ pub enum GroupView {
 }
 
 impl GroupView {
-    /// Takes in an answer that has all of one instance: from now on the read says the same.
-    pub fn learn(&mut self, told: PoolInstance) {
-        let Self::Known(reading) = self else { return };
+    /// Takes in an answer that has all of one instance: from now on the read says the same. False: the read does not name it.
+    pub fn learn(&mut self, told: PoolInstance) -> bool {
+        let Self::Known(reading) = self else { return false };
         let id = &told.instance.provider_id;
         let mut instances = Arc::make_mut(reading).instances.iter_mut();
-        if let Some(known) = instances.find(|it| it.provider_id == *id) {
-            *known = told.into();
-        }
+        let known = instances.find(|it| it.provider_id == *id);
+        known.map(|known| *known = told.into()).is_some()
     }
 
     /// The read, if there is one.

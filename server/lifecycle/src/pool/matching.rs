@@ -4,7 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ostler_api::{Machine, ProviderId, machine::MachineStep, names::annotation::INSTANCE_GONE};
+use ostler_api::{
+    Machine, ProviderId,
+    machine::{InstanceState, MachinePhase, MachineStep},
+    names::annotation::INSTANCE_GONE,
+};
 
 use super::group::{Instance, Reading};
 
@@ -59,6 +63,14 @@ pub(super) fn compare<'a>(
     let gone = gone.map(|member| member.machine).collect();
     let new = by_id.into_values().filter(is_new).map(|(one, _)| one).collect();
     Matched { members, new, gone }
+}
+
+/// Whether its Node is Ready or, where Machines have no Nodes, its instance is as it is to be.
+pub(super) fn is_ready(machine: &Machine) -> bool {
+    let said = || machine.status.as_ref()?.instance.as_ref().map(|it| &it.provisioning_state);
+    let phase = machine.phase();
+    phase == MachinePhase::Running
+        || phase == MachinePhase::Available && said() == Some(&InstanceState::Succeeded)
 }
 
 /// Whether it says already that its instance is gone.

@@ -50,7 +50,7 @@ use serde_json::{Value, json};
 
 use self::{
     ask::Wanted,
-    matching::{Matched, Member, compare},
+    matching::{Matched, Member, compare, is_ready},
     operation::Standing,
 };
 use crate::{
@@ -88,12 +88,25 @@ pub struct Snapshot {
     pub group: GroupView,
     /// Its operation.
     pub operation: OperationView,
+    /// What the driver said last that it had done.
+    pub done: Option<Done>,
     /// A UUID, for an operation.
     pub operation_id: OperationId,
     /// Leadership term of this core.
     pub term: i64,
     /// The time.
     pub now: Timestamp,
+}
+
+/// Operations of one content that succeeded one after the other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Done {
+    /// Their idempotency key.
+    pub key: String,
+    /// How many.
+    pub times: i32,
+    /// When the last one ended.
+    pub at: Timestamp,
 }
 
 /// A Machine that goes.
@@ -132,6 +145,8 @@ pub struct Plan {
     pub dispatch: Option<Dispatch>,
     /// The group has to be read before the next decision.
     pub reread: bool,
+    /// There are more patches and news of instances than one pass writes.
+    pub more: bool,
     /// Whether something is not as it is to be, so that the group is read often.
     pub unsettled: bool,
     /// When a verb is tried again.
@@ -212,7 +227,9 @@ impl<'a> Facts<'a> {
         };
         let old = pool.status.clone().unwrap_or_default();
         let revision = class.map(|class| &class.revision);
-        let native = driver.is_some_and(|driver| driver.pool_surge);
+        let chooses = driver.is_none_or(|driver| {
+            !driver.pool_surge && driver.has(OperationKind::DeletePoolMachines)
+        });
         let limits = budget(pool).unwrap_or_default();
         let mut standing =
             operation::settle(&old, &snap.operation, driver.is_some(), revision, snap.now);
@@ -226,8 +243,9 @@ impl<'a> Facts<'a> {
             snap,
             class,
             driver,
-            // A group that replaces outdated instances by itself needs no surge and no choice of the core.
-            budget: Budget { rolls: limits.rolls && !native && broken.is_empty(), ..limits },
+            // A group that replaces outdated instances by itself needs no surge and no choice of the core, and one of which
+            // no instance can be chosen would keep the surge for ever.
+            budget: Budget { rolls: limits.rolls && chooses && broken.is_empty(), ..limits },
             model,
             standing,
             reading,
@@ -367,8 +385,10 @@ fn one_write_each(plan: &mut Plan) {
     let mut taken: BTreeSet<String> =
         plan.gone.iter().chain(chosen).map(|it| it.uid().to_owned()).collect();
     plan.patches.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
-    plan.patches.truncate(BURST_OF_MACHINES);
     plan.instances.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
+    plan.more |= plan.patches.len().max(plan.instances.len()) > BURST_OF_MACHINES;
+    plan.patches.truncate(BURST_OF_MACHINES);
+    plan.instances.truncate(BURST_OF_MACHINES);
 }
 
 /// Machines whose instance is gone. Of a group that is gone, all are, once the pool is to go as well.
@@ -388,7 +408,7 @@ fn instance_news(facts: &Facts<'_>) -> Vec<(Arc<Machine>, InstanceStatus)> {
         let before = machine.status.as_ref().and_then(|status| status.instance.as_deref());
         (before != Some(&said)).then(|| (Arc::clone(machine), said))
     });
-    news.take(BURST_OF_MACHINES).collect()
+    news.take(BURST_OF_MACHINES + 1).collect()
 }
 
 /// Machines that go: all of a pool that does; those whose instance is gone, or is being deleted; else those that the order
@@ -411,11 +431,11 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
         return all;
     }
     let going: BTreeSet<&str> = all.iter().map(|it| it.machine.uid()).collect();
-    let candidate = |member: &Member<'_>| {
+    let candidates = facts.matched.members.iter().map(|member| {
         let one = candidate(facts, *member);
-        Candidate { deleting: one.deleting || going.contains(member.machine.uid()), ..one }
-    };
-    let candidates: Vec<_> = facts.matched.members.iter().map(candidate).collect();
+        Candidate { deleting: one.deleting || going.contains(one.uid), ..one }
+    });
+    let candidates: Vec<_> = candidates.collect();
     let wanted = usize::try_from(snap.pool.replicas()).unwrap_or(0);
     let chosen = choose(&candidates, wanted, reading.desired, facts.budget());
     let chosen: Vec<_> = chosen
@@ -427,24 +447,31 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     all
 }
 
-fn candidate(facts: &Facts<'_>, member: Member<'_>) -> Candidate {
-    let Member { machine, instance } = member;
+fn candidate<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
+    let machine = member.machine;
     let current = machine.status.as_ref().and_then(|status| status.current_status.as_ref());
     let kept = current.and_then(|current| current.preserve_expiry_time.as_ref());
     let marks = [annotation::DELETE_MACHINE, annotation::CLUSTER_API_DELETE_MACHINE];
     Candidate {
-        name: machine.name().to_owned(),
-        uid: machine.uid().to_owned(),
+        name: machine.name(),
+        uid: machine.uid(),
         created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: facts.is_leaving(member),
-        failed: machine.phase() == MachinePhase::Failed
-            || instance.is_some_and(|it| it.state == InstanceState::Failed),
-        ready: machine.phase() == MachinePhase::Running && !is_begun(machine),
+        stuck: machine.provider_id().is_some_and(|id| facts.standing.is_refused(id)),
+        failed: machine.phase() == MachinePhase::Failed || is_broken(member),
+        ready: is_ready(machine) && !is_begun(machine),
         outdated: facts.is_outdated(member),
         annotated: marks.iter().any(|mark| machine.annotation(mark).is_some())
             || machine.annotation(annotation::PRIORITY) == Some("1"),
         preserved: kept.is_some_and(|until| until.0 > facts.snap.now),
     }
+}
+
+/// The infrastructure gave it up. A change that failed is no reason to drain a Node that works, or that waits for its update.
+fn is_broken(Member { machine, instance }: Member<'_>) -> bool {
+    instance.is_some_and(|it| it.state == InstanceState::Failed)
+        && !is_ready(machine)
+        && !in_place::is_missing(machine)
 }
 
 /// A pool as the target of operations.
@@ -494,6 +521,11 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let Some(ask) = ask else { return };
     let Some(request) = intent::request(facts, &ask) else { return };
     let (intent, dispatch) = intent::intend(facts, class, &ask, request);
+    if let Some((until, text)) = operation::unfounded(snap, &dispatch) {
+        plan.retry_at = Some(plan.retry_at.map_or(until, |at| at.min(until)));
+        facts.standing.failure = Some((dispatch.kind(), text));
+        return;
+    }
     plan.status.operation = Some(intent);
     plan.dispatch = Some(dispatch);
 }

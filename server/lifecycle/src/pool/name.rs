@@ -18,7 +18,7 @@ pub fn selector(pool: &str) -> String {
     format!("{}={}", label::POOL_NAME, label_value(pool))
 }
 
-fn is_label_value(text: &str) -> bool {
+pub(super) fn is_label_value(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let ends = text.bytes().next().into_iter().chain(text.bytes().last());
     !text.is_empty()

@@ -14,10 +14,10 @@ use ostler_api::{
     machine_pool::{MachinePoolStatus, PoolHotUpdate, PoolIntent},
 };
 
-use super::{bring::Bring, group::Instance};
+use super::{Snapshot, bring::Bring, group::Instance};
 use crate::{
     machine::{RetryAction, backoff, rule},
-    operation::{Failure, Finished, OperationView, PoolInstance, Success},
+    operation::{Dispatch, Failure, Finished, OperationView, PoolInstance, Success},
     time::after,
 };
 
@@ -29,7 +29,8 @@ pub const BURST: usize = 50;
 const MOST_REFUSED: usize = BURST + 10;
 /// So many instances whose update failed, or is not finished, hold up all others.
 const MOST_FAILING: usize = 3;
-/// How soon an instance is asked for again that could not be deleted, and the longest wait, as the contract has it.
+/// How soon the driver is asked again for an instance that it could not delete, or for what it did not do although it said
+/// so, and the longest wait, as the contract has it.
 const REFUSED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(3));
 
 /// Where the operation of a pool stands.
@@ -112,6 +113,12 @@ impl Standing {
         let of_deletions =
             self.retries.iter().filter(|it| it.kind == OperationKind::DeletePoolMachines.into());
         of_deletions.filter_map(|it| it.provider_id.clone()).collect()
+    }
+
+    /// Whether this one could not be deleted.
+    pub(super) fn is_refused(&self, id: &ProviderId) -> bool {
+        let kind = OperationKind::DeletePoolMachines.into();
+        self.retries.iter().any(|it| it.kind == kind && it.provider_id.as_ref() == Some(id))
     }
 
     /// Each instance that could not be deleted waits by itself: the others were, or are asked for now.
@@ -377,6 +384,16 @@ fn retry(
         secret_revision: None,
         provider_id: None,
     }
+}
+
+/// Until when it waits, and why: the driver said so often that it had done just that, and a read shows that it is not done.
+pub(super) fn unfounded(snap: &Snapshot, next: &Dispatch) -> Option<(Timestamp, String)> {
+    let done = snap.done.as_ref().filter(|it| it.key == next.idempotency_key && it.times > 1)?;
+    let (first, max) = REFUSED_AGAIN;
+    let until = after(done.at, backoff(first, max, done.times - 1));
+    let (kind, times) = (next.kind(), done.times);
+    let text = format!("the driver answered {kind} {times} times that it is done, and it is not");
+    (until > snap.now).then_some((until, text))
 }
 
 /// What waits, and when the first of it is tried again.

@@ -16,7 +16,7 @@ use ostler_api::{
 
 use serde_json::{Value, json};
 
-use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, name};
+use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, matching::is_ready, name};
 use crate::{class::Hold, record::merge_patch, snapshot::DriverView};
 
 /// Most instances that could not be deleted and are shown.
@@ -111,7 +111,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
     plan.unsettled = pool.is_deleting()
         || status.operation.is_some()
         || status.phase != Some(PoolPhase::Running)
-        || status.up_to_date_replicas != status.replicas
+        || status.up_to_date_replicas != status.replicas && not_replaced(facts).is_none()
         || !facts.matched.new.is_empty()
         || facts.reading.is_none_or(|reading| !reading.absent.is_empty())
         || facts.snap.machines.iter().any(|machine| machine.is_deleting());
@@ -154,10 +154,8 @@ fn count(status: &mut MachinePoolStatus, facts: &Facts<'_>) {
         i32::try_from(found).unwrap_or(i32::MAX)
     };
     status.replicas = count(&|_| true);
-    status.ready_replicas = count(&|machine| machine.phase() == MachinePhase::Running);
-    status.available_replicas = count(&|machine| {
-        matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
-    });
+    status.ready_replicas = count(&is_ready);
+    status.available_replicas = status.ready_replicas;
     status.up_to_date_replicas = count(&|machine| is_current(machine, &facts.model));
     status.unavailable_replicas =
         facts.snap.pool.replicas().saturating_sub(status.available_replicas).max(0);
@@ -225,7 +223,6 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
         && facts.broken.is_empty()
         && !pool.is_deleting();
     let counted = format!("{} of {wanted} machines run", status.ready_replicas);
-    let failed = facts.snap.machines.iter().filter(|it| it.phase() == MachinePhase::Failed).count();
     let living = facts.snap.machines.iter().filter(|it| !it.is_deleting()).count();
     let living = i32::try_from(living).unwrap_or(i32::MAX);
     vec![
@@ -241,12 +238,7 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
         up_to_date(facts, status),
         scaling(Type::ScalingUp, living < wanted && !pool.is_deleting(), living, wanted),
         scaling(Type::ScalingDown, living > wanted || pool.is_deleting(), living, wanted),
-        said(
-            Type::Remediating,
-            failed > 0,
-            if failed > 0 { "MachinesFailed" } else { "NoneFailed" },
-            if failed > 0 { format!("{failed} machines are given up") } else { String::new() },
-        ),
+        remediating(facts),
         said(
             Type::Deleting,
             pool.is_deleting(),
@@ -260,6 +252,39 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
         deletable(facts, status),
         valid,
     ]
+}
+
+/// Why the core replaces no Machine of the pool, whatever is wrong with it: reason and text.
+fn unchosen(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
+    let pool = &facts.snap.pool;
+    if pool.is_externally_scaled() {
+        return Some(("ScaledByOthers", "another system scales the pool: delete those to replace"));
+    }
+    let lacks = facts.driver.is_some() && !facts.deletes_one_by_one();
+    lacks.then_some(("NotSupported", "the driver cannot delete one instance"))
+}
+
+fn remediating(facts: &Facts<'_>) -> Said {
+    let type_ = Type::Remediating;
+    let failed = facts.snap.machines.iter().filter(|it| it.phase() == MachinePhase::Failed).count();
+    let text = format!("{failed} machines are given up");
+    match (failed, unchosen(facts)) {
+        (0, _) => said(type_, false, "NoneFailed", ""),
+        (_, None) => said(type_, true, "MachinesFailed", text),
+        (_, Some((reason, why))) => said(type_, false, reason, format!("{text}; {why}")),
+    }
+}
+
+/// Why instances of an old model are not replaced.
+fn not_replaced(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
+    let pool = &facts.snap.pool;
+    if facts.driver.is_some_and(|driver| driver.pool_surge) {
+        return None;
+    }
+    unchosen(facts)
+        .or_else(|| pool.is_paused().then_some(("Paused", "the pool is paused")))
+        .or_else(|| (!facts.broken.is_empty()).then_some(("ValidationFailed", "see Valid")))
+        .or_else(|| (!facts.budget.rolls).then_some(("OnDelete", "delete those to replace")))
 }
 
 /// How far the current model is, and how the others get it.
@@ -311,7 +336,13 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         (false, 1.., ..) => "UpdatingRunning",
         (false, 0, 1.., _) => "UpdatingInPlace",
         (false, 0, 0, 1..) => "DriverLacksVerb",
-        (false, 0, 0, 0) => "RollingOut",
+        (false, 0, 0, 0) => match not_replaced(facts) {
+            None => "RollingOut",
+            Some((reason, why)) => {
+                parts.push(format!("the others are not replaced: {why}"));
+                reason
+            }
+        },
     };
     said(type_, false, reason, parts.join("; "))
 }
@@ -321,9 +352,19 @@ fn scaling(type_: Type, holds: bool, living: i32, wanted: i32) -> Said {
     said(type_, holds, if holds { "Scaling" } else { "NotScaling" }, message)
 }
 
+/// While no driver is there it says what the last one said.
 fn deletable(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
-    if facts.driver.is_none() || status.infrastructure_machine_kind.is_some() {
-        let text = if facts.driver.is_some_and(|it| it.pool_scales_in) { SCALES_IN } else { "" };
+    let mut old = facts.snap.pool.status.iter().flat_map(|status| &status.conditions);
+    let before = old.find(|it| it.type_ == Type::Deletable.as_str());
+    if facts.driver.is_none() && before.is_none_or(|it| it.status == "Unknown") {
+        return Said { status: "Unknown", ..said(Type::Deletable, false, "DriverUnavailable", "") };
+    }
+    if status.infrastructure_machine_kind.is_some() {
+        let scales_in = match facts.driver {
+            Some(driver) => driver.pool_scales_in,
+            None => before.is_some_and(|it| it.message == SCALES_IN),
+        };
+        let text = if scales_in { SCALES_IN } else { "" };
         return said(Type::Deletable, true, "Supported", text);
     }
     let why = "the driver cannot delete one instance of a group: its machines are shown, and go only with the size of \

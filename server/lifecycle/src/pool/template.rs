@@ -17,7 +17,7 @@ use super::{
     group::Instance,
     in_place,
     matching::Member,
-    name::{label_value, machine_name},
+    name::{is_label_value, label_value, machine_name},
     way::hash_of,
 };
 use crate::{
@@ -44,7 +44,7 @@ pub fn machine(pool: &MachinePool, instance: &Instance) -> Machine {
     let template = pool.spec.template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels.unwrap_or_default();
     labels.extend(own_labels(pool));
-    if !instance.node_name.is_empty() {
+    if is_label_value(&instance.node_name) {
         labels.insert(label::NODE.to_owned(), instance.node_name.clone());
     }
     let mut finalizers = template.finalizers.unwrap_or_default();

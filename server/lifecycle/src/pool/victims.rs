@@ -12,15 +12,17 @@ use crate::digest;
 /// What the choice needs of a Machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub struct Candidate {
+pub struct Candidate<'a> {
     /// Its name.
-    pub name: String,
+    pub name: &'a str,
     /// Its UID.
-    pub uid: String,
+    pub uid: &'a str,
     /// When it was created.
     pub created: Option<Timestamp>,
     /// Its deletion was asked for: it is in no class, and goes whatever is decided.
     pub deleting: bool,
+    /// The driver could not delete its instance.
+    pub stuck: bool,
     /// It is given up, or its instance is.
     pub failed: bool,
     /// Its Node is Ready.
@@ -63,28 +65,26 @@ impl Cause {
 }
 
 /// The place among equals: the name decides last, so no two are equal.
-fn rank(of: &Candidate, policy: Policy) -> impl Ord + use<> {
+fn rank<'a>(of: &Candidate<'a>, policy: Policy) -> impl Ord + use<'a> {
     let (oldest, newest, random) = match policy {
         Policy::Oldest => (of.created, None, None),
         Policy::Newest => (None, of.created, None),
-        Policy::Random => (None, None, Some(digest::of_text(&of.uid))),
+        Policy::Random => (None, None, Some(digest::of_text(of.uid))),
     };
-    (of.preserved, oldest, Reverse(newest), random, of.name.clone())
+    (of.preserved, oldest, Reverse(newest), random, of.name)
 }
 
 /// The Machines that go, as places in `all`, and why. `size`: how many instances the group wants now; more than
 /// `replicas` and the surge says that a user scales down, and not only a rollout.
 pub fn choose(
-    all: &[Candidate],
+    all: &[Candidate<'_>],
     replicas: usize,
     size: usize,
     budget: Budget,
 ) -> Vec<(usize, Cause)> {
-    let mut live: Vec<(usize, &Candidate)> =
+    let mut live: Vec<(usize, &Candidate<'_>)> =
         all.iter().enumerate().filter(|(_, one)| !one.deleting).collect();
-    live.sort_by_cached_key(|(_, one)| rank(one, budget.policy));
-    let deleting = all.len() - live.len();
-    let count = |test: &dyn Fn(&Candidate) -> bool| live.iter().filter(|it| test(it.1)).count();
+    let count = |test: &dyn Fn(&Candidate<'_>) -> bool| live.iter().filter(|it| test(it.1)).count();
     let ready = count(&|it| it.ready);
     let outdated = count(&|it| it.outdated);
     let scales_down = size > replicas + budget.surge;
@@ -92,11 +92,18 @@ pub fn choose(
     let booting = count(&|it| !it.ready && !it.outdated && !it.failed);
     let guarded = if rolling { booting.min(count(&|it| it.ready && it.outdated)) } else { 0 };
     let surplus = live.len().saturating_sub(guarded + replicas);
+    if surplus == 0 && !rolling && count(&|it| it.failed || it.annotated) == 0 {
+        // Most passes: nothing is put in order for that.
+        return Vec::new();
+    }
+    live.sort_by_cached_key(|(_, one)| rank(one, budget.policy));
     let least = replicas.saturating_sub(budget.unavailable);
     let taken = BTreeSet::new();
     let mut choice = Choice { chosen: Vec::new(), taken, spare: ready.saturating_sub(least) };
 
-    let most_failed = (surplus + choice.spare).max(usize::from(deleting == 0));
+    // It takes nothing away; one at a time all the same, since an outage may look like many that failed.
+    let in_turn = !all.iter().any(|it| it.deleting && !it.stuck);
+    let most_failed = (surplus + choice.spare).max(usize::from(in_turn));
     choice.take(&live, Cause::Failed, most_failed, |it| it.failed && !it.preserved);
     let mut left = surplus.saturating_sub(choice.chosen.len());
     left -= choice.take(&live, Cause::Surplus, left, |it| it.annotated);
@@ -130,10 +137,10 @@ impl Choice {
     /// Takes at most so many that fit, in the order of the list.
     fn take(
         &mut self,
-        live: &[(usize, &Candidate)],
+        live: &[(usize, &Candidate<'_>)],
         cause: Cause,
         most: usize,
-        fits: impl Fn(&Candidate) -> bool,
+        fits: impl Fn(&Candidate<'_>) -> bool,
     ) -> usize {
         let before = self.chosen.len();
         for (at, one) in live {

@@ -16,4 +16,5 @@ mod operations;
 mod passes;
 mod updates;
 mod victims;
+mod what_is_said;
 mod world;

@@ -7,7 +7,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::{Failure, UserData},
-    pool::{DataSecret, Plan, model_hash},
+    pool::{DataSecret, Done, Plan, model_hash},
     snapshot::DriverView,
 };
 use serde_json::json;
@@ -209,6 +209,24 @@ fn a_failure_of_what_is_not_wanted_any_more_is_forgotten() {
     assert_eq!(world.pass().status.retries.len(), 1, "it waits");
     world.pool.spec.replicas = Some(3);
     assert!(world.pass().status.retries.is_empty());
+}
+
+#[test]
+fn what_the_driver_says_it_did_and_a_read_does_not_show_is_asked_for_ever_more_rarely() {
+    let mut world = World::running(3, json!({}));
+    world.pool.spec.replicas = Some(5);
+    let key = world.plan().dispatch.unwrap().idempotency_key;
+    for (times, waits) in [(1, None), (2, Some(5)), (3, Some(10)), (20, Some(180))] {
+        world.done = Some(Done { key: key.clone(), times, at: world.now });
+        let plan = world.plan();
+        let until = waits.map(|seconds| world.now + SignedDuration::from_secs(seconds));
+        assert_eq!((plan.dispatch.is_none(), plan.retry_at), (waits.is_some(), until), "{times}");
+        let mut said = plan.status.conditions.iter();
+        let said = said.find(|it| it.type_ == "InfrastructureReady").unwrap();
+        assert_eq!(said.message.contains("that it is done, and it is not"), waits.is_some());
+    }
+    world.pool.spec.replicas = Some(6);
+    assert!(world.plan().dispatch.is_some(), "something else is asked for at once");
 }
 
 /// The named deletion is over, but for these instances.

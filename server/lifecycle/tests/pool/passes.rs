@@ -52,7 +52,7 @@ fn carry_out(world: &mut World, plan: &Plan) {
 }
 
 /// One turn: the group fills up, Machines join, victims are drained.
-fn turn(world: &mut World) -> Plan {
+pub(crate) fn turn(world: &mut World) -> Plan {
     while world.group.as_ref().is_some_and(|group| group.instances.len() < group.desired) {
         world.boot();
     }

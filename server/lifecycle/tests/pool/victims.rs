@@ -7,16 +7,17 @@ use ostler_lifecycle::pool::{Budget, Candidate, Cause, Policy, choose};
 
 /// A Machine from a word: its letters say what it is, its place how old.
 ///
-/// `r` ready, `o` outdated, `f` failed, `a` annotated, `d` deleting, `p` preserved.
-fn machines(words: &str) -> Vec<Candidate> {
+/// `r` ready, `o` outdated, `f` failed, `a` annotated, `d` deleting, `s` stuck in that, `p` preserved.
+fn machines(words: &str) -> Vec<Candidate<'static>> {
     let one = |(at, word): (usize, &str)| {
         let has = |letter: char| word.contains(letter);
         let age = SignedDuration::from_secs(i64::try_from(at).unwrap());
         Candidate {
-            name: format!("m{at}"),
-            uid: format!("u{at}"),
+            name: format!("m{at}").leak(),
+            uid: format!("u{at}").leak(),
             created: Some(Timestamp::UNIX_EPOCH + age),
             deleting: has('d'),
+            stuck: has('s'),
             failed: has('f'),
             ready: has('r'),
             outdated: has('o'),
@@ -190,9 +191,9 @@ fn equal_machines_have_one_order_whatever_the_order_of_the_list() {
         for one in &mut all {
             one.created = Some(Timestamp::UNIX_EPOCH);
         }
-        let names = |all: &[Candidate]| -> BTreeSet<String> {
+        let names = |all: &[Candidate<'static>]| -> BTreeSet<&str> {
             let chosen = choose(all, 3, 5, budget);
-            chosen.iter().map(|(at, _)| all[*at].name.clone()).collect()
+            chosen.iter().map(|(at, _)| all[*at].name).collect()
         };
         let expected = names(&all);
         for turn in 0..5 {
@@ -221,8 +222,15 @@ fn annotated_machines_without_a_surplus_are_replaced_only_as_far_as_others_are_r
 
 #[test]
 fn a_failed_machine_that_cannot_be_deleted_does_not_hold_up_the_rollout_of_others() {
-    // It is being deleted for a long time.
-    assert_eq!(chosen("ro fd ro ro r", 3, budget(1, 0)), [0]);
+    assert_eq!(chosen("fds ro ro r r", 3, budget(2, 0)), [1]);
+    assert_eq!(chosen("fds ro ro r", 3, budget(1, 1)), [1]);
+    // It has the only place of the surge: more than that would be beyond the limit.
+    assert_eq!(chosen("fds ro ro r", 3, budget(1, 0)), Vec::<usize>::new());
+    assert_eq!(
+        chosen("fds f r r", 3, budget(1, 0)),
+        [1],
+        "nor one that failed, which does not work"
+    );
 }
 
 #[test]
@@ -300,8 +308,8 @@ fn a_rollout_ends_within_its_limits_over_any_schedule_of_drains_and_boots() {
             // The group makes what is missing of its size.
             while all.len() < size {
                 let mut one = machines(".").remove(0);
-                one.name = format!("m{next}");
-                one.uid = format!("u{next}");
+                one.name = format!("m{next}").leak();
+                one.uid = format!("u{next}").leak();
                 one.created = Some(
                     Timestamp::UNIX_EPOCH + SignedDuration::from_secs(next.try_into().unwrap()),
                 );

@@ -13,7 +13,7 @@ use ostler_api::{
 use ostler_lifecycle::{
     operation::Failure,
     pool::{
-        DataSecret, GroupView, Instance, Plan, Reading, Snapshot, machine, model_hash, plan,
+        DataSecret, Done, GroupView, Instance, Plan, Reading, Snapshot, machine, model_hash, plan,
         user_data_hash,
     },
     snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView},
@@ -31,6 +31,7 @@ pub struct World {
     pub created: BTreeSet<ProviderId>,
     pub refused_machines: bool,
     pub operation: OperationView,
+    pub done: Option<Done>,
     pub driver: DriverView,
     pub data: DataSecret,
     pub class: ClassFacts,
@@ -94,6 +95,7 @@ impl World {
             created: BTreeSet::new(),
             refused_machines: false,
             operation: OperationView::Idle,
+            done: None,
             driver: driver(&ALL),
             data: DataSecret::NotNamed,
             class: class(),
@@ -196,6 +198,7 @@ impl World {
                 None => GroupView::Absent(self.absent_looks),
             },
             operation: self.operation.clone(),
+            done: self.done.clone(),
             operation_id: "op-1".into(),
             term: 7,
             now: self.now,

@@ -1,0 +1,140 @@
+//! What a pool says of itself, and which Machines it takes for ready or for broken.
+
+use ostler_api::{
+    machine::{InstanceState, MachinePhase},
+    names::annotation,
+};
+use ostler_lifecycle::{
+    pool::{Plan, model_hash},
+    snapshot::{DriverFacts, DriverView},
+};
+use serde_json::json;
+
+use crate::passes::turn;
+use crate::world::{ALL, World, driver, set_phase, victims};
+
+/// A driver may say FAILED for any change that failed, as one of tags.
+#[test]
+fn an_instance_that_failed_is_replaced_only_if_its_node_does_not_work() {
+    for (phase, state, begun, goes) in [
+        (MachinePhase::Running, InstanceState::Failed, false, false),
+        (MachinePhase::InPlaceUpdating, InstanceState::Failed, true, false),
+        (MachinePhase::InPlaceUpdateFailed, InstanceState::Failed, true, false),
+        (MachinePhase::Pending, InstanceState::Failed, false, true),
+        (MachinePhase::Unknown, InstanceState::Failed, false, true),
+        (MachinePhase::Pending, InstanceState::Creating, false, false),
+        (MachinePhase::Failed, InstanceState::Succeeded, false, true),
+    ] {
+        let mut world = World::running(3, json!({}));
+        set_phase(world.named("p-1"), phase.clone());
+        world.group.as_mut().unwrap().instances[0].state = state.clone();
+        if begun {
+            let marks = [(annotation::UPDATE_BEGUN.to_owned(), "m".to_owned())];
+            world.named("p-1").metadata.annotations = Some(marks.into());
+        }
+        let expected: &[&str] = if goes { &["p-1"] } else { &[] };
+        assert_eq!(victims(&world.plan()), expected, "{phase} {state:?}");
+    }
+}
+
+#[test]
+fn a_template_reaches_a_hundred_machines_in_a_pass_and_the_others_in_the_next() {
+    let mut world = World::running(150, json!({}));
+    while !world.pass().instances.is_empty() {}
+    world.pool.spec.template.spec.drain_timeout = serde_json::from_value(json!("90s")).unwrap();
+    let plan = world.plan();
+    assert_eq!((plan.patches.len(), plan.more), (100, true));
+    for machine in plan.patches.iter().map(|(machine, _)| machine.name()) {
+        world.named(machine).spec.drain_timeout = serde_json::from_value(json!("90s")).unwrap();
+    }
+    let plan = world.plan();
+    assert_eq!((plan.patches.len(), plan.more), (50, false));
+}
+
+#[test]
+fn machines_without_nodes_are_ready_once_their_instance_is_made() {
+    let mut world = World::running(3, json!({}));
+    for machine in &mut world.machines {
+        set_phase(machine, MachinePhase::Available);
+    }
+    assert_eq!(world.pass().status.ready_replicas, 0, "nothing is known of the instances");
+    assert_eq!(world.pass().status.ready_replicas, 3);
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    for _ in 0..3 {
+        turn(&mut world);
+    }
+    set_phase(world.named("p-4"), MachinePhase::Available);
+    let group = world.group.as_mut().unwrap();
+    group.instances.last_mut().unwrap().state = InstanceState::Creating;
+    world.pass();
+    assert_eq!(victims(&world.plan()), Vec::<&str>::new(), "the new one is being made");
+    world.group.as_mut().unwrap().instances.last_mut().unwrap().state = InstanceState::Succeeded;
+    world.pass();
+    assert_eq!(victims(&world.plan()), ["p-1"]);
+}
+
+#[test]
+fn a_pool_that_replaces_nothing_says_why_and_its_group_is_read_as_seldom_as_a_calm_one() {
+    let on_delete = json!({ "strategy": { "type": "OnDelete" } });
+    let [no_delete, surge] = [driver(&ALL[..4]), {
+        let kinds = ALL.into_iter().collect();
+        DriverView::Ready(DriverFacts { kinds, pool_surge: true, ..DriverFacts::default() })
+    }];
+    for (more, driver, scaled, reason) in [
+        (json!({}), driver(&ALL), false, "RollingOut"),
+        (on_delete, driver(&ALL), false, "OnDelete"),
+        (json!({ "paused": true }), driver(&ALL), false, "Paused"),
+        (json!({}), no_delete, false, "NotSupported"),
+        (json!({}), driver(&ALL), true, "ScaledByOthers"),
+        (json!({}), surge, false, "RollingOut"),
+    ] {
+        let mut world = World::running(3, more);
+        world.driver = driver;
+        world.pass();
+        if scaled {
+            let marks = [(annotation::REPLICAS_MANAGED_BY.to_owned(), "x".to_owned())];
+            world.pool.metadata.annotations = Some(marks.into());
+        }
+        world.pool.spec.template.spec.version = Some("v2".to_owned());
+        world.group.as_mut().unwrap().model_hash = model_hash(&world.pool, &world.class);
+        world.pass();
+        let plan = world.pass();
+        let said = |type_: &str| {
+            let mut all = plan.status.conditions.iter();
+            all.find(|it| it.type_ == type_).map(|it| (it.status.clone(), it.reason.clone()))
+        };
+        let old = said("MachinesUpToDate").unwrap();
+        assert_eq!(old, ("False".to_owned(), reason.to_owned()), "{:?}", plan.status);
+        assert_eq!(plan.unsettled, reason == "RollingOut", "{reason}");
+        set_phase(world.named("p-1"), MachinePhase::Failed);
+        let plan = world.pass();
+        let said = plan.status.conditions.iter().find(|it| it.type_ == "Remediating").unwrap();
+        let none = ["NotSupported", "ScaledByOthers"].contains(&reason);
+        let expected = if none { ("False", reason) } else { ("True", "MachinesFailed") };
+        assert_eq!((said.status.as_str(), said.reason.as_str()), expected);
+    }
+}
+
+#[test]
+fn a_driver_that_is_away_changes_nothing_of_what_is_said_of_it() {
+    let said = |plan: &Plan| {
+        let mut all = plan.status.conditions.iter();
+        let found = all.find(|it| it.type_ == "Deletable").unwrap();
+        (found.status.clone(), found.reason.clone())
+    };
+    let mut world = World::new(3, json!({}));
+    world.driver = DriverView::Unavailable;
+    assert_eq!(said(&world.pass()).0, "Unknown", "none was there yet");
+    for (kinds, status) in [(&ALL[..], "True"), (&ALL[..4], "False")] {
+        let mut world = World::running(3, json!({}));
+        let there = driver(kinds);
+        world.driver = there.clone();
+        assert_eq!(said(&world.pass()).0, status);
+        world.driver = DriverView::Unavailable;
+        assert_eq!(said(&world.pass()).0, status);
+        world.driver = there;
+        let plan = world.pass();
+        assert_eq!(said(&plan).0, status);
+        assert!(plan.news.iter().all(|it| it.reason != "NotSupported"), "it was said before");
+    }
+}
