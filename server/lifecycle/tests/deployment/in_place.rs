@@ -394,6 +394,12 @@ fn a_machine_that_goes_is_no_reason_to_select_another_one() {
     }
     world.passes();
     assert_eq!(labelled(&world, label::SELECTED_FOR_UPDATE), selected);
+    // In numbers: of three, one goes, and one has to be available.
+    let three = Counts { wanted: 3, machines: 3, living: 3, available: 3, ..Counts::default() };
+    let (new, old) = (Some(Counts::default()), vec![three]);
+    let fleet = Fleet { replicas: 2, surge: 0, unavailable: 1, new, old };
+    let waiting = Selection { healthy: 3, unhealthy: 0, undergoing: 0 };
+    assert_eq!(select(&fleet, waiting), (0, 1));
 }
 
 #[test]
