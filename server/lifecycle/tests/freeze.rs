@@ -161,7 +161,7 @@ fn a_frozen_set_goes_on_once_enough_machines_are_gone_and_a_period_is_over() {
         (2, 59, false, "as many as it asks for"),
         (1, 1, true, "fewer than it asks for: it creates"),
         (5, 60, true, "few enough, and the period is over"),
-        (0, 600, true, "none is left (#82, #86)"),
+        (0, 600, true, "none is left"),
     ] {
         let plan = plan(&snap(&set, machines, seconds));
         let event = thaws.then_some(Change::Unfrozen { machines, by_user: false });

@@ -48,7 +48,8 @@ const KNOWN: [(&str, &[&str]); 21] = [
     ("ostler_driver_operations_total", &["provider", "kind", "code"]),
 ];
 
-/// Of MachineSets and MachineDeployments. Beside these, `failed_machines` of both.
+/// Of MachineSets and MachineDeployments. `failed_machines` of both and `info_spec_rollback_to_revision` have no series
+/// here: unit tests read those.
 const OF_FLEETS: [(&str, &[&str]); 25] = [
     ("mcm_machine_stale_machines_total", &[]),
     ("mcm_machine_set_items_total", &[]),

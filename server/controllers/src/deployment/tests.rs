@@ -194,11 +194,15 @@ async fn the_metrics_have_upstreams_names_and_series_end_with_their_object() {
     let mut registry = Registry::default();
     register_deployments(&mut registry, &bench.stores);
     let mut object = deployment(&json!({}));
+    object["spec"]["rollbackTo"] = json!({ "revision": 7 });
     object["status"] = json!({
         "replicas": 2, "updatedReplicas": 1, "readyReplicas": 2, "availableReplicas": 2,
         "preservedFailedReplicas": 0, "unavailableReplicas": 1,
         "conditions": [{ "type": "Available", "status": "False" }],
-        "failedMachines": [{ "name": "m", "ownerRef": "s" }]
+        "failedMachines": [{
+            "name": "m", "providerID": "fake:///m", "ownerRef": "s",
+            "lastOperation": { "state": "Failed", "type": "Create" }
+        }]
     });
     put(&bench.stores.deployments, object.clone());
     let scrape = || {
@@ -213,6 +217,13 @@ async fn the_metrics_have_upstreams_names_and_series_end_with_their_object() {
         r#"mcm_machine_deployment_status_updated_replicas{name="d",namespace="default"} 1"#,
         r#"mcm_machine_deployment_info_spec_rolling_update_max_surge{name="d",namespace="default"} 1"#,
         r#"mcm_machine_deployment_status_condition{name="d",namespace="default",condition="Available"} 0"#,
+        r#"mcm_machine_deployment_info_spec_rollback_to_revision{name="d",namespace="default"} 7"#,
+        concat!(
+            r#"mcm_machine_deployment_failed_machines{name="d",namespace="default","#,
+            r#"failed_machine_name="m",failed_machine_provider_id="fake:///m","#,
+            r#"failed_machine_owner_ref="s",failed_machine_last_operation_state="Failed","#,
+            r#"failed_machine_last_operation_machine_operation_type="Create"} 1"#,
+        ),
     ] {
         assert!(text.contains(line), "{line} is not in {text}");
     }

@@ -132,7 +132,10 @@ mod tests {
             "status": {
                 "replicas": 2, "readyReplicas": 1,
                 "machineSetCondition": [{ "type": "Frozen", "status": "True" }],
-                "failedMachines": [{ "name": "m", "lastOperation": { "state": "Failed" } }]
+                "failedMachines": [{
+                    "name": "m", "providerID": "fake:///m", "ownerRef": "s",
+                    "lastOperation": { "state": "Failed", "type": "Create" }
+                }]
             }
         }))
         .unwrap();
@@ -150,6 +153,12 @@ mod tests {
             format!("mcm_machine_set_status_replicas{name}}} 2"),
             format!("mcm_machine_set_status_ready_replicas{name}}} 1"),
             format!("mcm_machine_set_status_condition{name},condition=\"Frozen\"}} 1"),
+            format!(
+                "mcm_machine_set_failed_machines{name},failed_machine_name=\"m\",\
+                 failed_machine_provider_id=\"fake:///m\",failed_machine_owner_ref=\"s\",\
+                 failed_machine_last_operation_state=\"Failed\",\
+                 failed_machine_last_operation_machine_operation_type=\"Create\"}} 1"
+            ),
             "mcm_machine_stale_machines_total 0".to_owned(),
         ] {
             assert!(text.contains(&series), "{series} is not in {text}");

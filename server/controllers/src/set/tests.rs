@@ -125,6 +125,26 @@ async fn only_a_machine_whose_deletion_was_accepted_is_shown_as_terminating() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_machine_counts_as_stale_if_its_health_failed_and_it_was_deleted_for_that() {
+    for (phase, operation, refused, stale) in [
+        ("Failed", "HealthCheck", 0, 1),
+        ("Failed", "Create", 0, 0),
+        ("Running", "HealthCheck", 0, 0),
+        ("Failed", "HealthCheck", 403, 0),
+    ] {
+        let bench = if refused == 0 { Bench::new() } else { Bench::new().refusing(refused) };
+        let status = json!({
+            "currentStatus": { "phase": phase }, "lastOperation": { "type": operation }
+        });
+        let machine = Machine { status: serde_json::from_value(status).unwrap(), ..machine() };
+        let victim = Victim { machine: Arc::new(machine), cause: Cause::Surplus };
+        let sets = controller(&bench);
+        assert_eq!(sets.delete(&set(), &[victim]).await.is_ok(), refused == 0);
+        assert_eq!(sets.metrics.stale.get(), stale, "{phase} {operation} {refused}");
+    }
+}
+
 /// What the first creation is refused for, the next hundred are refused for as well.
 #[tokio::test(start_paused = true)]
 async fn machines_are_created_in_batches_that_double_until_one_of_a_batch_is_refused() {

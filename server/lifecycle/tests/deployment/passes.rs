@@ -206,7 +206,7 @@ fn a_paused_deployment_scales_and_does_not_roll() {
 }
 
 #[test]
-fn a_rollback_takes_the_template_of_the_revision_before_989() {
+fn a_rollback_takes_the_template_of_the_revision_before() {
     let mut world = World::running(2);
     world.roll_to("two");
     world.settle();
@@ -220,12 +220,7 @@ fn a_rollback_takes_the_template_of_the_revision_before_989() {
     let set = world.set("one");
     assert_eq!(set.annotation(annotation::REVISION), Some("3"));
     assert_eq!(set.annotation(annotation::REVISION_HISTORY), Some("1"));
-    let tainted = |world: &World| world.nodes.values().any(|node| node.spec.is_some());
-    assert!(
-        !tainted(&world) || taints(&world).is_empty(),
-        "no taint is left: {:?}",
-        taints(&world)
-    );
+    assert_eq!(taints(&world), Vec::<String>::new());
     for (revision, reason) in
         [(77, "DeploymentRollbackRevisionNotFound"), (3, "DeploymentRollbackTemplateUnchanged")]
     {
@@ -242,22 +237,30 @@ fn taints(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn a_template_that_is_changed_back_in_mid_rollout_reuses_its_set_without_taints() {
-    let mut world = World::running(3);
-    world.roll_to("two");
-    world.passes();
-    world.sets_work();
-    world.machines_start();
-    world.passes();
-    assert_eq!(taints(&world), vec![annotation::PREFER_NO_SCHEDULE; 3]);
-    assert!(world.set("one").annotation(annotation::PREFER_NO_SCHEDULE).is_some());
-    world.roll_to("one");
-    world.pass();
-    let old: Vec<_> = taints(&world);
-    assert_eq!(old.len(), 1, "only the node of the other set: {old:?}");
-    assert_eq!(world.settle(), 3);
-    assert_eq!(world.wanted(), wanted(&[("one", 3), ("two", 0)]));
-    assert!(world.set("one").annotation(annotation::PREFER_NO_SCHEDULE).is_none());
+fn a_template_that_is_changed_or_rolled_back_in_mid_rollout_reuses_its_set_without_taints_989() {
+    for back in [json!({ "rollbackTo": { "revision": 0 } }), Value::Null] {
+        let mut world = World::running(3);
+        world.roll_to("two");
+        world.passes();
+        world.sets_work();
+        world.machines_start();
+        world.passes();
+        assert_eq!(taints(&world), vec![annotation::PREFER_NO_SCHEDULE; 3]);
+        assert!(world.set("one").annotation(annotation::PREFER_NO_SCHEDULE).is_some());
+        if back.is_null() {
+            world.roll_to("one");
+        } else {
+            world.edit(&json!({ "spec": back }));
+            world.pass();
+        }
+        world.pass();
+        let old: Vec<_> = taints(&world);
+        assert_eq!(old.len(), 1, "only the node of the other set: {old:?}");
+        assert_eq!(world.settle(), 3);
+        assert_eq!(world.wanted(), wanted(&[("one", 3), ("two", 0)]));
+        assert!(world.set("one").annotation(annotation::PREFER_NO_SCHEDULE).is_none());
+        assert_eq!(taints(&world), Vec::<String>::new());
+    }
     assert_ne!(annotation::PREFER_NO_SCHEDULE, taint::PRESERVED);
 }
 
@@ -301,6 +304,17 @@ fn recreate_creates_nothing_before_the_last_old_machine_is_gone() {
     world.settle();
     assert_eq!(world.wanted(), wanted(&[("one", 0), ("two", 5)]));
     assert_eq!(world.progressing(), rolling_over());
+}
+
+/// #82: a large scale-in froze it, and then it was left as it was.
+#[test]
+fn a_deployment_that_is_frozen_is_scaled_in_all_the_same() {
+    let mut world = World::running(3);
+    world.edit(
+        &json!({ "metadata": { "labels": { label::FREEZE: "True" } }, "spec": { "replicas": 1 } }),
+    );
+    world.settle();
+    assert_eq!((world.wanted(), world.living().len()), (wanted(&[("one", 1)]), 1));
 }
 
 #[test]

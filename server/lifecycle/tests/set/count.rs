@@ -39,6 +39,7 @@ fn no_pass_deletes_more_than_a_hundred() {
     assert_eq!(decide(set(0, json!({})), many).delete.len(), BURST);
 }
 
+/// #82, #86: a set that was frozen while it was scaled in deleted no more.
 #[test]
 fn a_frozen_set_creates_nothing_and_deletes() {
     let frozen =

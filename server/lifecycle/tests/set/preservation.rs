@@ -1,6 +1,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
-use ostler_api::Machine;
+use ostler_api::{Machine, names::annotation::LAST_NODE_PRESERVE};
 use ostler_lifecycle::set::{NodeWish, Plan, plan};
 use serde_json::{Value, json};
 
@@ -9,11 +9,15 @@ use crate::objects::{decide, machine, set, snapshot, victims};
 const KEY: &str = "node.machine.sapcloud.io/preserve";
 
 fn failed(index: usize, value: Value) -> Arc<Machine> {
+    annotated(index, json!({ KEY: value }))
+}
+
+fn annotated(index: usize, annotations: Value) -> Arc<Machine> {
     let created = format!("2026-01-01T01:{index:02}:00Z");
     machine(
         &format!("f{index}"),
         json!({
-            "metadata": { "creationTimestamp": created, "annotations": { KEY: value } },
+            "metadata": { "creationTimestamp": created, "annotations": annotations },
             "status": { "currentStatus": { "phase": "Failed" } }
         }),
     )
@@ -31,6 +35,7 @@ fn marks(plan: &Plan) -> BTreeMap<String, Value> {
     plan.patches.iter().map(mark).collect()
 }
 
+/// #1008: they went before anyone could examine them.
 #[test]
 fn the_newest_failed_machines_are_kept_as_far_as_there_is_room() {
     let all: Vec<_> = (0..4).map(|index| failed(index, Value::Null)).collect();
@@ -41,7 +46,7 @@ fn the_newest_failed_machines_are_kept_as_far_as_there_is_room() {
     }
 }
 
-/// #1008, #1059, #1092, #1118: what is counted is what there is, not what a status said.
+/// #1059, #1092, #1118: what is counted is what there is, not what a status said.
 #[test]
 fn the_room_is_counted_in_this_pass() {
     let all = vec![failed(0, json!("auto-preserved")), failed(1, Value::Null)];
@@ -75,14 +80,19 @@ fn no_machine_is_chosen_that_a_user_decided_about() {
 
 #[test]
 fn the_node_says_more_than_the_machine_and_an_unreadable_node_keeps_it() {
-    for (what, own, node, goes) in [
-        ("the node keeps it", json!("false"), Some(NodeWish::Known(Some("now".into()))), false),
-        ("the node refuses", json!("now"), Some(NodeWish::Known(Some("false".into()))), true),
-        ("the node says nothing", json!("now"), Some(NodeWish::Known(None)), false),
-        ("there is no node", Value::Null, None, true),
-        ("the node cannot be read", Value::Null, Some(NodeWish::Unknown), false),
+    let says = |value: &str| Some(NodeWish::Known(Some(value.to_owned())));
+    let nothing = Some(NodeWish::Known(None));
+    let unread = Some(NodeWish::Unknown);
+    for (what, own, last, node, goes) in [
+        ("the node keeps it", json!("false"), Value::Null, says("now"), false),
+        ("the node refuses", json!("now"), Value::Null, says("false"), true),
+        ("the node says nothing", json!("now"), Value::Null, nothing.clone(), false),
+        ("the node took back what it said", json!("now"), json!("now"), nothing, true),
+        ("there is no node", Value::Null, Value::Null, None, true),
+        ("the node cannot be read", Value::Null, Value::Null, unread, false),
     ] {
-        let mut snap = snapshot(set(1, json!({})), vec![failed(0, own)]);
+        let machine = annotated(0, json!({ KEY: own, LAST_NODE_PRESERVE: last }));
+        let mut snap = snapshot(set(1, json!({})), vec![machine]);
         snap.wishes.extend(node.map(|node| ("uid-f0".to_owned(), node)));
         assert_eq!(!plan(&snap).delete.is_empty(), goes, "{what}");
     }
