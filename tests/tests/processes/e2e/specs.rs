@@ -51,6 +51,16 @@ fn instances(data: &Path) -> usize {
     Cloud::read(&data.join("drivers/fake/cloud.jsonl")).unwrap().instances().count()
 }
 
+/// The events about freezes of a set.
+fn freezes(kubectl: &Kubectl, set: &Value) -> Vec<String> {
+    let about = |it: &Value| it["involvedObject"]["name"] == set["metadata"]["name"];
+    let all = kubectl.list("events").into_iter().filter(about);
+    let reasons = all.map(|it| it["reason"].as_str().unwrap_or_default().to_owned());
+    let mut freezes: Vec<_> = reasons.filter(|it| it.ends_with("rozeMachineSet")).collect();
+    freezes.sort();
+    freezes
+}
+
 #[test]
 fn the_ten_integration_specs_of_machine_controller_manager() {
     let Some(program) = tools::kubectl() else { return };
@@ -113,7 +123,7 @@ fn the_ten_integration_specs_of_machine_controller_manager() {
     scale(&kubectl, "2");
     assert_eq!(nodes(&kubectl), (2, 2));
 
-    // 7: if six machines of two were far too many when they were counted, that freeze ends: 8 needs new machines.
+    // 7: six machines of two were far too many, and the set was frozen. That ends by itself, as 8 needs new machines.
 
     // 8: another class, and more machines in the middle of that.
     let both = r#"{"spec":{"replicas":4,"template":{"spec":{"class":{"name":"test-mc-v2"}}}}}"#;
@@ -122,6 +132,7 @@ fn the_ten_integration_specs_of_machine_controller_manager() {
     kubectl.wait(KIND, NAME, ".status.replicas", "4");
     kubectl.wait(KIND, NAME, ".status.availableReplicas", "4");
     assert_eq!(nodes(&kubectl), (4, 4));
+    assert_eq!(freezes(&kubectl, &sets[0]), ["FrozeMachineSet", "UnfrozeMachineSet"]);
 
     // 9: the deployment goes, and all that it had.
     kubectl.run(["delete", KIND, NAME, "--timeout=120s"]);
