@@ -173,8 +173,20 @@ async fn a_check_that_is_made_late_counts_from_the_transition_and_one_that_goes_
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_of_a_pool_is_drained_and_replaced_by_its_pool() {
+    is_replaced(pools::pool("web", 3)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_a_pool_that_another_system_scales_is_replaced_and_the_size_stays() {
+    let mut pool = pools::pool("web", 3);
+    let by = json!({ "annotations": { "cluster.x-k8s.io/replicas-managed-by": "autoscaler" } });
+    json_patch::merge(&mut pool, &json!({ "metadata": by }));
+    is_replaced(pool).await;
+}
+
+async fn is_replaced(pool: Value) {
     let world = pools::start_with(with_sets()).await;
-    world.apply::<MachinePool>(pools::pool("web", 3)).await;
+    world.apply::<MachinePool>(pool).await;
     world.apply::<MachineHealthCheck>(check(&json!({}))).await;
     until(&world, "healthy", all_healthy(3)).await;
     let before = names(&world).await;
@@ -187,6 +199,8 @@ async fn a_machine_of_a_pool_is_drained_and_replaced_by_its_pool() {
     let after = names(&world).await;
     assert_eq!(before.intersection(&after).count(), 2, "{before:?} {after:?}");
     let there = world.cloud().instances().unwrap();
+    let size = world.cloud().groups(|_| true).unwrap().first().map(|it| it.group.desired);
+    assert_eq!(size, Some(3));
     assert!(there.len() == 3 && there.iter().all(|it| it.provider_id != id));
     world.stop().await;
 }

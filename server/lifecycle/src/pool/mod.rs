@@ -427,7 +427,7 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     let going = facts.live().filter(|it| facts.is_taken_away(*it));
     all.extend(going.map(|it| victim(it.machine, Cause::InstanceGoing)));
     let Some(reading) = facts.reading.filter(|it| !it.is_doubtful()) else { return all };
-    if !facts.deletes_one_by_one() || snap.pool.is_externally_scaled() {
+    if !facts.deletes_one_by_one() {
         return all;
     }
     let going: BTreeSet<&str> = all.iter().map(|it| it.machine.uid()).collect();
@@ -436,10 +436,14 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
         Candidate { deleting: one.deleting || going.contains(one.uid), ..one }
     });
     let candidates: Vec<_> = candidates.collect();
-    let wanted = usize::try_from(snap.pool.replicas()).unwrap_or(0);
+    // Which ones are too many is up to the system that scales the group. What failed is replaced, and the size stays.
+    let external = snap.pool.is_externally_scaled();
+    let replicas = usize::try_from(snap.pool.replicas()).unwrap_or(0);
+    let wanted = if external { replicas.max(candidates.len()) } else { replicas };
     let chosen = choose(&candidates, wanted, reading.desired, facts.budget());
     let chosen: Vec<_> = chosen
         .into_iter()
+        .filter(|(_, cause)| !external || *cause == Cause::Failed)
         .filter_map(|(at, cause)| snap.machines.get(at).map(|machine| victim(machine, cause)))
         .collect();
     all.extend(chosen);

@@ -256,10 +256,6 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
 
 /// Why the core replaces no Machine of the pool, whatever is wrong with it: reason and text.
 fn unchosen(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
-    let pool = &facts.snap.pool;
-    if pool.is_externally_scaled() {
-        return Some(("ScaledByOthers", "another system scales the pool: delete those to replace"));
-    }
     let lacks = facts.driver.is_some() && !facts.deletes_one_by_one();
     lacks.then_some(("NotSupported", "the driver cannot delete one instance"))
 }
@@ -281,7 +277,9 @@ fn not_replaced(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
     if facts.driver.is_some_and(|driver| driver.pool_surge) {
         return None;
     }
+    let others = ("ScaledByOthers", "another system scales the pool: delete those to replace");
     unchosen(facts)
+        .or_else(|| pool.is_externally_scaled().then_some(others))
         .or_else(|| pool.is_paused().then_some(("Paused", "the pool is paused")))
         .or_else(|| (!facts.broken.is_empty()).then_some(("ValidationFailed", "see Valid")))
         .or_else(|| (!facts.budget.rolls).then_some(("OnDelete", "delete those to replace")))

@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
+    machine::MachinePhase,
     operation::{OperationView, PoolSize, Request, Success},
 };
 use ostler_lifecycle::{
@@ -12,7 +13,7 @@ use ostler_lifecycle::{
 };
 use serde_json::json;
 
-use crate::world::{ALL, World, changed, driver, failure, record, request, victims};
+use crate::world::{ALL, World, changed, driver, failure, record, request, set_phase, victims};
 
 fn size(expected: i32, wanted: i32) -> PoolSize {
     PoolSize { expected, wanted }
@@ -346,13 +347,32 @@ fn a_driver_without_named_deletions_chooses_itself_and_the_pool_says_so() {
 
 #[test]
 fn a_pool_that_somebody_else_scales_follows_its_group_and_chooses_none() {
-    let mut world = World::running(3, json!({}));
-    let by = ("cluster.x-k8s.io/replicas-managed-by".to_owned(), "autoscaler".to_owned());
-    world.pool.metadata.annotations = Some([by].into());
+    let mut world = World::running(3, json!({})).scaled_by_others();
     world.group.as_mut().unwrap().desired = 2;
     let plan = world.plan();
     assert_eq!(plan.replicas, Some(2));
     assert!(plan.delete.is_empty() && plan.dispatch.is_none());
+}
+
+#[test]
+fn what_failed_in_a_pool_that_somebody_else_scales_is_replaced_one_at_a_time_and_the_size_stays() {
+    // As many as are wanted; fewer or more, while the group has not done what the other system said.
+    for desired in [3, 2, 5] {
+        let mut world = World::running(3, json!({})).scaled_by_others();
+        world.group.as_mut().unwrap().desired = usize::try_from(desired).unwrap();
+        world.pool.spec.replicas = Some(desired);
+        let annotations = &mut world.named("p-1").metadata.annotations;
+        let wish = ("cluster.x-k8s.io/delete-machine".to_owned(), String::new());
+        annotations.get_or_insert_default().extend([wish]);
+        for name in ["p-2", "p-3"] {
+            set_phase(world.named(name), MachinePhase::Failed);
+        }
+        assert_eq!(victims(&world.plan()), ["p-2"], "{desired}");
+        world.drain("p-2");
+        let plan = world.plan();
+        assert!(plan.delete.is_empty(), "{desired}: the other one waits");
+        assert_eq!(sizes(&plan), Some((size(desired, desired), 1)));
+    }
 }
 
 #[test]

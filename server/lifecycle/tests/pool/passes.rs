@@ -512,9 +512,7 @@ fn phases_and_conditions_are_those_that_the_specification_lists() {
         Some(serde_json::from_value(json!({ "dataSecretName": "join" })).unwrap());
     let mut booting = running(3);
     booting.machines.clear();
-    let mut external = running(3);
-    let by = ("cluster.x-k8s.io/replicas-managed-by".to_owned(), "other".to_owned());
-    external.pool.metadata.annotations = Some([by].into());
+    let mut external = running(3).scaled_by_others();
     external.group.as_mut().unwrap().desired = 4;
     external.pool.spec.replicas = Some(4);
     let mut failing = running(3);

@@ -182,6 +182,13 @@ impl World {
         machine.status = Some(serde_json::from_value(status).unwrap());
     }
 
+    /// Another system says how many there are.
+    pub fn scaled_by_others(mut self) -> Self {
+        let by = ("cluster.x-k8s.io/replicas-managed-by".to_owned(), "autoscaler".to_owned());
+        self.pool.metadata.annotations.get_or_insert_default().extend([by]);
+        self
+    }
+
     pub fn snapshot(&self) -> Snapshot {
         Snapshot {
             pool: Arc::new(self.pool.clone()),
