@@ -1,18 +1,23 @@
-//! Deletes every machine, says what is waited for, and shortens the drains that take too long.
+//! Deletes every machine and every pool, says what is waited for, and shortens the drains that take too long.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::pin::pin;
+use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, watcher as watch};
-use kube::{Client, ResourceExt as _};
-use ostler_api::machine::Machine;
+use kube::{Client, Resource, ResourceExt as _};
+use ostler_api::machine_pool::PoolConditionType;
 use ostler_api::names;
+use ostler_api::{Machine, MachinePool};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, interval_at, sleep_until, timeout_at};
 
@@ -30,65 +35,149 @@ pub(super) struct Patience {
     pub(super) timeout: Duration,
 }
 
-/// Deletes every machine and waits. Returns those that are left, with what they wait for.
+/// Deletes every machine and every pool and waits. Returns those that are left, with what they wait for.
 pub(super) async fn of_all(
     client: Client,
     patience: Patience,
 ) -> anyhow::Result<BTreeMap<String, String>> {
     let started = Instant::now();
-    let machines = Api::<Machine>::all(client.clone());
-    let mut deletion = Deletion { client, left: BTreeMap::new(), total: 0, said: String::new() };
-    for machine in
-        machines.list(&ListParams::default()).await.context("machines cannot be listed")?
-    {
-        deletion.begin(&machine).await?;
-        deletion.left.insert(key(&machine), machine);
-    }
-    deletion.total = deletion.left.len();
-    let waited = timeout_at(started + patience.timeout, deletion.wait(machines, started, patience));
+    let mut deletion = Deletion {
+        machines: Left::default(),
+        pools: Left::default(),
+        client,
+        deleted: 0,
+        said: String::new(),
+    };
+    // Pools first: they would replace machines that are deleted.
+    deletion.pools.all = begin::<MachinePool>(&deletion.client).await?;
+    deletion.machines.all = begin::<Machine>(&deletion.client).await?;
+    let waited = timeout_at(started + patience.timeout, deletion.wait(started, patience));
     // Those that are left say why.
     waited.await.unwrap_or(Ok(()))?;
-    Ok(deletion.left.iter().map(|(key, machine)| (key.clone(), waits_for(machine))).collect())
+    Ok(deletion.reasons().collect())
+}
+
+/// What goes, and is waited for.
+trait Goes:
+    Clone
+    + Debug
+    + DeserializeOwned
+    + Send
+    + Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + 'static
+{
+    /// What people call it.
+    const WORD: &'static str;
+
+    fn waits_for(&self) -> String;
+
+    /// With its kind.
+    fn key(&self) -> String {
+        let namespace = self.namespace().unwrap_or_default();
+        format!("{} {namespace}/{}", Self::WORD, self.name_any())
+    }
+
+    fn api(&self, client: &Client) -> Api<Self> {
+        Api::namespaced(client.clone(), self.namespace().unwrap_or_default().as_str())
+    }
+}
+
+impl Goes for Machine {
+    const WORD: &'static str = "machine";
+
+    fn waits_for(&self) -> String {
+        machine_waits_for(self)
+    }
+}
+
+impl Goes for MachinePool {
+    const WORD: &'static str = "pool";
+
+    fn waits_for(&self) -> String {
+        pool_waits_for(self)
+    }
+}
+
+/// Begins the deletion of all of a kind, and returns them.
+async fn begin<K: Goes>(client: &Client) -> anyhow::Result<BTreeMap<String, K>> {
+    let all = Api::<K>::all(client.clone()).list(&ListParams::default()).await;
+    let all = all.with_context(|| format!("{}s cannot be listed", K::WORD))?;
+    for one in &all {
+        let deleted = one.api(client).delete(&one.name_any(), &DeleteParams::default()).await;
+        match deleted {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            other => {
+                drop(other.with_context(|| format!("{} cannot be deleted", one.key()))?);
+            }
+        }
+    }
+    Ok(all.into_iter().map(|one| (one.key(), one)).collect())
+}
+
+/// Those of a kind that are left.
+#[derive(Debug)]
+struct Left<K> {
+    all: BTreeMap<String, K>,
+    relisted: BTreeMap<String, K>,
+}
+
+impl<K> Default for Left<K> {
+    fn default() -> Self {
+        Self { all: BTreeMap::new(), relisted: BTreeMap::new() }
+    }
+}
+
+impl<K: Goes> Left<K> {
+    /// Returns the name of one that is gone.
+    fn see(&mut self, event: Event<K>) -> Option<String> {
+        match event {
+            Event::Init => self.relisted.clear(),
+            Event::InitApply(one) => drop(self.relisted.insert(one.key(), one)),
+            Event::InitDone => self.all = std::mem::take(&mut self.relisted),
+            Event::Apply(one) => drop(self.all.insert(one.key(), one)),
+            Event::Delete(one) => {
+                let key = one.key();
+                self.all.remove(&key);
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    fn reasons(&self) -> impl Iterator<Item = (String, String)> {
+        self.all.iter().map(|(key, one)| (key.clone(), one.waits_for()))
+    }
 }
 
 struct Deletion {
     client: Client,
-    left: BTreeMap<String, Machine>,
-    total: usize,
+    machines: Left<Machine>,
+    pools: Left<MachinePool>,
+    deleted: usize,
     /// What was said last of those that are left.
     said: String,
 }
 
 impl Deletion {
-    async fn begin(&self, machine: &Machine) -> anyhow::Result<()> {
-        let deleted = self.api(machine).delete(machine.name(), &DeleteParams::default()).await;
-        match deleted {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            other => other
-                .map(drop)
-                .with_context(|| format!("machine {} cannot be deleted", key(machine))),
-        }
-    }
-
     async fn wait(
         &mut self,
-        machines: Api<Machine>,
         started: Instant,
         Patience { grace, .. }: Patience,
     ) -> anyhow::Result<()> {
-        let events = watch(machines, watcher::Config::default()).default_backoff().boxed();
-        let mut events = pin!(events);
-        let mut relisted = BTreeMap::new();
+        let (mut machines, mut pools) = (self.watch::<Machine>(), self.watch::<MachinePool>());
         let mut say = interval_at(started + SAY.min(grace), SAY);
         let mut over = false;
-        while !self.left.is_empty() {
+        // A group makes machines for as long as its pool is there.
+        while !self.machines.all.is_empty() || !self.pools.all.is_empty() {
             tokio::select! {
-                event = events.try_next() => match event {
-                    Ok(Some(event)) => self.see(event, &mut relisted),
-                    Ok(None) => bail!("the watch on machines ended"),
-                    // The watcher backs off and goes on by itself.
-                    Err(error) => tracing::debug!(%error, "the watch on machines was interrupted"),
-                },
+                event = machines.try_next() => {
+                    let gone = next(event)?.and_then(|event| self.machines.see(event));
+                    self.count(gone);
+                }
+                event = pools.try_next() => {
+                    let gone = next(event)?.and_then(|event| self.pools.see(event));
+                    self.count(gone);
+                }
                 () = sleep_until(started + grace), if !over => {
                     over = true;
                     self.say();
@@ -110,28 +199,27 @@ impl Deletion {
         Ok(())
     }
 
-    fn see(&mut self, event: Event<Machine>, relisted: &mut BTreeMap<String, Machine>) {
-        match event {
-            Event::Init => relisted.clear(),
-            Event::InitApply(machine) => {
-                relisted.insert(key(&machine), machine);
-            }
-            Event::InitDone => self.left = std::mem::take(relisted),
-            Event::Apply(machine) => {
-                self.left.insert(key(&machine), machine);
-            }
-            Event::Delete(machine) => {
-                let key = key(&machine);
-                self.left.remove(&key);
-                let done = self.total.saturating_sub(self.left.len());
-                log::say(format_args!("{done} of {} deleted: machine {key}", self.total));
-            }
-        }
+    fn watch<K: Goes>(&self) -> BoxStream<'static, watcher::Result<Event<K>>> {
+        let api = Api::<K>::all(self.client.clone());
+        watch(api, watcher::Config::default()).default_backoff().boxed()
+    }
+
+    fn count(&mut self, gone: Option<String>) {
+        let Some(key) = gone else { return };
+        self.deleted = self.deleted.saturating_add(1);
+        let left = self.machines.all.len().saturating_add(self.pools.all.len());
+        let total = self.deleted.saturating_add(left);
+        log::say(format_args!("{} of {total} deleted: {key}", self.deleted));
+    }
+
+    /// Each that is left, with what it waits for.
+    fn reasons(&self) -> impl Iterator<Item = (String, String)> {
+        self.pools.reasons().chain(self.machines.reasons())
     }
 
     /// Says what those that are left wait for, unless that was said last.
     fn say(&mut self) {
-        let text = summary(&self.left);
+        let text = summary(self.reasons());
         if text != self.said {
             log::page(&text);
             self.said = text;
@@ -142,16 +230,16 @@ impl Deletion {
     async fn force(&self) -> anyhow::Result<()> {
         let label = json!({ "metadata": { "labels": { names::label::FORCE_DELETION: "true" } } });
         let (params, label) = (PatchParams::default(), Patch::Merge(&label));
-        for machine in self.left.values().filter(|machine| !machine.wants_force()) {
+        for machine in self.machines.all.values().filter(|it| !it.wants_force()) {
             let pods = self.pods_of(machine).await;
             if !pods.is_empty() {
-                log::say(format_args!("machine {}: deletes {}", key(machine), pods.join(", ")));
+                log::say(format_args!("{}: deletes {}", machine.key(), pods.join(", ")));
             }
-            let api = self.api(machine);
+            let api = machine.api(&self.client);
             match api.patch_metadata(machine.name(), &params, &label).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 other => drop(other.with_context(|| {
-                    format!("the deletion of machine {} cannot be forced", key(machine))
+                    format!("the deletion of {} cannot be forced", machine.key())
                 })?),
             }
         }
@@ -168,35 +256,52 @@ impl Deletion {
             |pod: Pod| format!("pod {}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
         pods.into_iter().map(name).collect()
     }
+}
 
-    fn api(&self, machine: &Machine) -> Api<Machine> {
-        let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
-        Api::namespaced(self.client.clone(), namespace)
+/// An event of a watch, which backs off and goes on by itself.
+fn next<K>(event: watcher::Result<Option<Event<K>>>) -> anyhow::Result<Option<Event<K>>> {
+    match event {
+        Ok(None) => bail!("a watch ended"),
+        Ok(event) => Ok(event),
+        Err(error) => {
+            tracing::debug!(%error, "a watch was interrupted");
+            Ok(None)
+        }
     }
 }
 
-fn key(machine: &Machine) -> String {
-    format!("{}/{}", machine.metadata.namespace.as_deref().unwrap_or_default(), machine.name())
-}
-
-/// One line for each thing that machines wait for: with many machines these are few.
-fn summary(left: &BTreeMap<String, Machine>) -> String {
-    let mut by_reason = BTreeMap::<String, BTreeSet<&str>>::new();
-    for (key, machine) in left {
-        by_reason.entry(waits_for(machine)).or_default().insert(key);
+/// One line for each thing that they wait for: with many machines these are few.
+fn summary(reasons: impl Iterator<Item = (String, String)>) -> String {
+    let mut by_reason = BTreeMap::<String, BTreeSet<String>>::new();
+    for (key, why) in reasons {
+        by_reason.entry(why).or_default().insert(key);
     }
-    let lines = by_reason.into_iter().map(|(why, machines)| {
-        let first = machines.first().copied().unwrap_or_default();
-        let others = match machines.len().saturating_sub(1) {
+    let lines = by_reason.into_iter().map(|(why, keys)| {
+        let first = keys.first().map(String::as_str).unwrap_or_default();
+        let others = match keys.len().saturating_sub(1) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        crate::terminal::line(&format!("machine {first}{others}: {why}"))
+        crate::terminal::line(&format!("{first}{others}: {why}"))
     });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-fn waits_for(machine: &Machine) -> String {
+/// How many machines are left, and what its driver says of the group.
+fn pool_waits_for(pool: &MachinePool) -> String {
+    let conditions = pool.status.as_ref().map(|status| status.conditions.as_slice());
+    let says = |type_: PoolConditionType, is: &str| {
+        let of = |it: &&Condition| it.type_ == type_.as_str() && it.status == is;
+        let message = conditions.unwrap_or_default().iter().find(of).map(|it| it.message.clone());
+        message.filter(|message| !message.is_empty())
+    };
+    let left = says(PoolConditionType::Deleting, "True");
+    let group = says(PoolConditionType::InfrastructureReady, "False");
+    let all: Vec<_> = left.into_iter().chain(group).collect();
+    if all.is_empty() { "its deletion has not begun".to_owned() } else { all.join("; ") }
+}
+
+fn machine_waits_for(machine: &Machine) -> String {
     let status = machine.status.as_ref();
     let Some(waiting) = status.and_then(|status| status.waiting_for.as_ref()) else {
         let step = status.and_then(|status| status.step.as_ref());

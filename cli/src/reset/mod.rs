@@ -1,4 +1,4 @@
-//! `ostler reset`: every machine deleted through its driver, then the directory.
+//! `ostler reset`: every machine and every pool deleted through its driver, then the directory.
 
 mod deletion;
 
@@ -19,7 +19,7 @@ pub(crate) struct Args {
     /// The data directory of an `ostler up` that has ended
     #[arg(long, value_name = "DIR", default_value = "./.ostler")]
     pub(crate) data_dir: PathBuf,
-    /// How long to wait for the machines, in seconds
+    /// How long to wait for machines and pools, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     pub(crate) timeout: u64,
     /// How long pods may take to end, in seconds; then they are deleted without their grace period
@@ -33,10 +33,10 @@ pub(crate) struct Args {
     pub(crate) driver_env: Vec<String>,
 }
 
-/// Deletes all machines, waits, then removes the directory.
+/// Deletes all machines and pools, waits, then removes the directory.
 ///
 /// # Errors
-/// The directory is in use, or machines are left: each is named with what it waits for, and the directory stays.
+/// The directory is in use, or something is left: each is named with what it waits for, and the directory stays.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     if !args.data_dir.exists() {
         log::say(format_args!("nothing to do: {} does not exist", args.data_dir.display()));
@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             grace: Duration::from_secs(args.grace),
             timeout: Duration::from_secs(args.timeout),
         };
-        Box::pin(delete_machines(&data, &args.driver_env, patience)).await?;
+        Box::pin(delete_all(&data, &args.driver_env, patience)).await?;
     }
     let path = data.path().to_owned();
     data.remove()?;
@@ -56,7 +56,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn delete_machines(
+async fn delete_all(
     data: &DataDir,
     driver_env: &[String],
     patience: Patience,
@@ -71,7 +71,7 @@ async fn delete_machines(
         shares: ostler_server::raise_descriptors(),
         core: CoreMode::Embedded,
         target: TargetMode::default(),
-        // No controller makes a machine in the place of one that is deleted.
+        // No set makes a machine in the place of one that is deleted. Pools are deleted themselves.
         controllers: EnabledControllers::machines(),
         // The machines look for the API server where it was: they must end their pods.
         gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
@@ -89,10 +89,10 @@ async fn delete_machines(
         return Ok(());
     }
     for (name, why) in &left {
-        log::say(format_args!("not deleted: machine {name}: {why}"));
+        log::say(format_args!("not deleted: {name}: {why}"));
     }
     bail!(
-        "{} machines were not deleted, so {} stays; fix what they wait for and run `ostler reset` again",
+        "{} machines and pools were not deleted, so {} stays; fix what they wait for and run `ostler reset` again",
         left.len(),
         data.path().display()
     )

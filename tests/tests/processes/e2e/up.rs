@@ -11,6 +11,7 @@ use ostler_tests::tools;
 use tempfile::TempDir;
 
 use crate::e2e::manifests::one_machine;
+use crate::e2e::pools::{has, scale};
 
 /// Ports that the kernel chooses.
 const FREE_PORTS: [&str; 4] = ["--api-listen", "127.0.0.1:0", "--drivers-listen", "127.0.0.1:0"];
@@ -193,6 +194,30 @@ fn reset_says_what_it_waits_for_and_ends_pods_without_grace_when_its_grace_is_ov
     assert!(said.contains("default/stays"), "it names the pod: {said}");
     assert!(said.contains("--grace"), "it says why it forces: {said}");
     assert!(!data.exists(), "reset leaves nothing");
+}
+
+#[test]
+fn reset_deletes_a_pool_with_its_group_also_if_that_has_no_machine() {
+    let Some(program) = tools::kubectl() else { return };
+    let dir = TempDir::new().unwrap();
+    let example = tools::root().join("deploy/examples/pool").display().to_string();
+    for replicas in [2, 0] {
+        let data = dir.path().join(replicas.to_string());
+        let kubectl = Kubectl::new(program.clone(), data.join("kubeconfig"), dir.path());
+        let mut running = up(&data, &["--apply", &example]);
+        has(&kubectl, "pool", 3);
+        scale(&kubectl, "pool", replicas);
+        has(&kubectl, "pool", replicas);
+        running.terminate();
+        assert!(running.wait().success());
+
+        let output = ostler(&["reset", "--data-dir", data.to_str().unwrap(), "--timeout", "120"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", stderr(&output));
+        assert!(said.contains("deleted: pool default/pool"), "{said}");
+        assert_eq!(said.matches("deleted: machine default/").count(), replicas, "{said}");
+        assert!(!data.exists(), "reset leaves nothing");
+    }
 }
 
 #[test]
