@@ -9,21 +9,25 @@ use ostler_api::machine::MachineAddress;
 use ostler_api::names::tag;
 use ostler_api::operation::{
     ClassReference, ClassReview, Dispatch, Failure, InfrastructureError, InstanceRecord,
-    MachineMetadata, Outcome, Request, Stranger, Success, Target, UserData,
+    MachineMetadata, Outcome, Reason, Request, Stranger, Success, Target, UserData,
 };
 use ostler_proto::v1alpha1::{
-    BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeletionOutcome, FieldViolation,
-    GetMachineStatusRequest, GetVolumeIdsRequest, InitializeMachineRequest, ListMachinesRequest,
-    ListPoolsRequest, MachineErrorReason, MachineMetadata as WireMetadata, MachineRecord,
-    ObjectRevision, Operation, OperationError, Target as WireTarget, UpdateMachineRequest,
-    ValidateClassRequest, operation, operation_result,
+    Address, BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeletionOutcome,
+    FieldViolation, GetMachineStatusRequest, GetVolumeIdsRequest, InitializeMachineRequest,
+    ListMachinesRequest, ListPoolsRequest, MachineErrorReason, MachineMetadata as WireMetadata,
+    MachineRecord, ObjectRevision, Operation, OperationError, Target as WireTarget,
+    UpdateMachineRequest, ValidateClassRequest, operation, operation_result,
 };
 
 use crate::operation::Order;
 use crate::session::frames;
 
-/// Longest name of a list, in bytes.
-const SCOPE_BYTES: usize = 256;
+/// Longest text for people, in bytes. More of it is cut.
+pub(crate) const MESSAGE_BYTES: usize = 2 << 10;
+/// Longest name or word, in bytes.
+pub(crate) const WORD_BYTES: usize = 256;
+const VIOLATIONS: usize = 64;
+const ADDRESSES: usize = 64;
 
 /// The verb of a request.
 pub(crate) fn kind_of(request: &operation::Request) -> OperationKind {
@@ -226,7 +230,7 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
 
 /// A scope that is cut would be another one.
 fn scope(of: String) -> String {
-    Some(of).filter(|it| it.len() <= SCOPE_BYTES).unwrap_or_default()
+    Some(of).filter(|it| it.len() <= WORD_BYTES).unwrap_or_default()
 }
 
 /// An instance or a group is gone only if the driver says so.
@@ -252,7 +256,9 @@ fn volume_ids(asked: Vec<String>, ids: Vec<String>) -> Outcome {
 }
 
 fn record(record: MachineRecord) -> InstanceRecord {
-    let addresses = record.addresses.into_iter();
+    // Part of an address is another one.
+    let is_short = |one: &Address| one.address.len().max(one.r#type.len()) <= WORD_BYTES;
+    let addresses = record.addresses.into_iter().filter(is_short).take(ADDRESSES);
     InstanceRecord {
         provider_id: record.provider_id.into(),
         machine_name: record.machine_name,
@@ -268,28 +274,43 @@ fn record(record: MachineRecord) -> InstanceRecord {
 }
 
 fn violation(of: FieldViolation) -> (String, String) {
-    (of.path, of.description)
+    (cut(of.path, WORD_BYTES), cut(of.description, MESSAGE_BYTES))
 }
 
+/// What a driver says of a failure, cut to what the core keeps.
 pub(crate) fn failure(error: OperationError) -> Failure {
     let reason = error.acts_by();
-    let infrastructure =
-        InfrastructureError { code: error.provider_code, request_id: error.provider_request_id };
+    let infrastructure = InfrastructureError {
+        code: cut(error.provider_code, WORD_BYTES),
+        request_id: cut(error.provider_request_id, WORD_BYTES),
+    };
     Failure {
         code: ErrorCode::from_number(error.code),
         certainty: Certainty::from_number(error.certainty),
-        reason: if reason == MachineErrorReason::Unspecified {
-            error.reason
-        } else {
+        reason: if reason != MachineErrorReason::Unspecified {
             reason.word().to_owned()
+        } else if error.reason.starts_with("CORE_") {
+            // Only the core gives these.
+            Reason::Reserved.into()
+        } else {
+            cut(error.reason, WORD_BYTES)
         },
-        message: error.message,
+        message: cut(error.message, MESSAGE_BYTES),
         retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
-        violations: error.violations.into_iter().map(violation).collect(),
-        stranger: Stranger::new(&error.provider_id, &error.cluster_id),
+        violations: error.violations.into_iter().take(VIOLATIONS).map(violation).collect(),
+        stranger: Stranger::new(
+            &cut(error.provider_id, WORD_BYTES),
+            &cut(error.cluster_id, WORD_BYTES),
+        ),
         infrastructure: (infrastructure != InfrastructureError::default())
             .then(|| Box::new(infrastructure)),
     }
+}
+
+/// At most so many bytes, ending between characters.
+pub(crate) fn cut(mut text: String, bytes: usize) -> String {
+    text.truncate(text.floor_char_boundary(bytes));
+    text
 }
 
 pub(crate) fn error(failure: Failure) -> OperationError {

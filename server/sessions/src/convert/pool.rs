@@ -12,11 +12,14 @@ use ostler_api::operation::{
 use ostler_proto::v1alpha1::{
     CreatePoolRequest, DeletePoolMachinesRequest, DeletePoolMachinesResponse, DeletePoolRequest,
     DeletePoolResponse, GetPoolStatusRequest, GetPoolStatusResponse, ListPoolsResponse,
-    PoolMachineRecord, PoolModel as WireModel, PoolRecord as WireRecord, UpdatePoolMachineRequest,
-    UpdatePoolMachineResponse, UpdatePoolRequest, operation::Request,
+    MachineRecord, PoolMachineRecord, PoolModel as WireModel, PoolRecord as WireRecord,
+    UpdatePoolMachineRequest, UpdatePoolMachineResponse, UpdatePoolRequest, operation::Request,
 };
 
-use super::{bootstrap, deletion, failure, record, scope};
+use super::{WORD_BYTES, bootstrap, deletion, failure, record, scope};
+
+/// Longest `instance_id`, in characters: a Machine is named by it.
+const INSTANCE_ID: usize = 63;
 
 fn model(of: PoolModel) -> WireModel {
     WireModel { hash: of.hash, bootstrap: bootstrap(of.user_data), zones: of.zones }
@@ -104,6 +107,7 @@ pub(super) fn update_machine(
 /// A group without an id says nothing that the core could go by.
 fn pool(of: Option<WireRecord>) -> Result<PoolRecord, Failure> {
     let of = of.filter(|it| !it.provider_id.is_empty()).ok_or_else(|| lacks("the group"))?;
+    bounded([&of.provider_id, &of.pool_name, &of.pool_uid, &of.cluster_id, &of.model_hash])?;
     Ok(PoolRecord {
         provider_id: of.provider_id.into(),
         pool_name: of.pool_name,
@@ -123,6 +127,13 @@ fn instance(of: PoolMachineRecord) -> Result<PoolInstance, Failure> {
     if of.instance_id.is_empty() {
         return Err(lacks("what tells an instance from the others"));
     }
+    if of.instance_id.chars().count() > INSTANCE_ID {
+        return Err(too_long());
+    }
+    let MachineRecord { provider_id, machine_name, machine_uid, node_name, cluster_id, .. } =
+        &machine;
+    bounded([provider_id, machine_name, machine_uid, node_name, cluster_id])?;
+    bounded([&of.instance_name, &of.model_hash, &of.zone])?;
     Ok(PoolInstance {
         instance: record(machine),
         instance_id: of.instance_id,
@@ -136,6 +147,17 @@ fn instance(of: PoolMachineRecord) -> Result<PoolInstance, Failure> {
 fn lacks(what: &str) -> Failure {
     let text = format!("the driver's answer lacks {what}");
     Failure::new(ErrorCode::Internal, Certainty::Unknown, &text)
+}
+
+/// Each instance and each group has a place in an object of the API, which takes only so much. What is cut is another
+/// name, so a name that is too long is none.
+fn bounded<const N: usize>(names: [&String; N]) -> Result<(), Failure> {
+    if names.iter().any(|name| name.len() > WORD_BYTES) { Err(too_long()) } else { Ok(()) }
+}
+
+fn too_long() -> Failure {
+    let text = "the driver's answer has a name that is longer than the contract allows";
+    Failure::new(ErrorCode::Internal, Certainty::Unknown, text)
 }
 
 pub(super) fn changed(of: Option<WireRecord>) -> Outcome {
@@ -159,6 +181,9 @@ pub(super) fn listed(answer: ListPoolsResponse) -> Outcome {
 
 pub(super) fn machines_deleted(answer: DeletePoolMachinesResponse) -> Outcome {
     let why = |error: Option<_>| error.map_or_else(|| lacks("why it failed"), failure);
+    for one in &answer.not_deleted {
+        bounded([&one.machine_provider_id])?;
+    }
     let not_deleted = answer.not_deleted.into_iter();
     Ok(Success::PoolMachinesDeleted {
         pool: pool(answer.pool)?,
@@ -173,8 +198,6 @@ pub(super) fn machine_updated(answer: UpdatePoolMachineResponse) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use ostler_proto::v1alpha1::MachineRecord;
-
     use super::*;
 
     fn group() -> WireRecord {
@@ -203,5 +226,26 @@ mod tests {
         let whole = read(Some(group()), vec![one("a", "1")]);
         let Ok(Success::PoolRead { instances, .. }) = whole else { panic!("{whole:?}") };
         assert_eq!(instances.first().map(|it| it.state), Some(PoolInstanceState::Unknown));
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_is_a_wrong_answer_and_is_not_cut() {
+        let read = |change: &dyn Fn(&mut PoolMachineRecord, &mut WireRecord)| {
+            let (mut instance, mut pool) = (one("a", "1"), group());
+            change(&mut instance, &mut pool);
+            let (pool, machines) = (Some(pool), vec![instance]);
+            super::read(GetPoolStatusResponse { pool, machines, ..Default::default() })
+        };
+        let long = || "x".repeat(WORD_BYTES + 1);
+        assert!(read(&|one, _| one.instance_id = "ä".repeat(INSTANCE_ID)).is_ok());
+        assert!(read(&|one, _| one.instance_id = "x".repeat(INSTANCE_ID + 1)).is_err());
+        assert!(read(&|one, _| one.instance_name = long()).is_err());
+        assert!(read(&|one, _| one.model_hash = long()).is_err());
+        assert!(read(&|one, _| one.zone = long()).is_err());
+        assert!(read(&|one, _| one.machine.as_mut().unwrap().node_name = long()).is_err());
+        assert!(read(&|one, _| one.machine.as_mut().unwrap().provider_id = long()).is_err());
+        assert!(read(&|_, pool| pool.provider_id = long()).is_err());
+        assert!(read(&|_, pool| pool.model_hash = long()).is_err());
+        assert!(read(&|_, pool| pool.pool_name = long()).is_err());
     }
 }

@@ -4,8 +4,7 @@ use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::{Failure, Reason};
 use ostler_proto::v1alpha1::{
-    OperationCompleted, OperationError, OperationPage, OperationResult, operation_completed,
-    operation_result,
+    OperationCompleted, OperationPage, OperationResult, operation_completed, operation_result,
 };
 use tokio::time::Instant;
 
@@ -17,10 +16,7 @@ use crate::session::outbox::Room;
 use crate::session::{Close, frames};
 use crate::{SessionEvent, convert};
 
-pub(super) const MESSAGE_BYTES: usize = 2 << 10;
 const CHECKPOINT_BYTES: usize = 4 << 10;
-pub(super) const WORD_BYTES: usize = 256;
-const VIOLATIONS: usize = 64;
 /// Times for acceptance that may pass without it before the session ends: of operations in a row,
 /// or of one.
 const NOT_ACCEPTED: u32 = 3;
@@ -310,7 +306,7 @@ fn answer_of(
 ) -> Result<Answer, PageFault> {
     use operation_completed::Outcome::{Error, Result as Success};
     match outcome {
-        Some(Error(error)) => Ok(Err(failure_of(error))),
+        Some(Error(error)) => Ok(Err(convert::failure(error))),
         Some(Success(OperationResult { response: Some(mut response) }))
             if kind_of(&response) == kind =>
         {
@@ -323,26 +319,6 @@ fn answer_of(
             Ok(Err(Failure::by_core(code, reason, &message, Certainty::Unknown)))
         }
     }
-}
-
-/// What a driver says of a failure, cut to what the core keeps.
-fn failure_of(error: OperationError) -> Failure {
-    let reason = if error.reason.starts_with("CORE_") {
-        // Only the core gives these.
-        Reason::Reserved.into()
-    } else {
-        cut(error.reason, WORD_BYTES)
-    };
-    convert::failure(OperationError {
-        reason,
-        message: cut(error.message, MESSAGE_BYTES),
-        violations: error.violations.into_iter().take(VIOLATIONS).collect(),
-        provider_code: cut(error.provider_code, WORD_BYTES),
-        provider_request_id: cut(error.provider_request_id, WORD_BYTES),
-        provider_id: cut(error.provider_id, WORD_BYTES),
-        cluster_id: cut(error.cluster_id, WORD_BYTES),
-        ..error
-    })
 }
 
 fn kind_of(response: &operation_result::Response) -> OperationKind {
@@ -369,10 +345,4 @@ fn kind_of(response: &operation_result::Response) -> OperationKind {
 /// The newer checkpoint, unless there is none or it is too long to be kept.
 pub(super) fn checkpoint(said: String, before: String) -> String {
     if said.is_empty() || said.len() > CHECKPOINT_BYTES { before } else { said }
-}
-
-/// At most so many bytes, ending between characters.
-pub(super) fn cut(mut text: String, bytes: usize) -> String {
-    text.truncate(text.floor_char_boundary(bytes));
-    text
 }

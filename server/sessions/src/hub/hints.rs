@@ -7,9 +7,9 @@ use ostler_api::hint::{Hint, HintKind};
 use ostler_proto::v1alpha1::{DriverCapability, DriverEvent, InstanceEvent, RoleKind};
 use tokio::time::Instant;
 
-use super::answers::{MESSAGE_BYTES, WORD_BYTES, cut};
 use super::{Count, Hub, SessionKey};
 use crate::SessionEvent;
+use crate::convert::{MESSAGE_BYTES, WORD_BYTES, cut};
 
 /// One event of a provider in so much time on average.
 pub(super) const HINT_EVERY: Duration = Duration::from_millis(10);

@@ -8,11 +8,12 @@ use ostler_api::operation::Progress;
 use ostler_proto::v1alpha1::OperationProgress;
 use tokio::time::Instant;
 
-use super::answers::{MESSAGE_BYTES, WORD_BYTES, checkpoint, cut};
+use super::answers::checkpoint;
 use super::operations::{Op, Owner, Place};
 use super::timers::Timer;
 use super::{Count, Effect, Hub, Later, OperationId, SessionKey};
 use crate::SessionEvent;
+use crate::convert::{MESSAGE_BYTES, WORD_BYTES, cut};
 
 /// Whether an operation takes long enough for its progress to be asked for.
 pub(super) fn is_long(kind: OperationKind) -> bool {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::names::tag;
-use ostler_api::operation::{Outcome, PoolModel, PoolSize, Request, Success, UserData};
+use ostler_api::operation::{
+    Failure, Outcome, PoolModel, PoolSize, Reason, Request, Success, UserData,
+};
 use ostler_proto::v1alpha1::{
     self as proto, DriverCapability, MachineErrorCode, MachineRecord, OperationPage,
     PoolMachineRecord, PoolRecord, Readiness, operation, operation_result::Response,
@@ -113,6 +115,68 @@ async fn the_instances_of_a_group_come_in_pages() {
     let Ok(Success::PoolRead { instances, .. }) = read else { panic!("{read:?}") };
     let ids: Vec<_> = instances.iter().map(|it| it.instance_id.as_str()).collect();
     assert_eq!(ids, ["a", "b", "c", "d"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_says_inside_an_answer_about_a_group_is_scrubbed_and_cut() {
+    let error = || {
+        Some(proto::OperationError {
+            code: 13,
+            reason: "CORE_ONLY".to_owned(),
+            message: format!("canary-secret {}", "x".repeat(1 << 16)),
+            ..Default::default()
+        })
+    };
+    let is_clean = |failure: &Failure| {
+        assert_eq!(failure.reason, Reason::Reserved.word());
+        assert!(failure.message.starts_with("*** x") && failure.message.len() <= 2 << 10);
+    };
+    let faulty = |id: &str| {
+        let mut one = instance(id);
+        one.machine.as_mut().unwrap().fault = error();
+        one
+    };
+    let mut core = Core::start();
+    let mut driver = ready(&mut core).await;
+    let size = PoolSize { expected: 2, wanted: 1 };
+    let instances = vec!["b".into()];
+    let request = Request::DeletePoolMachines { provider_id: "group".into(), instances, size };
+    core.sessions.submit(dispatch("op-1", "pool-uid", request)).unwrap();
+    driver.take().await;
+    let machine_provider_id = "b".to_owned();
+    let not_deleted = vec![proto::PoolMachineFailure { machine_provider_id, error: error() }];
+    let pool = Some(PoolRecord { fault: error(), ..group() });
+    let answer = proto::DeletePoolMachinesResponse { pool, not_deleted, ..Default::default() };
+    driver.complete("op-1", result(Response::DeletePoolMachines(answer))).await;
+    let outcome = core.outcome("pool-uid").await.outcome;
+    let Ok(Success::PoolMachinesDeleted { pool, not_deleted }) = outcome else {
+        panic!("{outcome:?}")
+    };
+    is_clean(&pool.fault.unwrap());
+    is_clean(&not_deleted[0].1);
+
+    let request = Request::PoolStatus { provider_id: "group".into(), with_instances: true };
+    for pages in [0, 1] {
+        let (sessions, request, id) =
+            (core.sessions.clone(), request.clone(), format!("read-{pages}"));
+        let asked = dispatch(&id, "other-uid", request);
+        let reading = tokio::spawn(async move { sessions.call(asked).await });
+        driver.take().await;
+        let mut machines = vec![faulty("a")];
+        if pages == 1 {
+            let pool_machines = std::mem::take(&mut machines);
+            let page =
+                OperationPage { operation_id: id.clone(), pool_machines, ..Default::default() };
+            driver.say(Said::Page(page)).await;
+        }
+        let pool = Some(group());
+        let answer = proto::GetPoolStatusResponse { pool, machines, pages };
+        driver.complete(&id, result(Response::GetPoolStatus(answer))).await;
+        assert_eq!(driver.acknowledged().await, id);
+        let read = reading.await.unwrap();
+        let Ok(Success::PoolRead { instances, .. }) = read else { panic!("{read:?}") };
+        is_clean(instances[0].instance.fault.as_ref().unwrap());
+    }
 }
 
 #[tokio::test(start_paused = true)]
