@@ -11,31 +11,69 @@ use ostler_lifecycle::pool::awaits_its_end;
 use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{ClassFacts, DriverView, OwnPool};
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::{Machines, PassError, namespace_of};
 use crate::pool::is_absent;
 use crate::stores::PoolIndex;
+use crate::watch::ObjectName;
 
 /// A group that was made just now may not be found yet.
 const SETTLED: Duration = Duration::from_mins(1);
-/// For so long the Machines of a pool share an answer: each asks again after a minute. This bounds the map.
+/// For so long the Machines of a pool share an answer: each asks again after a minute.
 const SHARED: Duration = Duration::from_secs(30);
+/// How long an answer may take. A driver that does not answer must not hold up the Machines of others.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// When what is known is forgotten: no Machine of the pool asks any more.
+const KEPT: Duration = Duration::from_mins(5);
+/// How often in a row the driver must find no group.
+const LOOKS: u32 = 2;
 
-/// What the driver last said of the group of a pool that is gone, by the UID of the pool.
+/// The UID of a pool, and the class whose driver, spec and secret find its group: Machines may name different ones.
+type OfClass = (String, ObjectName);
+
+/// What drivers said of the groups of pools that are gone.
 #[derive(Debug, Default)]
-pub(crate) struct LeftGroups(Mutex<HashMap<String, (Instant, OwnPool)>>);
+pub(crate) struct LeftGroups(Mutex<HashMap<OfClass, LeftGroup>>);
+
+#[derive(Debug)]
+struct LeftGroup {
+    /// When a Machine asked last.
+    asked: Instant,
+    /// How often in a row there was none. Looks are as far apart as answers are shared.
+    nothing: u32,
+}
+
+impl LeftGroup {
+    const fn said(&self) -> OwnPool {
+        if self.nothing < LOOKS { OwnPool::Gone } else { OwnPool::GoneWithGroup }
+    }
+}
 
 impl LeftGroups {
-    fn get(&self, uid: &str) -> Option<OwnPool> {
-        let groups = self.0.lock();
-        groups.get(uid).filter(|(at, _)| at.elapsed() < SHARED).map(|(_, said)| *said)
+    /// What is known, also while another Machine asks; `None`: the one that gets this asks.
+    fn known(&self, of: &OfClass) -> Option<OwnPool> {
+        let mut groups = self.0.lock();
+        groups.retain(|_, group| group.asked.elapsed() < KEPT);
+        let now = Instant::now();
+        match groups.get_mut(of) {
+            Some(group) if group.asked.elapsed() < SHARED => return Some(group.said()),
+            Some(group) => group.asked = now,
+            None => drop(groups.insert(of.clone(), LeftGroup { asked: now, nothing: 0 })),
+        }
+        None
     }
 
-    fn set(&self, uid: &str, said: OwnPool) {
+    /// Whether there is a group, if that could be found out; returns what is known now.
+    fn learn(&self, of: &OfClass, is_there: Option<bool>) -> OwnPool {
         let mut groups = self.0.lock();
-        groups.retain(|_, (at, _)| at.elapsed() < SHARED);
-        groups.insert(uid.to_owned(), (Instant::now(), said));
+        let Some(group) = groups.get_mut(of) else { return OwnPool::Gone };
+        group.nothing = match is_there {
+            Some(true) => 0,
+            Some(false) => group.nothing.saturating_add(1),
+            None => group.nothing,
+        };
+        group.said()
     }
 }
 
@@ -71,8 +109,9 @@ impl Machines {
         if !driver.has(OperationKind::GetPoolStatus) {
             return Ok(OwnPool::Gone);
         }
-        if let Some(said) = self.state.left_groups.get(&owner.uid) {
-            return Ok(said);
+        let of = (owner.uid.clone(), ObjectName::of(class));
+        if let Some(known) = self.state.left_groups.known(&of) {
+            return Ok(known);
         }
         let target = Target {
             kind: MACHINE_POOL.to_owned(),
@@ -83,13 +122,53 @@ impl Machines {
         let request =
             Request::PoolStatus { provider_id: String::new().into(), with_instances: false };
         let id = uuid::Uuid::new_v4().to_string().into();
-        let time = OperationKind::GetPoolStatus.usual_time();
-        let asked = ClassFacts::of(class).dispatch(id, target, request, time);
-        let said = match self.sessions.call(asked).await {
-            Err(failure) if is_absent(&failure) => OwnPool::GoneWithGroup,
-            Ok(_) | Err(_) => OwnPool::Gone,
+        let asked = ClassFacts::of(class).dispatch(id, target, request, PATIENCE);
+        let is_there = match timeout(PATIENCE, self.sessions.call(asked)).await {
+            Ok(Ok(_)) => Some(true),
+            Ok(Err(failure)) if is_absent(&failure) => Some(false),
+            Ok(Err(_)) | Err(_) => None,
         };
-        self.state.left_groups.set(&owner.uid, said);
-        Ok(said)
+        Ok(self.state.left_groups.learn(&of, is_there))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn of(class: &str) -> OfClass {
+        ("pool".to_owned(), ObjectName::new("default", class))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_machine_asks_for_all_of_its_pool_and_class_and_the_others_do_not_wait() {
+        let groups = LeftGroups::default();
+        assert_eq!(groups.known(&of("a")), None);
+        // The driver does not answer.
+        assert_eq!(groups.known(&of("a")), Some(OwnPool::Gone));
+        assert_eq!(groups.known(&of("b")), None, "another class may have another driver");
+        advance(SHARED).await;
+        assert_eq!(groups.known(&of("a")), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_is_gone_after_two_looks_in_a_row_that_are_apart() {
+        let groups = LeftGroups::default();
+        let look = async |is_there| {
+            assert_eq!(groups.known(&of("a")), None);
+            let said = groups.learn(&of("a"), is_there);
+            assert_eq!(groups.known(&of("a")), Some(said), "no second look at once");
+            advance(SHARED).await;
+            said
+        };
+        assert_eq!(look(Some(false)).await, OwnPool::Gone);
+        assert_eq!(look(Some(true)).await, OwnPool::Gone);
+        assert_eq!(look(Some(false)).await, OwnPool::Gone);
+        assert_eq!(look(None).await, OwnPool::Gone, "nothing was seen");
+        assert_eq!(look(Some(false)).await, OwnPool::GoneWithGroup);
+        advance(KEPT).await;
+        assert_eq!(look(Some(false)).await, OwnPool::Gone, "forgotten");
     }
 }
