@@ -9,13 +9,14 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::api::{ApiResource, DynamicObject, ListParams};
-use kube::{Api, Client};
-use ostler_api::Machine;
+use kube::{Api, Client, Resource};
 use ostler_api::names::LEADER_LEASE;
 use ostler_api::operation::Term;
+use ostler_api::{Machine, MachinePool};
 use ostler_sessions::{OrphanDesk, SessionEvent, Sessions};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
+use serde::de::DeserializeOwned;
 use tokio::sync::{broadcast, watch as channel};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -293,7 +294,21 @@ impl Core {
     }
 
     async fn keep_intents(&self) -> kube::Result<()> {
-        let kind = ApiResource::erase::<Machine>(&());
+        let inherited = &self.stores.inherited;
+        self.read_all::<Machine>(|machines| inherited.keep(machines)).await?;
+        match self.read_all::<MachinePool>(|pools| inherited.keep_pools(pools)).await {
+            // Its definition is not there, so there are none.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            read => read,
+        }
+    }
+
+    /// Reads all objects of a kind, page by page.
+    async fn read_all<K>(&self, keep: impl Fn(Vec<K>)) -> kube::Result<()>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned,
+    {
+        let kind = ApiResource::erase::<K>(&());
         for part in self.settings.namespaces.parts() {
             let api: Api<DynamicObject> = match part {
                 Some(namespace) => Api::namespaced_with(self.client.clone(), &namespace, &kind),
@@ -302,9 +317,8 @@ impl Core {
             let mut page = ListParams::default().limit(PAGE);
             loop {
                 let found = api.list(&page).await?;
-                // The watch of machines reports one that cannot be read.
-                let machines = found.items.into_iter().filter_map(|it| it.try_parse().ok());
-                self.stores.inherited.keep(machines);
+                // The watch reports one that cannot be read.
+                keep(found.items.into_iter().filter_map(|it| it.try_parse().ok()).collect());
                 let Some(next) = found.metadata.continue_.filter(|next| !next.is_empty()) else {
                     break;
                 };

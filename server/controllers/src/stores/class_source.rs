@@ -11,7 +11,7 @@ use ostler_sessions::{
 };
 use serde_json::Value;
 
-use super::{MergedSecret, PoolIndex, Stores};
+use super::{MergedSecret, Stores};
 use crate::namespaces::Namespaces;
 use crate::watch::ObjectName;
 
@@ -46,7 +46,7 @@ impl StoreClassSource {
     }
 
     fn recorded_of_pool(&self, uid: &str) -> Option<RecordedOperation> {
-        let pool = self.stores.pools.find(PoolIndex::Uid, uid).into_iter().next()?;
+        let pool = self.stores.pool_with_intent(uid)?;
         let intent = pool.status.as_ref()?.operation.as_ref()?.intent.clone();
         let namespace = pool.metadata.namespace.clone().unwrap_or_default();
         let name = pool.spec.template.spec.class.name.as_str();
@@ -340,6 +340,30 @@ mod tests {
             Some("op-3"),
             "the cache is newer"
         );
+    }
+
+    #[test]
+    fn the_last_record_of_a_pool_counts_too() {
+        let source = source(&json!({}));
+        let pool = |revision: &str, operation: &str| -> ostler_api::MachinePool {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": "p", "namespace": "default", "uid": "p", "resourceVersion": revision
+                },
+                "spec": { "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } } },
+                "status": { "operation": {
+                    "id": operation, "kind": "UpdatePool", "idempotencyKey": "p:pu", "term": 4
+                } }
+            }))
+            .unwrap()
+        };
+        let operation = || source.recorded("p").map(|recorded| recorded.operation_id.to_string());
+        source.stores.inherited.keep_pools([pool("9", "op-2")]);
+        assert_eq!(operation().as_deref(), Some("op-2"), "the cache does not know it yet");
+        source.stores.pools.apply(Event::Apply(pool("7", "op-1")));
+        assert_eq!(operation().as_deref(), Some("op-2"), "the cache is older");
+        source.stores.pools.apply(Event::Apply(pool("11", "op-3")));
+        assert_eq!(operation().as_deref(), Some("op-3"), "the cache is newer");
     }
 
     #[tokio::test]
