@@ -1,16 +1,22 @@
 //! What is known of each group. Safe to lose: a new leader reads them.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use ostler_api::{MachinePool, OperationId, ProviderId};
-use ostler_lifecycle::operation::{Finished, Success};
-use ostler_lifecycle::pool::{Done, GroupView};
+use ostler_api::{Machine, MachinePool, OperationId, ProviderId, Revision};
+use ostler_lifecycle::machine::group_read_again;
+use ostler_lifecycle::operation::{Failure, Finished, Success};
+use ostler_lifecycle::pool::{Done, GroupView, Reading, awaits_its_end};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+use super::{BUSY, CALM};
 use crate::watch::ObjectName;
+
+/// How often a group is read at most that keeps changing.
+const HINTED: Duration = Duration::from_secs(2);
 
 /// By name of the pool. Bounded by the pools that exist: one that is gone is forgotten, also if a user removed its finalizer.
 #[derive(Debug, Default)]
@@ -24,11 +30,17 @@ pub(super) struct Group {
     /// The last read.
     pub(super) view: GroupView,
     /// When it ended; `None`: none since the last operation.
-    pub(super) at: Option<Instant>,
+    at: Option<Instant>,
+    /// Whether something happened since it began.
+    hinted: bool,
+    /// The reads that failed since the last one that did not.
+    failed: Option<Failed>,
     /// By UID of the Machine: how many reads in a row did not name its instance.
-    pub(super) absent: BTreeMap<String, u32>,
+    absent: BTreeMap<String, u32>,
     /// How often in a row the driver said that there is no group.
-    pub(super) nothing: u32,
+    nothing: u32,
+    /// When a look that something is missing last counted.
+    looked: Option<Instant>,
     /// How soon it is read again.
     pub(super) every: Option<Duration>,
     /// Whether the Machines of the pool were listed once by this process, and not only taken from its cache.
@@ -45,6 +57,19 @@ pub(super) struct Group {
     counted: Option<OperationId>,
 }
 
+/// Reads in a row that failed.
+#[derive(Debug)]
+struct Failed {
+    times: i32,
+    /// When the next one is due.
+    until: Instant,
+    /// What they were made with. Others are tried at once.
+    with: ReadWith,
+}
+
+/// The revisions of class and secret that a group is read with.
+pub(super) type ReadWith = (Revision, Option<Revision>);
+
 impl Groups {
     /// Reads or changes what is known. A read of a large group is not copied for it.
     pub(super) fn with<T>(&self, pool: &MachinePool, change: impl FnOnce(&mut Group) -> T) -> T {
@@ -60,13 +85,16 @@ impl Groups {
     pub(super) fn reread(&self, pool: &MachinePool) {
         self.with(pool, |group| {
             group.at = None;
-            group.view = GroupView::Unknown;
+            // That it cannot be read is still so.
+            if group.failed.is_none() {
+                group.view = GroupView::Unknown;
+            }
         });
     }
 
-    /// It may not be what the last read showed: the next pass reads it.
+    /// It may not be what the last read showed: it is read soon.
     pub(crate) fn doubt(&self, pool: &MachinePool) {
-        self.with(pool, |group| group.at = None);
+        self.with(pool, |group| group.hinted = true);
     }
 
     /// Nothing is known any more.
@@ -96,9 +124,75 @@ impl Group {
         self.done = Some(Done { key: finished.idempotency_key.clone(), times, at: now });
     }
 
-    /// How much longer the last read is good enough; `None`: not any more.
+    /// How much longer the last read is good enough, or the next one waits since reads fail; `None`: not any more.
     pub(super) fn fresh_for(&self, every: Duration) -> Option<Duration> {
-        let left = every.saturating_sub(self.at?.elapsed());
+        let every = if self.hinted { every.min(HINTED) } else { every };
+        let left = if let Some(failed) = &self.failed {
+            failed.until.saturating_duration_since(Instant::now())
+        } else {
+            every.saturating_sub(self.at?.elapsed())
+        };
         (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether a read with these is due. What happens from now on it may not show.
+    pub(super) fn begin(&mut self, with: &ReadWith) -> bool {
+        if self.failed.as_ref().is_some_and(|failed| failed.with != *with) {
+            self.failed = None;
+            self.at = None;
+        }
+        let calm = if self.view == GroupView::Unknown { BUSY } else { CALM };
+        let is_due = self.fresh_for(self.every.unwrap_or(calm)).is_none();
+        self.hinted &= !is_due;
+        is_due
+    }
+
+    /// It was read.
+    pub(super) fn found(&mut self, reading: Reading, machines: &[&Machine]) {
+        self.ended();
+        self.nothing = 0;
+        let mut reading = reading.counted(&self.absent, machines);
+        if self.is_too_soon() {
+            // What is missed the first time is missed by the next look that counts. A Machine that is done needs no second.
+            let done = |uid: &str| machines.iter().any(|it| it.uid() == uid && awaits_its_end(it));
+            let before = &self.absent;
+            reading.absent.retain(|uid, looks| {
+                *looks = before.get(uid).copied().unwrap_or_else(|| done(uid).into());
+                *looks > 0
+            });
+        } else if !reading.absent.is_empty() {
+            self.looked = Some(Instant::now());
+        }
+        self.absent.clone_from(&reading.absent);
+        self.view = GroupView::Known(Arc::new(reading));
+    }
+
+    /// The driver says that there is none.
+    pub(super) fn missed(&mut self) {
+        self.ended();
+        if self.nothing == 0 || !self.is_too_soon() {
+            self.nothing = self.nothing.saturating_add(1);
+            self.looked = Some(Instant::now());
+        }
+        self.view = GroupView::Absent(self.nothing);
+    }
+
+    /// It could not be read. `room`: the wait for a driver that is out of room, and does not say for how long.
+    pub(super) fn unreadable(&mut self, failure: Failure, with: ReadWith, room: Duration) {
+        let times = self.failed.take().map_or(0, |failed| failed.times).saturating_add(1);
+        self.ended();
+        let until = Instant::now() + group_read_again(&failure, times, room);
+        self.failed = Some(Failed { times, until, with });
+        self.view = GroupView::Unreadable(Box::new(failure));
+    }
+
+    fn ended(&mut self) {
+        self.at = Some(Instant::now());
+        self.failed = None;
+    }
+
+    /// Whether a look counted just now: two looks within a moment are as good as one.
+    fn is_too_soon(&self) -> bool {
+        self.looked.is_some_and(|at| at.elapsed() < BUSY)
     }
 }

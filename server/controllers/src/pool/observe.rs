@@ -8,13 +8,13 @@ use ostler_api::names::MACHINE_CLASS;
 use ostler_api::operation::PoolRecord;
 use ostler_api::{Machine, MachineClass, MachinePool};
 use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
-use ostler_lifecycle::pool::{DataSecret, GroupView, Reading, Snapshot, secret_name, target_of};
+use ostler_lifecycle::pool::{DataSecret, Reading, Snapshot, secret_name, target_of};
 use ostler_lifecycle::set::is_controlled_by;
 use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretView};
-use tokio::time::Instant;
 use tracing::debug;
 
-use super::{BUSY, CALM, Pools, namespace_of};
+use super::groups::Group;
+use super::{Pools, namespace_of};
 use crate::hot_update::driver_of;
 use crate::reconcile::PassError;
 use crate::stores::MachineIndex;
@@ -53,7 +53,7 @@ impl Pools {
             && !matches!(secret, SecretView::Missing(_))
             && !matches!(operation, OperationView::Finished(_))
         {
-            self.read_if_due(&pool, &machines, facts).await;
+            self.read_if_due(&pool, &machines, (facts, &secret)).await;
         }
         let (deleted, created) = self.groups.with(&pool, |group| {
             let there = |uid: &str| machines.iter().any(|it| it.uid() == uid && !it.is_deleting());
@@ -159,12 +159,23 @@ impl Pools {
     }
 
     /// Reads the group unless it was read just now. A driver that is away, or fails, changes nothing but the view.
-    async fn read_if_due(&self, pool: &MachinePool, machines: &[Arc<Machine>], class: &ClassFacts) {
-        let fresh = self.groups.with(pool, |group| {
-            let calm = if group.view == GroupView::Unknown { BUSY } else { CALM };
-            group.fresh_for(group.every.unwrap_or(calm))
-        });
-        if fresh.is_some() {
+    async fn read_if_due(
+        &self,
+        pool: &MachinePool,
+        machines: &[Arc<Machine>],
+        (class, secret): (&ClassFacts, &SecretView),
+    ) {
+        let secret = match secret {
+            SecretView::Known(secret) | SecretView::LastKnown(secret, _) => {
+                Some(secret.revision.clone())
+            }
+            SecretView::Unknown
+            | SecretView::NotReferenced
+            | SecretView::Missing(_)
+            | SecretView::NamespaceDenied(_) => None,
+        };
+        let with = (class.revision.clone(), secret);
+        if !self.groups.with(pool, |group| group.begin(&with)) {
             return;
         }
         let began = (self.clock.0)();
@@ -176,28 +187,20 @@ impl Pools {
         let dispatch = class.dispatch(id, target_of(pool), request, time);
         let answer = self.sessions.call(dispatch).await;
         let machines = expected(pool, machines);
-        self.groups.with(pool, |group| {
-            group.at = Some(Instant::now());
-            let view = match answer {
-                Ok(Success::PoolRead { pool: record, instances }) if is_usable(&record) => {
-                    group.nothing = 0;
-                    let reading = Reading::new(record, instances, began);
-                    let reading = reading.counted(&group.absent, &machines);
-                    group.absent.clone_from(&reading.absent);
-                    GroupView::Known(Arc::new(reading))
-                }
-                Ok(_) => GroupView::Unreadable(Box::new(Failure::wrong_answer())),
-                Err(failure) if is_absent(&failure) => {
-                    group.nothing = group.nothing.saturating_add(1);
-                    GroupView::Absent(group.nothing)
-                }
-                Err(failure) => {
-                    debug!(pool = pool.name(), code = %failure.code, "the group cannot be read");
-                    GroupView::Unreadable(Box::new(failure))
-                }
-            };
-            group.view = view;
-        });
+        let failure = match answer {
+            Ok(Success::PoolRead { pool: record, instances }) if is_usable(&record) => {
+                let reading = Reading::new(record, instances, began);
+                return self.groups.with(pool, |group| group.found(reading, &machines));
+            }
+            Ok(_) => Failure::wrong_answer(),
+            Err(failure) if is_absent(&failure) => {
+                return self.groups.with(pool, Group::missed);
+            }
+            Err(failure) => failure,
+        };
+        debug!(pool = pool.name(), code = %failure.code, "the group cannot be read");
+        let room = self.settings.lifecycle.resource_exhausted_retry;
+        self.groups.with(pool, |group| group.unreadable(failure, with, room));
     }
 }
 

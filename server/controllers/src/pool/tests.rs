@@ -3,9 +3,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use ostler_api::Machine;
+use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::machine::{InstanceState, InstanceStatus};
+use ostler_api::operation::{Failure, InstanceRecord, PoolInstance, PoolRecord};
 use ostler_lifecycle::pool::{Cause, GroupView, Instance, Reading, Victim};
 use serde_json::json;
+use tokio::time::advance;
 
 use super::*;
 use crate::bench::{Bench, put};
@@ -238,4 +241,103 @@ async fn a_machine_is_created_once_although_the_watch_shows_it_late() {
     // It is never seen.
     tokio::time::advance(2 * PATIENCE).await;
     assert_eq!(created().await, 3);
+}
+
+/// What the driver says of a group with these instances.
+fn reading(ids: &[&str]) -> Reading {
+    let instance = |id: &&str| PoolInstance {
+        instance: InstanceRecord { provider_id: (*id).into(), ..InstanceRecord::default() },
+        ..PoolInstance::default()
+    };
+    let record = PoolRecord { provider_id: "group".into(), ..PoolRecord::default() };
+    Reading::new(record, ids.iter().map(instance).collect(), Timestamp::UNIX_EPOCH)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_that_something_is_missing_counts_only_if_it_is_apart_from_the_one_before() {
+    let (groups, pool) = (Groups::default(), pool("p"));
+    let of = |uid: &str, step: Option<&str>| -> Machine {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": uid, "uid": uid,
+                "deletionTimestamp": step.map(|_| "2026-01-01T00:00:00Z")
+            },
+            "spec": { "providerID": uid }, "status": { "step": step }
+        }))
+        .unwrap()
+    };
+    let machines = [of("a", None), of("b", None), of("done", Some("DeleteInstance"))];
+    let machines: Vec<&Machine> = machines.iter().collect();
+    let looks = |there: &[&str]| {
+        groups.with(&pool, |group| {
+            group.found(reading(there), &machines);
+            let absent = group.view.known().unwrap().absent.clone();
+            ["a", "b", "done"].map(|uid| absent.get(uid).copied().unwrap_or(0))
+        })
+    };
+    assert_eq!(looks(&["b", "done"]), [1, 0, 0]);
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(looks(&[]), [1, 0, 1], "one that is done needs no second look");
+    advance(BUSY).await;
+    assert_eq!(looks(&[]), [2, 1, 2]);
+    advance(BUSY).await;
+    assert_eq!(looks(&["a", "b", "done"]), [0, 0, 0]);
+
+    let nothing = || {
+        groups.with(&pool, |group| {
+            group.missed();
+            group.view.clone()
+        })
+    };
+    assert_eq!(nothing(), GroupView::Absent(1));
+    assert_eq!(nothing(), GroupView::Absent(1), "at once");
+    advance(BUSY).await;
+    assert_eq!(nothing(), GroupView::Absent(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_of_which_events_tell_is_read_soon_and_not_for_each_of_them() {
+    let (groups, pool) = (Groups::default(), pool("p"));
+    let with = ("r1".into(), None);
+    let is_due = || groups.with(&pool, |group| group.begin(&with));
+    assert!(is_due());
+    groups.doubt(&pool);
+    groups.with(&pool, |group| group.found(reading(&[]), &[]));
+    assert!(!is_due(), "it was read just now");
+    advance(Duration::from_secs(2)).await;
+    assert!(is_due(), "what happened during the read");
+    groups.with(&pool, |group| group.found(reading(&[]), &[]));
+    advance(Duration::from_secs(2)).await;
+    assert!(!is_due());
+    groups.reread(&pool);
+    assert!(is_due(), "after an operation at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_read_that_failed_waits_as_the_table_says_whatever_happens_but_not_for_other_credentials()
+{
+    let (groups, pool) = (Groups::default(), pool("p"));
+    let with = |secret: &str| ("r1".into(), Some(secret.into()));
+    let is_due = |secret: &str| groups.with(&pool, |group| group.begin(&with(secret)));
+    let fail = |secret: &str| {
+        let failure = Failure::new(ErrorCode::Unauthenticated, Certainty::NotApplied, "no");
+        let room = Duration::from_mins(10);
+        groups.with(&pool, |group| group.unreadable(failure, with(secret), room));
+    };
+    fail("s1");
+    for wait in [3, 6, 12] {
+        groups.doubt(&pool);
+        groups.reread(&pool);
+        advance(Duration::from_secs(wait * 60 - 1)).await;
+        assert!(!is_due("s1"), "{wait} min");
+        let unreadable = groups.with(&pool, |group| matches!(group.view, GroupView::Unreadable(_)));
+        assert!(unreadable, "it is still told");
+        advance(Duration::from_secs(1)).await;
+        assert!(is_due("s1"), "{wait} min");
+        fail("s1");
+    }
+    assert!(is_due("s2"), "another secret");
+    fail("s2");
+    advance(Duration::from_mins(3)).await;
+    assert!(is_due("s2"), "from the beginning");
 }

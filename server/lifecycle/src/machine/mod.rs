@@ -95,7 +95,7 @@ pub use diagram::mermaid;
 pub use draining::is_last_look;
 pub use phase::{Life, lifecycle_phase};
 pub(crate) use retry::backoff;
-pub use retry::{Precondition, RetryAction, Rule, review_failed, rule};
+pub use retry::{Precondition, RetryAction, Rule, group_read_again, review_failed, rule};
 
 use std::ops::ControlFlow;
 

@@ -1,5 +1,6 @@
 //! What follows from a failure: the table, and the wait for the next attempt.
 
+mod group;
 #[cfg(test)]
 mod manual;
 mod review;
@@ -27,6 +28,7 @@ use crate::{
     time::after,
 };
 
+pub use group::group_read_again;
 pub use review::review_failed;
 pub use table::{Precondition, RetryAction, Rule, rule};
 
