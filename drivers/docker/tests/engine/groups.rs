@@ -2,8 +2,9 @@
 
 use ostler_driver_docker::DockerDriver;
 use ostler_driver_sdk::{
-    CreatePool, DeletePool, DeletePoolMachines, Deletion, Driver as _, DriverError, GetPoolStatus,
-    ListMachines, PoolModel, PoolSize, PoolStatus, UpdatePool, UpdatePoolMachine, UserData,
+    Certainty, CreatePool, DeletePool, DeletePoolMachines, Deletion, Driver as _, DriverError,
+    GetPoolStatus, ListMachines, PoolModel, PoolSize, PoolStatus, UpdatePool, UpdatePoolMachine,
+    UserData,
 };
 use serde_json::json;
 
@@ -215,6 +216,26 @@ async fn an_instance_is_made_anew_under_its_name_only_once_its_node_is_drained()
     assert_eq!((stage.read().await.unwrap(), stage.instances()), (1, vec![name.clone()]));
     assert_eq!(stage.docker.exec(&name, "echo $COLOUR"), "bay");
     assert_eq!(stage.docker.of_cluster(&stage.pool.cluster).len(), 2, "its volume is gone");
+    stage.delete().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_instance_stays_while_there_is_no_image_to_make_it_anew_from() {
+    let Some(mut stage) = Stage::new("no-image") else { return };
+    stage.create(1).await.unwrap();
+    stage.read().await.unwrap();
+    let before = stage.instances();
+    for policy in ["Never", "IfNotPresent"] {
+        let image = "127.0.0.1:1/ostler-none:1";
+        stage.pool = stage.pool.with(&json!({ "image": image, "imagePullPolicy": policy }));
+        let provider_id = format!("docker:///{}", stage.holder());
+        let model = Some(model(policy));
+        let update = UpdatePool { ctx: stage.pool.ctx(), provider_id, size: None, model };
+        drop(stage.driver().update_pool(update).await.unwrap());
+        let error = stage.bring(&before[0], policy, true).await.unwrap_err();
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
+        assert_eq!(stage.docker.exec(&before[0], "echo runs"), "runs");
+    }
     stage.delete().await.unwrap();
 }
 

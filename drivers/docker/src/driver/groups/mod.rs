@@ -184,6 +184,13 @@ impl DockerDriver {
         if fixed.is_empty() {
             self.bring(&mut found, &state.model.spec, Some(&model_hash)).await?;
         } else if drained {
+            // What runs stays unless the other one can be made.
+            self.have_image(&ctx, &state.model.spec).await?;
+            let image = &state.model.spec.image;
+            if !self.engine.has_image(image).await.map_err(looked)? {
+                let message = format!("image {image} is not there, and is not to be pulled");
+                return Err(DriverError::failed_precondition(message).not_applied());
+            }
             // In its place: the name stays, which is the id.
             self.remove_member(&ctx, name).await?;
             let number = number_of(member).unwrap_or_default();
