@@ -53,7 +53,7 @@ pub enum SessionEvent {
         target_uid: Uid,
         /// The operation.
         operation_id: OperationId,
-        /// False: it came back.
+        /// False: it came back, or never got the operation, which is sent again.
         lost: bool,
     },
     /// A running operation has a new checkpoint; [`crate::Sessions::view`] has it.

@@ -147,6 +147,7 @@ impl Hub {
             took: now - operation.since,
         })));
         operation.audit(id, None, code_of(&answer));
+        operation.stalled = false;
         if matches!(operation.owner, Owner::Target) {
             operation.request = None;
             operation.pinned = None;

@@ -2,6 +2,7 @@
 //! is left and every operation had its outcome, once.
 
 mod action;
+mod told;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -19,6 +20,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::action::{Action, Failing, Holds, action};
+use self::told::Told;
 use super::diagram::{Stage, leads_to};
 use super::operations::Place;
 use super::timers::Timer;
@@ -44,6 +46,8 @@ struct World {
     outcomes: HashMap<String, u32>,
     /// Those that a driver brought along and an earlier core wrote down.
     strange: HashSet<String>,
+    /// What the controllers know about those that run, from events in their order.
+    told: HashMap<String, Told>,
     /// What is written down of the one target of these.
     recorded: Arc<Mutex<Option<RecordedOperation>>>,
     calls: Vec<(String, oneshot::Receiver<Answer>)>,
@@ -72,6 +76,7 @@ impl World {
             held: BTreeMap::new(),
             outcomes: HashMap::new(),
             strange: HashSet::new(),
+            told: HashMap::new(),
             recorded,
             calls: Vec::new(),
             next: 0,
@@ -363,16 +368,21 @@ impl World {
             }
             Effect::Publish(SessionEvent::OutcomeReady { operation_id, .. }) => {
                 *self.outcomes.get_mut(operation_id.as_str()).unwrap() += 1;
+                self.told.remove(operation_id.as_str());
             }
             Effect::Publish(SessionEvent::Adopted { operation_id, .. }) => {
                 assert!(self.strange.contains(operation_id.as_str()), "{operation_id} was made up");
                 assert!(self.hub.adoption_open(), "{operation_id} came too late");
                 self.outcomes.insert(operation_id.into(), 0);
             }
-            Effect::Publish(SessionEvent::Stalled { operation_id, .. }) => {
-                let known = self.hub.operations.get(operation_id.as_str());
-                let place = known.map(|operation| &operation.place);
-                assert!(matches!(place, Some(Place::Sent(_))), "{operation_id}: {place:?}");
+            Effect::Publish(SessionEvent::Stalled { operation_id, stalled, .. }) => {
+                let told = self.tell(operation_id.as_str());
+                assert!(!told.lost || !stalled, "{operation_id} is with no session");
+                assert_ne!(std::mem::replace(&mut told.stalled, stalled), stalled);
+            }
+            Effect::Publish(SessionEvent::Lost { operation_id, lost, .. }) => {
+                let told = self.tell(operation_id.as_str());
+                assert_ne!(std::mem::replace(&mut told.lost, lost), lost, "{operation_id}");
             }
             Effect::Publish(_)
             | Effect::CheckReading(_)
@@ -411,6 +421,7 @@ impl World {
             assert!(hub.timers.is_set(&Timer::Operation(id.clone())), "{id} has no end");
         }
         self.check_flow();
+        self.check_told();
         for (key, session) in &hub.sessions {
             let ages = hub.timers.is_set(&Timer::Age(*key)) || session.retired;
             assert!(ages == session.driver.retains || session.retired, "{key} never ends");

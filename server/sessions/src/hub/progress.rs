@@ -125,7 +125,7 @@ impl Hub {
         }
     }
 
-    /// The driver that has an operation lost its session, or came back with it.
+    /// The driver that has an operation lost its session, or came back with it or without it.
     pub(super) fn tell_loss(&mut self, id: &OperationId, lost: bool) {
         let watched = self.operations.get(id).and_then(|operation| operation.watched());
         if let Some(target_uid) = watched {

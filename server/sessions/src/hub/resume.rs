@@ -262,6 +262,10 @@ impl Hub {
         let Some(operation) = self.operations.get(id) else { return };
         if retains && !operation.accepted() {
             self.queue_again(now, id);
+            let operation = self.operations.get(id);
+            if operation.is_some_and(|it| matches!(it.place, Place::Queued(_))) {
+                self.tell_loss(id, false);
+            }
         } else {
             self.fail_lost(now, id);
         }
