@@ -54,6 +54,13 @@ fn is_undergoing(view: &MachineView) -> bool {
         && !is_updated(view)
 }
 
+/// Whether the Machine side is at it, or gave up.
+fn is_in_update(view: &MachineView) -> bool {
+    use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, InPlaceUpdating};
+    let phase = view.machine.phase();
+    matches!(phase, InPlaceUpdating | InPlaceUpdateSuccessful | InPlaceUpdateFailed)
+}
+
 /// Whether its update is still to begin.
 pub(super) fn waits(view: &MachineView) -> bool {
     !view.machine.is_deleting() && !is_undergoing(view) && !is_updated(view)
@@ -137,19 +144,29 @@ impl<'a> Pass<'a> {
     pub(super) fn update_in_place(&mut self) {
         let mut fleet = self.fleet();
         let chosen = self.marks.due(&self.snapshot.deployment);
+        let stays = |one: &&MachineView| {
+            let goes = one.machine.is_deleting() || chosen.contains(one.machine.name());
+            !goes && !one.is_preserved(self.snapshot.now)
+        };
         for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
-            let updating = view.machines.iter().filter(|one| {
-                let goes = one.machine.is_deleting() || chosen.contains(one.machine.name());
-                is_undergoing(one) && !goes && !one.is_preserved(self.snapshot.now)
-            });
-            counts.updating = count(updating.clone().count());
+            let all = view.machines.iter().filter(stays);
+            let undergoing = all.clone().filter(|one| is_undergoing(one));
+            counts.updating =
+                count(all.filter(|one| is_undergoing(one) || is_in_update(one)).count());
             // It is drained any moment now, whatever its phase says.
-            counts.available -= count(updating.filter(|one| one.is_available()).count());
+            counts.available -= count(undergoing.filter(|one| one.is_available()).count());
+        }
+        let new = self.new.and_then(|index| self.views.get(index));
+        if let (Some(counts), Some(view)) = (&mut fleet.new, new) {
+            // After a rollback: their updates go on, or failed.
+            let updating = view.machines.iter().filter(stays).filter(|one| is_in_update(one));
+            counts.updating = count(updating.count());
         }
         let moved = self.hand_over();
-        let scales = self.new.is_some() && scaling::is_due(&fleet);
+        // The numbers have to follow what moves first: what leaves a set is not to be created in it again.
+        let scales = moved.is_empty() && self.new.is_some() && scaling::is_due(&fleet);
         let targets = if scales {
-            scaling::scale(&fleet, scaling::Growth::Largest)
+            scaling::scale(&self.counting_hand_overs(&fleet), scaling::Growth::Largest)
         } else {
             self.numbers(&fleet, &moved)
         };
@@ -158,8 +175,22 @@ impl<'a> Pass<'a> {
         if settled && targets.new < fleet.replicas {
             self.select_nodes(&fleet);
         }
+        if !scales && targets.new >= fleet.replicas {
+            self.end_needless_hand_overs(&targets);
+        }
         self.hold_old_sets(&fleet);
         self.write(&fleet, &targets, true);
+    }
+
+    /// With Machines in the numbers of old sets that do not have them yet, since they were handed over just before.
+    fn counting_hand_overs(&self, fleet: &Fleet) -> Fleet {
+        let mut fleet = fleet.clone();
+        for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
+            let handed = count(view.machines.iter().filter(|one| is_handed_over(one)).count());
+            let counted = counts.wanted.saturating_add(handed);
+            counts.wanted = counts.wanted.max(counted.min(counts.living));
+        }
+        fleet
     }
 
     /// The numbers of the sets follow their Machines; what is missing is created in the new set.
@@ -244,15 +275,35 @@ impl<'a> Pass<'a> {
                 // Before the label of the Machine goes, which says that its Node is not finished.
                 self.write_to_nodes(vec![(view, finished_node(view, node))]);
             } else if is_covered && is_handed_over(view) {
-                let patch = json!({
-                    "metadata": {
-                        "resourceVersion": view.machine.metadata.resource_version,
-                        "labels": { label::UPDATE_RESULT: null },
-                    },
-                    // Another controller may have left the one of before (#1153).
-                    "spec": { "class": { "name": set.set.spec.template.spec.class.name } },
-                });
-                self.write_to_machine(&view.machine, patch);
+                self.end_hand_over(set, view);
+            }
+        }
+    }
+
+    /// Its set may delete the Machine as any other.
+    fn end_hand_over(&mut self, set: &SetView, view: &MachineView) {
+        let patch = json!({
+            "metadata": {
+                "resourceVersion": view.machine.metadata.resource_version,
+                "labels": { label::UPDATE_RESULT: null },
+            },
+            // Another controller may have left the one of before (#1153).
+            "spec": { "class": { "name": set.set.spec.template.spec.class.name } },
+        });
+        self.write_to_machine(&view.machine, patch);
+    }
+
+    /// A rollout that followed a hand-over is complete: the old set has its last number, and takes Machines that are protected for
+    /// no part of it. It would wait for them, and they for its number.
+    fn end_needless_hand_overs(&mut self, targets: &Targets) {
+        for (wanted, set) in targets.old.iter().zip(self.old_views()) {
+            let own = set.machines.iter().filter(|one| !one.machine.is_deleting());
+            let is_last = *wanted == set.set.spec.replicas && count(own.clone().count()) > *wanted;
+            let finished = |one: &&MachineView| {
+                is_handed_over(one) && node_label(one, label::CANDIDATE_FOR_UPDATE).is_none()
+            };
+            for view in own.filter(finished).filter(|_| is_last) {
+                self.end_hand_over(set, view);
             }
         }
     }

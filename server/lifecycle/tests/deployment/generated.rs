@@ -315,3 +315,39 @@ proptest! {
         }
     }
 }
+
+/// Hand-overs that other changes follow: a set and its Machine waited for each other; what was handed over counted nowhere; the set
+/// of before, wanted again, kept a Machine that was being updated and let go one that was available.
+#[test]
+fn an_update_in_place_that_is_changed_as_machines_are_handed_over_keeps_its_promises_and_ends() {
+    use Event::{Agents, Drains, Pass, Roll, Scale, SetsWork, Start};
+    let well = Agents(true);
+    let deadlock = [
+        Scale(2),
+        Pass,
+        SetsWork,
+        Roll(1),
+        Pass,
+        SetsWork,
+        Start,
+        Pass,
+        well,
+        Pass,
+        Roll(2),
+        Scale(0),
+    ];
+    let back = [Roll(1), Pass, SetsWork, Scale(2), Start, Pass, Pass, Drains, Roll(0), Pass];
+    let cases: [(i32, (i32, i32), &[Event]); 4] = [
+        (0, (1, 0), &deadlock),
+        (5, (1, 0), &back),
+        (1, (0, 0), &[Roll(1), Pass, Scale(2), well, Pass, Roll(2)]),
+        (1, (0, 0), &[Roll(1), Pass, well, Scale(2), Pass, Roll(0), Pass]),
+    ];
+    for (replicas, posts, events) in cases {
+        let mut life = Life::of(Kind::Auto, replicas, posts);
+        for event in events {
+            life.happens(*event);
+        }
+        life.ends();
+    }
+}
