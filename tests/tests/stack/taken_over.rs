@@ -17,7 +17,7 @@ use kube::api::{
 };
 use kube::runtime::wait::await_condition;
 use ostler_api::machine::{Machine, MachinePhase};
-use ostler_api::names::label;
+use ostler_api::names::{annotation, label};
 use ostler_api::{MachineClass, MachineDeployment, MachineSet};
 use ostler_tests::objects::{agents, class, in_phase, instances};
 use ostler_tests::world::{Setup, World};
@@ -312,6 +312,11 @@ async fn all_were_updated(stage: &Stage, names: &BTreeSet<String>) {
     assert_eq!(instances(&stage.world), 3);
     assert_eq!(stage.classes().await, ["next".to_owned()].into());
     assert_eq!(stage.sets().await, [OLD.1.to_owned(), NEW.1.to_owned()].into());
+    for (set, revision) in stage.all::<MachineSet>().await.iter().zip(["1", "2"]) {
+        assert_eq!(set.annotation(annotation::REVISION), Some(revision), "{}", set.name());
+        assert_eq!(set.annotation(annotation::CLUSTER_API_REVISION), Some(revision));
+        assert_eq!(set.label(label::CLUSTER_API_DEPLOYMENT), Some("d"));
+    }
     for machine in stage.all::<Machine>().await {
         assert_eq!(machine.label("machine-template-hash"), Some(NEW.0));
         assert_eq!(machine.label(label::UPDATE_RESULT), None, "it counts as all others do");

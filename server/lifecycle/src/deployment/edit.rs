@@ -44,8 +44,16 @@ pub(super) fn sync(deployment: &MachineDeployment, set: &mut MachineSet) {
     push_down(&deployment.spec.template.spec, &mut set.spec.template.spec);
     set.spec.min_ready_seconds = deployment.spec.min_ready_seconds;
     set.spec.auto_preserve_failed_machine_max = deployment.spec.auto_preserve_failed_machine_max;
+}
+
+/// Cluster API's autoscaler finds sets by this label, and sees by this revision which of them is the newest. Other
+/// controllers write neither.
+pub(super) fn show_to_cluster_api(deployment: &str, set: &mut MachineSet) {
     let labels = set.metadata.labels.get_or_insert_default();
-    labels.insert(label::CLUSTER_API_DEPLOYMENT.to_owned(), label_value(deployment.name()));
+    labels.insert(label::CLUSTER_API_DEPLOYMENT.to_owned(), label_value(deployment));
+    if let Some(revision) = set.annotation(annotation::REVISION).map(str::to_owned) {
+        annotate(&mut set.metadata, annotation::CLUSTER_API_REVISION, &revision);
+    }
 }
 
 /// A name may be longer than a label value.

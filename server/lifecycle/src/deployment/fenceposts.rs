@@ -56,10 +56,12 @@ pub fn of(spec: &MachineDeploymentSpec) -> Fenceposts {
 }
 
 /// The surge as it is written. A freeze allows it also where users select Nodes, as with machine-controller-manager: an
-/// update that was not theirs may have made it before.
+/// update that was not theirs may have made it before. Replicas and surge together are a number: a sum that wraps would
+/// scale in.
 pub fn surge(spec: &MachineDeploymentSpec) -> i32 {
     let surge = written(&spec.strategy).and_then(|(surge, _)| surge);
-    surge.and_then(|value| resolve(value, spec.replicas, true)).unwrap_or_default()
+    let surge = surge.and_then(|value| resolve(value, spec.replicas, true)).unwrap_or_default();
+    surge.min(i32::MAX.saturating_sub(spec.replicas))
 }
 
 /// Whether a user chooses the Nodes that are updated in place: then nothing is created for it.

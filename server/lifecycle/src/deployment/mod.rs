@@ -86,13 +86,16 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
 }
 
 impl Pass<'_> {
-    /// The spec is refused: nothing is changed, and it says why.
+    /// The spec is refused: nothing is changed, and it says why, to each generation once.
     fn refuse(&mut self, why: &str) {
         let generation = self.snapshot.deployment.metadata.generation;
         let shown =
             conditions::find(&self.status.conditions, &MachineDeploymentConditionType::Valid);
-        if shown.is_none_or(|shown| shown.message.as_deref() != Some(why)) {
+        let changed = shown.is_none_or(|shown| shown.message.as_deref() != Some(why));
+        if changed || self.status.observed_generation != generation {
             self.warn(Reason::ValidationFailed, why.to_owned());
+        }
+        if changed {
             let what = (MachineDeploymentConditionType::Valid, "False", reason::INVALID);
             let now = self.snapshot.now;
             conditions::refresh(&mut self.status.conditions, what, why.to_owned(), now);

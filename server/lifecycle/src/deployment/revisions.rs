@@ -26,7 +26,6 @@ pub(super) fn number<'a>(new: &mut MachineSet, old: impl Iterator<Item = &'a Mac
         annotate(&mut new.metadata, annotation::REVISION_HISTORY, &history.join(","));
     }
     annotate(&mut new.metadata, annotation::REVISION, &wanted.to_string());
-    annotate(&mut new.metadata, annotation::CLUSTER_API_REVISION, &wanted.to_string());
 }
 
 /// The old sets that are not kept: those beyond the limit, oldest revision first, if nothing is left of them.

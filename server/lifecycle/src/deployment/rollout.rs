@@ -65,6 +65,9 @@ impl Pass<'_> {
         for set in others {
             edit::tell_change_time(&deployment, set);
         }
+        for set in &mut self.sets {
+            edit::show_to_cluster_api(deployment.name(), set);
+        }
     }
 
     /// Paused: the numbers follow the user, the template does not.
@@ -120,6 +123,7 @@ impl Pass<'_> {
     fn make(&mut self, fleet: &Fleet, wanted: i32) {
         let mut set = edit::make(&self.deployment, wanted, fleet);
         revisions::number(&mut set, self.sets.iter());
+        edit::show_to_cluster_api(self.deployment.name(), &mut set);
         self.create = Some(set);
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use ostler_api::{Machine, MachineSet, names};
 
-use super::Snapshot;
+use super::{Snapshot, broken};
 use crate::selector;
 
 /// The Machines of a set.
@@ -76,7 +76,7 @@ fn wants(set: &MachineSet, machine: &Machine) -> bool {
 }
 
 /// Whether no other set comes before this one: the older one gets a Machine that both match, then the one whose name
-/// comes first.
+/// comes first. One that is refused adopts nothing, so it is no rival.
 fn is_first(snapshot: &Snapshot, machine: &Machine) -> bool {
     let age = |set: &MachineSet| {
         let created = set.metadata.creation_timestamp.as_ref().map(|time| time.0);
@@ -84,8 +84,12 @@ fn is_first(snapshot: &Snapshot, machine: &Machine) -> bool {
     };
     let own = age(&snapshot.set);
     let others = snapshot.others.iter().filter(|other| other.uid() != snapshot.set.uid());
-    let mut rivals = others.filter(|other| !other.is_deleting() && wants(other, machine));
-    !rivals.any(|other| age(other) < own)
+    let rivals = others.filter(|other| !other.is_deleting() && wants(other, machine));
+    let mut older = rivals.filter(|other| age(other) < own);
+    !older.any(|other| {
+        let has_machines = other.status.as_ref().is_some_and(|status| status.replicas > 0);
+        broken(other, has_machines).is_empty()
+    })
 }
 
 /// A set of another deployment, or of none, whose selector selects the Machines of this one or the other way round.

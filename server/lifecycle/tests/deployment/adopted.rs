@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ostler_api::MachineDeployment;
-use ostler_api::names::label::TEMPLATE_HASH;
+use ostler_api::names::annotation::{CLUSTER_API_REVISION, REVISION};
+use ostler_api::names::label::{CLUSTER_API_DEPLOYMENT, TEMPLATE_HASH};
 use ostler_lifecycle::deployment::plan;
 use serde_json::{Value, json};
 
@@ -67,6 +68,37 @@ fn an_adopted_set_gets_the_hash_in_template_machines_and_selector_in_this_order(
     world.roll_to("two");
     world.settle();
     assert!(names(&world).is_disjoint(&before) && world.available() == 3);
+}
+
+/// Cluster API's autoscaler compares the revisions of sets that it finds by the label.
+#[test]
+fn sets_of_machine_controller_manager_get_revision_and_label_of_cluster_api_in_the_middle_of_a_rollout()
+ {
+    let mut world = World::running(3);
+    world.roll_to("two");
+    world.passes();
+    let ours = [CLUSTER_API_REVISION.to_owned()];
+    world.deployment.metadata.annotations.as_mut().unwrap().retain(|key, _| !ours.contains(key));
+    for set in world.sets.values_mut() {
+        set.metadata.annotations.as_mut().unwrap().retain(|key, _| !ours.contains(key));
+        set.metadata.labels.as_mut().unwrap().remove(CLUSTER_API_DEPLOYMENT);
+    }
+    // One that was never counted has no revision.
+    let mut uncounted = world.set("one").clone();
+    uncounted.metadata.name = Some("d-none".to_owned());
+    uncounted.metadata.annotations = None;
+    uncounted.spec.template.spec.class.name = "none".to_owned();
+    uncounted.spec.replicas = 0;
+    world.sets.insert("d-none".to_owned(), uncounted);
+    world.passes();
+    for (class, revision) in [("one", Some("1")), ("two", Some("2")), ("none", None)] {
+        let set = world.set(class);
+        assert_eq!(set.annotation(REVISION), revision, "{class}");
+        assert_eq!(set.annotation(CLUSTER_API_REVISION), revision, "{class}");
+        assert_eq!(set.label(CLUSTER_API_DEPLOYMENT), Some("d"), "{class}");
+    }
+    assert_eq!(world.deployment.annotation(CLUSTER_API_REVISION), Some("2"));
+    assert!(world.pass().sets.is_empty(), "it is written once");
 }
 
 #[test]

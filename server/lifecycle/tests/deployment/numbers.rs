@@ -56,6 +56,7 @@ fn the_new_set_grows_into_the_surge_and_old_ones_shrink_by_what_is_available_abo
         ("the new set is too large", (3, (1, 0)), set(5, 5), vec![set(0, 0)], targets(3, &[0])),
         ("the end", (3, (1, 0)), set(3, 3), vec![set(1, 1)], targets(3, &[0])),
         ("no replicas", (0, (1, 0)), set(0, 0), vec![set(0, 0)], targets(0, &[0])),
+        ("no limit", (10, (i32::MAX - 10, 0)), set(0, 0), vec![set(10, 10)], targets(10, &[10])),
     ];
     for (name, (replicas, posts), new, old, expected) in table {
         assert_eq!(roll(&fleet(replicas, posts, new, &old)), expected, "{name}");
@@ -189,6 +190,11 @@ fn one_active_set_gets_all_and_several_share() {
             fleet(0, (0, 0), marked(4, 4, 10, 11), &[marked(7, 7, 10, 11)]),
             targets(0, &[0]),
         ),
+        (
+            "out: without a limit",
+            fleet(10, (i32::MAX - 10, 0), marked(2, 2, 9, 99), &[marked(7, 7, 9, 99)]),
+            targets(10, &[7]),
+        ),
         ("in: annotations missing", fleet(4, (0, 4), set(4, 4), &[set(4, 4)]), targets(2, &[2])),
         (
             "in: annotation 0",
@@ -295,6 +301,9 @@ fn a_surge_is_rounded_up_what_may_be_unavailable_down_and_one_of_both_is_at_leas
         ("both are nothing when rounded", 3, rolling(json!("0%"), json!("30%")), (0, 1)),
         ("more than there are", 3, rolling(json!(5), json!(5)), (5, 3)),
         ("of no machines", 0, rolling(json!("50%"), json!("50%")), (0, 0)),
+        ("the sum has to be a number", 10, rolling(json!(i32::MAX), json!(0)), (i32::MAX - 10, 0)),
+        ("there is none above", i32::MAX, rolling(json!(1), json!(0)), (0, 1)),
+        ("refused elsewhere", -10, rolling(json!(i32::MAX), json!(0)), (i32::MAX, -10)),
         ("not said", 10, rolling(Value::Null, Value::Null), (0, 1)),
         ("neither number nor percentage", 10, rolling(json!("3"), json!("x")), (0, 1)),
         ("a block of another strategy", 10, json!({ "type": "Recreate" }), (0, 0)),

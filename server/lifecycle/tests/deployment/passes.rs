@@ -415,7 +415,7 @@ fn old_sets_beyond_the_limit_go_when_nothing_is_left_of_them() {
 }
 
 #[test]
-fn an_invalid_deployment_changes_nothing_and_says_why_once() {
+fn an_invalid_deployment_changes_nothing_and_says_why_once_for_each_generation() {
     let cases: [(Value, &str); 9] = [
         (json!({ "replicas": -1 }), "negative"),
         (json!({ "selector": null }), "selector is missing"),
@@ -442,6 +442,10 @@ fn an_invalid_deployment_changes_nothing_and_says_why_once() {
         assert_eq!(world.sets, sets, "{why}");
         let told = world.reasons().iter().filter(|it| **it == "ValidationFailed").count();
         assert_eq!(told, 1, "{why}");
+        world.edit(&json!({ "spec": { "minReadySeconds": 5 } }));
+        world.passes();
+        let told = world.reasons().iter().filter(|it| **it == "ValidationFailed").count();
+        assert_eq!(told, 2, "{why}: of the next generation as well, though it is the same");
     }
     let mut world = World::running(1);
     world.edit(&json!({ "spec": { "replicas": -1 } }));

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use ostler_api::MachineSet;
+use ostler_api::names::annotation::EFFECTIVE_CREATION_TIMEOUT;
 use ostler_lifecycle::set::{owner_reference, plan};
 use serde_json::{Value, json};
 
@@ -96,9 +97,32 @@ fn of_two_sets_that_match_an_orphan_the_older_one_gets_it_and_then_the_first_by_
             }),
             true,
         ),
+        (
+            "an older rival that is refused, so that it adopts nothing",
+            json!({
+                "uid": "o", "creationTimestamp": "2025-12-31T00:00:00Z",
+                "annotations": { EFFECTIVE_CREATION_TIMEOUT: "soon" }
+            }),
+            true,
+        ),
     ] {
         let mut snap = snapshot(set(1, json!({})), vec![orphan(json!({}))]);
         snap.others = vec![snap.set.clone(), Arc::new(set(1, json!({ "metadata": other })))];
+        assert_eq!(plan(&snap).adopt.len(), usize::from(ours), "{what}");
+    }
+    let older = |replicas: i32| {
+        let changed = json!({
+            "metadata": { "uid": "o", "creationTimestamp": "2025-12-31T00:00:00Z" },
+            "status": { "replicas": replicas, "selector": "app=b" }
+        });
+        Arc::new(set(1, changed))
+    };
+    for (what, replicas, ours) in [
+        ("its selector was changed while it had Machines, so that it adopts nothing", 1, true),
+        ("its selector was changed while it had none", 0, false),
+    ] {
+        let mut snap = snapshot(set(1, json!({})), vec![orphan(json!({}))]);
+        snap.others = vec![snap.set.clone(), older(replicas)];
         assert_eq!(plan(&snap).adopt.len(), usize::from(ours), "{what}");
     }
 }
