@@ -4,13 +4,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
 use kube::runtime::watcher::Event;
+use ostler_api::names::MACHINE_DEPLOYMENT;
 use ostler_sessions::{Sessions, SessionsOptions, StaticTokens};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
@@ -26,7 +27,7 @@ use crate::queue::{Queue, QueueMetrics, QueueSettings};
 use crate::settings::Settings;
 use crate::stores::{StoreClassSource, Stores};
 use crate::target::Targets;
-use crate::watch::{Cache, Cached, Seen, Unreadable};
+use crate::watch::{Cache, Cached, ObjectName, Seen, Unreadable};
 use crate::writes::{WriteMetrics, Writer};
 
 type Writes = Arc<Mutex<Vec<(String, Value)>>>;
@@ -80,12 +81,22 @@ impl Bench {
         self.writes.lock().clone()
     }
 
-    /// Answers a write with what was sent, a deletion with success, and a read with 404 or what there is.
+    /// Answers a write with what was sent, a deletion with success, and a read with 404 or what there is. It has the
+    /// deployments of the cache, unless it has another one.
     pub(crate) fn client(&self) -> Client {
         let (writes, refuses, has) = (Arc::clone(&self.writes), self.refuses, self.has.clone());
+        let stores = self.stores.clone();
         let (has_name, accepts) = (self.has_name, self.accepts);
         let service = service_fn(move |request: Request<Body>| {
-            let (writes, has) = (Arc::clone(&writes), has.clone());
+            let (writes, mut has) = (Arc::clone(&writes), has.clone());
+            let deployment = request.uri().path().split_once("/machinedeployments/");
+            let deployment = deployment.map(|(_, name)| ObjectName::new("default", name));
+            let cached = deployment.and_then(|name| stores.deployments.get(&name));
+            if let Some(cached) = cached.filter(|_| request.method() == Method::GET)
+                && has.as_ref().is_none_or(|has| has["kind"] != MACHINE_DEPLOYMENT)
+            {
+                has = Some(json!(cached.as_ref()));
+            }
             async move {
                 let name = format!("{} {}", request.method(), request.uri().path());
                 let sent = request.into_body().collect().await.map_err(std::io::Error::other)?;

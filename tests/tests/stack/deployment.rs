@@ -43,8 +43,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("delete", "secrets"),
     // A token of a core that was killed before it could write down that it made one.
     ("update", "secrets"),
-    // A deployment adopts a set that has no controller.
-    ("get", "machinedeployments"),
 ];
 
 /// A machine is made, edited, drained and deleted; another one loses its Node; the core is replaced.

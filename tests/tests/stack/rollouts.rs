@@ -552,3 +552,30 @@ async fn a_set_whose_name_another_has_gets_another_one_at_once() {
     assert_eq!((status.collision_count, sets(&world).await.len()), (Some(1), 2));
     world.stop().await;
 }
+
+/// As after a change of leader: the core before it has scaled the set already.
+#[tokio::test(start_paused = true)]
+async fn a_core_that_sees_the_scaled_set_before_the_deployment_takes_nothing_back() {
+    let late = Setup { watches_lag: Duration::from_secs(5), ..with_fleet() };
+    let world = World::start_with(late).await;
+    running(&world, 3).await;
+    sleep(QUIET).await;
+    let scaled = Patch::Merge(json!({
+        "metadata": { "annotations": {
+            annotation::DESIRED_REPLICAS: "10", annotation::MAX_REPLICAS: "11"
+        } },
+        "spec": { "replicas": 10 },
+    }));
+    let name = sets(&world).await.remove(0).name().to_owned();
+    let of_sets = Api::<MachineSet>::default_namespaced(world.client());
+    of_sets.patch(&name, &PatchParams::default(), &scaled).await.unwrap();
+    sleep(Duration::from_secs(1)).await;
+    scale(&world, 10).await;
+    for _ in 0..120 {
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(sets(&world).await.remove(0).spec.replicas, 10);
+    }
+    until_rolled_out(&world).await;
+    assert_eq!(instances(&world), 10);
+    world.stop().await;
+}

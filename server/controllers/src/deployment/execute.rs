@@ -63,6 +63,9 @@ impl Deployments {
         plan: &Plan,
     ) -> Result<Done, PassError> {
         let deployment = &snapshot.deployment;
+        if plan.concerns_machines() {
+            self.is_current(deployment).await?;
+        }
         for (machine, patch) in &plan.machines {
             self.mark(deployment, machine, patch).await?;
         }
@@ -75,7 +78,7 @@ impl Deployments {
             None => Created::Nothing,
         };
         for set in &plan.delete {
-            self.delete(set).await?;
+            self.delete(deployment, set).await?;
         }
         let deployment = match &plan.deployment {
             Some(patch) => self.write_deployment(deployment, patch).await?,
@@ -138,10 +141,7 @@ impl Deployments {
         deployment: &MachineDeployment,
         write: &SetWrite,
     ) -> Result<(), PassError> {
-        let SetWrite { set, patch, adopts, event } = write;
-        if *adopts && !self.may_adopt(deployment).await? {
-            return Err(PassError::Outdated);
-        }
+        let SetWrite { set, patch, event } = write;
         let api = self.writer.api::<MachineSet>(namespace_of(deployment));
         match self.writer.patch(&api, set.name(), &self.refreshed(set, patch)).await {
             Ok(written) => {
@@ -174,12 +174,14 @@ impl Deployments {
         patch
     }
 
-    /// The deployment may be gone, or another one of its name, although the cache does not say so yet.
-    async fn may_adopt(&self, deployment: &MachineDeployment) -> Result<bool, PassError> {
+    /// Reads the deployment before anything is done to its sets and Machines: the cache may lag behind that of the sets,
+    /// and so what was scaled up would be scaled back.
+    async fn is_current(&self, deployment: &MachineDeployment) -> Result<(), PassError> {
         let api = self.writer.api::<MachineDeployment>(namespace_of(deployment));
         let live = self.writer.get(&api, deployment.name()).await;
         let live = live.map_err(|failure| failed("cannot read the deployment", failure))?;
-        Ok(live.is_some_and(|live| live.uid() == deployment.uid() && !live.is_deleting()))
+        let Some(live) = live else { return Err(PassError::Gone) };
+        PassError::unless_same(&live.metadata, &deployment.metadata)
     }
 
     /// The name follows from the template, so that a creation whose answer was lost is found by it.
@@ -224,12 +226,18 @@ impl Deployments {
         }
     }
 
-    async fn delete(&self, set: &MachineSet) -> Result<(), PassError> {
-        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        let api = self.writer.api::<MachineSet>(namespace);
-        let only = Deletion { uid: Some(set.uid()), ..Deletion::default() };
+    /// One that is not kept may have been scaled up since it was seen, and would take its Machines along.
+    async fn delete(
+        &self,
+        deployment: &MachineDeployment,
+        set: &MachineSet,
+    ) -> Result<(), PassError> {
+        let api = self.writer.api::<MachineSet>(namespace_of(deployment));
+        let version = set.metadata.resource_version.as_deref();
+        let version = version.filter(|_| !deployment.is_deleting());
+        let only = Deletion { uid: Some(set.uid()), version, ..Deletion::default() };
         match self.writer.delete(&api, set.name(), only).await {
-            Ok(()) | Err(WriteError::NotFound | WriteError::Conflict) => Ok(()),
+            Ok(()) | Err(WriteError::NotFound) => Ok(()),
             Err(failure) => Err(failed("cannot delete a machine set", failure)),
         }
     }

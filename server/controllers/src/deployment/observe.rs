@@ -13,7 +13,7 @@ use super::sent::Wait;
 use super::{Deployments, namespace_of};
 use crate::machine::node_view;
 use crate::reconcile::PassError;
-use crate::set::Stage;
+use crate::set::{Stage, differs_in_status_only};
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex};
 use crate::watch::ObjectName;
 use crate::writes::WriteError;
@@ -55,12 +55,16 @@ impl Deployments {
         }
     }
 
-    /// Whether the cache has every set that there is.
+    /// Whether the cache has every set that there is, as its spec and metadata are.
     async fn sees_all(&self) -> Result<bool, WriteError> {
         let sets = &self.stores.sets;
         for namespace in self.settings.namespaces.parts() {
             let all = self.writer.all::<MachineSet>(namespace.as_deref()).await?;
-            if all.iter().any(|set| sets.get(&ObjectName::of(set.as_ref())).is_none()) {
+            let seen = |set: &Arc<MachineSet>| {
+                let seen = sets.get(&ObjectName::of(set.as_ref()));
+                seen.is_some_and(|seen| differs_in_status_only(&seen, set))
+            };
+            if !all.iter().all(seen) {
                 return Ok(false);
             }
         }

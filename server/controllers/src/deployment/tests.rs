@@ -1,3 +1,4 @@
+use ostler_api::names::annotation::TRIGGER_DELETION;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
@@ -64,6 +65,48 @@ async fn every_write_is_conditional_on_the_version_that_was_seen() {
     assert_eq!(path, format!("PATCH {DEPLOYMENT}"));
     let finalizers = ["machine.sapcloud.io/machine-controller-manager"];
     assert_eq!(patch["metadata"], json!({ "resourceVersion": "7", "finalizers": finalizers }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_done_to_sets_while_the_cache_shows_a_deployment_as_it_was() {
+    for (what, change) in [
+        ("scaled", json!({ "generation": 2, "resourceVersion": "8" })),
+        ("another one", json!({ "uid": "v" })),
+        ("being deleted", json!({ "deletionTimestamp": "1970-01-01T00:00:00Z" })),
+        ("told by an autoscaler", json!({ "annotations": { TRIGGER_DELETION: "m" } })),
+    ] {
+        let bench = Bench::new().having(deployment(&change));
+        put(&bench.stores.deployments, deployment(&json!({})));
+        assert_eq!(reconciled(&bench).await, Outcome::Outdated, "{what}");
+        assert_eq!(bench.writes(), [], "{what}");
+    }
+}
+
+/// It had no Machines when it was seen, and may have been scaled up since.
+#[tokio::test(start_paused = true)]
+async fn an_old_set_that_is_not_kept_is_deleted_only_as_it_was_seen() {
+    let gone = json!({ "deletionTimestamp": "1970-01-01T00:00:00Z" });
+    for (deployment_is, version) in [(json!({}), json!("5")), (gone, Value::Null)] {
+        let bench = Bench::new().refusing(409);
+        put(&bench.stores.deployments, deployment(&deployment_is));
+        let set = serde_json::from_value(json!({
+            "metadata": { "name": "old", "namespace": "default", "uid": "s", "resourceVersion": "5" },
+            "spec": { "replicas": 0, "template": {
+                "spec": { "class": { "kind": "MachineClass", "name": "c" } }
+            } }
+        }));
+        let plan = Plan { delete: vec![Arc::new(set.unwrap())], ..Plan::default() };
+        let deployments = controller(&bench, Handover::over());
+        let name = ObjectName::new("default", "d");
+        let snapshot = deployments.observe(&name).await.unwrap().unwrap();
+        let done = deployments.perform(&snapshot, &plan).await;
+        assert!(matches!(done, Err(PassError::Outdated)));
+        let (path, options) = bench.writes().remove(0);
+        assert_eq!(path, format!("DELETE {SETS}/old"));
+        let only = &options["preconditions"];
+        // What is deleted with its deployment goes with its Machines, however busy it is.
+        assert_eq!((&only["uid"], &only["resourceVersion"]), (&json!("s"), &version));
+    }
 }
 
 #[tokio::test(start_paused = true)]

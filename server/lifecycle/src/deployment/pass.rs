@@ -267,12 +267,7 @@ impl<'a> Pass<'a> {
             };
             let (from, to) = (view.set.spec.replicas, set.spec.replicas);
             let event = (from != to).then(|| scaling(set.name(), from, to));
-            self.plan.sets.push(SetWrite {
-                set: Arc::clone(&view.set),
-                patch,
-                adopts: false,
-                event,
-            });
+            self.plan.sets.push(SetWrite { set: Arc::clone(&view.set), patch, event });
         }
         for (set, owned) in &self.adopted {
             let event = Event {
@@ -284,7 +279,7 @@ impl<'a> Pass<'a> {
                 change(json!(set.as_ref()), json!(owned), set.metadata.resource_version.as_ref())
             {
                 let set = Arc::clone(set);
-                self.plan.sets.push(SetWrite { set, patch, adopts: true, event: Some(event) });
+                self.plan.sets.push(SetWrite { set, patch, event: Some(event) });
             }
         }
         if let Some(set) = self.create.as_ref().filter(|set| set.spec.replicas > 0) {

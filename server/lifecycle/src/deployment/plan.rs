@@ -40,6 +40,12 @@ impl Plan {
         let changes = !self.machines.is_empty() || !self.sets.is_empty() || !self.nodes.is_empty();
         changes || self.deployment.is_some()
     }
+
+    /// Whether Machines may come, go or change hands because of these writes.
+    pub fn concerns_machines(&self) -> bool {
+        let Self { machines, sets, create, delete, .. } = self;
+        !machines.is_empty() || !sets.is_empty() || create.is_some() || !delete.is_empty()
+    }
 }
 
 /// A change of a set.
@@ -49,8 +55,6 @@ pub struct SetWrite {
     pub set: Arc<MachineSet>,
     /// What becomes of it.
     pub patch: Value,
-    /// Whether its owner is read from the API first: it may belong to another object by now.
-    pub adopts: bool,
     /// What to tell people once it is written.
     pub event: Option<Event>,
 }
