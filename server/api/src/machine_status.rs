@@ -108,10 +108,6 @@ pub struct MachineStatus {
     /// A hot update that has not succeeded yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_update: Option<HotUpdate>,
-    /// Whether the Node joined with the taint `critical-components-not-ready`, so that a
-    /// controller is there that removes it.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub critical_components: bool,
     /// How far the drain is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainProgress>,

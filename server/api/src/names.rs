@@ -181,6 +181,9 @@ pub mod annotation {
     /// On a Node: the virtual capacity that was last applied, as JSON.
     pub const LAST_APPLIED_VIRTUAL_CAPACITY: &str =
         "node.machine.sapcloud.io/last-applied-virtual-capacity";
+    /// Ours, on a Node: whether it joined with the taint `critical-components-not-ready`, so that a controller is there that
+    /// removes it.
+    pub const CRITICAL_COMPONENTS: &str = "ostler.dev/critical-components";
     /// Ours, on a MachineClass. `true`: adopt instances that carry the machine's name and no UID; `false`: never.
     /// Without it, nothing is adopted by name, and nothing is made for a Machine that another controller began.
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";

@@ -4,7 +4,7 @@ use ostler_api::ProviderId;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::{Machine, machine::MachineConditionType};
+use ostler_api::{Machine, machine::MachineConditionType, names::annotation};
 
 /// Reason of condition `InstanceCreated` for an instance that was made for this very Machine.
 pub(crate) const MADE: &str = "Created";
@@ -40,6 +40,14 @@ pub fn expected_name(machine: &Machine) -> Option<&str> {
     let asked = machine.status.as_ref().is_some_and(|status| status.creation_started_at.is_some());
     let may_come = asked || machine.provider_id().is_some() || machine.operation_record().is_some();
     machine.node_name().or_else(|| may_come.then(|| machine.name()))
+}
+
+/// Whether something takes the taint `critical-components-not-ready` away. Upstream always expects it, so only a Node that
+/// joined without is known to have none.
+pub(crate) fn has_critical_components(node: &Node) -> bool {
+    let annotations = node.metadata.annotations.as_ref();
+    let noted = annotations.and_then(|all| all.get(annotation::CRITICAL_COMPONENTS));
+    noted.is_none_or(|noted| noted != "false")
 }
 
 /// The Node: first of all the one with the provider id, then one without any. One of another

@@ -23,6 +23,7 @@ use super::invariants::inv_12_enough_stay_available;
 use super::pass::Pass;
 use super::scaling;
 use super::snapshot::{MachineView, SetView};
+use crate::node::has_critical_components;
 use crate::set::{Policy, Rank, controller, owner_reference};
 
 /// The value of the labels.
@@ -403,8 +404,7 @@ fn finished_node(view: &MachineView, node: &Node) -> Value {
     let key = taint::CRITICAL_COMPONENTS_NOT_READY;
     let mut taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     taints.retain(|one| one.key != annotation::PREFER_NO_SCHEDULE);
-    let critical = view.machine.status.as_ref().is_some_and(|status| status.critical_components);
-    if critical && !taints.iter().any(|one| one.key == key) {
+    if has_critical_components(node) && !taints.iter().any(|one| one.key == key) {
         let effect = "NoSchedule".to_owned();
         taints.push(Taint { key: key.to_owned(), effect, ..Taint::default() });
     }

@@ -242,14 +242,17 @@ impl<'a> Pass<'a> {
         self.plan.machines.push((Arc::clone(machine), patch));
     }
 
-    /// Adds what Nodes are to say; what is too much for one pass waits for the next.
+    /// Adds what Nodes are to say; what is too much for one pass waits for the next, and so does the second write to one
+    /// Node: it would be for the version before the first.
     pub(super) fn write_to_nodes(&mut self, writes: Vec<(&'a MachineView, Value)>) {
-        let room = NODES.saturating_sub(self.plan.nodes.len());
-        let writes = writes.into_iter().take(room).filter_map(|(view, patch)| {
-            let node = Arc::clone(view.node.as_ref()?);
-            Some(NodeWrite { machine: Arc::clone(&view.machine), node, patch })
-        });
-        self.plan.nodes.extend(writes);
+        for (view, patch) in writes {
+            let Some(node) = view.node.clone() else { continue };
+            let taken = self.plan.nodes.iter().any(|write| Arc::ptr_eq(&write.node, &node));
+            if !taken && self.plan.nodes.len() < NODES {
+                let machine = Arc::clone(&view.machine);
+                self.plan.nodes.push(NodeWrite { machine, node, patch });
+            }
+        }
     }
 
     pub(super) fn finish(mut self) -> Plan {

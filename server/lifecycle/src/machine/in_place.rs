@@ -25,7 +25,7 @@ use super::{
     transition::{Outcome, Transition, wait},
     unhealthy, volumes,
 };
-use crate::{plan::EventReason, time::after};
+use crate::{node::has_critical_components, plan::EventReason, time::after};
 
 /// How far it is, as the condition of the Node says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -357,7 +357,7 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
     }
     let reason = annotation::UPDATE_FAILED_REASON.to_owned();
     pass.effects.node_patch.annotations.insert(reason, None);
-    if pass.status.critical_components {
+    if has_critical_components(node) {
         node_notes::edit_taints(pass, node, |taints| {
             let key = taint::CRITICAL_COMPONENTS_NOT_READY;
             if !taints.iter().any(|one| one.key == key) {

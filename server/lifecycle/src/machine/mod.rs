@@ -27,7 +27,6 @@
 //! | `waitingFor`, once the evictions were answered | `draining/` |
 //! | `creationStartedAt`, `creationSpecDigest` | `creating.rs` |
 //! | `bootstrapTokenID` | `token.rs` |
-//! | `criticalComponents` | `own_node.rs` |
 //! | `deletionCause` | `finding.rs` |
 //! | `instanceCheckedAt` | `instance_check.rs` |
 //! | `instanceNotice` | `hint.rs` |

@@ -16,6 +16,7 @@ use super::{
     updating,
 };
 use crate::{
+    node,
     plan::{Action, EventReason, Next},
     snapshot::{NodeView, TargetView},
 };
@@ -62,12 +63,22 @@ pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
     if labelled.map(String::as_str) != Some(pass.name()) {
         pass.effects.node_patch.label_machine = true;
     }
-    pass.status.critical_components |=
-        health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY);
+    note_critical_components(pass, node);
     if node.metadata.deletion_timestamp.is_none() {
         node_template::apply(pass, node);
     }
     instance::set_default_priority(pass);
+}
+
+/// On the Node, where a client that writes statuses does not erase it, in the first write to it. A Node that another
+/// controller saw join has no note.
+fn note_critical_components(pass: &mut Pass<'_>, node: &Node) {
+    let has = health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY);
+    let joins = pass.effects.node_patch.add_finalizer && !has_run(pass);
+    if joins || has && !node::has_critical_components(node) {
+        let key = names::annotation::CRITICAL_COMPONENTS.to_owned();
+        pass.effects.node_patch.annotations.insert(key, Some(has.to_string()));
+    }
 }
 
 /// The Node, kept as it has to be; `None`: it is gone. Once in a pass.

@@ -1,6 +1,6 @@
 //! Updates in place: Machines stay and change their set.
 
-use ostler_api::names::{annotation, label};
+use ostler_api::names::{annotation, label, taint};
 
 use ostler_lifecycle::deployment::conditions::hindrance;
 use ostler_lifecycle::deployment::counts::{Counts, Fleet};
@@ -72,6 +72,27 @@ fn every_machine_is_updated_and_none_is_replaced() {
     assert_eq!(world.progressing().1, "NewMachineSetAvailable");
     let held = world.sets.values().any(|set| set.label(label::SCALE_UP_DISABLED).is_some());
     assert!(!held, "a set that creates nothing could not be rolled back to");
+}
+
+#[test]
+fn the_taint_of_critical_components_comes_back_unless_the_node_is_known_to_have_none() {
+    for (what, note, comes_back) in [
+        ("it joined with it", Some("true"), true),
+        ("it joined without: nothing would ever take it away", Some("false"), false),
+        ("another controller saw it join, or a client erased the note", None, true),
+    ] {
+        let mut world = running(1, (0, 1), "Auto");
+        let name = world.names().remove(0);
+        let note = note.map(|note| (annotation::CRITICAL_COMPONENTS.to_owned(), note.to_owned()));
+        world.nodes.get_mut(&name).unwrap().metadata.annotations = Some(note.into_iter().collect());
+        world.roll_to("two");
+        settle(&mut world);
+        let taints = world.nodes[&name].spec.clone().unwrap().taints.unwrap_or_default();
+        let taints: Vec<_> =
+            taints.iter().map(|one| (one.key.as_str(), one.effect.as_str())).collect();
+        let expected = (taint::CRITICAL_COMPONENTS_NOT_READY, "NoSchedule");
+        assert_eq!(taints, Vec::from_iter(comes_back.then_some(expected)), "{what}");
+    }
 }
 
 #[test]

@@ -323,37 +323,71 @@ fn the_node_of_a_machine_set_is_left_to_its_deployment_afterwards() {
     assert_eq!(stage(&world), "CandidateForUpdate");
 }
 
-#[test]
-fn critical_components_have_to_come_back_where_there_were_any() {
-    let critical = || Taint {
-        key: taint::CRITICAL_COMPONENTS_NOT_READY.to_owned(),
-        effect: "NoSchedule".to_owned(),
-        ..Taint::default()
-    };
+/// Runs, and its Node joined with the taint or without.
+fn joined(with_taint: bool) -> World {
     let mut world = World::new();
     world.settle();
     world.join();
+    let key = taint::CRITICAL_COMPONENTS_NOT_READY;
+    if with_taint {
+        edit_node(&mut world, |node| {
+            let (key, effect) = (key.to_owned(), "NoSchedule".to_owned());
+            let taints = node.spec.as_mut().unwrap().taints.as_mut().unwrap();
+            taints.push(Taint { key, effect, ..Taint::default() });
+        });
+        world.settle();
+        assert_eq!(world.waits_for(), Some(WaitReason::CriticalComponentsNotReady));
+        edit_node(&mut world, |node| {
+            node.spec.as_mut().unwrap().taints.as_mut().unwrap().retain(|one| one.key != key);
+        });
+    }
+    world.settle();
+    world
+}
+
+#[test]
+fn critical_components_have_to_come_back_unless_the_node_is_known_to_have_none() {
+    let nothing: fn(&mut World) = |_| {};
+    let by_another: fn(&mut World) = |world| {
+        edit_node(world, |node| {
+            drop(
+                node.metadata.annotations.as_mut().unwrap().remove(annotation::CRITICAL_COMPONENTS),
+            );
+        });
+    };
+    for (what, with_taint, meanwhile, comes_back) in [
+        ("it joined with the taint", true, nothing, true),
+        ("it joined without: nothing would ever take the taint away", false, nothing, false),
+        ("with, and a client erased our fields", true, World::erase_ours, true),
+        ("without, and a client erased our fields", false, World::erase_ours, false),
+        ("another controller saw it join", false, by_another, true),
+    ] {
+        let mut world = joined(with_taint);
+        meanwhile(&mut world);
+        world.settle();
+        select(&mut world);
+        world.settle();
+        assert!(!is_tainted(&world), "{what}");
+        set(&mut world, label::UPDATE_RESULT, Some("successful"));
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running, "{what}");
+        assert_eq!((is_tainted(&world), is_cordoned(&world)), (comes_back, false), "{what}");
+    }
+}
+
+#[test]
+fn a_taint_that_comes_later_is_noted_as_well() {
+    let mut world = joined(false);
+    let noted = |world: &World| {
+        world.node().metadata.annotations.clone().unwrap().remove(annotation::CRITICAL_COMPONENTS)
+    };
+    assert_eq!(noted(&world).as_deref(), Some("false"));
     edit_node(&mut world, |node| {
-        node.spec.as_mut().unwrap().taints.as_mut().unwrap().push(critical());
+        let key = taint::CRITICAL_COMPONENTS_NOT_READY.to_owned();
+        node.spec.as_mut().unwrap().taints = Some(vec![Taint { key, ..Taint::default() }]);
     });
     world.settle();
-    assert_eq!(world.waits_for(), Some(WaitReason::CriticalComponentsNotReady));
-    edit_node(&mut world, |node| {
-        let taints = node.spec.as_mut().unwrap().taints.as_mut().unwrap();
-        taints.retain(|one| one.key != taint::CRITICAL_COMPONENTS_NOT_READY);
-    });
-    world.settle();
-    select(&mut world);
-    world.settle();
-    assert!(!is_tainted(&world));
-    set(&mut world, label::UPDATE_RESULT, Some("successful"));
-    world.settle();
-    assert_eq!(world.phase(), MachinePhase::Running);
-    assert!(is_tainted(&world) && !is_cordoned(&world));
-    let mut without = ready();
-    set(&mut without, label::UPDATE_RESULT, Some("successful"));
-    without.settle();
-    assert!(!is_tainted(&without), "no controller would ever take it away");
+    assert_eq!(noted(&world).as_deref(), Some("true"));
 }
 
 #[test]
