@@ -306,17 +306,22 @@ async fn in_the_middle_of_an_update_in_place(orchestration: &str) -> (Stage, BTr
     (stage, names)
 }
 
+/// Cluster API's autoscaler finds the sets, and sees which one is the newest.
+fn autoscalers_know(sets: &[MachineSet]) {
+    for (set, revision) in sets.iter().zip(["1", "2"]) {
+        assert_eq!(set.annotation(annotation::REVISION), Some(revision), "{}", set.name());
+        assert_eq!(set.annotation(annotation::CLUSTER_API_REVISION), Some(revision));
+        assert_eq!(set.label(label::CLUSTER_API_DEPLOYMENT), Some("d"));
+    }
+}
+
 async fn all_were_updated(stage: &Stage, names: &BTreeSet<String>) {
     stage.until_rolled_out().await;
     assert_eq!(stage.machines().await, *names, "machines stay");
     assert_eq!(instances(&stage.world), 3);
     assert_eq!(stage.classes().await, ["next".to_owned()].into());
     assert_eq!(stage.sets().await, [OLD.1.to_owned(), NEW.1.to_owned()].into());
-    for (set, revision) in stage.all::<MachineSet>().await.iter().zip(["1", "2"]) {
-        assert_eq!(set.annotation(annotation::REVISION), Some(revision), "{}", set.name());
-        assert_eq!(set.annotation(annotation::CLUSTER_API_REVISION), Some(revision));
-        assert_eq!(set.label(label::CLUSTER_API_DEPLOYMENT), Some("d"));
-    }
+    autoscalers_know(&stage.all::<MachineSet>().await);
     for machine in stage.all::<Machine>().await {
         assert_eq!(machine.label("machine-template-hash"), Some(NEW.0));
         assert_eq!(machine.label(label::UPDATE_RESULT), None, "it counts as all others do");
