@@ -159,7 +159,7 @@ mod tests {
         let look = async |is_there| {
             assert_eq!(groups.known(&of("a")), None);
             let said = groups.learn(&of("a"), is_there);
-            assert_eq!(groups.known(&of("a")), Some(said), "no second look at once");
+            assert_eq!(groups.known(&of("a")), Some(said), "no second look immediately");
             advance(SHARED).await;
             said
         };

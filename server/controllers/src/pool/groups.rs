@@ -63,7 +63,7 @@ struct Failed {
     times: i32,
     /// When the next one is due.
     until: Instant,
-    /// What they were made with. Others are tried at once.
+    /// What they were made with. Others are tried immediately.
     with: ReadWith,
 }
 

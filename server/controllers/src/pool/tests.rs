@@ -290,7 +290,7 @@ async fn a_look_that_something_is_missing_counts_only_if_it_is_apart_from_the_on
         })
     };
     assert_eq!(nothing(), GroupView::Absent(1));
-    assert_eq!(nothing(), GroupView::Absent(1), "at once");
+    assert_eq!(nothing(), GroupView::Absent(1), "immediately");
     advance(BUSY).await;
     assert_eq!(nothing(), GroupView::Absent(2));
 }
@@ -310,7 +310,7 @@ async fn a_group_of_which_events_tell_is_read_soon_and_not_for_each_of_them() {
     advance(Duration::from_secs(2)).await;
     assert!(!is_due());
     groups.reread(&pool);
-    assert!(is_due(), "after an operation at once");
+    assert!(is_due(), "after an operation immediately");
 }
 
 #[tokio::test(start_paused = true)]

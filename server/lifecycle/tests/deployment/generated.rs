@@ -317,7 +317,7 @@ proptest! {
 }
 
 /// Hand-overs that other changes follow: a set and its Machine waited for each other; what was handed over counted nowhere; the set
-/// of before, wanted again, kept a Machine that was being updated and let go one that was available.
+/// of before, wanted again, kept a Machine that was being updated and deleted one that was available.
 #[test]
 fn an_update_in_place_that_is_changed_as_machines_are_handed_over_keeps_its_promises_and_ends() {
     use Event::{Agents, Drains, Pass, Roll, Scale, SetsWork, Start};
