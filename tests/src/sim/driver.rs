@@ -281,12 +281,6 @@ impl SimDriver {
             drop(self.fake.cloud().stop(Lookup::of(&foreign.identity)));
         }
     }
-
-    async fn applied(&self, ctx: &Context) {
-        if let Ok(class) = ctx.class().await {
-            self.oracle.applied(&ctx.target().uid, &class.provider_spec_json);
-        }
-    }
 }
 
 impl Driver for SimDriver {
@@ -308,7 +302,6 @@ impl Driver for SimDriver {
     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
         let ctx = request.ctx.clone();
         let work = async {
-            // As an old spec or a new one: what the answer is about is what was fetched before it.
             let target = ctx.target().clone();
             let before = self.instance(&target.uid);
             if before.is_none() && self.sky.full() {
@@ -325,11 +318,13 @@ impl Driver for SimDriver {
                 self.another(before.clone());
                 return Ok(Instance::new(format!("{}-again", before.provider_id)));
             }
+            // What the answer is about is what was fetched before: afterwards the link may be gone.
+            let class = ctx.class().await?;
             let made = self.fake.create_machine(request).await?;
             if let Some(before) = before.filter(|_| self.breaks(Mutation::CreateTwice)) {
                 self.another(before);
             }
-            self.applied(&ctx).await;
+            self.oracle.applied(&target.uid, &class.provider_spec_json);
             Ok(made)
         };
         Box::pin(self.call("CreateMachine", &ctx, work)).await
@@ -400,12 +395,13 @@ impl Driver for SimDriver {
             if self.sky.half() {
                 return self.half(&request).await;
             }
+            let class = ctx.class().await?;
             let updated = if self.breaks(Mutation::UpdateLies) {
                 Updated::default()
             } else {
                 self.fake.update_machine(request).await?
             };
-            self.applied(&ctx).await;
+            self.oracle.applied(&ctx.target().uid, &class.provider_spec_json);
             Ok(updated)
         };
         Box::pin(self.call("UpdateMachine", &ctx, work)).await
