@@ -164,10 +164,9 @@ impl<'a> Pass<'a> {
             counts.updating = count(updating.count());
         }
         let moved = self.hand_over();
-        // The numbers have to follow what moves first: what leaves a set is not to be created in it again.
-        let scales = moved.is_empty() && self.new.is_some() && scaling::is_due(&fleet);
+        let scales = self.new.is_some() && scaling::is_due(&fleet);
         let targets = if scales {
-            scaling::scale(&self.counting_hand_overs(&fleet), scaling::Growth::Largest)
+            scaling::scale(&self.counting_hand_overs(&fleet, &moved), scaling::Growth::Largest)
         } else {
             self.numbers(&fleet, &moved)
         };
@@ -183,14 +182,27 @@ impl<'a> Pass<'a> {
         self.write(&fleet, &targets, true);
     }
 
-    /// With Machines in the numbers of old sets that do not have them yet, since they were handed over just before.
-    fn counting_hand_overs(&self, fleet: &Fleet) -> Fleet {
+    /// With the Machines that are handed over where they go, in the numbers of old sets those that they were given just before.
+    fn counting_hand_overs(&self, fleet: &Fleet, moved: &BTreeSet<&str>) -> Fleet {
         let mut fleet = fleet.clone();
+        let mut new = fleet.newest();
         for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
             let handed = count(view.machines.iter().filter(|one| is_handed_over(one)).count());
             let counted = counts.wanted.saturating_add(handed);
             counts.wanted = counts.wanted.max(counted.min(counts.living));
+            for one in view.machines.iter().filter(|one| moved.contains(one.machine.name())) {
+                let available = i32::from(one.is_available());
+                counts.wanted = (counts.wanted - 1).max(0);
+                counts.machines -= 1;
+                counts.living -= 1;
+                counts.available -= available;
+                new.wanted += 1;
+                new.machines += 1;
+                new.living += 1;
+                new.available += available;
+            }
         }
+        fleet.new = fleet.new.map(|_| new);
         fleet
     }
 

@@ -337,7 +337,9 @@ fn an_update_in_place_that_is_changed_as_machines_are_handed_over_keeps_its_prom
         Scale(0),
     ];
     let back = [Roll(1), Pass, SetsWork, Scale(2), Start, Pass, Pass, Drains, Roll(0), Pass];
-    let cases: [(i32, (i32, i32), &[Event]); 4] = [
+    let again = [Roll(1), Pass, Scale(4), well, Pass, Roll(2), SetsWork, Scale(3)];
+    let cases: [(i32, (i32, i32), &[Event]); 5] = [
+        (2, (0, 2), &again),
         (0, (1, 0), &deadlock),
         (5, (1, 0), &back),
         (1, (0, 0), &[Roll(1), Pass, Scale(2), well, Pass, Roll(2)]),
