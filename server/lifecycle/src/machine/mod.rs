@@ -86,7 +86,7 @@ mod transition;
 mod unhealthy;
 mod updating;
 mod volumes;
-mod well_formed;
+pub(crate) mod well_formed;
 
 pub use abandoning::named as abandoned;
 pub use absence::is_proof as absence_is_proof;

@@ -2,9 +2,9 @@
 
 use ostler_api::{ProviderId, names::label};
 
-use crate::digest;
+use crate::{digest, machine::well_formed};
 
-/// Longest value of a label, and longest name of a Machine.
+/// Longest name of a Machine.
 const LONGEST: usize = 63;
 
 /// The value of the label that names a pool, on its Machines and in its selector: the name, or for one that is no valid
@@ -19,12 +19,7 @@ pub fn selector(pool: &str) -> String {
 }
 
 pub(super) fn is_label_value(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let ends = text.bytes().next().into_iter().chain(text.bytes().last());
-    !text.is_empty()
-        && text.len() <= LONGEST
-        && text.bytes().all(inner)
-        && ends.into_iter().all(|byte| byte.is_ascii_alphanumeric())
+    !text.is_empty() && well_formed::label_value(text)
 }
 
 /// FNV-1a of 32 bits.

@@ -33,6 +33,9 @@ const MOST_FAILING: usize = 3;
 /// so, and the longest wait, as the contract has it.
 const REFUSED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_mins(3));
 
+/// When a verb is tried again for which the table has no time.
+const LATER: Duration = Duration::from_mins(1);
+
 /// Where the operation of a pool stands.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Standing {
@@ -341,23 +344,10 @@ fn failed(
         standing.retries.push(Retry { failures, provider_id: asked.instance.clone(), ..again });
         return;
     }
-    let until = match rule.then {
-        RetryAction::OnClassChange => None,
-        RetryAction::Backoff { first, max }
-        | RetryAction::OnSecretChange { first, max }
-        | RetryAction::LookAgain { first, max } => {
-            Some(after(now, failure.retry_after.unwrap_or_else(|| backoff(first, max, failures))))
-        }
-        RetryAction::WhenThereIsRoom
-        | RetryAction::GiveUp(_)
-        | RetryAction::Accept
-        | RetryAction::Refuse(_)
-        | RetryAction::Absent
-        | RetryAction::NotInitialized
-        | RetryAction::GoOn => {
-            Some(after(now, failure.retry_after.unwrap_or(Duration::from_mins(1))))
-        }
-    };
+    let until = (rule.then != RetryAction::OnClassChange).then(|| {
+        let wait = rule.then.wait(failures, LATER).unwrap_or(LATER);
+        after(now, failure.retry_after.unwrap_or(wait))
+    });
     let text = format!("{}: {}", failure.code, failure.text());
     standing.failure = Some((kind, text.clone()));
     let class_revision = class.cloned();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 
-use super::{RetryAction, backoff, rule_for};
+use super::rule_for;
 use crate::operation::Failure;
 
 /// The longest wait of what the table has no time for.
@@ -13,19 +13,8 @@ const LATER: Duration = Duration::from_mins(10);
 /// When it is asked again. `failures`: how often it failed in a row, this time included; `room`: the time set for
 /// exhausted resources.
 pub fn group_read_again(failure: &Failure, failures: i32, room: Duration) -> Duration {
-    let wait = match rule_for(OperationKind::GetPoolStatus, failure).then {
-        RetryAction::Backoff { first, max }
-        | RetryAction::OnSecretChange { first, max }
-        | RetryAction::LookAgain { first, max } => backoff(first, max, failures),
-        RetryAction::WhenThereIsRoom => room,
-        RetryAction::OnClassChange
-        | RetryAction::GoOn
-        | RetryAction::GiveUp(_)
-        | RetryAction::Accept
-        | RetryAction::Refuse(_)
-        | RetryAction::Absent
-        | RetryAction::NotInitialized => LATER,
-    };
+    let then = rule_for(OperationKind::GetPoolStatus, failure).then;
+    let wait = then.wait(failures, room).unwrap_or(LATER);
     failure.retry_after.unwrap_or(wait)
 }
 

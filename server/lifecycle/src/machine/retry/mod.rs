@@ -134,24 +134,9 @@ fn not_before(
     failure: &Failure,
     failures: i32,
 ) -> Option<Option<Timestamp>> {
-    let wait = match then {
-        RetryAction::GiveUp(_)
-        | RetryAction::Accept
-        | RetryAction::Refuse(_)
-        | RetryAction::Absent
-        | RetryAction::NotInitialized
-        | RetryAction::GoOn => return None,
-        RetryAction::OnClassChange => return Some(None),
-        RetryAction::WhenThereIsRoom => {
-            failure.retry_after.unwrap_or(pass.snap.settings.resource_exhausted_retry)
-        }
-        RetryAction::Backoff { first, max }
-        | RetryAction::OnSecretChange { first, max }
-        | RetryAction::LookAgain { first, max } => {
-            failure.retry_after.unwrap_or_else(|| backoff(*first, *max, failures))
-        }
-    };
-    Some(Some(after(pass.snap.now, wait)))
+    let wait = then.wait(failures, pass.snap.settings.resource_exhausted_retry);
+    let at = wait.map(|wait| after(pass.snap.now, failure.retry_after.unwrap_or(wait)));
+    if *then == RetryAction::OnClassChange { Some(None) } else { at.map(Some) }
 }
 
 /// `first`, doubled for each failure after the first, at most `max`.

@@ -4,25 +4,15 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 
-use super::{RetryAction, backoff, rule_for};
+use super::rule_for;
 use crate::{hot_update::ReviewView, operation::Failure};
 
 /// What Machines are told, and when the driver is asked again; `None`: not before class or driver
 /// change. `failures`: how often it failed in a row before.
 pub fn review_failed(failure: &Failure, failures: i32) -> (ReviewView, Option<Duration>) {
     let rule = rule_for(OperationKind::ValidateClass, failure);
-    let again = match rule.then {
-        RetryAction::Backoff { first, max }
-        | RetryAction::OnSecretChange { first, max }
-        | RetryAction::LookAgain { first, max } => backoff(first, max, failures.saturating_add(1)),
-        RetryAction::WhenThereIsRoom => LATER,
-        RetryAction::GoOn
-        | RetryAction::OnClassChange
-        | RetryAction::GiveUp(_)
-        | RetryAction::Accept
-        | RetryAction::Refuse(_)
-        | RetryAction::Absent
-        | RetryAction::NotInitialized => return (ReviewView::NoAnswer, None),
+    let Some(again) = rule.then.wait(failures.saturating_add(1), LATER) else {
+        return (ReviewView::NoAnswer, None);
     };
     let message = format!("ValidateClass: {}: {}", failure.code.name(), failure.text());
     (

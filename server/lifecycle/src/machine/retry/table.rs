@@ -23,6 +23,8 @@ use ostler_api::{
     operation::Reason,
 };
 
+use super::backoff;
+
 /// What to do after a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RetryAction {
@@ -64,6 +66,26 @@ pub enum RetryAction {
     NotInitialized,
     /// The driver cannot say; go on without.
     GoOn,
+}
+
+impl RetryAction {
+    /// How long it waits after so many failures in a row, this one included, where the driver names no time. `room`: the time
+    /// for exhausted resources. `None`: no time ends the wait, or nothing is tried again.
+    pub(crate) fn wait(&self, failures: i32, room: Duration) -> Option<Duration> {
+        match self {
+            Self::Backoff { first, max }
+            | Self::OnSecretChange { first, max }
+            | Self::LookAgain { first, max } => Some(backoff(*first, *max, failures)),
+            Self::WhenThereIsRoom => Some(room),
+            Self::OnClassChange
+            | Self::GiveUp(_)
+            | Self::Accept
+            | Self::Refuse(_)
+            | Self::Absent
+            | Self::NotInitialized
+            | Self::GoOn => None,
+        }
+    }
 }
 
 /// What stands between a failure and the next attempt.

@@ -34,14 +34,20 @@ impl World {
     }
 }
 
-/// Found by the property: an operation stalls in the moment in which the drain of its session is over.
-/// The controllers hear about both, in this order.
-#[test]
-fn an_operation_stalls_in_the_moment_in_which_its_session_ends() {
+/// With a driver to which a mutation was sent.
+fn with_one_sent() -> World {
     let mut world = World::new();
     world.act(Action::Dial { instance: 0, retains: true, holds: Holds::Nothing });
     world.act(Action::State { session: 0, readiness: Readiness::Ready, credit: 1 });
     world.act(Action::Submit { target: 0, mutation: true });
+    world
+}
+
+/// Found by the property: an operation stalls in the moment in which the drain of its session is over.
+/// The controllers hear about both, in this order.
+#[test]
+fn an_operation_stalls_in_the_moment_in_which_its_session_ends() {
+    let mut world = with_one_sent();
     world.act(Action::Accept { session: 0, operation: 0 });
     world.act(Action::Pass { seconds: 60 });
     world.act(Action::Retire { session: 0, at_once: false });
@@ -58,10 +64,7 @@ fn an_operation_stalls_in_the_moment_in_which_its_session_ends() {
 /// were not told that it is lost no more.
 #[test]
 fn an_operation_that_never_arrived_is_told_to_be_lost_no_more() {
-    let mut world = World::new();
-    world.act(Action::Dial { instance: 0, retains: true, holds: Holds::Nothing });
-    world.act(Action::State { session: 0, readiness: Readiness::Ready, credit: 1 });
-    world.act(Action::Submit { target: 0, mutation: true });
+    let mut world = with_one_sent();
     world.act(Action::Break { session: 0, in_order: false });
     assert_eq!(world.told["op-0"], Told { stalled: false, lost: true });
     world.act(Action::Dial { instance: 0, retains: true, holds: Holds::Nothing });
@@ -72,10 +75,7 @@ fn an_operation_that_never_arrived_is_told_to_be_lost_no_more() {
 /// One that stalled and ended without another word is not shown as stalled.
 #[test]
 fn an_operation_that_stalled_and_ended_is_not_stalled() {
-    let mut world = World::new();
-    world.act(Action::Dial { instance: 0, retains: true, holds: Holds::Nothing });
-    world.act(Action::State { session: 0, readiness: Readiness::Ready, credit: 1 });
-    world.act(Action::Submit { target: 0, mutation: true });
+    let mut world = with_one_sent();
     world.act(Action::Accept { session: 0, operation: 0 });
     world.act(Action::Pass { seconds: 90 });
     assert!(world.told["op-0"].stalled && world.hub.operations["op-0"].stalled);
