@@ -200,6 +200,18 @@ pub enum SecretView {
     Known(SecretFacts),
 }
 
+impl SecretView {
+    /// Of the secrets, as far as they are, or were, known.
+    pub const fn revision(&self) -> Option<&Revision> {
+        match self {
+            Self::Known(secret) | Self::LastKnown(secret, _) => Some(&secret.revision),
+            Self::Unknown | Self::NotReferenced | Self::Missing(_) | Self::NamespaceDenied(_) => {
+                None
+            }
+        }
+    }
+}
+
 /// What decisions need of the secrets of a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SecretFacts {

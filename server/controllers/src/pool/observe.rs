@@ -165,16 +165,7 @@ impl Pools {
         machines: &[Arc<Machine>],
         (class, secret): (&ClassFacts, &SecretView),
     ) {
-        let secret = match secret {
-            SecretView::Known(secret) | SecretView::LastKnown(secret, _) => {
-                Some(secret.revision.clone())
-            }
-            SecretView::Unknown
-            | SecretView::NotReferenced
-            | SecretView::Missing(_)
-            | SecretView::NamespaceDenied(_) => None,
-        };
-        let with = (class.revision.clone(), secret);
+        let with = (class.revision.clone(), secret.revision().cloned());
         if !self.groups.with(pool, |group| group.begin(&with)) {
             return;
         }

@@ -31,6 +31,15 @@ fn ostler(args: &[&str]) -> Output {
     Command::new(binaries().join("ostler")).args(args).output().unwrap()
 }
 
+/// Deletes everything, and returns what it said.
+fn reset(data: &Path, flags: &[&str]) -> String {
+    let output = ostler(&[&["reset", "--data-dir", data.to_str().unwrap()], flags].concat());
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    assert!(!data.exists(), "reset leaves nothing");
+    said
+}
+
 fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
@@ -140,8 +149,7 @@ fn a_class_may_name_a_provider_by_an_alias_and_reset_remembers_it() {
     running.terminate();
     assert!(running.wait().success());
 
-    let output = ostler(&["reset", "--data-dir", data.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", stderr(&output));
+    reset(&data, &[]);
 }
 
 #[test]
@@ -166,9 +174,7 @@ fn up_ends_cleanly_at_sigterm_and_goes_on_where_it_was() {
     second.terminate();
     assert!(second.wait().success());
 
-    let output = ostler(&["reset", "--data-dir", data.to_str().unwrap()]);
-    assert!(output.status.success(), "{}", stderr(&output));
-    assert!(!data.exists(), "reset leaves nothing");
+    reset(&data, &[]);
 }
 
 #[test]
@@ -188,12 +194,9 @@ fn reset_says_what_it_waits_for_and_ends_pods_without_grace_when_its_grace_is_ov
     first.terminate();
     assert!(first.wait().success());
 
-    let output = ostler(&["reset", "--data-dir", data.to_str().unwrap(), "--grace", "2"]);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{said}{}", stderr(&output));
+    let said = reset(&data, &["--grace", "2"]);
     assert!(said.contains("default/stays"), "it names the pod: {said}");
     assert!(said.contains("--grace"), "it says why it forces: {said}");
-    assert!(!data.exists(), "reset leaves nothing");
 }
 
 #[test]
@@ -211,12 +214,9 @@ fn reset_deletes_a_pool_with_its_group_also_if_that_has_no_machine() {
         running.terminate();
         assert!(running.wait().success());
 
-        let output = ostler(&["reset", "--data-dir", data.to_str().unwrap(), "--timeout", "120"]);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{said}{}", stderr(&output));
+        let said = reset(&data, &["--timeout", "120"]);
         assert!(said.contains("deleted: pool default/pool"), "{said}");
         assert_eq!(said.matches("deleted: machine default/").count(), replicas, "{said}");
-        assert!(!data.exists(), "reset leaves nothing");
     }
 }
 

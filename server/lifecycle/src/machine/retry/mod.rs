@@ -216,16 +216,9 @@ fn class_revision(pass: &Pass<'_>) -> Option<Revision> {
 
 /// Of the secrets of the class, and of the data that the Machine has instead of theirs.
 fn secret_revision(pass: &Pass<'_>) -> Option<Revision> {
-    let of_class = class_secret_revision(pass);
+    let of_class = pass.snap.secret.revision().cloned();
     let Some(own) = bootstrapping::revision(pass.snap) else { return of_class };
     Some(format!("{}/{own}", of_class.unwrap_or_default()).into())
-}
-
-fn class_secret_revision(pass: &Pass<'_>) -> Option<Revision> {
-    let (SecretView::Known(secret) | SecretView::LastKnown(secret, _)) = &pass.snap.secret else {
-        return None;
-    };
-    Some(secret.revision.clone())
 }
 
 #[cfg(test)]
