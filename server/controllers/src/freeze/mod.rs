@@ -153,6 +153,14 @@ impl Kind for Freezes {
 }
 
 impl Freezes {
+    /// Whether a set is to be frozen that is not yet. Nothing of it is deleted before that: in a moment it would have too few
+    /// Machines for it, and nobody would learn why it lost them.
+    pub(crate) fn is_due(&self, name: &ObjectName) -> bool {
+        let observed = self.set(name, (self.clock.0)());
+        let decision = observed.as_ref().map(Self::plan);
+        matches!(decision, Some(Decision::Set(Plan { label: Some(true), .. })))
+    }
+
     fn set(&self, name: &ObjectName, now: Timestamp) -> Option<Observed> {
         let Some(set) = self.stores.sets.get(name) else {
             self.lifted.lock().remove(name);

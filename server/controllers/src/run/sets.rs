@@ -135,8 +135,8 @@ impl SetLeader {
         info!(term = term.term.0, %controllers, predecessor = ?term.predecessor, "runs the sets");
         let mut workers = JoinSet::new();
         if controllers.run(Controller::MachineSet) {
-            self.start_freezes(&mut workers, stop);
-            self.start_sets(term, &mut workers, stop);
+            let freezes = self.start_freezes(&mut workers, stop);
+            self.start_sets(term, freezes, &mut workers, stop);
         }
         if controllers.run(Controller::MachineDeployment) {
             self.start_deployments(term, &mut workers, stop);
@@ -144,7 +144,7 @@ impl SetLeader {
         workers
     }
 
-    fn start_freezes(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+    fn start_freezes(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) -> Arc<Freezes> {
         let freezes = Arc::new(Freezes {
             writer: self.writer.clone(),
             stores: self.fanout.stores.clone(),
@@ -154,10 +154,17 @@ impl SetLeader {
             lifted: Mutex::default(),
         });
         let queue = &self.fanout.queues.freezes;
-        reconcile::work(freezes, queue, &self.metrics, workers, stop);
+        reconcile::work(Arc::clone(&freezes), queue, &self.metrics, workers, stop);
+        freezes
     }
 
-    fn start_sets(&self, term: SetsTerm, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+    fn start_sets(
+        &self,
+        term: SetsTerm,
+        freezes: Arc<Freezes>,
+        workers: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) {
         let Fanout { stores, recorder, pending, queues, .. } = self.fanout.as_ref();
         let sets = Arc::new(Sets {
             writer: self.writer.clone(),
@@ -168,6 +175,7 @@ impl SetLeader {
             metrics: self.set_metrics.clone(),
             pending: Arc::clone(pending),
             handover: Handover::new(term.predecessor),
+            freezes,
             roll: Mutex::default(),
             runs_machines: self.settings.controllers.run_machines(),
         });

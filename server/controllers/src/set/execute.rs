@@ -11,7 +11,7 @@ use tracing::{debug, warn};
 use super::{Done, Sets};
 use crate::class::patch as finalizer_patch;
 use crate::reconcile::PassError;
-use crate::watch::{Author, By};
+use crate::watch::{Author, By, ObjectName};
 use crate::writes::WriteError;
 
 impl Sets {
@@ -22,6 +22,9 @@ impl Sets {
             self.change_finalizer(set, plan.finalizer).await?;
             done.finalizer = true;
             return Ok(done);
+        }
+        if !plan.delete.is_empty() && self.freezes.is_due(&ObjectName::of(set.as_ref())) {
+            return Err(PassError::NotYet(super::pending::LAG));
         }
         let makes = plan.create > 0 || !plan.repeat.is_empty();
         if makes || !plan.adopt.is_empty() || !plan.delete.is_empty() {

@@ -24,6 +24,7 @@ use parking_lot::Mutex;
 
 use crate::clock::DebugClock;
 use crate::events::Recorder;
+use crate::freeze::Freezes;
 use crate::metrics::SetMetrics;
 use crate::queue::{Priority, Queue};
 use crate::reconcile::{Kind, PassError, Passed};
@@ -57,6 +58,7 @@ pub(crate) struct Sets {
     pub(crate) metrics: SetMetrics,
     pub(crate) pending: Arc<Pending>,
     pub(crate) handover: Handover,
+    pub(crate) freezes: Arc<Freezes>,
     /// By which Machines of another process are known.
     pub(crate) roll: Mutex<Roll>,
     /// Whether this process looks after the Machines themselves; else a deletion has to be shown in their status.

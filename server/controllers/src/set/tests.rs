@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 
 use super::*;
-use crate::bench::Bench;
+use crate::bench::{Bench, put};
 use crate::election::Predecessor;
 use crate::metrics::register_sets;
 
@@ -22,6 +22,14 @@ fn controller(bench: &Bench) -> Sets {
         metrics: register_sets(&mut Registry::default(), &bench.stores),
         pending: Arc::default(),
         handover: Handover::new(Predecessor::None),
+        freezes: Arc::new(Freezes {
+            writer: bench.writer(),
+            stores: bench.stores.clone(),
+            settings: Arc::clone(&bench.settings),
+            clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
+            recorder: bench.recorder(),
+            lifted: Mutex::default(),
+        }),
         roll: Mutex::default(),
         runs_machines: false,
     }
@@ -179,5 +187,38 @@ async fn what_is_refused_is_an_event_and_the_reason_of_condition_replica_failure
         let shown = ["type", "status", "reason"].map(|field| shown[field].as_str().unwrap());
         assert_eq!(shown, ["ReplicaFailure", "True", reason]);
         assert_eq!(bench.told(events).await, [reason]);
+    }
+}
+
+/// Its Machines may be gone before the freeze is looked at, and nobody would learn why.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_was_scaled_far_down_deletes_nothing_before_it_is_frozen() {
+    for (frozen, deleted) in [(false, 0), (true, 4)] {
+        let bench = Bench::new();
+        let mut scaled = serde_json::to_value(set()).unwrap();
+        scaled["spec"]["replicas"] = json!(2);
+        if frozen {
+            scaled["metadata"]["labels"] = json!({ "freeze": "True" });
+        }
+        put(&bench.stores.sets, scaled.clone());
+        let machines: Vec<Machine> = (0..6)
+            .map(|number| {
+                let mut one = serde_json::to_value(machine()).unwrap();
+                one["metadata"]["name"] = json!(format!("m{number}"));
+                one["metadata"]["uid"] = json!(format!("m{number}"));
+                put(&bench.stores.machines, one.clone());
+                serde_json::from_value(one).unwrap()
+            })
+            .collect();
+        let victim =
+            |machine: Machine| Victim { machine: Arc::new(machine), cause: Cause::Surplus };
+        let plan =
+            Plan { delete: machines.into_iter().take(4).map(victim).collect(), ..Plan::default() };
+        let facts =
+            Snapshot { set: Arc::new(serde_json::from_value(scaled.clone()).unwrap()), ..facts() };
+        let bench = bench.having(scaled);
+        let done = controller(&bench).carry_out(&facts, &plan).await;
+        let deletions = bench.writes().iter().filter(|(it, _)| it.starts_with("DELETE")).count();
+        assert_eq!((done.is_ok(), deletions), (frozen, deleted), "{done:?}");
     }
 }

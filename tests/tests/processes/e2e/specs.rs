@@ -17,8 +17,7 @@ use crate::e2e::manifests::{class, machine};
 
 const NAME: &str = "test-machine-deployment";
 const KIND: &str = "machinedeployment";
-/// A cloud that deletes at its own pace: the freeze of spec 7 counts the machines before the first one is gone.
-const V1: &str = r#"{"region":"local","image":"fake-1.0","latency":{"delete":"3s"}}"#;
+const V1: &str = r#"{"region":"local","image":"fake-1.0"}"#;
 const V2: &str = r#"{"region":"local","image":"fake-2.0"}"#;
 
 const DEPLOYMENT: &str = "apiVersion: machine.sapcloud.io/v1alpha1
