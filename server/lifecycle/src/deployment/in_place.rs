@@ -134,6 +134,27 @@ pub fn let_go(fleet: &Fleet, mut targets: Targets, most: i32, busy: &[i32]) -> T
     targets
 }
 
+/// Takes back what would leave too few available while Nodes are updated, which do not go first: until that ends, there
+/// are more Machines than are wanted.
+pub fn spare_available(fleet: &Fleet, targets: &mut Targets) {
+    let now = fleet.as_it_is();
+    let promised = fleet.min_available().min(fleet.available_with(&now));
+    let newest = (fleet.newest(), now.new, &mut targets.new);
+    let old = fleet.old.iter().zip(&now.old).zip(&mut targets.old);
+    let old = old.map(|((set, now), wanted)| (*set, *now, wanted));
+    let mut sets: Vec<_> = std::iter::once(newest).chain(old).collect();
+    let available = |(set, _, wanted): &(Counts, i32, &mut i32)| set.available_of(**wanted);
+    let mut missing = promised - sets.iter().map(available).sum::<i32>();
+    for (set, now, wanted) in sets.iter_mut().filter(|(set, ..)| set.updating > 0) {
+        let before = set.available_of(**wanted);
+        let last = (set.kept + set.updating - **wanted).max(0);
+        if missing > 0 && set.available_of(*now) > before {
+            **wanted = (**wanted + last + missing).min(*now);
+            missing -= set.available_of(**wanted) - before;
+        }
+    }
+}
+
 impl<'a> Pass<'a> {
     pub(super) fn old_views(&self) -> impl Iterator<Item = &'a SetView> + use<'a> {
         let new = self.new;
@@ -141,9 +162,8 @@ impl<'a> Pass<'a> {
         views.into_iter().enumerate().filter(move |(it, _)| Some(*it) != new).map(|(_, view)| view)
     }
 
-    /// One step of an update in place, or of scaling.
-    pub(super) fn update_in_place(&mut self) {
-        let mut fleet = self.fleet();
+    /// Counts the Machines whose Nodes are updated.
+    pub(super) fn count_updates(&self, fleet: &mut Fleet) {
         let chosen = self.marks.due(&self.snapshot.deployment);
         let stays = |one: &&MachineView| {
             let goes = one.machine.is_deleting() || chosen.contains(one.machine.name());
@@ -163,13 +183,20 @@ impl<'a> Pass<'a> {
             let updating = view.machines.iter().filter(stays).filter(|one| is_in_update(one));
             counts.updating = count(updating.count());
         }
+    }
+
+    /// One step of an update in place, or of scaling.
+    pub(super) fn update_in_place(&mut self) {
+        let fleet = self.fleet();
         let moved = self.hand_over();
         let scales = self.new.is_some() && scaling::is_due(&fleet);
-        let targets = if scales {
-            scaling::scale(&self.counting_hand_overs(&fleet, &moved), scaling::Growth::Largest)
+        let counted = self.counting_hand_overs(&fleet, &moved);
+        let mut targets = if scales {
+            scaling::scale(&counted, scaling::Growth::Largest)
         } else {
             self.numbers(&fleet, &moved)
         };
+        spare_available(&counted, &mut targets);
         // How many Nodes may be selected follows from the numbers of the sets, which are written first.
         let settled = moved.is_empty() && !scales && targets.old == fleet.as_it_is().old;
         if settled && targets.new < fleet.replicas {
@@ -192,9 +219,9 @@ impl<'a> Pass<'a> {
             counts.wanted = counts.wanted.max(counted.min(counts.living));
             for one in view.machines.iter().filter(|one| moved.contains(one.machine.name())) {
                 let available = i32::from(one.is_available());
-                counts.wanted = (counts.wanted - 1).max(0);
                 counts.machines -= 1;
                 counts.living -= 1;
+                counts.wanted = counts.wanted.min(counts.living);
                 counts.available -= available;
                 new.wanted += 1;
                 new.machines += 1;

@@ -8,7 +8,7 @@ use super::counts::{Counts, Fleet, Targets};
 use super::nodes::{self, MARK, Wanted};
 use super::pass::Pass;
 use super::scaling::{self, Growth};
-use super::{edit, fenceposts, revisions, rolling};
+use super::{edit, fenceposts, in_place, revisions, rolling};
 
 impl Pass<'_> {
     /// The deployment in numbers.
@@ -20,13 +20,17 @@ impl Pass<'_> {
             self.views.iter().map(|view| view.counts(&chosen, self.snapshot.now)).collect();
         let of_old =
             |(index, counts): (usize, &Counts)| (Some(index) != self.new).then_some(*counts);
-        Fleet {
+        let mut fleet = Fleet {
             replicas: deployment.spec.replicas,
             surge: posts.surge,
             unavailable: posts.unavailable,
             new: self.new.and_then(|index| counts.get(index).copied()),
             old: counts.iter().enumerate().filter_map(of_old).collect(),
+        };
+        if self.growth() == Growth::Largest {
+            self.count_updates(&mut fleet);
         }
+        fleet
     }
 
     fn apply(&mut self, fleet: &Fleet, targets: &Targets) {
@@ -75,7 +79,8 @@ impl Pass<'_> {
         let fleet = self.fleet();
         // Without a set for the template, the user's number still counts for the others.
         if scaling::is_due(&fleet) || scaling::is_off(&fleet) {
-            let targets = scaling::scale(&fleet, self.growth());
+            let mut targets = scaling::scale(&fleet, self.growth());
+            in_place::spare_available(&fleet, &mut targets);
             self.apply(&fleet, &targets);
         }
     }

@@ -320,7 +320,7 @@ proptest! {
 /// of before, wanted again, kept a Machine that was being updated and deleted one that was available.
 #[test]
 fn an_update_in_place_that_is_changed_as_machines_are_handed_over_keeps_its_promises_and_ends() {
-    use Event::{Agents, Drains, Pass, Roll, Scale, SetsWork, Start};
+    use Event::{Agents, Drains, Lose, Pass, Roll, Scale, Select, SetsWork, Start};
     let well = Agents(true);
     let deadlock = [
         Scale(2),
@@ -338,18 +338,30 @@ fn an_update_in_place_that_is_changed_as_machines_are_handed_over_keeps_its_prom
     ];
     let back = [Roll(1), Pass, SetsWork, Scale(2), Start, Pass, Pass, Drains, Roll(0), Pass];
     let again = [Roll(1), Pass, Scale(4), well, Pass, Roll(2), SetsWork, Scale(3)];
-    let cases: [(i32, (i32, i32), &[Event]); 5] = [
-        (2, (0, 2), &again),
-        (0, (1, 0), &deadlock),
-        (5, (1, 0), &back),
-        (1, (0, 0), &[Roll(1), Pass, Scale(2), well, Pass, Roll(2)]),
-        (1, (0, 0), &[Roll(1), Pass, well, Scale(2), Pass, Roll(0), Pass]),
+    let fewer = [Scale(2), Roll(1), Pass, Scale(1)];
+    let more = [Roll(1), Pass, Scale(1), Select(5), Pass, well, Scale(2), Lose(5), Pass];
+    let cases: [(Kind, i32, (i32, i32), &[Event]); 7] = [
+        (Kind::Manual, 2, (0, 0), &more),
+        (Kind::Auto, 4, (2, 0), &fewer),
+        (Kind::Auto, 2, (0, 2), &again),
+        (Kind::Auto, 0, (1, 0), &deadlock),
+        (Kind::Auto, 5, (1, 0), &back),
+        (Kind::Auto, 1, (0, 0), &[Roll(1), Pass, Scale(2), well, Pass, Roll(2)]),
+        (Kind::Auto, 1, (0, 0), &[Roll(1), Pass, well, Scale(2), Pass, Roll(0), Pass]),
     ];
-    for (replicas, posts, events) in cases {
-        let mut life = Life::of(Kind::Auto, replicas, posts);
+    for (kind, replicas, posts, events) in cases {
+        let mut life = Life::of(kind, replicas, posts);
         for event in events {
             life.happens(*event);
         }
         life.ends();
     }
+    let mut paused = Life::of(Kind::Auto, 4, (2, 0));
+    for event in &fewer[..3] {
+        paused.happens(*event);
+    }
+    paused.world.edit(&json!({ "spec": { "paused": true, "replicas": 1 } }));
+    paused.pass();
+    paused.world.edit(&json!({ "spec": { "paused": false } }));
+    paused.ends();
 }
