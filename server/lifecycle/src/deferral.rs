@@ -67,8 +67,12 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
     let new =
         |it: &MachineStatus| it.machine_phase() == MachinePhase::New && it.operation.is_none();
     let adopts = machine.intent().is_some_and(|it| it.provider_id.is_some());
-    let first = snapshot.stored_status().is_none_or(new)
+    let stored = snapshot.stored_status();
+    // A driver may need its checkpoint, and keeps nothing once its result is acknowledged.
+    let checkpoint = stored.and_then(|it| it.last_known_state.as_ref());
+    let first = stored.is_none_or(new)
         && !adopts
+        && status.last_known_state.as_ref() == checkpoint
         && !machine.is_deleting()
         && status.retry.is_none()
         && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Pending);

@@ -9,7 +9,7 @@ use crate::{plan::Event, time::after};
 
 /// How long a status waits for the next write. Long enough for a fast driver to answer, short enough that a slow one
 /// is seen to work.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A status that the Machine has for the core and not in the API.
 #[derive(Debug, Clone, PartialEq)]

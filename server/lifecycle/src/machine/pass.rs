@@ -15,6 +15,7 @@ use super::{
     effects::Effects,
     operation_state::{self, OperationState},
     reading::Reading,
+    token,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
@@ -23,10 +24,11 @@ use crate::{
     plan::Next,
     snapshot::{NodeView, Snapshot},
     time::after,
+    unwritten::PATIENCE,
 };
 
 /// For how long a driver works before that is worth a write.
-const WORTH_SAYING: Duration = Duration::from_secs(5);
+const WORTH_SAYING: Duration = PATIENCE;
 
 /// Why a Machine may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +64,15 @@ pub(crate) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     pub(crate) fn new(snap: &'a Snapshot) -> Self {
-        Self {
+        let mut pass = Self {
             snap,
             machine: &snap.machine,
             learned: Learned::default(),
             status: MachineStatus { waiting_for: None, ..snap.machine.recorded_status() },
             effects: Effects::default(),
-        }
+        };
+        token::recall(&mut pass);
+        pass
     }
 
     // --- what is known ---

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::{
-    machine::{MachineConditionType, WaitReason},
+    machine::{MachineConditionType, MachinePhase, MachineStatus, WaitReason},
     names,
 };
 
@@ -65,6 +65,25 @@ fn take_next(pass: &mut Pass<'_>, taken: &str) -> Transition {
     wait(WaitReason::NotObserved, Some(what), Some(pass.snap.now))
 }
 
+/// The id of a token that is there, and that no status says: the core died before it wrote one, or a client erased it.
+pub(crate) fn recall(pass: &mut Pass<'_>) {
+    if let Observed::Known(token) = &pass.snap.bootstrap_token
+        && pass.status.bootstrap_token_id.is_none()
+        && is_ours(pass, token)
+    {
+        pass.status.bootstrap_token_id = Some(user_data::token_id_of(pass.machine));
+    }
+}
+
+/// The id of a token that a core may have made that died before it wrote a status. Whether it did, the deletion finds out.
+fn unknown(pass: &Pass<'_>) -> Option<String> {
+    let is_new = |it: &MachineStatus| it.machine_phase() == MachinePhase::New;
+    let may_be_there = matches!(pass.snap.bootstrap_token, Observed::Unknown)
+        && pass.snap.stored_status().is_none_or(is_new)
+        && pass.ever_asked();
+    may_be_there.then(|| user_data::token_id_of(pass.machine))
+}
+
 /// Sees to it that the token lasts for as long as the instance may still join: the time for that may
 /// have been prolonged since it was made.
 pub(crate) fn keep_alive(pass: &mut Pass<'_>) {
@@ -83,7 +102,7 @@ pub(crate) fn delete(pass: &mut Pass<'_>) {
         // It cannot be reached. The id stays written down for when it can.
         return;
     }
-    if let Some(id) = pass.status.bootstrap_token_id.take() {
+    if let Some(id) = pass.status.bootstrap_token_id.take().or_else(|| unknown(pass)) {
         pass.effects.act_last(Action::DeleteBootstrapToken { id });
     }
 }

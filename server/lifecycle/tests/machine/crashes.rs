@@ -8,9 +8,11 @@ use ostler_api::{
     machine::{MachinePhase, MachineStep, WaitReason},
 };
 use ostler_lifecycle::operation::{OperationView, Progress};
-use ostler_lifecycle::plan::{EventReason, Next};
+use ostler_lifecycle::plan::{Action, EventReason, Next};
+use ostler_lifecycle::snapshot::Observed;
+use ostler_lifecycle::user_data::token_id;
 
-use crate::world::{PROVIDER_ID, World};
+use crate::world::{PROVIDER_ID, UID, World};
 
 /// Where the core dies while an operation of this kind is at work.
 #[derive(Debug, Clone, Copy)]
@@ -380,6 +382,63 @@ fn a_core_that_dies_with_the_result_of_a_create_unwritten_knows_the_instance_and
     world.settle();
     assert_eq!((world.creates, world.step()), (1, Some(MachineStep::JoinNode)));
     assert_eq!(world.status().creation_started_at.unwrap().0, began);
+}
+
+#[test]
+fn a_checkpoint_that_comes_with_the_result_of_a_create_is_written_before_that_is_acknowledged() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.answer();
+    let OperationView::Finished(finished) = &mut world.operation else { panic!("no result") };
+    assert_eq!(finished.kind, Kind::CreateMachine);
+    finished.checkpoint = Some("disk-1".to_owned());
+    let plan = world.pass();
+    assert!(plan.acknowledge.is_some());
+    assert!(world.unwritten.is_none(), "nothing in the metadata has it");
+    assert_eq!(world.status().last_known_state.as_deref(), Some("disk-1"));
+}
+
+#[test]
+fn a_core_that_dies_with_the_status_of_a_create_unwritten_knows_the_token_and_deletes_it() {
+    // Without a read, the next core does not know what the one before made.
+    let made = |known: bool| {
+        let mut world = World::new();
+        world.kinds.remove(&Kind::InitializeMachine);
+        world.pass();
+        world.answer();
+        world.pass();
+        world.answer();
+        world.pass();
+        assert!(world.unwritten.is_some() && world.token.known().is_some());
+        world.forget_unwritten();
+        if !known {
+            world.token = Observed::Unknown;
+        }
+        world
+    };
+    let mut joins = made(true);
+    joins.settle();
+    assert_eq!(joins.status().bootstrap_token_id, Some(token_id(UID)));
+    joins.node_is("True");
+    joins.settle();
+    assert_eq!(joins.phase(), MachinePhase::Running);
+    assert_eq!(joins.token, Observed::Absent);
+
+    for known in [true, false] {
+        let mut goes = made(known);
+        goes.delete();
+        let plan = goes.pass();
+        assert!(
+            plan.actions.iter().any(|it| matches!(it, Action::DeleteBootstrapToken { .. })),
+            "INV-4: {known} {:?}",
+            plan.actions
+        );
+        assert_eq!(goes.count(Kind::DeleteMachine), 0, "the node is looked for after that");
+        goes.settle();
+        assert!(goes.machine.is_none());
+    }
 }
 
 #[test]

@@ -496,8 +496,8 @@ fn an_operation_that_takes_long_says_so_and_writes_only_once() {
     let mut world = creating();
     let quiet = world.pass();
     assert_eq!(Some(&quiet.status), world.machine().status.as_ref());
-    assert_eq!(looks_again(&world, &quiet), Some(5));
-    world.later(6);
+    assert_eq!(looks_again(&world, &quiet), Some(2));
+    world.later(2);
     world.pass();
     assert_eq!(world.waits_for(), Some(WaitReason::DriverWorking));
     let before = world.machine.clone();

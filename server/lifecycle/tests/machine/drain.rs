@@ -7,7 +7,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::OperationView,
-    plan::{Action, EventReason, PodRef},
+    plan::{Action, EventReason, NodePatch, PodRef},
     snapshot::{BudgetFacts, NodeView, Observed, PodView, RefusalCause},
 };
 
@@ -374,6 +374,20 @@ fn a_pod_that_comes_between_the_look_and_the_cordon_is_drained_all_the_same() {
     world.settle();
     assert!(world.happened(EventReason::Drained));
     assert!(world.machine.is_none());
+}
+
+#[test]
+fn the_deadline_of_a_drain_is_written_before_the_first_eviction_on_a_node_that_is_cordoned_already()
+{
+    let mut world = World::running();
+    world.patch_node(&NodePatch { cordon: true, ..NodePatch::default() });
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.delete();
+    let plan = world.pass();
+    assert!(evicted(&plan.actions).is_empty());
+    assert!(world.unwritten.is_none() && world.status().drain.unwrap().deadline.is_some());
+    assert_eq!(evicted(&world.pass().actions), ["web"]);
+    assert_eq!(world.events.iter().filter(|it| it.reason == EventReason::DrainStarted).count(), 1);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     outage::{ApiView, Outage},
-    plan::{Action, EventReason},
+    plan::{Action, EventReason, Plan},
     snapshot::{NodeView, Observed, PodView},
 };
 
@@ -471,9 +471,10 @@ fn a_machine_that_is_deleted_during_its_update_is_drained_of_what_came_since() {
     let mut world = ready();
     world.pods = Observed::Known(vec![pod("late")]);
     world.delete();
-    let plan = world.pass();
-    let evicted = plan.actions.iter().any(|one| matches!(one, Action::Evict(_)));
-    assert!(evicted, "{:?}", plan.actions);
+    let evicts = |plan: Plan| plan.actions.iter().any(|one| matches!(one, Action::Evict(_)));
+    assert!(!evicts(world.pass()), "its deadline is written first");
+    assert!(world.status().drain.unwrap().deadline.is_some());
+    assert!(evicts(world.pass()));
     assert_eq!(world.count(Kind::DeleteMachine), 0);
     world.pods_end();
     world.settle();

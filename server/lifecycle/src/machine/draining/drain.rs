@@ -58,6 +58,12 @@ fn is_for(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
     pass.status.drain.as_ref().is_some_and(|drain| drain.purpose() == *purpose)
 }
 
+/// Whether the API has the deadline of this drain.
+fn is_written(pass: &Pass<'_>) -> bool {
+    let stored = pass.snap.stored_status().and_then(|status| status.drain.as_ref());
+    stored.is_some_and(|drain| is_for(pass, &drain.purpose()) && !drain.finished)
+}
+
 /// Whether a drain for this purpose has ended.
 pub(crate) fn is_finished(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
     is_for(pass, purpose) && pass.status.drain.as_ref().is_some_and(|drain| drain.finished)
@@ -118,11 +124,15 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
         request_eviction(pass, pod);
     }
     let leaving = leaving(pass.snap);
+    if !leaving.is_empty() || pass.status.step != Some(MachineStep::DetachVolumes) {
+        pass.step(Some(MachineStep::DrainNode));
+    }
     if !leaving.is_empty() && !saw_pods(pass) {
         pass.effects.event_on_node(false, EventReason::DrainStarted, pass.name().to_owned());
     }
-    if !leaving.is_empty() || pass.status.step != Some(MachineStep::DetachVolumes) {
-        pass.step(Some(MachineStep::DrainNode));
+    if !leaving.is_empty() && !force && !is_written(pass) {
+        // The deadline comes before the first eviction.
+        return Err(wait(WaitReason::PodsTerminating, None, Some(pass.snap.now)));
     }
     if force {
         for pod in &leaving {

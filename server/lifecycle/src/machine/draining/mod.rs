@@ -55,10 +55,6 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         mark_terminating(pass, node);
     }
     drain::cordon(pass, node, force)?;
-    if pass.snap.unwritten.is_some() && !leaving(pass.snap).is_empty() {
-        // A pod came between the look and the cordon. The deadline is written before the first eviction.
-        return Ok(wait(WaitReason::PodsTerminating, None, Some(pass.snap.now)));
-    }
     let forced = drain::evict_pods(pass, force)?;
     let text = drain::finish(pass, forced);
     let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
