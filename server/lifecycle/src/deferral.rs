@@ -4,7 +4,8 @@
 //! Written in time in any case: an operation before it is sent, the result of a mutation before it is acknowledged,
 //! the start of the creation. Of a first creation they stand in the metadata, in patches that are due anyhow: the
 //! create in annotation [`OPERATION`] with the finalizer, its instance in `spec.providerID`, with the initialization
-//! that follows at once in that annotation. What the status says beside that, people see two seconds later as well.
+//! that follows at once in that annotation. What the status says beside that, people see two seconds later as well,
+//! and so they do the pods that leave a Node one by one.
 
 use ostler_api::{
     OperationRecord,
@@ -30,7 +31,9 @@ pub(crate) fn keep(
     let since = snapshot.unwritten.as_ref().map_or(snapshot.now, |it| it.since);
     let may = snapshot.now < due(since)
         && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
-        && (precedes_a_write(snapshot, plan) || is_in_the_metadata(snapshot, plan, status));
+        && (precedes_a_write(snapshot, plan)
+            || is_in_the_metadata(snapshot, plan, status)
+            || is_progress_of_a_drain(snapshot, plan, status));
     may.then(|| Unwritten {
         stored: snapshot.stored_status().cloned(),
         status: status.clone(),
@@ -52,6 +55,25 @@ pub(crate) fn told(snapshot: &Snapshot, events: impl Iterator<Item = Event>) -> 
 
 fn precedes_a_write(snapshot: &Snapshot, plan: &Plan) -> bool {
     plan.status_waits && plan.dispatch.is_none() && settled(snapshot, plan).is_none()
+}
+
+/// Whether nothing changed but how many pods are left of a drain whose deadline is written: they go one by one.
+fn is_progress_of_a_drain(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
+    let before = snapshot.stored_status();
+    let Some((before, drain)) = before.and_then(|it| Some((it, it.drain.as_ref()?))) else {
+        return false;
+    };
+    let same_drain =
+        status.drain.as_ref().is_some_and(|it| it.clone().renewed() == drain.clone().renewed());
+    if !same_drain || drain.finished || plan.dispatch.is_some() || plan.acknowledge.is_some() {
+        return false;
+    }
+    let mut status = status.clone();
+    status.drain = before.drain.clone();
+    if let (Some(wait), Some(before)) = (&mut status.waiting_for, &before.waiting_for) {
+        wait.message.clone_from(&before.message);
+    }
+    status == *before
 }
 
 /// The mutation whose result is acknowledged.

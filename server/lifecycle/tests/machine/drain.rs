@@ -391,6 +391,25 @@ fn the_deadline_of_a_drain_is_written_before_the_first_eviction_on_a_node_that_i
 }
 
 #[test]
+fn pods_that_leave_one_by_one_are_one_write_in_two_seconds() {
+    let all: Vec<_> = (0..5).map(|number| pod(&format!("p{number}"))).collect();
+    let mut world = draining(all.clone());
+    world.pass();
+    let written = world.machine().status.clone();
+    for left in [4, 3] {
+        world.pods = Observed::Known(all[..left].to_vec());
+        world.pass();
+        assert_eq!(world.unwritten.as_ref().unwrap().stored, written, "{left}");
+    }
+    let kept = world.unwritten.as_ref().unwrap().status.drain.as_ref().unwrap().pods_left;
+    assert_eq!(kept, 3);
+    world.later(2);
+    world.pass();
+    assert!(world.unwritten.is_none());
+    assert_eq!(world.status().drain.unwrap().pods_left, 3);
+}
+
+#[test]
 fn a_drain_timeout_that_is_edited_counts_at_once() {
     let mut world = draining(vec![pod("db")]);
     world.protected.insert("db".to_owned());
