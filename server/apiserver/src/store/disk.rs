@@ -124,7 +124,11 @@ fn create(path: &Path) -> Result<(), OpenError> {
     });
     // gone already, or only a name too many for the log
     fs::remove_file(&temporary).ok();
-    made
+    made?;
+    // What is written to it is no safer than its name.
+    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
+    let directory = fs::File::open(directory.unwrap_or(Path::new("."))).map_err(io)?;
+    directory.sync_all().map_err(io)
 }
 
 fn fill(temporary: &Path, path: &Path) -> Result<(), OpenError> {

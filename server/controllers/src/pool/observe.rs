@@ -56,9 +56,14 @@ impl Pools {
             self.read_if_due(&pool, &machines, (facts, &secret)).await;
         }
         let (deleted, created) = self.groups.with(&pool, |group| {
-            let there = |uid: &str| machines.iter().any(|it| it.uid() == uid && !it.is_deleting());
-            // One that got no answer may not have happened.
-            group.deleted.retain(|uid, at| at.elapsed() < 2 * PATIENCE && there(uid));
+            if !group.deleted.is_empty() {
+                let live = machines.iter().filter(|it| !it.is_deleting());
+                let live: BTreeSet<_> = live.map(|it| it.uid()).collect();
+                // One that got no answer may not have happened.
+                group
+                    .deleted
+                    .retain(|uid, at| at.elapsed() < 2 * PATIENCE && live.contains(uid.as_str()));
+            }
             if !group.created.is_empty() {
                 let seen: BTreeSet<_> = machines.iter().filter_map(|it| it.provider_id()).collect();
                 // One that is never seen was deleted meanwhile.

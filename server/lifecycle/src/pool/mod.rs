@@ -345,9 +345,11 @@ fn learn(
 ) {
     let driver = driver.map(|driver| driver.identity.as_str());
     way::forget_refusals(&mut standing.hot, model, driver);
-    // Of instances that are gone, nothing is to be finished.
-    let has = |id: &ProviderId| snap.machines.iter().any(|it| it.provider_id() == Some(id));
-    standing.hot.unfinished.retain(has);
+    if !standing.hot.unfinished.is_empty() {
+        // Of instances that are gone, nothing is to be finished.
+        let there: BTreeSet<_> = snap.machines.iter().filter_map(|it| it.provider_id()).collect();
+        standing.hot.unfinished.retain(|id| there.contains(id));
+    }
     let Some((id, why)) = &standing.refusal else { return };
     let told =
         snap.group.known().and_then(|it| it.instances.iter().find(|it| it.provider_id == *id));
