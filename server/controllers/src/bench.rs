@@ -1,6 +1,7 @@
 //! What one controller needs around it in a test: caches that the test fills, and an API server that writes down what
 //! is written.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,6 +32,20 @@ use crate::watch::{Cache, Cached, ObjectName, Seen, Unreadable};
 use crate::writes::{WriteMetrics, Writer};
 
 type Writes = Arc<Mutex<Vec<(String, Value)>>>;
+
+thread_local! {
+    static HANDED_OUT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Counts what the caches hand out, so that a test sees what a change or a pass costs.
+pub(crate) fn hand_out(objects: usize) {
+    HANDED_OUT.set(HANDED_OUT.get() + objects);
+}
+
+/// How many objects and names the caches of this test handed out since it was last asked.
+pub(crate) fn handed_out() -> usize {
+    HANDED_OUT.take()
+}
 
 /// The surroundings of a controller.
 pub(crate) struct Bench {

@@ -87,8 +87,8 @@ fn priority<K>(change: &Change<K>) -> Priority {
 }
 
 impl Fanout {
-    /// A machine changed: reconciles it, its class when the machine was added or deleted or changed class, and
-    /// machines that had to share its provider id.
+    /// A machine changed: reconciles it, its class when the machine is its first user or was its last, and machines
+    /// that had to share its provider id.
     pub(crate) fn machine(&self, change: &Change<Machine>) {
         let priority = priority(change);
         self.configs.machine(change);
@@ -115,13 +115,7 @@ impl Fanout {
             self.add_all(next, priority);
         }
         self.nodes_between(change, priority);
-        let class = |machine: &Arc<Machine>| {
-            ObjectName::new(key(machine).namespace, &machine.spec.class.name)
-        };
-        let (old, new) = (change.old.as_ref().map(class), change.new.as_ref().map(class));
-        if old != new {
-            old.into_iter().chain(new).for_each(|class| self.queues.classes.add(class, priority));
-        }
+        self.classes_between(change, priority);
         let cluster = |machine: &Arc<Machine>| cluster_of(machine);
         if change.old.as_ref().map(cluster) != change.new.as_ref().map(cluster) {
             self.stores.targets.check_again();
@@ -133,6 +127,26 @@ impl Fanout {
                 self.stores.machines.find_names(MachineIndex::ProviderId, freed.as_str()),
                 priority,
             );
+        }
+    }
+
+    /// Classes that a machine comes to or leaves. To one that another machine uses, nothing changes; but of a list, all
+    /// machines are cached before the first one is reported.
+    fn classes_between(&self, change: &Change<Machine>, priority: Priority) {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        if let (Some(old), Some(new)) = (old, new)
+            && old.spec.class == new.spec.class
+        {
+            return;
+        }
+        let is_another =
+            |user: &Machine| change.latest().is_none_or(|machine| machine.uid() != user.uid());
+        for machine in [old, new].into_iter().flatten() {
+            let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+            let class = ObjectName::new(namespace, &machine.spec.class.name);
+            if change.listed || !self.stores.is_used(&class, is_another) {
+                self.queues.classes.add(class, priority);
+            }
         }
     }
 

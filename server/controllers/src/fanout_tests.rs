@@ -211,6 +211,41 @@ async fn a_machine_that_changes_class_reaches_both() {
     assert_eq!(waiting(&fanout.queues.classes).await, expected);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_class_is_reached_by_its_first_and_its_last_machine_and_by_none_in_between() {
+    let fanout = fanout();
+    let machines = &fanout.stores.machines;
+    let delete = |name: &str| {
+        let gone = serde_json::from_value(machine(name, "c", &json!({}))).unwrap();
+        fanout.machine(&machines.apply(Event::Delete(gone)).remove(0));
+    };
+    let reached = || async { !waiting(&fanout.queues.classes).await.is_empty() };
+    let mut foreign = machine("foreign", "c", &json!({}));
+    foreign["spec"]["class"]["kind"] = json!("AWSMachineClass");
+    put(machines, foreign);
+    fanout.machine(&put(machines, machine("m", "c", &json!({}))));
+    assert!(reached().await, "one that names a class of another kind is no user");
+    fanout.machine(&put(machines, machine("n", "c", &json!({}))));
+    delete("m");
+    assert!(!reached().await, "it is used all the same");
+    delete("n");
+    assert!(reached().await);
+}
+
+/// All of a list are in the cache before the first one is reported.
+#[tokio::test(start_paused = true)]
+async fn a_class_is_reached_by_machines_that_were_listed_together() {
+    let fanout = fanout();
+    let machines = &fanout.stores.machines;
+    machines.apply(Event::Init);
+    for name in ["m", "n"] {
+        let listed = serde_json::from_value(machine(name, "c", &json!({}))).unwrap();
+        machines.apply(Event::InitApply(listed));
+    }
+    machines.apply(Event::InitDone).iter().for_each(|change| fanout.machine(change));
+    assert_eq!(waiting(&fanout.queues.classes).await, all(&["c"]));
+}
+
 /// The change by a write of this process, when its event arrives.
 fn written<K>(cache: &Cache<K>, object: Value, author: Author) -> Change<K>
 where

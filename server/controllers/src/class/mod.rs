@@ -15,7 +15,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use ostler_api::MachineClass;
 use ostler_api::names::finalizer;
-use ostler_lifecycle::class::{Hold, Plan, Snapshot, plan, uses_class};
+use ostler_lifecycle::class::{Hold, Plan, Snapshot, plan};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -71,10 +71,7 @@ impl Kind for Classes {
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let class = self.stores.classes.get(name);
-        let users = self.stores.users(name);
-        let mut used = users.iter().filter_map(|user| self.stores.machines.get(user));
-        let used = used.any(|one| uses_class(&one, &name.namespace, &name.name))
-            || !self.stores.pools_of(name).is_empty();
+        let used = self.stores.is_used(name, |_| true) || !self.stores.pools_of(name).is_empty();
         // It may be the class of a machine that cannot be read.
         if !used && self.stores.machines.has_unreadable() {
             return Err(PassError::NotYet(UNSURE));

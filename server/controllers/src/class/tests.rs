@@ -4,7 +4,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::bench::{Bench, put};
+use crate::bench::{Bench, handed_out, put};
 use crate::metrics::ReconcileMetrics;
 use crate::reconcile::reconcile;
 
@@ -50,6 +50,32 @@ async fn a_class_that_a_machine_uses_gets_the_finalizer_and_is_kept() {
     assert_eq!(patch["metadata"], json!({ "resourceVersion": "7", "finalizers": all }));
     assert_eq!(copy, format!("POST {COPIES}"));
     assert_eq!(kept["type"], ostler_lifecycle::last_known::TYPE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_over_a_class_does_not_look_at_all_its_machines() {
+    let bench = Bench::new();
+    put(&bench.stores.classes, class(&[]));
+    for number in 0..100 {
+        let mut machine = machine();
+        machine["metadata"]["name"] = json!(format!("m{number}"));
+        put(&bench.stores.machines, machine);
+    }
+    handed_out();
+    assert_eq!(reconciled(&classes(&bench)).await, Outcome::Done);
+    assert_eq!(handed_out(), 0);
+}
+
+/// A Machine of machine-controller-manager may name a class of another kind.
+#[tokio::test(start_paused = true)]
+async fn a_class_of_another_kind_is_not_used_by_a_machine_that_names_it() {
+    let bench = Bench::new();
+    put(&bench.stores.classes, class(&[]));
+    let mut other = machine();
+    other["spec"]["class"]["kind"] = json!("AWSMachineClass");
+    put(&bench.stores.machines, other);
+    assert_eq!(reconciled(&classes(&bench)).await, Outcome::Done);
+    assert_eq!(bench.writes(), []);
 }
 
 #[tokio::test(start_paused = true)]

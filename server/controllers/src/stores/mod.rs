@@ -29,6 +29,7 @@ use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{
     Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
 };
+use ostler_lifecycle::class::uses_class;
 
 use crate::target::Targets;
 use crate::watch::{Cache, ObjectName};
@@ -83,6 +84,13 @@ impl Stores {
     /// Machines that use a class, by name.
     pub(crate) fn users(&self, class: &ObjectName) -> Vec<ObjectName> {
         self.machines.find_names(MachineIndex::Class, &class.to_string())
+    }
+
+    /// Whether one of the machines that count uses a class.
+    pub(crate) fn is_used(&self, class: &ObjectName, counts: impl Fn(&Machine) -> bool) -> bool {
+        self.machines.any(MachineIndex::Class, &class.to_string(), |machine| {
+            uses_class(machine, &class.namespace, &class.name) && counts(machine)
+        })
     }
 
     /// Pools that use a class, by name.

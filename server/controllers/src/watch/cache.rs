@@ -158,20 +158,20 @@ impl<K: Cached> Cache<K> {
     /// The objects indexed under `value`, by name.
     pub(crate) fn find(&self, index: K::Index, value: &str) -> Vec<Arc<K>> {
         let contents = self.read();
-        let names = contents.index.get(&(index, value.to_owned()));
-        names
-            .into_iter()
-            .flat_map(Names::iter)
-            .filter_map(|name| contents.objects.get(name))
-            .cloned()
-            .collect()
+        let found = contents.under(index, value);
+        counted(found.filter_map(|name| contents.objects.get(name)).cloned().collect())
+    }
+
+    /// Whether an object indexed under `value` is as `wanted`. Looks at no more objects than it has to.
+    pub(crate) fn any(&self, index: K::Index, value: &str, wanted: impl Fn(&K) -> bool) -> bool {
+        let contents = self.read();
+        let mut found = contents.under(index, value);
+        found.any(|name| contents.objects.get(name).is_some_and(|object| wanted(object)))
     }
 
     /// The names of the objects indexed under `value`, in order.
     pub(crate) fn find_names(&self, index: K::Index, value: &str) -> Vec<ObjectName> {
-        let contents = self.read();
-        let names = contents.index.get(&(index, value.to_owned()));
-        names.into_iter().flat_map(Names::iter).map(|name| (**name).clone()).collect()
+        counted(self.read().under(index, value).map(|name| (**name).clone()).collect())
     }
 
     /// How many objects are indexed under `value`.
@@ -188,12 +188,12 @@ impl<K: Cached> Cache<K> {
 
     /// Every object, in any order.
     pub(crate) fn all(&self) -> Vec<Arc<K>> {
-        self.read().objects.values().cloned().collect()
+        counted(self.read().objects.values().cloned().collect())
     }
 
     /// Every name, in any order.
     pub(crate) fn names(&self) -> Vec<ObjectName> {
-        self.read().objects.keys().map(|name| (**name).clone()).collect()
+        counted(self.read().objects.keys().map(|name| (**name).clone()).collect())
     }
 
     /// How many objects there are.
@@ -343,6 +343,11 @@ impl<K: Cached> Cache<K> {
 }
 
 impl<K: Cached> Contents<K> {
+    /// The names under a value of an index, in order.
+    fn under(&self, index: K::Index, value: &str) -> impl Iterator<Item = &Arc<ObjectName>> {
+        self.index.get(&(index, value.to_owned())).into_iter().flat_map(Names::iter)
+    }
+
     /// Whether `object` differs from the cached version and is not older.
     fn is_news(&self, name: &ObjectName, object: &K) -> bool {
         let Some(here) = self.objects.get(name) else { return true };
@@ -415,6 +420,13 @@ impl<K: Cached> Contents<K> {
         }
         Some(old)
     }
+}
+
+/// What the cache hands out, which tests count.
+fn counted<T>(handed_out: Vec<T>) -> Vec<T> {
+    #[cfg(test)]
+    crate::bench::hand_out(handed_out.len());
+    handed_out
 }
 
 fn revision<K: Resource>(object: &K) -> Revision {

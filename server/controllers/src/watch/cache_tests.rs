@@ -60,6 +60,24 @@ fn an_index_follows_its_objects() {
 }
 
 #[test]
+fn whether_there_is_any_is_known_after_the_first() {
+    let cache = Cache::default();
+    for number in 0..100 {
+        cache.apply(Event::Apply(object(&number.to_string(), 1, "red")));
+    }
+    let looked = std::cell::Cell::new(0);
+    let any = |colour: &str, answer: bool| {
+        cache.any(COLOUR, colour, |_| {
+            looked.set(looked.get() + 1);
+            answer
+        })
+    };
+    assert!(any("red", true) && !any("blue", true));
+    assert_eq!(looked.get(), 1);
+    assert!(!any("red", false));
+}
+
+#[test]
 fn managed_fields_are_not_kept() {
     let cache = Cache::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
