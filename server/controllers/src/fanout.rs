@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Resource;
-use ostler_api::machine::{MachinePhase, WaitReason};
+use ostler_api::machine::MachinePhase;
 use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::unmanaged_nodes;
@@ -294,7 +294,8 @@ impl Fanout {
             self.add_all(self.drained(self.machines_of(target, &node)), priority(change));
         }
         if attachment.status.as_ref().is_some_and(|status| status.attached) {
-            self.add_all(self.following(), priority(change));
+            let following = self.stores.machines.find_names(MachineIndex::FollowsVolumes, "");
+            self.add_all(following, priority(change));
         }
     }
 
@@ -307,16 +308,6 @@ impl Fanout {
         let machines = &self.stores.machines;
         names.retain(|name| machines.get(name).is_some_and(|machine| machine.is_drained()));
         names
-    }
-
-    /// Machines whose drain waits for volumes to be attached elsewhere.
-    fn following(&self) -> Vec<ObjectName> {
-        let waits = |machine: &Arc<Machine>| {
-            let waiting = machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-            waiting.is_some_and(|waiting| waiting.reason == WaitReason::VolumesMoving)
-        };
-        let all = self.stores.machines.all();
-        all.iter().filter(|machine| waits(machine)).map(|it| ObjectName::of(it.as_ref())).collect()
     }
 
     fn machines_of(&self, target: &Target, node: &Node) -> Vec<ObjectName> {

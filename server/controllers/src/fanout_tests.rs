@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::bench::Bench;
+use crate::bench::{Bench, handed_out};
 use crate::events::EventMetrics;
 use crate::queue::{Outcome, QueueMetrics, QueueSettings};
 use crate::target::Targets;
@@ -199,6 +199,34 @@ async fn a_pod_reaches_only_a_machine_that_is_being_deleted() {
     put(&fanout.stores.machines, deleting);
     fanout.pod(&target, &put(&target.pods, pod("2")));
     assert_eq!(machines(&fanout).await, ["m"]);
+}
+
+/// Else the list of the attachments of a large cluster costs attachments times machines.
+#[tokio::test(start_paused = true)]
+async fn a_volume_that_is_attached_reaches_the_machines_that_wait_for_that_and_looks_at_no_other() {
+    let fanout = fanout();
+    let target = target(&fanout);
+    let waiting = |name: &str, reason: &str| {
+        let mut machine = machine(name, "c", &json!({}));
+        machine["status"] = json!({ "waitingFor": { "reason": reason } });
+        machine
+    };
+    for number in 0..100 {
+        put(&fanout.stores.machines, waiting(&format!("m{number}"), "VolumesAttached"));
+    }
+    put(&fanout.stores.machines, waiting("follows", "VolumesMoving"));
+    let attachments = Cache::<VolumeAttachment>::default();
+    let attachment = |name: &str, attached: bool| {
+        let spec = json!({ "attacher": "a", "nodeName": "n", "source": {} });
+        let status = json!({ "attached": attached });
+        json!({ "metadata": { "name": name }, "spec": spec, "status": status })
+    };
+    handed_out();
+    fanout.attachment(&target, &put(&attachments, attachment("a", false)));
+    assert!(machines(&fanout).await.is_empty());
+    fanout.attachment(&target, &put(&attachments, attachment("b", true)));
+    assert_eq!(machines(&fanout).await, ["follows"]);
+    assert_eq!(handed_out(), 1);
 }
 
 #[tokio::test(start_paused = true)]

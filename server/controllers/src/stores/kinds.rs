@@ -48,6 +48,8 @@ pub enum MachineIndex {
     /// Of Machines that wait for the replacement budget: UID of the controller, and `namespace/name` of the
     /// MachineDeployment as its label says.
     WaitsForBudget,
+    /// One value: Machines whose drain waits for volumes to be attached elsewhere.
+    FollowsVolumes,
     /// `namespace/name` of the MachineHealthCheck whose mark it has.
     HealthCheck,
 }
@@ -80,6 +82,9 @@ impl Cached for Machine {
         keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
         keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_string())));
         keys.extend(bootstrap_keys(self));
+        if waits_for(self) == Some(&WaitReason::VolumesMoving) {
+            keys.push((MachineIndex::FollowsVolumes, String::new()));
+        }
         if waits_for_budget(self) {
             let owner = controller(&self.metadata).map(|owner| owner.uid.clone());
             let families = owner.into_iter().chain(deployment(self));
@@ -89,12 +94,15 @@ impl Cached for Machine {
     }
 }
 
+fn waits_for(machine: &Machine) -> Option<&WaitReason> {
+    machine.status.as_ref()?.waiting_for.as_ref().map(|wait| &wait.reason)
+}
+
 /// Whether its replacement waits for that of others of its MachineDeployment.
 fn waits_for_budget(machine: &Machine) -> bool {
-    let status = machine.status.as_ref();
-    let reason = status.and_then(|status| status.waiting_for.as_ref()).map(|wait| &wait.reason);
-    machine.phase() == MachinePhase::Unknown
-        && matches!(reason, Some(WaitReason::ReplacementBudget | WaitReason::MassFailure))
+    let budget =
+        matches!(waits_for(machine), Some(WaitReason::ReplacementBudget | WaitReason::MassFailure));
+    budget && machine.phase() == MachinePhase::Unknown
 }
 
 fn bootstrap_keys(machine: &Machine) -> Vec<(MachineIndex, String)> {
