@@ -15,7 +15,7 @@ use ostler_lifecycle::set::{Blind, NodeWish, Snapshot, controller, is_controlled
 use super::pending::Unseen;
 use super::{Observed, RESYNC, Sets};
 use crate::reconcile::PassError;
-use crate::stores::{MachineIndex, SetIndex};
+use crate::stores::{MachineIndex, SetIndex, free_label};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 use crate::writes::WriteError;
@@ -103,12 +103,32 @@ impl Sets {
         self.pending.compare(set.uid(), by_name, by_uid)
     }
 
-    fn cached(&self, set: &MachineSet) -> Vec<Arc<Machine>> {
-        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+    pub(super) fn cached(&self, set: &MachineSet) -> Vec<Arc<Machine>> {
+        let name = ObjectName::of(set);
+        let released = ObjectName::new(&name.namespace, set.uid()).to_string();
+        let mut free = self.stores.machines.find(MachineIndex::Released, &released);
+        free.extend(self.may_select(set, &name.namespace));
+        free.retain(|machine| concerns(set, machine));
+        // After the others: one that is adopted meanwhile is found twice rather than never, and this version counts.
         let mut machines = self.stores.machines.find(MachineIndex::Controller, set.uid());
-        let free = self.stores.machines.find(MachineIndex::Uncontrolled, namespace);
-        machines.extend(free.into_iter().filter(|machine| concerns(set, machine)));
+        machines.extend(free);
+        machines.sort_by(|one, other| one.name().cmp(other.name()));
+        machines.dedup_by(|one, other| one.name() == other.name());
         machines
+    }
+
+    /// Of the Machines without a controller, at least those that the selector selects: all with the rarest label that
+    /// it asks for. One that asks for none by `matchLabels` may select any.
+    fn may_select(&self, set: &MachineSet, namespace: &str) -> Vec<Arc<Machine>> {
+        let machines = &self.stores.machines;
+        let selector = set.spec.selector.as_ref();
+        let labels = selector.and_then(|selector| selector.match_labels.as_ref());
+        let labels = labels.into_iter().flatten();
+        let labels = labels.map(|(key, value)| free_label(namespace, key, value));
+        match labels.min_by_key(|label| machines.count(MachineIndex::FreeLabel, label)) {
+            Some(rarest) => machines.find(MachineIndex::FreeLabel, &rarest),
+            None => machines.find(MachineIndex::Uncontrolled, namespace),
+        }
     }
 
     /// What the Nodes of Failed Machines say. One that cannot be watched may say anything.

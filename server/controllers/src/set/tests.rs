@@ -7,7 +7,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 
 use super::*;
-use crate::bench::{Bench, put};
+use crate::bench::{Bench, handed_out, put};
 use crate::election::Predecessor;
 use crate::metrics::register_sets;
 
@@ -69,6 +69,64 @@ fn facts() -> Snapshot {
         foreign: None,
         now: Timestamp::UNIX_EPOCH,
     }
+}
+
+/// A bare Machine.
+fn free(
+    name: &str,
+    labels: &serde_json::Value,
+    annotations: &serde_json::Value,
+) -> serde_json::Value {
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": {
+            "name": name, "namespace": "default", "uid": name,
+            "labels": labels, "annotations": annotations
+        },
+        "spec": {}
+    })
+}
+
+/// The Machines that a pass over a set with this selector looks at, and how many the caches handed out for that.
+fn concerned(bench: &Bench, selector: serde_json::Value) -> (Vec<String>, usize) {
+    let mut set = set();
+    set.spec.selector = serde_json::from_value(selector).unwrap();
+    handed_out();
+    let machines = controller(bench).cached(&set);
+    let mut names: Vec<_> = machines.iter().map(|machine| machine.name().to_owned()).collect();
+    names.sort();
+    (names, handed_out())
+}
+
+/// INV-13: a pass sees every Machine that it may adopt, and looks at few others.
+#[tokio::test]
+async fn beside_many_bare_machines_a_pass_looks_at_those_that_its_selector_may_select() {
+    let bench = Bench::new();
+    let machines = &bench.stores.machines;
+    for number in 0..100 {
+        put(machines, free(&format!("x{number}"), &json!({ "app": "a" }), &json!({})));
+    }
+    let ours = json!({ "app": "a", "hash": "1" });
+    let released = json!({ "ostler.dev/released-by": "s" });
+    put(machines, free("free", &ours, &json!({})));
+    put(machines, free("let-go", &json!({ "app": "a" }), &released));
+    put(machines, free("let-go-and-ours-again", &ours, &released));
+    put(machines, free("another-s", &json!({ "hash": "1" }), &json!({})));
+    put(machines, json!(machine()));
+    let all = ["free", "let-go", "let-go-and-ours-again", "m"];
+    let (seen, looked_at) = concerned(&bench, json!({ "matchLabels": ours }));
+    assert_eq!(seen, all);
+    assert!(looked_at < 10, "{looked_at}");
+
+    let rules = [json!({ "key": "hash", "operator": "In", "values": ["1"] })];
+    let rule = json!({ "matchExpressions": rules });
+    let (seen, _) = concerned(&bench, rule);
+    assert_eq!(seen, ["another-s", "free", "let-go", "let-go-and-ours-again", "m"]);
+    let (seen, _) = concerned(&bench, json!({}));
+    assert_eq!(seen, ["let-go", "let-go-and-ours-again", "m"], "an empty one selects nothing");
+    put(machines, free("free", &json!({ "app": "a" }), &json!({})));
+    let (seen, _) = concerned(&bench, json!({ "matchLabels": ours }));
+    assert_eq!(seen, ["let-go", "let-go-and-ours-again", "m"]);
 }
 
 /// INV-11: it would have one more than it wants if the user gave the labels back.

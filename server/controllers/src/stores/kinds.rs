@@ -45,6 +45,10 @@ pub enum MachineIndex {
     Namespace,
     /// Namespace, of Machines without a controller.
     Uncontrolled,
+    /// [`free_label`] of each label, of Machines without a controller.
+    FreeLabel,
+    /// `namespace/UID` of the MachineSet that let it go, of Machines without a controller.
+    Released,
     /// Of Machines that wait for the replacement budget: UID of the controller, and `namespace/name` of the
     /// MachineDeployment as its label says.
     WaitsForBudget,
@@ -74,10 +78,10 @@ impl Cached for Machine {
         keys.extend(check.map(|name| (MachineIndex::HealthCheck, name.to_string())));
         keys.push((MachineIndex::Name, self.name().to_owned()));
         keys.push((MachineIndex::Namespace, namespace.clone()));
-        keys.push(match controller(&self.metadata) {
-            Some(owner) => (MachineIndex::Controller, owner.uid.clone()),
-            None => (MachineIndex::Uncontrolled, namespace),
-        });
+        match controller(&self.metadata) {
+            Some(owner) => keys.push((MachineIndex::Controller, owner.uid.clone())),
+            None => keys.extend(free_keys(self, namespace)),
+        }
         keys.extend(cluster_of(self).map(|name| (MachineIndex::Cluster, name.to_string())));
         keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
         keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_string())));
@@ -92,6 +96,23 @@ impl Cached for Machine {
         }
         keys
     }
+}
+
+/// The value of [`MachineIndex::FreeLabel`] for a label.
+pub(crate) fn free_label(namespace: &str, key: &str, value: &str) -> String {
+    format!("{namespace}/{key}={value}")
+}
+
+/// By which a set finds a Machine without a controller: it may be one of very many that concern no set.
+fn free_keys(machine: &Machine, namespace: String) -> Vec<(MachineIndex, String)> {
+    let labels = machine.metadata.labels.iter().flatten();
+    let labels = labels.map(|(key, value)| free_label(&namespace, key, value));
+    let released = machine.annotation(annotation::RELEASED_BY);
+    let released = released.map(|set| ObjectName::new(&namespace, set).to_string());
+    let mut keys: Vec<_> = labels.map(|label| (MachineIndex::FreeLabel, label)).collect();
+    keys.extend(released.map(|set| (MachineIndex::Released, set)));
+    keys.push((MachineIndex::Uncontrolled, namespace));
+    keys
 }
 
 fn waits_for(machine: &Machine) -> Option<&WaitReason> {
@@ -353,6 +374,8 @@ mod tests {
             (MachineIndex::Uid, "u"),
             (MachineIndex::Name, "m"),
             (MachineIndex::Namespace, "default"),
+            (MachineIndex::FreeLabel, "default/cluster.x-k8s.io/cluster-name=k"),
+            (MachineIndex::FreeLabel, "default/node=n"),
             (MachineIndex::Uncontrolled, "default"),
             (MachineIndex::Cluster, "default/k"),
             (MachineIndex::Node, "n"),

@@ -14,10 +14,10 @@ mod unheld;
 pub use class_source::StoreClassSource;
 pub use disruption::{AttachmentIndex, BudgetIndex};
 pub(crate) use inherited::Inherited;
-pub(crate) use kinds::deployment;
 pub use kinds::{
     CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, PoolIndex, SetIndex,
 };
+pub(crate) use kinds::{deployment, free_label};
 pub(crate) use last_known::{kept_in, plain};
 pub(crate) use merged_secret::{MergedSecret, merge};
 pub(crate) use node_change::differs;

@@ -393,9 +393,16 @@ impl<K: Cached> Contents<K> {
 
     fn put(&mut self, name: ObjectName, object: Arc<K>) -> Option<Arc<K>> {
         self.unreadable.remove(&name);
+        let keys = object.indexed();
+        // Most changes leave the keys alone.
+        if let Some(here) = self.objects.get_mut(&name)
+            && here.indexed() == keys
+        {
+            return Some(std::mem::replace(here, object));
+        }
         let old = self.take(&name);
         let name = Arc::new(name);
-        for key in object.indexed() {
+        for key in keys {
             let names = self.index.entry(key);
             names
                 .and_modify(|names| names.insert(name.clone()))
