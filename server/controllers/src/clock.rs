@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 /// The controllers' source of wall-clock time. Durations come from tokio's clock instead, so that a test on a paused
 /// clock moves both.
@@ -13,11 +12,6 @@ pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 /// The clock of the host.
 pub fn system() -> Clock {
     Arc::new(Timestamp::now)
-}
-
-/// `clock`'s time, in the precision that Lease and Event carry.
-pub(crate) fn micro(clock: &Clock) -> MicroTime {
-    MicroTime(clock())
 }
 
 /// Keeps a [`Clock`] in a struct that derives `Debug`.

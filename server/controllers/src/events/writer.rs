@@ -9,14 +9,14 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use uuid::Uuid;
 
 use super::EventRecord;
 use super::series::{Repeated, SeriesBook, Sort, WRITE_EVERY};
-use crate::clock::{self, Clock, DebugClock};
+use crate::clock::{Clock, DebugClock};
 
 /// Events waiting to be written: four for each of a thousand machines created at the same time.
 const WAITING: usize = 4096;
@@ -46,7 +46,8 @@ impl EventMetrics {
 /// What the writer is told.
 #[derive(Debug)]
 enum News {
-    Event(Box<EventRecord>),
+    /// What happened, and when: it may wait long to be written.
+    Event(Box<EventRecord>, Instant),
     /// The object with this UID is gone.
     Gone(String),
 }
@@ -81,7 +82,7 @@ impl Recorder {
 
     /// Queues an event. Never waits: if the queue is full, the event is dropped and counted.
     pub(crate) fn record(&self, event: EventRecord) {
-        if self.waiting.try_send(News::Event(Box::new(event))).is_err() {
+        if self.waiting.try_send(News::Event(Box::new(event), Instant::now())).is_err() {
             self.metrics.dropped.inc();
         }
     }
@@ -114,9 +115,10 @@ impl std::fmt::Debug for EventWriter {
 impl EventWriter {
     /// Writes until `stop`, then writes what is still queued.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut ticks = interval(WRITE_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let room = self.requests.len() < REQUESTS;
-            let repetitions = self.book.has_unwritten();
             tokio::select! {
                 () = stop.cancelled() => break,
                 event = self.events.recv(), if room => match event {
@@ -124,7 +126,7 @@ impl EventWriter {
                     None => break,
                 },
                 Some(_) = self.requests.join_next() => {}
-                () = sleep(WRITE_EVERY), if repetitions => self.write_repetitions(),
+                _ = ticks.tick() => self.write_repetitions(),
             }
         }
         self.events.close();
@@ -139,13 +141,13 @@ impl EventWriter {
     }
 
     fn take(&mut self, news: News) {
-        let event = match news {
-            News::Event(event) => *event,
+        let (event, at) = match news {
+            News::Event(event, at) => (*event, at),
             News::Gone(uid) => return self.book.forget(&uid),
         };
         let namespace = event.regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let name = event_name(event.regarding.name.as_deref().unwrap_or_default());
-        match self.book.take(&event, &namespace, &name, Instant::now()) {
+        match self.book.take(&event, &namespace, &name, at) {
             Sort::New => {}
             Sort::Repetition => return,
             Sort::TooMany => {
@@ -153,7 +155,7 @@ impl EventWriter {
                 return;
             }
         }
-        let object = self.object(event, &namespace, name);
+        let object = self.object(event, at, &namespace, name);
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let metrics = self.metrics.clone();
         self.requests.spawn(async move {
@@ -167,7 +169,7 @@ impl EventWriter {
         });
     }
 
-    fn object(&self, event: EventRecord, namespace: &str, name: String) -> Event {
+    fn object(&self, event: EventRecord, at: Instant, namespace: &str, name: String) -> Event {
         Event {
             metadata: ObjectMeta {
                 name: Some(name),
@@ -179,7 +181,7 @@ impl EventWriter {
             type_: Some(event.severity.as_str().to_owned()),
             note: Some(cut(event.note, NOTE_BYTES)),
             regarding: Some(event.regarding),
-            event_time: Some(clock::micro(&self.clock.0)),
+            event_time: Some(MicroTime((self.clock.0)() - at.elapsed())),
             reporting_controller: Some("ostler.dev/machine-controller".to_owned()),
             reporting_instance: Some(cut(self.instance.clone(), 128)),
             ..Event::default()
@@ -188,9 +190,12 @@ impl EventWriter {
 
     /// One task writes all repetitions one after the other: counts are not urgent.
     fn write_repetitions(&mut self) {
+        let repeated = self.book.take_unwritten(Instant::now());
+        if repeated.is_empty() {
+            return;
+        }
         let (client, metrics) = (self.client.clone(), self.metrics.clone());
         let now = (self.clock.0)();
-        let repeated = self.book.take_unwritten(Instant::now());
         self.requests.spawn(async move {
             for Repeated { namespace, event_name, count, ago } in repeated {
                 let seen = MicroTime(now - ago);
@@ -222,4 +227,68 @@ fn event_name(object: &str) -> String {
 fn cut(mut text: String, bytes: usize) -> String {
     text.truncate(text.floor_char_boundary(bytes));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+    use k8s_openapi::api::core::v1::ObjectReference;
+    use tokio::time::{advance, sleep};
+
+    use super::*;
+    use crate::bench::Bench;
+    use crate::events::Severity;
+
+    fn event(uid: &str, note: String) -> EventRecord {
+        EventRecord {
+            regarding: ObjectReference { uid: Some(uid.to_owned()), ..ObjectReference::default() },
+            severity: Severity::Warning,
+            reason: "CreateFailed",
+            action: "Create",
+            note,
+        }
+    }
+
+    /// An API server, and a recorder and its writer with a clock that begins at the epoch.
+    fn bench() -> (Bench, Recorder, EventWriter) {
+        let (bench, begun) = (Bench::new(), Instant::now());
+        let clock: Clock = Arc::new(move || Timestamp::UNIX_EPOCH + begun.elapsed());
+        let (recorder, writer) =
+            Recorder::new(bench.client(), "test", clock, EventMetrics::default());
+        (bench, recorder, writer)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn repetitions_are_written_in_time_although_other_events_never_cease() {
+        let (bench, recorder, writer) = bench();
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(writer.run(stop.clone()));
+        // Not at the same time as the writer.
+        sleep(WRITE_EVERY / 4).await;
+        for number in 0..10 {
+            recorder.record(event("1", "no quota".to_owned()));
+            recorder.record(event("2", number.to_string()));
+            sleep(WRITE_EVERY / 2).await;
+        }
+        let writes = bench.writes();
+        assert_eq!(writes.iter().filter(|(path, _)| path.starts_with("PATCH")).count(), 5);
+        stop.cancel();
+        running.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_is_written_late_says_when_it_happened() {
+        let (bench, recorder, writer) = bench();
+        recorder.record(event("1", "no quota".to_owned()));
+        advance(Duration::from_secs(3)).await;
+        recorder.record(event("1", "no quota".to_owned()));
+        advance(Duration::from_secs(4)).await;
+        bench.told(writer).await;
+        let [(_, made), (_, repeated)] = bench.writes().try_into().unwrap();
+        assert_eq!(made["eventTime"], "1970-01-01T00:00:00.000000Z");
+        assert_eq!(repeated["series"]["lastObservedTime"], "1970-01-01T00:00:03.000000Z");
+    }
 }
