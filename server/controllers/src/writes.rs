@@ -291,7 +291,7 @@ impl Writer {
     pub(crate) async fn find_everywhere(&self, name: &str) -> Result<Vec<Machine>, WriteError> {
         let api: Api<Machine> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        self.read(api.list(&named)).await.map(|found| found.items)
+        self.pages(&api, named).await
     }
 
     /// A page of the Machines of all namespaces, read from the API, and the token of the next page.
@@ -315,10 +315,16 @@ impl Writer {
             Some(namespace) => self.api(namespace),
             None => Api::all(self.client.clone()),
         };
-        let (mut all, mut page) = (Vec::new(), ListParams::default().limit(PAGE));
+        let all = self.pages(&api, ListParams::default()).await?;
+        Ok(all.into_iter().map(Arc::new).collect())
+    }
+
+    /// All pages of a list: without a limit, an API server may read all that it searches in one go.
+    async fn pages<K: Object>(&self, api: &Api<K>, page: ListParams) -> Result<Vec<K>, WriteError> {
+        let (mut all, mut page) = (Vec::new(), page.limit(PAGE));
         loop {
             let found = self.read(api.list(&page)).await?;
-            all.extend(found.items.into_iter().map(Arc::new));
+            all.extend(found.items);
             let Some(next) = found.metadata.continue_.filter(|token| !token.is_empty()) else {
                 return Ok(all);
             };
@@ -430,5 +436,33 @@ mod tests {
         );
         assert_eq!(evicted, "POST /api/v1/namespaces/apps/pods/p/eviction");
         assert_eq!(eviction["deleteOptions"]["preconditions"], json!({ "uid": "u" }));
+    }
+
+    #[tokio::test]
+    async fn every_page_is_read_of_a_search_in_all_namespaces() {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let queries = Arc::clone(&asked);
+        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let query = request.uri().query().unwrap_or_default().to_owned();
+            let (namespace, next) =
+                if query.contains("continue=2") { ("b", "") } else { ("a", "2") };
+            queries.lock().push(query);
+            let machine =
+                json!({ "metadata": { "name": "m", "namespace": namespace }, "spec": {} });
+            let list = json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineList",
+                "metadata": { "continue": next }, "items": [machine]
+            });
+            let answer =
+                http::Response::new(kube::client::Body::from(list.to_string().into_bytes()));
+            async move { Ok::<_, std::io::Error>(answer) }
+        });
+        let metrics = WriteMetrics::register(&mut Registry::default());
+        let writer = Writer::new(Client::new(service, "default"), metrics);
+        let found = writer.find_everywhere("m").await.unwrap();
+        let found: Vec<_> = found.iter().map(ObjectName::of).collect();
+        assert_eq!(found, ["a", "b"].map(|namespace| ObjectName::new(namespace, "m")));
+        let all_ask = |what: &str| asked.lock().iter().all(|query| query.contains(what));
+        assert!(all_ask("limit=500") && all_ask("metadata.name"), "{asked:?}");
     }
 }
