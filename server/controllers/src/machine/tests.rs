@@ -1,7 +1,9 @@
 use std::time::Duration;
 
+use ostler_api::names::annotation;
 use ostler_lifecycle::node::NodeView;
-use ostler_lifecycle::operation::OperationView;
+use ostler_lifecycle::operation::{OperationView, SecretText};
+use ostler_lifecycle::plan::TokenRequest;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
@@ -120,4 +122,34 @@ async fn before_a_drain_ends_pods_are_read_from_the_api_server() {
     let mut bench = Bench::new().having(pods);
     let pods = of_deleted(&mut bench, Some(cordoned())).await.pods;
     assert_eq!(pods.known().map(Vec::len), Some(1), "a watch may be older than the cordon");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_this_core_deleted_is_deleted_again_only_if_it_may_have_been_made_again() {
+    let secret = json!({ "metadata": {
+        "name": "bootstrap-token-abcdef", "uid": "s", "annotations": { annotation::TOKEN_OF: "u" }
+    } });
+    // An error of the API server says nothing about what became of a request.
+    let bench = Bench::new().having(secret).refusing_after(1, 500);
+    let target = crate::target::Targets::one(bench.client()).all().remove(0);
+    let machines = machines(&bench);
+    let methods = || {
+        let writes = bench.writes().into_iter();
+        writes.filter_map(|(path, _)| path.split_once(' ').map(|(method, _)| method.to_owned()))
+    };
+    machines.delete_token(&target, "u", "abcdef").await.unwrap();
+    machines.delete_token(&target, "u", "abcdef").await.unwrap();
+    assert_eq!(methods().collect::<Vec<_>>(), ["DELETE"]);
+
+    let request = TokenRequest {
+        id: "abcdef".to_owned(),
+        machine_uid: "u".into(),
+        secret: SecretText::new("abcdefghijklmnop".to_owned()),
+        expires: jiff::Timestamp::UNIX_EPOCH,
+        node: None,
+        description: String::new(),
+    };
+    machines.ensure_token(&target, &request).await.unwrap_err();
+    machines.delete_token(&target, "u", "abcdef").await.unwrap_err();
+    assert_eq!(methods().collect::<Vec<_>>(), ["DELETE", "POST", "DELETE"]);
 }

@@ -34,6 +34,8 @@ struct Seen {
     token: Observed<BootstrapToken>,
     /// UID of its Secret, if the token is the machine's.
     secret: Option<String>,
+    /// This core deleted it, and did not begin to make it again.
+    deleted: bool,
 }
 
 impl Tokens {
@@ -51,7 +53,16 @@ impl Tokens {
     fn keep(&self, uid: &str, id: &str, there: Option<&Secret>) {
         let ours = there.filter(|it| is_of(it, uid)).and_then(|it| it.metadata.uid.clone());
         let token = there.map_or(Observed::Absent, |it| Observed::Known(read(it)));
-        self.0.set(uid, Seen { id: id.to_owned(), token, secret: ours });
+        self.0.set(uid, Seen { id: id.to_owned(), token, secret: ours, deleted: false });
+    }
+
+    fn keep_deleted(&self, uid: &str, id: &str) {
+        let (id, token) = (id.to_owned(), Observed::Absent);
+        self.0.set(uid, Seen { id, token, secret: None, deleted: true });
+    }
+
+    fn is_deleted(&self, uid: &str, id: &str) -> bool {
+        self.0.get(uid).is_some_and(|seen| seen.id == id && seen.deleted)
     }
 
     /// The machine is gone.
@@ -102,6 +113,10 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(target);
         let (id, uid) = (request.id.as_str(), request.machine_uid.as_str());
+        if self.state.tokens.is_deleted(uid, id) {
+            // It may exist from now on, whatever the answer.
+            self.state.tokens.remove(uid);
+        }
         let mut secret = self.write(request);
         // A known token need not be created.
         let known = matches!(self.state.tokens.of(uid, id), Observed::Known(_));
@@ -131,13 +146,17 @@ impl Machines {
         Ok(())
     }
 
-    /// Deletes the token if it was created for the machine. One that this core wrote or read need not be looked up.
+    /// Deletes the token if it was created for the machine. One that this core wrote or read need not be looked up, and
+    /// one that it deleted is gone: a pass repeats that if another of its requests failed.
     pub(super) async fn delete_token(
         &self,
         target: &Target,
         uid: &str,
         id: &str,
     ) -> Result<(), WriteError> {
+        if self.state.tokens.is_deleted(uid, id) {
+            return Ok(());
+        }
         let writer = self.writer.to(target);
         let deleted = match self.state.tokens.secret_of(uid, id) {
             Some(secret) => delete(&writer, id, &secret).await,
@@ -153,7 +172,7 @@ impl Machines {
             }
             other => other?,
         }
-        self.state.tokens.keep(uid, id, None);
+        self.state.tokens.keep_deleted(uid, id);
         Ok(())
     }
 
