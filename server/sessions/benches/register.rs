@@ -1,6 +1,7 @@
 //! Operations through a session beside frames through bare tonic streams, over TCP loopback in one process:
-//! `cargo bench -p ostler-sessions --bench register -- 9`, where 9 is the number of rounds. `-- 9 session` runs one of them
-//! alone, for a profiler.
+//! `cargo bench -p ostler-sessions --bench register -- 9`, where 9 is the number of rounds. `-- 9 session 64` runs one of them
+//! alone, and with so many in flight alone, for a profiler. CPU is what the process used for a round trip: it says on a busy
+//! machine, too, what costs less.
 //!
 //! * `echo`: one small frame each way; one task sends all of them, and one echoes.
 //! * `calls`: the frames of a session (Operation, OperationCompleted) with the same driver and as many callers, each a
@@ -50,12 +51,16 @@ const SORTS: [&str; 3] = ["echo", "calls", "session"];
 
 #[tokio::main]
 async fn main() {
-    let rounds = std::env::args().find_map(|it| it.parse().ok()).unwrap_or(ROUNDS);
+    let mut numbers = std::env::args().filter_map(|it| it.parse().ok());
+    let rounds = numbers.next().unwrap_or(ROUNDS);
+    let depths = numbers.next().map_or_else(|| vec![1, 64], |depth| vec![depth]);
     let alone = SORTS.iter().position(|sort| std::env::args().any(|it| it == *sort));
     println!("round trips, medians of {rounds} rounds of {ROUND:?} of each, TCP loopback\n");
-    println!("| in flight | | per second | of echo | of calls | p99 |\n|---|---|---|---|---|---|");
-    for in_flight in [1, 64] {
-        let mut of: [Vec<(f64, Duration)>; 3] = Default::default();
+    println!(
+        "| in flight | | per second | of echo | of calls | p99 | CPU |\n|---|---|---|---|---|---|---|"
+    );
+    for in_flight in depths {
+        let mut of: [Vec<Round>; 3] = Default::default();
         for round in 0..rounds {
             for turn in 0..SORTS.len() {
                 let sort = (round + turn) % SORTS.len();
@@ -72,17 +77,28 @@ async fn main() {
         }
         let [echoes, calls, _] = &of;
         for (name, results) in SORTS.iter().zip(&of).filter(|(_, results)| !results.is_empty()) {
-            let ratio = |to: &[(f64, Duration)]| {
-                median(results.iter().zip(to).map(|(this, other)| this.0 / other.0))
+            let ratio = |to: &[Round]| {
+                median(results.iter().zip(to).map(|(this, other)| this.rate / other.rate))
             };
-            let rate = median(results.iter().map(|it| it.0));
-            let p99 = Duration::from_secs_f64(median(results.iter().map(|it| it.1.as_secs_f64())));
+            let rate = median(results.iter().map(|it| it.rate));
+            let p99 =
+                Duration::from_secs_f64(median(results.iter().map(|it| it.p99.as_secs_f64())));
+            let cpu = median(results.iter().map(|it| it.cpu));
             let (of_echo, of_calls) = (ratio(echoes), ratio(calls));
             println!(
-                "| {in_flight} | {name} | {rate:.0} | {of_echo:.2} | {of_calls:.2} | {p99:.0?} |"
+                "| {in_flight} | {name} | {rate:.0} | {of_echo:.2} | {of_calls:.2} | {p99:.0?} | {cpu:.2} µs |"
             );
         }
     }
+}
+
+/// What one round came to.
+struct Round {
+    /// Round trips in a second.
+    rate: f64,
+    p99: Duration,
+    /// Microseconds of all threads for a round trip.
+    cpu: f64,
 }
 
 /// Round trips that ended, and how long they took, in nanoseconds.
@@ -114,16 +130,25 @@ fn median(of: impl Iterator<Item = f64>) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The rate of one round.
-async fn rate(trips: &Trips) -> f64 {
+/// Counts for one round.
+async fn round(trips: &Trips) -> Round {
     let done = &trips.count;
     // The first moments warm up.
     tokio::time::sleep(ROUND / 4).await;
     trips.times.lock().unwrap().clear();
-    let (before, start) = (done.load(Ordering::Relaxed), Instant::now());
+    let (before, start, used) = (done.load(Ordering::Relaxed), Instant::now(), cpu());
     tokio::time::sleep(ROUND).await;
-    let count = u32::try_from(done.load(Ordering::Relaxed) - before).unwrap();
-    f64::from(count) / start.elapsed().as_secs_f64()
+    let count = f64::from(u32::try_from(done.load(Ordering::Relaxed) - before).unwrap());
+    let (took, cpu) = (start.elapsed().as_secs_f64(), (cpu() - used) / count);
+    Round { rate: count / took, p99: trips.p99(), cpu }
+}
+
+/// Microseconds that this process has used of the CPU.
+fn cpu() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, rest) = stat.rsplit_once(')').unwrap();
+    // utime and stime, in hundredths of a second.
+    rest.split(' ').skip(12).take(2).map(|it| it.parse::<f64>().unwrap()).sum::<f64>() * 10_000.0
 }
 
 fn client(listener: &TcpListener) -> DriverServiceClient<tonic::transport::Channel> {
@@ -173,7 +198,7 @@ impl DriverService for Echo {
     }
 }
 
-async fn echo(in_flight: usize) -> (f64, Duration) {
+async fn echo(in_flight: usize) -> Round {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = client(&listener);
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
@@ -202,16 +227,17 @@ async fn echo(in_flight: usize) -> (f64, Duration) {
             out.send(frame(number)).await.unwrap();
         }
     });
-    let rate = rate(&trips).await;
+    let round = round(&trips).await;
     echo.abort();
     server.abort();
-    (rate, trips.p99())
+    round
 }
 
 /// A core that knows nothing but who waits for which answer.
 struct Least {
     in_flight: usize,
     trips: Arc<Trips>,
+    cluster_id: String,
 }
 
 #[tonic::async_trait]
@@ -229,13 +255,14 @@ impl DriverService for Least {
         let waiting = Arc::new(waiting);
         for caller in 0..self.in_flight {
             let (out, waiting) = (out.clone(), Arc::clone(&waiting));
-            let trips = Arc::clone(&self.trips);
+            let (trips, cluster_id) = (Arc::clone(&self.trips), self.cluster_id.clone());
             tokio::spawn(async move {
                 loop {
                     let began = Instant::now();
                     let (sender, answer) = oneshot::channel();
                     *waiting.get(caller).unwrap().lock().unwrap() = Some(sender);
-                    let frame = Some(register_response::Frame::Operation(operation(caller)));
+                    let operation = operation(caller, &cluster_id);
+                    let frame = Some(register_response::Frame::Operation(operation));
                     if out.send(Ok(RegisterResponse { frame })).await.is_err() {
                         return;
                     }
@@ -272,7 +299,7 @@ impl DriverService for Least {
 }
 
 /// As the core sends [`read`].
-fn operation(caller: usize) -> Box<Operation> {
+fn operation(caller: usize, cluster_id: &str) -> Box<Operation> {
     let id = caller.to_string();
     let request = operation::Request::GetMachineStatus(GetMachineStatusRequest::default());
     Box::new(Operation {
@@ -282,24 +309,26 @@ fn operation(caller: usize) -> Box<Operation> {
         fencing_term: 1,
         delivery: 1,
         timeout: Some(prost_types::Duration { seconds: 60, nanos: 0 }),
-        cluster_id: SessionsOptions::default().cluster_id,
+        cluster_id: cluster_id.to_owned(),
         request: Some(request),
         ..Operation::default()
     })
 }
 
-async fn calls(in_flight: usize) -> (f64, Duration) {
+async fn calls(in_flight: usize) -> Round {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let driver = tokio::spawn(drive(client(&listener)));
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     let trips = Arc::new(Trips::default());
-    let least = Least { in_flight, trips: Arc::clone(&trips) };
+    // A new UUID for every default: once, as a core does.
+    let cluster_id = SessionsOptions::default().cluster_id;
+    let least = Least { in_flight, trips: Arc::clone(&trips), cluster_id };
     let server = Server::builder().add_service(DriverServiceServer::new(least));
     let server = tokio::spawn(server.serve_with_incoming(incoming));
-    let rate = rate(&trips).await;
+    let round = round(&trips).await;
     driver.abort();
     server.abort();
-    (rate, trips.p99())
+    round
 }
 
 struct NoClasses;
@@ -315,7 +344,7 @@ impl ClassSource for NoClasses {
     }
 }
 
-async fn session(in_flight: usize) -> (f64, Duration) {
+async fn session(in_flight: usize) -> Round {
     let principal = Principal::new("bench", Providers::Any);
     let tokens = StaticTokens::new().with(TOKEN, principal);
     let options = SessionsOptions::default();
@@ -347,13 +376,13 @@ async fn session(in_flight: usize) -> (f64, Duration) {
             })
         })
         .collect();
-    let rate = rate(&trips).await;
+    let round = round(&trips).await;
     driver.abort();
     for caller in callers {
         caller.await.unwrap();
     }
     server.abort();
-    (rate, trips.p99())
+    round
 }
 
 fn read(id: &str) -> Dispatch {
