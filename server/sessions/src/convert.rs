@@ -82,11 +82,12 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
     };
     Order {
         kind: dispatch.kind(),
+        id: dispatch.id.clone(),
         provider: dispatch.provider,
         timeout: dispatch.timeout,
         lane: dispatch.lane,
         operation: Box::new(Operation {
-            operation_id: dispatch.id.into(),
+            operation_id: dispatch.id.as_str().to_owned(),
             idempotency_key: dispatch.idempotency_key,
             timeout: Some(frames::duration(dispatch.timeout)),
             machine_class: dispatch.class.map(reference),

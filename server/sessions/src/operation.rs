@@ -14,6 +14,8 @@ use crate::ClassContent;
 /// An operation to be sent, with what was looked up for it.
 #[derive(Debug)]
 pub(crate) struct Order {
+    /// That of `operation`.
+    pub(crate) id: OperationId,
     /// The verb.
     pub(crate) kind: OperationKind,
     /// `MachineClass.provider`, or the name that drivers use.

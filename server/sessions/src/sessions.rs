@@ -159,7 +159,7 @@ impl Sessions {
     /// As [`Self::call`], with the answer as it came, and apart from refusals.
     pub(crate) async fn try_call(&self, order: Order) -> Result<Answer, SubmitError> {
         let (caller, answer) = oneshot::channel();
-        let operation_id = order.operation.operation_id.as_str().into();
+        let operation_id = order.id.clone();
         self.order(order, Owner::Caller(caller))?;
         let mut abandoned = Abandoned { sessions: self, operation_id: Some(operation_id) };
         let answer = answer.await;

@@ -56,6 +56,8 @@ struct State {
     later: Vec<Later>,
     /// What the clock waits for.
     armed: Option<Instant>,
+    /// What was last told of the end.
+    finished: bool,
 }
 
 impl Shell {
@@ -73,6 +75,7 @@ impl Shell {
             effects: Vec::new(),
             later: Vec::new(),
             armed: None,
+            finished: false,
         };
         let shell = Arc::new(Self {
             revisions: RevisionCache::new(options.limits.class_revisions),
@@ -175,7 +178,9 @@ impl Shell {
         effects.shrink_to(EFFECTS);
         state.effects = effects;
         let finished = state.hub.is_wound_down();
-        self.finished.send_if_modified(|before| std::mem::replace(before, finished) != finished);
+        if std::mem::replace(&mut state.finished, finished) != finished {
+            self.finished.send_replace(finished);
+        }
         let next = state.hub.next_deadline();
         if next.is_some_and(|next| state.armed.is_none_or(|armed| next < armed)) {
             state.armed = next;

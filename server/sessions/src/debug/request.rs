@@ -85,6 +85,7 @@ pub(super) fn prepare(
         ..Operation::default()
     };
     let order = Order {
+        id: operation.operation_id.as_str().into(),
         kind,
         provider: provider.into(),
         timeout,

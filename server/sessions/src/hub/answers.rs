@@ -64,7 +64,8 @@ impl Hub {
             return self.handed_back(now, key, &completed.operation_id.into());
         }
         let OperationCompleted { operation_id, checkpoint: said, outcome } = *completed;
-        let id: OperationId = operation_id.into();
+        let known = self.operations.get_key_value(operation_id.as_str()).map(|(id, _)| id.clone());
+        let id = known.unwrap_or_else(|| operation_id.into());
         self.accepted(now, key, &id);
         let Some(operation) = self.sent(key, &id) else { return self.repeated(key, &id) };
         let before = operation.progress.take().map(|progress| progress.checkpoint);
@@ -135,11 +136,13 @@ impl Hub {
         checkpoint: String,
         from: Option<SessionKey>,
     ) {
-        let session = from.and_then(|key| self.sessions.get(&key));
-        let holder = session.map(|session| session.driver.instance_id.clone());
-        self.timers.clear(&Timer::Accept(id.clone()));
-        self.timers.clear(&Timer::Stall(id.clone()));
         let Some(operation) = self.operations.get_mut(id) else { return };
+        if !operation.accepted() {
+            self.timers.clear(&Timer::Accept(id.clone()));
+        }
+        if operation.interval.is_some() {
+            self.timers.clear(&Timer::Stall(id.clone()));
+        }
         self.effects.push(Effect::Later(Later::Count(Count::Ended {
             provider: operation.provider.clone(),
             kind: operation.kind,
@@ -154,6 +157,8 @@ impl Hub {
             let volumes = std::mem::take(&mut operation.volumes);
             let outcome = answer.and_then(|response| convert::outcome(response, volumes));
             let outcome = Box::new(outcome);
+            let session = from.and_then(|key| self.sessions.get(&key));
+            let holder = session.map(|session| session.driver.instance_id.clone());
             operation.place = Place::Finished { outcome, checkpoint, holder };
             let target_uid = operation.target.uid.clone();
             let unclaimed = now + self.options.timing.unclaimed;
@@ -164,7 +169,6 @@ impl Hub {
             });
             return;
         }
-        let provider = operation.provider.clone();
         if let Some(mut operation) = self.forget(id) {
             let owner = std::mem::replace(&mut operation.owner, Owner::Gone);
             if let Owner::Caller(caller) = owner {
@@ -172,8 +176,8 @@ impl Hub {
             }
             self.effects.push(Effect::Later(Later::Forget(operation)));
         }
-        if let Some(instance) = holder {
-            self.ack(now, id, &provider, &instance);
+        if let Some(key) = from {
+            self.ack_to(now, key, id);
         }
     }
 

@@ -24,16 +24,15 @@ impl Hub {
         order: Order,
         owner: Owner,
     ) -> Result<(), SubmitError> {
-        let Order { kind, provider, timeout, lane, operation, volumes, class, stale } = order;
-        let provider = self.options.canonical(provider.as_str());
+        let Order { id, kind, provider, timeout, lane, operation, volumes, class, stale } = order;
+        let provider = self.options.aliases.get(&provider).cloned().unwrap_or(provider);
         self.may_ask(kind, &provider)?;
         let slotted = matches!(owner, Owner::Target) || kind.is_mutation();
         let frame_limit = self.frame_limit(&provider, kind)?;
         let target = operation.target.clone().unwrap_or_default();
-        self.check_target(&operation.operation_id, slotted.then_some(&target), &provider)?;
+        self.check_target(&id, slotted.then_some(&target), &provider)?;
         let request = self.stamped(operation);
         let bytes = size::check(&request, class.as_deref(), frame_limit)?;
-        let id: OperationId = request.operation_id.as_str().into();
         let Some(record) = self.providers.get_mut(&provider) else {
             return Err(SubmitError::NoDriver { provider: provider.clone() });
         };
@@ -100,7 +99,7 @@ impl Hub {
     /// `slotted`: the target of an operation that occupies it.
     fn check_target(
         &self,
-        id: &str,
+        id: &OperationId,
         slotted: Option<&Target>,
         provider: &ProviderName,
     ) -> Result<(), SubmitError> {
@@ -160,13 +159,11 @@ impl Hub {
         provider: &ProviderName,
     ) -> Option<(OperationId, SessionKey)> {
         let window = self.options.limits.unaccepted_bytes;
-        let record = self.providers.get_mut(provider)?;
+        let record = self.providers.get_mut(provider).filter(|record| record.queue.len() > 0)?;
         let key = record.active?;
         let session = self.sessions.get(&key).filter(|session| session.has_credit(window))?;
         if let Some(next) = record.pace.next(now) {
-            if record.queue.len() > 0 {
-                self.timers.set(Timer::Rate(provider.clone()), next);
-            }
+            self.timers.set(Timer::Rate(provider.clone()), next);
             return None;
         }
         let held = record.held(now, session);
@@ -283,8 +280,13 @@ impl Hub {
             |it: &Session| it.driver.provider == *provider && it.driver.instance_id == instance;
         let holder = self.sessions.iter().find(|(_, session)| is_holder(session));
         if let Some(key) = holder.map(|(key, _)| *key) {
-            self.timers.start(Timer::Flush(key), now + self.options.timing.acknowledge);
-            self.send_frame(key, frames::result_ack(id.as_str()), Room::Unhurried);
+            self.ack_to(now, key, id);
         }
+    }
+
+    /// Tells the driver of a session to forget a result.
+    pub(super) fn ack_to(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
+        self.timers.start(Timer::Flush(key), now + self.options.timing.acknowledge);
+        self.send_frame(key, frames::result_ack(id.as_str()), Room::Unhurried);
     }
 }

@@ -41,6 +41,7 @@ async fn read(
     outbox: Outbox,
     mut frames: Streaming<RegisterRequest>,
 ) {
+    let mut read = Vec::new();
     loop {
         outbox.room().await;
         let next = tokio::select! {
@@ -48,8 +49,8 @@ async fn read(
             () = outbox.closed() => return,
             next = frames.next() => next,
         };
-        let (read, end) = together(&mut frames, next);
-        hand_over(&shell, key, &outbox, read);
+        let end = together(&mut frames, next, &mut read);
+        hand_over(&shell, key, &outbox, &mut read);
         match end {
             None => {}
             Some(End::Broken(status)) if is_unreadable(&status) => {
@@ -72,38 +73,38 @@ enum End {
     Broken(Status),
 }
 
-/// The next frame with those that are there already, and the end of the stream if it comes after
+/// Puts the next frame into `read`, with those that are there already; the end of the stream if it comes after
 /// them. Nothing is read past an error: what follows is the middle of a frame.
 fn together(
     frames: &mut Streaming<RegisterRequest>,
     mut next: Option<Result<RegisterRequest, Status>>,
-) -> (Vec<RegisterRequest>, Option<End>) {
-    let mut read = Vec::new();
+    read: &mut Vec<RegisterRequest>,
+) -> Option<End> {
     loop {
         match next {
             Some(Ok(frame)) => read.push(frame),
-            Some(Err(status)) => return (read, Some(End::Broken(status))),
-            None => return (read, Some(End::InOrder)),
+            Some(Err(status)) => return Some(End::Broken(status)),
+            None => return Some(End::InOrder),
         }
         if read.len() >= AT_ONCE {
-            return (read, None);
+            return None;
         }
         match frames.next().now_or_never() {
             Some(there) => next = there,
-            None => return (read, None),
+            None => return None,
         }
     }
 }
 
 /// Hands frames that came together to the hub together: it is locked once.
-fn hand_over(shell: &Shell, key: SessionKey, outbox: &Outbox, mut read: Vec<RegisterRequest>) {
-    for frame in &mut read {
+fn hand_over(shell: &Shell, key: SessionKey, outbox: &Outbox, read: &mut Vec<RegisterRequest>) {
+    for frame in read.iter_mut() {
         scrub::frame(shell, key, frame);
         outbox.received(frame);
     }
     let clock = SystemTime::now();
     shell.with(|hub, now| {
-        for frame in read {
+        for frame in read.drain(..) {
             let ahead = clock_ahead(&frame, clock);
             hub.frame(now, key, frame.frame);
             if let Some(ahead) = ahead {

@@ -217,7 +217,9 @@ impl State {
             }
             Room::Reserved | Room::Unhurried => {}
         }
-        self.since = Instant::now();
+        if !self.waiting.is_empty() {
+            self.since = Instant::now();
+        }
         Some(RegisterResponse { frame: Some(frame) })
     }
 }
