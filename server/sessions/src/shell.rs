@@ -1,6 +1,5 @@
 //! Around the hub: its lock, its clock, and the effects that it asks for.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::Instant;
 
-use crate::hub::{Count, Effect, Hub, Later, SessionKey};
+use crate::hub::{Count, Effect, Hub, Later, Map, SessionKey};
 use crate::metrics::Metrics;
 use crate::record::Records;
 use crate::revisions::RevisionCache;
@@ -49,7 +48,7 @@ pub(crate) struct Shell {
 
 struct State {
     hub: Hub,
-    outboxes: HashMap<SessionKey, Outbox>,
+    outboxes: Map<SessionKey, Outbox>,
     /// Empty between calls.
     effects: Vec<Effect>,
     /// Empty between calls.
@@ -71,7 +70,7 @@ impl Shell {
         let records = Records::new(move |target_uid| source.recorded(target_uid));
         let state = State {
             hub: Hub::new(options.clone(), records),
-            outboxes: HashMap::new(),
+            outboxes: Map::default(),
             effects: Vec::new(),
             later: Vec::new(),
             armed: None,

@@ -1,7 +1,9 @@
 //! Which operations ended lately.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, RandomState};
+
+use super::map::Set;
 
 /// A few minutes of a busy core; an operation that ended earlier is not known, and is not wanted either.
 const ENDED: usize = 8192;
@@ -10,7 +12,7 @@ const ENDED: usize = 8192;
 /// keys of this process: ids are read and freed in every call of a driver, and those of minutes ago are in no CPU cache.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
-    ids: HashSet<u64>,
+    ids: Set<u64>,
     /// Oldest first.
     order: VecDeque<u64>,
     hasher: RandomState,

@@ -6,6 +6,7 @@ use ostler_api::driver::ErrorCode;
 use ostler_api::operation::Reason;
 use tokio::time::Instant;
 
+use super::map::Set;
 use super::timers::Timer;
 use super::{Count, Effect, Hub, OperationId, SessionKey};
 use crate::session::outbox::Room;
@@ -43,7 +44,7 @@ impl Hub {
         let running: HashSet<&str> = running.iter().map(String::as_str).collect();
         let accepted = |id: &OperationId| self.operations.get(id).is_some_and(|it| it.accepted());
         let silent = session.in_flight.ids().filter(|id| !running.contains(id.as_str()));
-        let silent: HashSet<OperationId> = silent.filter(|id| accepted(id)).cloned().collect();
+        let silent: Set<OperationId> = silent.filter(|id| accepted(id)).cloned().collect();
         let before = std::mem::replace(&mut session.unlisted, silent);
         let lost: Vec<OperationId> = session.unlisted.intersection(&before).cloned().collect();
         let provider = session.driver.provider.clone();

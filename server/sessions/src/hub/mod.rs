@@ -20,6 +20,7 @@ mod ended;
 mod heartbeat;
 mod hints;
 mod leadership;
+mod map;
 #[cfg(test)]
 mod model;
 mod operations;
@@ -39,7 +40,7 @@ mod views;
 
 use ostler_api::ProviderName;
 use ostler_api::Uid;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
@@ -51,6 +52,7 @@ use tokio::time::Instant;
 use self::arrivals::Arrivals;
 use self::ended::Ended;
 use self::leadership::Leadership;
+pub(crate) use self::map::Map;
 pub(crate) use self::operations::{Answer, Op, Owner};
 use self::session::{Guest, Lost, Provider, Session};
 pub(crate) use self::shown::Selected;
@@ -137,14 +139,14 @@ pub(crate) struct Hub {
     arrivals: Arrivals,
     next: SessionKey,
     /// Streams without a Hello.
-    guests: HashMap<SessionKey, Guest>,
+    guests: Map<SessionKey, Guest>,
     sessions: BTreeMap<SessionKey, Session>,
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
     providers: BTreeMap<ProviderName, Provider>,
-    operations: HashMap<OperationId, Box<Op>>,
+    operations: Map<OperationId, Box<Op>>,
     /// The operation that occupies a target, by UID.
-    slots: HashMap<Uid, OperationId>,
+    slots: Map<Uid, OperationId>,
     ended: Ended,
     timers: Timers,
     effects: Vec<Effect>,
@@ -162,12 +164,12 @@ impl Hub {
             options,
             records,
             next: 1,
-            guests: HashMap::new(),
+            guests: Map::default(),
             sessions: BTreeMap::new(),
             lost: BTreeMap::new(),
             providers: BTreeMap::new(),
-            operations: HashMap::new(),
-            slots: HashMap::new(),
+            operations: Map::default(),
+            slots: Map::default(),
             ended: Ended::default(),
             timers: Timers::default(),
             effects: Vec::new(),

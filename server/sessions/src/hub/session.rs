@@ -1,7 +1,7 @@
 //! Records of streams, sessions and providers.
 
 use ostler_api::ProviderName;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{ObjectRevision, Readiness, RoleKind};
@@ -9,6 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::hints::{HINT_BURST, HINT_EVERY};
+use super::map::Set;
 use super::pace::Pace;
 use super::queue::{Held, Queue};
 use super::{OperationId, SessionKey};
@@ -54,7 +55,7 @@ pub(crate) struct Session {
     /// When the process of the driver has ended, if it said so.
     pub(crate) ends: Option<Instant>,
     /// Accepted operations that the driver did not list last time.
-    pub(crate) unlisted: HashSet<OperationId>,
+    pub(crate) unlisted: Set<OperationId>,
     /// What it brought and was told to cancel, with the class that it says.
     pub(crate) dismissed: Vec<(OperationId, Option<ObjectRevision>)>,
     /// By how many milliseconds its clock is ahead of ours, if it says what time it has.
@@ -66,7 +67,7 @@ pub(crate) struct Session {
 /// What a driver works on.
 #[derive(Debug, Default)]
 pub(crate) struct Work {
-    ids: HashSet<OperationId>,
+    ids: Set<OperationId>,
     creates: usize,
 }
 
@@ -122,7 +123,7 @@ impl Session {
             unaccepted: 0,
             retired: false,
             ends: None,
-            unlisted: HashSet::new(),
+            unlisted: Set::default(),
             dismissed: Vec::new(),
             clock_ahead: None,
             not_accepted: 0,

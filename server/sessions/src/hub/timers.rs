@@ -1,10 +1,11 @@
 //! Everything that is due at some time, in one ordered set.
 
 use ostler_api::ProviderName;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
+use super::map::Map;
 use super::{LostKey, OperationId, SessionKey};
 
 /// What is due.
@@ -44,7 +45,7 @@ pub(crate) enum Timer {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     queue: BTreeSet<(Instant, Timer)>,
-    due: HashMap<Timer, Instant>,
+    due: Map<Timer, Instant>,
 }
 
 impl Timers {
