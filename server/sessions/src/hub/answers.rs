@@ -137,9 +137,7 @@ impl Hub {
         from: Option<SessionKey>,
     ) {
         let Some(operation) = self.operations.get_mut(id) else { return };
-        if !operation.accepted() {
-            self.timers.clear(&Timer::Accept(id.clone()));
-        }
+        operation.accept_by = None;
         if operation.interval.is_some() {
             self.timers.clear(&Timer::Stall(id.clone()));
         }
@@ -161,8 +159,8 @@ impl Hub {
             let holder = session.map(|session| session.driver.instance_id.clone());
             operation.place = Place::Finished { outcome, checkpoint, holder };
             let target_uid = operation.target.uid.clone();
-            let unclaimed = now + self.options.timing.unclaimed;
-            self.timers.set(Timer::Operation(id.clone()), unclaimed);
+            operation.ends = now + self.options.timing.unclaimed;
+            self.timers.set(Timer::Operation(id.clone()), operation.ends);
             self.publish(SessionEvent::OutcomeReady {
                 target_uid: target_uid.into(),
                 operation_id: id.clone(),
@@ -217,10 +215,22 @@ impl Hub {
         }
     }
 
+    /// The timer of an operation is due.
+    pub(super) fn operation_due(&mut self, now: Instant, id: &OperationId) {
+        let Some(operation) = self.operations.get(id) else { return };
+        if operation.due() > now {
+            self.timers.set(Timer::Operation(id.clone()), operation.due());
+        } else if operation.accept_by == Some(operation.due()) {
+            self.not_accepted(now, id);
+        } else {
+            self.overdue(now, id);
+        }
+    }
+
     /// An operation was not accepted in time. It may still start. So a mutation stays with the driver,
     /// and no other one begins for its target, until the driver speaks of it or its session is over:
     /// another driver could not know that this one works on it.
-    pub(super) fn not_accepted(&mut self, now: Instant, id: &OperationId) {
+    fn not_accepted(&mut self, now: Instant, id: &OperationId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let Place::Sent(key) = operation.place else { return };
         operation.missed += 1;
@@ -230,7 +240,8 @@ impl Hub {
             session.not_accepted.max(missed)
         });
         if stays {
-            self.timers.set(Timer::Accept(id.clone()), now + self.options.timing.accept);
+            operation.accept_by = Some(now + self.options.timing.accept);
+            self.timers.set(Timer::Operation(id.clone()), operation.due());
         } else {
             self.send_cancel(key, id, Reason::CoreAcceptTimeout.word());
             let message = "the driver did not accept the operation in time";
@@ -250,7 +261,7 @@ impl Hub {
     }
 
     /// The time of an operation is up, wherever it is.
-    pub(super) fn overdue(&mut self, now: Instant, id: &OperationId) {
+    fn overdue(&mut self, now: Instant, id: &OperationId) {
         let Some(operation) = self.operations.get(id) else { return };
         match operation.place {
             Place::Queued(ticket) => {

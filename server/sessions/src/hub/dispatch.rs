@@ -57,6 +57,8 @@ impl Hub {
             since: now,
             queued: now,
             timeout,
+            ends: now + timeout,
+            accept_by: None,
             lane,
             owner,
             place: Place::Queued(ticket),
@@ -71,11 +73,11 @@ impl Hub {
             delivery: 0,
             missed: 0,
         };
-        let waits_until = now + op.timeout;
+        let ends = op.ends;
         self.operations.insert(id.clone(), Box::new(op));
         self.pump(now, &provider);
         // Unless it was sent right away, and has the timer of its answer.
-        self.timers.start(Timer::Operation(id), waits_until);
+        self.timers.start(Timer::Operation(id), ends);
         Ok(())
     }
 
@@ -185,6 +187,8 @@ impl Hub {
         operation.interval = interval;
         let frame = frames::operation(request.clone());
         operation.place = Place::Sent(key);
+        operation.ends = now + operation.timeout + self.options.timing.grace;
+        operation.accept_by = Some(now + self.options.timing.accept);
         operation.audit(&id, Some(&session.principal), "sent");
         session.in_flight.insert(id.clone(), operation.kind);
         session.unaccepted += operation.bytes;
@@ -194,9 +198,7 @@ impl Hub {
             record.pace.sent(now);
         }
         self.effects.push(Effect::Later(Later::Count(Count::Sent { provider, waited })));
-        let timing = &self.options.timing;
-        self.timers.set(Timer::Accept(id.clone()), now + timing.accept);
-        self.timers.set(Timer::Operation(id), now + operation.timeout + timing.grace);
+        self.timers.set(Timer::Operation(id), operation.due());
         self.send_frame(key, frame, Room::Reserved);
     }
 

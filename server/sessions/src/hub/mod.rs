@@ -194,8 +194,7 @@ impl Hub {
                 Timer::Hello(key) => self.close(now, key, Close::hello_timeout()),
                 Timer::Heartbeat(key) => self.beat(now, key),
                 Timer::Flush(key) => self.effects.push(Effect::Flush(key)),
-                Timer::Accept(id) => self.not_accepted(now, &id),
-                Timer::Operation(id) => self.overdue(now, &id),
+                Timer::Operation(id) => self.operation_due(now, &id),
                 Timer::Resume(key) => self.not_resumed(now, key),
                 Timer::Stall(id) => self.stalled(&id),
                 Timer::NotReady(provider) | Timer::Rate(provider) | Timer::Pause(provider) => {

@@ -63,6 +63,10 @@ pub(crate) struct Op {
     /// When it joined the queue in which it waits or last waited.
     pub(crate) queued: Instant,
     pub(crate) timeout: Duration,
+    /// When its time is up, or that of its stay in the queue or among the results.
+    pub(crate) ends: Instant,
+    /// When the driver must have accepted it; `None`: it has, or it was not sent.
+    pub(crate) accept_by: Option<Instant>,
     pub(crate) lane: Lane,
     pub(crate) owner: Owner,
     pub(crate) place: Place,
@@ -114,6 +118,11 @@ impl Op {
                 outcome
             );
         }
+    }
+
+    /// When something is to be done about it, if nothing is heard of it.
+    pub(crate) fn due(&self) -> Instant {
+        self.accept_by.map_or(self.ends, |accept_by| accept_by.min(self.ends))
     }
 
     /// Whether a caller waits for the outcome, and for nothing else meanwhile.

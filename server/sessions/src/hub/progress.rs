@@ -48,8 +48,8 @@ impl Hub {
         let Some(operation) = self.sent(key, id) else { return };
         let Some(request) = operation.request.take() else { return };
         let bytes = operation.bytes;
+        operation.accept_by = None;
         self.effects.push(Effect::Later(Later::Accepted(request)));
-        self.timers.clear(&Timer::Accept(id.clone()));
         self.note_progress(now, id);
         let limit = self.options.limits.unaccepted_bytes;
         let Some(session) = self.sessions.get_mut(&key) else { return };

@@ -324,9 +324,9 @@ impl Hub {
         let Introduction { provider, instance_id, instance_name, .. } = session.driver;
         let mut operations = BTreeSet::new();
         for id in session.in_flight.ids().cloned() {
-            self.timers.clear(&Timer::Accept(id.clone()));
             self.timers.clear(&Timer::Stall(id.clone()));
             let Some(operation) = self.operations.get_mut(&id) else { continue };
+            operation.accept_by = None;
             if operation.kind.is_mutation() {
                 operation.place = Place::Away(key);
                 operations.insert(id);

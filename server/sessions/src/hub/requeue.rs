@@ -50,7 +50,6 @@ impl Hub {
         session.unaccepted = session.unaccepted.saturating_sub(operation.bytes);
         let provider = &session.driver.provider;
         tracing::info!(provider = provider.as_str(), operation = %id, "the driver drains, the operation goes to another");
-        self.timers.clear(&Timer::Accept(id.clone()));
         self.queue_again(now, id);
     }
 
@@ -70,6 +69,7 @@ impl Hub {
         let Op { lane, kind, bytes, .. } = **operation;
         operation.place = Place::Queued(record.queue.push(id.clone(), lane, kind, bytes));
         operation.queued = now;
+        (operation.ends, operation.accept_by) = (until, None);
         self.timers.set(Timer::Operation(id.clone()), until);
     }
 }

@@ -234,6 +234,8 @@ impl Hub {
             since: now,
             queued: now,
             timeout: self.options.timing.adopted,
+            ends: now + self.options.timing.adopted,
+            accept_by: None,
             lane: Lane::User,
             owner: Owner::Target,
             place: Place::Sent(key),
@@ -248,7 +250,7 @@ impl Hub {
             delivery: 1,
             missed: 0,
         };
-        self.timers.set(Timer::Operation(id.clone()), now + op.timeout);
+        self.timers.set(Timer::Operation(id.clone()), op.ends);
         let operation_id = id.clone();
         self.operations.insert(id, Box::new(op));
         self.publish(SessionEvent::Adopted { target_uid, operation_id });

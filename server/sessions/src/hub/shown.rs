@@ -1,7 +1,6 @@
 //! What the debug service shows of sessions and operations.
 
 use ostler_api::ProviderName;
-use std::time::Duration;
 
 use ostler_proto::v1alpha1::{
     ListOperationsRequest, OperationInfo, OperationKind, OperationState, Readiness, RoleKind,
@@ -11,7 +10,6 @@ use tokio::time::Instant;
 
 use super::operations::{Op, Place};
 use super::session::Session;
-use super::timers::Timer;
 use super::{Hub, OperationId, SessionKey};
 use crate::session::frames::duration;
 
@@ -90,8 +88,7 @@ impl Hub {
 
     fn operation_info(&self, now: Instant, id: &OperationId, it: &Op) -> OperationInfo {
         let progress = it.progress.clone();
-        let ends = self.timers.due(&Timer::Operation(id.clone()));
-        let left = ends.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let left = it.ends.saturating_duration_since(now);
         OperationInfo {
             operation_id: id.to_string(),
             idempotency_key: it.key.clone(),

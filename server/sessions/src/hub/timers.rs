@@ -17,9 +17,7 @@ pub(crate) enum Timer {
     Heartbeat(SessionKey),
     /// Acknowledgements that wait for another frame of a session.
     Flush(SessionKey),
-    /// The acceptance of an operation.
-    Accept(OperationId),
-    /// The end of an operation, or of its stay in the queue or among the results.
+    /// What [`Op::due`](super::Op::due) says. One that was accepted, or lost, in the meantime has a later one.
     Operation(OperationId),
     /// The return of a driver that was lost.
     Resume(LostKey),
