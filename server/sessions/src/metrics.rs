@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use ostler_api::ProviderName;
 use ostler_api::driver::OperationKind;
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::hub::Count;
+use crate::hub::{Count, Map};
 
 /// Seconds, from a fake driver to a slow cloud.
 const SECONDS: [f64; 12] =
@@ -95,6 +96,14 @@ macro_rules! register {
 }
 pub(crate) use register;
 
+/// What is counted of the operations of one provider and verb that come to a result: found at once, for it is needed once for
+/// every operation.
+#[derive(Debug)]
+struct Usual {
+    operations: Counter,
+    seconds: [Histogram; 2],
+}
+
 /// The same under the names that dashboards of machine-controller-manager know.
 #[derive(Debug)]
 struct UpstreamNames {
@@ -110,19 +119,18 @@ impl UpstreamNames {
         }
     }
 
-    fn ended(&self, provider: Named, operation: &'static str, code: &'static str, took: Duration) {
+    fn failed(&self, provider: Named, operation: &'static str, code: &'static str, took: Duration) {
         let of = OfRequest { provider: provider.clone(), operation };
         self.seconds.get_or_create(&of).observe(took.as_secs_f64());
-        if code != "OK" {
-            let of = OfFailure { provider, operation, error_code: code };
-            self.failed.get_or_create(&of).inc();
-        }
+        let of = OfFailure { provider, operation, error_code: code };
+        self.failed.get_or_create(&of).inc();
     }
 }
 
 /// The counters; those of one process.
 #[derive(Debug)]
 pub(crate) struct Metrics {
+    usual: Mutex<Map<(ProviderName, OperationKind), Usual>>,
     operations: Family<OfOutcome, Counter>,
     upstream: UpstreamNames,
     seconds: Family<OfOperation, Histogram, fn() -> Histogram>,
@@ -144,6 +152,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let histogram: fn() -> Histogram = || Histogram::new(SECONDS);
         Self {
+            usual: Mutex::default(),
             operations: Family::default(),
             upstream: UpstreamNames {
                 seconds: Family::new_with_constructor(histogram),
@@ -204,10 +213,27 @@ impl Metrics {
         self.invocations.get_or_create(&of).inc();
     }
 
+    fn usual(&self, provider: &ProviderName, kind: OperationKind) -> Usual {
+        let (provider, kind) = (Named(provider.clone()), kind.name());
+        let of = OfOperation { provider: provider.clone(), kind };
+        let seconds = self.seconds.get_or_create_owned(&of);
+        let of = OfRequest { provider: provider.clone(), operation: kind };
+        let upstream = self.upstream.seconds.get_or_create_owned(&of);
+        let of = OfOutcome { provider, kind, code: "OK" };
+        Usual { operations: self.operations.get_or_create_owned(&of), seconds: [seconds, upstream] }
+    }
+
     pub(crate) fn count(&self, count: Count) {
         match count {
+            Count::Ended { provider, kind, code: "OK", took } => {
+                let mut usual = self.usual.lock();
+                let entry = usual.entry((provider, kind));
+                let of = entry.or_insert_with_key(|(provider, kind)| self.usual(provider, *kind));
+                of.seconds.iter().for_each(|it| it.observe(took.as_secs_f64()));
+                of.operations.inc();
+            }
             Count::Ended { provider, kind, code, took } => {
-                self.upstream.ended(provider.clone().into(), kind.name(), code, took);
+                self.upstream.failed(provider.clone().into(), kind.name(), code, took);
                 let of = OfOperation { provider: provider.clone().into(), kind: kind.name() };
                 self.seconds.get_or_create(&of).observe(took.as_secs_f64());
                 let of = OfOutcome { provider: provider.into(), kind: kind.name(), code };
