@@ -153,11 +153,11 @@ impl Sessions {
         let mut order = convert::order(request, self.cluster_id());
         let volumes = std::mem::take(&mut order.volumes);
         let answer = self.try_call(order).await.map_err(|refused| refused.failure())?;
-        answer.and_then(|response| convert::outcome(response, volumes))
+        (*answer).and_then(|response| convert::outcome(response, volumes))
     }
 
     /// As [`Self::call`], with the answer as it came, and apart from refusals.
-    pub(crate) async fn try_call(&self, order: Order) -> Result<Answer, SubmitError> {
+    pub(crate) async fn try_call(&self, order: Order) -> Result<Box<Answer>, SubmitError> {
         let (caller, answer) = oneshot::channel();
         let operation_id = order.id.clone();
         self.order(order, Owner::Caller(caller))?;
@@ -166,7 +166,9 @@ impl Sessions {
         abandoned.operation_id = None;
         Ok(answer.unwrap_or_else(|_| {
             let (code, message) = (ErrorCode::Unavailable, "the core stops");
-            Err(Failure::by_core(code, Reason::CoreNoSession, message, Certainty::Unknown))
+            let failure =
+                Failure::by_core(code, Reason::CoreNoSession, message, Certainty::Unknown);
+            Box::new(Err(failure))
         }))
     }
 

@@ -190,7 +190,7 @@ impl Shell {
         for later in later {
             match later {
                 // The caller may have gone away.
-                Later::Answer(caller, answer) => drop(caller.send(*answer)),
+                Later::Answer(caller, answer) => drop(caller.send(answer)),
                 Later::Count(count) => self.metrics.count(count),
                 Later::Accepted(request) => drop(request),
                 Later::Forget(operation) => drop(operation),

@@ -38,7 +38,7 @@ pub(super) async fn invoke(
     let audit = Audit::begin(debug, caller, &order);
     let began = Instant::now();
     let outcome = debug.sessions.try_call(order).await;
-    let outcome = match outcome {
+    let outcome = match outcome.map(|answer| *answer) {
         Ok(Ok(result)) => {
             Ok(invoke_response::Outcome::Result(OperationResult { response: Some(result) }))
         }

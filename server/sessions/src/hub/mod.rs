@@ -92,7 +92,7 @@ pub(crate) enum Effect {
 #[derive(Debug)]
 pub(crate) enum Later {
     /// Give the outcome to the one who waits for it.
-    Answer(oneshot::Sender<Answer>, Box<Answer>),
+    Answer(oneshot::Sender<Box<Answer>>, Box<Answer>),
     /// Count it.
     Count(Count),
     /// What was kept in case that the driver does not get it. To free it takes time.

@@ -50,7 +50,7 @@ struct World {
     told: HashMap<String, Told>,
     /// What is written down of the one target of these.
     recorded: Arc<Mutex<Option<RecordedOperation>>>,
-    calls: Vec<(String, oneshot::Receiver<Answer>)>,
+    calls: Vec<(String, oneshot::Receiver<Box<Answer>>)>,
     next: u32,
     /// Where each stream stood after the last step.
     stages: BTreeMap<SessionKey, Stage>,
@@ -262,7 +262,7 @@ impl World {
         &mut self,
         target: u8,
         mutation: bool,
-        call: Option<(oneshot::Sender<Answer>, oneshot::Receiver<Answer>)>,
+        call: Option<(oneshot::Sender<Box<Answer>>, oneshot::Receiver<Box<Answer>>)>,
     ) {
         let id = format!("op-{}", self.next);
         self.next += 1;
@@ -388,7 +388,7 @@ impl World {
             | Effect::CheckReading(_)
             | Effect::Flush(_)
             | Effect::Later(Later::Count(_) | Later::Accepted(_) | Later::Forget(_)) => {}
-            Effect::Later(Later::Answer(answer, outcome)) => answer.send(*outcome).unwrap(),
+            Effect::Later(Later::Answer(answer, outcome)) => answer.send(outcome).unwrap(),
         }
     }
 

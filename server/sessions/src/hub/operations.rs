@@ -25,7 +25,7 @@ pub(crate) enum Owner {
     /// The target's view, until it is acknowledged.
     Target,
     /// One who waits for it.
-    Caller(oneshot::Sender<Answer>),
+    Caller(oneshot::Sender<Box<Answer>>),
     /// Nothing: the target is gone.
     Gone,
 }
