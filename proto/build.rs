@@ -28,7 +28,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     config.enable_type_names();
     // Large, and often absent or passed on: each frame goes through several queues and is moved at each.
     config.boxed("context");
-    config.boxed(".ostler.driver.v1alpha1.Operation.machine");
+    for field in ["Operation.machine", "MachineRecord.fault", "PoolRecord.fault"] {
+        config.boxed(format!(".ostler.driver.v1alpha1.{field}"));
+    }
     for frame in [
         "RegisterRequest.frame.hello",
         "RegisterRequest.frame.completed",

@@ -78,7 +78,7 @@ impl Instance {
 
     /// The infrastructure reports the instance as broken.
     pub fn fault(mut self, fault: DriverError) -> Self {
-        self.record.fault = Some(fault.into());
+        self.record.fault = Some(Box::new(fault.into()));
         self
     }
 

@@ -162,7 +162,7 @@ impl Pool {
 
     /// The infrastructure reports it as broken, or makes no instances for it.
     pub fn fault(mut self, fault: DriverError) -> Self {
-        self.record.fault = Some(fault.into());
+        self.record.fault = Some(Box::new(fault.into()));
         self
     }
 

@@ -270,7 +270,7 @@ fn record(record: MachineRecord) -> InstanceRecord {
         addresses: addresses
             .map(|one| MachineAddress { type_: one.r#type, address: one.address })
             .collect(),
-        fault: record.fault.map(|error| Box::new(failure(error))),
+        fault: record.fault.map(|error| Box::new(failure(*error))),
     }
 }
 

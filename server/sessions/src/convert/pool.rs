@@ -117,7 +117,7 @@ fn pool(of: Option<WireRecord>) -> Result<PoolRecord, Failure> {
         current: of.current,
         model_hash: of.model_hash,
         busy: of.busy,
-        fault: of.fault.map(|error| Box::new(failure(error))),
+        fault: of.fault.map(|error| Box::new(failure(*error))),
     })
 }
 

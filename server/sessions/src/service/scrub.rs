@@ -97,7 +97,7 @@ fn of_machines<'a>(
     machines: impl IntoIterator<Item = &'a mut MachineRecord>,
     texts: &mut Vec<&'a mut String>,
 ) {
-    let faults = machines.into_iter().filter_map(|one| one.fault.as_mut());
+    let faults = machines.into_iter().filter_map(|one| one.fault.as_deref_mut());
     texts.extend(faults.flat_map(texts_of));
 }
 
@@ -112,7 +112,7 @@ fn of_pools<'a>(
     pools: impl IntoIterator<Item = &'a mut PoolRecord>,
     texts: &mut Vec<&'a mut String>,
 ) {
-    let faults = pools.into_iter().filter_map(|one| one.fault.as_mut());
+    let faults = pools.into_iter().filter_map(|one| one.fault.as_deref_mut());
     texts.extend(faults.flat_map(texts_of));
 }
 

@@ -133,7 +133,7 @@ async fn what_a_driver_says_inside_an_answer_about_a_group_is_scrubbed_and_cut()
     };
     let faulty = |id: &str| {
         let mut one = instance(id);
-        one.machine.as_mut().unwrap().fault = error();
+        one.machine.as_mut().unwrap().fault = error().map(Box::new);
         one
     };
     let mut core = Core::start();
@@ -145,7 +145,7 @@ async fn what_a_driver_says_inside_an_answer_about_a_group_is_scrubbed_and_cut()
     driver.take().await;
     let machine_provider_id = "b".to_owned();
     let not_deleted = vec![proto::PoolMachineFailure { machine_provider_id, error: error() }];
-    let pool = Some(PoolRecord { fault: error(), ..group() });
+    let pool = Some(PoolRecord { fault: error().map(Box::new), ..group() });
     let answer = proto::DeletePoolMachinesResponse { pool, not_deleted, ..Default::default() };
     driver.complete("op-1", result(Response::DeletePoolMachines(answer))).await;
     let outcome = core.outcome("pool-uid").await.outcome;
