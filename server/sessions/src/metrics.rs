@@ -100,6 +100,7 @@ pub(crate) use register;
 /// every operation.
 #[derive(Debug)]
 struct Usual {
+    queue_seconds: Histogram,
     operations: Counter,
     seconds: [Histogram; 2],
 }
@@ -219,18 +220,26 @@ impl Metrics {
         let seconds = self.seconds.get_or_create_owned(&of);
         let of = OfRequest { provider: provider.clone(), operation: kind };
         let upstream = self.upstream.seconds.get_or_create_owned(&of);
+        let of = OfProvider { provider: provider.clone() };
+        let queue_seconds = self.queue_seconds.get_or_create_owned(&of);
         let of = OfOutcome { provider, kind, code: "OK" };
-        Usual { operations: self.operations.get_or_create_owned(&of), seconds: [seconds, upstream] }
+        let operations = self.operations.get_or_create_owned(&of);
+        Usual { queue_seconds, operations, seconds: [seconds, upstream] }
+    }
+
+    fn of_usual(&self, provider: ProviderName, kind: OperationKind, count: impl FnOnce(&Usual)) {
+        let mut usual = self.usual.lock();
+        let entry = usual.entry((provider, kind));
+        count(entry.or_insert_with_key(|(provider, kind)| self.usual(provider, *kind)));
     }
 
     pub(crate) fn count(&self, count: Count) {
         match count {
             Count::Ended { provider, kind, code: "OK", took } => {
-                let mut usual = self.usual.lock();
-                let entry = usual.entry((provider, kind));
-                let of = entry.or_insert_with_key(|(provider, kind)| self.usual(provider, *kind));
-                of.seconds.iter().for_each(|it| it.observe(took.as_secs_f64()));
-                of.operations.inc();
+                self.of_usual(provider, kind, |of| {
+                    of.seconds.iter().for_each(|it| it.observe(took.as_secs_f64()));
+                    of.operations.inc();
+                });
             }
             Count::Ended { provider, kind, code, took } => {
                 self.upstream.failed(provider.clone().into(), kind.name(), code, took);
@@ -239,9 +248,8 @@ impl Metrics {
                 let of = OfOutcome { provider: provider.into(), kind: kind.name(), code };
                 self.operations.get_or_create(&of).inc();
             }
-            Count::Sent { provider, waited } => {
-                let of = OfProvider { provider: provider.into() };
-                self.queue_seconds.get_or_create(&of).observe(waited.as_secs_f64());
+            Count::Sent { provider, kind, waited } => {
+                self.of_usual(provider, kind, |of| of.queue_seconds.observe(waited.as_secs_f64()));
             }
             Count::Stalled { provider, kind } => {
                 let of = OfOperation { provider: provider.into(), kind: kind.name() };

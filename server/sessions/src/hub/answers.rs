@@ -132,7 +132,7 @@ impl Hub {
         &mut self,
         now: Instant,
         id: &OperationId,
-        answer: Answer,
+        answer: Box<Answer>,
         checkpoint: String,
         from: Option<SessionKey>,
     ) {
@@ -170,7 +170,7 @@ impl Hub {
         if let Some(mut operation) = self.forget(id) {
             let owner = std::mem::replace(&mut operation.owner, Owner::Gone);
             if let Owner::Caller(caller) = owner {
-                self.effects.push(Effect::Later(Later::Answer(caller, Box::new(answer))));
+                self.effects.push(Effect::Later(Later::Answer(caller, answer)));
             }
             self.effects.push(Effect::Later(Later::Forget(operation)));
         }
@@ -190,7 +190,7 @@ impl Hub {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let outcome = operation.failure(why.0, why.1, why.2, certainty);
         let said = operation.progress.take().map(|progress| progress.checkpoint);
-        self.finish(now, id, outcome, said.unwrap_or_default(), None);
+        self.finish(now, id, Box::new(outcome), said.unwrap_or_default(), None);
     }
 
     /// Stops waiting for an operation that a driver has: its outcome is unknown.
@@ -319,20 +319,20 @@ fn answer_of(
     kind: OperationKind,
     outcome: Option<operation_completed::Outcome>,
     pages: Pages,
-) -> Result<Answer, PageFault> {
+) -> Result<Box<Answer>, PageFault> {
     use operation_completed::Outcome::{Error, Result as Success};
     match outcome {
-        Some(Error(error)) => Ok(Err(convert::failure(error))),
+        Some(Error(error)) => Ok(Box::new(Err(convert::failure(error)))),
         Some(Success(OperationResult { response: Some(mut response) }))
             if kind_of(&response) == kind =>
         {
             pages.put_into(&mut response)?;
-            Ok(Ok(response))
+            Ok(Box::new(Ok(response)))
         }
         Some(Success(_)) | None => {
             let (code, reason) = (ErrorCode::Internal, Reason::CoreWrongResult);
             let message = format!("the driver's answer is not one to {kind}");
-            Ok(Err(Failure::by_core(code, reason, &message, Certainty::Unknown)))
+            Ok(Box::new(Err(Failure::by_core(code, reason, &message, Certainty::Unknown))))
         }
     }
 }

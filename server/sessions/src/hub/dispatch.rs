@@ -192,12 +192,12 @@ impl Hub {
         operation.audit(&id, Some(&session.principal), "sent");
         session.in_flight.insert(id.clone(), operation.kind);
         session.unaccepted += operation.bytes;
-        let provider = operation.provider.clone();
+        let (provider, kind) = (operation.provider.clone(), operation.kind);
         let waited = now - operation.queued;
         if let Some(record) = self.providers.get_mut(&provider) {
             record.pace.sent(now);
         }
-        self.effects.push(Effect::Later(Later::Count(Count::Sent { provider, waited })));
+        self.effects.push(Effect::Later(Later::Count(Count::Sent { provider, kind, waited })));
         self.timers.set(Timer::Operation(id), operation.due());
         self.send_frame(key, frame, Room::Reserved);
     }

@@ -107,7 +107,7 @@ pub(crate) enum Count {
     /// An operation ended; `code` is `OK` or the name of an error code.
     Ended { provider: ProviderName, kind: OperationKind, code: &'static str, took: Duration },
     /// An operation was sent after so much time in the queue.
-    Sent { provider: ProviderName, waited: Duration },
+    Sent { provider: ProviderName, kind: OperationKind, waited: Duration },
     /// Nothing was heard of an operation for too long.
     Stalled { provider: ProviderName, kind: OperationKind },
     /// The infrastructure throttles.

@@ -37,7 +37,8 @@ fn texts(frame: &mut Frame) -> Option<(&str, Vec<&mut String>)> {
             vec![&mut progress.stage, &mut progress.message, &mut progress.checkpoint],
         )),
         Frame::Completed(completed) => {
-            let mut texts = vec![&mut completed.checkpoint];
+            let mut texts = Vec::new();
+            texts.extend(Some(&mut completed.checkpoint).filter(|it| !it.is_empty()));
             match &mut completed.outcome {
                 Some(Outcome::Error(error)) => texts.extend(texts_of(error)),
                 Some(Outcome::Result(result)) => texts_of_result(result, &mut texts),
