@@ -90,7 +90,8 @@ impl Protocol {
         instance: Instance,
         held: Vec<proto::HeldOperation>,
     ) -> Self {
-        // The core knows an instance that resumes by its id; the name of its last session is for people.
+        // Without the name of the session, which was another process's: the core must not send again what the driver
+        // does not list, since it may have done it.
         let last_session = (!held.is_empty()).then(String::new);
         Self {
             info,

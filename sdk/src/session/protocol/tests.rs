@@ -179,6 +179,22 @@ fn a_forgotten_operation_is_neither_heard_of_nor_started_twice() {
     assert_eq!(finish(&mut protocol, "a"), ["completed a"], "and is wanted again");
 }
 
+/// It would be sent again what the process before it handed to the driver.
+#[test]
+fn a_process_that_took_over_what_runs_names_no_session_until_it_had_one() {
+    let instance = Instance { id: "instance".to_owned(), name: String::new() };
+    let held = proto::HeldOperation { operation_id: "op".to_owned(), ..Default::default() };
+    let mut protocol = Protocol::new(DriverInfo::new("a"), instance, vec![held]);
+    let named = |protocol: &mut Protocol| {
+        let Sent::Hello(hello) = protocol.hello(SystemTime::UNIX_EPOCH) else { panic!() };
+        hello.resume.unwrap().session_id
+    };
+    assert_eq!(named(&mut protocol), "");
+    let welcome = proto::Welcome { session_id: "s".to_owned(), ..welcome() };
+    receive(&mut protocol, Received::Welcome(Box::new(welcome)));
+    assert_eq!(named(&mut protocol), "s");
+}
+
 #[test]
 fn the_hello_lists_what_is_held_from_the_second_session_on() {
     let mut protocol = protocol();

@@ -235,13 +235,14 @@ impl World {
         } else {
             Vec::new()
         };
+        let session_id = "earlier".to_owned();
         let hello = Hello {
             provider: PROVIDER.to_owned(),
             instance_id: format!("00000000-0000-4000-8000-0000000000{instance:02x}"),
             capabilities,
             operation_kinds: vec![20, 23, 24, 25],
             max_in_flight: 4,
-            resume: Some(Resume { operations, ..Resume::default() }),
+            resume: Some(Resume { session_id, operations }),
             ..Hello::default()
         };
         let principal = Principal::new("fake", Providers::named([PROVIDER]));

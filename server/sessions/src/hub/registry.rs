@@ -114,7 +114,7 @@ impl Hub {
         let held = std::mem::take(&mut driver.held);
         let provider = driver.provider.clone();
         self.supersede(now, &driver);
-        if !driver.returns {
+        if driver.lost.is_none() {
             self.succeed(now, &driver, &principal.name);
         }
         let role = self.first_role(&provider, key);

@@ -258,9 +258,13 @@ impl Hub {
     }
 
     /// The driver does not have an operation that was sent to it. If it keeps what it has over a
-    /// loss, the operation never arrived and goes to the session that is active now.
+    /// loss, and it is the process that had the session, the operation never arrived and goes to the
+    /// session that is active now.
     fn not_held(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
-        let retains = self.sessions.get(&key).is_some_and(|session| session.driver.retains);
+        let driver = self.sessions.get(&key).map(|session| &session.driver);
+        let retains = driver.is_some_and(|driver| {
+            driver.retains && driver.lost.as_ref().is_some_and(|lost| !lost.is_empty())
+        });
         let Some(operation) = self.operations.get(id) else { return };
         if retains && !operation.accepted() {
             self.queue_again(now, id);

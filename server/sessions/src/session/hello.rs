@@ -46,8 +46,8 @@ pub(crate) struct Introduction {
     pub(crate) retains: bool,
     /// Whether it says how far operations are.
     pub(crate) progresses: bool,
-    /// Whether the process had a session before.
-    pub(crate) returns: bool,
+    /// The session that was lost, if there was one. Empty: another process had it, and this one took over what runs.
+    pub(crate) lost: Option<String>,
     /// Everything the driver accepted that was not acknowledged.
     pub(crate) held: Vec<HeldOperation>,
 }
@@ -79,8 +79,9 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
     let offers = |capability: DriverCapability| hello.capabilities.contains(&capability.into());
     let retains = offers(DriverCapability::ResultRetention);
     let progresses = offers(DriverCapability::Progress);
-    let returns = hello.resume.is_some();
-    let operations = hello.resume.map(|resume| resume.operations).unwrap_or_default();
+    let (lost, operations) =
+        hello.resume.map(|it| (shortened(&it.session_id), it.operations)).unzip();
+    let operations = operations.unwrap_or_default();
     check_held(&operations, held)?;
     Ok(Introduction {
         provider: hello.provider.into(),
@@ -99,7 +100,7 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
         },
         retains,
         progresses,
-        returns,
+        lost,
         held: operations,
     })
 }

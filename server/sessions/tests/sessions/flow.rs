@@ -409,7 +409,10 @@ async fn an_operation_that_was_cancelled_and_never_arrived_is_not_sent_again() {
         if !before {
             core.sessions.cancel(&"op-1".into(), "no");
         }
-        let mut driver = Driver::ready(&mut core, 1).await;
+        let hello = crate::driver::holding(1, Vec::new());
+        let (mut driver, _) = Driver::dial(&core, hello).await;
+        driver.state(Readiness::Ready, 4).await;
+        core.provider_ready().await;
         let finished = core.outcome("uid-1").await;
         let Err(failure) = &finished.outcome else { panic!("a result") };
         assert_eq!(failure.code, ErrorCode::Canceled);

@@ -201,11 +201,30 @@ async fn an_operation_that_never_arrived_is_sent_again() {
     assert_eq!(driver.receive().await.delivery, 1);
     drop(driver);
     core.provider_gone().await;
-    let mut driver = Driver::ready(&mut core, 1).await;
+    let (mut driver, _) = Driver::dial(&core, holding(1, Vec::new())).await;
+    driver.state(Readiness::Ready, 4).await;
     let again = driver.take().await;
     assert_eq!((again.operation_id.as_str(), again.delivery), ("op-1", 2));
     driver.complete("op-1", created("m")).await;
     core.outcome("uid-1").await;
+}
+
+/// The mutation that this finds: an adapter that took over a running driver has its instance id and no memory, so
+/// the call of the adapter before it went to the driver twice, with no read in between.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_lost_no_session_does_not_know_what_arrived_whatever_it_keeps() {
+    let mut nothing_lost = holding(1, vec![held("of before", "uid-2", HeldState::Running)]);
+    nothing_lost.resume.as_mut().unwrap().session_id.clear();
+    for hello in [hello(1), nothing_lost] {
+        let mut core = Core::start();
+        let mut driver = Driver::ready(&mut core, 1).await;
+        core.sessions.submit(create("op-1", "uid-1")).unwrap();
+        driver.receive().await;
+        drop(driver);
+        core.provider_gone().await;
+        let (_successor, _) = Driver::dial(&core, hello).await;
+        assert_lost(&core.outcome("uid-1").await.outcome, Certainty::Unknown);
+    }
 }
 
 #[tokio::test(start_paused = true)]

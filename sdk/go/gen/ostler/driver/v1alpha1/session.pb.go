@@ -55,7 +55,7 @@ const (
 	DriverCapability_DRIVER_CAPABILITY_PAGED_LISTS DriverCapability = 3
 	// Keeps results until acknowledged and lists them in Hello. Without it, what was in flight on a
 	// lost session and is not listed has an UNKNOWN outcome; with it, what was not even accepted is
-	// sent again.
+	// sent again to a process that names that session in `Hello.resume`.
 	DriverCapability_DRIVER_CAPABILITY_RESULT_RETENTION DriverCapability = 4
 	// Looks up identity before it creates.
 	DriverCapability_DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY DriverCapability = 5
@@ -1006,7 +1006,8 @@ func (x *Hello) GetDriverTime() *timestamppb.Timestamp {
 // What survived the loss of a session.
 type Resume struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session that was lost.
+	// The session that was lost. Empty if another process had it, as when an adapter takes over a driver that runs: it
+	// cannot know what arrived.
 	SessionId string `protobuf:"bytes,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Everything accepted and not acknowledged, refusals included, up to 1000; what runs comes first. What was accepted
 	// and is not listed has an UNKNOWN outcome, and costs the core a read.
