@@ -378,6 +378,10 @@ impl Handler for Adapter {
     }
 
     async fn perform(&self, request: Request, ctx: Context) -> Answer {
+        // A driver may quote what it was asked, as clouds do in their errors.
+        if let Some(user_data) = call::user_data(&request) {
+            ctx.guard(user_data);
+        }
         let answer = self.ask(request.clone(), ctx.clone(), false).await;
         // The secret may just have been replaced.
         let refused = answer.as_ref().is_err_and(|error| {

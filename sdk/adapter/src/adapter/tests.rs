@@ -1,5 +1,7 @@
 //! The adapter against a driver in this process, on a real socket.
 
+mod core;
+
 use std::os::unix::fs::PermissionsExt as _;
 use std::pin::Pin;
 
@@ -14,6 +16,7 @@ use tonic::{Request as Call, Response as Reply, Status};
 
 use super::*;
 
+const PROVIDER: &str = "fake.example.com";
 const BOOT: &str = "7f8d9440-5eea-4cbf-a2da-9816c1749049";
 
 /// A driver whose creates wait for a permit, and which remembers what it was asked.
@@ -50,7 +53,7 @@ impl MachineDriverService for Fake {
             OperationKind::ListMachines,
         ];
         Ok(Reply::new(GetInfoResponse {
-            provider: "fake.example.com".to_owned(),
+            provider: PROVIDER.to_owned(),
             boot_id: BOOT.to_owned(),
             operation_kinds: kinds.map(Into::into).to_vec(),
             running: self.running.clone(),

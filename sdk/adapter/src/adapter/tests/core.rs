@@ -1,0 +1,127 @@
+//! What arrives at a core, through a session of the adapter.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ostler_api::driver::Certainty;
+use ostler_api::operation::{
+    ClassReference, Dispatch, Failure, Finished, Lane, OperationView, Request as Asked, Target,
+    UserData,
+};
+use ostler_driver_sdk::{Connection, Connector, Options, run_handler};
+use ostler_sessions::{
+    ClassContent, ClassError, ClassSource, Principal, Providers, SecretContent, SessionEvent,
+    Sessions, SessionsOptions, StaticTokens, Term,
+};
+use prost::{Message as _, Name as _};
+use tokio::net::TcpListener;
+use tokio::sync::broadcast;
+use tonic::transport::Endpoint;
+
+use super::*;
+
+const TOKEN: &str = "token";
+
+/// Whatever class is asked for.
+struct Classes;
+
+#[ostler_sessions::async_trait]
+impl ClassSource for Classes {
+    fn class(&self, _: &str, _: &str) -> Result<ClassContent, ClassError> {
+        let revision = "1".into();
+        Ok(ClassContent { revision, provider: PROVIDER.into(), ..ClassContent::default() })
+    }
+
+    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+        Ok(SecretContent { revision: "1".into(), data: BTreeMap::new() })
+    }
+}
+
+struct Core {
+    sessions: Sessions,
+    events: broadcast::Receiver<SessionEvent>,
+}
+
+impl Core {
+    /// With a session of the adapter.
+    async fn of(it: &Setting) -> Self {
+        let tokens = StaticTokens::new().with(TOKEN, Principal::new("it", Providers::Any));
+        let sessions =
+            Sessions::new(SessionsOptions::default(), Arc::new(Classes), Arc::new(tokens));
+        sessions.lead(Term(1));
+        let mut events = sessions.subscribe();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let serving = sessions.clone();
+        tokio::spawn(async move { serving.serve_tcp(listener, std::future::pending()).await });
+        let connector = Connector::new(move || {
+            let endpoint = Endpoint::from_shared(endpoint.clone()).unwrap();
+            async move { Connection::new(endpoint.connect().await.unwrap()).with_token(TOKEN) }
+        });
+        tokio::spawn(run_handler(it.adapter.clone(), Options::new(connector)));
+        while !matches!(events.recv().await, Ok(SessionEvent::ProviderReady { .. })) {}
+        Self { sessions, events }
+    }
+
+    async fn outcome(&mut self, asked: Dispatch) -> (Failure, Option<String>) {
+        let uid = asked.target.uid.clone();
+        self.sessions.submit(asked).unwrap();
+        loop {
+            if let OperationView::Finished(Finished { outcome, checkpoint, .. }) =
+                self.sessions.view(uid.as_str())
+            {
+                return (outcome.unwrap_err(), checkpoint);
+            }
+            self.events.recv().await.unwrap();
+        }
+    }
+}
+
+fn create_with(user_data: &str, timeout: Duration) -> Dispatch {
+    let user_data = Some(UserData::new(user_data.as_bytes().to_vec()));
+    Dispatch {
+        provider: PROVIDER.into(),
+        id: "op".into(),
+        idempotency_key: "uid-a:x".to_owned(),
+        target: Target { uid: "uid-a".into(), name: "a".to_owned(), ..Target::default() },
+        class: Some(ClassReference {
+            namespace: "default".to_owned(),
+            name: "class".to_owned(),
+            revision: "1".into(),
+        }),
+        request: Asked::Create { user_data, provider_id: String::new().into() },
+        timeout,
+        checkpoint: String::new(),
+        adopt_by_name: false,
+        machine: None,
+        lane: Lane::User,
+    }
+}
+
+/// How a driver says what it knows of a failure.
+fn failure(of: &proto::OperationError) -> Status {
+    let detail =
+        prost_types::Any { type_url: proto::OperationError::type_url(), value: of.encode_to_vec() };
+    let rich = tonic_types::pb::Status { details: vec![detail], ..Default::default() };
+    Status::with_details(tonic::Code::Unknown, "", rich.encode_to_vec().into())
+}
+
+#[tokio::test]
+async fn user_data_that_a_driver_quotes_in_its_error_do_not_reach_the_core() {
+    let it = setting(Vec::new()).await;
+    let mut core = Core::of(&it).await;
+    it.fake.permits.add_permits(1);
+    let error = proto::OperationError {
+        code: proto::MachineErrorCode::InvalidArgument.into(),
+        message: "bad request: password: canary-in-user-data, too long".to_owned(),
+        checkpoint: "after password: canary-in-user-data".to_owned(),
+        ..Default::default()
+    };
+    *it.fake.bare.lock() = Some(failure(&error));
+    let user_data = "#cloud-config\npassword: canary-in-user-data\n";
+    let (failure, checkpoint) = core.outcome(create_with(user_data, Duration::from_mins(1))).await;
+    assert!(failure.message.contains("too long"), "{failure:?}");
+    assert!(!failure.message.contains("canary"), "{failure:?}");
+    assert_eq!(failure.certainty, Certainty::Unknown);
+    assert!(!checkpoint.unwrap_or_default().contains("canary"));
+}
