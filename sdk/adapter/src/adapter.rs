@@ -51,6 +51,8 @@ struct Shared {
     busy: Mutex<HashMap<String, String>>,
     readiness: Readiness,
     events: Events,
+    /// Cancelled once another process answers in the driver's place.
+    replaced: CancellationToken,
 }
 
 impl Adapter {
@@ -61,6 +63,7 @@ impl Adapter {
             busy: Mutex::default(),
             readiness: Readiness::default(),
             events: Events::default(),
+            replaced: CancellationToken::new(),
         };
         Self { shared: Arc::new(shared) }
     }
@@ -92,6 +95,7 @@ impl Adapter {
                         tracing::info!(
                             "the driver is another process than before; it is registered anew"
                         );
+                        self.shared.replaced.cancel();
                         ended.cancel();
                         return;
                     }
@@ -223,6 +227,28 @@ impl Adapter {
         }
     }
 
+    /// Waits until the driver answers that it does not work on an operation any more. If it does not answer, the operation
+    /// may still run.
+    async fn until_unlisted(&self, operation_id: &str, cancelled: CancellationToken) {
+        let mut asked = false;
+        loop {
+            let mut client = self.client().calls;
+            let said = client.get_info(proto::GetInfoRequest {});
+            if let Ok(Ok(info)) = tokio::time::timeout(ANSWER_WITHIN, said).await
+                && info.get_ref().running.iter().all(|it| it.operation_id != operation_id)
+            {
+                return;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = cancelled.cancelled(), if !asked => {
+                    asked = true;
+                    self.cancel(operation_id.to_owned()).await;
+                }
+            }
+        }
+    }
+
     /// Finds one instance in the list, for a driver that cannot read one.
     async fn find(&self, asked: &proto::GetMachineStatusRequest, ctx: &Context) -> Answer {
         let list = Request::ListMachines(proto::ListMachinesRequest::default());
@@ -346,35 +372,11 @@ impl Handler for Adapter {
     }
 
     async fn until_ended(&self, operation_id: &str, cancelled: CancellationToken) -> DriverError {
-        let mut asked = false;
-        loop {
-            let mut client = self.client().calls;
-            let running = match tokio::time::timeout(
-                ANSWER_WITHIN,
-                client.get_info(proto::GetInfoRequest {}),
-            )
-            .await
-            {
-                Ok(Ok(info)) => {
-                    info.into_inner().running.iter().any(|it| it.operation_id == operation_id)
-                }
-                // It may still run: `watch` ends the session if another process answers.
-                Ok(Err(_)) | Err(_) => true,
-            };
-            if !running {
-                return DriverError::unknown(
-                    "the operation has ended, and its adapter was replaced meanwhile",
-                )
-                .reason("RESULT_LOST");
-            }
-            tokio::select! {
-                () = tokio::time::sleep(LOOK_EVERY) => {}
-                () = cancelled.cancelled(), if !asked => {
-                    asked = true;
-                    self.cancel(operation_id.to_owned()).await;
-                }
-            }
-        }
+        // Of a process that is gone nothing more is heard, and the session waits for this before it ends.
+        let replaced = &self.shared.replaced;
+        let _ = replaced.run_until_cancelled(self.until_unlisted(operation_id, cancelled)).await;
+        DriverError::unknown("the operation has ended, and its adapter was replaced meanwhile")
+            .reason("RESULT_LOST")
     }
 
     async fn perform(&self, request: Request, ctx: Context) -> Answer {

@@ -17,6 +17,8 @@ use tonic::{Request as Call, Response as Reply, Status};
 use super::*;
 
 const PROVIDER: &str = "fake.example.com";
+/// Only a failing test waits that long.
+const PATIENCE: Duration = Duration::from_secs(20);
 const BOOT: &str = "7f8d9440-5eea-4cbf-a2da-9816c1749049";
 
 /// A driver whose creates wait for a permit, and which remembers what it was asked.
@@ -288,6 +290,16 @@ fn create() -> Request {
     Request::CreateMachine(proto::CreateMachineRequest::default())
 }
 
+/// What an earlier adapter began.
+fn running(operation_id: &str) -> RunningOperation {
+    RunningOperation {
+        operation_id: operation_id.to_owned(),
+        idempotency_key: "key".to_owned(),
+        target: Some(proto::Target { uid: "uid-a".to_owned(), ..Default::default() }),
+        kind: OperationKind::CreateMachine.into(),
+    }
+}
+
 fn machine(name: &str) -> Context {
     TestContext::new(name, format!("uid-{name}")).secret([("key", "canary")]).build()
 }
@@ -407,18 +419,21 @@ async fn an_instance_that_the_list_shows_as_that_of_another_machine_is_not_ours(
 
 #[tokio::test]
 async fn a_lost_driver_makes_the_outcome_unknown_and_another_process_ends_the_session() {
-    let mut it = setting(Vec::new()).await;
+    let mut it = setting(vec![running("op")]).await;
     let adapter = it.adapter.clone();
-    let running = tokio::spawn(async move { adapter.perform(create(), machine("a")).await });
+    let called = tokio::spawn(async move { adapter.perform(create(), machine("b")).await });
     it.fake.began.acquire().await.unwrap().forget();
     let ended = CancellationToken::new();
     // What answers next has another boot id than the adapter was told.
     let info = GetInfoResponse { boot_id: "before".to_owned(), ..it.adapter.shared.info.clone() };
     let successor = Adapter::new(it.adapter.client(), info);
+    let holder = successor.clone();
+    let held = async move { holder.until_ended("op", CancellationToken::new()).await };
+    let held = tokio::spawn(tokio::time::timeout(PATIENCE, held));
     it.kill();
     let lost = it.adapter.client().lost;
     lost.cancelled().await;
-    let error = running.await.unwrap().unwrap_err();
+    let error = called.await.unwrap().unwrap_err();
     assert_eq!((error.code(), error.certainty()), (Code::Unknown, Certainty::Unknown));
     std::fs::remove_file(&it.socket.path).unwrap();
     let listener = UnixListener::bind(&it.socket.path).unwrap();
@@ -428,17 +443,13 @@ async fn a_lost_driver_makes_the_outcome_unknown_and_another_process_ends_the_se
     successor.watch(&it.socket, &ended).await;
     assert!(ended.is_cancelled());
     assert!(!successor.readiness().is_ready());
+    let held = held.await.unwrap().expect("it ended with the process that did it");
+    assert_eq!((held.reason_word(), held.certainty()), ("RESULT_LOST", Certainty::Unknown));
 }
 
 #[tokio::test]
 async fn an_operation_of_an_earlier_adapter_is_held_until_the_driver_lists_it_no_more() {
-    let running = RunningOperation {
-        operation_id: "op".to_owned(),
-        idempotency_key: "key".to_owned(),
-        target: Some(proto::Target { uid: "uid-a".to_owned(), ..Default::default() }),
-        kind: OperationKind::CreateMachine.into(),
-    };
-    let it = setting(vec![running]).await;
+    let it = setting(vec![running("op")]).await;
     let held = it.adapter.held();
     assert_eq!((held[0].operation_id.as_str(), held[0].idempotency_key.as_str()), ("op", "key"));
     assert_eq!(it.adapter.instance_id().as_deref(), Some(BOOT));
