@@ -4,6 +4,7 @@
 mod pool;
 
 use std::future::Future;
+use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::HeldOperation;
@@ -62,7 +63,13 @@ pub trait Handler: Send + Sync + 'static {
         std::future::pending()
     }
 
-    /// Does one operation. Dropped when its time is over.
+    /// How long after the end of its time an operation is still waited for: for an answer that comes from another process,
+    /// which was told when to stop.
+    fn grace(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Does one operation. Dropped when its time is over, and [`grace`](Self::grace).
     fn perform(&self, request: Request, ctx: Context) -> impl Future<Output = Answer> + Send;
 }
 

@@ -22,6 +22,8 @@ use crate::socket::{Client, Socket};
 const PROBE_EVERY: Duration = Duration::from_secs(10);
 /// For the answer to that, and to GetInfo.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// For the answer to an operation, after the time that the driver was told. The core waits 15 s.
+const LATE: Duration = Duration::from_secs(10);
 /// How often the driver is asked whether an operation of an earlier adapter has ended.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Between two looks for a driver that does not answer any more.
@@ -369,6 +371,10 @@ impl Handler for Adapter {
             machine_class: None,
         };
         self.shared.info.running.iter().map(held).collect()
+    }
+
+    fn grace(&self) -> Duration {
+        LATE
     }
 
     async fn until_ended(&self, operation_id: &str, cancelled: CancellationToken) -> DriverError {

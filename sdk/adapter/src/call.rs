@@ -28,6 +28,12 @@ pub(crate) async fn context(
         Some(_) | None => HashMap::new(),
     };
     let target = ctx.target();
+    let timeout = ctx.remaining();
+    // It would be taken for one that is not said.
+    if timeout.is_zero() {
+        let message = "the time of the operation was over before the driver was called";
+        return Err(DriverError::deadline_exceeded(message).not_applied());
+    }
     Ok(proto::OperationContext {
         operation_id: ctx.operation_id().to_owned(),
         idempotency_key: ctx.idempotency_key().to_owned(),
@@ -42,7 +48,7 @@ pub(crate) async fn context(
         identity_tags: tags.into_iter().collect(),
         adopt_by_name: ctx.adopts_by_name(),
         checkpoint: ctx.checkpoint().unwrap_or_default().to_owned(),
-        timeout: ctx.remaining().try_into().ok(),
+        timeout: timeout.try_into().ok(),
         traceparent: ctx.traceparent().to_owned(),
         machine_class: class.map(|class| content(&class)),
         secret,

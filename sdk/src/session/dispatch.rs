@@ -56,10 +56,11 @@ impl<H: Handler> Dispatcher<H> {
         async move {
             // What a verb spawned learns that the verb is gone.
             let _gone = cancelled.drop_guard();
+            let until = ctx.deadline() + handler.grace();
             let verb = async { handler.perform(asked?, ctx.clone()).await };
             let verb = Box::pin(AssertUnwindSafe(verb).catch_unwind());
             let verb = speaking(verb, &ctx, interval);
-            let verb = tokio::time::timeout_at(ctx.deadline(), verb);
+            let verb = tokio::time::timeout_at(until, verb);
             let answer = tokio::select! {
                 biased;
                 answer = verb => match answer {

@@ -125,3 +125,28 @@ async fn user_data_that_a_driver_quotes_in_its_error_do_not_reach_the_core() {
     assert_eq!(failure.certainty, Certainty::Unknown);
     assert!(!checkpoint.unwrap_or_default().contains("canary"));
 }
+
+#[tokio::test]
+async fn what_a_driver_says_at_the_end_of_its_own_time_arrives() {
+    let it = setting(Vec::new()).await;
+    let mut core = Core::of(&it).await;
+    let error = proto::OperationError {
+        code: proto::MachineErrorCode::DeadlineExceeded.into(),
+        certainty: proto::OutcomeCertainty::Partial.into(),
+        reason: "DISK_NOT_ATTACHED".to_owned(),
+        checkpoint: "disk made".to_owned(),
+        ..Default::default()
+    };
+    *it.fake.bare.lock() = Some(failure(&error));
+    let fake = it.fake.clone();
+    // It stops at the time that it was told, which is later than when the adapter counted it.
+    tokio::spawn(async move {
+        fake.began.acquire().await.unwrap().forget();
+        let time = fake.asked.lock().pop().and_then(|it| it.timeout).unwrap();
+        tokio::time::sleep(time.try_into().unwrap()).await;
+        fake.permits.add_permits(1);
+    });
+    let (failure, checkpoint) = core.outcome(create_with("", Duration::from_secs(1))).await;
+    let said = (failure.certainty, failure.reason.as_str(), checkpoint.as_deref());
+    assert_eq!(said, (Certainty::Partial, "DISK_NOT_ATTACHED", Some("disk made")));
+}
