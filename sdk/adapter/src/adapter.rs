@@ -36,6 +36,8 @@ const EVENTS_AGAIN: ExponentialBuilder = ExponentialBuilder::new()
     .with_min_delay(Duration::from_secs(1))
     .with_max_delay(Duration::from_secs(30))
     .without_max_times();
+/// The core refuses a Hello that lists a longer id, or none.
+const ID_BYTES: std::ops::RangeInclusive<usize> = 1..=256;
 /// What a driver works on at once if it does not say.
 const MAX_IN_FLIGHT: u32 = 16;
 
@@ -190,6 +192,7 @@ impl Adapter {
     /// Calls the driver in a task of its own: a mutation that the core gives up goes on there, and its
     /// target is busy until it has ended.
     async fn detached(&self, request: Request, ctx: Context, fresh: bool) -> Answer {
+        self.refuse_beside_a_stranger(&ctx.target().uid).await?;
         let context = call::context(&request, &ctx, fresh).await?;
         let busy = Busy::take(&self.shared, ctx.target().uid.clone(), ctx.operation_id())?;
         let this = self.clone();
@@ -201,6 +204,22 @@ impl Adapter {
         called.await.unwrap_or_else(|_| {
             Err(DriverError::internal("the adapter failed in a call to the driver"))
         })
+    }
+
+    /// Nobody holds a call that was made by hand without an id; its target is busy all the same.
+    async fn refuse_beside_a_stranger(&self, uid: &str) -> Result<(), DriverError> {
+        let strange = |it: &RunningOperation| {
+            !can_be_held(it) && it.target.as_ref().is_some_and(|target| target.uid == uid)
+        };
+        if !self.shared.info.running.iter().any(strange) {
+            return Ok(());
+        }
+        let mut client = self.client().calls;
+        let said = client.get_info(proto::GetInfoRequest {});
+        match tokio::time::timeout(ANSWER_WITHIN, said).await {
+            Ok(Ok(info)) if !info.get_ref().running.iter().any(strange) => Ok(()),
+            _ => Err(busy("an operation that this core did not send runs in the driver")),
+        }
     }
 
     async fn call(
@@ -370,7 +389,7 @@ impl Handler for Adapter {
             kind: running.kind,
             machine_class: None,
         };
-        self.shared.info.running.iter().map(held).collect()
+        self.shared.info.running.iter().filter(|it| can_be_held(it)).map(held).collect()
     }
 
     fn grace(&self) -> Duration {
@@ -404,6 +423,14 @@ impl Handler for Adapter {
         }
         self.ask(request, ctx, true).await
     }
+}
+
+fn can_be_held(running: &RunningOperation) -> bool {
+    ID_BYTES.contains(&running.operation_id.len())
+}
+
+fn busy(message: impl Into<String>) -> DriverError {
+    DriverError::aborted(message).reason("TARGET_BUSY").not_applied()
 }
 
 /// There is no instance of the machine in the list. One of another cluster may be there all the same, which the conformance
@@ -447,23 +474,23 @@ struct Busy {
 
 impl Busy {
     fn take(shared: &Arc<Shared>, uid: String, operation_id: &str) -> Result<Self, DriverError> {
-        let mut busy = shared.busy.lock();
+        let mut all = shared.busy.lock();
         // The core may have given up as many as it may have in flight.
         let most =
             usize::try_from(shared.info.max_in_flight.max(MAX_IN_FLIGHT)).unwrap_or(usize::MAX);
-        if busy.len() >= most.saturating_mul(2) {
+        if all.len() >= most.saturating_mul(2) {
             return Err(DriverError::unavailable(
                 "the driver still works on operations that were given up",
             )
             .reason("DRIVER_BUSY")
             .not_applied());
         }
-        if let Some(other) = busy.get(&uid) {
+        if let Some(other) = all.get(&uid) {
             let message = format!("operation {other} of this machine still runs in the driver");
-            return Err(DriverError::aborted(message).reason("TARGET_BUSY").not_applied());
+            return Err(busy(message));
         }
-        busy.insert(uid.clone(), operation_id.to_owned());
-        drop(busy);
+        all.insert(uid.clone(), operation_id.to_owned());
+        drop(all);
         Ok(Self { shared: Arc::clone(shared), uid })
     }
 }

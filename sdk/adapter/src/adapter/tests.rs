@@ -464,6 +464,26 @@ async fn an_operation_of_an_earlier_adapter_is_held_until_the_driver_lists_it_no
     }
 }
 
+/// The core refuses a Hello with such an id for five minutes.
+#[tokio::test]
+async fn what_somebody_calls_by_hand_without_an_id_is_not_held_and_keeps_its_target_busy() {
+    let mut it = setting(vec![running(""), running(&"x".repeat(257)), running("op")]).await;
+    let held: Vec<_> = it.adapter.held().into_iter().map(|it| it.operation_id).collect();
+    assert_eq!(held, ["op"]);
+    let refused = it.adapter.perform(create(), machine("a")).await.unwrap_err();
+    let said = (refused.reason_word(), refused.certainty());
+    assert_eq!(said, ("TARGET_BUSY", Certainty::NotApplied));
+    it.fake.permits.add_permits(2);
+    assert!(it.adapter.perform(create(), machine("b")).await.is_ok());
+    // It has ended since.
+    let info = it.adapter.shared.info.clone();
+    it.kill();
+    it = setting(Vec::new()).await;
+    it.fake.permits.add_permits(1);
+    let adapter = Adapter::new(it.adapter.client(), info);
+    assert!(adapter.perform(create(), machine("a")).await.is_ok());
+}
+
 #[tokio::test]
 async fn events_of_the_driver_are_passed_on_and_watched_again_when_their_stream_ends() {
     let it = setting(Vec::new()).await;
