@@ -35,6 +35,11 @@ impl FromStr for DriverChoice {
                 let (provider, path) = other
                     .split_once('=')
                     .map_or((None, other), |(provider, path)| (Some(provider.to_owned()), path));
+                if let Some(provider) = provider.as_ref().filter(|it| !is_provider(it)) {
+                    return Err(format!(
+                        "`{provider}` cannot be a PROVIDER, which is a DNS name such as cloud.example.com"
+                    ));
+                }
                 if Path::new(path).is_file() {
                     return Ok(Self::Path { provider, path: PathBuf::from(path) });
                 }
@@ -47,13 +52,15 @@ impl FromStr for DriverChoice {
 }
 
 impl DriverChoice {
-    /// What the driver is called in messages and in the data directory.
+    /// What the driver is called in messages and in the data directory, where its token is: two that may claim different
+    /// providers have different names.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::None => "none".to_owned(),
             Self::Fake => "fake".to_owned(),
             Self::Docker => "docker".to_owned(),
-            Self::Path { path, .. } => path
+            Self::Path { provider: Some(provider), .. } => provider.clone(),
+            Self::Path { path, provider: None } => path
                 .file_name()
                 .map_or_else(|| "driver".to_owned(), |name| name.to_string_lossy().into_owned()),
         }
@@ -68,6 +75,11 @@ impl DriverChoice {
             Self::None => None,
         }
     }
+}
+
+fn is_provider(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    name.split('.').all(|label| !label.is_empty() && label.chars().all(fits))
 }
 
 #[cfg(test)]
@@ -90,6 +102,13 @@ mod tests {
         );
         let provider = Some("sh.example.com".to_owned());
         assert_eq!("sh.example.com=/bin/sh".parse(), Ok(DriverChoice::Path { provider, path }));
+        let name = |text: &str| text.parse::<DriverChoice>().unwrap().name();
+        assert_eq!(name("/bin/sh"), "sh");
+        assert_eq!(name("a.example.com=/bin/sh"), "a.example.com", "not its token is another's");
+        for bad in ["../a", "..", "", "A", "a..b"] {
+            let refused = format!("{bad}=/bin/sh").parse::<DriverChoice>().unwrap_err();
+            assert!(refused.contains("PROVIDER"), "{refused}");
+        }
         let refused = "dokcer".parse::<DriverChoice>().unwrap_err();
         assert!(refused.contains("`dokcer`") && refused.contains("fake"), "{refused}");
     }
