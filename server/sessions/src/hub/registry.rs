@@ -208,7 +208,9 @@ impl Hub {
             return Err(Close::denied("FOREIGN_PROVIDER", message));
         }
         let has_more = !self.options.previous_cluster_ids.is_empty();
-        if has_more && !driver.has(DriverCapability::PreviousClusterIds) {
+        // Who finds an instance by its name finds it whatever cluster id it has.
+        let finds = [DriverCapability::PreviousClusterIds, DriverCapability::IdentityByName];
+        if has_more && !finds.into_iter().any(|it| driver.has(it)) {
             return Err(Close::unknown_cluster_ids());
         }
         let siblings = self.sessions.values().filter(|it| it.driver.provider == *provider);

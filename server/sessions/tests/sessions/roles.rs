@@ -134,6 +134,10 @@ async fn a_core_with_previous_cluster_ids_takes_only_drivers_that_know_them() {
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
     assert_eq!(driver.take().await.previous_cluster_ids, ["before"]);
     assert!(!core.sessions.providers()[0].by_name);
+    // It reads no cluster id at all, so none can be unknown to it.
+    let capabilities = vec![DriverCapability::IdentityByName.into()];
+    let (_by_name, welcome) = Driver::dial(&core, Hello { capabilities, ..hello(3) }).await;
+    assert_eq!(welcome.role(), RoleKind::Standby);
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,7 +60,7 @@ const (
 	// Looks up identity before it creates.
 	DriverCapability_DRIVER_CAPABILITY_ADOPTS_BY_IDENTITY DriverCapability = 5
 	// Knows `Operation.previous_cluster_ids`. Without it, a core that has such ids takes no session
-	// (UNKNOWN_CLUSTER_IDS, retry=false).
+	// (UNKNOWN_CLUSTER_IDS, retry=false), except from a driver with IDENTITY_BY_NAME, which reads no cluster id.
 	DriverCapability_DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS DriverCapability = 6
 	// Knows instances by their name alone, and reads no tags: whoever made an instance of that name, it
 	// cannot tell, and can never say NOT_OURS. What is lost by it:
