@@ -7,13 +7,13 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeStatus;
 use kube::api::Patch;
-use ostler_kubelet::node::{is_ready, provider_id};
+use ostler_kubelet::node::provider_id;
 use ostler_kubelet::{KubeletApi, RequestError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::cache::{KeyedCache, Subscription};
-use super::node::{credential, node, readiness, ready_condition};
+use super::node::{credential, node, readiness, ready_condition, wrong};
 use super::pods::{Action, PodView, PodWork};
 use super::watch::TokenView;
 use crate::cloud::{Cloud, Instance};
@@ -193,6 +193,10 @@ impl Kubelet {
     ) -> Result<Instant, RequestError> {
         let behaviour = self.behaviour.borrow_and_update().clone();
         if work.lease_due <= Instant::now() {
+            if work.lease_due + self.shared.renewal < Instant::now() {
+                // The whole process stood still, and its Node may say so.
+                work.said_ready = None;
+            }
             let id = Some(self.provider_id());
             self.shared.api.renew_lease(self.name(), id, self.now()).await?;
             work.lease_due = Instant::now() + self.shared.renewal;
@@ -235,13 +239,16 @@ impl Kubelet {
         let now = self.now();
         let (by_spec, changes_at) = readiness(&behaviour.spec, joined_at, now);
         let ready = behaviour.ready.unwrap_or(by_spec);
-        let said = match work.said_ready {
-            Some(said) => said,
-            None => self.shared.api.node(self.name()).await?.is_none_or(|node| is_ready(&node)),
+        let wrong = match work.said_ready {
+            Some(said) if said == ready => Vec::new(),
+            Some(_) => vec![ready_condition(ready, now)],
+            None => {
+                let node = self.shared.api.node(self.name()).await?;
+                node.map(|node| wrong(&node, ready, now)).unwrap_or_default()
+            }
         };
-        if said != ready {
-            let conditions = Some(vec![ready_condition(ready, now)]);
-            let status = NodeStatus { conditions, ..NodeStatus::default() };
+        if !wrong.is_empty() {
+            let status = NodeStatus { conditions: Some(wrong), ..NodeStatus::default() };
             self.shared.api.patch_node_status(self.name(), &status).await?;
         }
         work.said_ready = Some(ready);

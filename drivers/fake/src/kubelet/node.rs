@@ -52,12 +52,7 @@ fn status(instance: &Instance, now: Timestamp) -> NodeStatus {
         capacity: Some(resources.clone()),
         allocatable: Some(resources),
         addresses: Some(addresses(&instance.identity.machine_name, Some(ip))),
-        conditions: Some(vec![
-            condition("MemoryPressure", false, ("KubeletHasSufficientMemory", ""), now),
-            condition("DiskPressure", false, ("KubeletHasNoDiskPressure", ""), now),
-            condition("PIDPressure", false, ("KubeletHasSufficientPID", ""), now),
-            ready_condition(true, now),
-        ]),
+        conditions: Some(conditions(true, now).into()),
         node_info: Some(NodeSystemInfo {
             architecture: "amd64".to_owned(),
             operating_system: "linux".to_owned(),
@@ -73,6 +68,27 @@ fn status(instance: &Instance, now: Timestamp) -> NodeStatus {
         }),
         ..NodeStatus::default()
     }
+}
+
+/// What a kubelet says of its Node.
+fn conditions(ready: bool, now: Timestamp) -> [NodeCondition; 4] {
+    [
+        condition("MemoryPressure", false, ("KubeletHasSufficientMemory", ""), now),
+        condition("DiskPressure", false, ("KubeletHasNoDiskPressure", ""), now),
+        condition("PIDPressure", false, ("KubeletHasSufficientPID", ""), now),
+        ready_condition(ready, now),
+    ]
+}
+
+/// Which of its conditions the Node does not have: others wrote them while the kubelet was silent.
+pub(super) fn wrong(node: &Node, ready: bool, now: Timestamp) -> Vec<NodeCondition> {
+    let there = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let mut wanted = Vec::from(conditions(ready, now));
+    wanted.retain(|one| {
+        let mut there = there.into_iter().flatten();
+        !there.any(|it| it.type_ == one.type_ && it.status == one.status)
+    });
+    wanted
 }
 
 /// The condition of a Node that says whether it is ready.

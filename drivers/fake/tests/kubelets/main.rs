@@ -253,6 +253,33 @@ async fn a_kubelet_goes_not_ready_and_comes_back_as_its_class_says() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kubelet_that_stood_still_or_starts_again_takes_back_what_was_said_of_it() {
+    let (api, cloud) = (Api::default(), cloud());
+    api.put(TOKEN, token(24 * 3600));
+    let mut running = fleet(&cloud, &api);
+    machine(&cloud, "m", &json!({}));
+    joined(&api).await;
+    for restarts in [false, true] {
+        let mut node = api.get(NODE).unwrap();
+        for condition in node["status"]["conditions"].as_array_mut().unwrap() {
+            condition["status"] = json!("Unknown");
+        }
+        api.put(NODE, node);
+        if restarts {
+            drop(running);
+            running = fleet(&cloud, &api);
+        }
+        tokio::time::advance(Duration::from_mins(1)).await;
+        api.until(NODE, |node| ready(node) == Some("True")).await;
+        let node = api.get(NODE).unwrap();
+        let all = node["status"]["conditions"].as_array().unwrap();
+        let statuses: Vec<_> = all.iter().map(|it| it["status"].as_str().unwrap()).collect();
+        assert_eq!(statuses, ["False", "False", "False", "True"]);
+    }
+    drop(running);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_control_file_makes_a_node_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("control.json");

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::MachineDeployment;
 use ostler_api::machine_deployment::{OrchestrationType, StrategyType};
 use ostler_api::names::annotation;
@@ -18,7 +19,7 @@ pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String>
     let mut found = Vec::new();
     let spec = &deployment.spec;
     if spec.replicas < 0 {
-        found.push("spec.replicas is negative".to_owned());
+        found.push(negative("replicas", spec.replicas));
     }
     let numbers = [
         ("minReadySeconds", spec.min_ready_seconds),
@@ -26,18 +27,17 @@ pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String>
         ("progressDeadlineSeconds", spec.progress_deadline_seconds),
         ("autoPreserveFailedMachineMax", spec.auto_preserve_failed_machine_max),
     ];
-    for (name, _) in numbers.iter().filter(|(_, number)| number.is_some_and(|it| it < 0)) {
-        found.push(format!("spec.{name} is negative"));
-    }
+    let given = numbers.into_iter().filter_map(|(name, number)| Some((name, number?)));
+    found.extend(given.filter(|it| it.1 < 0).map(|(name, number)| negative(name, number)));
     let class = &spec.template.spec.class;
     for (name, _) in
         [("kind", &class.kind), ("name", &class.name)].iter().filter(|it| it.1.is_empty())
     {
         found.push(format!("spec.template.spec.class.{name} is missing"));
     }
-    if deployment.annotation(annotation::EFFECTIVE_CREATION_TIMEOUT).is_some_and(is_no_duration) {
-        let name = annotation::EFFECTIVE_CREATION_TIMEOUT;
-        found.push(format!("annotation {name} is not a duration such as 20m"));
+    let name = annotation::EFFECTIVE_CREATION_TIMEOUT;
+    if let Some(text) = deployment.annotation(name).filter(|text| is_no_duration(text)) {
+        found.push(format!("annotation {name} is \"{text}\": it has to be a duration such as 20m"));
     }
     check_strategy(deployment, &mut found);
     match &spec.selector {
@@ -47,9 +47,15 @@ pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String>
     found
 }
 
+fn negative(name: &str, number: i32) -> String {
+    format!("spec.{name} is {number}: it has to be 0 or more")
+}
+
 fn is_no_duration(text: &str) -> bool {
     Timeout::from(text).duration().is_none()
 }
+
+const STRATEGIES: &str = "it has to be RollingUpdate, Recreate or InPlaceUpdate";
 
 fn check_strategy(deployment: &MachineDeployment, found: &mut Vec<String>) {
     let strategy = &deployment.spec.strategy;
@@ -57,15 +63,19 @@ fn check_strategy(deployment: &MachineDeployment, found: &mut Vec<String>) {
         Some(StrategyType::RollingUpdate) => "rollingUpdate",
         Some(StrategyType::InPlaceUpdate) => "inPlaceUpdate",
         Some(StrategyType::Recreate) => return,
-        Some(StrategyType::Other(_)) | None => {
-            found.push(
-                "spec.strategy.type is none of RollingUpdate, Recreate, InPlaceUpdate".to_owned(),
-            );
+        Some(StrategyType::Other(other)) => {
+            found.push(format!("spec.strategy.type is \"{other}\": {STRATEGIES}"));
+            return;
+        }
+        None => {
+            found.push(format!("spec.strategy.type is missing: {STRATEGIES}"));
             return;
         }
     };
     let Some((surge, unavailable)) = fenceposts::written(strategy) else {
-        found.push(format!("spec.strategy.{block} is missing"));
+        found.push(format!(
+            "spec.strategy.{block} is missing: set maxSurge and maxUnavailable in it"
+        ));
         return;
     };
     for (name, value) in [("maxSurge", surge), ("maxUnavailable", unavailable)] {
@@ -73,7 +83,11 @@ fn check_strategy(deployment: &MachineDeployment, found: &mut Vec<String>) {
         match value {
             None => found.push(format!("{what} is missing")),
             Some(value) if fenceposts::resolve(value, 100, true).is_none() => {
-                found.push(format!("{what} is neither a number nor a percentage, or negative"));
+                let value = match value {
+                    IntOrString::Int(number) => number.to_string(),
+                    IntOrString::String(text) => format!("\"{text}\""),
+                };
+                found.push(format!("{what} is {value}: it has to be a number or a percentage"));
             }
             Some(_) => {}
         }
@@ -84,7 +98,7 @@ fn check_strategy(deployment: &MachineDeployment, found: &mut Vec<String>) {
         .is_some_and(|it| !matches!(it, Some(OrchestrationType::Auto | OrchestrationType::Manual)))
     {
         found.push(
-            "spec.strategy.inPlaceUpdate.orchestrationType is neither Auto nor Manual".to_owned(),
+            "spec.strategy.inPlaceUpdate.orchestrationType has to be Auto or Manual".to_owned(),
         );
     }
 }
@@ -101,7 +115,8 @@ fn check_selector(
     let metadata = deployment.spec.template.metadata.as_ref();
     let labels = metadata.and_then(|metadata| metadata.labels.as_ref());
     if !selector::matches(selector, labels) {
-        found.push("spec.selector does not select the labels of spec.template".to_owned());
+        let text = "spec.selector does not select the labels in spec.template.metadata: give both the same ones";
+        found.push(text.to_owned());
     }
     // A set whose own labels were changed is released; one that was made for another selector would be orphaned.
     let made_for_another = |view: &&SetView| {

@@ -246,12 +246,22 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
         return Ok(fail(pass, &text));
     }
     let state = complaint.map(|it| format!("; now {it}")).unwrap_or_default();
-    let text = format!(
-        "the agent that updates the node reports its result in label {}{state}",
-        label::UPDATE_RESULT
-    );
+    let text = format!("{}{state}", awaited(node));
     let until = look.map_or(due, |look| look.min(due));
     Ok(wait(WaitReason::NodeUpdating, Some(text), Some(until)))
+}
+
+/// What the agent is to say.
+fn awaited(node: Option<&Node>) -> String {
+    let (key, values) = (label::UPDATE_RESULT, "successful or failed");
+    let labels = node.and_then(|node| node.metadata.labels.as_ref());
+    if let Some(other) = labels.and_then(|labels| labels.get(key)) {
+        return format!("label {key} of the node is \"{other}\": it has to be {values}");
+    }
+    let back = node.is_some_and(|node| !Labels::of(node).candidate);
+    let then =
+        if back { "; its rollout was taken back, and it takes pods again after that" } else { "" };
+    format!("the agent that updates the node sets its label {key} to {values}{then}")
 }
 
 /// When an update without a result counts as failed, with the time that was lost to outages.

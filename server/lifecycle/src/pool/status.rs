@@ -209,6 +209,10 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
     let ready = status.ready_replicas >= wanted;
     let bootstrap = match &facts.data {
         Ok(_) => said(Type::BootstrapReady, true, "Ready", ""),
+        // It names the secret.
+        Err(_) if facts.class.is_none() => {
+            said(Type::BootstrapReady, false, "ClassMissing", class_lacks(facts))
+        }
         Err(lack) => said(Type::BootstrapReady, false, "DataMissing", lack),
     };
     let infrastructure = infrastructure(facts, status);
@@ -370,12 +374,31 @@ fn deletable(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     said(Type::Deletable, false, "NotSupported", why)
 }
 
+/// Why there is no class, and what to do.
+fn class_lacks(facts: &Facts<'_>) -> String {
+    let class = &facts.snap.pool.spec.template.spec.class;
+    let name = &class.name;
+    if class.kind != names::MACHINE_CLASS {
+        let kind = &class.kind;
+        return format!("spec.template.spec.class.kind is {kind}: it has to be MachineClass");
+    }
+    match &facts.snap.class {
+        ClassView::NotHeld(why) => format!("machine class {name} cannot be used: {why}"),
+        ClassView::NamespaceDenied => {
+            format!("machine class {name} is in a namespace that this core may not read")
+        }
+        ClassView::LastKnown(_) => format!("machine class {name} was deleted: create it again"),
+        ClassView::Unknown | ClassView::Missing | ClassView::Known(_) => {
+            format!("machine class {name} does not exist in the namespace of the pool: create it")
+        }
+    }
+}
+
 fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     let type_ = Type::InfrastructureReady;
     let driver = &facts.snap.driver;
     if facts.class.is_none() {
-        let name = &facts.snap.pool.spec.template.spec.class.name;
-        return said(type_, false, "ClassMissing", format!("machine class {name} cannot be used"));
+        return said(type_, false, "ClassMissing", class_lacks(facts));
     }
     // What became of one instance says nothing of the group.
     let of_group = |kind: &OperationKind| *kind != OperationKind::UpdatePoolMachine;

@@ -86,7 +86,7 @@ pub(crate) fn class_and_pool(kubectl: &Kubectl) -> String {
     let example = |file: &str| root().join("deploy/examples/pool").join(file);
     kubectl.run(["apply", "-f", &example("secret.yaml").display().to_string()]);
     kubectl.apply(&class_of_pool(&json!({})));
-    let pool = std::fs::read_to_string(example("pool.yaml")).unwrap();
+    let pool = std::fs::read_to_string(example("workers.yaml")).unwrap();
     pool.replace("replicas: 3", "replicas: 2")
 }
 
