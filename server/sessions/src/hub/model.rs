@@ -34,6 +34,9 @@ use crate::{
 const PROVIDER: &str = "fake.ostler.dev";
 const TARGETS: u8 = 3;
 
+/// The two ends of a call.
+type Call = (oneshot::Sender<Box<Answer>>, oneshot::Receiver<Box<Answer>>);
+
 /// The hub and what the world around it has seen.
 struct World {
     hub: Hub,
@@ -259,12 +262,7 @@ impl World {
         own.map(|((_, id), state)| held(id, *state)).collect()
     }
 
-    fn submit(
-        &mut self,
-        target: u8,
-        mutation: bool,
-        call: Option<(oneshot::Sender<Box<Answer>>, oneshot::Receiver<Box<Answer>>)>,
-    ) {
+    fn submit(&mut self, target: u8, mutation: bool, call: Option<Call>) {
         let id = format!("op-{}", self.next);
         self.next += 1;
         let provider_id = String::new();
