@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use thiserror::Error;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing_subscriber::EnvFilter;
 
 use crate::connect::{ConnectError, Connector};
@@ -92,7 +93,14 @@ async fn until_signalled<D: Driver>(
     args: &DriverArgs,
     adjust: impl FnOnce(Options) -> Options,
 ) -> Result<(), RunError> {
-    run_with(driver, adjust(options(args)?)).await
+    let options = adjust(options(args)?);
+    // In a task: what `main` waits for itself is on a thread of its own, which would be woken for every frame and every answer.
+    let serving = AbortOnDropHandle::new(tokio::spawn(run_with(driver, options)));
+    serving.await.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => std::panic::resume_unwind(panic),
+        // The runtime ends.
+        Err(_) => Ok(()),
+    })
 }
 
 /// What the flags say, with SIGTERM, SIGINT and the end of standard input as what ends the driver.

@@ -28,7 +28,11 @@ pub(crate) async fn run(role: &str) {
     let socket = directory.join("driver").join("s");
     std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
     match role {
-        "direct" => run_with(Direct, session(&directory, role)).await.unwrap(),
+        // In a task, as `run` does.
+        "direct" => {
+            let driver = tokio::spawn(run_with(Direct, session(&directory, role)));
+            driver.await.unwrap().unwrap();
+        }
         "adapter" => ostler_adapter::serve(socket, None, session(&directory, role)).await.unwrap(),
         _ => {
             let service = MachineDriverServiceServer::new(Unary);
