@@ -7,7 +7,8 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ostler_driver_sdk::handler::{Answer, Handler};
 use ostler_driver_sdk::{
-    CancellationToken, Code, Context, DriverError, DriverInfo, Events, OptionalOperation, Readiness,
+    CancellationToken, Certainty, Code, Context, DriverError, DriverInfo, Events,
+    OptionalOperation, Readiness, Secret,
 };
 use ostler_proto::v1alpha1 as proto;
 use parking_lot::Mutex;
@@ -191,9 +192,9 @@ impl Adapter {
 
     /// Calls the driver in a task of its own: a mutation that the core gives up goes on there, and its
     /// target is busy until it has ended.
-    async fn detached(&self, request: Request, ctx: Context, fresh: bool) -> Answer {
+    async fn detached(&self, request: Request, ctx: Context, newer: Option<Secret>) -> Answer {
         self.refuse_beside_a_stranger(&ctx.target().uid).await?;
-        let context = call::context(&request, &ctx, fresh).await?;
+        let context = call::context(&request, &ctx, newer).await?;
         let busy = Busy::take(&self.shared, ctx.target().uid.clone(), ctx.operation_id())?;
         let this = self.clone();
         let called = tokio::spawn(async move {
@@ -271,9 +272,14 @@ impl Adapter {
     }
 
     /// Finds one instance in the list, for a driver that cannot read one.
-    async fn find(&self, asked: &proto::GetMachineStatusRequest, ctx: &Context) -> Answer {
+    async fn find(
+        &self,
+        asked: &proto::GetMachineStatusRequest,
+        ctx: &Context,
+        newer: Option<Secret>,
+    ) -> Answer {
         let list = Request::ListMachines(proto::ListMachinesRequest::default());
-        let context = call::context(&list, ctx, false).await?;
+        let context = call::context(&list, ctx, newer).await?;
         let answer = self.call(list, context, ctx.clone()).await?;
         let Response::ListMachines(list) = answer else {
             return Err(DriverError::internal("the driver answered another call"));
@@ -304,11 +310,11 @@ impl Adapter {
         }
     }
 
-    async fn ask(&self, request: Request, ctx: Context, fresh: bool) -> Answer {
+    async fn ask(&self, request: Request, ctx: Context, newer: Option<Secret>) -> Answer {
         let reads_one =
             self.shared.info.operation_kinds().any(|it| it == OperationKind::GetMachineStatus);
         match request {
-            Request::GetMachineStatus(asked) if !reads_one => self.find(&asked, &ctx).await,
+            Request::GetMachineStatus(asked) if !reads_one => self.find(&asked, &ctx, newer).await,
             Request::CreateMachine(_)
             | Request::InitializeMachine(_)
             | Request::UpdateMachine(_)
@@ -317,14 +323,14 @@ impl Adapter {
             | Request::UpdatePool(_)
             | Request::DeletePool(_)
             | Request::DeletePoolMachines(_)
-            | Request::UpdatePoolMachine(_) => self.detached(request, ctx, fresh).await,
+            | Request::UpdatePoolMachine(_) => self.detached(request, ctx, newer).await,
             Request::GetMachineStatus(_)
             | Request::ListMachines(_)
             | Request::GetVolumeIds(_)
             | Request::ValidateClass(_)
             | Request::GetPoolStatus(_)
             | Request::ListPools(_) => {
-                let context = call::context(&request, &ctx, fresh).await?;
+                let context = call::context(&request, &ctx, newer).await?;
                 self.call(request, context, ctx).await
             }
         }
@@ -409,20 +415,42 @@ impl Handler for Adapter {
         if let Some(user_data) = call::user_data(&request) {
             ctx.guard(user_data);
         }
-        let answer = self.ask(request.clone(), ctx.clone(), false).await;
+        let first = match self.ask(request.clone(), ctx.clone(), None).await {
+            Err(error)
+                if matches!(error.code(), Code::Unauthenticated | Code::PermissionDenied) =>
+            {
+                error
+            }
+            answer => return answer,
+        };
         // The secret may just have been replaced.
-        let refused = answer.as_ref().is_err_and(|error| {
-            matches!(error.code(), Code::Unauthenticated | Code::PermissionDenied)
-        });
-        if !refused || ctx.class_name().is_none() || !ctx.class().await?.has_secret() {
-            return answer;
-        }
-        let before = ctx.secret().await?;
-        if ctx.fresh_secret().await? == before {
-            return answer;
-        }
-        self.ask(request, ctx, true).await
+        let Some(newer) = newer_secret(&ctx).await else { return Err(first) };
+        let second = self.ask(request, ctx, Some(newer)).await;
+        second.map_err(|error| after(first.certainty(), error))
     }
+}
+
+/// The secret of the class, if it is another one than before and there is time to try it.
+async fn newer_secret(ctx: &Context) -> Option<Secret> {
+    if ctx.class_name().is_none() || !ctx.class().await.is_ok_and(|class| class.has_secret()) {
+        return None;
+    }
+    let before = ctx.secret().await.ok()?;
+    let newest = ctx.fresh_secret().await.ok()?;
+    (newest != before && !ctx.remaining().is_zero()).then_some(newest)
+}
+
+/// An error after an earlier attempt: what that may have left is still there.
+fn after(earlier: Certainty, error: DriverError) -> DriverError {
+    let doubt = |certainty| match certainty {
+        Certainty::NotApplied => 0,
+        Certainty::Partial => 1,
+        Certainty::Unknown | Certainty::Unspecified => 2,
+    };
+    if doubt(error.certainty()) >= doubt(earlier) {
+        return error;
+    }
+    proto::OperationError { certainty: earlier.into(), ..error.into() }.into()
 }
 
 fn can_be_held(running: &RunningOperation) -> bool {

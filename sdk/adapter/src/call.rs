@@ -12,19 +12,20 @@ use tonic::Status;
 use crate::socket::Client;
 use crate::{answer, lists};
 
-/// What an operation needs besides its request.
+/// What an operation needs besides its request. `newer`: the secret in place of the one that was read first.
 pub(crate) async fn context(
     request: &Request,
     ctx: &Context,
-    fresh_secret: bool,
+    newer: Option<Secret>,
 ) -> Result<proto::OperationContext, DriverError> {
     let (kind, tags) = identity(request, ctx);
     let offline = matches!(request, Request::ValidateClass(_) | Request::GetVolumeIds(_));
     let class = if ctx.class_name().is_some() { Some(ctx.class().await?) } else { None };
     let secret = match &class {
-        Some(class) if class.has_secret() && !offline => {
-            bytes(&if fresh_secret { ctx.fresh_secret().await? } else { ctx.secret().await? })
-        }
+        Some(class) if class.has_secret() && !offline => bytes(&match newer {
+            Some(secret) => secret,
+            None => ctx.secret().await?,
+        }),
         Some(_) | None => HashMap::new(),
     };
     let target = ctx.target();

@@ -5,8 +5,8 @@ mod core;
 use std::os::unix::fs::PermissionsExt as _;
 use std::pin::Pin;
 
+use ostler_driver_sdk::MachineMetadata;
 use ostler_driver_sdk::testing::TestContext;
-use ostler_driver_sdk::{Certainty, MachineMetadata};
 use proto::machine_driver_service_server::{MachineDriverService, MachineDriverServiceServer};
 use tokio::net::UnixListener;
 use tokio::sync::Semaphore;

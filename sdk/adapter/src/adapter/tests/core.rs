@@ -22,18 +22,26 @@ use super::*;
 
 const TOKEN: &str = "token";
 
-/// Whatever class is asked for.
-struct Classes;
+/// Whatever class is asked for. What its secret holds, each time that it is read: the last one first.
+struct Classes(Mutex<Vec<&'static str>>);
 
 #[ostler_sessions::async_trait]
 impl ClassSource for Classes {
     fn class(&self, _: &str, _: &str) -> Result<ClassContent, ClassError> {
-        let revision = "1".into();
-        Ok(ClassContent { revision, provider: PROVIDER.into(), ..ClassContent::default() })
+        Ok(ClassContent {
+            revision: "1".into(),
+            provider: PROVIDER.into(),
+            secret_revision: Some("1".into()),
+            ..ClassContent::default()
+        })
     }
 
     async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
-        Ok(SecretContent { revision: "1".into(), data: BTreeMap::new() })
+        let Some(value) = self.0.lock().pop() else {
+            return Err(ClassError::Unavailable("away".to_owned()));
+        };
+        let data = BTreeMap::from([("key".to_owned(), value.as_bytes().to_vec())]);
+        Ok(SecretContent { revision: "1".into(), data })
     }
 }
 
@@ -45,9 +53,14 @@ struct Core {
 impl Core {
     /// With a session of the adapter.
     async fn of(it: &Setting) -> Self {
+        Self::with(it, vec!["key of the cloud"]).await
+    }
+
+    async fn with(it: &Setting, secrets: Vec<&'static str>) -> Self {
+        let classes = Classes(Mutex::new(secrets));
         let tokens = StaticTokens::new().with(TOKEN, Principal::new("it", Providers::Any));
         let sessions =
-            Sessions::new(SessionsOptions::default(), Arc::new(Classes), Arc::new(tokens));
+            Sessions::new(SessionsOptions::default(), Arc::new(classes), Arc::new(tokens));
         sessions.lead(Term(1));
         let mut events = sessions.subscribe();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -149,4 +162,37 @@ async fn what_a_driver_says_at_the_end_of_its_own_time_arrives() {
     let (failure, checkpoint) = core.outcome(create_with("", Duration::from_secs(1))).await;
     let said = (failure.certainty, failure.reason.as_str(), checkpoint.as_deref());
     assert_eq!(said, (Certainty::Partial, "DISK_NOT_ATTACHED", Some("disk made")));
+}
+
+/// Whatever came of the second attempt, an instance may be left of the first.
+#[tokio::test]
+async fn a_refused_key_leaves_what_the_attempt_with_it_left() {
+    let error = |certainty: proto::OutcomeCertainty, reason: &str| {
+        failure(&proto::OperationError {
+            code: proto::MachineErrorCode::PermissionDenied.into(),
+            certainty: certainty.into(),
+            reason: reason.to_owned(),
+            ..Default::default()
+        })
+    };
+    for (secrets, reason) in
+        [(vec!["key-before"], "FIRST"), (vec!["key-after", "key-before"], "SECOND")]
+    {
+        let it = setting(Vec::new()).await;
+        let mut core = Core::with(&it, secrets).await;
+        let fake = it.fake.clone();
+        tokio::spawn(async move {
+            for (certainty, reason) in [
+                (proto::OutcomeCertainty::Partial, "FIRST"),
+                (proto::OutcomeCertainty::NotApplied, "SECOND"),
+            ] {
+                fake.began.acquire().await.unwrap().forget();
+                *fake.bare.lock() = Some(error(certainty, reason));
+                fake.permits.add_permits(1);
+            }
+        });
+        let (failure, _) = core.outcome(create_with("", Duration::from_mins(1))).await;
+        let said = (failure.certainty, failure.reason.as_str());
+        assert_eq!(said, (Certainty::Partial, reason));
+    }
 }
