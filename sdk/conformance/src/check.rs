@@ -76,11 +76,18 @@ impl Check {
         target: &Target,
         hello: &Hello,
     ) -> Option<NotPassed> {
+        let closed: Vec<_> =
+            self.gates.iter().filter_map(|gate| gate.closed(options, hello)).collect();
+        // A flag that is missing as well changes nothing.
+        let not_offered = closed.iter().find(|why| matches!(why, NotPassed::NotOffered(_)));
+        if let Some(why) = not_offered {
+            return Some(why.clone());
+        }
         let controlled = !matches!(target, Target::Listen { .. });
         if self.needs == Needs::Process && !controlled {
             return Some(skipped("the suite did not start the driver"));
         }
-        self.gates.iter().find_map(|gate| gate.closed(options, hello))
+        closed.into_iter().next()
     }
 }
 
@@ -135,3 +142,23 @@ macro_rules! checks {
     };
 }
 pub(crate) use checks;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::ClassManifest;
+
+    #[test]
+    fn what_a_driver_does_not_offer_is_not_missing_for_want_of_a_flag() {
+        let class =
+            ClassManifest::parse("kind: MachineClass\nmetadata: {name: a}\nproviderSpec: {}");
+        let options = Options { no_create: true, ..Options::new(class.unwrap()) };
+        let target = Target::Command(String::new());
+        let check = crate::checks::all().into_iter().find(|it| it.name == "create/cancel").unwrap();
+        let why = |hello: &Hello| check.skip(&options, &target, hello);
+        assert!(matches!(why(&Hello::default()), Some(NotPassed::NotOffered(_))));
+        let capabilities = vec![DriverCapability::Cancel.into()];
+        let offers = Hello { capabilities, ..Hello::default() };
+        assert!(matches!(why(&offers), Some(NotPassed::Skipped(_))));
+    }
+}

@@ -107,7 +107,13 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         unary: runner.setup.options.unary.is_some(),
         by_name: by_name::declared(&runner.hello),
     };
-    Ok(Report { driver, results, took: began.elapsed() })
+    let RunSetup { options, target, .. } = &*runner.setup;
+    let left_out = checks::all().into_iter().filter(|it| {
+        let not_offered = |why| matches!(why, NotPassed::NotOffered(_));
+        !options.wants(it.name) && !it.skip(options, target, &runner.hello).is_some_and(not_offered)
+    });
+    let left_out = left_out.map(|it| it.name).collect();
+    Ok(Report { driver, results, left_out, took: began.elapsed() })
 }
 
 pub(crate) fn setup(

@@ -174,4 +174,8 @@ async fn a_class_of_another_provider_is_told_with_both_names_before_anything_els
     assert_eq!(first.name, "class/provider", "{said}");
     assert!(said.contains("other.example.com") && said.contains("fake.ostler.dev"), "{said}");
     assert!(report.passes(), "a warning");
+    let not_checked = report.not_checked();
+    for name in ["create/basic", "update/hot", "pool/update-instance"] {
+        assert!(not_checked.contains(&name), "{not_checked:?}");
+    }
 }

@@ -19,6 +19,8 @@ pub struct Report {
     pub driver: DriverName,
     /// One for each check that was wanted, in the order of the README.
     pub results: Vec<CheckResult>,
+    /// Checks that were not wanted, and are about what the driver has.
+    pub left_out: Vec<&'static str>,
     /// In seconds.
     #[serde(serialize_with = "seconds")]
     pub took: Duration,
@@ -72,15 +74,15 @@ impl Report {
         self.counts().failed == 0
     }
 
-    /// The checks of tier MUST that apply to the driver and were not done.
+    /// The checks that apply to the driver and were not done: those of tier MUST, and of what it offers.
     pub fn not_checked(&self) -> Vec<&'static str> {
         // What the adapter of a unary driver does is for the adapter's own tests.
         let unary = self.driver.unary;
         let of_its_kind = |it: &Entry| if unary { !is_of_the_stream(it.name) } else { !it.unary };
         let all = catalogue().into_iter();
-        let all = all.filter(|check| check.tier == Tier::Must && of_its_kind(check));
+        let all = all.filter(|check| check.tier != Tier::Should && of_its_kind(check));
         let missing = |name: &str| match self.result(name).map(|it| &it.verdict) {
-            None => true,
+            None => self.left_out.contains(&name),
             Some(Verdict::Skipped { applies, .. }) => *applies,
             Some(Verdict::Passed | Verdict::Failed(_)) => false,
         };
@@ -126,5 +128,35 @@ impl CheckResult {
     /// The result for people: one line, and more if the check failed.
     pub fn text(&self) -> String {
         human::result(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_is_conformant_only_if_what_it_offers_was_checked() {
+        let passed = |entry: Entry| CheckResult {
+            name: entry.name.to_owned(),
+            tier: entry.tier,
+            sentence: String::new(),
+            verdict: Verdict::Passed,
+            took: Duration::ZERO,
+        };
+        let results = catalogue().into_iter().filter(|it| !it.unary).map(passed).collect();
+        let (driver, left_out, took) = (DriverName::default(), Vec::new(), Duration::ZERO);
+        let mut report = Report { driver, results, left_out, took };
+        assert!(report.is_conformant());
+        for (applies, not_checked) in [(false, vec![]), (true, vec!["update/hot"])] {
+            let found = report.results.iter_mut().find(|it| it.name == "update/hot").unwrap();
+            found.verdict = Verdict::Skipped { reason: String::new(), applies };
+            assert_eq!(report.not_checked(), not_checked);
+            assert!(report.passes());
+        }
+        report.results.retain(|it| it.name != "update/hot");
+        assert!(report.is_conformant(), "it has no UpdateMachine");
+        report.left_out.push("update/hot");
+        assert!(!report.is_conformant() && report.summary().contains("not checked: update/hot"));
     }
 }
