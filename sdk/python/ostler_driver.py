@@ -15,6 +15,7 @@ if not (Path(__file__).parent / "stubs" / "ostler").exists():
     sys.exit("there are no stubs: README.md, step 1, makes them")
 from ostler.driver.v1alpha1 import machine_driver_pb2 as m, machine_driver_pb2_grpc as services, operation_pb2 as o
 
+PAGE = 500  # records in one message of a list
 READS = ("Get", "List", "Validate")  # so begin the names of calls that change nothing
 
 
@@ -86,24 +87,29 @@ class Server(services.MachineDriverServiceServicer):
                 error = Failed("INTERNAL", "DRIVER_DEFECT", f"{name} failed: {type(defect).__name__}", "UNKNOWN")
             return rpc.abort_with_status(error.status())
 
-        def stream(request, rpc):
-            yield serve(request, rpc)
+        def stream(request, rpc):  # a long list as one message is longer than gRPC takes
+            answer, field = serve(request, rpc), "pools" if name == "ListPools" else "machines"
+            records = [*getattr(answer, field)]
+            answer.ClearField(field)
+            yield answer
+            for at in range(0, len(records), PAGE):
+                yield type(answer)(**{field: records[at:at + PAGE]})
 
         setattr(self, name, stream if name in ("ListMachines", "ListPools", "GetPoolStatus") else serve)
 
     def work(self, name, kind, verb, call):
-        op, mutates = call.op, not name.startswith(READS)
+        op, mutates, key = call.op, not name.startswith(READS), object()  # a call by hand may have the id of another
         with self.lock:
             if mutates and any(it.target.uid == op.target.uid and writes for _, it, writes in self.calls.values()):
                 raise Failed("ABORTED", "TARGET_BUSY", "another operation of this machine runs")
             running = m.RunningOperation(
                 operation_id=op.operation_id, idempotency_key=op.idempotency_key, target=op.target, kind=kind)
-            self.calls[op.operation_id] = call, running, mutates
+            self.calls[key] = call, running, mutates
         try:
             return verb(call)
         finally:
             with self.lock:
-                del self.calls[op.operation_id]
+                del self.calls[key]
 
     def GetInfo(self, request, rpc):
         with self.lock:
@@ -121,8 +127,10 @@ class Server(services.MachineDriverServiceServicer):
         return m.ProbeResponse()
 
     def CancelOperation(self, request, rpc):
-        if found := self.calls.get(request.operation_id):
-            found[0].cancelled.set()
+        with self.lock:
+            for call, running, _ in self.calls.values():
+                if running.operation_id == request.operation_id:
+                    call.cancelled.set()
         return m.CancelOperationResponse()
 
 

@@ -90,14 +90,15 @@ const (
 // a mutation is never cancelled by gRPC: a client would return while the handler still works.
 // `OperationContext.timeout` says how long it may take, and CancelOperation asks it to stop.
 type MachineDriverServiceClient interface {
-	// Who the driver is, and what runs. Called once for each connection, and every 10 s while an operation
+	// Who the driver is, and what runs. Called once for each connection, and every 2 s while an operation
 	// runs that an earlier adapter started.
 	//
 	// | condition | what the adapter does next |
 	// |---|---|
 	// | another `boot_id` than before | takes every call that ran as one with an unknown outcome |
 	// | another provider, other operations or capabilities than before | registers anew |
-	// | operations run that this adapter did not start | reports them to the core as held; ends each as UNKNOWN when it is not listed any more |
+	// | operations run that this adapter did not start | reports them to the core as held; ends each as UNKNOWN when it is not listed any more, or another process answers |
+	// | one of them has no `operation_id`, as a call by hand, or one above 256 bytes | refuses mutations of its target while it runs, and reports nothing |
 	// | the call fails | takes the driver as not ready, calls again after 1 s to 30 s |
 	GetInfo(ctx context.Context, in *GetInfoRequest, opts ...grpc.CallOption) (*GetInfoResponse, error)
 	// Whether the driver can work now. Called every 10 s.
@@ -404,14 +405,15 @@ type MachineDriverService_WatchEventsClient = grpc.ServerStreamingClient[WatchEv
 // a mutation is never cancelled by gRPC: a client would return while the handler still works.
 // `OperationContext.timeout` says how long it may take, and CancelOperation asks it to stop.
 type MachineDriverServiceServer interface {
-	// Who the driver is, and what runs. Called once for each connection, and every 10 s while an operation
+	// Who the driver is, and what runs. Called once for each connection, and every 2 s while an operation
 	// runs that an earlier adapter started.
 	//
 	// | condition | what the adapter does next |
 	// |---|---|
 	// | another `boot_id` than before | takes every call that ran as one with an unknown outcome |
 	// | another provider, other operations or capabilities than before | registers anew |
-	// | operations run that this adapter did not start | reports them to the core as held; ends each as UNKNOWN when it is not listed any more |
+	// | operations run that this adapter did not start | reports them to the core as held; ends each as UNKNOWN when it is not listed any more, or another process answers |
+	// | one of them has no `operation_id`, as a call by hand, or one above 256 bytes | refuses mutations of its target while it runs, and reports nothing |
 	// | the call fails | takes the driver as not ready, calls again after 1 s to 30 s |
 	GetInfo(context.Context, *GetInfoRequest) (*GetInfoResponse, error)
 	// Whether the driver can work now. Called every 10 s.
