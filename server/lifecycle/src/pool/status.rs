@@ -17,7 +17,11 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, matching::is_ready, name};
-use crate::{class::Hold, record::merge_patch, snapshot::DriverView};
+use crate::{
+    class::Hold,
+    record::merge_patch,
+    snapshot::{ClassView, DriverView},
+};
 
 /// Most instances that could not be deleted and are shown.
 const MOST_SHOWN: usize = 20;

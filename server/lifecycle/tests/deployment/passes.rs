@@ -417,13 +417,16 @@ fn old_sets_beyond_the_limit_go_when_nothing_is_left_of_them() {
 #[test]
 fn an_invalid_deployment_changes_nothing_and_says_why_once_for_each_generation() {
     let cases: [(Value, &str); 9] = [
-        (json!({ "replicas": -1 }), "negative"),
+        (json!({ "replicas": -1 }), "spec.replicas is -1"),
         (json!({ "selector": null }), "selector is missing"),
         (json!({ "selector": { "matchLabels": { "app": "x" } } }), "does not select"),
-        (json!({ "strategy": { "type": "Big" } }), "strategy.type"),
+        (json!({ "strategy": { "type": "Big" } }), "spec.strategy.type is \"Big\""),
         (json!({ "strategy": { "rollingUpdate": null } }), "rollingUpdate is missing"),
-        (json!({ "strategy": { "rollingUpdate": { "maxSurge": "x%" } } }), "maxSurge"),
-        (json!({ "strategy": { "rollingUpdate": { "maxUnavailable": -1 } } }), "maxUnavailable"),
+        (json!({ "strategy": { "rollingUpdate": { "maxSurge": "x%" } } }), "maxSurge is \"x%\""),
+        (
+            json!({ "strategy": { "rollingUpdate": { "maxUnavailable": -1 } } }),
+            "maxUnavailable is -1",
+        ),
         (
             json!({ "strategy": { "type": "InPlaceUpdate", "inPlaceUpdate": {
             "maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Random" } } }),
