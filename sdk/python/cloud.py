@@ -21,7 +21,7 @@ class Cloud(sqlite3.Connection):
         return rows
 
 
-file = sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=Cloud)
+file = sqlite3.connect(path, 30, isolation_level=None, check_same_thread=False, factory=Cloud)
 file.row_factory, lock = sqlite3.Row, threading.Lock()
 OURS = "cluster IN (SELECT value FROM json_each(:ours))"  # under its id of today, or one that it had before
 THIS = f"FROM instance WHERE {OURS} AND (uid = :uid OR (id = :id AND name = :name))"

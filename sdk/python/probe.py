@@ -4,7 +4,7 @@ import base64, json, os, sqlite3, sys
 from pathlib import Path
 
 file = os.environ.get("CLOUD_FILE", Path(__file__).parent / "cloud.sqlite3")
-cloud = sqlite3.connect(file, isolation_level=None)
+cloud = sqlite3.connect(file, isolation_level=None, timeout=30)
 cloud.row_factory = sqlite3.Row
 
 

@@ -69,7 +69,7 @@ fn is_progress_of_a_drain(snapshot: &Snapshot, plan: &Plan, status: &MachineStat
         return false;
     }
     let mut status = status.clone();
-    status.drain = before.drain.clone();
+    status.drain.clone_from(&before.drain);
     if let (Some(wait), Some(before)) = (&mut status.waiting_for, &before.waiting_for) {
         wait.message.clone_from(&before.message);
     }
