@@ -127,7 +127,7 @@ fn create(path: &Path) -> Result<(), OpenError> {
     made?;
     // What is written to it is no safer than its name.
     let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
-    let directory = fs::File::open(directory.unwrap_or(Path::new("."))).map_err(io)?;
+    let directory = fs::File::open(directory.unwrap_or_else(|| Path::new("."))).map_err(io)?;
     directory.sync_all().map_err(io)
 }
 

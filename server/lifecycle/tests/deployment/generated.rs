@@ -340,7 +340,8 @@ fn an_update_in_place_that_is_changed_as_machines_are_handed_over_keeps_its_prom
     let again = [Roll(1), Pass, Scale(4), well, Pass, Roll(2), SetsWork, Scale(3)];
     let fewer = [Scale(2), Roll(1), Pass, Scale(1)];
     let more = [Roll(1), Pass, Scale(1), Select(5), Pass, well, Scale(2), Lose(5), Pass];
-    let cases: [(Kind, i32, (i32, i32), &[Event]); 7] = [
+    type Case<'a> = (Kind, i32, (i32, i32), &'a [Event]);
+    let cases: [Case<'_>; 7] = [
         (Kind::Manual, 2, (0, 0), &more),
         (Kind::Auto, 4, (2, 0), &fewer),
         (Kind::Auto, 2, (0, 2), &again),
