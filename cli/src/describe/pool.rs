@@ -10,7 +10,7 @@ use ostler_api::machine_pool::{MachinePoolStatus, PoolConditionType as Type};
 use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::pool::selector;
 
-use super::fleet::{is_controlled_by, machines, named};
+use super::fleet::{is_controlled_by, machines, named, worst};
 use super::page::{Page, event_lines};
 
 /// What is described, as far as it could be read.
@@ -112,7 +112,7 @@ fn why(Subject { pool, machines, .. }: &Subject, status: &MachinePoolStatus) -> 
         let wait = status.and_then(|status| status.waiting_for.as_ref());
         wait.is_some_and(|wait| wait.reason != WaitReason::PoolDeletion)
     };
-    if let Some(machine) = machines.iter().find(waits)
+    if let Some(machine) = worst(machines.iter().filter(waits))
         && let Some(wait) = machine.status.as_ref().and_then(|it| it.waiting_for.as_ref())
     {
         let message = wait.message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();

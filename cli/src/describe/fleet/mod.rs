@@ -13,9 +13,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use ostler_api::names::{LEADER_LEASE, SETS_LEASE, annotation};
-use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_api::{Machine, MachineDeployment, MachinePool, MachineSet};
 
 pub(super) use self::tree::{machines, named, render};
+pub(super) use self::why::worst;
 
 /// What is described, as far as it could be read.
 #[derive(Debug, Default)]
@@ -81,6 +82,12 @@ pub(crate) async fn deployment(
     let api = Api::<MachineDeployment>::namespaced(client.clone(), namespace);
     let found = api.get_opt(name).await.context("the machinedeployment cannot be read")?;
     let Some(found) = found else {
+        let pools = Api::<MachinePool>::namespaced(client.clone(), namespace);
+        if let Ok(Some(_)) = pools.get_opt(name).await {
+            bail!(
+                "{name} is a machinepool and no machinedeployment; see `ostler describe machinepool {name}`"
+            );
+        }
         bail!(
             "there is no machinedeployment {name:?} in namespace {namespace}; `kubectl get machinedeployments -A` lists all"
         );

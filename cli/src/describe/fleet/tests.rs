@@ -1,5 +1,5 @@
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use ostler_api::names::annotation;
 use serde_json::{Value, json};
 
@@ -92,7 +92,7 @@ fn a_deployment_is_a_tree_of_sets_and_machines_with_what_each_of_them_waits_for(
         page,
         "\
 MachineDeployment  default/web, 3h0m old
-Strategy           RollingUpdate: at most 1 more than wanted, at most 25% fewer available
+Strategy           RollingUpdate: at most 1 more than wanted, at most 0 (25%) fewer available
 Class              big
 Machines           3 wanted, 4 there, 1 of the newest template, 3 ready, 3 available
 Available          True (MinimumReplicasAvailable)
@@ -149,13 +149,6 @@ fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
             "no process runs sets: start a core whose --controllers include them",
         ),
         (
-            |fleet| {
-                fleet.sets[1].metadata.labels =
-                    Some([("freeze".to_owned(), "True".to_owned())].into());
-            },
-            "frozen: machineset web-old has 3 machines and wants 3",
-        ),
-        (
             |fleet| fleet.deployment.as_mut().unwrap().metadata.generation = Some(4),
             "the last change was not looked at yet",
         ),
@@ -196,6 +189,96 @@ fn the_most_important_thing_that_holds_a_deployment_up_is_named() {
             "its spec is refused: spec.selector is missing",
         ),
     ]);
+}
+
+fn freeze(set: &mut MachineSet) {
+    set.metadata.labels = Some([("freeze".to_owned(), "True".to_owned())].into());
+}
+
+#[test]
+fn a_frozen_set_is_waited_for_only_if_it_lacks_machines_and_nothing_blocks_those_that_go() {
+    assert_waits_for([
+        (
+            |fleet| freeze(&mut fleet.sets[1]),
+            "Waits for          machine web-new-a waits for NodeMissing",
+        ),
+        (
+            |fleet| {
+                (fleet.sets[1].spec.replicas, fleet.deployment) = (0, None);
+                freeze(&mut fleet.sets[1]);
+                fleet.machines = [("web-new".to_owned(), vec![running("a")])].into();
+            },
+            "Waits for          nothing; all is as wanted",
+        ),
+        (
+            |fleet| {
+                freeze(&mut fleet.sets[1]);
+                fleet.sets[1].spec.replicas = 4;
+            },
+            "frozen: machineset web-old wants 4 machines, has 3 and deletes 0 more; it creates none until enough are \
+             gone, or until `kubectl annotate machineset web-old safety.machine.sapcloud.io/unfreeze=true`; machine \
+             web-new-a waits for NodeMissing",
+        ),
+        (
+            |fleet| {
+                freeze(&mut fleet.sets[1]);
+                let machine = &mut fleet.machines.get_mut("web-old").unwrap()[0];
+                machine.metadata.deletion_timestamp = Some(Time(noon()));
+            },
+            "frozen: machineset web-old wants 3 machines, has 2 and deletes 1 more",
+        ),
+        (
+            |fleet| {
+                freeze(&mut fleet.sets[1]);
+                fleet.sets[1].spec.replicas = 9;
+                let held = waiting("z", "PodDisruptionBudget", "");
+                fleet.machines.get_mut("web-old").unwrap().push(held);
+            },
+            "a PodDisruptionBudget refuses evictions: machine z waits for PodDisruptionBudget",
+        ),
+    ]);
+}
+
+#[test]
+fn of_several_waits_the_one_that_blocks_most_is_named_wherever_its_machine_stands() {
+    let order = [
+        "HotUpdateRefused",
+        "NodeUnhealthy",
+        "NodeUpdating",
+        "PodsTerminating",
+        "PodDisruptionBudget",
+        "DriverUnavailable",
+        "ReplacementBudget",
+        "MassFailure",
+    ];
+    let mut fleet = fleet_of(deployment());
+    fleet.machines.clear();
+    for reason in order {
+        let machine = waiting(&format!("of-{reason}"), reason, "");
+        fleet.machines.entry("web-old".to_owned()).or_default().push(machine);
+        let page = render(&fleet, noon());
+        let line = page.lines().find(|line| line.starts_with("Waits for")).unwrap();
+        assert!(line.contains(&format!("machine of-{reason} waits for {reason}")), "{line}");
+    }
+}
+
+#[test]
+fn the_limits_of_a_strategy_are_those_that_count() {
+    for (surge, unavailable, limits) in [
+        (json!(0), json!(0), "at most 0 more than wanted, at most 1 fewer available\n"),
+        (json!(2), json!(0), "at most 2 more than wanted, at most 0 fewer available\n"),
+        (
+            json!("30%"),
+            json!("40%"),
+            "at most 1 (30%) more than wanted, at most 1 (40%) fewer available\n",
+        ),
+    ] {
+        let mut deployment = deployment();
+        deployment["spec"]["strategy"]["rollingUpdate"] =
+            json!({ "maxSurge": surge, "maxUnavailable": unavailable });
+        let page = render(&fleet_of(deployment), noon());
+        assert!(page.contains(limits), "{page}");
+    }
 }
 
 #[test]

@@ -5,11 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::machine::{MachinePhase, MachineStep};
 use ostler_api::machine_deployment::{
-    MachineDeployment, MachineDeploymentStatus, MachineDeploymentStrategy,
+    MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus,
 };
 use ostler_api::machine_set::MachineSetConditionType as OfSet;
 use ostler_api::names::label;
 use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::deployment::fenceposts;
 
 use super::why::{hold, said, why};
 use super::{Fleet, Runner, revision};
@@ -71,7 +72,7 @@ pub(in crate::describe) fn named(meta: &ObjectMeta, now: Timestamp) -> String {
 
 fn head(page: &mut Page, deployment: &MachineDeployment, now: Timestamp) {
     page.line("MachineDeployment", &named(&deployment.metadata, now));
-    page.line("Strategy", &strategy(&deployment.spec.strategy));
+    page.line("Strategy", &strategy(&deployment.spec));
     page.line("Class", &deployment.spec.template.spec.class.name);
     let none = MachineDeploymentStatus::default();
     let status = deployment.status.as_ref().unwrap_or(&none);
@@ -106,25 +107,23 @@ fn head_of_set(page: &mut Page, set: &MachineSet, now: Timestamp) {
     }
 }
 
-fn strategy(strategy: &MachineDeploymentStrategy) -> String {
+/// The strategy with the limits that count, which are not always those that are written: one of both is at least 1.
+fn strategy(spec: &MachineDeploymentSpec) -> String {
+    let strategy = &spec.strategy;
     let name = strategy.type_.as_ref().map_or("RollingUpdate", |it| it.as_str());
-    let number = |number: &Option<IntOrString>| match number {
-        Some(IntOrString::Int(number)) => number.to_string(),
-        Some(IntOrString::String(text)) => text.clone(),
-        None => "0".to_owned(),
+    let rolling = strategy.rolling_update.as_ref().map(|it| (&it.max_surge, &it.max_unavailable));
+    let in_place = strategy.in_place_update.as_ref().map(|it| (&it.max_surge, &it.max_unavailable));
+    let Some((surge, unavailable)) = rolling.or(in_place) else { return name.to_owned() };
+    let number = |counts: i32, written: &Option<IntOrString>| match written {
+        Some(IntOrString::String(text)) => format!("{counts} ({text})"),
+        Some(IntOrString::Int(_)) | None => counts.to_string(),
     };
-    let limits = |surge: &Option<IntOrString>, missing: &Option<IntOrString>| {
-        format!(
-            ": at most {} more than wanted, at most {} fewer available",
-            number(surge),
-            number(missing)
-        )
-    };
-    let rolling =
-        strategy.rolling_update.as_ref().map(|it| limits(&it.max_surge, &it.max_unavailable));
-    let in_place =
-        strategy.in_place_update.as_ref().map(|it| limits(&it.max_surge, &it.max_unavailable));
-    format!("{name}{}", rolling.or(in_place).unwrap_or_default())
+    let limits = fenceposts::of(spec);
+    format!(
+        "{name}: at most {} more than wanted, at most {} fewer available",
+        number(limits.surge, surge),
+        number(limits.unavailable, unavailable)
+    )
 }
 
 fn runner(runner: &Runner) -> String {

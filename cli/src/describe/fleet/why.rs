@@ -7,7 +7,7 @@ use ostler_api::machine_deployment::{
 use ostler_api::machine_set::MachineSetConditionType as OfSet;
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineSet};
-use ostler_lifecycle::deployment::conditions::{hindrance, reason};
+use ostler_lifecycle::deployment::conditions::{self, hindrance};
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::FOREIGN;
 
@@ -15,8 +15,8 @@ use super::{Fleet, Runner};
 use crate::rollout::progress::{self, SELECTS_ALL, creation_error};
 use crate::rollout::resuming;
 
-/// Waits that hold more than the one machine: they are named first.
-const HOLDS: [(WaitReason, &str); 6] = [
+/// Waits that hold more than the one machine: they are explained.
+const HOLDS: [(WaitReason, &str); 7] = [
     (WaitReason::MassFailure, "half of the machines are lost: one is replaced, the others wait"),
     (WaitReason::ReplacementBudget, "no more machines may be replaced at the same time"),
     (WaitReason::PodDisruptionBudget, "a PodDisruptionBudget refuses evictions"),
@@ -25,20 +25,57 @@ const HOLDS: [(WaitReason, &str); 6] = [
         WaitReason::SeveralBudgets,
         "several PodDisruptionBudgets select a pod, so it is never evicted",
     ),
+    (WaitReason::EvictionFailing, "evictions fail"),
     (WaitReason::CapacityExhausted, "quota or capacity is short"),
+];
+
+/// What blocks others is named before what a driver, an API or a user owes, which is all that stands in neither list.
+const FIRST: [WaitReason; 2] = [WaitReason::MassFailure, WaitReason::ReplacementBudget];
+
+/// Named after those: drains that are blocked, what goes on by itself, and last what is only worth a note.
+const LATER: [WaitReason; 29] = [
+    WaitReason::EvictionFailing,
+    WaitReason::SeveralBudgets,
+    WaitReason::MisconfiguredBudget,
+    WaitReason::PodDisruptionBudget,
+    WaitReason::PreDrainHook,
+    WaitReason::PreTerminateHook,
+    WaitReason::NodeNotCordoned,
+    WaitReason::PodsTerminating,
+    WaitReason::VolumesAttached,
+    WaitReason::VolumesMoving,
+    WaitReason::InPlaceUpdateFailed,
+    WaitReason::NodeUpdating,
+    WaitReason::NodeMissing,
+    WaitReason::NodeUnhealthy,
+    WaitReason::NodeNotReady,
+    WaitReason::CriticalComponentsNotReady,
+    WaitReason::NodeStale,
+    WaitReason::NodeNotJoined,
+    WaitReason::BootstrapNotReady,
+    WaitReason::InstanceNotInitialized,
+    WaitReason::PoolDeletion,
+    WaitReason::DriverWorking,
+    WaitReason::Failed,
+    WaitReason::NotObserved,
+    WaitReason::ClassReview,
+    WaitReason::HotUpdateBudget,
+    WaitReason::HotUpdateRefused,
+    WaitReason::Paused,
+    WaitReason::Preserved,
 ];
 
 /// The most important thing that holds it up; else what is going on.
 pub(super) fn why(fleet: &Fleet) -> String {
     nobody(fleet)
         .or_else(|| refused(fleet))
-        .or_else(|| frozen(fleet))
         .or_else(|| foreign(fleet))
         .or_else(|| not_seen(fleet))
         .or_else(|| paused(fleet))
         .or_else(|| deadline(fleet))
         .or_else(|| not_created(fleet))
         .or_else(|| held(fleet))
+        .or_else(|| frozen(fleet))
         .or_else(|| hindered(fleet))
         .or_else(|| waiting(fleet))
         .or_else(|| failure(fleet))
@@ -84,17 +121,22 @@ fn refused(fleet: &Fleet) -> Option<String> {
         .map(|(set, message)| format!("the spec of machineset {} is refused{message}", set.name()))
 }
 
+/// A set that is frozen and lacks machines. Any other waits for nothing: it creates none anyway.
 fn frozen(fleet: &Fleet) -> Option<String> {
-    let frozen = fleet.sets.iter().find(|set| set.label(label::FREEZE) == Some("True"))?;
-    let machines = fleet.of(frozen).len();
-    Some(format!(
-        "frozen: machineset {} has {machines} machines and wants {}; it creates none until enough are gone, or until \
-         `kubectl annotate machineset {} {}=true`",
-        frozen.name(),
-        frozen.spec.replicas,
-        frozen.name(),
-        annotation::UNFREEZE
-    ))
+    fleet.sets.iter().filter(|set| set.label(label::FREEZE) == Some("True")).find_map(|set| {
+        let (name, wanted) = (set.name(), set.spec.replicas);
+        let deleting = fleet.of(set).iter().filter(|machine| machine.is_deleting()).count();
+        let stay = fleet.of(set).len() - deleting;
+        let lacks = !set.is_deleting() && i64::try_from(stay).is_ok_and(|it| it < wanted.into());
+        lacks.then(|| {
+            format!(
+                "frozen: machineset {name} wants {wanted} machines, has {stay} and deletes {deleting} more; it creates \
+                 none until enough are gone, or until `kubectl annotate machineset {name} {}=true`{}",
+                annotation::UNFREEZE,
+                and_waits(fleet)
+            )
+        })
+    })
 }
 
 fn foreign(fleet: &Fleet) -> Option<String> {
@@ -121,9 +163,9 @@ fn paused(fleet: &Fleet) -> Option<String> {
 fn deadline(fleet: &Fleet) -> Option<String> {
     let deployment = fleet.deployment.as_ref()?;
     let progress = condition(deployment, &OfDeployment::Progressing)?;
-    (progress.reason.as_deref() == Some(reason::DEADLINE)).then(|| {
+    (progress.reason.as_deref() == Some(conditions::reason::DEADLINE)).then(|| {
         let seconds = deployment.spec.progress_deadline_seconds.unwrap_or_default();
-        let worst = waiting(fleet).map(|text| format!("; {text}")).unwrap_or_default();
+        let worst = and_waits(fleet);
         format!("no progress for {seconds} s, the deadline is exceeded{worst}; go back with `ostler rollout undo {}`", deployment.name())
     })
 }
@@ -135,38 +177,56 @@ fn not_created(fleet: &Fleet) -> Option<String> {
 
 /// Whether a machine waits for what holds others too.
 pub(super) fn hold(machine: &Machine) -> Option<&'static (WaitReason, &'static str)> {
-    let reason = &machine.status.as_ref()?.waiting_for.as_ref()?.reason;
+    let reason = reason(machine)?;
     HOLDS.iter().find(|(hold, _)| hold == reason)
 }
 
+fn reason(machine: &Machine) -> Option<&WaitReason> {
+    Some(&machine.status.as_ref()?.waiting_for.as_ref()?.reason)
+}
+
+fn rank(reason: &WaitReason) -> usize {
+    let place = |list: &[WaitReason]| list.iter().position(|it| it == reason);
+    let later = || place(&LATER).map(|at| FIRST.len() + 1 + at);
+    place(&FIRST).or_else(later).unwrap_or(FIRST.len())
+}
+
+/// Of the machines that wait the one whose wait blocks most, and of equal ones the first.
+pub(in crate::describe) fn worst<'a>(
+    machines: impl Iterator<Item = &'a Machine>,
+) -> Option<&'a Machine> {
+    let ranked = machines.filter_map(|machine| Some((rank(reason(machine)?), machine)));
+    ranked.min_by_key(|(rank, _)| *rank).map(|(_, machine)| machine)
+}
+
 fn held(fleet: &Fleet) -> Option<String> {
-    fleet.all().find_map(|machine| {
-        let (reason, why) = hold(machine)?;
-        Some(format!("{why}: machine {} waits for {reason}", machine.name()))
-    })
+    let machine = worst(fleet.all())?;
+    let (reason, why) = hold(machine)?;
+    Some(format!("{why}: machine {} waits for {reason}", machine.name()))
 }
 
 /// What the controller says of the rollout: a user has to act, or a time to pass.
 fn hindered(fleet: &Fleet) -> Option<String> {
     let by = hindrance(&fleet.deployment.as_ref()?.status.as_ref()?.conditions)?;
-    let worst = waiting(fleet).map(|text| format!("; {text}")).unwrap_or_default();
-    Some(format!("{by}{worst}"))
+    Some(format!("{by}{}", and_waits(fleet)))
 }
 
-/// The first machine that waits for something, and how many more do.
+/// The worst wait of a machine, behind something else.
+fn and_waits(fleet: &Fleet) -> String {
+    waiting(fleet).map(|text| format!("; {text}")).unwrap_or_default()
+}
+
+/// The machine whose wait blocks most, and how many more wait.
 fn waiting(fleet: &Fleet) -> Option<String> {
-    let waits = |machine: &&Machine| {
-        machine.status.as_ref().is_some_and(|status| status.waiting_for.is_some())
-    };
-    let mut waiting = fleet.all().filter(waits);
-    let first = waiting.next()?;
-    let wait = first.status.as_ref()?.waiting_for.as_ref()?;
-    let more = match waiting.count() {
+    let machine = worst(fleet.all())?;
+    let wait = machine.status.as_ref()?.waiting_for.as_ref()?;
+    let more = match fleet.all().filter_map(reason).count() - 1 {
         0 => String::new(),
+        1 => " (and 1 more waits)".to_owned(),
         more => format!(" (and {more} more wait)"),
     };
     let message = said(wait.message.as_ref());
-    Some(format!("machine {} waits for {}{message}{more}", first.name(), wait.reason))
+    Some(format!("machine {} waits for {}{message}{more}", machine.name(), wait.reason))
 }
 
 fn failure(fleet: &Fleet) -> Option<String> {
