@@ -3,7 +3,7 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 29] = [
+const HINTS: [(WaitReason, &str); 34] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::ClassNotHeld, "give the core the right that the message names"),
@@ -47,6 +47,29 @@ const HINTS: [(WaitReason, &str); 29] = [
     (
         WaitReason::PodDisruptionBudget,
         "make room in the budget, or label the machine force-deletion=True",
+    ),
+    (
+        WaitReason::MisconfiguredBudget,
+        "let the budget that the message names allow an eviction: lower minAvailable, raise maxUnavailable or run more \
+         replicas; or label the machine force-deletion=True",
+    ),
+    (
+        WaitReason::SeveralBudgets,
+        "change the budgets that the message names so that one of them selects the pod",
+    ),
+    (
+        WaitReason::EvictionFailing,
+        "does a webhook refuse, or does the core lack the right to create pods/eviction? `kubectl drain NODE \
+         --dry-run=server` may show the error; RUST_LOG=ostler_controllers=debug logs it",
+    ),
+    (
+        WaitReason::NodeUnhealthy,
+        "see this condition with `kubectl describe node`, and the kubelet on the Node; without a recovery the machine \
+         is Failed after its health timeout, and its MachineSet replaces it",
+    ),
+    (
+        WaitReason::NodeMissing,
+        "start the kubelet, which registers the Node again; without it the machine is Failed after its health timeout",
     ),
     (WaitReason::NodeUpdating, "see the agent on the Node that updates it"),
     (

@@ -7,7 +7,9 @@ use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use ostler_api::machine::{DrainProgress, DrainPurpose, MachineStatus, MachineStep, WaitingFor};
+use ostler_api::machine::{
+    DrainProgress, DrainPurpose, MachineStatus, MachineStep, WaitReason, WaitingFor,
+};
 use ostler_api::{Machine, MachineClass};
 
 use super::hints;
@@ -133,9 +135,22 @@ fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Time
     if let Some(hint) = hints::hint(reason) {
         page.line("", &format!("hint: {hint}"));
     }
+    if matches!(reason, WaitReason::NodeUnhealthy | WaitReason::NodeMissing)
+        && let Some(at) = given_up_at(subject, status)
+    {
+        page.line("", &format!("it is Failed at {}, unless the Node recovers", clock(&at)));
+    }
     if let Some(drain) = status.drain.as_ref().filter(|drain| !drain.examples.is_empty()) {
         page.line("", &format!("pods: {}", drain.examples.join(", ")));
     }
+}
+
+/// When the health timeout of a machine ends, if it has one of its own; time in which an API server was away comes on top.
+fn given_up_at(Subject { machine, .. }: &Subject, status: &MachineStatus) -> Option<Time> {
+    let timeout = machine.spec.health_timeout.as_ref()?.duration()?;
+    let since = status.current_status.as_ref()?.last_update_time.as_ref()?;
+    let at = since.0.saturating_add(timeout).ok()?;
+    (machine.spec.disable_health_timeout != Some(true)).then_some(Time(at))
 }
 
 /// What comes next, and when at the latest.
@@ -345,6 +360,35 @@ mod tests {
             ["Phase     InPlaceUpdateFailed\n", "disk full", "hint: take label update-result"]
         {
             assert!(page.contains(part), "{part:?} is not in\n{page}");
+        }
+    }
+
+    #[test]
+    fn a_machine_whose_node_is_unhealthy_says_what_to_look_at_and_when_it_is_given_up() {
+        let since: Timestamp = minutes_ago(4).parse().unwrap();
+        let given_up = clock(&Time(since + SignedDuration::from_mins(10)));
+        for (spec, given_up_at) in [
+            (json!({ "healthTimeout": "10m" }), true),
+            (json!({ "healthTimeout": "10m", "disableHealthTimeout": true }), false),
+            (json!({}), false),
+        ] {
+            let page = render(
+                &subject(json!({
+                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                    "metadata": { "name": "m", "namespace": "default" }, "spec": spec,
+                    "status": {
+                        "currentStatus": { "phase": "Unknown", "lastUpdateTime": minutes_ago(4) },
+                        "waitingFor": { "reason": "NodeUnhealthy", "message": "DiskPressure is True (x)" }
+                    }
+                })),
+                noon(),
+            );
+            assert!(
+                page.contains("hint: see this condition with `kubectl describe node`"),
+                "{page}"
+            );
+            let line = format!("it is Failed at {given_up}, unless the Node recovers\n");
+            assert_eq!(page.contains(&line), given_up_at, "{page}");
         }
     }
 

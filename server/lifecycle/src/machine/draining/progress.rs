@@ -108,25 +108,28 @@ pub(crate) const fn needs_person(reason: &WaitReason) -> bool {
 
 /// What is left, for people.
 pub(crate) fn describe(drain: &DrainProgress) -> String {
-    let all = drain.pods_left;
+    let left = match drain.pods_left {
+        1 => "1 pod left".to_owned(),
+        all => format!("{all} pods left"),
+    };
     let budgets = match drain.budgets.join(", ") {
         none if none.is_empty() => "budgets".to_owned(),
         names => format!("budgets {names}"),
     };
     if drain.failing == 0 && drain.several_budgets > 0 {
         let count = drain.several_budgets;
-        return format!("{all} pods left, {count} selected by more than one of {budgets}");
+        return format!("{left}, {count} selected by more than one of {budgets}");
     }
     if drain.failing == 0 && drain.misconfigured > 0 {
         let count = drain.misconfigured;
         return format!(
-            "{all} pods left, {count} held by {budgets}, which allow no eviction though all pods are healthy"
+            "{left}, {count} held by {budgets}, which allow no eviction though all pods are healthy"
         );
     }
     if drain.failing == 0 && drain.blocked > 0 {
-        return format!("{all} pods left, {} held by {budgets}", drain.blocked);
+        return format!("{left}, {} held by {budgets}", drain.blocked);
     }
-    format!("pods that have to leave: {all}")
+    format!("pods that have to leave: {}", drain.pods_left)
 }
 
 /// When a terminating pod counts as late, or is not waited for any more.
@@ -136,4 +139,21 @@ pub(super) fn changes_at(pass: &Pass<'_>, pod: &PodView) -> Option<Timestamp> {
     let given_up = limit.map(|limit| after(ends_at, limit + Duration::from_secs(1)));
     let all = [Some(after(ends_at, LATE)), given_up].into_iter().flatten();
     all.filter(|at| *at > pass.snap.now).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pods_that_are_left_are_counted_in_singular_and_plural() {
+        for (pods_left, text) in
+            [(1, "1 pod left, 1 held by budgets web"), (2, "2 pods left, 1 held by budgets web")]
+        {
+            let budgets = vec!["web".to_owned()];
+            let drain =
+                DrainProgress { pods_left, blocked: 1, budgets, ..DrainProgress::default() };
+            assert_eq!(describe(&drain), text);
+        }
+    }
 }
