@@ -14,8 +14,10 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use ostler_api::MachineDeployment;
+use ostler_api::machine_deployment::{MachineDeploymentSpec, StrategyType};
 use ostler_api::names::annotation::CLUSTER_API_PAUSED;
+use ostler_api::{MachineDeployment, MachineSet};
+use ostler_lifecycle::deployment::fenceposts;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -94,7 +96,7 @@ enum Command {
         #[arg(value_parser = name)]
         name: String,
     },
-    /// Replace every machine, a few at a time, with the template as it is
+    /// Replace every machine, a few at a time, with the template as it is; with InPlaceUpdate its Node is updated
     Restart {
         /// The machinedeployment
         #[arg(value_parser = name)]
@@ -108,6 +110,9 @@ fn name(text: &str) -> anyhow::Result<String> {
         None => Ok(text.to_owned()),
         Some((kind, name)) => match kind.split('.').next().unwrap_or_default() {
             "machinedeployment" | "machinedeployments" | "mcd" => Ok(name.to_owned()),
+            "machinepool" | "machinepools" | "mp" => bail!(
+                "a machinepool has no rollouts here; `ostler describe machinepool {name}` shows its updates"
+            ),
             _ => bail!("{kind} has no rollouts here; only machinedeployments have"),
         },
     }
@@ -208,6 +213,12 @@ impl Cluster {
         not_paused(&deployment, "undone")?;
         let sets = fleet::sets_of(&self.client, &self.namespace, &deployment).await?;
         let target = history::target(&sets, name, to)?;
+        if is_current(&deployment, &sets, target) {
+            log::say(format_args!(
+                "machinedeployment {name} is at revision {target} already; nothing changes"
+            ));
+            return Ok(());
+        }
         self.patch(name, &json!({ "spec": { "rollbackTo": { "revision": to } } })).await?;
         log::say(format_args!(
             "machinedeployment {name} goes back to revision {target}; follow it with `ostler rollout status {name}`"
@@ -235,16 +246,37 @@ impl Cluster {
     }
 
     async fn restart(&self, name: &str) -> anyhow::Result<()> {
-        not_paused(&self.get(name).await?, "restarted")?;
+        let deployment = self.get(name).await?;
+        not_paused(&deployment, "restarted")?;
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let annotations = json!({ ostler_api::names::annotation::RESTARTED_AT: now });
         let template = json!({ "metadata": { "annotations": annotations } });
         self.patch(name, &json!({ "spec": { "template": template } })).await?;
         log::say(format_args!(
-            "machinedeployment {name} restarted: every machine is replaced; follow it with `ostler rollout status {name}`"
+            "machinedeployment {name} restarted: {}; follow it with `ostler rollout status {name}`",
+            restarts(&deployment.spec)
         ));
         Ok(())
     }
+}
+
+/// What a restart does.
+fn restarts(spec: &MachineDeploymentSpec) -> &'static str {
+    if spec.strategy.type_ != Some(StrategyType::InPlaceUpdate) {
+        "every machine is replaced"
+    } else if fenceposts::is_manual(spec) {
+        "each Node is updated in place once a user selects it"
+    } else {
+        "each Node is updated in place"
+    }
+}
+
+/// Whether a revision is that of the template, as far as a controller has seen it.
+fn is_current(deployment: &MachineDeployment, sets: &[MachineSet], revision: i64) -> bool {
+    let newest = sets.iter().filter_map(fleet::revision).max();
+    newest == Some(revision)
+        && progress::of(deployment) != Progress::Unseen
+        && progress::creation_error(deployment).is_none()
 }
 
 fn not_paused(deployment: &MachineDeployment, done: &str) -> anyhow::Result<()> {
@@ -279,6 +311,8 @@ mod tests {
             assert_eq!(name(text).unwrap(), "a");
         }
         assert!(name("deployment/a").unwrap_err().to_string().contains("only machinedeployments"));
+        let pool = name("machinepool/a").unwrap_err().to_string();
+        assert!(pool.contains("`ostler describe machinepool a`"), "{pool}");
     }
 
     #[test]
@@ -297,5 +331,53 @@ mod tests {
         let refused = not_paused(&paused.unwrap(), "undone").unwrap_err().to_string();
         let expected = "`kubectl annotate machinedeployment a cluster.x-k8s.io/paused-`";
         assert!(refused.contains(expected), "{refused}");
+    }
+
+    fn deployment(spec: &Value, status: &Value) -> MachineDeployment {
+        serde_json::from_value(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": { "name": "a", "generation": 2 }, "spec": spec, "status": status
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_restart_replaces_machines_or_updates_their_nodes_in_place() {
+        for (strategy, expected) in [
+            (json!({ "type": "RollingUpdate" }), "every machine is replaced"),
+            (json!({}), "every machine is replaced"),
+            (json!({ "type": "InPlaceUpdate" }), "each Node is updated in place"),
+            (
+                json!({ "type": "InPlaceUpdate", "inPlaceUpdate": { "orchestrationType": "Manual" } }),
+                "each Node is updated in place once a user selects it",
+            ),
+        ] {
+            let deployment = deployment(&json!({ "strategy": strategy }), &json!({}));
+            assert_eq!(restarts(&deployment.spec), expected, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn the_newest_revision_is_the_current_one_unless_the_template_was_changed_since() {
+        let sets = [1, 3, 2].map(|number: i64| {
+            serde_json::from_value(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+                "metadata": { "annotations": { "deployment.kubernetes.io/revision": number.to_string() } },
+                "spec": {}
+            }))
+            .unwrap()
+        });
+        let failed = json!([{
+            "type": "Progressing", "status": "False", "reason": "MachineSetCreateError"
+        }]);
+        for (status, revision, current) in [
+            (json!({ "observedGeneration": 2 }), 3, true),
+            (json!({ "observedGeneration": 2 }), 2, false),
+            (json!({ "observedGeneration": 1 }), 3, false),
+            (json!({ "observedGeneration": 2, "conditions": failed }), 3, false),
+        ] {
+            let deployment = deployment(&json!({}), &status);
+            assert_eq!(is_current(&deployment, &sets, revision), current, "{status} {revision}");
+        }
     }
 }

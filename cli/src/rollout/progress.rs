@@ -81,15 +81,22 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
     }
     if old > 0 {
         let machines = if old == 1 { "machine is" } else { "machines are" };
-        return Progress::GoesOn(format!("{old} old {machines} being deleted{held}"));
+        return Progress::GoesOn(format!("{old} old {machines} still being deleted{held}"));
     }
-    if status.available_replicas < status.updated_replicas || status.available_replicas < wanted {
+    let surplus = status.updated_replicas - wanted;
+    if status.available_replicas < wanted || surplus > 0 {
+        let deleting = match surplus {
+            ..=0 => String::new(),
+            1 => "; 1 more machine is still being deleted".to_owned(),
+            more => format!("; {more} more machines are still being deleted"),
+        };
         return Progress::GoesOn(format!(
-            "{} of {wanted} machines are available",
-            status.available_replicas
+            "{} of {wanted} machines are available{deleting}",
+            status.available_replicas.min(wanted)
         ));
     }
-    Progress::Complete(format!("rolled out: {wanted} machines"))
+    let machines = if wanted == 1 { "machine" } else { "machines" };
+    Progress::Complete(format!("rolled out: {wanted} {machines}"))
 }
 
 /// What keeps it from going on, by the word of the controller.
@@ -135,9 +142,17 @@ mod tests {
             (numbers(1, 1, 0), "1 of 3 machines are created"),
             (numbers(3, 0, 3), "0 of 3 machines are replaced"),
             (numbers(4, 2, 3), "2 of 3 machines are replaced"),
-            (numbers(4, 3, 3), "1 old machine is being deleted"),
-            (numbers(5, 3, 3), "2 old machines are being deleted"),
+            (numbers(4, 3, 3), "1 old machine is still being deleted"),
+            (numbers(5, 3, 3), "2 old machines are still being deleted"),
             (numbers(3, 3, 2), "2 of 3 machines are available"),
+            (
+                numbers(4, 4, 3),
+                "3 of 3 machines are available; 1 more machine is still being deleted",
+            ),
+            (
+                numbers(5, 5, 5),
+                "3 of 3 machines are available; 2 more machines are still being deleted",
+            ),
         ] {
             assert_eq!(at(&status, false), Progress::GoesOn(text.to_owned()));
         }
