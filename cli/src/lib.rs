@@ -9,6 +9,7 @@ use clap::{Parser, Subcommand};
 
 mod backup;
 mod class;
+mod cluster;
 mod crds;
 mod data_dir;
 mod describe;
@@ -114,11 +115,11 @@ async fn run(command: Command) -> ExitCode {
             Box::pin(drivers::run(args)).await
         }
         Command::Describe(args) => {
-            log::init("warn");
+            log::init(cluster::LOGGED);
             Box::pin(describe::run(args)).await
         }
         Command::Rollout(args) => {
-            log::init("warn");
+            log::init(cluster::LOGGED);
             Box::pin(rollout::run(args)).await
         }
         Command::Sanity(args) => return code(Box::pin(sanity::run_suite(*args)).await),

@@ -15,14 +15,13 @@ use clap::Subcommand;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
+use kube::Client;
 use kube::api::{Api, ListParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use ostler_api::{Machine, MachineClass};
 
 use self::page::Subject;
 pub(crate) use self::page::time_of;
-use crate::log;
+use crate::{cluster, log};
 
 /// Events that are shown; the API may have more.
 const MOST_EVENTS: usize = 10;
@@ -81,52 +80,31 @@ enum Command {
 /// # Errors
 /// The cluster cannot be reached, or there is no such object.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let (client, namespace) = client(args.kubeconfig, args.namespace).await?;
-    let now = Timestamp::now();
-    let page = match args.command {
-        Command::Machine { name } => {
-            page::render(&gather(&client, &namespace, &name, now).await?, now)
-        }
-        Command::MachineDeployment { name } => {
-            fleet::render(&fleet::of_deployment(&client, &namespace, &name).await?, now)
-        }
-        Command::MachinePool { name } => {
-            pool::render(&pool::gather(&client, &namespace, &name).await?, now)
-        }
-        Command::MachineSet { name } => {
-            fleet::render(&fleet::of_set(&client, &namespace, &name).await?, now)
-        }
-    };
+    let Args { kubeconfig, namespace, command } = args;
+    let page = cluster::within(kubeconfig, namespace, async |client, namespace| {
+        page_of(&client, &namespace, command).await
+    });
+    let page = page.await?;
     log::page(page.trim_end());
     Ok(())
 }
 
-/// A client of the cluster that a person means, and the namespace.
-pub(crate) async fn client(
-    kubeconfig: Option<PathBuf>,
-    namespace: Option<String>,
-) -> anyhow::Result<(Client, String)> {
-    let config = config(kubeconfig).await?;
-    let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-    let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
-    Ok((client, namespace))
-}
-
-/// The cluster that a person means.
-pub(crate) async fn config(given: Option<PathBuf>) -> anyhow::Result<Config> {
-    let here = PathBuf::from("./.ostler/kubeconfig");
-    let path = match given {
-        Some(path) => Some(path),
-        None if std::env::var_os("KUBECONFIG").is_none() && here.exists() => Some(here),
-        None => None,
-    };
-    let Some(path) = path else {
-        return Config::infer().await.context("no cluster is configured; give --kubeconfig");
-    };
-    let unusable = || format!("--kubeconfig {} cannot be used", path.display());
-    let kubeconfig = Kubeconfig::read_from(&path).with_context(unusable)?;
-    let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(unusable)
+async fn page_of(client: &Client, namespace: &str, command: Command) -> anyhow::Result<String> {
+    let now = Timestamp::now();
+    Ok(match command {
+        Command::Machine { name } => {
+            page::render(&gather(client, namespace, &name, now).await?, now)
+        }
+        Command::MachineDeployment { name } => {
+            fleet::render(&fleet::of_deployment(client, namespace, &name).await?, now)
+        }
+        Command::MachinePool { name } => {
+            pool::render(&pool::gather(client, namespace, &name).await?, now)
+        }
+        Command::MachineSet { name } => {
+            fleet::render(&fleet::of_set(client, namespace, &name).await?, now)
+        }
+    })
 }
 
 /// Reads what there is. Only the Machine has to be there and readable.

@@ -25,7 +25,7 @@ use super::drivers::{DriverArgs, Drivers};
 use super::fleet;
 use super::report::{ClassRow, MachineRow, Report};
 use super::verdict::{Answers, Verdict, absence, judge, under_another_id};
-use crate::describe::config;
+use crate::cluster::config;
 use crate::log;
 
 /// Concurrent questions; a driver takes no more than it said.

@@ -22,9 +22,8 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use self::progress::Progress;
-use crate::describe::{self, fleet};
-use crate::log;
-use crate::table;
+use crate::describe::fleet;
+use crate::{cluster, log, table};
 
 /// What is done, and where.
 #[derive(Debug, clap::Args)]
@@ -123,9 +122,15 @@ fn name(text: &str) -> anyhow::Result<String> {
 /// # Errors
 /// The cluster cannot be reached, there is no such deployment, or it cannot be done.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let (client, namespace) = describe::client(args.kubeconfig, args.namespace).await?;
-    let cluster = Cluster { client, namespace };
-    match args.command {
+    let Args { kubeconfig, namespace, command } = args;
+    cluster::within(kubeconfig, namespace, async |client, namespace| {
+        ask(Cluster { client, namespace }, command).await
+    })
+    .await
+}
+
+async fn ask(cluster: Cluster, command: Command) -> anyhow::Result<()> {
+    match command {
         Command::Status { name, no_watch: true, .. } => {
             told(&progress::of(&cluster.get(&name).await?))
         }
