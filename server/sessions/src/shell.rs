@@ -55,7 +55,7 @@ struct State {
     later: Vec<Later>,
     /// What the clock waits for.
     armed: Option<Instant>,
-    /// What was last told of the end.
+    /// Whether the end was reported.
     finished: bool,
 }
 

@@ -154,7 +154,7 @@ impl Kind for Freezes {
 
 impl Freezes {
     /// Whether a set is to be frozen that is not yet. Nothing of it is deleted before that: in a moment it would have too few
-    /// Machines for it, and nobody would learn why it lost them.
+    /// Machines for it, and no event would say why it lost them.
     pub(crate) fn is_due(&self, name: &ObjectName) -> bool {
         let observed = self.set(name, (self.clock.0)());
         let decision = observed.as_ref().map(Self::plan);

@@ -248,7 +248,7 @@ async fn what_is_refused_is_an_event_and_the_reason_of_condition_replica_failure
     }
 }
 
-/// Its Machines may be gone before the freeze is looked at, and nobody would learn why.
+/// Its Machines may be gone before the freeze is looked at, and no event would say why.
 #[tokio::test(start_paused = true)]
 async fn a_set_that_was_scaled_far_down_deletes_nothing_before_it_is_frozen() {
     for (frozen, deleted) in [(false, 0), (true, 4)] {

@@ -187,6 +187,7 @@ impl State {
 /// Decides what to do next for a Machine.
 pub fn plan(snapshot: &Snapshot) -> Plan {
     let mut pass = Pass::new(snapshot);
+    token::recall(&mut pass);
     creating::restore_start(&mut pass);
     let next = walk(&mut pass).break_value().unwrap_or(Next::OnChange);
     let plan = pass.finish(next);

@@ -15,7 +15,6 @@ use super::{
     effects::Effects,
     operation_state::{self, OperationState},
     reading::Reading,
-    token,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
@@ -64,15 +63,13 @@ pub(crate) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     pub(crate) fn new(snap: &'a Snapshot) -> Self {
-        let mut pass = Self {
+        Self {
             snap,
             machine: &snap.machine,
             learned: Learned::default(),
             status: MachineStatus { waiting_for: None, ..snap.machine.recorded_status() },
             effects: Effects::default(),
-        };
-        token::recall(&mut pass);
-        pass
+        }
     }
 
     // --- what is known ---

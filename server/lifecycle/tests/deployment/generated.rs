@@ -316,6 +316,9 @@ proptest! {
     }
 }
 
+/// A strategy, the replicas, surge and unavailable, and what happens.
+type Case<'a> = (Kind, i32, (i32, i32), &'a [Event]);
+
 /// Hand-overs that other changes follow: a set and its Machine waited for each other; what was handed over counted nowhere; the set
 /// of before, wanted again, kept a Machine that was being updated and deleted one that was available.
 #[test]
@@ -340,7 +343,6 @@ fn an_update_in_place_that_is_changed_as_machines_are_handed_over_keeps_its_prom
     let again = [Roll(1), Pass, Scale(4), well, Pass, Roll(2), SetsWork, Scale(3)];
     let fewer = [Scale(2), Roll(1), Pass, Scale(1)];
     let more = [Roll(1), Pass, Scale(1), Select(5), Pass, well, Scale(2), Lose(5), Pass];
-    type Case<'a> = (Kind, i32, (i32, i32), &'a [Event]);
     let cases: [Case<'_>; 7] = [
         (Kind::Manual, 2, (0, 0), &more),
         (Kind::Auto, 4, (2, 0), &fewer),

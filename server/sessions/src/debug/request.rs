@@ -55,8 +55,8 @@ pub(super) fn prepare(
     let target =
         Target { uid: found.as_ref().map_or(target.uid, |found| found.uid.clone()), ..target };
     if kind.is_mutation() && target.uid.is_empty() {
-        let message =
-            "operation.target.uid is empty: name a Machine or pool that is there, or give a UID";
+        let message = "operation.target.uid (--target-uid) is empty: name a Machine (--machine) or pool \
+                       (--pool) that is there, or give a UID";
         return Err(Status::invalid_argument(message));
     }
     fill_provider_id(&mut verb, found.as_ref());
@@ -102,7 +102,7 @@ fn check(operation: &Operation, mutations: bool) -> Result<OperationKind, Status
     let kind = operation.request.as_ref().map(kind_of).ok_or_else(no_operation)?;
     if kind.is_mutation() && !mutations {
         let message = format!(
-            "{} changes the infrastructure; set allow_mutation if you mean it, or dry_run",
+            "{} changes the infrastructure; set allow_mutation (--allow-mutation) if you mean it, or dry_run (--dry-run)",
             json_name(kind)
         );
         return Err(status(Code::FailedPrecondition, "MUTATION_NOT_ALLOWED", message));
@@ -153,7 +153,7 @@ fn known(target: &Target, targets: &dyn Targets) -> Result<Option<KnownTarget>, 
         Some(found) if target.uid.is_empty() || target.uid == found.uid => Ok(Some(found)),
         None if target.uid.is_empty() => {
             let message = format!(
-                "there is no {kind} {namespace}/{name}; give operation.target.uid for one that is gone"
+                "there is no {kind} {namespace}/{name}; give operation.target.uid (--target-uid) for one that is gone"
             );
             Err(Status::not_found(message))
         }
@@ -240,7 +240,7 @@ fn address(
     let provider = match (wanted.provider.as_str(), wanted.session_id.as_str()) {
         ("", "") if by_class.is_empty() => {
             let message = "name a provider or a session in `session`, or a class in \
-                           `operation.machineClass`";
+                           `operation.machineClass` (--class)";
             return Err(Status::invalid_argument(message));
         }
         ("", "") => by_class.to_owned(),
@@ -266,7 +266,9 @@ fn address(
 
 /// No session fits what was asked for.
 pub(super) fn no_session() -> Status {
-    Status::not_found("there is no such session; ListSessions shows those that there are")
+    Status::not_found(
+        "there is no such session; ListSessions (`ostler drivers ls`) shows those that there are",
+    )
 }
 
 fn time(wanted: Option<prost_types::Duration>, kind: OperationKind) -> Result<Duration, Status> {
