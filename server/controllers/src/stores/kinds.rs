@@ -45,7 +45,7 @@ pub enum MachineIndex {
     Namespace,
     /// Namespace, of Machines without a controller.
     Uncontrolled,
-    /// [`free_label`] of each label, of Machines without a controller.
+    /// `namespace/key=value` of each label, of Machines without a controller.
     FreeLabel,
     /// `namespace/UID` of the MachineSet that let it go, of Machines without a controller.
     Released,
