@@ -43,8 +43,8 @@ pub(crate) async fn up_for(directory: &Path, drivers: &[(&str, &str)]) -> Up {
     Up::start(Options { flags, until, ..Options::default() }).await
 }
 
-pub(crate) fn token_file(up: &Up, driver: &str) -> PathBuf {
-    up.data().join("drivers").join(driver).join("token")
+pub(crate) fn token_file(up: &Up, provider: &str) -> PathBuf {
+    up.data().join("drivers").join(provider).join("token")
 }
 
 /// A session, after Hello.
@@ -76,17 +76,12 @@ pub(crate) fn held(id: &str, kind: OperationKind, uid: &str, name: &str) -> Held
 }
 
 impl Session {
-    /// Dials in with the token of the driver, for its provider, and says that it holds these.
-    pub(crate) async fn begin(
-        up: &Up,
-        driver: &str,
-        provider: &str,
-        held: Vec<HeldOperation>,
-    ) -> Self {
+    /// Dials in with the token of the driver of a provider, and says that it holds these.
+    pub(crate) async fn begin(up: &Up, provider: &str, held: Vec<HeldOperation>) -> Self {
         let endpoint = format!("http://{}", up.drivers().await);
         let channel = Channel::from_shared(endpoint).unwrap().connect().await.unwrap();
         let mut client = DriverServiceClient::new(channel);
-        let token = std::fs::read_to_string(token_file(up, driver)).unwrap();
+        let token = std::fs::read_to_string(token_file(up, provider)).unwrap();
         let (frames, receiver) = mpsc::channel(16);
         let hello = Hello {
             provider: provider.to_owned(),

@@ -8,9 +8,7 @@ use serde_json::{Value, json};
 
 use crate::attacks::client::Client;
 use crate::attacks::driver::{HOSTILE, Session};
-use crate::attacks::liars::{
-    FAKE, LYING, SPACE, class, ground, honest, machine, provider_id, small,
-};
+use crate::attacks::liars::{FAKE, SPACE, class, ground, honest, machine, provider_id, small};
 use crate::attacks::others::Attack;
 use crate::attacks::up::within;
 
@@ -45,7 +43,7 @@ async fn a_flood_of_events_holds_nobody_up_and_touches_no_machine_of_others() {
         provider_id(&admin, name).await.expect("it is made");
     }
     let id = provider_id(&admin, "named").await.unwrap();
-    let mut session = Session::begin(&up, LYING, HOSTILE, Vec::new()).await;
+    let mut session = Session::begin(&up, HOSTILE, Vec::new()).await;
     let attack = Attack::begin(&up, "09e events without end, 2 KiB each, 10 s", "driver").await;
     let mut number = 0;
     let flood = session.flood(TELLING, || {

@@ -23,7 +23,7 @@ use crate::attacks::up::{Up, within};
 
 pub(super) const FAKE: &str = "fake.ostler.dev";
 pub(super) const SPACE: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default";
-pub(super) const LYING: &str = "drv-a";
+const LYING: &str = "drv-a";
 const HONEST: &str = "drv-b";
 /// An honest driver makes a machine in a second or two.
 const MADE: Duration = Duration::from_secs(20);
@@ -71,7 +71,7 @@ pub(super) async fn honest(up: &Up, directory: &Path) -> Child {
         .arg("--state-file")
         .arg(directory.join("cloud.jsonl"))
         .args(["--endpoint", &endpoint])
-        .env("OSTLER_TOKEN_FILE", token_file(up, HONEST))
+        .env("OSTLER_TOKEN_FILE", token_file(up, FAKE))
         .env("RUST_LOG", "off")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -101,7 +101,7 @@ async fn an_operation_that_nobody_sent_opens_no_secret() {
         ..held("op-1", update, "0d8a6a52-0000-4000-8000-000000000001", "none")
     };
     let without = held("op-2", update, "0d8a6a52-0000-4000-8000-000000000002", "nobody");
-    let mut session = Session::begin(&up, LYING, HOSTILE, vec![with_class, without]).await;
+    let mut session = Session::begin(&up, HOSTILE, vec![with_class, without]).await;
     let mut got = Vec::new();
     for operation in ["op-1", "op-2", "op-3"] {
         for secret in ["ca1", "ca2"] {
@@ -125,7 +125,7 @@ async fn a_driver_does_not_make_the_machines_of_another() {
         (machine(&admin, "mb1", "cb1").await, machine(&admin, "mb3", "cb1").await);
     let create = held("op-1", OperationKind::CreateMachine, &first, "mb1");
     let update = held("op-2", OperationKind::UpdateMachine, &second, "mb3");
-    let mut session = Session::begin(&up, LYING, HOSTILE, vec![create, update]).await;
+    let mut session = Session::begin(&up, HOSTILE, vec![create, update]).await;
     let record = MachineRecord {
         provider_id: "a:///attacker-vm".to_owned(),
         machine_name: "mb1".to_owned(),
@@ -182,7 +182,7 @@ async fn a_deletion_that_another_driver_says_is_done_is_not_done() {
     let up = up.kill_and_start().await;
     let admin = Client::admin(&up);
     let delete = held("op-1", OperationKind::DeleteMachine, &uid, "mb2");
-    let mut session = Session::begin(&up, LYING, HOSTILE, vec![delete]).await;
+    let mut session = Session::begin(&up, HOSTILE, vec![delete]).await;
     let done = OperationResult {
         response: Some(Response::DeleteMachine(DeleteMachineResponse {
             outcome: DeletionOutcome::Deleted.into(),

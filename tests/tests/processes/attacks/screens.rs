@@ -76,7 +76,7 @@ async fn what_a_driver_says_moves_no_terminal() {
     admin.post("/api/v1/namespaces/default/secrets", &secret).await.unwrap().good();
     admin.post(&format!("{SPACE}/machineclasses"), &class).await.unwrap().good();
     admin.post(&format!("{SPACE}/machines"), &machine).await.unwrap().good();
-    let mut session = Session::begin(&up, "drv-a", HOSTILE, Vec::new()).await;
+    let mut session = Session::begin(&up, HOSTILE, Vec::new()).await;
     fail_a_creation(&mut session).await;
     let told = up.stdout.line(|line| line.contains("boom"));
     tokio::time::timeout(ostler_tests::process::PATIENCE, told).await.unwrap();
