@@ -315,10 +315,8 @@ impl Context {
         self.saved().checkpoint.clone()
     }
 
-    /// Keeps the user data of the operation out of everything that the core is told in words. The verbs of a
-    /// [`Driver`](crate::Driver) have it done for them; a [`Handler`](crate::handler::Handler) calls it before it hands
-    /// user data on.
-    pub fn guard(&self, user_data: &[u8]) {
+    /// Keeps the user data of the operation out of everything that the core is told in words.
+    pub(crate) fn guard(&self, user_data: &[u8]) {
         self.saved().user_data = Zeroizing::new(user_data.to_vec());
     }
 

@@ -102,7 +102,7 @@ async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
     match request {
         Request::CreateMachine(create) => create_machine(driver, create, ctx).await,
         Request::InitializeMachine(initialize) => {
-            let (user_data, _) = user_data(initialize.bootstrap, &ctx);
+            let (user_data, _) = user_data(initialize.bootstrap);
             let provider_id = initialize.provider_id;
             let asked = InitializeMachine { ctx: ctx.clone(), provider_id, user_data };
             let machine = Some(driver.initialize_machine(asked).await?.into_record_of(&ctx));
@@ -165,10 +165,9 @@ async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
     }
 }
 
-/// User data and their format. What is in them never gets into an error.
-fn user_data(bootstrap: Option<proto::BootstrapData>, ctx: &Context) -> (UserData, String) {
+/// User data and their format.
+fn user_data(bootstrap: Option<proto::BootstrapData>) -> (UserData, String) {
     let proto::BootstrapData { user_data, format } = bootstrap.unwrap_or_default();
-    ctx.guard(&user_data);
     (UserData(user_data), format)
 }
 
@@ -184,7 +183,7 @@ async fn create_machine<D: Driver>(
     create: proto::CreateMachineRequest,
     ctx: Context,
 ) -> Answer {
-    let (user_data, user_data_format) = user_data(create.bootstrap, &ctx);
+    let (user_data, user_data_format) = user_data(create.bootstrap);
     let request = CreateMachine {
         ctx: ctx.clone(),
         tags: create.tags.into_iter().collect(),

@@ -411,10 +411,6 @@ impl Handler for Adapter {
     }
 
     async fn perform(&self, request: Request, ctx: Context) -> Answer {
-        // A driver may quote what it was asked, as clouds do in their errors.
-        if let Some(user_data) = call::user_data(&request) {
-            ctx.guard(user_data);
-        }
         let first = match self.ask(request.clone(), ctx.clone(), None).await {
             Err(error)
                 if matches!(error.code(), Code::Unauthenticated | Code::PermissionDenied) =>

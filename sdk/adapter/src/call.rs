@@ -57,28 +57,6 @@ pub(crate) async fn context(
     })
 }
 
-/// What the request makes instances boot with.
-pub(crate) fn user_data(request: &Request) -> Option<&[u8]> {
-    let bootstrap = match request {
-        Request::CreateMachine(it) => it.bootstrap.as_ref(),
-        Request::InitializeMachine(it) => it.bootstrap.as_ref(),
-        Request::CreatePool(it) => it.model.as_ref().and_then(|model| model.bootstrap.as_ref()),
-        Request::UpdatePool(it) => it.model.as_ref().and_then(|model| model.bootstrap.as_ref()),
-        Request::UpdateMachine(_)
-        | Request::DeleteMachine(_)
-        | Request::GetMachineStatus(_)
-        | Request::ListMachines(_)
-        | Request::GetVolumeIds(_)
-        | Request::ValidateClass(_)
-        | Request::DeletePool(_)
-        | Request::GetPoolStatus(_)
-        | Request::ListPools(_)
-        | Request::DeletePoolMachines(_)
-        | Request::UpdatePoolMachine(_) => None,
-    };
-    bootstrap.map(|it| it.user_data.as_slice())
-}
-
 /// What an operation is about, and what that is tagged with.
 fn identity(request: &Request, ctx: &Context) -> (&'static str, BTreeMap<String, String>) {
     match request {

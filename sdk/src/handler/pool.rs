@@ -51,8 +51,8 @@ pub(super) async fn call<D: Driver>(driver: &D, request: PoolRequest, ctx: Conte
     }
 }
 
-fn model(of: proto::PoolModel, ctx: &Context) -> PoolModel {
-    let (user_data, user_data_format) = user_data(of.bootstrap, ctx);
+fn model(of: proto::PoolModel) -> PoolModel {
+    let (user_data, user_data_format) = user_data(of.bootstrap);
     PoolModel { hash: of.hash, user_data, user_data_format, zones: of.zones }
 }
 
@@ -65,7 +65,7 @@ async fn create<D: Driver>(driver: &D, asked: proto::CreatePoolRequest, ctx: Con
     let request = CreatePool {
         ctx: ctx.clone(),
         desired: asked.desired,
-        model: model(asked.model.unwrap_or_default(), &ctx),
+        model: model(asked.model.unwrap_or_default()),
         tags: asked.tags.into_iter().collect(),
         provider_id: some(asked.provider_id),
     };
@@ -86,7 +86,7 @@ async fn update<D: Driver>(driver: &D, asked: proto::UpdatePoolRequest, ctx: Con
         ctx: ctx.clone(),
         provider_id: asked.provider_id,
         size,
-        model: asked.model.map(|it| model(it, &ctx)),
+        model: asked.model.map(model),
     };
     let pool = record(driver.update_pool(request).await?, &ctx);
     Ok(Response::UpdatePool(proto::UpdatePoolResponse { pool, ..Default::default() }))

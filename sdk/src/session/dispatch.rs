@@ -53,6 +53,12 @@ impl<H: Handler> Dispatcher<H> {
         let ctx = Context::new(facts, references, cancelled.clone(), reports);
         let asked =
             request.ok_or_else(|| DriverError::unimplemented("the operation asks for nothing"));
+        // A driver may quote what it was asked, as clouds do in their errors.
+        if let Ok(request) = &asked
+            && let Some(user_data) = user_data(request)
+        {
+            ctx.guard(user_data);
+        }
         async move {
             // What a verb spawned learns that the verb is gone.
             let _gone = cancelled.drop_guard();
@@ -94,6 +100,28 @@ impl<H: Handler> Dispatcher<H> {
             Finished { operation_id, answer, checkpoint: None }
         }
     }
+}
+
+/// What the request makes instances boot with.
+fn user_data(request: &Request) -> Option<&[u8]> {
+    let bootstrap = match request {
+        Request::CreateMachine(it) => it.bootstrap.as_ref(),
+        Request::InitializeMachine(it) => it.bootstrap.as_ref(),
+        Request::CreatePool(it) => it.model.as_ref().and_then(|model| model.bootstrap.as_ref()),
+        Request::UpdatePool(it) => it.model.as_ref().and_then(|model| model.bootstrap.as_ref()),
+        Request::UpdateMachine(_)
+        | Request::DeleteMachine(_)
+        | Request::GetMachineStatus(_)
+        | Request::ListMachines(_)
+        | Request::GetVolumeIds(_)
+        | Request::ValidateClass(_)
+        | Request::DeletePool(_)
+        | Request::GetPoolStatus(_)
+        | Request::ListPools(_)
+        | Request::DeletePoolMachines(_)
+        | Request::UpdatePoolMachine(_) => None,
+    };
+    bootstrap.map(|it| it.user_data.as_slice())
 }
 
 /// Whatever the core asks for, no more often than this.

@@ -400,17 +400,23 @@ fn a_checkpoint_that_comes_with_the_result_of_a_create_is_written_before_that_is
     assert_eq!(world.status().last_known_state.as_deref(), Some("disk-1"));
 }
 
+/// A world in which the instance was made, by a driver that initializes none, and the status says nothing of it.
+fn made_unwritten() -> World {
+    let mut world = World::new();
+    world.kinds.remove(&Kind::InitializeMachine);
+    world.pass();
+    world.answer();
+    world.pass();
+    world.answer();
+    world.pass();
+    world
+}
+
 #[test]
 fn a_core_that_dies_with_the_status_of_a_create_unwritten_knows_the_token_and_deletes_it() {
     // Without a read, the next core does not know what the one before made.
     let made = |known: bool| {
-        let mut world = World::new();
-        world.kinds.remove(&Kind::InitializeMachine);
-        world.pass();
-        world.answer();
-        world.pass();
-        world.answer();
-        world.pass();
+        let mut world = made_unwritten();
         assert!(world.unwritten.is_some() && world.token.known().is_some());
         world.forget_unwritten();
         if !known {
@@ -443,13 +449,7 @@ fn a_core_that_dies_with_the_status_of_a_create_unwritten_knows_the_token_and_de
 
 #[test]
 fn a_node_that_joins_within_moments_is_told_and_the_creation_before_it_is_not() {
-    let mut world = World::new();
-    world.kinds.remove(&Kind::InitializeMachine);
-    world.pass();
-    world.answer();
-    world.pass();
-    world.answer();
-    world.pass();
+    let mut world = made_unwritten();
     world.node_is("True");
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Running);

@@ -24,6 +24,15 @@ async fn lost(core: &mut Core) {
     core.provider_gone().await;
 }
 
+/// The driver goes before it says anything of the operation.
+async fn cut_off(core: &mut Core) {
+    let mut driver = Driver::ready(core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.receive().await;
+    drop(driver);
+    core.provider_gone().await;
+}
+
 fn assert_lost(outcome: &Outcome, certainty: Certainty) {
     let Err(failure) = outcome else { panic!("{outcome:?}") };
     assert_eq!(
@@ -217,11 +226,7 @@ async fn a_process_that_lost_no_session_does_not_know_what_arrived_whatever_it_k
     nothing_lost.resume.as_mut().unwrap().session_id.clear();
     for hello in [hello(1), nothing_lost] {
         let mut core = Core::start();
-        let mut driver = Driver::ready(&mut core, 1).await;
-        core.sessions.submit(create("op-1", "uid-1")).unwrap();
-        driver.receive().await;
-        drop(driver);
-        core.provider_gone().await;
+        cut_off(&mut core).await;
         let (_successor, _) = Driver::dial(&core, hello).await;
         assert_lost(&core.outcome("uid-1").await.outcome, Certainty::Unknown);
     }
@@ -238,11 +243,7 @@ async fn an_accepted_operation_that_the_driver_does_not_have_any_more_is_unknown
 #[tokio::test(start_paused = true)]
 async fn without_retention_an_operation_that_is_not_held_is_unknown() {
     let mut core = Core::start();
-    let mut driver = Driver::ready(&mut core, 1).await;
-    core.sessions.submit(create("op-1", "uid-1")).unwrap();
-    driver.receive().await;
-    drop(driver);
-    core.provider_gone().await;
+    cut_off(&mut core).await;
     let forgetful = Hello { capabilities: Vec::new(), ..hello(1) };
     let (_driver, _) = Driver::dial(&core, forgetful).await;
     assert_lost(&core.outcome("uid-1").await.outcome, Certainty::Unknown);
