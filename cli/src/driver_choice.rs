@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use ostler_driver_sdk::is_provider;
 use serde::{Deserialize, Serialize};
 
 /// A value of `--driver`.
@@ -75,11 +76,6 @@ impl DriverChoice {
             Self::None => None,
         }
     }
-}
-
-fn is_provider(name: &str) -> bool {
-    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    name.split('.').all(|label| !label.is_empty() && label.chars().all(fits))
 }
 
 #[cfg(test)]

@@ -129,7 +129,8 @@ pub use request::{
     InitializeMachine, ListMachines, UpdateMachine, Updated, UserData, ValidateClass,
 };
 pub use run::{
-    RunError, init_logs, options, run, run_adjusted, run_handler, run_with, run_with_args,
+    RunError, init_logs, is_provider, options, run, run_adjusted, run_handler, run_with,
+    run_with_args,
 };
 pub use secret::Secret;
 /// Cancels and ends things: see [`Options::shutdown`].

@@ -161,7 +161,8 @@ fn cancel_on_stdin_eof(shutdown: CancellationToken) {
     });
 }
 
-fn is_provider(name: &str) -> bool {
+/// Whether the core takes this for the name of a provider: a DNS subdomain of at most 63 characters.
+pub fn is_provider(name: &str) -> bool {
     let is_edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     let is_label = |label: &str| {
         label.starts_with(is_edge)
