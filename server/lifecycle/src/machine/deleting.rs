@@ -104,5 +104,7 @@ fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
 /// Shows that the instance is gone.
 pub(crate) fn show_deleted(pass: &mut Pass<'_>) {
     conditions::set(pass, &DELETED, true, "Deleted", "");
-    pass.effects.event(false, EventReason::InstanceDeleted, pass.name().to_owned());
+    let instance =
+        pass.provider_id().map_or_else(|| "the instance".to_owned(), |id| format!("instance {id}"));
+    pass.effects.event(false, EventReason::InstanceDeleted, format!("{instance} is gone"));
 }

@@ -128,7 +128,10 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
         pass.step(Some(MachineStep::DrainNode));
     }
     if !leaving.is_empty() && !saw_pods(pass) {
-        pass.effects.event_on_node(false, EventReason::DrainStarted, pass.name().to_owned());
+        let node = pass.machine.node_name().unwrap_or_default();
+        let text =
+            format!("the drain begins; pods that have to leave node {node}: {}", leaving.len());
+        pass.effects.event_on_node(false, EventReason::DrainStarted, text);
     }
     if !leaving.is_empty() && !force && !is_written(pass) {
         // The deadline comes before the first eviction.
