@@ -3,6 +3,7 @@
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use ostler_api::machine::WaitReason;
@@ -11,6 +12,7 @@ use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::pool::selector;
 
 use super::fleet::{is_controlled_by, machines, named, worst};
+use super::hints;
 use super::page::{Page, event_lines};
 
 /// What is described, as far as it could be read.
@@ -74,6 +76,9 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
         page.line(&condition.type_, &format!("{} ({about})", condition.status));
     }
     page.line("Waits for", &why(subject, status));
+    if let Some(hint) = blocked(status).and_then(|it| hints::hint(&it.reason.as_str().into())) {
+        page.line("", &format!("hint: {hint}"));
+    }
     page.chapter("Tree");
     let mark = match status.infrastructure_machine_kind {
         Some(_) => "",
@@ -92,17 +97,22 @@ fn group(status: &MachinePoolStatus) -> String {
     format!("{id}{}", size.unwrap_or_default())
 }
 
+/// The condition that holds up everything else.
+fn blocked(status: &MachinePoolStatus) -> Option<&Condition> {
+    let first = [Type::Valid, Type::BootstrapReady, Type::InfrastructureReady];
+    first.iter().find_map(|type_| {
+        let mut all = status.conditions.iter();
+        all.find(|it| it.type_ == type_.as_str() && it.status == "False")
+    })
+}
+
 /// The most important thing that holds it up; else what is going on.
 fn why(Subject { pool, machines, .. }: &Subject, status: &MachinePoolStatus) -> String {
     if pool.metadata.generation > status.observed_generation {
         return "the last change was not looked at yet".to_owned();
     }
-    for type_ in [Type::Valid, Type::BootstrapReady, Type::InfrastructureReady] {
-        let mut all = status.conditions.iter();
-        let found = all.find(|it| it.type_ == type_.as_str() && it.status == "False");
-        if let Some(found) = found {
-            return format!("{}: {}", found.reason, found.message);
-        }
+    if let Some(found) = blocked(status) {
+        return format!("{}: {}", found.reason, found.message);
     }
     if let Some(operation) = &status.operation {
         return format!("the driver: {}", operation.intent.kind);
@@ -230,6 +240,15 @@ Tree
             condition("InfrastructureReady", "CreatePoolFailed"), condition("Valid", "ValidationFailed")
         ] });
         assert!(page(&status, Vec::new()).contains("Waits for          ValidationFailed: why"));
+        let status =
+            json!({ "conditions": [condition("InfrastructureReady", "DriverUnavailable")] });
+        let away = page(&status, Vec::new());
+        assert!(
+            away.contains(
+                "DriverUnavailable: why\n                   hint: see `ostler drivers ls`"
+            ),
+            "{away}"
+        );
         let page = page(&json!({}), Vec::new());
         assert!(page.contains("not deleted one by one") && page.contains("none yet"), "{page}");
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ostler_api::driver::OperationKind;
+use ostler_api::{ProviderName, driver::OperationKind};
 
 /// The driver that serves the provider of the class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -18,6 +18,19 @@ pub enum DriverView {
 }
 
 impl DriverView {
+    /// What a driver of this provider lacks, for people; `None`: nothing.
+    pub fn lack(&self, provider: &ProviderName) -> Option<String> {
+        match self {
+            Self::Ready(_) => None,
+            Self::NotReady(why) => Some(format!(
+                "the driver for provider {provider:?} is connected and not ready: {why}"
+            )),
+            Self::Unavailable => {
+                Some(format!("no driver for provider {provider:?} is connected and ready"))
+            }
+        }
+    }
+
     /// The same for a Machine of a pool: no driver is asked for its instance alone.
     #[must_use]
     pub fn of_pooled(mut self) -> Self {

@@ -39,6 +39,7 @@ impl Pools {
                 "metadata": { "resourceVersion": version }, "spec": { "replicas": replicas }
             });
             self.change(pool, &patch).await?;
+            self.tell_news(pool, plan.reset.as_slice());
             return Ok(Done { changed: true, ..Done::default() });
         }
         if !plan.create.is_empty() || !plan.delete.is_empty() {

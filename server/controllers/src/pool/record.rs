@@ -6,7 +6,7 @@ use kube::api::Patch;
 use ostler_api::MachinePool;
 use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::operation::Dispatch;
-use ostler_lifecycle::pool::{Plan, Snapshot, status_patch};
+use ostler_lifecycle::pool::{News, Plan, Snapshot, status_patch};
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
@@ -41,7 +41,7 @@ impl Pools {
         if let Some(patch) = status_patch(pool.status.as_ref(), &plan.status) {
             self.put(pool, &patch).await?;
         }
-        self.tell_news(pool, &plan);
+        self.tell_news(pool, &plan.news);
         if plan.reread {
             self.groups.reread(pool);
         }
@@ -68,8 +68,8 @@ impl Pools {
         Ok(Passed::Settled(Outcome::Again(next)))
     }
 
-    fn tell_news(&self, pool: &MachinePool, plan: &Plan) {
-        for news in &plan.news {
+    pub(super) fn tell_news(&self, pool: &MachinePool, all: &[News]) {
+        for news in all {
             let severity = if news.warning { Severity::Warning } else { Severity::Normal };
             self.tell(pool, severity, news.reason, "Reconcile", news.message.clone());
         }

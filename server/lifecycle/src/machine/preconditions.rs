@@ -45,16 +45,10 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Miss
     let class = class(snap)?;
     rules(snap, class)?;
     secret(snap)?;
-    let provider = &class.provider;
-    let message = match &snap.driver {
-        DriverView::Ready(driver) => return permitted(snap, class, driver),
-        DriverView::NotReady(why) => {
-            format!("the driver for provider {provider:?} is connected and not ready: {why}")
-        }
-        DriverView::Unavailable => {
-            format!("no driver for provider {provider:?} is connected and ready")
-        }
-    };
+    if let DriverView::Ready(driver) = &snap.driver {
+        return permitted(snap, class, driver);
+    }
+    let message = snap.driver.lack(&class.provider).unwrap_or_default();
     lack(WaitReason::DriverUnavailable, message)
 }
 

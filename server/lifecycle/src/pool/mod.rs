@@ -125,6 +125,8 @@ pub struct Plan {
     pub finalizer: Hold,
     /// The replicas that it is to have in its spec.
     pub replicas: Option<i32>,
+    /// What a user is told whose replicas these replace.
+    pub reset: Option<News>,
     /// Machines of instances that have none.
     pub create: Vec<Machine>,
     /// Merge patches of Machines.
@@ -192,6 +194,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
     plan.instances = instance_news(&facts);
     if !valid::is_void(pool) || pool.is_deleting() {
         plan.replicas = replicas::wanted(pool, facts.reading);
+        plan.reset = plan.replicas.and_then(|replicas| replicas::reset(pool, replicas));
         plan.delete = victims(&facts, &plan.gone);
         plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
         one_write_each(&mut plan);

@@ -16,7 +16,9 @@ use ostler_api::{
 
 use serde_json::{Value, json};
 
-use super::{Facts, Plan, Snapshot, Way, group::GroupView, in_place, matching::is_ready, name};
+use super::{
+    Facts, Plan, Snapshot, Way, budget, group::GroupView, in_place, matching::is_ready, name,
+};
 use crate::{
     class::Hold,
     record::merge_patch,
@@ -109,7 +111,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
     status.phase = Some(phase(pool, &status));
     let all = conditions(facts, &status);
     plan.news = news(&old, &all, pool);
-    plan.news.extend(refusal(&old, &status));
+    plan.news.extend(refusal(&old, &status, facts));
     plan.news.extend(scales_in(&old, &all));
     status.conditions = all.into_iter().map(|one| condition(&old, one, pool, facts.snap)).collect();
     plan.unsettled = pool.is_deleting()
@@ -401,9 +403,9 @@ fn class_lacks(facts: &Facts<'_>) -> String {
 fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     let type_ = Type::InfrastructureReady;
     let driver = &facts.snap.driver;
-    if facts.class.is_none() {
+    let Some(class) = facts.class else {
         return said(type_, false, "ClassMissing", class_lacks(facts));
-    }
+    };
     // What became of one instance says nothing of the group.
     let of_group = |kind: &OperationKind| *kind != OperationKind::UpdatePoolMachine;
     if let Some((kind, text)) = facts.standing.failure.as_ref().filter(|it| of_group(&it.0)) {
@@ -416,11 +418,10 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         let kind = kind(retry);
         return said(type_, false, failed(kind), text);
     }
-    if let DriverView::NotReady(why) = driver {
-        return said(type_, false, "DriverNotReady", why);
-    }
     let Some(ready) = facts.driver else {
-        return said(type_, false, "DriverUnavailable", "no driver is connected and ready");
+        let connected = matches!(driver, DriverView::NotReady(_));
+        let reason = if connected { "DriverNotReady" } else { "DriverUnavailable" };
+        return said(type_, false, reason, driver.lack(&class.provider).unwrap_or_default());
     };
     if !ready.has(OperationKind::CreatePool) {
         return said(type_, false, "DriverLacksVerb", "the driver has no groups");
@@ -473,12 +474,18 @@ fn condition(
 }
 
 /// A user is told once for each old model that its running instances cannot get the current one.
-fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus) -> Option<News> {
+fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus, facts: &Facts<'_>) -> Option<News> {
     let said = |status: &MachinePoolStatus| status.hot_update.clone().unwrap_or_default();
     let (old, new) = (said(old), said(new));
     let known = old.model_hash == new.model_hash && old.refused.len() >= new.refused.len();
     let message = new.message.filter(|_| !known)?;
-    let message = format!("running instances cannot get the current model: {message}");
+    let then = match not_replaced(facts) {
+        _ if budget::updates_in_place(&facts.snap.pool) => "updated in their places".to_owned(),
+        None => "replaced".to_owned(),
+        Some((_, why)) => format!("not replaced: {why}"),
+    };
+    let message =
+        format!("running instances cannot get the current model: {message}; they are {then}");
     Some(News { warning: false, reason: "HotUpdateRefused", message })
 }
 

@@ -17,7 +17,9 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
-use crate::world::{ALL, World, changed, class_with, driver, failure, request, set_phase, victims};
+use crate::world::{
+    ALL, World, changed, class_with, driver, failure, not_hot, request, set_phase, victims,
+};
 
 const UPDATE: OperationKind = OperationKind::UpdatePoolMachine;
 
@@ -80,11 +82,6 @@ fn brought(world: &mut World, number: u32) {
         ..PoolInstance::default()
     };
     world.answer(UPDATE, Ok(Success::PoolMachineUpdated(told)));
-}
-
-fn not_hot() -> ostler_api::operation::Outcome {
-    let failure = Failure::new(ErrorCode::FailedPrecondition, Certainty::NotApplied, "size");
-    Err(Failure { reason: "NOT_HOT_UPDATABLE".to_owned(), ..failure })
 }
 
 fn told(plan: &Plan) -> (String, String) {
@@ -220,7 +217,8 @@ fn a_change_that_the_driver_refuses_for_running_instances_rolls_and_is_told_once
     assert!(asked(&world.pass()).is_some());
     world.answer(UPDATE, not_hot());
     let plan = world.pass();
-    assert!(plan.news.iter().any(|it| it.reason == "HotUpdateRefused" && !it.warning));
+    let news = plan.news.iter().find(|it| it.reason == "HotUpdateRefused" && !it.warning).unwrap();
+    assert!(news.message.ends_with("; they are replaced"), "{}", news.message);
     assert!(plan.status.retries.is_empty(), "it is no failure");
     world.operation = OperationView::Idle;
     let plan = world.pass();

@@ -1,6 +1,7 @@
 //! What a pool says of itself, and which Machines it takes for ready or for broken.
 
 use ostler_api::{
+    driver::OperationKind,
     machine::{InstanceState, MachinePhase},
     names::annotation,
 };
@@ -11,7 +12,7 @@ use ostler_lifecycle::{
 use serde_json::json;
 
 use crate::passes::turn;
-use crate::world::{ALL, World, driver, set_phase, victims};
+use crate::world::{ALL, World, class_with, driver, not_hot, set_phase, victims};
 
 /// A driver may say FAILED for any change that failed, as one of tags.
 #[test]
@@ -136,5 +137,70 @@ fn a_driver_that_is_away_changes_nothing_of_what_is_said_of_it() {
         let plan = world.pass();
         assert_eq!(said(&plan).0, status);
         assert!(plan.news.iter().all(|it| it.reason != "NotSupported"), "it was said before");
+    }
+}
+
+#[test]
+fn what_a_running_instance_cannot_get_is_told_with_what_becomes_of_it() {
+    let in_place = json!({ "strategy": { "type": "InPlaceUpdate" } });
+    let on_delete = json!({ "strategy": { "type": "OnDelete" } });
+    for (more, end) in [
+        (json!({}), "; they are replaced"),
+        (in_place, "; they are updated in their places"),
+        (on_delete, "; they are not replaced: delete those to replace"),
+    ] {
+        let mut world = World::running(3, more);
+        let kinds: Vec<_> = ALL.into_iter().chain([OperationKind::UpdatePoolMachine]).collect();
+        world.driver = driver(&kinds);
+        world.pass();
+        world.class = class_with(json!({ "size": 2 }));
+        world.group.as_mut().unwrap().model_hash = model_hash(&world.pool, &world.class);
+        world.pass();
+        world.answer(OperationKind::UpdatePoolMachine, not_hot());
+        let plan = world.pass();
+        let news = plan.news.iter().find(|it| it.reason == "HotUpdateRefused").unwrap();
+        assert!(news.message.ends_with(end), "{}", news.message);
+    }
+}
+
+#[test]
+fn replicas_that_another_system_decides_on_are_reset_with_a_word_and_follow_its_size_without() {
+    let mut world = World::running(3, json!({})).scaled_by_others();
+    world.pass();
+    world.pool.spec.replicas = Some(5);
+    let plan = world.plan();
+    assert_eq!(plan.replicas, Some(3));
+    let reset = plan.reset.unwrap();
+    assert_eq!((reset.warning, reset.reason), (true, "ReplicasReset"));
+    assert_eq!(
+        reset.message,
+        "replicas is 3 again, not 5: annotation cluster.x-k8s.io/replicas-managed-by says that another system scales the group"
+    );
+    world.pool.spec.replicas = Some(3);
+    world.group.as_mut().unwrap().desired = 4;
+    let plan = world.plan();
+    assert_eq!((plan.replicas, plan.reset), (Some(4), None));
+}
+
+#[test]
+fn a_pool_without_a_driver_names_the_provider() {
+    let mut world = World::running(3, json!({}));
+    for (driver, reason, text) in [
+        (
+            DriverView::Unavailable,
+            "DriverUnavailable",
+            "no driver for provider \"fake.ostler.dev\" is connected and ready",
+        ),
+        (
+            DriverView::NotReady("no engine".to_owned()),
+            "DriverNotReady",
+            "the driver for provider \"fake.ostler.dev\" is connected and not ready: no engine",
+        ),
+    ] {
+        world.driver = driver;
+        let plan = world.pass();
+        let all = &plan.status.conditions;
+        let said = all.iter().find(|it| it.type_ == "InfrastructureReady").unwrap();
+        assert_eq!((said.reason.as_str(), said.message.as_str()), (reason, text));
     }
 }

@@ -257,6 +257,12 @@ pub fn failure(code: ErrorCode) -> Outcome {
     Err(Failure::new(code, Certainty::NotApplied, "no"))
 }
 
+/// The driver says that a running instance cannot get the change.
+pub fn not_hot() -> Outcome {
+    let failure = Failure::new(ErrorCode::FailedPrecondition, Certainty::NotApplied, "size");
+    Err(Failure { reason: "NOT_HOT_UPDATABLE".to_owned(), ..failure })
+}
+
 pub fn victims(plan: &Plan) -> Vec<&str> {
     plan.delete.iter().map(|victim| victim.machine.name()).collect()
 }
