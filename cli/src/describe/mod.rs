@@ -3,6 +3,7 @@
 //! Everything comes from the API: the status of the Machine, its class, its Node and its Events.
 
 mod checks;
+mod class;
 pub(crate) mod fleet;
 mod hints;
 mod page;
@@ -55,6 +56,12 @@ enum Command {
         /// Its name
         name: String,
     },
+    /// Show a class, what uses it, and what its deletion waits for
+    #[command(name = "machineclass", visible_alias = "mcc")]
+    MachineClass {
+        /// Its name
+        name: String,
+    },
     /// Show a deployment with its sets and machines as a tree, who runs them, and what holds them up
     #[command(name = "machinedeployment", visible_alias = "mcd")]
     MachineDeployment {
@@ -94,6 +101,9 @@ async fn page_of(client: &Client, namespace: &str, command: Command) -> anyhow::
     Ok(match command {
         Command::Machine { name } => {
             page::render(&gather(client, namespace, &name, now).await?, now)
+        }
+        Command::MachineClass { name } => {
+            class::render(&class::gather(client, namespace, &name).await?, now)
         }
         Command::MachineDeployment { name } => {
             fleet::render(&fleet::of_deployment(client, namespace, &name).await?, now)

@@ -4,9 +4,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::api::core::v1::Secret;
-use ostler_api::{Machine, MachineClass, names};
+use ostler_api::{Machine, MachineClass, machine::MachineSpec, names};
 
 use crate::{class_rules, last_known::LastKnown};
+
+/// Most users of a class that are named, of each kind.
+const MOST_NAMED: usize = 3;
 
 /// What there is where a class is kept.
 #[derive(Clone, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Plan {
     pub hold: Hold,
     /// The rules that it breaks, for people; empty: none.
     pub broken: String,
+    /// Whether its deletion waits for what uses it.
+    pub awaited: bool,
     /// What is kept of it.
     pub keep: Keep,
 }
@@ -88,6 +93,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     Plan {
         hold: class.map_or(Hold::Keep, |class| hold_class(class, snapshot.used)),
         broken: class.map(|class| class_rules::broken(class).join("; ")).unwrap_or_default(),
+        awaited: snapshot.used && class.is_some_and(MachineClass::is_deleting),
         keep: keep(snapshot),
     }
 }
@@ -146,8 +152,25 @@ const fn hold(held: bool, deleting: bool, in_use: bool) -> Hold {
 /// Whether a Machine names the class of this name in its own namespace.
 pub fn uses_class(machine: &Machine, namespace: &str, class: &str) -> bool {
     machine.metadata.namespace.as_deref().unwrap_or_default() == namespace
-        && machine.spec.class.kind == names::MACHINE_CLASS
-        && machine.spec.class.name == class
+        && names_class(&machine.spec, class)
+}
+
+/// Whether the spec of a Machine, or of the template of one, names the class of this name.
+pub fn names_class(spec: &MachineSpec, class: &str) -> bool {
+    spec.class.kind == names::MACHINE_CLASS && spec.class.name == class
+}
+
+/// What uses a class, for people: of each kind how many, and the first names. Empty: nothing.
+pub fn users(kinds: &[(&str, Vec<String>)]) -> String {
+    let some = kinds.iter().filter(|(_, names)| !names.is_empty());
+    let shown = some.map(|(kind, names)| {
+        let more = if names.len() > MOST_NAMED { ", …" } else { "" };
+        let first = names.iter().take(MOST_NAMED).map(String::as_str);
+        let first = first.collect::<Vec<_>>().join(", ");
+        let plural = if names.len() == 1 { "" } else { "s" };
+        format!("{} {kind}{plural} ({first}{more})", names.len())
+    });
+    shown.collect::<Vec<_>>().join(", ")
 }
 
 /// Whether a class names the secret of this name. A secret of another namespace is never used, so
@@ -186,6 +209,31 @@ mod tests {
             "provider": "a.example.com", "providerSpec": {}
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn users_are_counted_and_a_few_are_named() {
+        let names = |all: &[&str]| all.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        let all = [
+            ("machine", names(&["a", "b", "c", "d"])),
+            ("machineset", names(&[])),
+            ("machinepool", names(&["p"])),
+        ];
+        assert_eq!(users(&all), "4 machines (a, b, c, …), 1 machinepool (p)");
+        assert_eq!(users(&[]), "");
+    }
+
+    #[test]
+    fn the_deletion_of_a_class_waits_while_it_is_used() {
+        let plan = |used, deleting: bool| {
+            let mut class = class();
+            let at = jiff::Timestamp::UNIX_EPOCH;
+            class.metadata.deletion_timestamp = deleting.then(|| at.into());
+            let class = Some(Arc::new(class));
+            super::plan(&Snapshot { class, ..snapshot(used, None) }).awaited
+        };
+        assert!(plan(true, true));
+        assert!(!plan(true, false) && !plan(false, true));
     }
 
     fn snapshot(used: bool, kept: Option<Kept>) -> Snapshot {

@@ -11,11 +11,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use ostler_api::MachineClass;
+use ostler_api::machine::MachineSpec;
 use ostler_api::names::finalizer;
-use ostler_lifecycle::class::{Hold, Plan, Snapshot, plan};
+use ostler_lifecycle::class::{Hold, Plan, Snapshot, names_class, plan, users};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -41,8 +43,9 @@ pub(crate) struct Classes {
     stores: Stores,
     reviewer: Arc<Reviewer>,
     recorder: Recorder,
-    /// Rules that the class breaks and that an event was recorded for, by class; bounded by the classes.
-    reported: Mutex<HashMap<ObjectName, String>>,
+    /// What an event said last, by class and reason: the rules that it breaks, or the UID of one that cannot go. Bounded by
+    /// the classes.
+    reported: Mutex<HashMap<(ObjectName, &'static str), String>>,
     /// Since when a class is held that nothing uses; bounded by the classes.
     unused: Mutex<HashMap<ObjectName, Instant>>,
 }
@@ -114,7 +117,13 @@ impl Kind for Classes {
         done: Done,
     ) -> Result<Passed, PassError> {
         let Observed { name, facts, lingers, .. } = observed;
-        self.report(&name, facts.class.as_deref(), plan.broken);
+        let class = facts.class.as_deref();
+        let broken = (!plan.broken.is_empty()).then_some(plan.broken);
+        self.report((&name, class), "ClassInvalid", broken, str::to_owned);
+        let awaited = class.filter(|_| plan.awaited).map(|class| class.uid().to_owned());
+        self.report((&name, class), "ClassInUse", awaited, |_| {
+            format!("its deletion waits for what uses it: {}", self.users(&name))
+        });
         let is_no_conflict = |failure: &&WriteError| !matches!(failure, WriteError::Conflict);
         let failure = done.finalizer.as_ref().err().filter(is_no_conflict);
         self.stores.unheld.note(&name, failure.map(ToString::to_string));
@@ -155,24 +164,50 @@ impl Classes {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Records an event for the rules that a class breaks: one for each content of the class.
-    fn report(&self, name: &ObjectName, class: Option<&MachineClass>, broken: String) {
-        let mut reported = self.reported.lock();
-        let Some(class) = class.filter(|_| !broken.is_empty()) else {
-            reported.remove(name);
+    /// Records an event about a class, once for each `what`; `None`: it is over.
+    fn report(
+        &self,
+        (name, class): (&ObjectName, Option<&MachineClass>),
+        reason: &'static str,
+        what: Option<String>,
+        note: impl FnOnce(&str) -> String,
+    ) {
+        let key = (name.clone(), reason);
+        let (Some(class), Some(what)) = (class, what) else {
+            self.reported.lock().remove(&key);
             return;
         };
-        if reported.get(name) == Some(&broken) {
-            return;
-        }
-        reported.insert(name.clone(), broken.clone());
+        let note = match self.reported.lock().insert(key, what.clone()) {
+            Some(before) if before == what => return,
+            Some(_) | None => note(&what),
+        };
         self.recorder.record(EventRecord {
             regarding: class.object_ref(&()),
             severity: Severity::Warning,
-            reason: "ClassInvalid",
+            reason,
             action: "Check",
-            note: broken,
+            note,
         });
+    }
+
+    /// What uses a class: of sets and deployments those that this process watches.
+    fn users(&self, of: &ObjectName) -> String {
+        let place = |meta: &ObjectMeta| meta.namespace.as_deref() == Some(&of.namespace);
+        let uses =
+            |meta: &ObjectMeta, spec: &MachineSpec| place(meta) && names_class(spec, &of.name);
+        let names = |all: Vec<ObjectName>| all.into_iter().map(|it| it.name).collect::<Vec<_>>();
+        let all = self.stores.sets.all();
+        let sets = all.iter().filter(|it| uses(&it.metadata, &it.spec.template.spec));
+        let sets = sets.map(|it| it.name().to_owned()).collect();
+        let all = self.stores.deployments.all();
+        let deployments = all.iter().filter(|it| uses(&it.metadata, &it.spec.template.spec));
+        let deployments = deployments.map(|it| it.name().to_owned()).collect();
+        users(&[
+            ("machinedeployment", deployments),
+            ("machineset", sets),
+            ("machinepool", names(self.stores.pools_of(of))),
+            ("machine", names(self.stores.users(of))),
+        ])
     }
 }
 

@@ -112,6 +112,34 @@ async fn a_class_that_is_deleted_and_that_no_machine_uses_loses_its_finalizer_im
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_class_that_is_deleted_says_once_what_uses_it() {
+    let bench = Bench::new();
+    let (recorder, events) = bench.recorder_and_writer();
+    let classes = Classes::new(bench.writer(), bench.stores.clone(), bench.reviewer(), recorder);
+    let mut deleted = class(&[finalizer::MACHINE]);
+    deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    put(&bench.stores.classes, deleted);
+    put(&bench.stores.machines, machine());
+    let template = json!({ "spec": machine()["spec"] });
+    put(
+        &bench.stores.deployments,
+        json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": { "name": "d", "namespace": "default", "uid": "d" },
+            "spec": { "template": template }
+        }),
+    );
+    reconciled(&classes).await;
+    reconciled(&classes).await;
+    assert_eq!(bench.told(events).await, ["ClassInUse"]);
+    let (_, event) = bench.writes().pop().unwrap();
+    assert_eq!(
+        event["note"],
+        "its deletion waits for what uses it: 1 machinedeployment (d), 1 machine (m)"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_a_machine_cannot_be_read_no_class_loses_its_finalizer() {
     let bench = Bench::new();
     put(&bench.stores.classes, class(&[finalizer::MACHINE]));

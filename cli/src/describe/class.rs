@@ -1,0 +1,125 @@
+//! A MachineClass and what uses it.
+
+use std::fmt::Debug;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{Api, ListParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource, ResourceExt};
+use ostler_api::machine::MachineSpec;
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
+use ostler_lifecycle::class::{names_class, users};
+use serde::de::DeserializeOwned;
+
+use super::fleet::named;
+use super::page::{Page, event_lines};
+
+/// A class and what uses it, as far as it could be read.
+#[derive(Debug)]
+pub(super) struct Subject {
+    class: MachineClass,
+    /// Names, by kind.
+    users: [(&'static str, Vec<String>); 4],
+    /// Oldest first.
+    events: Vec<Event>,
+}
+
+/// Reads a class and what uses it.
+pub(super) async fn gather(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+) -> anyhow::Result<Subject> {
+    let api = Api::<MachineClass>::namespaced(client.clone(), namespace);
+    let Some(class) = api.get_opt(name).await.context("the machineclass cannot be read")? else {
+        bail!(
+            "there is no machineclass {name:?} in namespace {namespace}; `kubectl get machineclasses -A` lists all"
+        );
+    };
+    let place = (client, namespace, name);
+    let users = [
+        (
+            "machinedeployment",
+            users_of::<MachineDeployment>(place, |it| &it.spec.template.spec).await?,
+        ),
+        ("machineset", users_of::<MachineSet>(place, |it| &it.spec.template.spec).await?),
+        ("machinepool", users_of::<MachinePool>(place, |it| &it.spec.template.spec).await?),
+        ("machine", users_of::<Machine>(place, |it| &it.spec).await?),
+    ];
+    let events = super::events_of(client, namespace, class.uid()).await;
+    Ok(Subject { class, users, events })
+}
+
+/// Names of the objects of a kind that use the class. Of a kind that the cluster does not have there are none.
+async fn users_of<K>(
+    (client, namespace, class): (&Client, &str, &str),
+    spec: fn(&K) -> &MachineSpec,
+) -> anyhow::Result<Vec<String>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let all = Api::<K>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
+    let all = match all {
+        Ok(list) => list.items,
+        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+        Err(error) => {
+            return Err(error).with_context(|| format!("{} cannot be read", K::plural(&())));
+        }
+    };
+    Ok(all.iter().filter(|it| names_class(spec(it), class)).map(ResourceExt::name_any).collect())
+}
+
+/// The whole page.
+pub(super) fn render(Subject { class, users: kinds, events }: &Subject, now: Timestamp) -> String {
+    let mut page = Page::wide();
+    let used = users(kinds);
+    page.line("MachineClass", &named(&class.metadata, now));
+    page.line("Provider", class.provider());
+    page.line("Used by", if used.is_empty() { "nothing" } else { &used });
+    if class.is_deleting() && !used.is_empty() {
+        page.line("Waits for", "its machines and machinepools to go");
+        page.line("", "hint: delete what uses it, or give it another class");
+    }
+    event_lines(&mut page, events);
+    page.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_class_that_cannot_go_says_what_uses_it() {
+        let page = |deleted: Option<&str>, users| {
+            let class = serde_json::from_value(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+                "metadata": { "name": "c", "namespace": "default", "deletionTimestamp": deleted },
+                "provider": "fake.ostler.dev", "providerSpec": {}
+            }));
+            let now = "2026-01-01T12:00:00Z".parse().unwrap();
+            render(&Subject { class: class.unwrap(), users, events: Vec::new() }, now)
+        };
+        let users = |names: &[&str]| {
+            let names = names.iter().map(|&name| name.to_owned()).collect();
+            [("machinedeployment", names), ("", vec![]), ("", vec![]), ("", vec![])]
+        };
+        assert_eq!(
+            page(Some("2026-01-01T11:59:30Z"), users(&["workers"])),
+            "\
+MachineClass       default/c, being deleted for 30s
+Provider           fake.ostler.dev
+Used by            1 machinedeployment (workers)
+Waits for          its machines and machinepools to go
+                   hint: delete what uses it, or give it another class
+"
+        );
+        assert!(page(None, users(&[])).ends_with("Used by            nothing\n"));
+    }
+}
