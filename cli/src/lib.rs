@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ostler_controllers::EVENT_LOG;
 
 mod backup;
 mod class;
@@ -89,7 +90,8 @@ pub fn main() -> ExitCode {
 
 async fn run(command: Command) -> ExitCode {
     let result = match command {
-        Command::Up(args) => match log::start("warn", &args.audit) {
+        // It tells events itself.
+        Command::Up(args) => match log::start(&format!("warn,{EVENT_LOG}=off"), &args.audit) {
             Ok(log) => {
                 let outcome = Box::pin(up::run(args)).await;
                 log.finish();

@@ -78,9 +78,13 @@ async fn delete_all(
         node_grace: None,
     };
     let interrupted = ostler_server::on_signal()?;
-    let system = Box::pin(System::start(options, data, Story::quiet())).await?;
+    let mut system = Box::pin(System::start(options, data, Story::quiet())).await?;
+    let delete = async {
+        system.warm_up().await?;
+        deletion::of_all(system.client(), patience).await
+    };
     let left = tokio::select! {
-        left = deletion::of_all(system.client(), patience) => left,
+        left = delete => left,
         () = interrupted.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was removed")),
     };
     system.stop().await;

@@ -1,9 +1,10 @@
 //! How far a rollout is. Pure.
 
-use ostler_api::MachineDeployment;
 use ostler_api::machine_deployment::{
     MachineDeploymentConditionType as Of, MachineDeploymentStatus as Status, StrategyType,
 };
+use ostler_api::machine_pool::MachinePoolStatus;
+use ostler_api::{MachineDeployment, MachinePool};
 use ostler_lifecycle::deployment::conditions::{find, hindrance, reason};
 use ostler_lifecycle::deployment::status::is_paused;
 use ostler_lifecycle::selector;
@@ -45,6 +46,9 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
     let name = deployment.name();
     let none = Status::default();
     let status = deployment.status.as_ref().unwrap_or(&none);
+    if deployment.is_deleting() {
+        return being_deleted(status.replicas);
+    }
     if status.observed_generation < deployment.metadata.generation
         || status.observed_generation.is_none()
     {
@@ -95,8 +99,47 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
             status.available_replicas.min(wanted)
         ));
     }
-    let machines = if wanted == 1 { "machine" } else { "machines" };
-    Progress::Complete(format!("rolled out: {wanted} {machines}"))
+    Progress::Complete(format!("rolled out: {}", machines(wanted)))
+}
+
+/// Reads from the status of a pool how far that is.
+pub(crate) fn of_pool(pool: &MachinePool) -> Progress {
+    let none = MachinePoolStatus::default();
+    let status = pool.status.as_ref().unwrap_or(&none);
+    let wanted = pool.replicas();
+    if pool.is_deleting() {
+        return being_deleted(status.replicas);
+    }
+    if status.observed_generation < pool.metadata.generation || status.observed_generation.is_none()
+    {
+        return Progress::Unseen;
+    }
+    if let Some(why) = &status.failure_message {
+        return Progress::Failed(why.clone());
+    }
+    let MachinePoolStatus { replicas, ready_replicas: ready, up_to_date_replicas: new, .. } =
+        status;
+    if *ready < wanted {
+        return Progress::GoesOn(format!("{ready} of {} run", machines(wanted)));
+    }
+    if new < replicas {
+        return Progress::GoesOn(format!(
+            "{new} of {} have the current model",
+            machines(*replicas)
+        ));
+    }
+    match replicas - wanted {
+        ..=0 => Progress::Complete(format!("running: {}", machines(wanted))),
+        more => Progress::GoesOn(format!("{} too many", machines(more))),
+    }
+}
+
+fn being_deleted(left: i32) -> Progress {
+    Progress::GoesOn(format!("being deleted, with {}", machines(left)))
+}
+
+fn machines(number: i32) -> String {
+    format!("{number} {}", if number == 1 { "machine" } else { "machines" })
 }
 
 /// What keeps it from going on, by the word of the controller.
@@ -159,6 +202,49 @@ mod tests {
         assert_eq!(at(&json!({ "observedGeneration": 1 }), false), Progress::Unseen);
         let complete = at(&numbers(3, 3, 3), false);
         assert_eq!(complete, Progress::Complete("rolled out: 3 machines".to_owned()));
+    }
+
+    #[test]
+    fn one_that_is_deleted_is_not_rolled_out_any_more() {
+        let deployment = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "metadata": {
+                "name": "a", "generation": 3, "deletionTimestamp": "2026-01-01T12:00:00Z"
+            },
+            "spec": { "replicas": 3 }, "status": numbers(1, 0, 1)
+        });
+        let progress = of(&serde_json::from_value(deployment).unwrap());
+        assert_eq!(progress.text(), "being deleted, with 1 machine");
+    }
+
+    #[test]
+    fn a_pool_tells_how_many_run_and_then_how_many_have_the_current_model() {
+        let of = |deleted: Option<&str>, replicas, ready, new| {
+            of_pool(
+                &serde_json::from_value(json!({
+                    "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+                    "metadata": { "name": "p", "generation": 1, "deletionTimestamp": deleted },
+                    "spec": { "replicas": 3, "template": {} },
+                    "status": {
+                        "observedGeneration": 1, "replicas": replicas,
+                        "readyReplicas": ready, "upToDateReplicas": new
+                    }
+                }))
+                .unwrap(),
+            )
+        };
+        for (replicas, ready, new, text) in [
+            (2, 1, 2, "1 of 3 machines run"),
+            (4, 3, 1, "1 of 4 machines have the current model"),
+            (4, 4, 4, "1 machine too many"),
+            (3, 3, 3, "running: 3 machines"),
+        ] {
+            let progress = of(None, replicas, ready, new);
+            assert_eq!(progress.text(), text);
+            assert_eq!(progress.is_complete(), new == 3, "{text}");
+        }
+        let gone = of(Some("2026-01-01T12:00:00Z"), 2, 2, 2);
+        assert_eq!(gone.text(), "being deleted, with 2 machines");
     }
 
     #[test]

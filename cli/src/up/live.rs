@@ -1,21 +1,23 @@
-//! The deployments and machines as they are now, at the bottom of the terminal.
+//! The deployments, pools and machines as they are now, at the bottom of the terminal.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use kube::api::Api;
+use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
-use kube::runtime::{WatchStreamExt as _, watcher as watch};
 use kube::{Client, Resource};
 use ostler_api::machine::{MachinePhase, MachineStep};
-use ostler_api::{Machine, MachineDeployment};
+use ostler_api::{Machine, MachineDeployment, MachinePool};
+use serde::de::DeserializeOwned;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::rollout::progress;
+use crate::rollout::progress::{self, Progress};
 use crate::screen;
 use crate::table::{self, Table};
 
@@ -25,19 +27,19 @@ const EVERY: Duration = Duration::from_millis(250);
 /// Ages are redrawn this often though nothing happens.
 const AGES: Duration = Duration::from_secs(1);
 
-/// Deployments that are shown; more are counted.
-const MOST_DEPLOYMENTS: usize = 5;
+/// Deployments and pools that are shown; more are counted.
+const MOST_GROUPS: usize = 5;
 
 /// Lines of the terminal that stay with the story.
 const STORY_LINES: usize = 8;
 
-/// Draws deployments and machines until the end, then takes them away.
+/// Draws deployments, pools and machines until the end, then takes them away.
 pub(crate) async fn follow(client: Client, end: CancellationToken) {
-    let fleet = Api::<MachineDeployment>::all(client.clone());
-    let mut fleet = pin!(watch(fleet, watcher::Config::default()).default_backoff());
-    let events = watch(Api::<Machine>::all(client), watcher::Config::default()).default_backoff();
-    let mut events = pin!(events);
-    let (mut deployments, mut machines) = (Seen::default(), Seen::default());
+    let mut of_deployments = pin!(watch_all::<MachineDeployment>(&client));
+    let mut of_pools = pin!(watch_all::<MachinePool>(&client));
+    let mut of_machines = pin!(watch_all::<Machine>(&client));
+    let (mut deployments, mut pools, mut machines) =
+        (Seen::default(), Seen::default(), Seen::default());
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let (mut changed, mut drawn) = (true, Instant::now());
@@ -46,20 +48,33 @@ pub(crate) async fn follow(client: Client, end: CancellationToken) {
             () = end.cancelled() => break,
             _ = ticks.tick() => {
                 if changed || drawn.elapsed() >= AGES {
-                    draw(&deployments, &machines);
+                    draw(&deployments, &pools, &machines);
                     (changed, drawn) = (false, Instant::now());
                 }
             }
-            Some(event) = fleet.next() => changed |= deployments.take(event),
-            Some(event) = events.next() => changed |= machines.take(event),
+            Some(event) = of_deployments.next() => changed |= deployments.take(event),
+            Some(event) = of_pools.next() => changed |= pools.take(event),
+            Some(event) = of_machines.next() => changed |= machines.take(event),
         }
     }
     screen::keep_at_bottom(Vec::new());
 }
 
-fn draw(deployments: &Seen<MachineDeployment>, machines: &Seen<Machine>) {
+fn watch_all<K>(client: &Client) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    watcher::watcher(Api::<K>::all(client.clone()), watcher::Config::default()).default_backoff()
+}
+
+fn draw(
+    deployments: &Seen<MachineDeployment>,
+    pools: &Seen<MachinePool>,
+    machines: &Seen<Machine>,
+) {
     let (rows, columns) = screen::size();
-    let mut lines = of_deployments(&deployments.objects.values().collect::<Vec<_>>());
+    let groups = deployments.objects.values().map(of_deployment);
+    let mut lines = of_groups(groups.chain(pools.objects.values().map(of_pool)).collect());
     let rows = rows.saturating_sub(STORY_LINES + lines.len());
     lines.extend(self::lines(machines.objects.values().collect(), Timestamp::now(), rows));
     let cut = |line: String| console::truncate_str(&line, columns, "…").into_owned();
@@ -106,27 +121,36 @@ impl<K: Resource> Seen<K> {
     }
 }
 
-/// The table of the deployments, with an empty line below it. Those that are not rolled out come first.
-fn of_deployments(deployments: &[&MachineDeployment]) -> Vec<String> {
-    if deployments.is_empty() {
+/// A deployment or pool: how far it is, its name, and how many machines are wanted, up to date, ready and available.
+type Group = (Progress, String, [i32; 4]);
+
+fn of_deployment(one: &MachineDeployment) -> Group {
+    let status = one.status.clone().unwrap_or_default();
+    let (new, ready) = (status.updated_replicas, status.ready_replicas);
+    let numbers = [one.spec.replicas, new, ready, status.available_replicas];
+    (progress::of(one), format!("machinedeployment/{}", one.name()), numbers)
+}
+
+fn of_pool(one: &MachinePool) -> Group {
+    let status = one.status.clone().unwrap_or_default();
+    let (new, ready) = (status.up_to_date_replicas, status.ready_replicas);
+    let numbers = [one.replicas(), new, ready, status.available_replicas];
+    (progress::of_pool(one), format!("machinepool/{}", one.name()), numbers)
+}
+
+/// The table of deployments and pools, with an empty line below it. Those that are not as wanted come first.
+fn of_groups(mut groups: Vec<Group>) -> Vec<String> {
+    if groups.is_empty() {
         return Vec::new();
     }
-    let surplus = deployments.len().saturating_sub(MOST_DEPLOYMENTS);
-    let mut shown: Vec<_> = deployments.iter().map(|one| (progress::of(one), *one)).collect();
-    shown.sort_by_key(|(progress, _)| progress.is_complete());
-    let rows = shown.iter().take(MOST_DEPLOYMENTS).map(|(progress, deployment)| {
-        let status = deployment.status.clone().unwrap_or_default();
-        let rollout = if progress.is_complete() { "complete" } else { progress.text() };
-        vec![
-            deployment.name().to_owned(),
-            deployment.spec.replicas.to_string(),
-            status.updated_replicas.to_string(),
-            status.ready_replicas.to_string(),
-            status.available_replicas.to_string(),
-            rollout.to_owned(),
-        ]
+    let surplus = groups.len().saturating_sub(MOST_GROUPS);
+    groups.sort_by_key(|(progress, ..)| progress.is_complete());
+    let rows = groups.into_iter().take(MOST_GROUPS).map(|(progress, name, numbers)| {
+        let progress = if progress.is_complete() { "complete" } else { progress.text() };
+        let numbers = numbers.map(|number| number.to_string());
+        std::iter::once(name).chain(numbers).chain([progress.to_owned()]).collect()
     });
-    let heading = vec!["DEPLOYMENT", "WANTED", "UP-TO-DATE", "READY", "AVAILABLE", "ROLLOUT"];
+    let heading = vec!["NAME", "WANTED", "UP-TO-DATE", "READY", "AVAILABLE", "PROGRESS"];
     let text = table::render(&Table { heading, rows: rows.collect() });
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     if surplus > 0 {
@@ -214,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn deployments_stand_above_the_machines_and_those_that_roll_come_first() {
+    fn deployments_and_pools_stand_above_the_machines_and_those_that_roll_come_first() {
         let deployment = |name: &str, updated: i32| -> MachineDeployment {
             serde_json::from_value(json!({
                 "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
@@ -227,14 +251,22 @@ mod tests {
             .unwrap()
         };
         let (calm, rolling) = (deployment("a", 3), deployment("b", 1));
-        let lines = of_deployments(&[&calm, &rolling]);
-        assert!(
-            lines[1].starts_with("b ") && lines[1].ends_with("1 of 3 machines are replaced"),
-            "{lines:?}"
-        );
-        assert!(lines[2].starts_with("a ") && lines[2].ends_with("complete"), "{lines:?}");
-        assert_eq!(lines[3], "");
-        assert!(of_deployments(&[]).is_empty());
+        let pool = serde_json::from_value(json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+            "metadata": { "name": "p", "generation": 1 }, "spec": { "replicas": 2, "template": {} },
+            "status": { "observedGeneration": 1, "replicas": 1, "readyReplicas": 1 }
+        }));
+        let groups = vec![of_deployment(&calm), of_deployment(&rolling), of_pool(&pool.unwrap())];
+        let lines = of_groups(groups);
+        for (line, name, progress) in [
+            (1, "machinedeployment/b ", "1 of 3 machines are replaced"),
+            (2, "machinepool/p ", "1 of 2 machines run"),
+            (3, "machinedeployment/a ", "complete"),
+        ] {
+            assert!(lines[line].starts_with(name) && lines[line].ends_with(progress), "{lines:?}");
+        }
+        assert_eq!(lines[4], "");
+        assert!(of_groups(Vec::new()).is_empty());
     }
 
     #[test]

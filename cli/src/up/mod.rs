@@ -90,7 +90,7 @@ pub(crate) struct Args {
     /// The audit log.
     #[command(flatten)]
     pub(crate) audit: AuditArgs,
-    /// Do not show a table of the machines at the bottom of the terminal
+    /// Do not show a table of deployments, pools and machines at the bottom of the terminal
     #[arg(long)]
     pub(crate) no_live: bool,
 }
@@ -138,6 +138,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn serve(system: &mut System, files: Vec<ManifestFile>, story: Story) -> anyhow::Result<()> {
+    system.warm_up().await?;
     for mut file in files {
         system.fill(&mut file, story).await?;
         for manifest in file.manifests()? {

@@ -1,18 +1,19 @@
 //! What `up` prints: one line for each thing that happens.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
+use std::fmt::{Debug, Display};
 use std::pin::pin;
 use std::time::Duration;
 
 use futures::TryStreamExt as _;
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{SignedDuration, Timestamp, tz::TimeZone};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Client, ResourceExt as _};
-use ostler_api::{Machine, MachineDeployment};
+use kube::{Client, Resource, ResourceExt as _};
+use ostler_api::Machine;
 use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +23,9 @@ use crate::rollout::progress::{self, Progress};
 
 /// Two lines about rollouts that go on are at least so far apart.
 const APART: Duration = Duration::from_secs(1);
+
+/// What is repeated for so long is worth more than one line.
+const LASTS: SignedDuration = SignedDuration::from_mins(1);
 
 /// Tells the story on stdout, each line with its time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -54,31 +58,38 @@ impl Story {
         tokio::join!(
             members.follow(client.clone(), end.clone()),
             self.follow_events(client.clone(), &members, end.clone()),
-            self.follow_rollouts(client, end)
+            self.follow_progress(client.clone(), progress::of, end.clone()),
+            self.follow_progress(client, progress::of_pool, end)
         );
     }
 
-    /// Tells how far each rollout is when that changes: its end always, and not more than one line in [`APART`].
-    async fn follow_rollouts(self, client: Client, end: CancellationToken) {
+    /// Tells how far each deployment or pool is when that changes: its end always, and not more than one line in [`APART`].
+    async fn follow_progress<K>(
+        self,
+        client: Client,
+        of: fn(&K) -> Progress,
+        end: CancellationToken,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+    {
         let mut last = None::<Instant>;
-        let all = Api::<MachineDeployment>::all(client);
+        let kind = K::kind(&()).to_lowercase();
+        let all = Api::<K>::all(client);
         let mut events = pin!(watcher(all, watcher::Config::default()).default_backoff());
-        let mut told = BTreeMap::<(Option<String>, Option<String>), String>::new();
+        let mut told = BTreeMap::<(Option<String>, String), String>::new();
         loop {
             let next = tokio::select! {
                 next = events.try_next() => next,
                 () = end.cancelled() => return,
             };
-            let key = |one: &MachineDeployment| {
-                (one.metadata.namespace.clone(), one.metadata.name.clone())
-            };
+            let key = |one: &K| (one.namespace(), one.name_any());
             match next {
                 // What was before is no news.
                 Ok(Some(watcher::Event::InitApply(one))) => {
-                    told.insert(key(&one), progress::of(&one).text().to_owned());
+                    told.insert(key(&one), of(&one).text().to_owned());
                 }
                 Ok(Some(watcher::Event::Apply(one))) => {
-                    let progress = progress::of(&one);
+                    let progress = of(&one);
                     let text = progress.text();
                     let soon = last.is_some_and(|last| last.elapsed() < APART);
                     let skipped = matches!(progress, Progress::GoesOn(_)) && soon
@@ -87,12 +98,15 @@ impl Story {
                     if !skipped {
                         told.insert(key(&one), text.to_owned());
                         last = Some(Instant::now());
-                        self.tell(format_args!("machinedeployment {}: {text}", one.name()));
+                        self.tell(format_args!("{kind} {}: {text}", one.name_any()));
                     }
                 }
-                Ok(Some(watcher::Event::Delete(one))) => drop(told.remove(&key(&one))),
+                Ok(Some(watcher::Event::Delete(one))) => {
+                    told.remove(&key(&one));
+                    self.tell(format_args!("{kind} {}: deleted", one.name_any()));
+                }
                 Ok(Some(watcher::Event::Init | watcher::Event::InitDone)) => {}
-                Err(error) => tracing::debug!(%error, "the watch on deployments was interrupted"),
+                Err(error) => tracing::debug!(kind, %error, "a watch was interrupted"),
                 Ok(None) => tokio::time::sleep(Duration::from_secs(1)).await,
             }
         }
@@ -112,9 +126,8 @@ impl Story {
             };
             match next {
                 Ok(Some(event)) => {
-                    // A repetition is written some seconds after it happened.
                     let at = time_of(&event).unwrap_or_else(Timestamp::now);
-                    if at >= since && !members.tell_nothing_new(&event) {
+                    if at >= since && !is_late(&event) && !members.tell_nothing_new(&event) {
                         self.tell_of(at, line(&event));
                     }
                 }
@@ -126,7 +139,15 @@ impl Story {
     }
 }
 
-/// The machines of sets, by name. What goes as wanted with them is told by the progress of their deployment: a rollout is
+/// Repetitions are written some seconds after they happened, when it may be over. Only what lasts is told again.
+fn is_late(event: &Event) -> bool {
+    let Some((began, last)) = event.event_time.as_ref().zip(event.series.as_ref()) else {
+        return false;
+    };
+    last.last_observed_time.0.duration_since(began.0) < LASTS
+}
+
+/// The machines of sets and pools, by name. What goes as wanted with them is told by the progress of their deployment or pool: a rollout is
 /// few lines, however many machines it has.
 #[derive(Debug, Default)]
 struct Members(Mutex<BTreeSet<String>>);
@@ -144,7 +165,10 @@ impl Members {
                 Ok(Some(watcher::Event::Init)) => self.0.lock().clear(),
                 Ok(Some(watcher::Event::InitApply(one) | watcher::Event::Apply(one))) => {
                     let owners = one.metadata.owner_references.iter().flatten();
-                    if owners.into_iter().any(|owner| owner.kind == "MachineSet") {
+                    if owners
+                        .into_iter()
+                        .any(|owner| matches!(owner.kind.as_str(), "MachineSet" | "MachinePool"))
+                    {
                         self.0.lock().insert(one.name_any());
                     }
                 }
@@ -162,7 +186,9 @@ impl Members {
         let is_warning = event.type_.as_deref() == Some("Warning");
         let reason = event.reason.as_deref().unwrap_or_default();
         match regarding.and_then(|object| object.kind.as_deref()) {
-            Some("MachineSet") => matches!(reason, "SuccessfulCreate" | "SuccessfulDelete"),
+            Some("MachineSet" | "MachinePool") => {
+                matches!(reason, "SuccessfulCreate" | "SuccessfulDelete")
+            }
             Some("MachineDeployment") => reason == "ScalingMachineSet",
             // A Node has the name of its machine, which says the same.
             Some("Node") => matches!(reason, "DrainStarted" | "Drained"),
@@ -208,6 +234,8 @@ mod tests {
         for (kind, name, type_, reason, expected) in [
             ("MachineSet", "s", "Normal", "SuccessfulCreate", true),
             ("MachineSet", "s", "Warning", "FailedCreate", false),
+            ("MachinePool", "p", "Normal", "SuccessfulDelete", true),
+            ("MachinePool", "p", "Warning", "ReplicasReset", false),
             ("MachineDeployment", "d", "Normal", "ScalingMachineSet", true),
             ("MachineDeployment", "d", "Normal", "RollbackDone", false),
             ("Node", "of-a-set", "Normal", "Drained", true),
@@ -217,6 +245,20 @@ mod tests {
         ] {
             assert_eq!(skipped(kind, name, type_, reason), expected, "{kind} {name} {reason}");
         }
+    }
+
+    #[test]
+    fn a_repetition_is_told_only_if_it_lasts() {
+        let event = |last: Option<&str>| {
+            let series = last.map(|at| json!({ "count": 2, "lastObservedTime": at }));
+            let event = json!({
+                "metadata": {}, "eventTime": "2026-01-01T12:00:00.000000Z", "series": series
+            });
+            is_late(&serde_json::from_value(event).unwrap())
+        };
+        assert!(!event(None));
+        assert!(event(Some("2026-01-01T12:00:09.000000Z")));
+        assert!(!event(Some("2026-01-01T12:01:00.000000Z")));
     }
 
     #[test]

@@ -237,6 +237,11 @@ impl System {
         Ok(())
     }
 
+    /// Waits until machines can be created, but not for ever: what is created before that says that its driver is not there.
+    pub(crate) async fn warm_up(&mut self) -> anyhow::Result<()> {
+        timeout(DRIVER_PATIENCE, self.ready(Story::quiet())).await.unwrap_or(Ok(()))
+    }
+
     /// Returns when a part has failed for good.
     pub(crate) async fn failure(&mut self) -> anyhow::Result<()> {
         let core = async {

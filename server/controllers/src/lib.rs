@@ -46,6 +46,7 @@ pub use clock::{Clock, system as system_clock};
 pub use cluster_id::{ClusterIdError, GivenIds, cluster_ids, known_cluster_ids};
 pub use controllers::{Controller, ControllersError, EnabledControllers};
 pub use election::ElectionError;
+pub use events::EVENT_LOG;
 pub use namespaces::{Namespaces, NamespacesError};
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};

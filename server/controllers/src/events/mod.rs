@@ -13,6 +13,9 @@ pub(crate) use writer::{EventMetrics, EventWriter, Recorder};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
+/// Target of diagnostics that only repeat an event, so that a program that shows events can leave them out.
+pub const EVENT_LOG: &str = "ostler_controllers::events";
+
 /// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Severity {

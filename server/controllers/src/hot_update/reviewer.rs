@@ -19,7 +19,7 @@ use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
 use super::answers::{Answers, Asked, ReviewKey};
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::{EVENT_LOG, EventRecord, Recorder, Severity};
 use crate::queue::{Outcome, Priority, Queue};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -140,7 +140,7 @@ impl Reviewer {
         let complaint = review.complaint();
         let warnings = review.warnings.join("; ");
         let (severity, reason, note) = if !complaint.is_empty() {
-            warn!(class = name, violations = complaint, "the driver rejects the class");
+            warn!(target: EVENT_LOG, class = name, violations = complaint, "the driver rejects the class");
             (Severity::Warning, "ClassInvalid", complaint)
         } else if !warnings.is_empty() {
             info!(class = name, warnings, "the driver warns about the class");

@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 
 use super::execute::Executed;
 use super::{Machines, PassError, namespace_of, operation, reference};
-use crate::events::{EventRecord, Severity};
+use crate::events::{EVENT_LOG, EventRecord, Severity};
 use crate::metrics::Shape;
 use crate::queue::Outcome;
 use crate::reconcile::Passed;
@@ -169,7 +169,8 @@ impl Machines {
         for event in events {
             let reason = event.reason.name();
             if event.warning {
-                warn!(machine = snapshot.machine.name(), reason, "{}", event.message);
+                let machine = snapshot.machine.name();
+                warn!(target: EVENT_LOG, machine, reason, "{}", event.message);
             }
             let severity = if event.warning { Severity::Warning } else { Severity::Normal };
             let node = node.clone().filter(|_| event.on_node);

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::OrphanScans;
 use crate::clock::{Clock, DebugClock};
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::{EVENT_LOG, EventRecord, Recorder, Severity};
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::writes::{WriteError, Writer};
@@ -134,7 +134,7 @@ impl OrphanAdmin {
     }
 
     fn record_event(&self, event: OrphanEvent, note: String) {
-        tracing::warn!(reason = event.as_str(), "{note}");
+        tracing::warn!(target: EVENT_LOG, reason = event.as_str(), "{note}");
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(CLUSTER_ID_CONFIG_MAP.to_owned()),

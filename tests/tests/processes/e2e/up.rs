@@ -1,9 +1,10 @@
 //! `ostler up`, `reset` and `crds` as real processes.
 
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use ostler_tests::kubectl::Kubectl;
 use ostler_tests::process::{Process, binaries};
@@ -197,6 +198,42 @@ fn reset_says_what_it_waits_for_and_ends_pods_without_grace_when_its_grace_is_ov
     let said = reset(&data, &["--grace", "2"]);
     assert!(said.contains("default/stays"), "it names the pod: {said}");
     assert!(said.contains("--grace"), "it says why it forces: {said}");
+}
+
+#[test]
+fn what_up_tells_of_a_pool_is_few_lines_and_no_warning_of_a_driver_that_is_starting() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let example = tools::root().join("deploy/examples/pool").display().to_string();
+    let mut running = spawn(&data, &["--apply", &example]);
+    running.line("that all run", |line| line.ends_with("machinepool pool: running: 3 machines"));
+    running.terminate();
+    assert!(running.wait().success());
+    for told in ["DriverUnavailable", "machine pool-", "Created Machine"] {
+        assert_eq!(running.last_said(told), None, "{told}");
+    }
+    reset(&data, &[]);
+}
+
+#[test]
+fn a_warning_that_up_tells_is_not_logged_as_well() {
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let files = one_machine();
+    let mut child = Command::new(binaries().join("ostler"))
+        .args(["up", "--driver", "none", "--data-dir", data.to_str().unwrap()])
+        .args(FREE_PORTS)
+        .args(files.iter().flat_map(|file| ["--apply", file]))
+        .env_remove("RUST_LOG")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let told = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(told.into_iter().any(|line| line.contains("DriverUnavailable")));
+    child.kill().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(stderr(&output), "");
 }
 
 #[test]
