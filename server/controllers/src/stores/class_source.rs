@@ -1,9 +1,11 @@
 //! Serves classes, secrets and recorded operations to drivers, from the caches.
 
 use ostler_api::Revision;
+use ostler_api::names::MACHINE_POOL;
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{ClassReference, Target};
 use ostler_lifecycle::pool::target_of;
+use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::{
     ClassContent, ClassError, ClassSource, KnownTarget, MachineShape, RecordedOperation,
@@ -144,10 +146,13 @@ impl Targets for StoreClassSource {
 
     fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<KnownTarget> {
         let key = ObjectName::new(namespace, name);
+        let mut pool = String::new();
         let (uid, id, class) = match kind {
             "Machine" => {
                 let machine = self.stores.machines.get(&key)?;
                 let id = machine.provider_id().cloned();
+                let owner = controller(&machine.metadata).filter(|it| it.kind == MACHINE_POOL);
+                pool = owner.map(|it| it.name.clone()).unwrap_or_default();
                 (machine.uid().to_owned(), id, machine.spec.class.name.clone())
             }
             "MachinePool" => {
@@ -159,7 +164,7 @@ impl Targets for StoreClassSource {
         };
         let namespace = namespace.to_owned();
         let class = ClassReference { namespace, name: class, revision: Revision::default() };
-        Some(KnownTarget { uid, provider_id: id.unwrap_or_default().into(), class })
+        Some(KnownTarget { uid, provider_id: id.unwrap_or_default().into(), pool, class })
     }
 }
 

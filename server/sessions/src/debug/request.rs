@@ -52,6 +52,7 @@ pub(super) fn prepare(
     let mut verb = verb.ok_or_else(no_operation)?;
     let target = addressed(target.unwrap_or_default(), kind, targets.namespace());
     let found = known(&target, targets)?;
+    refuse_pooled(kind, &target, found.as_ref())?;
     let target =
         Target { uid: found.as_ref().map_or(target.uid, |found| found.uid.clone()), ..target };
     if kind.is_mutation() && target.uid.is_empty() {
@@ -159,6 +160,25 @@ fn known(target: &Target, targets: &dyn Targets) -> Result<Option<KnownTarget>, 
         }
         Some(_) | None => Ok(None),
     }
+}
+
+/// A driver knows the instance of a pool by its group alone, and would say that it is not ours.
+fn refuse_pooled(
+    kind: OperationKind,
+    target: &Target,
+    found: Option<&KnownTarget>,
+) -> Result<(), Status> {
+    let pool = found.map(|found| found.pool.as_str()).unwrap_or_default();
+    if pool.is_empty() || kind == OperationKind::GetVolumeIds {
+        return Ok(());
+    }
+    let message = format!(
+        "machine {}/{} is an instance of machinepool {pool}, so {} does not find it; ask getPoolStatus of that pool (--pool {pool})",
+        target.namespace,
+        target.name,
+        json_name(kind)
+    );
+    Err(status(Code::FailedPrecondition, "MACHINE_OF_POOL", message))
 }
 
 fn class_target(target: &Target) -> Option<ObjectRevision> {

@@ -18,6 +18,8 @@ pub struct KnownTarget {
     pub uid: String,
     /// The id of its instance or group; empty if it has none.
     pub provider_id: String,
+    /// The pool whose instance it has; empty: none.
+    pub pool: String,
     /// Its class, without a revision.
     pub class: ClassReference,
 }

@@ -29,7 +29,7 @@ use crate::driver::{Driver, Heard, created, deleted, hello};
 
 type Client = DriverDebugServiceClient<Routes>;
 
-/// A Machine, `m-1`, and a pool, `p-1`, of class `small`.
+/// A Machine, `m-1`, and a pool, `p-1`, with the Machine `p-1-0`, of class `small`.
 struct Known;
 
 impl Targets for Known {
@@ -40,12 +40,14 @@ impl Targets for Known {
     fn find(&self, kind: &str, namespace: &str, name: &str) -> Option<KnownTarget> {
         let (uid, provider_id) = match (kind, namespace, name) {
             ("Machine", "default", "m-1") => ("uid-1", "fake:///1"),
+            ("Machine", "default", "p-1-0") => ("uid-2", "fake:///2"),
             ("MachinePool", "default", "p-1") => ("uid-p", "fake:///groups/1"),
             _ => return None,
         };
         Some(KnownTarget {
             uid: uid.to_owned(),
             provider_id: provider_id.to_owned(),
+            pool: if name == "p-1-0" { "p-1".to_owned() } else { String::new() },
             class: class_of(&class_ref("small", "")),
         })
     }
@@ -205,6 +207,20 @@ async fn a_read_by_hand_is_filled_in_from_the_machine_and_answered_by_the_driver
     assert_eq!(answer.session_id, driver.session_id);
     let Some(invoke_response::Outcome::Error(error)) = answer.outcome else { panic!("{answer:?}") };
     assert_eq!(error.message, "no such instance", "a verdict of the driver is an answer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_a_pool_is_asked_about_with_its_pool() {
+    let mut core = Core::start();
+    let _driver = Driver::ready(&mut core, 1).await;
+    let mut request = asks(status());
+    request.operation.as_mut().unwrap().target = Some(named("p-1-0"));
+    let refused = invoke(&core, request).await.unwrap_err();
+    assert_eq!(
+        (refused.code(), reason(&refused).as_str()),
+        (Code::FailedPrecondition, "MACHINE_OF_POOL")
+    );
+    assert!(refused.message().contains("getPoolStatus of that pool (--pool p-1)"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

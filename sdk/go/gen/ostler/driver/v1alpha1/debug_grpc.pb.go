@@ -83,6 +83,7 @@ type DriverDebugServiceClient interface {
 	// | `dry_run` | OK | `sent` is the frame that would be sent |
 	// | no operation, no target, or a field that does not fit | INVALID_ARGUMENT | mend the request |
 	// | a mutation without `allow_mutation` | FAILED_PRECONDITION, `MUTATION_NOT_ALLOWED` | set it, if you mean it |
+	// | the Machine is an instance of a pool, and the operation is of single instances | FAILED_PRECONDITION, `MACHINE_OF_POOL` | name the pool, and an operation of pools |
 	// | the session stands by or is not ready | FAILED_PRECONDITION, `SESSION_NOT_ACTIVE` | choose the active one, or name the provider |
 	// | class, provider and session do not belong together | FAILED_PRECONDITION, `WRONG_PROVIDER` | choose those that do |
 	// | there is no such session, Machine or class | NOT_FOUND | ListSessions shows what there is |
@@ -285,6 +286,7 @@ type DriverDebugServiceServer interface {
 	// | `dry_run` | OK | `sent` is the frame that would be sent |
 	// | no operation, no target, or a field that does not fit | INVALID_ARGUMENT | mend the request |
 	// | a mutation without `allow_mutation` | FAILED_PRECONDITION, `MUTATION_NOT_ALLOWED` | set it, if you mean it |
+	// | the Machine is an instance of a pool, and the operation is of single instances | FAILED_PRECONDITION, `MACHINE_OF_POOL` | name the pool, and an operation of pools |
 	// | the session stands by or is not ready | FAILED_PRECONDITION, `SESSION_NOT_ACTIVE` | choose the active one, or name the provider |
 	// | class, provider and session do not belong together | FAILED_PRECONDITION, `WRONG_PROVIDER` | choose those that do |
 	// | there is no such session, Machine or class | NOT_FOUND | ListSessions shows what there is |
