@@ -141,3 +141,28 @@ fn code(result: anyhow::Result<ExitCode>) -> ExitCode {
         ExitCode::FAILURE
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Examples are not broken, and of a paragraph, which clap breaks, the source breaks no line.
+    fn assert_fits_80_columns(command: &clap::Command) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines: Vec<_> = help.lines().collect();
+        for pair in lines.windows(2) {
+            let goes_on = pair.iter().all(|line| !line.is_empty() && !line.starts_with(' '));
+            assert!(!goes_on, "{}: {pair:#?}", command.get_name());
+        }
+        let long = lines.iter().find(|line| line.starts_with(' ') && line.chars().count() > 80);
+        assert_eq!(long, None, "{}", command.get_name());
+        command.get_subcommands().for_each(assert_fits_80_columns);
+    }
+
+    #[test]
+    fn examples_and_notes_of_every_help_fit_80_columns() {
+        assert_fits_80_columns(&Cli::command());
+    }
+}

@@ -41,11 +41,11 @@ Examples:
   ostler backup ostler-$(date +%F).backup
   ostler backup --data-dir /srv/ostler /mnt/backups/ostler.backup --replace
 
-A running `up` goes on meanwhile: the backup shows all objects as they are at one moment. It has every object,
-the authority that signs certificates, the key of ServiceAccount tokens and the admin token, so that nodes
+A running `up` goes on meanwhile: the backup shows all objects as they are at one moment. It has every object, \
+the authority that signs certificates, the key of ServiceAccount tokens and the admin token, so that nodes \
 and clients are still known after a restore. Anyone who can read it has full access: it is created with mode 0600.
 
-It has no instances and nothing that drivers keep: those are the infrastructure. `ostler restore --check FILE`
+It has no instances and nothing that drivers keep: those are the infrastructure. `ostler restore --check FILE` \
 verifies a backup at any time; docs/backup.md says what to do after a damaged disk.")]
 pub(crate) struct Args {
     /// The file to write

@@ -29,14 +29,14 @@ const HOME: &str = "default";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler restore --check ostler.backup                 is it whole? Writes nothing
-  ostler restore ostler.backup --data-dir ./new        into a new or an empty directory
-  ostler restore ostler.backup --force                 in the place of what is in ./.ostler, with `up` stopped
+  ostler restore --check ostler.backup             is it whole? Writes nothing
+  ostler restore ostler.backup --data-dir ./new    into a new or empty directory
+  ostler restore ostler.backup --force             in place of ./.ostler
 
-The whole backup is verified before anything is written. With --force what was there is moved aside, never
+The whole backup is verified before anything is written. With --force what was there is moved aside, never \
 deleted; what drivers keep in DIR/drivers stays where it is, for it belongs to the instances.
 
-The restored API knows nothing of instances that were made after the backup: to it they are orphans, which
+The restored API knows nothing of instances that were made after the backup: to it they are orphans, which \
 would be deleted. So orphans are only reported from then on, until you have seen them:
   ostler drivers orphans                               which they are
   ostler drivers orphans --accept                      they may be deleted

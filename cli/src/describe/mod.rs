@@ -33,8 +33,9 @@ const MOST_EVENTS: usize = 10;
 Examples:
   ostler describe machine fake-1
   ostler describe machine worker-7 -n shoot--a --kubeconfig seed.kubeconfig
-  ostler describe machinedeployment workers      its sets and machines as a tree, and why nothing happens
-  ostler describe machinepool workers            its group and its machines, and what it waits for
+  ostler describe machinedeployment workers   its sets and machines as a tree
+  ostler describe machinepool workers         its group and its machines
+  ostler describe machineclass small          what uses it
 
 Without --kubeconfig: $KUBECONFIG, else the `ostler up` of this folder, else kubectl's own.")]
 pub(crate) struct Args {

@@ -17,10 +17,11 @@ Examples:
   ostler drivers invoke fake.ostler.dev listMachines --class fake
   ostler drivers invoke fake.ostler.dev getPoolStatus --pool workers
   ostler drivers invoke fake.ostler.dev deleteMachine --machine fake-1 --dry-run
-  ostler drivers invoke fake.ostler.dev deleteMachine --target-uid UID --class fake --allow-mutation
+  ostler drivers invoke fake.ostler.dev deleteMachine --target-uid UID \\
+    --class fake --allow-mutation
   ostler drivers invoke fake.ostler.dev validateClass --class fake
 
-The core fills in what a Machine or pool that it knows tells: UID, class, provider id. A mutation waits for
+The core fills in what a Machine or pool that it knows tells: UID, class, provider id. A mutation waits for \
 no other one: while the core has one under way on the same target, it is refused.")]
 pub(super) struct Args {
     /// The provider whose active driver is asked, or the id of its session

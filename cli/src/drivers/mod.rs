@@ -24,13 +24,13 @@ use crate::log;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler drivers ls                                                  who is connected
-  ostler drivers ops                                                 what is under way
+  ostler drivers ls                       who is connected
+  ostler drivers ops                      what is under way
   ostler drivers invoke fake.ostler.dev getMachineStatus --machine fake-1
-  ostler drivers orphans                                             instances and groups that nothing stands for
-  ostler drivers tail                                                frames as they pass
-  ostler drivers drain fake.ostler.dev                               ask its driver to dial again
-  ostler drivers close fake.ostler.dev                               cut the connection; the driver dials again
+  ostler drivers orphans                  instances that nothing stands for
+  ostler drivers tail                     frames as they pass
+  ostler drivers drain fake.ostler.dev    ask its driver to dial again
+  ostler drivers close fake.ostler.dev    cut the connection
 
 Without --admin they ask the `ostler up` of this folder.")]
 pub(crate) struct Args {

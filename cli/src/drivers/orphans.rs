@@ -14,14 +14,14 @@ use crate::log;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler drivers orphans                     which there are, and what becomes of them
-  ostler drivers orphans fake.ostler.dev     those of one provider
-  ostler drivers orphans --accept            they may be deleted
+  ostler drivers orphans                    all, and what becomes of them
+  ostler drivers orphans fake.ostler.dev    those of one provider
+  ostler drivers orphans --accept           they may be deleted
 
-An orphan is an instance with the cluster id of this cluster that no Machine stands for, or a group that no
-MachinePool stands for, with all its instances. Name and uid are those that its tags say. Two scans must show it,
-then it is deleted; one with a previous cluster id, or without tags of ours, is only reported, see
---delete-untagged-orphans of the core. After a restore, and whenever the API may not be the one that made the instances, orphans
+An orphan is an instance with the cluster id of this cluster that no Machine stands for, or a group that no \
+MachinePool stands for, with all its instances. Name and uid are those that its tags say. Two scans must show it, \
+then it is deleted; one with a previous cluster id, or without tags of ours, is only reported, see \
+--delete-untagged-orphans of the core. After a restore, and whenever the API may not be the one that made the instances, orphans \
 are only reported: what was made after the backup is an orphan to it. See docs/backup.md for how to keep one.")]
 pub(super) struct Args {
     /// Only those of this provider

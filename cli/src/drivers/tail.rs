@@ -15,7 +15,7 @@ use crate::log;
 Example:
   ostler drivers tail fake.ostler.dev --text
 
-  16:20:22.104 fake.ostler.dev >> operation getMachineStatus fake-1 5cb6… 312 bytes
+  16:20:22.104 fake.ostler.dev >> operation getMachineStatus m-1 5cb6… 312 bytes
 
 >> goes to the driver, << comes from it. Ctrl-C ends it.")]
 pub(super) struct Args {

@@ -35,16 +35,18 @@ const AT_ONCE: usize = 16;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler migrate check -n shoot--a --kubeconfig seed.kubeconfig --driver aws.example.com=./my-driver \\
-    --provider-alias AWS=aws.example.com --from machine-controller-manager.yaml
-  ostler migrate check --drivers-listen 127.0.0.1:5001 --driver-token aws.example.com=token --output json
+  ostler migrate check -n shoot--a --kubeconfig seed.kubeconfig \\
+    --driver aws.example.com=./my-driver --provider-alias AWS=aws.example.com \\
+    --from machine-controller-manager.yaml
+  ostler migrate check --drivers-listen 127.0.0.1:5001 \\
+    --driver-token aws.example.com=token --output json
 
-machine-controller-manager may run meanwhile: this is a core without a Lease. It sends GetMachineStatus, ListMachines and
-ValidateClass and nothing else, leaves to drivers what they hold for another core, and reads the API. All that it creates
-there are questions that are stored nowhere: SelfSubjectAccessReviews, which are about the account of the kubeconfig, so take
+machine-controller-manager may run meanwhile: this is a core without a Lease. It sends GetMachineStatus, ListMachines and \
+ValidateClass and nothing else, leaves to drivers what they hold for another core, and reads the API. All that it creates \
+there are questions that are stored nowhere: SelfSubjectAccessReviews, which are about the account of the kubeconfig, so take \
 the one that the core will have; and with --driver-access TokenReviews.
 
-A line with a ! prevents the migration. Exit code: 0 if there is none, 1 if there are some or the check failed, 2 for
+A line with a ! prevents the migration. Exit code: 0 if there is none, 1 if there are some or the check failed, 2 for \
 a wrong command line.")]
 pub(crate) struct Args {
     /// The kubeconfig of the cluster with the machines

@@ -29,16 +29,16 @@ use crate::{cluster, log, table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler rollout status workers                  follow a rollout to its end
+  ostler rollout status workers                  follow it to its end
   ostler rollout history workers                 which templates there were
-  ostler rollout undo workers                    back to the template before this one
+  ostler rollout undo workers                    back to the one before
   ostler rollout undo workers --to-revision 3    back to that one
-  ostler rollout restart workers                 new machines for all, with the template as it is
-  ostler rollout pause workers                   change the template several times, then roll once:
+  ostler rollout restart workers                 new machines for all
+  ostler rollout pause workers                   change it, then roll once:
   ostler rollout resume workers
 
-A rollout begins when the template of a machinedeployment changes. A change of a class that running instances can take
-rolls nothing: it is a hot update (`ostler class name` tells which change is which). `ostler describe machinedeployment`
+A rollout begins when the template of a machinedeployment changes. A change of a class that running instances can take \
+rolls nothing: it is a hot update (`ostler class name` tells which change is which). `ostler describe machinedeployment` \
 says why a rollout does not get on. Scaling is `kubectl scale machinedeployment NAME --replicas N`.")]
 pub(crate) struct Args {
     /// The kubeconfig of the cluster with the machines; without it as for `ostler describe`

@@ -29,18 +29,18 @@ pub(crate) use system::{CoreMode, Options, System, TargetMode};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler up                                      the fake cloud, everything in ./.ostler
-  ostler up --apply deploy/examples/fake         with a MachineDeployment of three
-  ostler up --driver docker --apply DIR          machines are containers of the Docker Engine here
+  ostler up                                      the fake cloud, in ./.ostler
+  ostler up --apply deploy/examples/fake         with three machines
+  ostler up --driver docker --apply DIR          machines are containers here
   ostler up --driver none --core none            an API server only
   ostler up --driver aws.example.com=./my-driver a driver of your own
   ostler up --target none                        machines without Nodes
 
-In files of --apply, `<<API_SERVER>>` becomes the URL at which machines reach the API server, and
-`<<CA_DATA>>` the certificate of its authority (base64 of the PEM). With `--driver docker` the API server
-listens at the gateway of Docker's bridge as well, which is the address that containers have for this
-computer: with TLS, and only for clients with credentials. DOCKER_HOST says which engine it is, and
-OSTLER_DOCKER_ALLOW_HOST_PORTS=true and the like what classes may have of this computer beyond
+In files of --apply, `<<API_SERVER>>` becomes the URL at which machines reach the API server, and \
+`<<CA_DATA>>` the certificate of its authority (base64 of the PEM). With `--driver docker` the API server \
+listens at the gateway of Docker's bridge as well, which is the address that containers have for this \
+computer: with TLS, and only for clients with credentials. DOCKER_HOST says which engine it is, and \
+OSTLER_DOCKER_ALLOW_HOST_PORTS=true and the like what classes may have of this computer beyond \
 containers (`ostler driver docker --help`).
 
 Then, in another terminal:
