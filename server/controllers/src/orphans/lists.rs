@@ -40,7 +40,8 @@ impl Orphans {
         (process, pools): (&str, bool),
         classes: &[Arc<MachineClass>],
     ) -> Lists {
-        let named: Vec<_> = classes.iter().map(|class| (name(class), self.basis(class))).collect();
+        let named: Vec<_> =
+            classes.iter().map(|class| (class_name(class), self.basis(class))).collect();
         let groups = {
             let mut ledgers = self.ledgers.lock();
             let scopes = &mut ledgers.entry(provider.clone()).or_default().scopes;
@@ -109,6 +110,7 @@ impl Orphans {
     }
 }
 
-fn name(class: &MachineClass) -> String {
+/// Namespace and name, because classes of several namespaces may have one name and different credentials.
+pub(super) fn class_name(class: &MachineClass) -> String {
     ObjectName::of(class).to_string()
 }

@@ -35,7 +35,7 @@ pub(crate) use scans::OrphanScans;
 
 use self::admin::Seen;
 use self::claims::Everywhere;
-use self::lists::{ClassList, Lists};
+use self::lists::{ClassList, Lists, class_name};
 use crate::audit;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
@@ -251,7 +251,7 @@ impl Orphans {
     fn classes_of(&self, provider: &ProviderName) -> Vec<Arc<MachineClass>> {
         let mut classes = self.stores.classes.all();
         classes.retain(|class| self.settings.driver_name(class.provider()) == *provider);
-        classes.sort_by_key(|class| class.metadata.name.clone());
+        classes.sort_by_key(|class| class_name(class));
         classes
     }
 
@@ -280,8 +280,7 @@ impl Orphans {
     ) -> Shown {
         let ended = self.admin.uptime();
         let (unclaimed, counts) = self.compare(provider, listed).await;
-        let name = |class: &MachineClass| class.metadata.name.clone().unwrap_or_default();
-        let classes = listed.iter().map(|(class, _)| name(class)).collect::<BTreeSet<_>>();
+        let classes = listed.iter().map(|(class, _)| class_name(class)).collect::<BTreeSet<_>>();
         let scan = Scan { began, ended, listed: &classes, unclaimed: &unclaimed };
         let rules = self.settings.orphans;
         let due = {
@@ -327,8 +326,7 @@ impl Orphans {
                         *counts.entry(keep).or_default() += 1;
                     }
                     if keep.is_none() {
-                        let class = class.metadata.name.clone().unwrap_or_default();
-                        unclaimed.push((class, one.clone()));
+                        unclaimed.push((class_name(class), one.clone()));
                     }
                 }
                 tokio::task::yield_now().await;
@@ -340,10 +338,8 @@ impl Orphans {
     /// Checks the claims once more, in the API itself, and then acts.
     async fn act(&self, observed: &Observed, orphan: &Orphan, fate: &Fate) -> Acted {
         let (provider, classes) = (&observed.provider, &observed.classes);
-        let named = |class: &&Arc<MachineClass>| {
-            class.metadata.name.as_deref() == Some(orphan.class.as_str())
-        };
-        let Some(class) = classes.iter().find(named) else { return Acted::NotNow };
+        let listed_it = |class: &&Arc<MachineClass>| class_name(class) == orphan.class;
+        let Some(class) = classes.iter().find(listed_it) else { return Acted::NotNow };
         let claimed = match self.claimed_live(provider, orphan).await {
             Ok(claimed) => claimed,
             Err(failure) => {

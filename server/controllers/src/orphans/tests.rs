@@ -34,13 +34,20 @@ fn orphans(bench: &Bench) -> Orphans {
 }
 
 fn with_class() -> Bench {
+    with_classes_of(&["default"])
+}
+
+/// With a class of one name in each of these namespaces.
+fn with_classes_of(namespaces: &[&str]) -> Bench {
     let bench = Bench::new();
-    let class = json!({
-        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
-        "metadata": { "name": "c", "namespace": "default" },
-        "provider": PROVIDER, "providerSpec": {}
-    });
-    put(&bench.stores.classes, class);
+    for namespace in namespaces {
+        let class = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+            "metadata": { "name": "c", "namespace": namespace },
+            "provider": PROVIDER, "providerSpec": {}
+        });
+        put(&bench.stores.classes, class);
+    }
     bench
 }
 
@@ -79,6 +86,45 @@ async fn what_scans_showed_of_a_provider_goes_with_its_last_class() {
     assert_eq!(wait(&orphans).await, None);
     assert!(orphans.ledgers.lock().is_empty());
     assert!(!orphans.scans.is_asked_for(&PROVIDER.into()));
+}
+
+/// A scan of both classes `c`, of which the lists of `listed` came.
+async fn scan(orphans: &Orphans, began: Duration, listed: &[(&str, &[Listed])]) -> Observed {
+    let classes = orphans.classes_of(&PROVIDER.into());
+    let class = |namespace: &str| {
+        let named = classes.iter().find(|it| it.metadata.namespace.as_deref() == Some(namespace));
+        Arc::clone(named.unwrap())
+    };
+    let lists: Vec<ClassList> = listed
+        .iter()
+        .map(|(namespace, records)| (class(namespace), Arc::new(records.to_vec())))
+        .collect();
+    let provider: ProviderName = PROVIDER.into();
+    let shown = Some(orphans.shown(&provider, false, began, &lists).await);
+    Observed { provider, classes, began, by_name: false, failed: Vec::new(), shown }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_goes_with_the_class_that_listed_it_and_not_with_its_namesake_elsewhere() {
+    let bench = with_classes_of(&["a", "b"]);
+    let (recorder, events) = bench.recorder_and_writer();
+    let orphans = Orphans { recorder, ..orphans(&bench) };
+    let lost = [Listed { owner: Owner::Machine, ..group("gone") }];
+    let first = scan(&orphans, Duration::ZERO, &[("a", &[]), ("b", &lost)]).await;
+    assert!(first.shown.unwrap().due.is_empty());
+    // A list of the namesake alone says nothing about it.
+    scan(&orphans, Duration::from_mins(5), &[("a", &[])]).await;
+    let last = scan(&orphans, Duration::from_hours(1), &[("a", &[]), ("b", &lost)]).await;
+    let [orphan] = last.shown.as_ref().unwrap().due.as_slice() else { panic!("no orphan") };
+    assert_eq!(orphan.class, "b/c");
+    // There is no driver.
+    let acted = orphans.act(&last, orphan, &Fate::Delete).await;
+    assert!(matches!(acted, Acted::Failed));
+    assert_eq!(bench.told(events).await, ["OrphanFound", "OrphanDeleteFailed"]);
+    let events = bench.writes().into_iter().filter(|(path, _)| path.ends_with("/events"));
+    for (path, event) in events {
+        assert_eq!(event["regarding"]["namespace"], "b", "{path}");
+    }
 }
 
 fn group(uid: &str) -> Listed {

@@ -21,7 +21,7 @@ pub struct Scan<'a> {
     pub began: Duration,
     /// After the last one was there.
     pub ended: Duration,
-    /// The classes that were listed as a whole.
+    /// The classes that were listed as a whole, by namespace and name.
     pub listed: &'a BTreeSet<String>,
     /// Every instance in these lists that no Machine claims, with the class that it was listed
     /// with.
@@ -70,7 +70,7 @@ pub struct Orphan {
     pub machine_name: String,
     /// Its ids.
     pub provider_ids: Vec<ProviderId>,
-    /// A class that it was listed with.
+    /// A class that it was listed with: namespace and name.
     pub class: String,
     /// Whether no event has named it yet.
     pub new: bool,
