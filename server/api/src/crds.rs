@@ -291,8 +291,7 @@ const POOL_STRATEGY_RULES: [(&str, &str); 2] = [
     ),
 ];
 
-/// What neither upstream nor we act on, as far as it can be said in a definition: labels of a template are free-form, and
-/// a rule cannot read them. An API server that knows no rules stores the object, and its condition says the same.
+/// What neither upstream nor we act on, as far as it can be said in a definition cheaply. An API server that knows no rules stores the object, and its condition says the same.
 const FLEET_RULES: [(&str, &str); 2] = [
     ("has(self.selector)", "selector is missing"),
     (
@@ -394,27 +393,32 @@ fn set_columns(crd: &mut CustomResourceDefinition, columns: &[Column]) {
     }
 }
 
-/// Applies `change` to the schema of every version, without the defaults that the decoder needs
-/// and the API must not have: upstream defaults nothing. (What [`scaled`] defaults is ours.)
+/// Applies `change` to the schema of every version, as [`prepare`] leaves it.
 fn each_schema(crd: &mut CustomResourceDefinition, change: impl Fn(&mut JSONSchemaProps)) {
     for version in &mut crd.spec.versions {
         let schema = version.schema.as_mut().and_then(|all| all.open_api_v3_schema.as_mut());
         if let Some(root) = schema {
-            remove_defaults(root);
+            prepare(root);
             change(root);
         }
     }
 }
 
-fn remove_defaults(schema: &mut JSONSchemaProps) {
+/// Removes the defaults that the decoder needs and the API must not have: upstream defaults nothing. (What [`scaled`]
+/// defaults is ours.) A count or percentage is read as 32 bits, and an object with a larger one could not be read.
+fn prepare(schema: &mut JSONSchemaProps) {
     schema.default = None;
+    if schema.x_kubernetes_int_or_string == Some(true) {
+        schema.minimum.get_or_insert(f64::from(i32::MIN));
+        schema.maximum.get_or_insert(f64::from(i32::MAX));
+    }
     for property in schema.properties.iter_mut().flat_map(BTreeMap::values_mut) {
-        remove_defaults(property);
+        prepare(property);
     }
     if let Some(items) = &mut schema.items {
         match items {
-            JSONSchemaPropsOrArray::Schema(one) => remove_defaults(one),
-            JSONSchemaPropsOrArray::Schemas(all) => all.iter_mut().for_each(remove_defaults),
+            JSONSchemaPropsOrArray::Schema(one) => prepare(one),
+            JSONSchemaPropsOrArray::Schemas(all) => all.iter_mut().for_each(prepare),
         }
     }
 }

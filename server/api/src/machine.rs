@@ -100,7 +100,7 @@ pub struct ClassRef {
 pub struct NodeTemplate {
     /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::free_form")]
+    #[schemars(schema_with = "crate::schema::template_metadata")]
     pub metadata: Option<ObjectMeta>,
     /// Taints; everything else in it is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]

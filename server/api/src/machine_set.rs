@@ -59,7 +59,7 @@ pub struct MachineSetSpec {
 pub struct MachineTemplateSpec {
     /// Labels, annotations and finalizers of the Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "crate::schema::free_form")]
+    #[schemars(schema_with = "crate::schema::template_metadata")]
     pub metadata: Option<ObjectMeta>,
     /// Their spec.
     #[serde(default)]

@@ -1,6 +1,8 @@
 //! Schemas that more than one kind has.
 
-use schemars::{Schema, SchemaGenerator, json_schema};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::Value;
 
 /// An object that is kept as it is, unknown fields included.
 pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
@@ -10,4 +12,23 @@ pub(crate) fn free_form(_: &mut SchemaGenerator) -> Schema {
 /// A list of such objects.
 pub(crate) fn free_forms(of: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": free_form(of) })
+}
+
+/// The metadata in a template. Unknown fields are kept, and fields that are known have the types that they are read
+/// with; Go writes `creationTimestamp: null`.
+pub(crate) fn template_metadata(of: &mut SchemaGenerator) -> Schema {
+    let mut schema = ObjectMeta::json_schema(of).to_value();
+    without_descriptions(&mut schema);
+    for field in schema["properties"].as_object_mut().into_iter().flat_map(|all| all.values_mut()) {
+        field["nullable"] = true.into();
+    }
+    schema["x-kubernetes-preserve-unknown-fields"] = true.into();
+    schema.try_into().unwrap_or_else(|_| free_form(of))
+}
+
+/// They would be repeated for each template.
+fn without_descriptions(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    fields.remove("description");
+    fields.values_mut().for_each(without_descriptions);
 }
