@@ -409,8 +409,8 @@ fn each_schema(crd: &mut CustomResourceDefinition, change: impl Fn(&mut JSONSche
 fn prepare(schema: &mut JSONSchemaProps) {
     schema.default = None;
     if schema.x_kubernetes_int_or_string == Some(true) {
-        schema.minimum.get_or_insert(f64::from(i32::MIN));
-        schema.maximum.get_or_insert(f64::from(i32::MAX));
+        schema.minimum = schema.minimum.or_else(|| Some(i32::MIN.into()));
+        schema.maximum = schema.maximum.or_else(|| Some(i32::MAX.into()));
     }
     for property in schema.properties.iter_mut().flat_map(BTreeMap::values_mut) {
         prepare(property);

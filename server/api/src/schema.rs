@@ -17,13 +17,16 @@ pub(crate) fn free_forms(of: &mut SchemaGenerator) -> Schema {
 /// The metadata in a template. Unknown fields are kept, and fields that are known have the types that they are read
 /// with; Go writes `creationTimestamp: null`.
 pub(crate) fn template_metadata(of: &mut SchemaGenerator) -> Schema {
-    let mut schema = ObjectMeta::json_schema(of).to_value();
-    without_descriptions(&mut schema);
-    for field in schema["properties"].as_object_mut().into_iter().flat_map(|all| all.values_mut()) {
-        field["nullable"] = true.into();
+    let mut schema = ObjectMeta::json_schema(of);
+    schema.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+    let fields = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for field in fields.into_iter().flat_map(|all| all.values_mut()) {
+        without_descriptions(field);
+        if let Some(field) = field.as_object_mut() {
+            field.insert("nullable".to_owned(), true.into());
+        }
     }
-    schema["x-kubernetes-preserve-unknown-fields"] = true.into();
-    schema.try_into().unwrap_or_else(|_| free_form(of))
+    schema
 }
 
 /// They would be repeated for each template.

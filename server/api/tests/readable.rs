@@ -1,5 +1,5 @@
 //! What the definitions accept, the types read: an object that is stored and cannot be read holds up its namespace.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use ostler_api::{
     Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,

@@ -188,9 +188,10 @@ impl Bench {
         ))
     }
 
-    /// The API server shows a machine that this core cannot parse.
+    /// The API server shows a machine in the default namespace that this core cannot parse.
     pub(crate) fn a_machine_cannot_be_read(&self) {
-        let meta = ObjectMeta { name: Some("x".to_owned()), ..ObjectMeta::default() };
+        let (name, namespace) = (Some("x".to_owned()), Some("default".to_owned()));
+        let meta = ObjectMeta { name, namespace, ..ObjectMeta::default() };
         let object = Unreadable { meta, why: "it is broken".to_owned() };
         self.stores.machines.skip(None, Seen::Changed, &object);
     }

@@ -29,7 +29,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::target::Target;
-use crate::watch::ObjectName;
+use crate::watch::{Lenient, ObjectName, cannot_be_read};
 
 /// Longest wait for an answer. After that, a retry is better than a waiting worker.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
@@ -150,6 +150,44 @@ pub(crate) trait Object:
 }
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned> Object for K {}
+
+/// What a list has.
+#[derive(Debug)]
+pub(crate) struct Found<K> {
+    /// The objects that can be read.
+    pub(crate) objects: Vec<Arc<K>>,
+    /// One that cannot, for people.
+    pub(crate) unreadable: Option<String>,
+}
+
+impl<K> Default for Found<K> {
+    fn default() -> Self {
+        Self { objects: Vec::new(), unreadable: None }
+    }
+}
+
+impl<K: Object> Found<K> {
+    fn add(&mut self, items: Vec<Lenient<K>>) {
+        for item in items {
+            let name = ObjectName::of(&item);
+            match item {
+                Lenient::Read(object) => self.objects.push(Arc::new(object)),
+                Lenient::Unreadable(broken) => {
+                    let say = || cannot_be_read(&K::kind(&()), &name, &broken.why);
+                    self.unreadable.get_or_insert_with(say);
+                }
+            }
+        }
+    }
+
+    /// All of them, for a decision that one that cannot be read might change.
+    pub(crate) fn complete(self) -> Result<Vec<Arc<K>>, WriteError> {
+        match self.unreadable {
+            None => Ok(self.objects),
+            Some(broken) => Err(WriteError::Other(broken)),
+        }
+    }
+}
 
 /// Sends requests to the API.
 #[derive(Clone)]
@@ -288,43 +326,51 @@ impl Writer {
     }
 
     /// Every Machine of a name in the cluster, read from the API.
-    pub(crate) async fn find_everywhere(&self, name: &str) -> Result<Vec<Machine>, WriteError> {
-        let api: Api<Machine> = Api::all(self.client.clone());
+    pub(crate) async fn find_everywhere(
+        &self,
+        name: &str,
+    ) -> Result<Vec<Arc<Machine>>, WriteError> {
+        let api: Api<Lenient<Machine>> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        self.pages(&api, named).await
+        self.pages(&api, named).await?.complete()
     }
 
     /// A page of the Machines of all namespaces, read from the API, and the token of the next page.
     pub(crate) async fn machines_everywhere(
         &self,
         from: Option<String>,
-    ) -> Result<(Vec<Machine>, Option<String>), WriteError> {
-        let api: Api<Machine> = Api::all(self.client.clone());
+    ) -> Result<(Vec<Arc<Machine>>, Option<String>), WriteError> {
+        let api: Api<Lenient<Machine>> = Api::all(self.client.clone());
         let mut some = ListParams::default().limit(PAGE);
         some.continue_token = from;
         let found = self.read(api.list(&some)).await?;
-        Ok((found.items, found.metadata.continue_.filter(|token| !token.is_empty())))
+        let mut machines = Found::default();
+        machines.add(found.items);
+        Ok((machines.complete()?, found.metadata.continue_.filter(|token| !token.is_empty())))
     }
 
     /// All objects of a kind, of a namespace or of all, read from the API.
-    pub(crate) async fn all<K>(&self, namespace: Option<&str>) -> Result<Vec<Arc<K>>, WriteError>
+    pub(crate) async fn all<K>(&self, namespace: Option<&str>) -> Result<Found<K>, WriteError>
     where
         K: Object + Resource<Scope = kube::core::NamespaceResourceScope>,
     {
-        let api: Api<K> = match namespace {
+        let api: Api<Lenient<K>> = match namespace {
             Some(namespace) => self.api(namespace),
             None => Api::all(self.client.clone()),
         };
-        let all = self.pages(&api, ListParams::default()).await?;
-        Ok(all.into_iter().map(Arc::new).collect())
+        self.pages(&api, ListParams::default()).await
     }
 
     /// All pages of a list: without a limit, an API server may read all that it searches in one go.
-    async fn pages<K: Object>(&self, api: &Api<K>, page: ListParams) -> Result<Vec<K>, WriteError> {
-        let (mut all, mut page) = (Vec::new(), page.limit(PAGE));
+    async fn pages<K: Object>(
+        &self,
+        api: &Api<Lenient<K>>,
+        page: ListParams,
+    ) -> Result<Found<K>, WriteError> {
+        let (mut all, mut page) = (Found::default(), page.limit(PAGE));
         loop {
             let found = self.read(api.list(&page)).await?;
-            all.extend(found.items);
+            all.add(found.items);
             let Some(next) = found.metadata.continue_.filter(|token| !token.is_empty()) else {
                 return Ok(all);
             };
@@ -460,7 +506,7 @@ mod tests {
         let metrics = WriteMetrics::register(&mut Registry::default());
         let writer = Writer::new(Client::new(service, "default"), metrics);
         let found = writer.find_everywhere("m").await.unwrap();
-        let found: Vec<_> = found.iter().map(ObjectName::of).collect();
+        let found: Vec<_> = found.iter().map(|one| ObjectName::of(one.as_ref())).collect();
         assert_eq!(found, ["a", "b"].map(|namespace| ObjectName::new(namespace, "m")));
         let all_ask = |what: &str| asked.lock().iter().all(|query| query.contains(what));
         assert!(all_ask("limit=500") && all_ask("metadata.name"), "{asked:?}");

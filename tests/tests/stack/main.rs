@@ -39,4 +39,5 @@ mod sets;
 mod storm;
 mod switches;
 mod taken_over;
+mod unreadable;
 mod whole_stack;

@@ -75,8 +75,11 @@ impl Kind for Classes {
     async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let class = self.stores.classes.get(name);
         let used = self.stores.is_used(name, |_| true) || !self.stores.pools_of(name).is_empty();
-        // It may be the class of a machine that cannot be read.
-        if !used && self.stores.machines.has_unreadable() {
+        // It may be the class of a machine or pool that cannot be read.
+        let Stores { machines, pools, .. } = &self.stores;
+        let there = &name.namespace;
+        let unsure = machines.unreadable_in(there).or_else(|| pools.unreadable_in(there));
+        if !used && unsure.is_some() {
             return Err(PassError::NotYet(UNSURE));
         }
         let kept = self.stores.secrets.get(&last_known::place(name));

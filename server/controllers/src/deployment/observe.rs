@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::deployment::plan::{Event, Reason};
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
@@ -59,7 +60,8 @@ impl Deployments {
     async fn sees_all(&self) -> Result<bool, WriteError> {
         let sets = &self.stores.sets;
         for namespace in self.settings.namespaces.parts() {
-            let all = self.writer.all::<MachineSet>(namespace.as_deref()).await?;
+            // One that cannot be read holds up the deployments of its namespace, by the cache.
+            let all = self.writer.all::<MachineSet>(namespace.as_deref()).await?.objects;
             let seen = |set: &Arc<MachineSet>| {
                 let seen = sets.get(&ObjectName::of(set.as_ref()));
                 seen.is_some_and(|seen| differs_in_status_only(&seen, set))
@@ -77,7 +79,12 @@ impl Deployments {
         deployment: Arc<MachineDeployment>,
     ) -> Result<Snapshot, PassError> {
         // It may be the set of the current template, of which there must not be two.
-        if self.stores.sets.has_unreadable() {
+        if let Some(broken) = self.stores.sets.unreadable_in(&name.namespace) {
+            let note = format!("nothing is done until it is fixed or deleted: {broken}");
+            self.tell(
+                &deployment,
+                Event { warning: true, reason: Reason::MachineSetUnreadable, note },
+            );
             return Err(PassError::NotYet(UNREADABLE));
         }
         let sets = self.stores.sets.find(SetIndex::Controller, deployment.uid());

@@ -82,7 +82,7 @@ impl Orphans {
     async fn live_pools(&self) -> Result<Vec<Arc<MachinePool>>, WriteError> {
         let mut found = Vec::new();
         for part in self.settings.namespaces.parts() {
-            found.extend(self.writer.all::<MachinePool>(part.as_deref()).await?);
+            found.extend(self.writer.all::<MachinePool>(part.as_deref()).await?.complete()?);
         }
         Ok(found)
     }
@@ -108,13 +108,13 @@ impl Orphans {
     }
 
     /// Every Machine of that name in the served namespaces, read from the API itself.
-    async fn live_namesakes(&self, name: &str) -> Result<Vec<Machine>, WriteError> {
+    async fn live_namesakes(&self, name: &str) -> Result<Vec<Arc<Machine>>, WriteError> {
         let mut found = Vec::new();
         for part in self.settings.namespaces.parts() {
             match part {
                 Some(namespace) => {
                     let api = self.writer.api::<Machine>(&namespace);
-                    found.extend(self.writer.get(&api, name).await?);
+                    found.extend(self.writer.get(&api, name).await?.map(Arc::new));
                 }
                 None => found.extend(self.writer.find_everywhere(name).await?),
             }

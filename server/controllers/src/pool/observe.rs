@@ -19,7 +19,7 @@ use crate::hot_update::driver_of;
 use crate::reconcile::PassError;
 use crate::stores::MachineIndex;
 use crate::watch::ObjectName;
-use crate::writes::PATIENCE;
+use crate::writes::{Found, PATIENCE};
 
 /// Key of the user data in a Secret that a template names.
 const VALUE: &str = "value";
@@ -113,7 +113,8 @@ impl Pools {
         }
         let all = self.writer.all::<Machine>(Some(namespace_of(pool))).await;
         let what = "cannot list the machines of a pool";
-        let mut all = all.map_err(|source| PassError::Api { what, source })?;
+        let mut all =
+            all.and_then(Found::complete).map_err(|source| PassError::Api { what, source })?;
         all.retain(|machine| is_controlled_by(&machine.metadata, pool.uid()));
         self.groups.with(pool, |group| group.listed = true);
         Ok(all)

@@ -80,7 +80,8 @@ impl Handover {
             Stage::List(listed) => listed,
         };
         for namespace in namespaces {
-            for machine in writer.all::<Machine>(namespace.as_deref()).await? {
+            // One that cannot be read holds up the sets of its namespace, by the cache.
+            for machine in writer.all::<Machine>(namespace.as_deref()).await?.objects {
                 seen(&machine);
                 await_in_cache(&machine, stores, pending);
             }

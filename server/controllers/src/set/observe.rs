@@ -18,7 +18,7 @@ use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, SetIndex, free_label};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
-use crate::writes::WriteError;
+use crate::writes::{Found, WriteError};
 
 /// How often it is checked whether a Machine that cannot be read has become readable.
 const UNREADABLE: Duration = Duration::from_mins(1);
@@ -40,7 +40,8 @@ impl Sets {
         match wait {
             Some(left) if left.is_zero() => {
                 let all = self.writer.all::<Machine>(Some(&name.namespace)).await;
-                let all = all.map_err(list_failed)?;
+                let Found { objects: all, unreadable } = all.map_err(list_failed)?;
+                blind = unreadable.map(Blind::Unreadable);
                 let open = self.pending.settle(set.uid(), &all);
                 unanswered = open.unanswered;
                 if let Some(left) = open.wait {
@@ -56,8 +57,11 @@ impl Sets {
         }
         if let Some(left) = predecessor {
             (blind, again) = (Some(Blind::Predecessor), left);
-        } else if blind.is_none() && self.stores.machines.has_unreadable() {
-            (blind, again) = (Some(Blind::Unreadable), UNREADABLE);
+        } else if blind.is_none() {
+            blind = self.stores.machines.unreadable_in(&name.namespace).map(Blind::Unreadable);
+        }
+        if matches!(blind, Some(Blind::Unreadable(_))) {
+            again = again.min(UNREADABLE);
         }
         let wishes = self.wishes(&machines);
         let others = self.stores.sets.find(SetIndex::Namespace, &name.namespace);

@@ -4,7 +4,7 @@ use kube::api::Patch;
 use ostler_api::MachineSet;
 use ostler_api::machine_set::{MachineSetConditionType, MachineSetStatus};
 use ostler_lifecycle::class::Hold;
-use ostler_lifecycle::set::{FOREIGN, Plan, is_news, status};
+use ostler_lifecycle::set::{FOREIGN, Plan, UNREADABLE, is_news, status};
 use serde_json::{Value, json};
 
 use super::{Done, Observed, Sets};
@@ -37,9 +37,11 @@ impl Sets {
             );
             self.tell(set, Severity::Warning, "SelectorOverlap", "Reconcile", note);
         }
-        let before = set.status.as_ref().and_then(foreign);
-        if let Some(note) = foreign(&new).filter(|note| before != Some(note)) {
-            self.tell(set, Severity::Warning, FOREIGN, "Reconcile", note.to_owned());
+        for reason in [FOREIGN, UNREADABLE] {
+            let before = set.status.as_ref().and_then(|old| message(old, reason));
+            if let Some(note) = message(&new, reason).filter(|note| before != Some(note)) {
+                self.tell(set, Severity::Warning, reason, "Reconcile", note.to_owned());
+            }
         }
         if is_news(set, &new) {
             self.put(set, &new).await?;
@@ -75,11 +77,10 @@ impl Sets {
     }
 }
 
-/// What a status says about another process that runs the set.
-fn foreign(status: &MachineSetStatus) -> Option<&str> {
-    let is_foreign = |reason: &str| reason == FOREIGN;
+/// What a status says for this reason.
+fn message<'a>(status: &'a MachineSetStatus, reason: &str) -> Option<&'a str> {
     let mut all = status.conditions.iter();
-    all.find(|it| it.reason.as_deref().is_some_and(is_foreign))?.message.as_deref()
+    all.find(|it| it.reason.as_deref() == Some(reason))?.message.as_deref()
 }
 
 /// Whether the status says already that this generation is refused: one event for each.

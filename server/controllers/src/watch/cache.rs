@@ -10,7 +10,7 @@ use kube::Resource;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-use super::{Author, By, ObjectName, Revision, Unreadable, names::Names};
+use super::{Author, By, ObjectName, Revision, Unreadable, cannot_be_read, names::Names};
 
 /// A kind that is cached.
 pub trait Cached: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
@@ -66,7 +66,14 @@ pub(crate) enum Seen {
 /// A list that is being read.
 struct Listing<K> {
     objects: HashMap<ObjectName, Arc<K>>,
-    unreadable: HashMap<ObjectName, Option<String>>,
+    unreadable: HashMap<ObjectName, Broken>,
+}
+
+/// A version of an object that cannot be read, and what is wrong with it.
+#[derive(Debug, PartialEq, Eq)]
+struct Broken {
+    version: Option<String>,
+    why: String,
 }
 
 impl<K> Default for Listing<K> {
@@ -87,8 +94,8 @@ struct Contents<K: Cached> {
     objects: HashMap<Arc<ObjectName>, Arc<K>>,
     /// Of some of `objects`, what only the authors of the last writes know.
     unreported: HashMap<ObjectName, Unreported<K>>,
-    /// Objects that exist but cannot be read, with their versions; `objects` may have an older version.
-    unreadable: HashMap<ObjectName, Option<String>>,
+    /// Objects that exist but cannot be read; `objects` may have an older version.
+    unreadable: HashMap<ObjectName, Broken>,
     index: HashMap<(K::Index, String), Names>,
     /// The lists that are being read, one for each part, until they are complete.
     listings: HashMap<Option<String>, Listing<K>>,
@@ -213,6 +220,14 @@ impl<K: Cached> Cache<K> {
         !self.read().unreadable.is_empty()
     }
 
+    /// As [`Self::has_unreadable`], of one namespace: the first object there that cannot be read, and why, for people.
+    pub(crate) fn unreadable_in(&self, namespace: &str) -> Option<String> {
+        let contents = self.read();
+        let there = contents.unreadable.iter().filter(|(name, _)| name.namespace == namespace);
+        let (name, broken) = there.min_by_key(|(name, _)| *name)?;
+        Some(cannot_be_read(K::KIND, name, &broken.why))
+    }
+
     /// Records that an object cannot be read. The last readable version stays until the object is gone. Returns
     /// whether this is new, and what changed.
     pub(crate) fn skip(
@@ -224,20 +239,20 @@ impl<K: Cached> Cache<K> {
         let meta = &object.meta;
         let namespace = meta.namespace.as_deref().or(part).unwrap_or_default();
         let name = ObjectName::new(namespace, meta.name.as_deref().unwrap_or_default());
-        let version = meta.resource_version.clone();
+        let broken = Broken { version: meta.resource_version.clone(), why: object.why.clone() };
         let mut contents = self.write();
-        let news = contents.unreadable.get(&name) != Some(&version);
+        let news = contents.unreadable.get(&name) != Some(&broken);
         match seen {
             Seen::Gone => {
-                let revision = Revision::of(version.as_deref());
+                let revision = Revision::of(broken.version.as_deref());
                 return (false, contents.delete(&name, revision));
             }
             Seen::Listed => {
                 let listing = contents.listings.entry(part.map(str::to_owned)).or_default();
-                listing.unreadable.insert(name, version);
+                listing.unreadable.insert(name, broken);
             }
             Seen::Changed => {
-                contents.unreadable.insert(name, version);
+                contents.unreadable.insert(name, broken);
             }
         }
         (news, None)
@@ -381,7 +396,7 @@ impl<K: Cached> Contents<K> {
     /// Removes an object, unless the cached version is newer.
     fn delete(&mut self, name: &ObjectName, revision: Revision) -> Option<Change<K>> {
         let newer = |here: Revision| revision.is_older_than(here);
-        if self.unreadable.get(name).is_some_and(|it| !newer(Revision::of(it.as_deref()))) {
+        if self.unreadable.get(name).is_some_and(|it| !newer(Revision::of(it.version.as_deref()))) {
             self.unreadable.remove(name);
         }
         if newer(self::revision(self.objects.get(name)?.as_ref())) {

@@ -290,6 +290,9 @@ fn a_list_of_one_namespace_keeps_the_unreadable_objects_of_another() {
     cache.apply_part(Some("default"), Event::Init);
     cache.apply_part(Some("default"), Event::InitDone);
     assert!(cache.has_unreadable());
+    let told = cache.unreadable_in("other");
+    assert_eq!(told.as_deref(), Some("ConfigMap other/a cannot be read: it is broken"));
+    assert_eq!(cache.unreadable_in("default"), None);
     cache.apply_part(Some("other"), Event::Init);
     cache.apply_part(Some("other"), Event::InitDone);
     assert!(!cache.has_unreadable());

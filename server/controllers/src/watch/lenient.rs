@@ -10,6 +10,8 @@ use serde::de::{DeserializeOwned, DeserializeSeed, IgnoredAny, MapAccess, SeqAcc
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Number, Value};
 
+use super::ObjectName;
+
 /// Maximum nesting depth: more than the 100 levels that the API server of this project stores. `serde_json` stops at
 /// 127 and fails the whole list or event; anything deeper than this is skipped, without recursion.
 const DEPTH: usize = 110;
@@ -30,6 +32,11 @@ pub(crate) struct Unreadable {
     pub(crate) meta: ObjectMeta,
     /// What is wrong with it.
     pub(crate) why: String,
+}
+
+/// Says so of an object, for people.
+pub(crate) fn cannot_be_read(kind: &str, name: &ObjectName, why: &str) -> String {
+    format!("{kind} {name} cannot be read: {why}")
 }
 
 impl<K: Resource<DynamicType = ()>> Resource for Lenient<K> {

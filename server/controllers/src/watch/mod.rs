@@ -25,7 +25,7 @@ mod revision;
 pub(crate) use author::{Author, By};
 pub(crate) use cache::Seen;
 pub use cache::{Cache, Cached, Change};
-pub(crate) use lenient::{Lenient, Unreadable};
+pub(crate) use lenient::{Lenient, Unreadable, cannot_be_read};
 pub(crate) use metrics::WatchMetrics;
 pub use object_name::ObjectName;
 pub(crate) use on_demand::OnDemand;

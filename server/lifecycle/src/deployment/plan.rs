@@ -107,6 +107,8 @@ ostler_api::closed_enum! {
         MarkMalformed,
         /// The set for the template cannot be created.
         MachineSetCreateError,
+        /// A set of its namespace cannot be read, and may be one of its own.
+        MachineSetUnreadable,
         /// Half of its Machines are lost.
         MassFailure,
         /// Fewer than half of its Machines are lost again.

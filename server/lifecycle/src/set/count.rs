@@ -68,7 +68,7 @@ pub(super) fn decide(
     let candidates = active.iter().filter(|machine| !victims::is_handed_over(machine)).count();
     // A deletion that is not seen yet, of ours, of the process before or of the one that a user named, would be repeated
     // with another Machine.
-    let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable))
+    let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable(_)))
         && !matches!(snapshot.foreign, Some(Foreign::Named(_)));
     let surplus = if sees { candidates.saturating_sub(wanted) } else { 0 };
     let mut delete = victims::choose(set, &active, surplus, wishes, preserved, *now);
@@ -96,8 +96,8 @@ fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold>
     if set.label(label::SCALE_UP_DISABLED).is_some() {
         return Some(Hold::ScaleUpDisabled);
     }
-    if let Some(blind) = snapshot.blind {
-        return Some(Hold::Blind(blind));
+    if let Some(blind) = &snapshot.blind {
+        return Some(Hold::Blind(blind.clone()));
     }
     let drifted = drifted(snapshot) + released;
     let most = 2 * wanted(set) + DRIFT_MARGIN;

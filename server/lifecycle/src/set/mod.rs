@@ -18,7 +18,7 @@ pub use gathers::gathers;
 pub use invariants::{Violation, check};
 pub use preserve::NodeWish;
 pub use push_down::pushed;
-pub use status::{FOREIGN, Failures, Say, is_news, status, with_condition};
+pub use status::{FOREIGN, Failures, Say, UNREADABLE, is_news, status, with_condition};
 pub use template::{machine, machine_name};
 pub use validation::{broken, template_rules};
 pub use victims::{Cause, Policy, Rank, Victim};
@@ -32,14 +32,14 @@ use serde_json::Value;
 use crate::{class::Hold as Finalizer, foreign::Foreign};
 
 /// Why the Machines of a set may not be all that are seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blind {
     /// The set's own last writes are not seen yet.
     OwnWrites,
     /// Requests of the process that led before may still arrive.
     Predecessor,
-    /// A Machine cannot be read, and may be one of the set.
-    Unreadable,
+    /// A Machine of the namespace cannot be read, as this says for people, and may be one of the set.
+    Unreadable(String),
 }
 
 /// What a decision about a set is made from.

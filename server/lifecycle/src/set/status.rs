@@ -14,7 +14,7 @@ use ostler_api::{
 };
 
 use super::{
-    Hold, Plan,
+    Blind, Hold, Plan,
     count::{is_active, wanted},
     preserve,
 };
@@ -22,6 +22,9 @@ use crate::selector;
 
 /// Reason of the condition and of the event while another process runs a set.
 pub const FOREIGN: &str = "ForeignController";
+
+/// Reason of the condition and of the event while a Machine cannot be read that may be one of a set.
+pub const UNREADABLE: &str = "MachineUnreadable";
 
 /// What went wrong in a pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -128,6 +131,12 @@ pub enum Say {
 fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
     if let Some(Hold::Foreign(foreign)) = &plan.hold {
         return Say::Set("True", FOREIGN, foreign.message());
+    }
+    if let Some(Hold::Blind(Blind::Unreadable(broken))) = &plan.hold {
+        let text = format!(
+            "it may be one of the set, which creates none until it is fixed or deleted: {broken}"
+        );
+        return Say::Set("True", UNREADABLE, text);
     }
     if let Some(text) = &failures.create {
         return Say::Set("True", "FailedCreate", text.clone());

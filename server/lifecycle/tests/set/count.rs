@@ -1,6 +1,8 @@
 use jiff::Timestamp;
 use ostler_lifecycle::foreign::Foreign;
-use ostler_lifecycle::set::{BURST, Blind, FOREIGN, Failures, Hold, gathers, plan, status};
+use ostler_lifecycle::set::{
+    BURST, Blind, FOREIGN, Failures, Hold, UNREADABLE, gathers, plan, status,
+};
 use serde_json::json;
 
 use crate::objects::{decide, deleting, machine, running, set, snapshot, victims, with_phase};
@@ -95,7 +97,7 @@ fn nothing_is_created_or_chosen_while_its_own_writes_are_not_seen() {
     for blind in [Blind::OwnWrites, Blind::Predecessor] {
         for replicas in [0, 3] {
             let mut snap = snapshot(set(replicas, json!({})), running(1));
-            snap.blind = Some(blind);
+            snap.blind = Some(blind.clone());
             assert!(plan(&snap).is_idle(), "{blind:?} {replicas}");
         }
     }
@@ -104,11 +106,15 @@ fn nothing_is_created_or_chosen_while_its_own_writes_are_not_seen() {
 #[test]
 fn a_machine_that_cannot_be_read_may_be_one_of_the_set_and_stops_creation_only() {
     let mut snap = snapshot(set(3, json!({})), running(1));
-    snap.blind = Some(Blind::Unreadable);
+    let blind = Blind::Unreadable("Machine default/x cannot be read: it is broken".to_owned());
+    snap.blind = Some(blind.clone());
     let held = plan(&snap);
-    assert_eq!((held.create, held.hold), (0, Some(Hold::Blind(Blind::Unreadable))));
+    assert_eq!((held.create, held.hold.clone()), (0, Some(Hold::Blind(blind.clone()))));
+    let told = status(&snap.set, &held, &Failures::default(), snap.now).conditions.remove(0);
+    assert_eq!(told.reason.as_deref(), Some(UNREADABLE));
+    assert!(told.message.is_some_and(|text| text.contains("Machine default/x")));
     let mut snap = snapshot(set(0, json!({})), running(1));
-    snap.blind = Some(Blind::Unreadable);
+    snap.blind = Some(blind);
     assert_eq!(plan(&snap).delete.len(), 1);
 }
 

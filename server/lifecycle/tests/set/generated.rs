@@ -121,7 +121,12 @@ proptest! {
     ) {
         let mut snap = snapshot(a_set(replicas, 0), all.iter().enumerate().map(made).collect());
         snap.unanswered = (0..unanswered).map(|index| format!("s-{index}")).collect();
-        snap.blind = [None, Some(Blind::OwnWrites), Some(Blind::Predecessor), Some(Blind::Unreadable)][blind];
+        snap.blind = [
+            None,
+            Some(Blind::OwnWrites),
+            Some(Blind::Predecessor),
+            Some(Blind::Unreadable(String::new())),
+        ][blind].clone();
         let plan = plan(&snap);
         let active = plan.claimed.iter().filter(|it| is_active(it)).count();
         let wanted = usize::try_from(replicas).unwrap();
