@@ -29,7 +29,8 @@ pub(crate) fn keep(
     events: &[Event],
 ) -> Option<Unwritten> {
     let since = snapshot.unwritten.as_ref().map_or(snapshot.now, |it| it.since);
-    let may = snapshot.now < due(since)
+    // A clock that was set back must not make it wait as long as that.
+    let may = (since..due(since)).contains(&snapshot.now)
         && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
         && (precedes_a_write(snapshot, plan)
             || is_in_the_metadata(snapshot, plan, status)

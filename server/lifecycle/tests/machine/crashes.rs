@@ -347,6 +347,19 @@ fn the_status_of_a_slow_create_is_written_after_two_seconds() {
 }
 
 #[test]
+fn a_status_does_not_wait_as_long_as_the_clock_was_set_back() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    assert!(world.unwritten.is_some());
+    world.later(-100_000);
+    world.pass();
+    assert!(world.unwritten.is_none());
+    assert!(world.status().operation.is_some());
+}
+
+#[test]
 fn the_failure_of_a_first_create_is_written() {
     let mut world = World::new();
     world.pass();

@@ -243,7 +243,7 @@ impl World {
     pub fn later(&mut self, seconds: i64) {
         self.now = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
         if let OperationView::InFlight(flight) = &mut self.operation {
-            flight.age += Duration::from_secs(seconds.try_into().unwrap());
+            flight.age += Duration::from_secs(seconds.try_into().unwrap_or_default());
         }
     }
 
