@@ -8,7 +8,7 @@ use tonic::Status;
 use crate::channel::Channel;
 
 /// A list of more is refused: the core takes no more either.
-const MOST_RECORDS: usize = 200_000;
+const MOST_RECORDS: usize = 100_000;
 
 type Calls = MachineDriverServiceClient<Channel>;
 type Context = Option<Box<proto::OperationContext>>;
@@ -67,4 +67,14 @@ pub(crate) async fn pool_status(
         return Err(Status::internal("the driver's answer lacks the group"));
     }
     Ok(Response::GetPoolStatus(whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_may_have_as_many_records_as_the_core_takes() {
+        assert_eq!(MOST_RECORDS, ostler_sessions::SessionsOptions::default().limits.list_records);
+    }
 }
