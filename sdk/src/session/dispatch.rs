@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::admission::{default_timeout, is_mutation};
+use super::protocol::time;
 use crate::context::{Context, Facts, References, Report};
 use crate::error::DriverError;
 use crate::handler::{Answer, Handler};
@@ -46,7 +47,7 @@ impl<H: Handler> Dispatcher<H> {
         let references = References::Core(Arc::clone(&self.library));
         let reports = Some(self.reports.clone());
         let operation_id = operation.operation_id.clone();
-        let interval = operation.progress_interval.and_then(|time| Duration::try_from(time).ok());
+        let interval = time(operation.progress_interval);
         let interval = interval.filter(|interval| !interval.is_zero());
         let reads = !is_mutation(&operation);
         let (facts, request) = split(operation);
@@ -150,8 +151,7 @@ async fn speaking<T>(
 
 fn split(operation: proto::Operation) -> (Facts, Option<Request>) {
     let target = operation.target.unwrap_or_default();
-    let asked = operation.timeout.and_then(|time| Duration::try_from(time).ok());
-    let timeout = asked
+    let timeout = time(operation.timeout)
         .filter(|time| !time.is_zero())
         .or_else(|| operation.request.as_ref().map(default_timeout))
         .unwrap_or_default();

@@ -24,6 +24,8 @@ const ACCEPT_AFTER: Duration = Duration::from_secs(1);
 const ACCEPTED_IN_FRAME: usize = 200;
 /// How long a core that drains is given if it does not say.
 const CLOSE_IN: Duration = Duration::from_secs(5);
+/// Longer than anything that the core asks for in earnest; a clock can be set to its end.
+const LONGEST: Duration = Duration::from_hours(24);
 
 /// What has to be done outside.
 #[derive(Debug, PartialEq)]
@@ -161,7 +163,7 @@ impl Protocol {
         if welcome.fencing_term != 0 {
             self.last_session = Some(welcome.session_id.clone());
         }
-        let heartbeat = welcome.heartbeat_interval.and_then(|time| Duration::try_from(time).ok());
+        let heartbeat = time(welcome.heartbeat_interval);
         let mut effects = vec![Effect::Welcomed { session_id: welcome.session_id, heartbeat }];
         for held in &welcome.verdicts {
             let id = &held.operation_id;
@@ -352,8 +354,12 @@ fn accepted(operation_ids: Vec<String>) -> Effect {
     send(Sent::Accepted(proto::OperationAccepted { operation_ids }))
 }
 
+/// What the core says that a time is.
+pub(super) fn time(said: Option<prost_types::Duration>) -> Option<Duration> {
+    said.and_then(|it| Duration::try_from(it).ok()).map(|it| it.min(LONGEST))
+}
+
 fn on_core_draining(draining: &proto::CoreDraining) -> Effect {
-    let time = |time: Option<_>| time.and_then(|t: prost_types::Duration| t.try_into().ok());
     let dial = time(draining.reconnect_after).map_or(Dial::Backoff, Dial::After);
     let close_in = time(draining.close_after).unwrap_or(CLOSE_IN);
     tracing::info!(reason = %draining.reason, ?close_in, "the core is draining");

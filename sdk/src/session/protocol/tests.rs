@@ -263,3 +263,16 @@ fn a_core_that_only_looks_is_answered_changes_nothing_and_is_forgotten() {
     assert_eq!(held, ["held"]);
     assert!(protocol.fence.enter(1).is_ok(), "the term of its core is still the highest");
 }
+
+#[test]
+fn a_time_beyond_all_clocks_is_a_day() {
+    let seconds = |seconds| time(Some(prost_types::Duration { seconds, nanos: 0 }));
+    assert_eq!(seconds(40), Some(Duration::from_secs(40)));
+    assert_eq!(seconds(i64::MAX), Some(LONGEST));
+    assert_eq!(seconds(-1), None);
+    let forever = Some(prost_types::Duration { seconds: i64::MAX, nanos: 0 });
+    let draining =
+        proto::CoreDraining { reconnect_after: forever, close_after: forever, ..<_>::default() };
+    let Effect::Leave { close_in, dial } = on_core_draining(&draining) else { panic!("it stays") };
+    assert_eq!((close_in, dial), (LONGEST, Dial::After(LONGEST)));
+}

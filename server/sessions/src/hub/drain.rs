@@ -78,6 +78,7 @@ impl Hub {
     pub(super) fn driver_drains(&mut self, now: Instant, key: SessionKey, state: &DriverState) {
         let deadline = state.drain_deadline.and_then(|time| Duration::try_from(time).ok());
         let Some(deadline) = deadline.filter(|time| !time.is_zero()) else { return };
+        let deadline = deadline.min(LONGEST_DRAIN);
         let Some(session) = self.sessions.get_mut(&key) else { return };
         let ends = now + deadline + self.options.timing.drain_grace;
         session.ends = Some(ends);
@@ -100,5 +101,7 @@ impl Hub {
     }
 }
 
+/// However long a driver says that it takes to end.
+const LONGEST_DRAIN: Duration = Duration::from_hours(24);
 /// However soon the token ends: a driver needs time to do anything at all.
 const MIN_AGE: Duration = Duration::from_secs(1);

@@ -102,7 +102,7 @@ impl World {
             Action::Beat { session, honest } => self.beat(session, honest),
             Action::Retire { session, at_once } => self.retire(session, at_once),
             Action::Leave { session, seconds } => {
-                let drain_deadline = Duration::from_secs(seconds.into()).try_into().ok();
+                let drain_deadline = Some(prost_types::Duration { seconds, nanos: 0 });
                 let readiness = Readiness::Draining.into();
                 let state = DriverState { readiness, drain_deadline, ..DriverState::default() };
                 self.say(session, register_request::Frame::State(state));

@@ -1,5 +1,6 @@
 //! One Register stream between the wire and the hub.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -30,15 +31,23 @@ pub(super) fn open(
 ) -> Result<OutboxStream, Status> {
     let (key, outbox) =
         shell.open(principal, peer, Some(arrival)).map_err(|close| close.status())?;
-    tokio::spawn(read(Arc::clone(shell), key, outbox.clone(), frames));
+    let (shell, read_for) = (Arc::clone(shell), outbox.clone());
+    tokio::spawn(async move {
+        let reading = AssertUnwindSafe(read(&shell, key, &read_for, frames));
+        if reading.catch_unwind().await.is_err() {
+            // A bug must not leave a session behind whose frames are not read.
+            shell.ended(key, false);
+            read_for.end();
+        }
+    });
     Ok(OutboxStream(outbox))
 }
 
 /// Hands every frame to the hub, until either side ends the stream.
 async fn read(
-    shell: Arc<Shell>,
+    shell: &Shell,
     key: SessionKey,
-    outbox: Outbox,
+    outbox: &Outbox,
     mut frames: Streaming<RegisterRequest>,
 ) {
     let mut read = Vec::new();
@@ -50,7 +59,7 @@ async fn read(
             next = frames.next() => next,
         };
         let end = together(&mut frames, next, &mut read);
-        hand_over(&shell, key, &outbox, &mut read);
+        hand_over(shell, key, outbox, &mut read);
         match end {
             None => {}
             Some(End::Broken(status)) if is_unreadable(&status) => {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ostler_api::driver::Certainty;
 use ostler_proto::v1alpha1::{CoreDraining, DriverState, HeldState, Readiness, RoleKind, Verdict};
+use ostler_sessions::SessionsOptions;
 use tokio::time::Instant;
 
 use crate::core::{Core, EXPIRING_TOKEN, PROVIDER, create};
@@ -123,4 +124,30 @@ async fn nobody_waits_for_a_driver_past_the_end_that_it_gave_itself() {
     driver.link.abort();
     core.outcome("uid-1").await;
     assert_eq!(before.elapsed().as_secs(), 10, "not the whole resume window");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deadline_beyond_all_clocks_breaks_nothing() {
+    let mut core = Core::start();
+    let (mut active, mut standby) = pair(&mut core).await;
+    let drain_deadline = Some(prost_types::Duration { seconds: i64::MAX, nanos: 0 });
+    let readiness = Readiness::Draining.into();
+    active.say(Said::State(DriverState { readiness, drain_deadline, ..<_>::default() })).await;
+    assert!(matches!(standby.hear().await, Heard::Role(it) if it.role() == RoleKind::Active));
+    active.handled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_while_a_frame_is_handled_leaves_no_session_behind() {
+    let mut options = SessionsOptions::default();
+    // Added to any time, it is beyond all clocks.
+    options.timing.drain_grace = Duration::MAX;
+    let mut core = Core::with(options);
+    let (mut active, mut standby) = pair(&mut core).await;
+    let before = Instant::now();
+    let drain_deadline = Some(prost_types::Duration { seconds: 1, nanos: 0 });
+    let readiness = Readiness::Draining.into();
+    active.say(Said::State(DriverState { readiness, drain_deadline, ..<_>::default() })).await;
+    assert!(matches!(standby.hear().await, Heard::Role(it) if it.role() == RoleKind::Active));
+    assert_eq!(before.elapsed().as_secs(), 0, "before any heartbeat is missed");
 }

@@ -72,7 +72,7 @@ pub(super) enum Action {
     /// The driver ends in so many seconds.
     Leave {
         session: u8,
-        seconds: u8,
+        seconds: i64,
     },
 }
 
@@ -133,7 +133,7 @@ pub(super) fn action() -> impl Strategy<Value = Action> {
             .prop_map(|(session, honest)| Action::Beat { session, honest }),
         1 => (any::<u8>(), any::<bool>())
             .prop_map(|(session, at_once)| Action::Retire { session, at_once }),
-        1 => (any::<u8>(), 1..60_u8)
+        1 => (any::<u8>(), prop_oneof![9 => 1..60_i64, 1 => Just(i64::MAX)])
             .prop_map(|(session, seconds)| Action::Leave { session, seconds }),
     ]
 }
