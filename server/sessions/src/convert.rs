@@ -3,13 +3,14 @@
 mod pool;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::machine::MachineAddress;
 use ostler_api::names::tag;
 use ostler_api::operation::{
     ClassReference, ClassReview, Dispatch, Failure, InfrastructureError, InstanceRecord,
-    MachineMetadata, Outcome, Reason, Request, Stranger, Success, Target, UserData,
+    LONGEST_WAIT, MachineMetadata, Outcome, Reason, Request, Stranger, Success, Target, UserData,
 };
 use ostler_proto::v1alpha1::{
     Address, BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeletionOutcome,
@@ -297,7 +298,10 @@ pub(crate) fn failure(error: OperationError) -> Failure {
             cut(error.reason, WORD_BYTES)
         },
         message: cut(error.message, MESSAGE_BYTES),
-        retry_after: error.retry_after.and_then(|after| after.try_into().ok()),
+        retry_after: error
+            .retry_after
+            .and_then(|after| Duration::try_from(after).ok())
+            .map(|after| after.min(LONGEST_WAIT)),
         violations: error.violations.into_iter().take(VIOLATIONS).map(violation).collect(),
         stranger: Stranger::new(
             &cut(error.provider_id, WORD_BYTES),
@@ -339,9 +343,21 @@ pub(crate) fn error(failure: Failure) -> OperationError {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
-    use ostler_api::operation::Reason;
+    use ostler_api::operation::{LONGEST_WAIT, Reason};
     use ostler_proto::v1alpha1::{MachineErrorReason, OperationError};
+
+    #[test]
+    fn a_driver_asks_for_a_wait_of_an_hour_at_most() {
+        let wait = |seconds| {
+            let retry_after = Some(prost_types::Duration { seconds, nanos: 0 });
+            super::failure(OperationError { retry_after, ..Default::default() }).retry_after
+        };
+        assert_eq!(wait(42), Some(Duration::from_secs(42)));
+        assert_eq!(wait(i64::MAX), Some(LONGEST_WAIT));
+        assert_eq!(wait(-1), None);
+    }
 
     /// Words in backquotes that are written in capitals.
     fn words(text: &str) -> BTreeSet<&str> {

@@ -17,7 +17,7 @@ pub struct Failure {
     pub reason: String,
     /// For people. Nothing decides by it.
     pub message: String,
-    /// Not before this much time has passed.
+    /// Not before this much time has passed; of drivers [`LONGEST_WAIT`] at most.
     pub retry_after: Option<Duration>,
     /// Paths in the provider spec that are wrong, and why.
     pub violations: Vec<(String, String)>,
@@ -26,6 +26,9 @@ pub struct Failure {
     /// The infrastructure's own words, if the driver has them.
     pub infrastructure: Option<Box<InfrastructureError>>,
 }
+
+/// The longest wait that a driver can ask for.
+pub const LONGEST_WAIT: Duration = Duration::from_hours(1);
 
 /// What the infrastructure said, verbatim.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -13,7 +13,7 @@ mod user_data;
 mod view;
 
 pub use dispatch::{ClassReference, Dispatch, Lane, Request, Target};
-pub use failure::{Failure, InfrastructureError, Stranger};
+pub use failure::{Failure, InfrastructureError, LONGEST_WAIT, Stranger};
 pub use metadata::MachineMetadata;
 pub use outcome::{ClassReview, Outcome, Success};
 pub use pool::{PoolInstance, PoolInstanceState, PoolModel, PoolRecord, PoolSize, PoolTraits};

@@ -93,8 +93,8 @@ pub use absence::is_proof as absence_is_proof;
 pub use diagram::mermaid;
 pub use draining::is_last_look;
 pub use phase::{Life, lifecycle_phase};
-pub(crate) use retry::backoff;
 pub use retry::{Precondition, RetryAction, Rule, group_read_again, review_failed, rule};
+pub(crate) use retry::{backoff, is_over};
 
 use std::ops::ControlFlow;
 

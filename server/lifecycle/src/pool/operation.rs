@@ -16,7 +16,7 @@ use ostler_api::{
 
 use super::{Snapshot, bring::Bring, group::Instance};
 use crate::{
-    machine::{RetryAction, backoff, rule},
+    machine::{RetryAction, backoff, is_over, rule},
     operation::{Dispatch, Failure, Finished, OperationView, PoolInstance, Success},
     time::after,
 };
@@ -390,7 +390,7 @@ pub(super) fn unfounded(snap: &Snapshot, next: &Dispatch) -> Option<(Timestamp, 
 pub(super) fn held(retries: &[Retry], class: Option<&Revision>, now: Timestamp) -> Held {
     let waits = |retry: &&Retry| {
         let changed = retry.class_revision.is_some() && retry.class_revision.as_ref() != class;
-        let over = retry.not_before.as_ref().is_some_and(|until| until.0 <= now);
+        let over = retry.not_before.as_ref().is_some_and(|until| is_over(until.0, now, LATER));
         !changed && !over
     };
     let waiting: Vec<_> = retries.iter().filter(waits).collect();

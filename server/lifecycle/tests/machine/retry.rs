@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind as Kind};
 use ostler_api::machine::{FailureReason, HotUpdateState, MachinePhase, MachineStep, WaitReason};
 use ostler_api::operation::Reason;
@@ -316,6 +317,20 @@ fn the_time_that_a_driver_names_replaces_the_table_s() {
 }
 
 /// Some rows by hand, so that table and machine cannot be wrong together.
+#[test]
+fn a_wait_that_no_driver_can_ask_for_is_over() {
+    for (days, sent) in [(25 * 365, true), (0, false)] {
+        let mut world = in_flight(Kind::CreateMachine);
+        world.fail(ErrorCode::Unavailable, Certainty::NotApplied);
+        world.pass();
+        let until = world.now + Duration::from_secs(days * 86400 + 60);
+        let retry = world.machine_mut().status.as_mut().unwrap().retry.as_mut().unwrap();
+        retry.not_before = Some(Time(until));
+        world.pass();
+        assert_eq!(flying(&world).is_some(), sent, "{days} days");
+    }
+}
+
 #[test]
 fn the_table_keeps_its_promises() {
     let then = |kind, code| rule(kind, code, "", Certainty::NotApplied).then;

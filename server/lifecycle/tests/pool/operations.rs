@@ -197,6 +197,8 @@ fn a_verb_that_failed_waits_and_others_do_not() {
     world.machines.remove(0);
     world.group.as_mut().unwrap().instances.remove(0);
     assert_eq!(sizes(&world.plan()), Some((size(3, 5), 0)), "its time has come");
+    world.now -= SignedDuration::from_hours(24);
+    assert_eq!(sizes(&world.plan()), Some((size(3, 5), 0)), "the clock was set back by a day");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
     machine::{Retry, WaitReason},
+    operation::LONGEST_WAIT,
 };
 
 use super::{
@@ -170,11 +171,18 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
         return Ok(());
     }
     let until = retry.not_before.as_ref().map(|time| time.0);
-    if until.is_some_and(|until| pass.snap.now >= until) {
+    let room = pass.snap.settings.resource_exhausted_retry;
+    if until.is_some_and(|until| is_over(until, pass.snap.now, room)) {
         return Ok(());
     }
     let message = with_advice(pass, &retry);
     Err(wait(retry.reason, message, until))
+}
+
+/// Whether a wait is over: it has passed, or it is longer than any, since the clock was set back. `room`: the time
+/// for exhausted resources.
+pub(crate) fn is_over(until: Timestamp, now: Timestamp, room: Duration) -> bool {
+    until <= now || until > after(now, LONGEST_WAIT.max(room))
 }
 
 /// What the driver said and, where only a user can help, what to do.
