@@ -1,4 +1,6 @@
 //! What a rollout needs to know of its sets: numbers only, so that its rules can be tested by themselves.
+//!
+//! What several sets want together may be more than one can want: sums are wider, and what follows from them is [`narrow`]ed.
 
 /// The numbers of one set. Machines are counted by the core itself in each pass; the status of the set may lag.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -45,6 +47,11 @@ impl Counts {
     }
 }
 
+/// A difference of sums as what one set can want; what is beyond it is for the next pass.
+pub(super) fn narrow(of: i64) -> i32 {
+    i32::try_from(of).unwrap_or(if of < 0 { -i32::MAX } else { i32::MAX })
+}
+
 /// A deployment in numbers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fleet {
@@ -76,6 +83,16 @@ impl Fleet {
         self.old.iter().chain(&self.new)
     }
 
+    /// How many Machines may exist.
+    pub(super) fn ceiling(&self) -> i64 {
+        i64::from(self.replicas) + i64::from(self.surge)
+    }
+
+    /// Machines that may exist now or soon.
+    pub(super) fn present(&self) -> i64 {
+        self.all().map(|set| i64::from(set.present())).sum()
+    }
+
     /// What every set wants now.
     pub fn as_it_is(&self) -> Targets {
         Targets { new: self.newest().wanted, old: self.old.iter().map(|set| set.wanted).collect() }
@@ -84,7 +101,7 @@ impl Fleet {
     /// Machines that would be available now if the sets wanted `targets`.
     pub fn available_with(&self, targets: &Targets) -> i32 {
         let old = self.old.iter().zip(&targets.old).map(|(set, wanted)| set.available_of(*wanted));
-        old.sum::<i32>() + self.newest().available_of(targets.new)
+        old.fold(self.newest().available_of(targets.new), i32::saturating_add)
     }
 
     /// Lowers the old sets by `most` Machines at most: unavailable ones first, oldest set first, then available ones,
@@ -120,7 +137,7 @@ pub struct Targets {
 
 impl Targets {
     /// The sum.
-    pub fn total(&self) -> i32 {
-        self.new + self.old.iter().sum::<i32>()
+    pub fn total(&self) -> i64 {
+        self.old.iter().chain([&self.new]).copied().map(i64::from).sum()
     }
 }

@@ -17,7 +17,7 @@ use ostler_api::names::{annotation, label, node_condition, taint};
 use ostler_api::{Machine, MachineSet};
 use serde_json::{Value, json};
 
-use super::counts::{Counts, Fleet, Targets};
+use super::counts::{Counts, Fleet, Targets, narrow};
 use super::fenceposts;
 use super::invariants::inv_12_enough_stay_available;
 use super::pass::Pass;
@@ -98,12 +98,13 @@ pub fn select(fleet: &Fleet, selection: Selection) -> (i32, i32) {
     let Selection { healthy, unhealthy, undergoing } = selection;
     let (new, now) = (fleet.newest(), fleet.as_it_is());
     let missing = (new.wanted - new.available_of(new.wanted)).max(0);
-    let possible = now.total() - fleet.min_available() - missing - undergoing;
+    let total = narrow(now.total());
+    let possible = total - fleet.min_available() - missing - undergoing;
     let left = possible.min(fleet.replicas - new.wanted - undergoing).max(0);
     let first = left.min(unhealthy);
     // INV-12: of sets that together want too many, some are about to go.
-    let surplus = (now.total() - fleet.replicas - fleet.surge).max(0);
-    let budget = fleet.available_with(&now) - fleet.min_available() - surplus;
+    let surplus = narrow((now.total() - fleet.ceiling()).max(0));
+    let budget = (fleet.available_with(&now) - fleet.min_available()).saturating_sub(surplus);
     let then = (left - first).min(budget).min(healthy).max(0);
     debug_assert!(
         then == 0 || fleet.available_with(&now) - then >= fleet.min_available(),
@@ -254,12 +255,11 @@ impl<'a> Pass<'a> {
         }
         let own = self.new.and_then(|index| self.views.get(index)).map_or(0, |view| living(view));
         targets.new = targets.new.max(own + count(moved.len())).min(fleet.replicas);
-        let present: i32 = fleet.all().map(super::counts::Counts::present).sum();
-        let missing = fleet.replicas + fleet.surge - targets.total().max(present);
+        let missing = narrow(fleet.ceiling() - targets.total().max(fleet.present()));
         targets.new += missing.clamp(0, (fleet.replicas - targets.new).max(0));
         // Before the new set has all, only what is too much goes: one that was handed over as the sets were scaled counts
         // twice.
-        let over = targets.total() - fleet.replicas - fleet.surge;
+        let over = narrow(targets.total() - fleet.ceiling());
         let most = if targets.new < fleet.replicas { over } else { i32::MAX };
         // Those whose update is on its way finish it, and so does a hand-over.
         let is_busy = |one: &&MachineView| is_undergoing(one) || is_handed_over(one);

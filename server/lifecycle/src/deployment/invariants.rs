@@ -4,7 +4,7 @@ use super::counts::{Fleet, Targets};
 
 /// INV-11: no step wants more Machines than replicas and surge, or than before.
 pub(super) fn inv_11_no_more_than_replicas_and_surge(fleet: &Fleet, after: &Targets) -> bool {
-    after.total() <= fleet.as_it_is().total().max(fleet.replicas + fleet.surge)
+    after.total() <= fleet.as_it_is().total().max(fleet.ceiling())
 }
 
 /// INV-12: no step takes availability below the minimum, unless a user wants fewer (`asked`) while some are preserved or

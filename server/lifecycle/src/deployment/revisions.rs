@@ -14,7 +14,7 @@ pub fn of(set: &MachineSet) -> i64 {
 
 /// Gives the new set a revision above those of the old ones. Its earlier one goes to its history.
 pub(super) fn number<'a>(new: &mut MachineSet, old: impl Iterator<Item = &'a MachineSet>) {
-    let wanted = old.map(of).max().unwrap_or_default() + 1;
+    let wanted = old.map(of).max().unwrap_or_default().saturating_add(1);
     let before = of(new);
     if before >= wanted {
         return;

@@ -1,6 +1,6 @@
 //! RollingUpdate: the new set grows into the surge, and the old ones shrink by what is available above the minimum.
 
-use super::counts::{Fleet, Targets};
+use super::counts::{Fleet, Targets, narrow};
 use super::invariants::{inv_11_no_more_than_replicas_and_surge, inv_12_enough_stay_available};
 
 /// One step of a rollout. Repeated, it ends with all Machines in the new set.
@@ -9,8 +9,8 @@ pub fn roll(fleet: &Fleet) -> Targets {
     targets.new = grow(fleet);
     let new = fleet.newest();
     let available_new = new.available_of(new.wanted.min(targets.new));
-    let old: i32 = targets.old.iter().sum();
-    let most = old + available_new - fleet.min_available();
+    let old = targets.total() - i64::from(targets.new);
+    let most = narrow(old + i64::from(available_new) - i64::from(fleet.min_available()));
     let budget = fleet.available_with(&targets) - fleet.min_available();
     fleet.shrink_old(&mut targets, most, budget);
     let asked = new.wanted > fleet.replicas;
@@ -29,8 +29,7 @@ fn grow(fleet: &Fleet) -> i32 {
     if wanted > fleet.replicas {
         return fleet.replicas;
     }
-    let present: i32 = fleet.all().map(super::counts::Counts::present).sum();
-    let room = fleet.replicas + fleet.surge - present;
+    let room = narrow(fleet.ceiling() - fleet.present());
     wanted + room.clamp(0, fleet.replicas - wanted)
 }
 

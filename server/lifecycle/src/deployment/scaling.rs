@@ -1,6 +1,6 @@
 //! The user, or an autoscaler, changed `spec.replicas`: who gets more Machines, and who fewer.
 
-use super::counts::{Counts, Fleet, Targets};
+use super::counts::{Counts, Fleet, Targets, narrow};
 use super::invariants::inv_12_enough_stay_available;
 
 /// Whether `spec.replicas` changed since the sets were scaled last. Without a set for the current template, a rollout
@@ -38,7 +38,8 @@ pub fn scale(fleet: &Fleet, growth: Growth) -> Targets {
         _ => {
             release_chosen(fleet, &active, &mut targets);
             let surge = if growth == Growth::Rolling { fleet.surge } else { 0 };
-            let room = fleet.replicas + surge - targets.total();
+            let most = i64::from(fleet.replicas) + i64::from(surge);
+            let room = narrow(most - targets.total());
             match growth {
                 _ if room == 0 => {}
                 Growth::Rolling | Growth::New if room > 0 => grow(fleet, &mut targets, room),
@@ -132,30 +133,30 @@ fn grow(fleet: &Fleet, targets: &mut Targets, room: i32) {
 /// Every active set shrinks in proportion, the largest first and the older one of two; what rounding leaves goes to
 /// the first that can take it.
 fn share(fleet: &Fleet, active: &[Place], targets: &mut Targets) {
-    let total: i32 = active.iter().map(|place| place.of(fleet).wanted).sum();
-    let goal = fleet.replicas + fleet.surge;
+    let total: i64 = active.iter().map(|place| i64::from(place.of(fleet).wanted)).sum();
+    let goal = fleet.ceiling();
     let mut left = targets.total() - goal;
     let mut order = active.to_vec();
     order.sort_by_key(|place| std::cmp::Reverse(place.of(fleet).wanted));
     for place in &order {
         let set = place.of(fleet);
-        let basis = set.max_mark.filter(|mark| *mark > 0).unwrap_or(total);
+        let basis = set.max_mark.filter(|mark| *mark > 0).map_or(total, i64::from);
         let wanted = targets.at(*place);
-        let cut = (*wanted - proportion(set.wanted, goal, basis)).clamp(0, left);
+        let cut = (*wanted - proportion(set.wanted, goal, basis)).clamp(0, narrow(left));
         *wanted -= cut;
-        left -= cut;
+        left -= i64::from(cut);
     }
     for place in order {
         let wanted = targets.at(place);
-        let cut = left.min(*wanted);
+        let cut = narrow(left).min(*wanted);
         *wanted -= cut;
-        left -= cut;
+        left -= i64::from(cut);
     }
 }
 
 /// `wanted × goal ∕ basis`, rounded.
-fn proportion(wanted: i32, goal: i32, basis: i32) -> i32 {
-    let (wanted, goal, basis) = (i64::from(wanted), i64::from(goal), i64::from(basis));
+fn proportion(wanted: i32, goal: i64, basis: i64) -> i32 {
+    let (wanted, goal, basis) = (i128::from(wanted), i128::from(goal), i128::from(basis));
     i32::try_from((2 * wanted * goal + basis) / (2 * basis)).unwrap_or(i32::MAX)
 }
 
@@ -184,6 +185,6 @@ fn keep_available(fleet: &Fleet, targets: &mut Targets) {
 fn shrink(fleet: &Fleet, targets: &mut Targets, cut: i32) {
     let before = targets.total();
     fleet.shrink_old(targets, cut, cut);
-    let left = cut - (before - targets.total());
+    let left = narrow(i64::from(cut) - (before - targets.total()));
     targets.new = (targets.new - left).max(0);
 }

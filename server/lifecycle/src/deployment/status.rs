@@ -29,7 +29,7 @@ pub struct Sets<'a> {
 
 impl Sets<'_> {
     fn sum(&self, of: impl Fn(&MachineSetStatus) -> i32) -> i32 {
-        self.all.iter().filter_map(|set| set.status.as_ref()).map(of).sum()
+        self.all.iter().filter_map(|set| set.status.as_ref()).map(of).fold(0, i32::saturating_add)
     }
 }
 
@@ -37,7 +37,7 @@ impl Sets<'_> {
 pub fn count(deployment: &MachineDeployment, sets: Sets<'_>, now: Timestamp) -> Status {
     let old = deployment.status.clone().unwrap_or_default();
     let available = sets.sum(|status| status.available_replicas);
-    let wanted: i32 = sets.all.iter().map(|set| set.spec.replicas).sum();
+    let wanted: i32 = sets.all.iter().map(|set| set.spec.replicas).fold(0, i32::saturating_add);
     let new = sets.new.and_then(|set| set.status.as_ref());
     let failed = sets.all.iter().filter_map(|set| set.status.as_ref()?.failed_machines.clone());
     let failed: Vec<_> = failed.flatten().collect();
@@ -48,7 +48,7 @@ pub fn count(deployment: &MachineDeployment, sets: Sets<'_>, now: Timestamp) -> 
         ready_replicas: sets.sum(|status| status.ready_replicas),
         available_replicas: available,
         preserved_failed_replicas: sets.sum(|status| status.preserved_failed_replicas),
-        unavailable_replicas: (wanted - available).max(0),
+        unavailable_replicas: wanted.saturating_sub(available).max(0),
         conditions: old.conditions,
         collision_count: old.collision_count,
         failed_machines: (!failed.is_empty()).then_some(failed),
@@ -63,7 +63,8 @@ pub fn count(deployment: &MachineDeployment, sets: Sets<'_>, now: Timestamp) -> 
 
 fn show_availability(deployment: &MachineDeployment, status: &mut Status, now: Timestamp) {
     let posts = fenceposts::of(&deployment.spec);
-    let least = deployment.spec.replicas - posts.unavailable - status.preserved_failed_replicas;
+    let least = (deployment.spec.replicas - posts.unavailable)
+        .saturating_sub(status.preserved_failed_replicas);
     let enough = status.available_replicas >= least.max(0);
     let (value, reason, message) = if enough {
         ("True", reason::ENOUGH, "Deployment has minimum availability.")
@@ -171,7 +172,8 @@ fn advances(old: Option<&Status>, new: &Status) -> bool {
     let none = Status::default();
     let old = old.unwrap_or(&none);
     new.updated_replicas > old.updated_replicas
-        || new.replicas - new.updated_replicas < old.replicas - old.updated_replicas
+        || new.replicas.saturating_sub(new.updated_replicas)
+            < old.replicas.saturating_sub(old.updated_replicas)
         || new.ready_replicas > old.ready_replicas
         || new.available_replicas > old.available_replicas
 }

@@ -2,6 +2,7 @@
 
 use ostler_lifecycle::deployment::counts::{Counts, Fleet, Targets};
 use ostler_lifecycle::deployment::fenceposts;
+use ostler_lifecycle::deployment::in_place::{Selection, select};
 use ostler_lifecycle::deployment::rolling::{recreate, roll};
 use ostler_lifecycle::deployment::scaling::{Growth, is_due, scale};
 use serde_json::{Value, json};
@@ -263,7 +264,7 @@ fn a_scale_in_the_middle_of_a_rollout_ends_as_both_want_it_816_815_802() {
         let max = 4;
         let it = fleet(replicas, (1, 0), marked(new, new, 3, max), &[marked(old, old, 3, max)]);
         let first = scale(&it, Growth::Rolling);
-        assert!(first.total() >= replicas.min(1), "{replicas}: all at zero: {first:?}");
+        assert!(first.total() >= replicas.min(1).into(), "{replicas}: all at zero: {first:?}");
         let end = passes(it);
         assert_eq!(end.as_it_is(), targets(replicas, &[0]), "{replicas}");
     }
@@ -318,5 +319,32 @@ fn a_surge_is_rounded_up_what_may_be_unavailable_down_and_one_of_both_is_at_leas
         });
         let found = fenceposts::of(&serde_json::from_value(spec).unwrap());
         assert_eq!((found.surge, found.unavailable), expected, "{name}");
+    }
+}
+
+#[test]
+fn sets_that_together_want_more_than_a_number_holds_are_scaled_in() {
+    let max = i32::MAX;
+    for mark in [None, Some(max)] {
+        let set = Counts { wanted: max, desired_mark: mark, max_mark: mark, ..Counts::default() };
+        let it = |replicas| fleet(replicas, (1, 1), set, &[set, set]);
+        for growth in [Growth::Rolling, Growth::New, Growth::Largest] {
+            for replicas in [0, 3, max - 1] {
+                let mut fleet = it(replicas);
+                // What one pass cannot take away, the next one does.
+                for _ in 0..4 {
+                    let next = scale(&fleet, growth);
+                    fleet.new = Some(Counts { wanted: next.new, ..set });
+                    fleet.old =
+                        next.old.iter().map(|wanted| Counts { wanted: *wanted, ..set }).collect();
+                }
+                let total = fleet.as_it_is().total();
+                assert!(total <= i64::from(replicas) + 1, "{growth:?} {replicas}: {total}");
+            }
+        }
+        assert_eq!(roll(&it(3)).new, 3);
+        assert!(roll(&it(max - 1)).total() < it(3).as_it_is().total());
+        let selection = Selection { healthy: 0, unhealthy: 1, undergoing: 0 };
+        assert_eq!(select(&it(3), selection), (0, 0));
     }
 }

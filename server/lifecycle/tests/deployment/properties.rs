@@ -98,7 +98,7 @@ impl World {
         let scales = is_due(&fleet);
         let next = if scales { scale(&fleet, Growth::Rolling) } else { roll(&fleet) };
         let before = fleet.as_it_is();
-        let ceiling = self.replicas + self.surge;
+        let ceiling = i64::from(self.replicas + self.surge);
         assert!(next.total() <= ceiling.max(before.total()), "overshoots: {fleet:?} {next:?}");
         if scales && before.total() > ceiling && fleet.all_active() > 1 {
             assert!(next.total() <= ceiling, "shares do not sum up: {fleet:?} {next:?}");
