@@ -5,9 +5,7 @@ use std::time::Duration;
 
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
-    machine::{
-        Machine, MachineAddress, MachineConditionType, MachineStatus, OperationIntent, WaitReason,
-    },
+    machine::{Machine, MachineConditionType, MachineStatus, OperationIntent, WaitReason},
     names,
 };
 
@@ -28,6 +26,9 @@ const CATCHING_UP: Duration = Duration::from_mins(2);
 const CREATED: MachineConditionType = MachineConditionType::InstanceCreated;
 /// Reason of condition `InstanceCreated` for an instance that was there before.
 const ADOPTED: &str = "Adopted";
+
+/// A Machine shows no more addresses.
+const ADDRESSES: usize = 64;
 
 /// Sets condition `InstanceCreated`: a driver made the instance for this Machine.
 pub(crate) fn set_made(pass: &mut Pass<'_>) {
@@ -121,12 +122,14 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     set_default_priority(pass);
     // The addresses of an instance that is gone are no longer the Machine's.
     let same = pass.machine.provider_id().is_none_or(|id| *id == record.provider_id);
-    let known = if same { std::mem::take(&mut pass.status.addresses) } else { Vec::new() };
-    let mut addresses: Vec<MachineAddress> = known;
-    addresses.extend(record.addresses.iter().cloned());
+    // Not every answer has some: a driver may know none when it has just made or initialized the instance.
+    if !same || !record.addresses.is_empty() {
+        pass.status.addresses.clone_from(&record.addresses);
+    }
+    let addresses = &mut pass.status.addresses;
     addresses.sort();
     addresses.dedup();
-    pass.status.addresses = addresses;
+    addresses.truncate(ADDRESSES);
 }
 
 /// Gives the Machine the priority that it has by default in a scale-down, unless it has one.

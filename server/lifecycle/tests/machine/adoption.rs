@@ -5,10 +5,14 @@ use ostler_api::Uid;
 use ostler_api::{
     Machine,
     driver::{Certainty, ErrorCode, OperationKind as Kind},
-    machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
+    machine::{MachineAddress, MachineConditionType, MachinePhase, MachineStep, WaitReason},
     names,
 };
-use ostler_lifecycle::{cluster::ClusterIds, operation::Request, plan::EventReason};
+use ostler_lifecycle::{
+    cluster::ClusterIds,
+    operation::{InstanceRecord, Request, Success},
+    plan::EventReason,
+};
 use serde_json::json;
 
 use crate::world::{Instance, NODE, PROVIDER_ID, UID, World};
@@ -201,6 +205,27 @@ fn addresses_of_an_instance_that_is_no_more_are_forgotten() {
     world.pass();
     assert_eq!(world.machine().provider_id().map(ProviderId::as_str), Some(PROVIDER_ID));
     assert!(world.status().addresses.is_empty());
+}
+
+#[test]
+fn addresses_are_those_of_the_last_answer_that_has_some() {
+    let mut world = World::new();
+    world.settle();
+    let mut read = |addresses: std::ops::Range<u8>| {
+        let address =
+            |at| MachineAddress { type_: "InternalIP".into(), address: format!("10.0.0.{at}") };
+        world.later(61);
+        world.pass();
+        let addresses = addresses.map(address).collect();
+        world.reply(Ok(Success::Read(InstanceRecord { addresses, ..world.record() })));
+        world.pass();
+        let shown = world.status().addresses;
+        (shown.len(), shown.first().map(|it| it.address.clone()))
+    };
+    assert_eq!(read(1..3), (2, Some("10.0.0.1".to_owned())));
+    assert_eq!(read(7..8), (1, Some("10.0.0.7".to_owned())));
+    assert_eq!(read(0..0), (1, Some("10.0.0.7".to_owned())));
+    assert_eq!(read(0..200).0, 64);
 }
 
 /// A cluster that moved: it had `id` before.
