@@ -1,10 +1,22 @@
 //! `status.conditions`: the Node's and ours in one list.
 
-use k8s_openapi::{api::core::v1::NodeCondition, apimachinery::pkg::apis::meta::v1::Time};
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use ostler_api::machine::{MachineConditionType, MachineStatus};
 
-use super::pass::Pass;
+use super::{
+    health::{self, TEXT_BYTES, WORD_BYTES, short},
+    pass::Pass,
+};
 use crate::plan::EventReason;
+
+/// A Machine shows no more conditions of its Node. Nothing is decided by those that it shows.
+const MOST_OF_A_NODE: usize = 64;
+/// What kubelets say, and stays where there is no room for all.
+const OF_KUBELETS: [&str; 5] =
+    ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"];
 
 /// Sets one of ours.
 pub(crate) fn set(
@@ -94,12 +106,36 @@ pub(crate) fn has_any_of_a_node(status: &MachineStatus) -> bool {
     status.conditions.iter().any(|one| !MachineConditionType::is_ours(&one.type_))
 }
 
-/// Takes over the conditions of the Node. A heartbeat alone is no change, so that it does not cost
-/// a write.
-pub(crate) fn copy_from_node(status: &mut MachineStatus, node: &[NodeCondition]) {
+/// Takes over the conditions of the Node.
+pub(crate) fn copy_from_node(pass: &mut Pass<'_>, node: &Node) {
+    let watched = health::watched(pass.machine, &pass.snap.settings);
+    copy(&mut pass.status, health::conditions(node), &watched);
+}
+
+/// Of the Node's, as many as a Machine has room for. A heartbeat alone is no change, so that it does not cost a write.
+fn copy(status: &mut MachineStatus, node: &[NodeCondition], watched: &[&str]) {
     let theirs = |condition: &&NodeCondition| !MachineConditionType::is_ours(&condition.type_);
     let old: Vec<_> = status.conditions.iter().filter(theirs).collect();
-    let new: Vec<_> = node.iter().filter(theirs).collect();
+    // Part of a type or of a status is another one.
+    let fits = |one: &&NodeCondition| one.type_.len().max(one.status.len()) <= WORD_BYTES;
+    let mut new: Vec<_> = node.iter().filter(theirs).filter(fits).collect();
+    if new.len() > MOST_OF_A_NODE {
+        let counts = |type_| OF_KUBELETS.contains(&type_) || watched.contains(&type_);
+        new.sort_by_key(|one| !counts(one.type_.as_str()));
+        new.truncate(MOST_OF_A_NODE);
+    }
+    let cut = |text: &Option<String>, bytes| text.as_deref().map(|it| short(it, bytes).to_owned());
+    let new: Vec<_> = new
+        .into_iter()
+        .map(|one| NodeCondition {
+            type_: one.type_.clone(),
+            status: one.status.clone(),
+            reason: cut(&one.reason, WORD_BYTES),
+            message: cut(&one.message, TEXT_BYTES),
+            last_heartbeat_time: one.last_heartbeat_time.clone(),
+            last_transition_time: one.last_transition_time.clone(),
+        })
+        .collect();
     let same = old.len() == new.len()
         && old.iter().zip(&new).all(|(old, new)| {
             old.type_ == new.type_ && old.status == new.status && old.reason == new.reason
@@ -108,7 +144,7 @@ pub(crate) fn copy_from_node(status: &mut MachineStatus, node: &[NodeCondition])
         return;
     }
     let ours = status.conditions.iter().filter(|condition| !theirs(condition));
-    status.conditions = new.into_iter().chain(ours).cloned().collect();
+    status.conditions = new.into_iter().chain(ours.cloned()).collect();
 }
 
 #[cfg(test)]
@@ -129,22 +165,46 @@ mod tests {
         let now = Time(jiff::Timestamp::UNIX_EPOCH);
         let mut status = MachineStatus::default();
         set_at(&mut status, &now, &MachineConditionType::Drained, true, "Done", "");
-        copy_from_node(&mut status, &node("True", 1));
+        copy(&mut status, &node("True", 1), &[]);
         let types: Vec<_> = status.conditions.iter().map(|one| one.type_.as_str()).collect();
         assert_eq!(types, ["Ready", "Drained"]);
-        copy_from_node(&mut status, &[]);
+        copy(&mut status, &[], &[]);
         assert_eq!(status.conditions.len(), 1);
     }
 
     #[test]
     fn a_heartbeat_alone_changes_nothing() {
         let mut status = MachineStatus::default();
-        copy_from_node(&mut status, &node("True", 1));
+        copy(&mut status, &node("True", 1), &[]);
         let before = status.clone();
-        copy_from_node(&mut status, &node("True", 2));
+        copy(&mut status, &node("True", 2), &[]);
         assert_eq!(status, before);
-        copy_from_node(&mut status, &node("False", 3));
+        copy(&mut status, &node("False", 3), &[]);
         assert_ne!(status, before);
+    }
+
+    #[test]
+    fn a_node_with_thousands_of_conditions_leaves_room_in_its_machine() {
+        let long = "ä".repeat(700);
+        let one = |type_: String| NodeCondition {
+            type_,
+            status: "True".to_owned(),
+            reason: Some(long.clone()),
+            message: Some(long.clone()),
+            ..NodeCondition::default()
+        };
+        let mut node: Vec<_> = (0..10_000).map(|index| one(format!("Odd{index}"))).collect();
+        node.insert(0, one(long.clone()));
+        node.extend([one("Watched".to_owned()), one("Ready".to_owned())]);
+        let mut status = MachineStatus::default();
+        copy(&mut status, &node, &["Watched"]);
+        let types: Vec<_> = status.conditions.iter().map(|one| one.type_.as_str()).collect();
+        assert_eq!((types.len(), &types[..3]), (64, &["Watched", "Ready", "Odd0"][..]));
+        let text = serde_json::to_string(&status).unwrap();
+        assert!(text.len() < 100 << 10, "{}", text.len());
+        let before = status.clone();
+        copy(&mut status, &node, &["Watched"]);
+        assert_eq!(status, before);
     }
 
     #[test]

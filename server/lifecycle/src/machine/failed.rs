@@ -5,7 +5,7 @@
 use ostler_api::machine::WaitReason;
 
 use super::{
-    State, conditions, evacuating, health, own_node,
+    State, conditions, evacuating, own_node,
     pass::Pass,
     preserving, token,
     transition::{Outcome, Transition, wait},
@@ -17,7 +17,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         if node.metadata.deletion_timestamp.is_some() {
             return Ok(own_node::follow(pass, node));
         }
-        conditions::copy_from_node(&mut pass.status, health::conditions(node));
+        conditions::copy_from_node(pass, node);
         if unhealthy::has_recovered(pass, node) {
             own_node::enter(pass);
             return Ok(Transition::To(State::Running));

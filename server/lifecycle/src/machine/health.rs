@@ -28,7 +28,8 @@ pub(crate) fn complaint(node: &Node, machine: &Machine, settings: &Settings) -> 
         .map(describe)
 }
 
-fn watched<'a>(machine: &'a Machine, settings: &'a Settings) -> Vec<&'a str> {
+/// The types of conditions in the list of the Machine.
+pub(crate) fn watched<'a>(machine: &'a Machine, settings: &'a Settings) -> Vec<&'a str> {
     match machine.spec.node_conditions.as_deref() {
         Some(list) => list.split(',').map(str::trim).filter(|name| !name.is_empty()).collect(),
         None => settings.node_conditions.iter().map(String::as_str).collect(),
@@ -36,8 +37,18 @@ fn watched<'a>(machine: &'a Machine, settings: &'a Settings) -> Vec<&'a str> {
 }
 
 fn describe(condition: &NodeCondition) -> String {
-    let reason = condition.reason.as_deref().unwrap_or("no reason given");
-    format!("{} is {} ({reason})", condition.type_, condition.status)
+    let reason = short(condition.reason.as_deref().unwrap_or("no reason given"), WORD_BYTES);
+    format!("{} is {} ({reason})", condition.type_, short(&condition.status, WORD_BYTES))
+}
+
+/// The longest word of a Node that a Machine repeats, in bytes.
+pub(crate) const WORD_BYTES: usize = 256;
+/// The longest text.
+pub(crate) const TEXT_BYTES: usize = 1 << 10;
+
+/// At most so many bytes, ending between characters: a kubelet may write more than its Machine can hold.
+pub(crate) fn short(text: &str, bytes: usize) -> &str {
+    text.split_at(text.floor_char_boundary(bytes)).0
 }
 
 /// Whether the kubelet has been silent or the root file system broken since before `since`: no

@@ -142,7 +142,7 @@ fn show_stage(pass: &mut Pass<'_>, node: &Node) {
 /// What the updating controller says.
 fn failure(node: &Node) -> String {
     let reason = node_notes::annotation_of(node, annotation::UPDATE_FAILED_REASON);
-    reason.unwrap_or("no reason given").to_owned()
+    health::short(reason.unwrap_or("no reason given"), health::TEXT_BYTES).to_owned()
 }
 
 /// Whether it is the turn of a Node that is healthy. Says on it how far it is. What a driver does

@@ -133,7 +133,7 @@ fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
     let Some(node) = pass.node() else { return Some(describe_stale(there)) };
     own_node::update(pass, node);
     preserving::follow_wish(pass);
-    conditions::copy_from_node(&mut pass.status, health::conditions(node));
+    conditions::copy_from_node(pass, node);
     if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
         return Some((WaitReason::NodeNotReady, complaint));
     }

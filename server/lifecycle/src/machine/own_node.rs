@@ -107,7 +107,7 @@ pub(crate) fn observe<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
         return Err(follow(pass, node));
     }
     update(pass, node);
-    conditions::copy_from_node(&mut pass.status, health::conditions(node));
+    conditions::copy_from_node(pass, node);
     Ok(Some(node))
 }
 
