@@ -27,8 +27,12 @@ use crate::session::frames;
 pub(crate) const MESSAGE_BYTES: usize = 2 << 10;
 /// Longest name or word, in bytes.
 pub(crate) const WORD_BYTES: usize = 256;
-const VIOLATIONS: usize = 64;
-const ADDRESSES: usize = 64;
+/// Most violations of one failure.
+pub(crate) const VIOLATIONS: usize = 64;
+/// Most addresses of one instance.
+pub(crate) const ADDRESSES: usize = 64;
+/// Most paths, warnings and failed parts of one answer.
+const FEW: usize = 256;
 
 /// The verb of a request.
 pub(crate) fn kind_of(request: &operation::Request) -> OperationKind {
@@ -200,7 +204,8 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
             Ok(Success::Created(answer.machine.map(record).unwrap_or_default()))
         }
         Response::InitializeMachine(answer) => Ok(Success::Initialized(answer.machine.map(record))),
-        Response::UpdateMachine(answer) => {
+        Response::UpdateMachine(mut answer) => {
+            few(&mut answer.applied_paths, FEW);
             Ok(Success::Updated { applied_paths: answer.applied_paths })
         }
         Response::DeleteMachine(answer) => {
@@ -214,12 +219,17 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
             instances: answer.machines.into_iter().map(record).collect(),
             scope: scope(answer.list_scope),
         }),
-        Response::ValidateClass(answer) => Ok(Success::Reviewed(ClassReview {
-            violations: answer.violations.into_iter().map(violation).collect(),
-            hot: answer.change_is_hot_updatable,
-            fixed_paths: answer.not_hot_updatable_paths,
-            warnings: answer.warnings,
-        })),
+        Response::ValidateClass(mut answer) => {
+            few(&mut answer.violations, VIOLATIONS);
+            few(&mut answer.not_hot_updatable_paths, FEW);
+            few(&mut answer.warnings, FEW);
+            Ok(Success::Reviewed(ClassReview {
+                violations: answer.violations.into_iter().map(violation).collect(),
+                hot: answer.change_is_hot_updatable,
+                fixed_paths: answer.not_hot_updatable_paths,
+                warnings: answer.warnings,
+            }))
+        }
         Response::CreatePool(answer) => pool::changed(answer.pool),
         Response::UpdatePool(answer) => pool::changed(answer.pool),
         Response::DeletePool(answer) => pool::deleted(&answer),
@@ -257,10 +267,11 @@ fn volume_ids(asked: Vec<String>, ids: Vec<String>) -> Outcome {
     Ok(Success::VolumeIds(asked.into_iter().zip(ids).collect()))
 }
 
-fn record(record: MachineRecord) -> InstanceRecord {
+fn record(mut record: MachineRecord) -> InstanceRecord {
+    few(&mut record.addresses, ADDRESSES);
     // Part of an address is another one.
     let is_short = |one: &Address| one.address.len().max(one.r#type.len()) <= WORD_BYTES;
-    let addresses = record.addresses.into_iter().filter(is_short).take(ADDRESSES);
+    let addresses = record.addresses.into_iter().filter(is_short);
     InstanceRecord {
         provider_id: record.provider_id.into(),
         machine_name: record.machine_name,
@@ -280,7 +291,8 @@ fn violation(of: FieldViolation) -> (String, String) {
 }
 
 /// What a driver says of a failure, cut to what the core keeps.
-pub(crate) fn failure(error: OperationError) -> Failure {
+pub(crate) fn failure(mut error: OperationError) -> Failure {
+    few(&mut error.violations, VIOLATIONS);
     let reason = error.acts_by();
     let infrastructure = InfrastructureError {
         code: cut(error.provider_code, WORD_BYTES),
@@ -302,7 +314,7 @@ pub(crate) fn failure(error: OperationError) -> Failure {
             .retry_after
             .and_then(|after| Duration::try_from(after).ok())
             .map(|after| after.min(LONGEST_WAIT)),
-        violations: error.violations.into_iter().take(VIOLATIONS).map(violation).collect(),
+        violations: error.violations.into_iter().map(violation).collect(),
         stranger: Stranger::new(
             &cut(error.provider_id, WORD_BYTES),
             &cut(error.cluster_id, WORD_BYTES),
@@ -310,6 +322,12 @@ pub(crate) fn failure(error: OperationError) -> Failure {
         infrastructure: (infrastructure != InfrastructureError::default())
             .then(|| Box::new(infrastructure)),
     }
+}
+
+/// The first so many items, and no room for more: what is made of a list may keep its memory.
+pub(crate) fn few<T>(list: &mut Vec<T>, most: usize) {
+    list.truncate(most);
+    list.shrink_to_fit();
 }
 
 /// At most so many bytes, ending between characters.

@@ -83,8 +83,10 @@ pub struct Limits {
     pub held: usize,
     /// Records of one paged list.
     pub list_records: usize,
-    /// Bytes of the records of one paged list.
+    /// What the records of one paged list may take in memory, in bytes.
     pub list_bytes: usize,
+    /// The same of all lists that one session has begun.
+    pub lists_bytes: usize,
     /// Frames of one sort that wait for a driver to read them: what the core says by itself, and
     /// answers that the driver called for.
     pub outbox: usize,
@@ -118,6 +120,8 @@ impl Default for Limits {
             held: 1000,
             list_records: 100_000,
             list_bytes: 64 << 20,
+            // The core asks for two lists of instances at the same time, and for one of each pool.
+            lists_bytes: 256 << 20,
             outbox: 64,
             class_revisions: 256,
         }

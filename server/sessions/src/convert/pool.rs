@@ -16,7 +16,7 @@ use ostler_proto::v1alpha1::{
     UpdatePoolMachineRequest, UpdatePoolMachineResponse, UpdatePoolRequest, operation::Request,
 };
 
-use super::{WORD_BYTES, bootstrap, deletion, failure, record, scope};
+use super::{FEW, WORD_BYTES, bootstrap, deletion, failure, few, record, scope};
 
 /// Longest `instance_id`, in characters: a Machine is named by it.
 const INSTANCE_ID: usize = 63;
@@ -179,7 +179,8 @@ pub(super) fn listed(answer: ListPoolsResponse) -> Outcome {
     Ok(Success::PoolsListed { pools, scope: scope(answer.list_scope) })
 }
 
-pub(super) fn machines_deleted(answer: DeletePoolMachinesResponse) -> Outcome {
+pub(super) fn machines_deleted(mut answer: DeletePoolMachinesResponse) -> Outcome {
+    few(&mut answer.not_deleted, FEW);
     let why = |error: Option<_>| error.map_or_else(|| lacks("why it failed"), failure);
     for one in &answer.not_deleted {
         bounded([&one.machine_provider_id])?;

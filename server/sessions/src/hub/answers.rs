@@ -34,12 +34,13 @@ impl Hub {
             return;
         }
         self.note_progress(now, &id);
+        let room = limits.lists_bytes.saturating_sub(self.other_lists(key, &id));
         let Some(operation) = self.sent(key, &id) else { return };
         if !operation.kind.is_paged() {
             let message = format!("operation {id} is no list and has no pages");
             return self.close(now, key, Close::violation("PAGE_UNEXPECTED", message));
         }
-        match operation.pages.add(page, limits.list_records, limits.list_bytes) {
+        match operation.pages.add(page, limits.list_records, limits.list_bytes.min(room)) {
             Ok(()) => {}
             Err(fault @ (PageFault::Gap { .. } | PageFault::Mixed)) => {
                 self.close(now, key, bad_pages(&id, fault));
@@ -51,6 +52,13 @@ impl Hub {
                 self.give_up(now, key, &id, why);
             }
         }
+    }
+
+    /// Bytes of the lists that this session has begun, without that of this operation.
+    fn other_lists(&self, key: SessionKey, id: &OperationId) -> usize {
+        let ids = self.sessions.get(&key).into_iter().flat_map(|session| session.in_flight.ids());
+        let others = ids.filter(|other| *other != id);
+        others.filter_map(|it| self.operations.get(it)).map(|it| it.pages.bytes).sum()
     }
 
     /// An operation ended.
@@ -138,6 +146,7 @@ impl Hub {
     ) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.accept_by = None;
+        operation.pages = Pages::default();
         if operation.interval.is_some() {
             self.timers.clear(&Timer::Stall(id.clone()));
         }

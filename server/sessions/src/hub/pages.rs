@@ -1,15 +1,20 @@
 //! Long lists come in pages; this puts them together.
 
-use ostler_proto::v1alpha1::{MachineRecord, OperationPage, PoolMachineRecord, PoolRecord};
+use ostler_proto::v1alpha1::{
+    MachineRecord, OperationError, OperationPage, PoolMachineRecord, PoolRecord,
+};
 use prost::Message as _;
 
 use ostler_proto::v1alpha1::operation_result::Response;
+
+use crate::convert::{ADDRESSES, VIOLATIONS, few};
 
 /// The pages of one list so far.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     next: u32,
-    bytes: usize,
+    /// What it takes in memory.
+    pub(super) bytes: usize,
     machines: Vec<MachineRecord>,
     pools: Vec<PoolRecord>,
     pool_machines: Vec<PoolMachineRecord>,
@@ -34,7 +39,7 @@ impl Pages {
     /// comes back.
     pub(crate) fn add(
         &mut self,
-        page: OperationPage,
+        mut page: OperationPage,
         records: usize,
         bytes: usize,
     ) -> Result<(), PageFault> {
@@ -45,7 +50,7 @@ impl Pages {
             return Err(PageFault::Gap { expected: self.next });
         }
         self.next += 1;
-        self.bytes += page.encoded_len();
+        self.bytes += memory_of(&mut page);
         self.machines.extend(page.machines);
         self.pools.extend(page.pools);
         self.pool_machines.extend(page.pool_machines);
@@ -87,6 +92,30 @@ impl Pages {
     }
 }
 
+/// What a page takes in memory, after each record has lost what a single answer would lose: two bytes of a frame may be an
+/// address or a violation of 48.
+fn memory_of(page: &mut OperationPage) -> usize {
+    let machines = page.machines.iter_mut().map(nested).sum::<usize>();
+    let pools = page.pools.iter_mut().map(|it| fault(it.fault.as_deref_mut())).sum::<usize>();
+    let of_pool = page.pool_machines.iter_mut().filter_map(|it| it.machine.as_mut());
+    let of_pool = of_pool.map(nested).sum::<usize>();
+    let records = size_of_val(page.machines.as_slice())
+        + size_of_val(page.pools.as_slice())
+        + size_of_val(page.pool_machines.as_slice());
+    page.encoded_len() + records + machines + pools + of_pool
+}
+
+fn nested(record: &mut MachineRecord) -> usize {
+    few(&mut record.addresses, ADDRESSES);
+    size_of_val(record.addresses.as_slice()) + fault(record.fault.as_deref_mut())
+}
+
+fn fault(of: Option<&mut OperationError>) -> usize {
+    let Some(error) = of else { return 0 };
+    few(&mut error.violations, VIOLATIONS);
+    size_of::<OperationError>() + size_of_val(error.violations.as_slice())
+}
+
 /// The whole list: the records of so many pages, or without pages those of the result. A list that lacks
 /// a part must never look like a short one.
 fn whole<T>(
@@ -106,7 +135,9 @@ fn whole<T>(
 
 #[cfg(test)]
 mod tests {
-    use ostler_proto::v1alpha1::{GetPoolStatusResponse, ListMachinesResponse};
+    use ostler_proto::v1alpha1::{
+        Address, FieldViolation, GetPoolStatusResponse, ListMachinesResponse,
+    };
 
     use super::*;
 
@@ -132,7 +163,7 @@ mod tests {
     }
 
     fn add(pages: &mut Pages, page: OperationPage) -> Result<(), PageFault> {
-        pages.add(page, 3, 1000)
+        pages.add(page, 3, 4000)
     }
 
     #[test]
@@ -189,8 +220,26 @@ mod tests {
         let mut pages = Pages::default();
         let many = page(0, &["a", "b", "c", "d"]);
         assert_eq!(add(&mut pages, many), Err(PageFault::TooLong));
-        let long = "x".repeat(1000);
+        let long = "x".repeat(4000);
         assert_eq!(add(&mut pages, page(0, &[&long])), Err(PageFault::TooLong));
+    }
+
+    #[test]
+    fn what_a_record_brings_is_cut_and_counted_as_it_is_in_memory() {
+        let crowded = |index| {
+            let mut page = page(index, &["a"]);
+            page.machines[0].addresses = vec![Address::default(); 10_001];
+            let violations = vec![FieldViolation::default(); 10_001];
+            page.machines[0].fault = Some(OperationError { violations, ..<_>::default() }.into());
+            page
+        };
+        let mut pages = Pages::default();
+        pages.add(crowded(0), 3, 10_000).unwrap();
+        let machine = pages.machines.first().unwrap();
+        let violations = &machine.fault.as_ref().unwrap().violations;
+        assert_eq!((machine.addresses.len(), violations.len()), (64, 64));
+        assert!(machine.addresses.capacity() + violations.capacity() < 200);
+        assert_eq!(pages.add(crowded(1), 3, 10_000), Err(PageFault::TooLong));
     }
 
     #[test]

@@ -93,3 +93,25 @@ async fn a_list_longer_than_the_core_holds_fails_and_is_cancelled() {
         (ErrorCode::ResourceExhausted, Reason::CoreListTooLong.word())
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn lists_that_are_begun_at_the_same_time_share_what_they_may_take() {
+    let mut options = SessionsOptions::default();
+    options.limits.lists_bytes = 1000;
+    let mut core = Core::with(options);
+    let mut driver = Driver::ready(&mut core, 4).await;
+    let first = listing(&core);
+    driver.take().await;
+    page(&mut driver, 0, &["a", "b"]).await;
+    let sessions = core.sessions.clone();
+    let second = tokio::spawn(async move { sessions.call(list("op-2")).await });
+    driver.take().await;
+    let machines = vec![record("a"), record("b"), record("c")];
+    let operation_id = "op-2".to_owned();
+    driver.say(Said::Page(OperationPage { operation_id, machines, ..Default::default() })).await;
+    assert_eq!(driver.cancelled().await, "op-2");
+    let Err(failure) = second.await.unwrap() else { panic!("a list") };
+    assert_eq!(failure.reason, Reason::CoreListTooLong);
+    end(&mut driver, 1).await;
+    assert!(first.await.unwrap().is_ok());
+}
