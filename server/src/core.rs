@@ -11,12 +11,14 @@ use anyhow::Context as _;
 use futures::Stream;
 use futures::future::BoxFuture;
 use kube::Client;
+use ostler_api::driver::OperationKind;
 use ostler_controllers::{
     Clock, Clusters, Connect, Controllers, GivenIds, Settings, StoreClassSource, Stores, Targets,
 };
 use ostler_legacy::{LegacyMetrics, LegacyOptions};
 use ostler_sessions::{
-    AdminOptions, Authenticator, Limits, OrphanDesk, Rate, ServeError, Sessions, SessionsOptions,
+    AdminOptions, Authenticator, Limits, OrphanDesk, OrphanReport, ProviderState, Rate, Refused,
+    ServeError, Sessions, SessionsOptions, Timing,
 };
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -49,6 +51,8 @@ pub struct CoreOptions {
     pub rates: BTreeMap<ProviderName, Rate>,
     /// Concurrent connections of drivers, see [`crate::Shares::drivers`].
     pub driver_connections: usize,
+    /// For how long drivers may come back with operations of an earlier core, see [`Timing::adoption`].
+    pub adoption: Duration,
     /// What time it is.
     pub clock: Clock,
     /// Which cluster the Nodes of Machines join.
@@ -97,6 +101,7 @@ impl Default for CoreOptions {
             authenticator: None,
             rates: BTreeMap::new(),
             driver_connections: Limits::default().connections,
+            adoption: Timing::default().adoption,
             clock: ostler_controllers::system_clock(),
             target: TargetCluster::Control,
         }
@@ -207,6 +212,7 @@ impl Core {
             authenticator,
             rates,
             driver_connections,
+            adoption,
             clock,
             target,
         } = options;
@@ -234,7 +240,7 @@ impl Core {
             aliases: settings.aliases.clone(),
             rates,
             limits: Limits { connections: driver_connections, ..Limits::default() },
-            ..SessionsOptions::default()
+            timing: Timing { adoption, ..Timing::default() },
         };
         let sessions = Sessions::new(sessions_options, Arc::new(classes.clone()), access);
         sessions.register_metrics(registry);
@@ -329,6 +335,21 @@ impl Core {
                 Err(broadcast::error::RecvError::Closed) => return,
             }
         }
+    }
+
+    /// What is known of orphans. Of the providers that are not listed, those whose driver lists nothing are left out.
+    ///
+    /// # Errors
+    /// The API server did not answer.
+    pub async fn orphans(&self) -> Result<OrphanReport, Refused> {
+        let mut report = self.orphans.list(String::new()).await?;
+        let lists_nothing = |state: &ProviderState| {
+            state.ready && !state.kinds.contains(&OperationKind::ListMachines)
+        };
+        for state in self.sessions.providers().iter().filter(|it| lists_nothing(it)) {
+            report.not_listed.retain(|name| state.provider.as_str() != name);
+        }
+        Ok(report)
     }
 
     /// Returns when a part has failed for good. Losing the Lease is such a failure: another core may lead.

@@ -1,7 +1,9 @@
-//! `ostler reset`: every machine and every pool deleted through its driver, then the directory.
+//! `ostler reset`: every machine, every pool and every orphan deleted through its driver, then the directory.
 
 mod deletion;
+mod orphans;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -28,6 +30,11 @@ pub(crate) struct Args {
     /// that stopped with the computer. Nothing else is cut short: each instance is deleted by its driver.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub(crate) grace: u64,
+    /// Remove the directory even if instances are left that no machine stands for
+    ///
+    /// Their cluster id is in the directory: without it, no later `ostler up` finds them.
+    #[arg(long)]
+    pub(crate) leave_orphans: bool,
     /// Pass one more variable of this environment to drivers, as with `ostler up`; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) driver_env: Vec<String>,
@@ -48,7 +55,13 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             grace: Duration::from_secs(args.grace),
             timeout: Duration::from_secs(args.timeout),
         };
-        Box::pin(delete_all(&data, &args.driver_env, patience)).await?;
+        let left = Box::pin(delete_all(&data, &args.driver_env, patience)).await?;
+        if !left.is_empty() && !args.leave_orphans {
+            bail!(
+                "orphans may be left, so {} stays, which has the cluster id that they are known by; delete them and run `ostler reset` again, or give --leave-orphans",
+                data.path().display()
+            );
+        }
     }
     let path = data.path().to_owned();
     data.remove()?;
@@ -56,11 +69,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Deletes machines, pools and orphans; returns the orphans that are left, with the reason.
 async fn delete_all(
     data: &DataDir,
     driver_env: &[String],
     patience: Patience,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<BTreeMap<String, String>> {
     let loopback = ([127, 0, 0, 1], 0).into();
     let options = Options {
         api_listen: loopback,
@@ -76,24 +90,31 @@ async fn delete_all(
         // The machines look for the API server where it was: they must end their pods.
         gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
         node_grace: None,
+        ends: true,
     };
     let interrupted = ostler_server::on_signal()?;
     let mut system = Box::pin(System::start(options, data, Story::quiet())).await?;
     let delete = async {
         system.warm_up().await?;
-        deletion::of_all(system.client(), patience).await
+        let left = deletion::of_all(system.client(), patience).await?;
+        let orphans = if left.is_empty() {
+            orphans::of_all(&system, patience).await?
+        } else {
+            BTreeMap::new()
+        };
+        Ok((left, orphans))
     };
     let left = tokio::select! {
         left = delete => left,
         () = interrupted.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was removed")),
     };
     system.stop().await;
-    let left = left?;
-    if left.is_empty() {
-        return Ok(());
-    }
-    for (name, why) in &left {
+    let (left, orphans) = left?;
+    for (name, why) in left.iter().chain(&orphans) {
         log::say(format_args!("not deleted: {name}: {why}"));
+    }
+    if left.is_empty() {
+        return Ok(orphans);
     }
     bail!(
         "{} machines and pools were not deleted, so {} stays; fix what they wait for and run `ostler reset` again",

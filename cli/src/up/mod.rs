@@ -117,6 +117,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         controllers: args.controllers,
         gateway_port: None,
         node_grace: (args.node_grace > 0).then_some(Duration::from_secs(args.node_grace)),
+        ends: false,
     };
     let mut system = Box::pin(System::start(options, &data, story)).await?;
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));

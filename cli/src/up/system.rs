@@ -23,6 +23,7 @@ use ostler_controllers::EnabledControllers;
 use ostler_server::{
     AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, TargetCluster,
 };
+use ostler_sessions::OrphanReport;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -41,6 +42,8 @@ use crate::manifests::{API_SERVER, CA_DATA, ManifestFile};
 const CRD_PATIENCE: Duration = Duration::from_secs(30);
 /// After this, a driver that has not connected is mentioned.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
+/// How often instances are listed if everything is to be deleted, and how long one that has no machine is not deleted yet.
+const LISTED_EVERY: Duration = Duration::from_secs(3);
 
 /// Whether `up` runs the core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -90,6 +93,9 @@ pub(crate) struct Options {
     pub(crate) gateway_port: Option<u16>,
     /// How long a kubelet may be silent until its Node is not Ready; `None`: for ever.
     pub(crate) node_grace: Option<Duration>,
+    /// Everything is to be deleted: orphans are looked for all the time. No driver comes back with operations of an
+    /// earlier core.
+    pub(crate) ends: bool,
 }
 
 impl Options {
@@ -166,14 +172,19 @@ impl System {
         let mut core = None;
         if let Some(listener) = drivers_listener {
             drivers_address = listener.local_addr()?;
-            let options = CoreOptions {
+            let mut core_options = CoreOptions {
                 driver_connections: shares.drivers,
                 target: options.target.cluster(),
                 ..core_options(data, &drivers, options.controllers, options.aliases)?
             };
+            if options.ends {
+                core_options.adoption = Duration::ZERO;
+                core_options.settings.orphans.period = LISTED_EVERY;
+                core_options.settings.orphans.grace = LISTED_EVERY;
+            }
             let mut registry = Registry::default();
             let mut started =
-                Core::start_tcp(client.clone(), listener, options, &mut registry).await?;
+                Core::start_tcp(client.clone(), listener, core_options, &mut registry).await?;
             story.tell(format_args!("the core takes drivers at {drivers_address}"));
             open_admin(&mut started, data, shares.people, story).await;
             core = Some(started);
@@ -193,6 +204,17 @@ impl System {
     /// A client of the API server.
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// What the core knows of orphans; nothing, if there is no driver.
+    pub(crate) async fn orphans(&self) -> anyhow::Result<OrphanReport> {
+        match &self.core {
+            Some(core) if !self.drivers.is_empty() => {
+                let report = core.orphans().await;
+                report.map_err(|refused| anyhow!("orphans cannot be listed: {refused:?}"))
+            }
+            Some(_) | None => Ok(OrphanReport::default()),
+        }
     }
 
     /// Fills in what a file of manifests leaves to be filled in. Waits until it is known.
@@ -427,6 +449,7 @@ mod tests {
                 shares: Shares { api: 1, gateway: 1, drivers: 1, people: 1 },
                 gateway_port: None,
                 node_grace: None,
+                ends: false,
             };
             options.refuse_bad_addresses().err().map(|error| error.to_string())
         };

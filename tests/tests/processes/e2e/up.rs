@@ -257,6 +257,44 @@ fn reset_deletes_a_pool_with_its_group_also_if_that_has_no_machine() {
     }
 }
 
+/// An API server without a core lets a machine go, and its instance runs on.
+#[test]
+fn reset_deletes_an_instance_that_no_machine_stands_for_or_keeps_the_directory() {
+    let Some(program) = tools::kubectl() else { return };
+    let dir = TempDir::new().unwrap();
+    for held in [false, true] {
+        let data = dir.path().join(held.to_string());
+        let kubectl = Kubectl::new(program.clone(), data.join("kubeconfig"), dir.path());
+        let mut first = up_with_one(&data, &[]);
+        kubectl.wait("machine", "fake-1", ".status.currentStatus.phase", "Running");
+        first.terminate();
+        assert!(first.wait().success());
+        let mut alone = spawn(&data, &["--core", "none", "--driver", "none"]);
+        alone.line("`ready`", |line| line.starts_with("ready"));
+        let free = r#"{"metadata": {"finalizers": null}}"#;
+        kubectl.run(&["patch", "machine", "fake-1", "--type=merge", "-p", free]);
+        kubectl.run(&["delete", "machine", "fake-1"]);
+        if held {
+            let hold = r#"{"data": {"orphans": "report-only"}}"#;
+            kubectl.run(&["patch", "configmap", "ostler-cluster-id", "--type=merge", "-p", hold]);
+        }
+        alone.terminate();
+        assert!(alone.wait().success());
+
+        if held {
+            let output = ostler(&["reset", "--data-dir", data.to_str().unwrap()]);
+            let said = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr(&output);
+            assert!(!output.status.success() && data.exists(), "{said}");
+            assert!(said.contains("not deleted: orphan fake:///"), "{said}");
+            assert!(said.contains("--leave-orphans"), "{said}");
+            reset(&data, &["--leave-orphans"]);
+        } else {
+            let said = reset(&data, &[]);
+            assert!(said.contains("deleted: orphan fake:///"), "{said}");
+        }
+    }
+}
+
 #[test]
 fn a_crashed_driver_is_started_again() {
     let dir = TempDir::new().unwrap();
