@@ -92,7 +92,7 @@ def create_machine(x):
     if row is None:
         refuse_others(x)
         cloud.make(f"python:///{uuid.uuid4().hex}", x.op.cluster_id, x.op.target.uid, x.op.target.name, spec["size"],
-                   spec["image"], json.dumps({**x.request.tags, **spec["tags"]}), json.dumps([*spec["tags"]]),
+                   spec["image"], json.dumps({**spec["tags"], **x.request.tags}), json.dumps([*spec["tags"]]),
                    x.request.bootstrap.user_data, time.time() + spec["bootSeconds"], False)
     elif (row["cluster"], row["uid"]) != (x.op.cluster_id, x.op.target.uid):  # a restored or moved cluster: adopt it
         tags = json.dumps({**cloud.tags(row), **x.request.tags})

@@ -20,14 +20,16 @@ READS = ("Get", "List", "Validate")  # so begin the names of calls that change n
 
 
 class Failed(Exception):
-    """Ends a call without a result. `left`: what it left behind; UNKNOWN makes the core look before it goes on.
+    """Ends a call without a result. `left`: what it left behind, if not what `x.left` says; UNKNOWN makes the core look first.
 
-    `reason`: any stable word, or the name of a MachineErrorReason, such as THROTTLED, on which the core acts."""
+    `reason`: any stable word, or the name of a MachineErrorReason, such as THROTTLED, on which the core acts. `more`: other
+    fields of OperationError, such as retry_after, a datetime.timedelta."""
 
-    def __init__(self, code, reason, message, left="NOT_APPLIED", paths=(), **more):
+    def __init__(self, code, reason, message, left=None, paths=(), **more):
         super().__init__(message)
         self.error = o.OperationError(
-            code=f"MACHINE_ERROR_CODE_{code}", reason=reason, message=message, certainty=f"OUTCOME_CERTAINTY_{left}",
+            code=f"MACHINE_ERROR_CODE_{code}", reason=reason, message=message,
+            certainty=f"OUTCOME_CERTAINTY_{left}" if left else None,
             typed_reason=dict(o.MachineErrorReason.items()).get(f"MACHINE_ERROR_REASON_{reason}"),
             violations=[o.FieldViolation(path=path, description=text) for path, text in paths], **more)
 
@@ -49,9 +51,9 @@ class Call:
     def sleep(self, seconds):
         """Waits, unless the core cancels or the time is over: then the call ends, with what `left` says."""
         if self.cancelled.wait(max(0, min(seconds, self.deadline - time.monotonic()))):
-            raise Failed("CANCELED", "CANCELED", "the core cancelled the operation", self.left)
+            raise Failed("CANCELED", "CANCELED", "the core cancelled the operation")
         if time.monotonic() >= self.deadline:
-            raise Failed("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the time of the operation is over", self.left)
+            raise Failed("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED", "the time of the operation is over")
 
 
 class Server(services.MachineDriverServiceServicer):
@@ -75,15 +77,18 @@ class Server(services.MachineDriverServiceServicer):
 
     def offer(self, name, kind, verb):
         def serve(request, rpc):  # in a thread of its own, which goes on when the client has gone
+            call = Call(request)
             try:
-                return self.work(name, kind, verb, Call(request))
+                return self.work(name, kind, verb, call)
             except Failed as failed:
                 error = failed
-            except OSError:  # what libraries raise when nobody answers
+                if not failed.error.certainty:
+                    failed.error.certainty = o.OutcomeCertainty.Value(f"OUTCOME_CERTAINTY_{call.left}")
+            except (ConnectionError, TimeoutError):
                 error = Failed("UNAVAILABLE", "NO_ANSWER", "the infrastructure does not answer", "UNKNOWN")
             except Exception as defect:  # its text may hold secrets
-                at = traceback.extract_tb(defect.__traceback__)[-1]
-                print(f"{name}: {type(defect).__name__} in {at.filename}, line {at.lineno}", file=sys.stderr)
+                at = "; ".join(f"{it.filename}:{it.lineno}" for it in traceback.extract_tb(defect.__traceback__)[1:])
+                print(f"{name}: {type(defect).__name__} at {at}", file=sys.stderr, flush=True)
                 error = Failed("INTERNAL", "DRIVER_DEFECT", f"{name} failed: {type(defect).__name__}", "UNKNOWN")
             return rpc.abort_with_status(error.status())
 
@@ -106,7 +111,9 @@ class Server(services.MachineDriverServiceServicer):
                 operation_id=op.operation_id, idempotency_key=op.idempotency_key, target=op.target, kind=kind)
             self.calls[key] = call, running, mutates
         try:
-            return verb(call)
+            if (answer := verb(call)) is None:
+                raise TypeError(f"{name} returned nothing")
+            return answer
         finally:
             with self.lock:
                 del self.calls[key]

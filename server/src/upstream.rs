@@ -125,10 +125,10 @@ impl UpstreamArgs {
         self.klog.logging_format
     }
 
-    /// What is logged if RUST_LOG does not say.
+    /// What is logged if RUST_LOG does not say. The library's line for each failed request is in the core's own.
     pub(crate) const fn filter(&self) -> &'static str {
         match self.v {
-            None | Some(0..=3) => "info",
+            None | Some(0..=3) => "info,kube_client::client::builder=off",
             Some(4) => "info,ostler=debug",
             Some(_) => "info,ostler=trace",
         }
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn the_level_of_klog_is_understood() {
-        assert_eq!(upstream(&["--v=3"]).filter(), "info");
+        assert!(!upstream(&["--v=3"]).filter().contains("ostler"));
         assert!(upstream(&["-v", "4"]).filter().contains("debug"));
         assert!(upstream(&["--v=9"]).filter().contains("trace"));
     }

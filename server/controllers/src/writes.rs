@@ -114,6 +114,8 @@ impl From<kube::Error> for WriteError {
             422 => Self::Invalid(status.message.clone()),
             504 => Self::NoAnswer,
             500 => Self::Internal(status.message.clone()),
+            // From a proxy or a load balancer in front of it, which may have passed the request on.
+            408 | 501.. => Self::Lost(status.message.clone()),
             _ => Self::Other(status.message.clone()),
         }
     }
@@ -482,6 +484,31 @@ mod tests {
         );
         assert_eq!(evicted, "POST /api/v1/namespaces/apps/pods/p/eviction");
         assert_eq!(eviction["deleteOptions"]["preconditions"], json!({ "uid": "u" }));
+    }
+
+    #[test]
+    fn what_a_load_balancer_answers_may_have_happened_and_what_is_refused_did_not() {
+        let answered = |code| {
+            let status = Status { code: Some(code), ..Status::default() };
+            let status = serde_json::from_value(json!(status)).unwrap();
+            WriteError::from(kube::Error::Api(Box::new(status))).may_have_happened()
+        };
+        for (code, unknown) in [
+            (400, false),
+            (401, false),
+            (403, false),
+            (404, false),
+            (408, true),
+            (409, false),
+            (422, false),
+            (429, false),
+            (500, true),
+            (502, true),
+            (503, true),
+            (504, true),
+        ] {
+            assert_eq!(answered(code), unknown, "{code}");
+        }
     }
 
     #[tokio::test]

@@ -4,7 +4,11 @@ use ostler_api::ProviderId;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::{Machine, machine::MachineConditionType, names::annotation};
+use ostler_api::{
+    Machine,
+    machine::MachineConditionType,
+    names::{annotation, label},
+};
 
 /// Reason of condition `InstanceCreated` for an instance that was made for this very Machine.
 pub(crate) const MADE: &str = "Created";
@@ -34,12 +38,31 @@ pub struct Candidates {
     pub labelled: Vec<Arc<Node>>,
 }
 
+impl Candidates {
+    /// Without those that do not fit.
+    pub fn retain(&mut self, fits: impl Fn(&Node) -> bool) {
+        self.with_id.retain(|node| fits(node));
+        self.named = self.named.take().filter(|node| fits(node));
+        self.labelled.retain(|node| fits(node));
+    }
+}
+
 /// The name that the Node is to have, if one is known: that of the driver or, for a driver that
 /// names none, that of the Machine. Before a driver was asked for an instance, a name proves nothing.
 pub fn expected_name(machine: &Machine) -> Option<&str> {
     let asked = machine.status.as_ref().is_some_and(|status| status.creation_started_at.is_some());
     let may_come = asked || machine.provider_id().is_some() || machine.operation_record().is_some();
     machine.node_name().or_else(|| may_come.then(|| machine.name()))
+}
+
+/// Whether a Node says that it was this Machine's: the core labelled it, or machine-controller-manager wrote to it.
+pub(crate) fn says_ours(machine: &Machine, node: &Node) -> bool {
+    let (labels, notes) = (&node.metadata.labels, &node.metadata.annotations);
+    let named = labels.as_ref().and_then(|all| all.get(label::MACHINE_NAME));
+    named.is_some_and(|name| name == machine.name())
+        || notes
+            .as_ref()
+            .is_some_and(|all| all.contains_key(annotation::LAST_APPLIED_NODE_TEMPLATE))
 }
 
 /// Whether something takes the taint `critical-components-not-ready` away. Upstream always expects it, so only a Node that

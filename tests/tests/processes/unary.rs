@@ -86,8 +86,8 @@ const DEFECTS: &[Defect] = &[
             ("driver.py", "import cloud\n", "import cloud, grpc\n"),
             (
                 "ostler_driver.py",
-                "return self.work(name, kind, verb, Call(request))",
-                "call = Call(request)\n                call.rpc = rpc\n                return self.work(name, kind, verb, call)",
+                "return self.work(name, kind, verb, call)",
+                "call.rpc = rpc\n                return self.work(name, kind, verb, call)",
             ),
         ],
     },
@@ -176,8 +176,8 @@ const DEFECTS: &[Defect] = &[
         changes: &[
             (
                 "ostler_driver.py",
-                "return self.work(name, kind, verb, Call(request))",
-                "call = Call(request)\n                rpc.add_callback(call.cancelled.set)\n                return self.work(name, kind, verb, call)",
+                "return self.work(name, kind, verb, call)",
+                "rpc.add_callback(call.cancelled.set)\n                return self.work(name, kind, verb, call)",
             ),
             (
                 "driver.py",

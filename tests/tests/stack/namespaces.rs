@@ -4,11 +4,11 @@
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
-use kube::Resource;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use kube::api::{Api, DeleteParams, PostParams};
-use ostler_api::MachineClass;
+use kube::{Resource, ResourceExt as _};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
+use ostler_api::{MachineClass, MachineDeployment, MachineSet};
 use ostler_tests::objects::{in_phase, instances, waits_for};
 use ostler_tests::world::{Setup, World};
 use serde::Serialize;
@@ -19,6 +19,7 @@ fn serving(namespaces: &'static str, home: &'static str) -> Setup {
     Setup::tuned(move |options| {
         options.settings.namespaces = namespaces.parse().unwrap();
         home.clone_into(&mut options.settings.home);
+        options.settings.controllers = "*".parse().unwrap();
     })
 }
 
@@ -125,5 +126,71 @@ async fn a_secret_of_another_namespace_is_refused_though_both_are_served() {
     until(&world, "blue", waits_for(WaitReason::SecretNamespaceDenied)).await;
     until(&world, "red", in_phase(MachinePhase::Running)).await;
     assert_eq!(instances(&world), 1);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_with_the_provider_id_of_another_namespaces_machine_does_not_get_its_node() {
+    let world = World::start_with(serving("default,red,blue", "default")).await;
+    furnish(&world, "red", "red").await;
+    until(&world, "red", in_phase(MachinePhase::Running)).await;
+    let red = Api::<Machine>::namespaced(world.client(), "red").get("m-red").await.unwrap();
+    furnish(&world, "blue", "blue").await;
+    until(&world, "blue", in_phase(MachinePhase::Running)).await;
+    let thief = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": { "name": "thief", "labels": { "node": red.labels()["node"] } },
+        "spec": {
+            "class": { "kind": "MachineClass", "name": "c" }, "providerID": red.spec.provider_id,
+        },
+    });
+    create::<Machine>(&world, "blue", thief).await;
+    let blue = Api::<Machine>::namespaced(world.client(), "blue");
+    let day = std::time::Duration::from_hours(24);
+    let seen = |machine: Option<&Machine>| machine.is_some_and(|it| it.status.is_some());
+    let waited = kube::runtime::wait::await_condition(blue.clone(), "thief", seen);
+    tokio::time::timeout(day, waited).await.unwrap().unwrap();
+    blue.delete("thief", &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    let nodes = Api::<Node>::all(world.client());
+    let node = nodes.get(&red.labels()["node"]).await.unwrap();
+    assert_eq!(node.spec.unwrap().unschedulable, None);
+    until(&world, "red", in_phase(MachinePhase::Running)).await;
+    assert_eq!(instances(&world), 2, "that of red and that of blue");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_outside_the_prefix_holds_up_no_deployment() {
+    let world = World::start_with(serving("shoot-*", "kube-system")).await;
+    let template = json!({
+        "metadata": { "labels": { "app": "w" } },
+        "spec": { "class": { "kind": "MachineClass", "name": "c" } },
+    });
+    let selector = json!({ "matchLabels": { "app": "w" } });
+    let set = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+        "metadata": { "name": "elsewhere" },
+        "spec": { "replicas": 0, "selector": selector, "template": template },
+    });
+    create::<MachineSet>(&world, "default", set).await;
+    furnish(&world, "shoot-1", "shoot-1").await;
+    let deployment = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+        "metadata": { "name": "w" },
+        "spec": {
+            "replicas": 1, "selector": selector, "template": template,
+            "strategy": {
+                "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 },
+            },
+        },
+    });
+    create::<MachineDeployment>(&world, "shoot-1", deployment).await;
+    let api = Api::<MachineDeployment>::namespaced(world.client(), "shoot-1");
+    let available = |it: Option<&MachineDeployment>| {
+        it.and_then(|it| it.status.as_ref()).is_some_and(|it| it.available_replicas == 1)
+    };
+    let waited = kube::runtime::wait::await_condition(api, "w", available);
+    tokio::time::timeout(std::time::Duration::from_hours(1), waited).await.unwrap().unwrap();
     world.stop().await;
 }

@@ -61,7 +61,11 @@ impl Deployments {
         let sets = &self.stores.sets;
         for namespace in self.settings.namespaces.parts() {
             // One that cannot be read holds up the deployments of its namespace, by the cache.
-            let all = self.writer.all::<MachineSet>(namespace.as_deref()).await?.objects;
+            let mut all = self.writer.all::<MachineSet>(namespace.as_deref()).await?.objects;
+            // For a prefix that is every set of the cluster, and the cache has those of the served namespaces.
+            all.retain(|set| {
+                self.settings.namespaces.contains(&ObjectName::of(set.as_ref()).namespace)
+            });
             let seen = |set: &Arc<MachineSet>| {
                 let seen = sets.get(&ObjectName::of(set.as_ref()));
                 seen.is_some_and(|seen| differs_in_status_only(&seen, set))
@@ -104,7 +108,7 @@ impl Deployments {
     }
 
     fn machine_view(&self, machine: Arc<Machine>) -> MachineView {
-        let node = match node_view(&machine, &self.stores.targets.of(&machine)) {
+        let node = match node_view(&machine, &self.stores.targets.of(&machine), &self.stores) {
             NodeView::Known(node) => Some(node),
             NodeView::Absent | NodeView::Unknown | NodeView::Ambiguous(_) => None,
         };

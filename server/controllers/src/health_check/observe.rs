@@ -33,7 +33,7 @@ impl HealthChecks {
     fn target(&self, machine: Arc<Machine>, now: Timestamp) -> Target {
         let cluster = self.stores.targets.of(&machine);
         Target {
-            node: node_view(&machine, &cluster),
+            node: node_view(&machine, &cluster, &self.stores),
             cluster: cluster.view(),
             api: self.stores.targets.api_view(&self.api_health, &machine, now),
             machine,

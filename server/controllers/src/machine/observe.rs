@@ -24,7 +24,7 @@ use tracing::{debug, warn};
 use super::volumes::volumes_of;
 use super::{Machines, PassError, namespace_of, operation, token};
 use crate::hot_update::driver_of;
-use crate::stores::{NodeIndex, PodIndex};
+use crate::stores::{NodeIndex, PodIndex, Stores};
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 
@@ -184,7 +184,7 @@ impl Machines {
     /// The cached Node; but before a Machine or its instance is deleted, it is read from the API. The cache may not
     /// have a new Node yet: its pods would get no grace period, and nothing else would delete the Node.
     async fn node_of(&self, machine: &Machine, target: &TargetOf) -> NodeView {
-        let watched = node_view(machine, target);
+        let watched = node_view(machine, target, &self.stores);
         let name = node::expected_name(machine).filter(|_| machine.is_deleting());
         let (NodeView::Absent, TargetOf::Cluster(target), Some(name)) = (&watched, target, name)
         else {
@@ -193,7 +193,8 @@ impl Machines {
         let writer = self.writer.to(target);
         match writer.get(&writer.cluster_api::<Node>(), name).await {
             Ok(found) => {
-                let named = found.map(Arc::new);
+                let named = found.filter(|it| !self.stores.is_node_of_another(machine, it));
+                let named = named.map(Arc::new);
                 node::choose(machine, &node::Candidates { named, ..node::Candidates::default() })
             }
             Err(error) => {
@@ -285,7 +286,7 @@ fn nothing_there<T>(target: &TargetOf) -> Observed<T> {
 }
 
 /// The Node of a machine, as the caches show it.
-pub(crate) fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
+pub(crate) fn node_view(machine: &Machine, target: &TargetOf, stores: &Stores) -> NodeView {
     let nodes = match target {
         TargetOf::None => return NodeView::Absent,
         TargetOf::Lacking { .. } => return NodeView::Unknown,
@@ -293,11 +294,12 @@ pub(crate) fn node_view(machine: &Machine, target: &TargetOf) -> NodeView {
     };
     let with_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id.as_str()));
     let name = node::expected_name(machine).map(ObjectName::cluster);
-    let found = node::Candidates {
+    let mut found = node::Candidates {
         with_id: with_id.unwrap_or_default(),
         named: name.and_then(|name| nodes.get(&name)),
         labelled: nodes.find(NodeIndex::MachineName, machine.name()),
     };
+    found.retain(|node| !stores.is_node_of_another(machine, node));
     node::choose(machine, &found)
 }
 

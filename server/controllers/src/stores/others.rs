@@ -3,7 +3,9 @@
 use ostler_api::ProviderId;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
 use ostler_api::Machine;
+use ostler_lifecycle::machine::has_own_instance;
 
 use super::{MachineIndex, Stores};
 use crate::target::cluster_of;
@@ -37,6 +39,37 @@ impl Stores {
         let other = labelled.into_iter().chain(named).find(is_other);
         other.map(|other| other.name().to_owned())
     }
+
+    /// Whether a Node is that of another Machine of the same cluster, whatever its kubelet and the spec of this Machine say:
+    /// the instance of that one is known to be its own, and it joined as this Node, or has its provider id.
+    pub(crate) fn is_node_of_another(&self, machine: &Machine, node: &Node) -> bool {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let own = has_own_instance(machine);
+        let other = |index, value: &str, holds: &dyn Fn(&Machine) -> bool| {
+            self.machines.any(index, value, |other| {
+                other.uid() != machine.uid()
+                    && cluster_of(other) == cluster_of(machine)
+                    && has_own_instance(other)
+                    && holds(other)
+            })
+        };
+        let named = machine.node_name();
+        if !own || joined_as(machine).or(named) != Some(name) {
+            // Where a driver named the Node of this Machine, the name that another one got from its driver counts, too.
+            let holds = |other: &Machine| named.is_some() || joined_as(other) == Some(name);
+            if other(MachineIndex::Node, name, &holds) {
+                return true;
+            }
+        }
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        let id = id.filter(|id| !own && !id.is_empty());
+        id.is_some_and(|id| other(MachineIndex::ProviderId, id, &|_| true))
+    }
+}
+
+/// The Node that a Machine joined as.
+fn joined_as(machine: &Machine) -> Option<&str> {
+    Some(machine.status.as_ref()?.node_ref.as_ref()?.name.as_str())
 }
 
 #[cfg(test)]
@@ -93,5 +126,59 @@ mod tests {
         assert_eq!(other("node-1"), None);
         assert_eq!(other("ours"), None);
         assert_eq!(other("node-3"), None);
+    }
+
+    fn node(name: &str, provider_id: &str) -> Node {
+        let node = json!({ "metadata": { "name": name }, "spec": { "providerID": provider_id } });
+        serde_json::from_value(node).unwrap()
+    }
+
+    /// A Machine whose instance a driver made, and that joined as this Node.
+    fn joined(name: &str, provider_id: &str, node: &str) -> Machine {
+        let mut machine = machine(name, Some(provider_id), Some(node));
+        let status = json!({ "instanceUID": machine.uid(), "nodeRef": { "name": node } });
+        machine.status = serde_json::from_value(status).unwrap();
+        machine
+    }
+
+    #[test]
+    fn a_node_is_the_machines_whose_instance_is_known_whatever_a_spec_or_a_kubelet_says() {
+        let stores = Stores::default();
+        let (victim, other) =
+            (joined("victim", "a:///1", "node-1"), joined("other", "a:///2", "node-2"));
+        for one in [victim.clone(), other.clone()] {
+            stores.machines.apply(Event::Apply(one));
+        }
+        let mut pending = machine("pending", Some("a:///3"), None);
+        let status = json!({ "instanceUID": pending.uid() });
+        pending.status = serde_json::from_value(status).unwrap();
+        let mut moved = joined("other", "a:///1", "node-2");
+        let relabelled = {
+            let labels = moved.metadata.labels.clone();
+            moved.metadata.labels = Some([("node".to_owned(), "node-1".to_owned())].into());
+            let relabelled = moved.clone();
+            moved.metadata.labels = labels;
+            relabelled
+        };
+        let real = node("node-1", "a:///1");
+        for (whose, machine, node, lost) in [
+            ("its own", &victim, &real, false),
+            ("without an id yet", &victim, &node("node-1", ""), false),
+            ("that no other has", &pending, &node("node-3", "a:///3"), false),
+            ("a spec with the id of another", &machine("m", Some("a:///1"), None), &real, true),
+            ("a label, too", &machine("m", Some("a:///1"), Some("node-1")), &real, true),
+            (
+                "the label alone",
+                &machine("m", Some("a:///9"), Some("node-1")),
+                &node("node-1", ""),
+                true,
+            ),
+            ("the spec of one that runs was changed", &moved, &real, true),
+            ("its label, too", &relabelled, &real, true),
+            ("a kubelet took the id of another", &pending, &node("node-1", "a:///3"), true),
+            ("a kubelet took the id of one that runs", &other, &node("node-1", "a:///2"), true),
+        ] {
+            assert_eq!(stores.is_node_of_another(machine, node), lost, "{whose}");
+        }
     }
 }

@@ -8,7 +8,7 @@ use ostler_api::{
 use super::{
     State, abandoning,
     draining::{self, drain},
-    hooks,
+    hooks, instance,
     last_operation::Activity,
     pass::Pass,
     preconditions,
@@ -84,7 +84,13 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if !unresolved && pass.node().is_some() {
         return Ok(Transition::To(State::Draining));
     }
-    Ok(match pass.learned.reading.take() {
+    let reading = pass.learned.reading.take();
+    let is_there =
+        matches!(reading, Some(Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead));
+    if is_there && pass.has_hearsay_node() {
+        instance::set_adopted(pass);
+    }
+    Ok(match reading {
         // Found: the Node may have been looked for under a name that is known only now.
         Some(Reading::Found(_)) if !pass.effects.patch.is_empty() => {
             Transition::Rest(Next::OnChange)
@@ -93,7 +99,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             Reading::Found(_) | Reading::Uninitialized | Reading::NotFound | Reading::CannotRead,
         ) => Transition::To(State::Draining),
         Some(Reading::Failed(failure)) => retry::after_read(pass, &failure),
-        None if !unresolved && pass.machine.node_name().is_some() => {
+        None if !unresolved && pass.machine.node_name().is_some() && !pass.has_hearsay_node() => {
             Transition::To(State::Draining)
         }
         None => return read_instance(pass),

@@ -13,6 +13,7 @@ use ostler_api::machine::{
 
 use super::{
     effects::Effects,
+    hearsay::is_hearsay,
     operation_state::{self, OperationState},
     reading::Reading,
     transition::{Outcome, Transition, wait},
@@ -111,6 +112,15 @@ impl<'a> Pass<'a> {
 
     /// The Node, if it is there and ours: its provider id is empty or that of the Machine.
     pub(crate) fn node(&self) -> Option<&'a Node> {
+        self.named_node().filter(|node| !is_hearsay(self.snap, &self.status, node))
+    }
+
+    /// Whether only the spec of the Machine, which is being deleted, calls a Node its own.
+    pub(crate) fn has_hearsay_node(&self) -> bool {
+        self.named_node().is_some_and(|node| is_hearsay(self.snap, &self.status, node))
+    }
+
+    fn named_node(&self) -> Option<&'a Node> {
         let snap: &'a Snapshot = self.snap;
         let NodeView::Known(node) = &snap.node else { return None };
         node::is_ours(self.machine, self.provider_id(), node).then_some(node)

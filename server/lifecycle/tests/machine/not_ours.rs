@@ -6,7 +6,7 @@ use ostler_api::{
     machine::{MachineConditionType, MachinePhase, MachineStatus, WaitReason},
     names,
 };
-use ostler_lifecycle::{operation::Request, plan::EventReason};
+use ostler_lifecycle::{operation::Request, plan::EventReason, snapshot::NodeView};
 use serde_json::json;
 
 use crate::world::{Instance, NODE, PROVIDER_ID, World};
@@ -130,6 +130,34 @@ fn unseen() -> World {
     world.not_ours = false;
     world.instances.clear();
     world
+}
+
+/// A user wrote the provider id of a Node into a Machine, and deleted it before a driver was asked.
+fn named_by_its_spec_alone(mut world: World) -> World {
+    world.machine_mut().status = None;
+    world.delete();
+    world
+}
+
+#[test]
+fn a_node_that_only_the_spec_of_a_deleted_machine_calls_its_own_is_not_touched() {
+    let mut world = named_by_its_spec_alone(unseen());
+    world.settle();
+    assert_eq!(world.count(Kind::GetMachineStatus), 1, "asked before anything is done to the node");
+    world.later(61);
+    world.settle();
+    assert!(world.machine.is_none(), "none was said twice");
+    assert_eq!(world.node().spec.as_ref().unwrap().unschedulable, None);
+}
+
+#[test]
+fn a_node_whose_instance_the_driver_finds_is_drained_though_no_core_saw_it_before() {
+    let mut world = made_by_another_controller();
+    world.not_ours = false;
+    let mut world = named_by_its_spec_alone(world);
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
+    assert_eq!(world.node, NodeView::Absent, "drained, then deleted");
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! What is known of the instance and the Node of a Machine by more than its spec and labels, which users write.
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition};
+use ostler_api::{
+    driver::OperationKind,
+    machine::{Machine, MachineConditionType, MachineStatus},
+};
+
+use crate::{
+    node,
+    snapshot::{DriverView, Snapshot},
+};
+
+/// Whether the instance is known to be that of the Machine: a driver made it or found it, or a pool has it.
+pub fn has_own_instance(machine: &Machine) -> bool {
+    machine.status.as_ref().is_some_and(|status| is_found(machine, status))
+        || machine.operation_record().is_some_and(|it| it.instance_uid.is_some())
+            && is_found(machine, &machine.recorded_status())
+}
+
+fn is_found(machine: &Machine, status: &MachineStatus) -> bool {
+    let created = |one: &NodeCondition| {
+        one.type_ == MachineConditionType::InstanceCreated.as_str() && one.status == "True"
+    };
+    status.instance_uid.as_ref().is_some_and(|it| it == machine.uid())
+        || status.conditions.iter().any(created)
+        || status.instance.is_some()
+}
+
+/// Whether only the spec of a Machine that is being deleted calls a Node its own: no driver found the instance, though it
+/// can be asked, and the Node does not say so. Such a Node is not touched.
+pub(crate) fn is_hearsay(snap: &Snapshot, status: &MachineStatus, node: &Node) -> bool {
+    let blind = matches!(&snap.driver, DriverView::Ready(driver)
+        if !driver.has(OperationKind::GetMachineStatus));
+    let machine = &snap.machine;
+    machine.is_deleting() && !blind && !is_found(machine, status) && !node::says_ours(machine, node)
+}
