@@ -272,11 +272,11 @@ fn reset_deletes_an_instance_that_no_machine_stands_for_or_keeps_the_directory()
         let mut alone = spawn(&data, &["--core", "none", "--driver", "none"]);
         alone.line("`ready`", |line| line.starts_with("ready"));
         let free = r#"{"metadata": {"finalizers": null}}"#;
-        kubectl.run(&["patch", "machine", "fake-1", "--type=merge", "-p", free]);
-        kubectl.run(&["delete", "machine", "fake-1"]);
+        kubectl.run(["patch", "machine", "fake-1", "--type=merge", "-p", free]);
+        kubectl.run(["delete", "machine", "fake-1"]);
         if held {
             let hold = r#"{"data": {"orphans": "report-only"}}"#;
-            kubectl.run(&["patch", "configmap", "ostler-cluster-id", "--type=merge", "-p", hold]);
+            kubectl.run(["patch", "configmap", "ostler-cluster-id", "--type=merge", "-p", hold]);
         }
         alone.terminate();
         assert!(alone.wait().success());
