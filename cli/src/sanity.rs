@@ -145,11 +145,11 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
         (Err(error), _) | (_, Err(error)) => return Ok(unusable(&error)),
     };
     let interrupt = options.interrupt.clone();
+    let told = ostler_server::on_signal()?;
     tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            say("interrupted: cleaning up");
-            interrupt.cancel();
-        }
+        told.cancelled().await;
+        say("interrupted: cleaning up");
+        interrupt.cancel();
     });
     let interrupted = options.interrupt.clone();
     let report = match Box::pin(run(target, options)).await {
@@ -157,7 +157,7 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
         Err(error) => {
             let printed = match &error {
                 RunError::Driver { printed, .. } => printed.clone(),
-                RunError::NothingToDo | RunError::Io(_) => Vec::new(),
+                RunError::NothingToDo | RunError::Interrupted | RunError::Io(_) => Vec::new(),
             };
             let code = unusable(&error.into());
             // What the helpers of the SDKs say when nothing gives them a socket.

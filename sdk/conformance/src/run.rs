@@ -53,6 +53,9 @@ pub enum RunError {
         "no check has a name that --focus and --skip leave; with --unary, those of the session are left out unless --adapter is given"
     )]
     NothingToDo,
+    /// The run was told to end before the driver was there.
+    #[error("interrupted before the driver came up")]
+    Interrupted,
     /// The machine that runs the suite is in the way.
     #[error("the suite cannot work here")]
     Io(#[from] std::io::Error),
@@ -74,7 +77,11 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
     let place = tempfile::tempdir()?;
     let setup = Arc::new(setup(place.path().join("token"), target, options)?);
     let shared = Arc::new(Harness::open(&setup).await?);
-    let hello = first_hello(&shared).await?;
+    let interrupted = setup.options.interrupt.cancelled();
+    let hello = tokio::select! {
+        hello = first_hello(&shared) => hello?,
+        () = interrupted => return Err(RunError::Interrupted),
+    };
     let parallel = match setup.target {
         // There is one process, and checks that break the link must have it alone.
         Target::Listen { .. } => 1,
