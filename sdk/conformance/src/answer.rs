@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) pages: Vec<OperationPage>,
     /// From the sending to the completion.
     pub(crate) took: Duration,
-    /// It was asked more than once, since an earlier answer did not say what was done.
+    /// It was asked more than once, and an earlier try may have done some of it.
     pub(crate) repeated: bool,
 }
 
@@ -138,7 +138,7 @@ impl Answer {
             return Err(self.instead("DeleteMachineResponse", &response_name(&result)));
         };
         let wanted = format!("{}: {}", self.title, expected.as_str_name());
-        // The first try may have done it, and its answer did not say so.
+        // The first try may have done it, and ended with an error all the same.
         let done_before = self.repeated && response.outcome() == DeletionOutcome::WasAbsent;
         let fits = response.outcome() == expected || done_before;
         ensure(fits, wanted, response.outcome().as_str_name())?;

@@ -24,9 +24,8 @@ use crate::options::Options;
 use crate::outcome::{Failure, NotPassed, Outcome, skipped};
 use crate::pool::Pool;
 use crate::probe::Probe;
+use crate::steps::Steps;
 
-/// The first steps of a long check matter less than the last.
-const STEPS: usize = 400;
 /// Concurrent deletes: the driver's credit holds for cleaning up, too.
 const DELETES: u32 = 64;
 /// For how long deletions that fail are repeated, as the core does; what is left then is named.
@@ -49,7 +48,7 @@ pub(crate) struct Bench {
 
 #[derive(Debug, Default)]
 struct Facts {
-    steps: Vec<String>,
+    steps: Steps,
     /// By UID: machines that an instance may have been made for.
     made: BTreeMap<String, Machine>,
     /// By UID: pools that a group may have been made for.
@@ -102,17 +101,12 @@ impl Bench {
 
     /// Notes what was done, for the one who reads why the check failed.
     pub(crate) fn step(&self, what: impl Display) {
-        let mut facts = self.facts.lock();
-        if facts.steps.len() >= STEPS {
-            facts.steps.remove(0);
-        }
-        facts.steps.push(what.to_string());
+        self.facts.lock().steps.add(what.to_string());
     }
 
-    /// What was done last.
-    pub(crate) fn last_steps(&self, count: usize) -> Vec<String> {
-        let facts = self.facts.lock();
-        facts.steps.iter().skip(facts.steps.len().saturating_sub(count)).cloned().collect()
+    /// What was done first and last.
+    pub(crate) fn steps(&self) -> Vec<String> {
+        self.facts.lock().steps.shown()
     }
 
     /// The last lines that the driver printed since the check began.

@@ -44,6 +44,7 @@ mod report;
 mod retry;
 mod review;
 mod run;
+mod steps;
 mod verdict;
 
 pub use self::manifest::{ClassManifest, ManifestError, SecretManifest};

@@ -44,7 +44,8 @@ impl Driver<'_> {
             if is_mutation(operation) && !is_known && self.cannot_be_read(operation).await? {
                 continue;
             }
-            let repeated = answer.repeated || !is_known;
+            let begun = error.certainty() != OutcomeCertainty::NotApplied;
+            let repeated = answer.repeated || begun;
             answer = Answer { repeated, ..self.ask_once(again(operation)).await? };
         }
         Ok(answer)

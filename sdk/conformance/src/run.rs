@@ -28,7 +28,6 @@ use crate::verdict::{CheckResult, Finding, Verdict};
 const CHECK: Duration = Duration::from_mins(4);
 /// For the end of a check's machines.
 const CLEAN_UP: Duration = Duration::from_mins(4);
-const STEPS_SHOWN: usize = 8;
 const OUTPUT_SHOWN: usize = 8;
 /// The check that every run ends with.
 const LEFTOVERS: &str = "cleanup/nothing-left";
@@ -364,7 +363,7 @@ fn not_passed(check: &Check, bench: Option<&Bench>, why: NotPassed) -> Verdict {
         NotPassed::Skipped(reason) => Verdict::Skipped { reason, applies: true },
         NotPassed::NotOffered(reason) => Verdict::Skipped { reason, applies: false },
         NotPassed::Failed(Failure { expected, came }) => Verdict::Failed(Box::new(Finding {
-            did: bench.map(|bench| bench.last_steps(STEPS_SHOWN)).unwrap_or_default(),
+            did: bench.map(Bench::steps).unwrap_or_default(),
             expected,
             came,
             why: check.why.to_owned(),
