@@ -14,7 +14,7 @@ use crate::by_name;
 use crate::driver::{Asked, Driver};
 use crate::machine::{Machine, in_time};
 use crate::outcome::{Outcome, ensure};
-use crate::probe::Probe;
+use crate::probe::{Probe, Seen};
 
 /// After a cancel.
 const CANCELLED: Duration = Duration::from_secs(30);
@@ -82,15 +82,16 @@ pub(super) async fn killed_early(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-/// Every instance that was not there before carries its identity.
+/// The tag of an instance that is of a group, and so of no machine.
+const POOL_UID: &str = "ostler.dev/pool-uid";
+
+/// Every instance that was not there before carries its identity. Those of groups are of checks that run beside this one.
 async fn all_tagged(driver: &Driver<'_>, probe: &Probe, before: &BTreeSet<String>) -> Outcome {
     let by_name = by_name::declared(&driver.session.hello);
     for seen in probe.instances().await? {
         let known = before.contains(&seen.provider_id);
-        let owned = by_name || !(seen.uid.is_empty() || seen.cluster_id.is_empty());
-        let tagged = owned && !seen.name.is_empty();
         ensure(
-            known || tagged,
+            known || has_identity(&seen, by_name),
             "no new instance without the tags of cluster, name and UID",
             format_args!("{}: {:?}", seen.provider_id, seen.tags),
         )?;
@@ -98,7 +99,12 @@ async fn all_tagged(driver: &Driver<'_>, probe: &Probe, before: &BTreeSet<String
     Ok(())
 }
 
-fn ids(instances: Vec<crate::probe::Seen>) -> BTreeSet<String> {
+fn has_identity(seen: &Seen, by_name: bool) -> bool {
+    let owned = by_name || !(seen.uid.is_empty() || seen.cluster_id.is_empty());
+    (owned && !seen.name.is_empty()) || seen.tags.contains_key(POOL_UID)
+}
+
+fn ids(instances: Vec<Seen>) -> BTreeSet<String> {
     instances.into_iter().map(|seen| seen.provider_id).collect()
 }
 
@@ -161,4 +167,20 @@ pub(super) async fn timeout(bench: &Bench) -> Outcome {
     bench.step("created it again, with time enough");
     driver.create(&machine).await?;
     driver.has_one(&machine).await.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_instance_has_the_identity_of_a_machine_or_of_a_pool() {
+        let seen = |json: &str| serde_json::from_str::<Seen>(json).unwrap();
+        let machine = seen(r#"{"providerId": "1", "name": "a", "uid": "u", "clusterId": "c"}"#);
+        let pool =
+            seen(r#"{"providerId": "2", "clusterId": "c", "tags": {"ostler.dev/pool-uid": "p"}}"#);
+        let none = seen(r#"{"providerId": "3", "clusterId": "c", "tags": {"a": "b"}}"#);
+        let has = [&machine, &pool, &none].map(|it| has_identity(it, false));
+        assert_eq!(has, [true, true, false]);
+    }
 }
