@@ -87,7 +87,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COMMAND")]
     probe_cmd: Option<String>,
 
-    /// Create this many instances together to check a long list; above 500 to check its pages
+    /// Create this many instances together to check long lists of machines and groups; 501 or more, as a page has 500
     #[arg(long, value_name = "N", default_value_t = 0)]
     many: usize,
 

@@ -30,6 +30,8 @@ use crate::steps::Steps;
 const DELETES: u32 = 64;
 /// For how long deletions that fail are repeated, as the core does; what is left then is named.
 const CLEAN_UP: Duration = Duration::from_mins(3);
+/// And so much longer for each thing that is to be deleted.
+const EACH: Duration = Duration::from_secs(1);
 /// Before the second try; each further one waits so much longer, up to the limit.
 const CLEAN_UP_PAUSE: Duration = Duration::from_secs(1);
 const CLEAN_UP_LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -53,6 +55,8 @@ struct Facts {
     made: BTreeMap<String, Machine>,
     /// By UID: pools that a group may have been made for.
     pools: BTreeMap<String, Pool>,
+    /// The UIDs of those that are gone.
+    deleted: BTreeSet<String>,
     clusters: BTreeSet<String>,
     /// By label.
     classes: BTreeMap<&'static str, Published>,
@@ -350,28 +354,37 @@ impl Bench {
 
     // The end.
 
+    /// How long all deletions together may take.
+    pub(crate) fn clean_up_limit(&self) -> Duration {
+        let count = u32::try_from(self.undeleted().len()).unwrap_or(u32::MAX);
+        self.scaled(CLEAN_UP + EACH * count)
+    }
+
+    /// Names everything that the check may have made and that is not known to be gone.
+    pub(crate) fn undeleted(&self) -> Vec<String> {
+        let facts = self.facts.lock();
+        let machines = facts.made.values().map(|it| (&it.uid, &it.name));
+        let all = machines.chain(facts.pools.values().map(|it| (&it.uid, &it.name)));
+        let left = all.filter(|(uid, _)| !facts.deleted.contains(*uid));
+        left.map(|(_, name)| format!("{name} was not deleted")).collect()
+    }
+
     /// Deletes everything that the check may have made; what is left all the same.
     pub(crate) async fn clean_up(&self) -> Vec<String> {
-        let (made, pools, clusters) = {
-            let facts = self.facts.lock();
-            (facts.made.clone(), facts.pools.clone(), facts.clusters.clone())
-        };
-        if made.is_empty() && pools.is_empty() {
+        if self.undeleted().is_empty() {
             return Vec::new();
         }
         self.harness.proxy.heal();
         self.harness.proxy.refuse(false);
-        let mut made: Vec<&Machine> = made.values().collect();
-        let mut pools: Vec<&Pool> = pools.values().collect();
-        let until = Instant::now() + self.scaled(CLEAN_UP);
+        let until = Instant::now() + self.clean_up_limit();
         let mut tried = 0;
         loop {
             // What a check gave up may run on for a while, and no deletion begins beside it.
             let pause = (CLEAN_UP_PAUSE * tried).min(CLEAN_UP_LONGEST_PAUSE);
             tokio::time::sleep(self.scaled(pause)).await;
             tried += 1;
-            let left = match self.try_clean_up((&mut made, &mut pools), &clusters).await {
-                Ok(left) if left.is_empty() && made.is_empty() && pools.is_empty() => return left,
+            let left = match self.try_clean_up().await {
+                Ok(left) if left.is_empty() && self.undeleted().is_empty() => return left,
                 Ok(left) => left,
                 Err(NotPassed::Failed(Failure { expected, came })) => {
                     vec![format!("expected {expected}, came {came}")]
@@ -379,9 +392,7 @@ impl Bench {
                 Err(NotPassed::Skipped(reason) | NotPassed::NotOffered(reason)) => vec![reason],
             };
             if Instant::now() >= until {
-                let names = made.iter().map(|it| &it.name).chain(pools.iter().map(|it| &it.name));
-                let undeleted = names.map(|name| format!("{name} was not deleted"));
-                return left.into_iter().chain(undeleted).collect();
+                return left.into_iter().chain(self.undeleted()).collect();
             }
             if self.harness.core().current().is_none() {
                 self.harness.forget_process();
@@ -389,38 +400,33 @@ impl Bench {
         }
     }
 
-    /// Deletes each of `made` and `pools` once, and keeps in them what has to be asked again. Returns what is there all
-    /// the same.
-    async fn try_clean_up(
-        &self,
-        (made, pools): (&mut Vec<&Machine>, &mut Vec<&Pool>),
-        clusters: &BTreeSet<String>,
-    ) -> Outcome<Vec<String>> {
+    /// Deletes once each thing that is not known to be gone. Returns which instances are there all the same.
+    async fn try_clean_up(&self) -> Outcome<Vec<String>> {
         let driver = self.connect().await?;
-        let mut undeleted = Vec::new();
-        for pool in pools.iter().copied() {
-            if driver.ask_once(pool.of_class(&self.class()).delete("")).await?.result().is_err() {
-                undeleted.push(pool);
-            }
-        }
-        *pools = undeleted;
         let class = self.class();
+        let (deletions, clusters) = {
+            let facts = self.facts.lock();
+            let machines = facts.made.values();
+            let machines = machines.map(|it| (it.uid.clone(), it.of_class(&class).delete("")));
+            let pools = facts.pools.values();
+            let pools = pools.map(|it| (it.uid.clone(), it.of_class(&class).delete("")));
+            let all = pools.chain(machines).filter(|(uid, _)| !facts.deleted.contains(uid));
+            (all.collect::<Vec<_>>(), facts.clusters.clone())
+        };
         let lanes = driver.session.hello.max_in_flight.clamp(1, DELETES);
-        let mut again = Vec::new();
-        for some in made.chunks(usize::try_from(lanes).unwrap_or(1)) {
+        for some in deletions.chunks(usize::try_from(lanes).unwrap_or(1)) {
             let asked: Vec<_> = some
                 .iter()
-                .map(|machine| driver.start(machine.of_class(&class).delete("")))
+                .map(|(_, operation)| driver.start(operation.clone()))
                 .collect::<Outcome<_>>()?;
-            for (asked, machine) in asked.into_iter().zip(some) {
-                if asked.answer().await?.result().is_err() {
-                    again.push(*machine);
+            for (asked, (uid, _)) in asked.into_iter().zip(some) {
+                if asked.answer().await?.result().is_ok() {
+                    self.facts.lock().deleted.insert(uid.clone());
                 }
             }
         }
-        *made = again;
         let mut left = Vec::new();
-        for cluster_id in clusters {
+        for cluster_id in &clusters {
             let records: Vec<MachineRecord> = driver.list_of(&class, cluster_id).await?;
             let records = records.into_iter().filter(|record| self.counts(record));
             left.extend(records.map(|it| format!("{} {}", it.machine_name, it.provider_id)));

@@ -5,6 +5,7 @@ use ostler_proto::v1alpha1::{DriverCapability, Hello, OperationKind};
 
 use crate::bench::Bench;
 use crate::by_name;
+use crate::checks::PAGE;
 use crate::options::{Options, Target};
 pub(crate) use crate::outcome::Tier;
 use crate::outcome::{NotPassed, Outcome, not_offered, skipped};
@@ -47,6 +48,8 @@ pub(crate) enum Gate {
     HotClass,
     /// `--mcm-class`.
     McmClass,
+    /// `--many`, above the length of a page.
+    Many,
     /// `--probe-cmd`.
     Probe,
 }
@@ -118,6 +121,9 @@ impl Gate {
             Self::BadSecret => flag(options.bad_secret.is_some(), "--bad-secret"),
             Self::HotClass => flag(options.hot_class.is_some(), "--hot-class"),
             Self::McmClass => flag(options.mcm_class.is_some(), "--mcm-class"),
+            Self::Many => {
+                (options.many <= PAGE).then(|| skipped(format_args!("--many is not above {PAGE}")))
+            }
             Self::Probe => flag(options.probe_cmd.is_some(), "--probe-cmd"),
         }
     }

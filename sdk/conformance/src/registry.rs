@@ -77,6 +77,7 @@ fn gate_word(gate: Gate) -> String {
         Gate::BadSecret => "`--bad-secret`".to_owned(),
         Gate::HotClass => "`--hot-class`".to_owned(),
         Gate::McmClass => "`--mcm-class`".to_owned(),
+        Gate::Many => "`--many`".to_owned(),
         Gate::Probe => "`--probe-cmd`".to_owned(),
     }
 }

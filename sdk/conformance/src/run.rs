@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::bench::Bench;
 use crate::by_name;
-use crate::check::{Check, Needs, Tier};
+use crate::check::{Check, Gate, Needs, Tier};
 use crate::checks;
 use crate::harness::{Harness, RunSetup};
 use crate::observation::Observations;
@@ -26,8 +26,10 @@ use crate::verdict::{CheckResult, Finding, Verdict};
 
 /// For one check, whatever it waits for.
 const CHECK: Duration = Duration::from_mins(4);
-/// For the end of a check's machines.
-const CLEAN_UP: Duration = Duration::from_mins(4);
+/// And so much longer for each instance of `--many`, if the check makes them.
+const EACH: Duration = Duration::from_secs(1);
+/// For the lists after all deletions, and a driver that has to start for them.
+const CLEANED_UP: Duration = Duration::from_mins(1);
 const OUTPUT_SHOWN: usize = 8;
 /// The check that every run ends with.
 const LEFTOVERS: &str = "cleanup/nothing-left";
@@ -250,9 +252,10 @@ impl Runner {
         };
         let away = bench.repair().await;
         let renewed = if breaks { bench.renew().await } else { Ok(()) };
-        let limit = options.scaled(CLEAN_UP);
+        let limit = bench.clean_up_limit() + options.scaled(CLEANED_UP);
         let left = tokio::time::timeout(limit, bench.clean_up()).await;
-        let left = left.unwrap_or_else(|_| vec!["deleting did not end in time".to_owned()]);
+        let late = || "deleting did not end in time".to_owned();
+        let left = left.unwrap_or_else(|_| bench.undeleted().into_iter().chain([late()]).collect());
         let stuck = renewed.is_err().then(|| "the core could not be started anew".to_owned());
         let left = left
             .into_iter()
@@ -264,7 +267,9 @@ impl Runner {
     }
 
     async fn act(&self, check: &Check, bench: &Bench) -> Outcome {
-        let limit = self.setup.options.scaled(CHECK);
+        let many = if check.gates.contains(&Gate::Many) { self.setup.options.many } else { 0 };
+        let many = EACH * u32::try_from(many).unwrap_or(u32::MAX);
+        let limit = self.setup.options.scaled(CHECK + many);
         let acting = AssertUnwindSafe((check.run)(bench)).catch_unwind();
         tokio::select! {
             ended = tokio::time::timeout(limit, acting) => match ended {

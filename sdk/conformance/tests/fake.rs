@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Parser;
 use ostler_conformance::{
@@ -194,4 +195,15 @@ async fn a_deletion_that_was_partial_at_first_may_find_nothing_later() {
     let report = with_faults(faults, Options { focus, ..options(1) }).await;
     nothing_failed(&report);
     assert_eq!(report.counts().passed, 3, "with cleanup/nothing-left");
+}
+
+#[tokio::test]
+async fn many_groups_are_deleted_at_the_same_time() {
+    let latency = Duration::from_millis(300);
+    let faults = serde_json::json!([{"operation": "DeletePool", "latency": "300ms"}]);
+    let focus = Some("^pool/list-pages$".parse().unwrap());
+    let report = with_faults(faults, Options { focus, ..options(1) }).await;
+    nothing_failed(&report);
+    assert_eq!(report.counts().passed, 2, "with cleanup/nothing-left");
+    assert!(report.took < latency * 501, "{:?}", report.took);
 }

@@ -25,7 +25,7 @@ checks! {
     "list/cloud-away" => cloud_away, Must, Cloud, [Gate::Creates, Gate::Probe], unanswered::MANUAL;
         does: "answers with an error while the infrastructure does not answer, never with an empty or partial list",
         why: "an empty list means that nothing is there: the core would forget, or make everything anew";
-    "list/pages" => super::pages::sent, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists)], "session.proto, OperationPage";
+    "list/pages" => super::pages::sent, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists), Gate::Many], "session.proto, OperationPage";
         does: "sends a list of more than 500 records in pages, in order, without gap or repetition",
         why: "a frame that is too large kills the whole stream, at the moment when there are many machines";
     "list/untagged" => super::adopt::listed_untagged, Should, Session, [Gate::Creates, Gate::Tags, Gate::McmClass, Gate::Probe], MANUAL;

@@ -22,6 +22,7 @@ mod update;
 mod validate;
 mod volumes;
 
+pub(crate) use self::pages::PAGE;
 pub(crate) use self::validate::review;
 
 use crate::check::Check;

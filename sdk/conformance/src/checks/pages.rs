@@ -7,10 +7,10 @@ use crate::answer::Answer;
 use crate::bench::Bench;
 use crate::driver::{Asked, Driver};
 use crate::machine::{Machine, list, uids};
-use crate::outcome::{Outcome, ensure, skipped};
+use crate::outcome::{Outcome, ensure};
 
 /// A list of more goes in pages.
-pub(super) const PAGE: usize = 500;
+pub(crate) const PAGE: usize = 500;
 /// Concurrent operations.
 const LANES: u32 = 64;
 
@@ -41,13 +41,6 @@ pub(super) async fn all(
     Ok(answers)
 }
 
-/// How many machines `--many` allows.
-pub(super) fn allowed(bench: &Bench) -> Outcome<usize> {
-    let wanted = bench.options().many;
-    let enough = wanted > PAGE;
-    if enough { Ok(wanted) } else { Err(skipped(format_args!("--many is not above {PAGE}"))) }
-}
-
 /// Each machine is listed once.
 pub(super) fn whole(bench: &Bench, records: &[MachineRecord], machines: &[Machine]) -> Outcome {
     let records: Vec<&MachineRecord> = records.iter().filter(|it| bench.counts(it)).collect();
@@ -61,7 +54,7 @@ pub(super) fn whole(bench: &Bench, records: &[MachineRecord], machines: &[Machin
 }
 
 pub(super) async fn sent(bench: &Bench) -> Outcome {
-    let wanted = allowed(bench)?;
+    let wanted = bench.options().many;
     let driver = bench.connect().await?;
     let machines = many(&driver, wanted).await?;
     let answer = driver.ask(list(&bench.class(), bench.cluster_id())).await?;

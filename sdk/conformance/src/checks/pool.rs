@@ -57,10 +57,10 @@ checks! {
     "pool/zones" => made::zones, Capability, Session, [POOLS, Gate::Creates], "operation.proto, PoolModel";
         does: "makes new instances only in the zones of the model, where it tells zones",
         why: "a pool that is to leave a zone that fails would get its new machines there";
-    "pool/pages" => made::status_pages, Capability, Session, [POOLS, Gate::Creates], MANUAL;
+    "pool/pages" => made::status_pages, Capability, Session, [POOLS, Gate::Creates, Gate::Many], MANUAL;
         does: "sends the instances of a large group in pages, each once",
         why: "one frame for all of them ends the session, and an instance that is left out loses its Machine";
-    "pool/list-pages" => made::list_pages, Capability, Session, [POOLS, Gate::Creates], "operation.proto, ListPoolsRequest";
+    "pool/list-pages" => made::list_pages, Capability, Session, [POOLS, Gate::Creates, Gate::Many], "operation.proto, ListPoolsRequest";
         does: "sends a long list of groups in pages, each once",
         why: "one frame for all of them ends the session, and the core looks for orphans in it";
     "pool/lost-instance" => faults::lost_instance, Capability, Session, [POOLS, Gate::Creates, Gate::Probe], MANUAL;

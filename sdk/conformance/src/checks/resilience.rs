@@ -52,7 +52,7 @@ checks! {
     "resilience/result-resent" => result_resent, Must, Link, [Gate::Creates, RETENTION], "session.proto, OperationCompleted";
         does: "keeps a result that was made while no core was there, and hands it over later",
         why: "a core that restarts takes a minute; a create that ended meanwhile must not be lost";
-    "resilience/pages-resent" => pages_resent, Must, Link, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists), RETENTION], "session.proto, OperationPage and OperationCompleted";
+    "resilience/pages-resent" => pages_resent, Must, Link, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists), Gate::Many, RETENTION], "session.proto, OperationPage and OperationCompleted";
         does: "sends a list that was not acknowledged again whole, with all its pages",
         why: "the core has only what came in the session that it reads: a list that lacks its pages is refused, or taken for the whole";
     "resilience/duplicate-frames" => duplicate_frames, Must, Link, [Gate::Creates], "session.proto, at the top";
@@ -356,7 +356,6 @@ async fn result_resent(bench: &Bench) -> Outcome {
 }
 
 async fn pages_resent(bench: &Bench) -> Outcome {
-    pages::allowed(bench)?;
     let driver = bench.connect().await?;
     let machines = pages::many(&driver, pages::PAGE + 1).await?;
     driver.session.acknowledge(false);
