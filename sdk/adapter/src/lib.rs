@@ -168,7 +168,8 @@ async fn find(
     let mut said = String::new();
     while !shutdown.is_cancelled() {
         if lock.is_none() && socket.check().is_ok() {
-            *lock = Some(socket.lock()?);
+            let Some(held) = shutdown.run_until_cancelled(socket.lock()).await else { break };
+            *lock = Some(held?);
         }
         let why = match adapter::info(socket).await.and_then(usable) {
             Ok(found) => return Ok(Some(found)),

@@ -3,14 +3,21 @@
 use std::fs::{self, File, TryLockError};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use http::Uri;
 use ostler_proto::v1alpha1::machine_driver_service_client::MachineDriverServiceClient;
 use tokio::net::UnixStream;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::channel::Channel;
+
+/// For an adapter that was killed to end.
+const PREDECESSOR: Duration = Duration::from_secs(5);
+/// Between two looks whether it has.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Calls a driver over one connection, so that it never reaches another process than the one that was
 /// checked. When the connection is lost, every call fails.
@@ -71,20 +78,24 @@ impl Socket {
         Ok(())
     }
 
-    /// Keeps every other adapter away from this directory.
-    pub(crate) fn lock(&self) -> anyhow::Result<Lock> {
+    /// Keeps every other adapter away from this directory. One that was killed may hold it a moment longer.
+    pub(crate) async fn lock(&self) -> anyhow::Result<Lock> {
         let directory = self.directory();
         let shown = directory.display();
         let file = File::open(directory).with_context(|| format!("{shown} cannot be opened"))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Lock(file)),
-            Err(TryLockError::WouldBlock) => {
-                bail!(
+        let until = Instant::now() + PREDECESSOR;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Lock(file)),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => {
+                    tokio::time::sleep(LOOK).await;
+                }
+                Err(TryLockError::WouldBlock) => bail!(
                     "another adapter serves the driver in {shown}: end it, or use another directory"
-                )
-            }
-            Err(TryLockError::Error(error)) => {
-                Err(error).with_context(|| format!("{shown} cannot be locked"))
+                ),
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).with_context(|| format!("{shown} cannot be locked"));
+                }
             }
         }
     }

@@ -499,12 +499,23 @@ async fn events_of_the_driver_are_passed_on_and_watched_again_when_their_stream_
     assert!(Adapter::new(it.adapter.client(), silent).events().is_none());
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_adapter_waits_for_one_that_is_just_ending() {
+    let directory = tempfile::tempdir().unwrap();
+    let socket = Socket::new(directory.path().join("s"), 0);
+    let first = socket.lock().await.unwrap();
+    let ending = async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        drop(first);
+    };
+    let (_second, ()) = tokio::join!(async { socket.lock().await.unwrap() }, ending);
+    let third = socket.lock().await.unwrap_err().to_string();
+    assert!(third.contains("another adapter"), "{third}");
+}
+
 #[tokio::test]
-async fn a_directory_in_which_others_can_put_a_socket_and_a_second_adapter_are_refused() {
+async fn a_directory_in_which_others_can_put_a_socket_is_refused() {
     let it = setting(Vec::new()).await;
-    let _first = it.socket.lock().unwrap();
-    let second = it.socket.lock().unwrap_err().to_string();
-    assert!(second.contains("another adapter"), "{second}");
     let directory = it.socket.path.parent().unwrap();
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o777)).unwrap();
     let refused = it.socket.check().unwrap_err().to_string();
