@@ -59,8 +59,8 @@ pub(super) async fn sent(bench: &Bench) -> Outcome {
     let machines = many(&driver, wanted).await?;
     let answer = driver.ask(list(&bench.class(), bench.cluster_id())).await?;
     let records = answer.machines()?;
-    in_pages(&answer, wanted, |page| page.machines.len())?;
-    whole(bench, &records, &machines)
+    whole(bench, &records, &machines)?;
+    in_pages(&answer, wanted, |page| page.machines.len())
 }
 
 /// A list of so many goes in pages, none of them too large.
