@@ -207,3 +207,19 @@ async fn many_groups_are_deleted_at_the_same_time() {
     assert_eq!(report.counts().passed, 2, "with cleanup/nothing-left");
     assert!(report.took < latency * 501, "{:?}", report.took);
 }
+
+#[tokio::test]
+async fn a_driver_whose_groups_keep_their_zones_and_whose_instances_are_never_made_anew_is_conformant()
+ {
+    let zones = serde_json::json!({"operation": "UpdatePool", "code": "InvalidArgument"});
+    let anew = serde_json::json!({
+        "operation": "UpdatePoolMachine", "code": "FailedPrecondition", "reason": "NOT_HOT_UPDATABLE",
+    });
+    // With cleanup/nothing-left: the zones of such a driver are not checked.
+    for (check, fault, passed) in [("zones", zones, 1), ("update-undrained", anew, 2)] {
+        let focus = Some(format!("^pool/{check}$").parse().unwrap());
+        let report = with_faults(vec![fault].into(), Options { focus, ..options(1) }).await;
+        nothing_failed(&report);
+        assert_eq!(report.counts().passed, passed, "{check}");
+    }
+}

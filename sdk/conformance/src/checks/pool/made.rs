@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use ostler_proto::v1alpha1::MachineErrorCode;
+
 use super::stage::{settled, stage};
 use crate::bench::Bench;
 use crate::checks::pages::{PAGE, all, in_pages};
@@ -34,7 +36,11 @@ pub(super) async fn zones(bench: &Bench) -> Outcome {
     };
     let (id, first) = (&group.pool.provider_id, group.live());
     let pool = pool.in_zones(vec![zone.clone()]);
-    driver.ask(pool.update(id, Some((2, 4)), Some("two"))).await?.pool()?;
+    let changed = driver.ask(pool.update(id, Some((2, 4)), Some("two"))).await?;
+    if changed.error_of(&[MachineErrorCode::InvalidArgument]).is_ok() {
+        return Err(not_offered("a group does not get other zones"));
+    }
+    changed.pool()?;
     for machine in settled(&driver, &pool, 4).await?.machines {
         let id = id_of(&machine);
         let fits = first.contains(&id) || machine.zone == zone;
