@@ -224,7 +224,7 @@ impl Harness {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        let expected = "a driver that dials in and sends Hello";
+        let expected = self.setup.options.expected_at_start();
         tokio::select! {
             session = within(limit, expected, core.arrival()) => {
                 session?.ok_or_else(|| failed(expected, "the core is gone"))

@@ -160,6 +160,15 @@ impl Options {
         time.mul_f64(scale.clamp(0.1, 1000.0))
     }
 
+    /// What a driver does first.
+    pub(crate) fn expected_at_start(&self) -> &'static str {
+        if self.unary.is_some() {
+            "a driver that answers GetInfo on the socket of OSTLER_DRIVER_SOCKET"
+        } else {
+            "a driver that dials in and sends Hello"
+        }
+    }
+
     /// Whether a check is wanted by its name. What the adapter does is left to its own tests.
     pub(crate) fn wants(&self, name: &str) -> bool {
         let adapters =

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use ostler_conformance::{
-    ClassManifest, Options, Report, RunError, SecretManifest, Target, Verdict, run,
+    ClassManifest, Options, Report, RunError, SecretManifest, Target, Unary, Verdict, run,
 };
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::{Clock, Cloud};
@@ -157,11 +157,21 @@ async fn the_fake_driver_passes_every_check() {
 
 #[tokio::test]
 async fn a_driver_that_does_not_start_is_reported_with_what_it_printed() {
-    let target = Target::Command("echo no cloud today >&2; exit 3".to_owned());
-    let error = Box::pin(run(target, Options::new(class("class.yaml")))).await.unwrap_err();
-    let RunError::Driver { came, printed, .. } = &error else { panic!("{error}") };
-    assert!(came.contains("exit status: 3"), "{came}");
-    assert_eq!(printed, &["no cloud today"]);
+    let unary = Unary {
+        driver: String::new(),
+        adapter: String::new(),
+        sockets: PathBuf::new(),
+        with_adapter: false,
+    };
+    for (unary, first) in [(None, "sends Hello"), (Some(unary), "answers GetInfo")] {
+        let target = Target::Command("echo no cloud today >&2; exit 3".to_owned());
+        let options = Options { unary, ..Options::new(class("class.yaml")) };
+        let error = Box::pin(run(target, options)).await.unwrap_err();
+        let RunError::Driver { expected, came, printed } = &error else { panic!("{error}") };
+        assert!(expected.contains(first), "{expected}");
+        assert!(came.contains("exit status: 3"), "{came}");
+        assert_eq!(printed, &["no cloud today"]);
+    }
 }
 
 #[tokio::test]
