@@ -20,7 +20,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	toolswatch "k8s.io/client-go/tools/watch"
 )
 
 const (
@@ -95,15 +97,25 @@ func (a *api) prepare(ctx context.Context) error {
 	return err
 }
 
+// watch shows what happens to machines from now on. A watch that ends begins again where it was: kube-apiserver ends those
+// that do not read fast enough.
+func (a *api) watch(ctx context.Context) (watch.Interface, error) {
+	list, err := a.machines.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return toolswatch.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.TimeoutSeconds = &seconds
+			return a.machines.Watch(ctx, options)
+		},
+	})
+}
+
 // join makes the Node of each machine some time after its instance appears, until the context ends. It watches machines, as it is
 // told of instances the same way by both sides: the provider id and the name of the Node.
 func (a *api) join(ctx context.Context, delay time.Duration, failed chan<- error) {
-	list, err := a.machines.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		failed <- err
-		return
-	}
-	events, err := a.machines.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), TimeoutSeconds: &seconds})
+	events, err := a.watch(ctx)
 	if err != nil {
 		failed <- err
 		return
@@ -192,11 +204,7 @@ func forEach(names []string, do func(string) error) error {
 
 // follow asks for something with machines of these names, and waits until the watch shows each of them as done.
 func (a *api) follow(ctx context.Context, names []string, ask func(string) error, done func(watch.Event) bool, failed <-chan error) error {
-	list, err := a.machines.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return err
-	}
-	events, err := a.machines.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion(), TimeoutSeconds: &seconds})
+	events, err := a.watch(ctx)
 	if err != nil {
 		return err
 	}
