@@ -161,11 +161,20 @@ impl Deployments {
     }
 
     /// The patch of a set on condition of its newest version, unless more than its status changed since it was seen: its
-    /// own controller writes that all the time.
+    /// own controller writes that all the time. One that is scaled down is another if more of its Machines are available
+    /// now: those that were to go were perhaps among them.
     fn refreshed(&self, seen: &MachineSet, patch: &Value) -> Value {
         let mut patch = patch.clone();
+        let wanted = patch.pointer("/spec/replicas").and_then(Value::as_i64);
+        let is_lowered = wanted.is_some_and(|wanted| wanted < seen.spec.replicas.into());
+        let available =
+            |set: &MachineSet| set.status.as_ref().map_or(0, |it| it.available_replicas);
+        let is_same = |newest: &MachineSet| {
+            differs_in_status_only(seen, newest)
+                && !(is_lowered && available(newest) > available(seen))
+        };
         let newest = self.stores.sets.get(&ObjectName::of(seen));
-        if let Some(newest) = newest.filter(|newest| differs_in_status_only(seen, newest))
+        if let Some(newest) = newest.filter(|newest| is_same(newest))
             && let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut)
         {
             let version = newest.metadata.resource_version.clone();
