@@ -1,20 +1,17 @@
 //! A MachineClass and what uses it.
 
-use std::fmt::Debug;
-
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
-use kube::core::NamespaceResourceScope;
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, ResourceExt};
 use ostler_api::machine::MachineSpec;
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
 use ostler_lifecycle::class::{names_class, users};
-use serde::de::DeserializeOwned;
 
 use super::fleet::named;
 use super::page::{Page, event_lines};
+use super::read::{self, Described};
 
 /// A class and what uses it, as far as it could be read.
 #[derive(Debug)]
@@ -32,12 +29,7 @@ pub(super) async fn gather(
     namespace: &str,
     name: &str,
 ) -> anyhow::Result<Subject> {
-    let api = Api::<MachineClass>::namespaced(client.clone(), namespace);
-    let Some(class) = api.get_opt(name).await.context("the machineclass cannot be read")? else {
-        bail!(
-            "there is no machineclass {name:?} in namespace {namespace}; `kubectl get machineclasses -A` lists all"
-        );
-    };
+    let class = read::get::<MachineClass>(client, namespace, name).await?;
     let place = (client, namespace, name);
     let users = [
         (
@@ -53,16 +45,10 @@ pub(super) async fn gather(
 }
 
 /// Names of the objects of a kind that use the class. Of a kind that the cluster does not have there are none.
-async fn users_of<K>(
+async fn users_of<K: Described>(
     (client, namespace, class): (&Client, &str, &str),
     spec: fn(&K) -> &MachineSpec,
-) -> anyhow::Result<Vec<String>>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned,
-{
+) -> anyhow::Result<Vec<String>> {
     let all = Api::<K>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
     let all = match all {
         Ok(list) => list.items,

@@ -8,10 +8,10 @@ pub(crate) mod fleet;
 mod hints;
 mod page;
 mod pool;
+mod read;
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -125,12 +125,7 @@ async fn gather(
     name: &str,
     now: Timestamp,
 ) -> anyhow::Result<Subject> {
-    let machines = Api::<Machine>::namespaced(client.clone(), namespace);
-    let Some(machine) = machines.get_opt(name).await.context("the machine cannot be read")? else {
-        bail!(
-            "there is no machine {name:?} in namespace {namespace}; `kubectl get machines -A` lists all"
-        );
-    };
+    let machine = read::get::<Machine>(client, namespace, name).await?;
     let classes = Api::<MachineClass>::namespaced(client.clone(), namespace);
     let class = classes.get_opt(&machine.spec.class.name).await.ok().flatten();
     let node = match machine.node_name() {

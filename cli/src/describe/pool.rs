@@ -1,6 +1,6 @@
 //! A MachinePool with its group and its Machines.
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -14,6 +14,7 @@ use ostler_lifecycle::pool::selector;
 use super::fleet::{is_controlled_by, machines, named, worst};
 use super::hints;
 use super::page::{Page, event_lines};
+use super::read;
 
 /// What is described, as far as it could be read.
 #[derive(Debug)]
@@ -30,13 +31,7 @@ pub(super) async fn gather(
     namespace: &str,
     name: &str,
 ) -> anyhow::Result<Subject> {
-    let api = Api::<MachinePool>::namespaced(client.clone(), namespace);
-    let found = api.get_opt(name).await.context("the machinepool cannot be read")?;
-    let Some(pool) = found else {
-        bail!(
-            "there is no machinepool {name:?} in namespace {namespace}; `kubectl get machinepools -A` lists all"
-        );
-    };
+    let pool = read::get::<MachinePool>(client, namespace, name).await?;
     let api = Api::<Machine>::namespaced(client.clone(), namespace);
     let own = ListParams::default().labels(&selector(name));
     let list = api.list(&own).await.context("machines cannot be read")?;

@@ -17,6 +17,7 @@ use ostler_api::{Machine, MachineDeployment, MachinePool, MachineSet};
 
 pub(super) use self::tree::{machines, named, render};
 pub(super) use self::why::worst;
+use super::read;
 
 /// What is described, as far as it could be read.
 #[derive(Debug, Default)]
@@ -79,20 +80,15 @@ pub(crate) async fn deployment(
     namespace: &str,
     name: &str,
 ) -> anyhow::Result<MachineDeployment> {
-    let api = Api::<MachineDeployment>::namespaced(client.clone(), namespace);
-    let found = api.get_opt(name).await.context("the machinedeployment cannot be read")?;
-    let Some(found) = found else {
-        let pools = Api::<MachinePool>::namespaced(client.clone(), namespace);
-        if let Ok(Some(_)) = pools.get_opt(name).await {
-            bail!(
-                "{name} is a machinepool and no machinedeployment; see `ostler describe machinepool {name}`"
-            );
-        }
+    if let Some(found) = read::find(client, namespace, name).await? {
+        return Ok(found);
+    }
+    if let Ok(Some(_)) = read::find::<MachinePool>(client, namespace, name).await {
         bail!(
-            "there is no machinedeployment {name:?} in namespace {namespace}; `kubectl get machinedeployments -A` lists all"
+            "{name} is a machinepool and no machinedeployment; see `ostler describe machinepool {name}`"
         );
-    };
-    Ok(found)
+    }
+    Err(read::absent::<MachineDeployment>(namespace, name))
 }
 
 /// The sets of a deployment, newest revision first.
@@ -124,13 +120,7 @@ pub(super) async fn of_deployment(
 
 /// Reads a set with what is below it.
 pub(super) async fn of_set(client: &Client, namespace: &str, name: &str) -> anyhow::Result<Fleet> {
-    let api = Api::<MachineSet>::namespaced(client.clone(), namespace);
-    let set = api.get_opt(name).await.context("the machineset cannot be read")?;
-    let Some(set) = set else {
-        bail!(
-            "there is no machineset {name:?} in namespace {namespace}; `kubectl get machinesets -A` lists all"
-        );
-    };
+    let set = read::get::<MachineSet>(client, namespace, name).await?;
     gather(client, namespace, None, vec![set]).await
 }
 
