@@ -130,7 +130,7 @@ pub struct MachineDeploymentStatus {
     /// Those of the current template.
     #[serde(default)]
     pub updated_replicas: i32,
-    /// Those with phase Running.
+    /// Those with phase Running or, without Nodes, Available.
     #[serde(default)]
     pub ready_replicas: i32,
     /// Those with phase Running or Available.

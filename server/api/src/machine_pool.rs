@@ -112,7 +112,7 @@ pub struct MachinePoolStatus {
     /// All its Machines, those that are being deleted among them.
     #[serde(default)]
     pub replicas: i32,
-    /// Those with phase Running.
+    /// Those with phase Running or, without Nodes, Available.
     #[serde(default)]
     pub ready_replicas: i32,
     /// Those with phase Running or Available.

@@ -76,7 +76,7 @@ pub struct MachineSetStatus {
     /// Those with every label of the template.
     #[serde(default)]
     pub fully_labeled_replicas: i32,
-    /// Those with phase Running.
+    /// Those with phase Running or, without Nodes, Available.
     #[serde(default)]
     pub ready_replicas: i32,
     /// Those with phase Running or Available.

@@ -88,6 +88,8 @@ open_enum! {
         InstanceMissing = "InstanceMissing",
         /// The infrastructure reports the instance as broken.
         InstanceFaulty = "InstanceFaulty",
+        /// The instance is of a group, and the driver does not say that it runs; there is no Node to tell.
+        InstanceNotReady = "InstanceNotReady",
         /// The instance is not initialized.
         InstanceNotInitialized = "InstanceNotInitialized",
         /// The Machine does not say which target cluster its Node joins.

@@ -274,9 +274,13 @@ pub(super) fn due(pass: &Pass<'_>) -> (Timestamp, Duration) {
     (after(after(since, limit), pass.snap.api.lost(since, pass.snap.now)), limit)
 }
 
-pub(super) fn succeed(pass: &mut Pass<'_>) -> Transition {
+pub(super) fn show_success(pass: &mut Pass<'_>) {
     let text = pass.show(Activity::UpdatedInPlace);
     pass.effects.event_on_node(false, EventReason::InPlaceUpdated, text);
+}
+
+pub(super) fn succeed(pass: &mut Pass<'_>) -> Transition {
+    show_success(pass);
     pass.machine_phase(&MachinePhase::InPlaceUpdateSuccessful);
     pass.step(None);
     wait_for_node(pass)

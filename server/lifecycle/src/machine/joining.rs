@@ -16,7 +16,7 @@ use super::{
     last_operation::Activity,
     own_node,
     pass::Pass,
-    preconditions, preserving,
+    pooled, preconditions, preserving,
     reading::Reading,
     token,
     transition::{Outcome, Transition, fail, wait},
@@ -52,6 +52,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     instance_check::find_id(pass)?;
     if pass.snap.target == TargetView::None {
+        if let Some(what) = pooled::not_running(pass) {
+            return Ok(wait_for_instance(pass, what));
+        }
         own_node::enter_without_node(pass);
         return Ok(Transition::To(State::Running));
     }
@@ -87,6 +90,15 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(fail(FailureReason::JoinTimeout, MachineOperationType::Create, text));
     }
     wait_for_node(pass, reason, message)
+}
+
+/// There is no Node to wait for: the pool says when the instance runs.
+fn wait_for_instance(pass: &mut Pass<'_>, what: String) -> Transition {
+    if pass.creation_overdue() {
+        let text = format!("not running within the creation timeout: {what}");
+        return fail(FailureReason::CreationTimeout, MachineOperationType::Create, text);
+    }
+    wait(WaitReason::InstanceNotReady, Some(what), pass.creation_deadline())
 }
 
 /// Says which Node counts as that of the Machine.

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::{DrainPurpose, MachinePhase, MachineStep, WaitReason};
 
 use super::{
+    State,
     draining::drain,
     health, in_place,
     last_operation::Activity,
@@ -13,7 +14,7 @@ use super::{
     transition::{Outcome, Transition, wait},
     unhealthy,
 };
-use crate::{plan::EventReason, pool::is_begun};
+use crate::{plan::EventReason, pool::is_begun, snapshot::TargetView};
 
 /// Whether it is its turn, or is not over yet.
 pub(crate) fn is_due(pass: &Pass<'_>) -> bool {
@@ -26,6 +27,9 @@ pub(crate) fn is_due(pass: &Pass<'_>) -> bool {
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
+    if pass.snap.target == TargetView::None {
+        return Ok(without_node(pass));
+    }
     if phase == MachinePhase::Running {
         let Some(node) = pass.node() else { return Ok(in_place::wait_for_node(pass)) };
         return empty(pass, node);
@@ -43,14 +47,40 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
 }
 
+/// Nothing is to be drained, and nothing but the driver says when the instance is as it is to be.
+fn without_node(pass: &mut Pass<'_>) -> Transition {
+    let begun = is_begun(pass.machine);
+    if !begun {
+        drain::forget(pass, &DrainPurpose::InPlaceUpdate);
+        if is_current(pass) {
+            in_place::show_success(pass);
+        }
+        pass.machine_phase(&MachinePhase::Available);
+        pass.step(None);
+        return Transition::To(State::Running);
+    }
+    if pass.status.machine_phase() == MachinePhase::Available {
+        begin(pass);
+    }
+    go_on(pass, begun, None)
+}
+
 /// The pods leave, as in a deletion, and the volumes after them.
 fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     in_place::empty_node(pass, node, None)?;
+    begin(pass);
+    Ok(go_on(pass, true, None))
+}
+
+fn begin(pass: &mut Pass<'_>) {
     pass.machine_phase(&MachinePhase::InPlaceUpdating);
     let text = pass.show(Activity::UpdateInPlace);
     pass.effects.event_on_node(false, EventReason::InPlaceUpdateReady, text);
     pass.step(Some(MachineStep::UpdateInstance));
-    Ok(go_on(pass, true, None))
+}
+
+fn is_current(pass: &Pass<'_>) -> bool {
+    pass.status.instance.as_ref().is_some_and(|it| it.latest_model_applied)
 }
 
 /// The pool sees by the step that the driver may be asked. It goes on asking also once the time is over.
@@ -73,8 +103,7 @@ fn go_on(pass: &mut Pass<'_>, begun: bool, complaint: Option<String>) -> Transit
 
 /// The Node gets back what it had with the next pass, which looks at it anew.
 fn end(pass: &mut Pass<'_>) -> Transition {
-    let current = pass.status.instance.as_ref().is_some_and(|it| it.latest_model_applied);
-    if current {
+    if is_current(pass) {
         return in_place::succeed(pass);
     }
     drain::give_back(pass, &DrainPurpose::InPlaceUpdate);

@@ -35,6 +35,22 @@ pub(crate) fn is_going(pass: &Pass<'_>) -> bool {
     said.is_some_and(|it| it.provisioning_state == InstanceState::Deleting)
 }
 
+/// Why an instance of a group does not run as far as is known, by what its pool reads. It is not read any more once the pool is
+/// gone.
+pub(crate) fn not_running(pass: &Pass<'_>) -> Option<String> {
+    use InstanceState::{Canceled, Creating, Failed};
+    if !pass.machine.has_pool() || pass.snap.pool != OwnPool::There {
+        return None;
+    }
+    match pass.status.instance.as_ref().map(|it| &it.provisioning_state) {
+        None => Some("the pool has not said yet how far the instance is".to_owned()),
+        Some(state @ (Creating | Failed | Canceled)) => {
+            Some(format!("the driver says that the instance is {state}"))
+        }
+        Some(_) => None,
+    }
+}
+
 /// Nothing is drained for an instance that no driver can delete alone, unless it goes all the same, or its whole group.
 ///
 /// # Errors

@@ -13,10 +13,14 @@ use super::{
     transition::{Outcome, Transition},
     unhealthy, updating,
 };
-use crate::plan::Next;
+use crate::{plan::Next, snapshot::TargetView};
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     instance_check::find_id(pass)?;
+    let without_node = pass.status.machine_phase() == MachinePhase::Available;
+    if without_node && pass.snap.target == TargetView::None && pool_update::is_due(pass) {
+        return Ok(Transition::To(State::InPlace));
+    }
     let Some(node) = own_node::observe(pass)? else {
         return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
     };

@@ -11,7 +11,11 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use super::{Facts, Victim, budget, matching::Member, way::Way};
+use super::{
+    Facts, Victim, budget,
+    matching::{Member, is_ready},
+    way::Way,
+};
 
 pub(super) const MARKS: [&str; 3] = [
     annotation::UPDATE_BEGUN,
@@ -89,7 +93,7 @@ fn patch(machine: &Arc<Machine>, annotations: &Value) -> (Arc<Machine>, Value) {
     (Arc::clone(machine), patch)
 }
 
-/// The Machines whose turn it is: as many as may be missing, and only those whose Node works now. The order is total.
+/// The Machines whose turn it is: as many as may be missing, and only those that are ready now. The order is total.
 fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
     let pool = &facts.snap.pool;
     let current = facts.reading.is_some_and(|it| it.model_hash == facts.model);
@@ -102,7 +106,7 @@ fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
     let mut ready: Vec<_> = facts
         .live()
         .filter(|Member { machine, .. }| {
-            machine.phase() == MachinePhase::Running && !is_missing(machine) && !goes(machine)
+            is_ready(machine) && !is_missing(machine) && !goes(machine)
         })
         .collect();
     // What is chosen to go in this pass was chosen beside as many ready ones as its own budget asks for.

@@ -56,7 +56,8 @@ pub fn status(
     let mut status = MachineSetStatus {
         replicas: count(&|_| true),
         fully_labeled_replicas: count(&|machine| is_fully_labeled(set, machine)),
-        ready_replicas: count(&|machine| machine.phase() == MachinePhase::Running),
+        // Available are those without Nodes: nothing more is to come.
+        ready_replicas: count(&is_available),
         available_replicas: count(&is_available),
         preserved_failed_replicas: count(&is_preserved_failed),
         observed_generation: set.metadata.generation,

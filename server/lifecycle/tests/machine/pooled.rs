@@ -13,7 +13,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     plan::{Action, Next},
-    snapshot::{Observed, OwnPool},
+    snapshot::{Observed, OwnPool, TargetView},
 };
 
 use crate::{
@@ -184,7 +184,7 @@ fn another_class_spec_is_a_matter_of_the_group_and_not_of_a_hot_update() {
 fn says(world: &mut World, state: &str, current: bool) {
     let said = serde_json::json!({ "provisioningState": state, "latestModelApplied": current });
     let said: Box<InstanceStatus> = serde_json::from_value(said).unwrap();
-    world.machine_mut().status.as_mut().unwrap().instance = Some(said);
+    world.machine_mut().status.get_or_insert_default().instance = Some(said);
 }
 
 /// The pool begins the update of its instance, or ends it.
@@ -310,4 +310,80 @@ fn its_deletion_ends_an_update_and_drains_anew() {
     told_gone(&mut world);
     world.settle();
     assert!(world.machine.is_none());
+}
+
+/// Its pool just made it, and there is no cluster for Nodes.
+fn without_nodes() -> World {
+    let mut world = pooled();
+    world.target = TargetView::None;
+    world
+}
+
+#[test]
+fn without_nodes_it_is_available_once_the_driver_says_that_its_instance_runs() {
+    for state in ["Creating", "Failed", "Canceled"] {
+        let mut world = without_nodes();
+        world.settle();
+        assert_eq!(
+            world.waits_for(),
+            Some(WaitReason::InstanceNotReady),
+            "the pool says nothing yet"
+        );
+        says(&mut world, state, true);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Pending, "{state}");
+        says(&mut world, "Succeeded", true);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Available);
+        says(&mut world, state, true);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Available, "it ran once");
+    }
+}
+
+#[test]
+fn without_nodes_an_instance_that_never_runs_is_given_up_after_the_creation_timeout() {
+    let mut world = without_nodes();
+    says(&mut world, "Creating", true);
+    world.settle();
+    assert!(matches!(world.next, Next::Wait { .. }), "{:?}", world.next);
+    world.later(20 * 60);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+#[test]
+fn without_nodes_an_instance_is_updated_in_its_place_with_nothing_drained() {
+    for current in [true, false] {
+        let mut world = without_nodes();
+        says(&mut world, "Succeeded", false);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Available);
+        mark(&mut world, true);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::InPlaceUpdating);
+        assert_eq!(world.step(), Some(MachineStep::UpdateInstance), "by that, the pool sees it");
+        assert_eq!(world.waits_for(), Some(WaitReason::NodeUpdating));
+        says(&mut world, "Succeeded", current);
+        mark(&mut world, false);
+        world.settle();
+        assert_eq!((world.phase(), world.step()), (MachinePhase::Available, None));
+        assert_eq!(world.waits_for(), None);
+        assert!(world.sent.is_empty(), "the pool asks the driver");
+    }
+}
+
+#[test]
+fn without_nodes_an_update_that_takes_too_long_has_failed_and_may_still_succeed() {
+    let mut world = without_nodes();
+    says(&mut world, "Succeeded", false);
+    mark(&mut world, true);
+    world.settle();
+    world.later(1200);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed);
+    says(&mut world, "Succeeded", true);
+    mark(&mut world, false);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Available);
 }

@@ -388,6 +388,17 @@ fn instances_are_updated_in_their_places_one_after_the_other() {
 }
 
 #[test]
+fn instances_of_machines_without_nodes_are_updated_in_their_places_too() {
+    let mut world = three(in_place(json!({})));
+    for name in ["p-1", "p-2", "p-3"] {
+        set_phase(world.named(name), MachinePhase::Available);
+    }
+    new_version(&mut world);
+    let begun: Vec<_> = marks(&world.pass()).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(begun, ["p-1"]);
+}
+
+#[test]
 fn the_marks_stay_until_the_instance_works_with_the_model() {
     let mut world = three(in_place(json!({})));
     new_version(&mut world);

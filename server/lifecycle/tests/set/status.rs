@@ -18,7 +18,7 @@ fn failing(create: &str) -> Failures {
 }
 
 #[test]
-fn the_numbers_are_upstreams() {
+fn the_numbers_are_upstreams_and_available_machines_are_ready() {
     let mut all = running(2);
     all.extend([with_phase("a", "Available"), with_phase("p", "Pending"), deleting("x")]);
     let until = "2026-01-01T13:00:00Z";
@@ -41,7 +41,7 @@ fn the_numbers_are_upstreams() {
     let expected = [
         ("replicas", json!(7)),
         ("fullyLabeledReplicas", json!(0)),
-        ("readyReplicas", json!(3)),
+        ("readyReplicas", json!(4)),
         ("availableReplicas", json!(4)),
         ("preservedFailedReplicas", json!(1)),
         ("observedGeneration", json!(1)),
