@@ -40,7 +40,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     waiting(&mut page, subject, status, now);
     next(&mut page, subject, status, now);
     timeline(&mut page, status, now);
-    answers(&mut page, status);
+    answers(&mut page, status, now);
     event_lines(&mut page, &subject.events);
     page.text()
 }
@@ -120,8 +120,13 @@ fn ready(node: &Node) -> String {
 fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
     let Some(WaitingFor { reason, message, since }) = &status.waiting_for else {
         let rests = match &status.operation {
+            Some(intent) if intent.outcome_unknown => {
+                format!("a read, which shows what {} did", intent.kind)
+            }
             Some(intent) => format!("the driver's answer to {}", intent.kind),
-            None if subject.machine.status.is_none() => "not looked at yet".to_owned(),
+            None if subject.machine.status.is_none() => {
+                "the core, which has not looked at it yet".to_owned()
+            }
             None => "nothing".to_owned(),
         };
         return page.line("Waits for", &rests);
@@ -156,9 +161,10 @@ fn given_up_at(Subject { machine, .. }: &Subject, status: &MachineStatus) -> Opt
 /// What comes next, and when at the latest.
 fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
     let mut next = Vec::new();
-    let retry = status.retry.as_ref().and_then(|retry| retry.not_before.as_ref());
-    if let Some(at) = retry.filter(|at| at.0 > now) {
-        next.push(format!("another attempt at {}", clock(at)));
+    if let Some(at) = next_attempt(status, now) {
+        let unknown = status.operation.as_ref().is_some_and(|intent| intent.outcome_unknown);
+        let what = if unknown { "a read of the outcome" } else { "another attempt" };
+        next.push(format!("{what} at {}", clock(at)));
     }
     let drain = status.drain.as_ref().filter(|drain| !drain.finished);
     if let Some(deadline) = drain.and_then(|drain| drain.deadline.as_ref()) {
@@ -185,6 +191,11 @@ fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
     page.line("Next", &next.join("; then "));
 }
 
+fn next_attempt(status: &MachineStatus, now: Timestamp) -> Option<&Time> {
+    let retry = status.retry.as_ref().and_then(|retry| retry.not_before.as_ref());
+    retry.filter(|at| at.0 > now)
+}
+
 fn timeline(page: &mut Page, status: &MachineStatus, now: Timestamp) {
     let ended = status.history.as_ref().map(|it| it.steps.as_slice()).unwrap_or_default();
     if ended.is_empty() && status.step.is_none() {
@@ -203,7 +214,7 @@ fn timeline(page: &mut Page, status: &MachineStatus, now: Timestamp) {
     }
 }
 
-fn answers(page: &mut Page, status: &MachineStatus) {
+fn answers(page: &mut Page, status: &MachineStatus, now: Timestamp) {
     let answers = status.history.as_ref().map(|it| it.answers.as_slice()).unwrap_or_default();
     if answers.is_empty() && status.operation.is_none() {
         return;
@@ -218,7 +229,12 @@ fn answers(page: &mut Page, status: &MachineStatus) {
     if let Some(intent) = &status.operation {
         let at = intent.started_at.as_ref().map(clock).unwrap_or_default();
         let kind = intent.kind.as_str();
-        page.entry(&format!("{at:<8}  {kind:<20}attempt {}, no answer yet", intent.attempt));
+        let outcome = match next_attempt(status, now) {
+            _ if !intent.outcome_unknown => "no answer yet".to_owned(),
+            Some(read) => format!("outcome unknown: it is read at {}", clock(read)),
+            None => "outcome unknown: it is read next".to_owned(),
+        };
+        page.entry(&format!("{at:<8}  {kind:<20}attempt {}, {outcome}", intent.attempt));
     }
 }
 
@@ -416,6 +432,38 @@ mod tests {
     }
 
     #[test]
+    fn an_operation_whose_outcome_is_unknown_says_so_and_when_it_is_read() {
+        let at = noon() + SignedDuration::from_secs(30);
+        let in_time = clock(&Time(at));
+        for (unknown, not_before, said) in [
+            (false, None, "attempt 1, no answer yet\n".to_owned()),
+            (true, None, "attempt 1, outcome unknown: it is read next\n".to_owned()),
+            (true, Some(at), format!("attempt 1, outcome unknown: it is read at {in_time}\n")),
+        ] {
+            let retry = not_before.map(|at| {
+                json!({ "kind": "GetMachineStatus", "code": "UNAVAILABLE", "reason": "DriverRetry",
+                    "notBefore": at })
+            });
+            let page = render(
+                &subject(json!({
+                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                    "metadata": { "name": "m", "namespace": "default" },
+                    "spec": { "class": { "kind": "MachineClass", "name": "small" } },
+                    "status": {
+                        "step": "CreateInstance", "retry": retry,
+                        "operation": { "id": "o", "kind": "CreateMachine", "idempotencyKey": "k",
+                            "attempt": 1, "outcomeUnknown": unknown }
+                    }
+                })),
+                noon(),
+            );
+            assert!(page.contains(&said), "{said:?} is not in\n{page}");
+            let next = format!("Next      a read of the outcome at {in_time}");
+            assert_eq!(page.contains(&next), not_before.is_some(), "{page}");
+        }
+    }
+
+    #[test]
     fn a_machine_that_nobody_looked_at_says_so() {
         let page = render(
             &subject(json!({
@@ -425,7 +473,7 @@ mod tests {
             })),
             noon(),
         );
-        assert!(page.contains("Phase     New\n") && page.contains("Waits for not looked at yet\n"));
+        assert!(page.contains("Phase     New\n") && page.contains("Waits for the core, which has"));
         assert!(!page.contains("Steps") && !page.contains("Driver"));
     }
 }

@@ -224,7 +224,10 @@ pub(crate) fn applied(paths: &[String]) -> String {
     let shown = paths.iter().take(PATHS_SHOWN);
     let shown: Vec<_> = shown.map(|it| &it[..it.floor_char_boundary(PATH_BYTES)]).collect();
     match (shown.join(", "), paths.len().saturating_sub(PATHS_SHOWN)) {
-        (none, _) if none.is_empty() => "the driver names no change".to_owned(),
+        (none, _) if none.is_empty() => {
+            "the instance has the spec of its class; the driver does not say what it changed"
+                .to_owned()
+        }
         (shown, 0) => format!("changed {shown}"),
         (shown, more) => format!("changed {shown} and {more} more"),
     }

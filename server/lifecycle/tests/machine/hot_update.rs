@@ -36,7 +36,11 @@ fn edit(world: &mut World, spec: &str) {
 fn of_what_a_driver_changed_people_are_shown_as_much_as_they_read() {
     let long = "ä".repeat(100);
     for (paths, shown) in [
-        (vec![], "the driver names no change".to_owned()),
+        (
+            vec![],
+            "the instance has the spec of its class; the driver does not say what it changed"
+                .to_owned(),
+        ),
         (vec!["size"; 1], "changed size".to_owned()),
         (vec!["a"; 8], "changed a, a, a, a, a, a, a, a".to_owned()),
         (vec!["a"; 1008], "changed a, a, a, a, a, a, a, a and 1000 more".to_owned()),
