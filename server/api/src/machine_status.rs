@@ -337,6 +337,10 @@ pub struct Retry {
     /// Revision of the secret that it failed with; another one ends the wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_revision: Option<Revision>,
+    /// Of a Machine, with codes Internal and Unimplemented: the process of the driver that it failed with; another one
+    /// ends the wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub driver_process: Option<String>,
     /// With reasons `InstanceNotOurs` and `ClusterIdChanged`: the instance that the driver found. Of a pool: the instance
     /// that was to be updated or deleted.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]

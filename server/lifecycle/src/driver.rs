@@ -46,6 +46,8 @@ impl DriverView {
 pub struct DriverFacts {
     /// Name and version. A driver that refused is asked again when this changes.
     pub identity: String,
+    /// New for every start of its process. What failed by a fault of another process is tried again at once.
+    pub process: String,
     /// Verbs it has.
     pub kinds: BTreeSet<OperationKind>,
     /// Whether it knows instances by their names alone, and cannot tell whose they are.

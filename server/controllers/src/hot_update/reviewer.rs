@@ -46,6 +46,7 @@ pub(crate) fn driver_of(sessions: &Sessions, settings: &Settings, provider: &str
     match states.into_iter().find(|state| state.provider == name) {
         Some(state) if state.ready => DriverView::Ready(DriverFacts {
             identity: state.driver,
+            process: state.instance_id,
             kinds: state.kinds,
             by_name: state.by_name,
             pool_surge: state.pools.surge,

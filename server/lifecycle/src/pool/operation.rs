@@ -372,6 +372,7 @@ fn retry(
         not_before: until.map(Into::into),
         class_revision: None,
         secret_revision: None,
+        driver_process: None,
         provider_id: None,
     }
 }

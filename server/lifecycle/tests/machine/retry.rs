@@ -356,3 +356,36 @@ fn the_table_keeps_its_promises() {
     let internal = then(Kind::GetMachineStatus, ErrorCode::Internal);
     assert!(matches!(internal, RetryAction::Backoff { .. }), "a failure to look is not an absence");
 }
+
+/// Its author may have fixed it. One that fails again waits as if it were the same.
+#[test]
+fn after_a_fault_of_the_driver_another_process_of_it_is_asked_at_once_and_only_once() {
+    for (code, at_once) in [
+        (ErrorCode::Internal, true),
+        (ErrorCode::Unimplemented, true),
+        (ErrorCode::Unavailable, false),
+        (ErrorCode::ResourceExhausted, false),
+        (ErrorCode::InvalidArgument, false),
+    ] {
+        let mut world = World::new();
+        world.kinds.remove(&Kind::GetMachineStatus);
+        world.pass();
+        world.refuse(code);
+        world.pass();
+        let sent = world.sent.len();
+        world.pass();
+        assert_eq!(world.sent.len(), sent, "{code:?}: it waits");
+        world.driver_process = "p2";
+        world.pass();
+        assert_eq!(world.sent.len() > sent, at_once, "{code:?}");
+        if at_once {
+            world.refuse(code);
+            world.pass();
+            let retry = world.status().retry.unwrap();
+            assert_eq!(retry.failures, 2, "{code:?}");
+            let sent = world.sent.len();
+            world.pass();
+            assert_eq!(world.sent.len(), sent, "{code:?}: once for each process");
+        }
+    }
+}

@@ -31,9 +31,8 @@ use ostler_lifecycle::{
     record::record,
     replacement::Siblings,
     snapshot::{
-        BootstrapToken, BudgetFacts, ClassFacts, ClassView, DriverFacts, DriverView, Fresh,
-        NodeView, Observed, OwnPool, PodView, SecretView, Settings, Snapshot, TargetView,
-        VolumesView,
+        BootstrapToken, BudgetFacts, ClassFacts, ClassView, Fresh, NodeView, Observed, OwnPool,
+        PodView, SecretView, Settings, Snapshot, TargetView, VolumesView,
     },
 };
 use serde_json::json;
@@ -96,6 +95,8 @@ pub struct World {
     pub kinds: BTreeSet<OperationKind>,
     pub connected: bool,
     pub driver_version: String,
+    /// Which process of the driver serves.
+    pub driver_process: &'static str,
     pub by_name: bool,
     pub operation: OperationView,
     pub hint: Option<HintView>,
@@ -161,6 +162,7 @@ impl World {
             connected: true,
             not_ready: None,
             driver_version: "fake 1".to_owned(),
+            driver_process: "p1",
             by_name: false,
             operation: OperationView::Idle,
             hint: None,
@@ -319,18 +321,7 @@ impl World {
             volumes: self.claims.clone(),
             can_evict: self.can_evict,
             bootstrap_token: self.token.clone(),
-            driver: if self.connected {
-                DriverView::Ready(DriverFacts {
-                    identity: self.driver_version.clone(),
-                    kinds: self.kinds.clone(),
-                    by_name: self.by_name,
-                    ..DriverFacts::default()
-                })
-            } else if let Some(why) = self.not_ready {
-                DriverView::NotReady(why.to_owned())
-            } else {
-                DriverView::Unavailable
-            },
+            driver: self.driver(),
             operation: self.operation.clone(),
             hint: self.hint.clone(),
             review: self.review.clone(),

@@ -6,6 +6,7 @@ use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView},
     hint::HintUse,
     plan::{BootstrapPatch, MachinePatch, OwnConfig},
+    snapshot::{DriverFacts, DriverView},
 };
 
 use crate::world::World;
@@ -15,6 +16,21 @@ impl World {
     pub(crate) fn spec_of_class(&self) -> String {
         let spec = self.class.as_ref().map(|class| class.spec.provider_spec.to_string());
         spec.unwrap_or_default()
+    }
+
+    /// The driver, as the core sees it now.
+    pub(crate) fn driver(&self) -> DriverView {
+        match self.not_ready {
+            _ if self.connected => DriverView::Ready(DriverFacts {
+                identity: self.driver_version.clone(),
+                process: self.driver_process.to_owned(),
+                kinds: self.kinds.clone(),
+                by_name: self.by_name,
+                ..DriverFacts::default()
+            }),
+            Some(why) => DriverView::NotReady(why.to_owned()),
+            None => DriverView::Unavailable,
+        }
     }
 
     /// What a pass did about the hint of the driver.

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     operation::{Failure, Reason},
     plan::Next,
-    snapshot::{ClassView, SecretView},
+    snapshot::{ClassView, DriverView, SecretView},
     time::after,
 };
 
@@ -61,6 +61,7 @@ pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failu
             not_before: not_before.map(Into::into),
             class_revision: class_revision(pass),
             secret_revision: secret_revision(pass),
+            driver_process: faulty_process(pass, failure),
             provider_id: not_ours(pass, failure),
         });
     }
@@ -108,6 +109,7 @@ pub(crate) fn wait_until<'p>(
         not_before: Some(until.into()),
         class_revision: None,
         secret_revision: None,
+        driver_process: None,
         provider_id: None,
     })
 }
@@ -153,8 +155,8 @@ pub(crate) fn after_read(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
 }
 
 /// Goes on unless a wait is not over yet. It ends by its time, and immediately when
-/// the class or the secret is another one than it failed with, or the operator named the cluster
-/// id.
+/// the class or the secret is another one than it failed with, when the operator named the cluster
+/// id, or when another process of the driver is there after a fault of the last one.
 pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(retry) = pass.status.retry.clone() else { return Ok(()) };
     let changed = |then: &Option<Revision>, now: Option<Revision>| {
@@ -170,6 +172,12 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
         clear(pass);
         return Ok(());
     }
+    if retry.driver_process.is_some()
+        && process(pass).is_some_and(|now| Some(now) != retry.driver_process.as_deref())
+    {
+        // It may be no better: it fails for the next time, and not for the first.
+        return Ok(());
+    }
     let until = retry.not_before.as_ref().map(|time| time.0);
     let room = pass.snap.settings.resource_exhausted_retry;
     if until.is_some_and(|until| is_over(until, pass.snap.now, room)) {
@@ -177,6 +185,17 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     }
     let message = with_advice(pass, &retry);
     Err(wait(retry.reason, message, until))
+}
+
+fn process<'a>(pass: &Pass<'a>) -> Option<&'a str> {
+    let DriverView::Ready(driver) = &pass.snap.driver else { return None };
+    Some(driver.process.as_str()).filter(|process| !process.is_empty())
+}
+
+/// The process that failed, if what is wrong is the driver itself, and its author may have fixed it in the next one.
+fn faulty_process(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
+    let own = matches!(failure.code, ErrorCode::Internal | ErrorCode::Unimplemented);
+    process(pass).filter(|_| own).map(str::to_owned)
 }
 
 /// Whether a wait is over: it has passed, or it is longer than any, since the clock was set back. `room`: the time
