@@ -9,6 +9,7 @@
 //! DIR/gateway                 where containers found the API server last
 //! DIR/drivers.json            the drivers that were ever started here
 //! DIR/aliases.json            the names that classes ever had for providers here
+//! DIR/driver-env.json         the names of the variables that drivers were ever given with --driver-env, without values
 //! DIR/drivers/NAME/token      how the driver proves to the core who it is, 0600
 //! DIR/drivers/NAME/…          the driver's own files
 //! ```
@@ -16,7 +17,7 @@
 //! It and every directory in it is this user's alone. Tokens, keys and the drivers that are started come from here, so what
 //! another user could have put here is refused rather than used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{
@@ -177,6 +178,22 @@ impl DataDir {
     /// The aliases that classes may have been written with.
     pub(crate) fn known_aliases(&self) -> anyhow::Result<BTreeMap<String, String>> {
         read_known(&self.aliases_file())
+    }
+
+    /// Remembers the names of variables for [`Self::known_driver_env`].
+    pub(crate) fn remember_driver_env(&self, names: &[String]) -> anyhow::Result<()> {
+        let mut known = self.known_driver_env()?;
+        known.extend(names.iter().filter(|name| std::env::var_os(name).is_some()).cloned());
+        write_private(&self.driver_env_file(), &serde_json::to_string_pretty(&known)?)
+    }
+
+    /// Variables that drivers were ever given here beyond the usual ones: they may say which cloud the machines are in.
+    pub(crate) fn known_driver_env(&self) -> anyhow::Result<BTreeSet<String>> {
+        read_known(&self.driver_env_file())
+    }
+
+    fn driver_env_file(&self) -> PathBuf {
+        self.path.join("driver-env.json")
     }
 
     fn aliases_file(&self) -> PathBuf {

@@ -79,3 +79,47 @@ fn a_driver_gets_little_of_the_environment_and_ends_though_nobody_tells_it_to() 
     drop(up);
     wait_for("end of the driver", || (!runs(pid)).then_some(()));
 }
+
+fn ostler(args: &[&str], data: &Path, profile: Option<&str>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ostler"));
+    command.args(args).arg("--data-dir").arg(data).env_remove("CLOUD_PROFILE");
+    command.envs(profile.map(|profile| ("CLOUD_PROFILE", profile)));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A driver that looks into another account finds no machine, and says that there is none.
+#[test]
+fn reset_refuses_to_run_drivers_without_the_variables_that_up_gave_them() {
+    const GIVEN: [&str; 2] = ["--driver-env", "CLOUD_PROFILE"];
+    let dir = tempfile::tempdir().unwrap();
+    let name = "driver-env.json";
+    for way_out in [&GIVEN[..], &["--without-driver-env"]] {
+        let data = dir.path().join("data");
+        let args = ["up", "--no-live", "--driver", "none", "--api-listen", "127.0.0.1:0"];
+        let args = [&args[..], &["--drivers-listen", "127.0.0.1:0"], &GIVEN].concat();
+        let mut up = ostler(&args, &data, Some("canary"));
+        let up = Up(up.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        wait_for("kubeconfig", || data.join("kubeconfig").exists().then_some(()));
+        let kept = fs::read_to_string(data.join(name)).unwrap();
+        assert!(kept.contains("CLOUD_PROFILE") && !kept.contains("canary"), "{kept}");
+        drop(up);
+        for (flags, profile, hint) in [
+            (
+                &[][..],
+                Some("test"),
+                "give --driver-env CLOUD_PROFILE; or give --without-driver-env",
+            ),
+            (&GIVEN, None, "after you have set CLOUD_PROFILE; or"),
+        ] {
+            let mut reset = ostler(&[&["reset"], flags].concat(), &data, profile);
+            let output = reset.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && said.contains(hint), "{said}");
+            assert!(data.join(name).exists());
+        }
+        let reset = ostler(&[&["reset"], way_out].concat(), &data, Some("test")).output().unwrap();
+        let said = String::from_utf8_lossy(&reset.stderr).into_owned();
+        assert!(reset.status.success() && !data.exists(), "{way_out:?}: {said}");
+    }
+}

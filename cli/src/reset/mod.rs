@@ -38,6 +38,11 @@ pub(crate) struct Args {
     /// Pass one more variable of this environment to drivers, as with `ostler up`; repeatable
     #[arg(long, value_name = "NAME")]
     pub(crate) driver_env: Vec<String>,
+    /// Run the drivers without variables that `ostler up` gave them
+    ///
+    /// Without them a driver may look into another account, find no machine there, and leave those of this directory.
+    #[arg(long)]
+    pub(crate) without_driver_env: bool,
 }
 
 /// Deletes all machines and pools, waits, then removes the directory.
@@ -51,6 +56,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     let data = DataDir::open(&args.data_dir)?;
     if data.api().exists() {
+        if !args.without_driver_env {
+            refuse_other_environment(&data, &args.driver_env)?;
+        }
         let patience = Patience {
             grace: Duration::from_secs(args.grace),
             timeout: Duration::from_secs(args.timeout),
@@ -67,6 +75,27 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     data.remove()?;
     log::say(format_args!("removed {}", path.display()));
     Ok(())
+}
+
+/// The drivers have to find what they made: in the same account, by the same variables.
+fn refuse_other_environment(data: &DataDir, given: &[String]) -> anyhow::Result<()> {
+    let mut known = data.known_driver_env()?;
+    known.retain(|name| !given.contains(name) || std::env::var_os(name).is_none());
+    if known.is_empty() {
+        return Ok(());
+    }
+    let is_set = |name: &String| std::env::var_os(name).is_some();
+    let unset: Vec<_> = known.iter().filter(|name| !is_set(name)).cloned().collect();
+    let unset = if unset.is_empty() {
+        String::new()
+    } else {
+        format!(", after you have set {}", unset.join(", "))
+    };
+    let flags: Vec<_> = known.iter().map(|name| format!("--driver-env {name}")).collect();
+    bail!(
+        "`ostler up` gave its drivers variables that they would not have now, so they might look into another account: give {}{unset}; or give --without-driver-env. Nothing was deleted",
+        flags.join(" ")
+    )
 }
 
 /// Deletes machines, pools and orphans; returns the orphans that are left, with the reason.

@@ -147,6 +147,7 @@ impl System {
         };
         data.remember_drivers(&drivers)?;
         data.remember_aliases(&options.aliases)?;
+        data.remember_driver_env(&options.driver_env)?;
         let shares = options.shares;
 
         let mut tasks = JoinSet::new();
