@@ -362,7 +362,7 @@ async fn open_admin(core: &mut Core, data: &DataDir, connections: usize, story: 
     match AdminListener::bind(&address, None).await {
         Ok(listener) => {
             core.serve_admin(listener.with_connections(connections));
-            story.tell(format_args!("ostler drivers --admin {address}"));
+            story.tell(format_args!("ostler drivers ls --admin {address}"));
         }
         Err(error) => story.tell(format_args!("`ostler drivers` cannot be used: {error:#}")),
     }

@@ -16,6 +16,7 @@ use proto::operation::Request;
 use proto::operation_result::Response;
 use proto::{DriverCapability, GetInfoResponse, HeldOperation, OperationKind, RunningOperation};
 
+use crate::answer;
 use crate::call;
 use crate::socket::{Client, Socket};
 
@@ -140,7 +141,9 @@ impl Adapter {
             Ok(Err(_)) | Err(_) if lost.is_cancelled() => {
                 Err("the connection to the driver is lost".to_owned())
             }
-            Ok(Err(status)) => Err(format!("the driver does not answer: {}", status.message())),
+            Ok(Err(status)) => {
+                Err(format!("the driver does not answer: {}", answer::text(&status)))
+            }
             Err(_) => Err(format!("the driver does not answer within {ANSWER_WITHIN:?}")),
         }
     }
@@ -165,7 +168,9 @@ impl Adapter {
         let mut told = match calls.watch_events(proto::WatchEventsRequest {}).await {
             Ok(told) => told.into_inner(),
             Err(status) => {
-                tracing::warn!(%status, "the driver says that it tells events, and does not");
+                if !lost.is_cancelled() {
+                    warn_of_no_events(&status);
+                }
                 if status.code() == tonic::Code::Unimplemented {
                     lost.cancelled().await;
                 }
@@ -476,6 +481,15 @@ fn not_ours(record: &proto::MachineRecord, ctx: &Context) -> DriverError {
     DriverError::not_ours(&record.provider_id).of_cluster(cluster_id)
 }
 
+fn warn_of_no_events(status: &tonic::Status) {
+    if status.code() == tonic::Code::Unimplemented {
+        tracing::warn!("the driver says that it tells events, and has no WatchEvents");
+    } else {
+        let (code, why) = (status.code(), answer::text(status));
+        tracing::warn!("WatchEvents failed, and is called again: {code}: {why}");
+    }
+}
+
 /// Who the driver is, over a new connection.
 pub(crate) async fn info(socket: &Socket) -> anyhow::Result<(Client, GetInfoResponse)> {
     let mut client = socket.connect().await?;
@@ -485,7 +499,7 @@ pub(crate) async fn info(socket: &Socket) -> anyhow::Result<(Client, GetInfoResp
         anyhow::anyhow!("the driver does not answer GetInfo within {ANSWER_WITHIN:?}")
     })?;
     let info = said.map_err(|status| {
-        anyhow::anyhow!("GetInfo of the driver fails: {}: {}", status.code(), status.message())
+        anyhow::anyhow!("GetInfo of the driver fails: {}: {}", status.code(), answer::text(&status))
     })?;
     Ok((client, info.into_inner()))
 }

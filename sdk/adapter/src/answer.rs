@@ -1,5 +1,8 @@
 //! What a call to the driver ended with, as an error of the stream.
 
+use std::borrow::Cow;
+use std::iter::successors;
+
 use ostler_driver_sdk::DriverError;
 use ostler_proto::v1alpha1::{MachineErrorCode, OperationError};
 use prost::{Message as _, Name as _};
@@ -15,13 +18,26 @@ pub(crate) fn error(status: &Status) -> (DriverError, String) {
         }
         return (detail.into(), checkpoint);
     }
-    let message = status.message();
+    let message = text(status);
     let error = if status.code() == Code::Unimplemented {
         DriverError::unimplemented(message)
     } else {
         DriverError::unknown(format!("{}: {message}", status.code())).reason("NO_DETAIL")
     };
     (error, String::new())
+}
+
+/// What is wrong, for people: of a connection that broke the library says only how that looks from here.
+pub(crate) fn text(status: &Status) -> Cow<'_, str> {
+    let mut causes =
+        successors(std::error::Error::source(status), |error| std::error::Error::source(*error));
+    match causes.find_map(|cause| cause.downcast_ref::<h2::Error>()) {
+        Some(broken) if broken.is_io() || broken.is_go_away() => {
+            format!("the driver died, or closed its connection, before it answered ({broken})")
+                .into()
+        }
+        Some(_) | None => status.message().into(),
+    }
 }
 
 fn detail(status: &Status) -> Option<OperationError> {

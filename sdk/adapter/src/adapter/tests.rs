@@ -435,6 +435,7 @@ async fn a_lost_driver_makes_the_outcome_unknown_and_another_process_ends_the_se
     lost.cancelled().await;
     let error = called.await.unwrap().unwrap_err();
     assert_eq!((error.code(), error.certainty()), (Code::Unknown, Certainty::Unknown));
+    assert!(error.message().contains("the driver died"), "{}", error.message());
     std::fs::remove_file(&it.socket.path).unwrap();
     let listener = UnixListener::bind(&it.socket.path).unwrap();
     let service = MachineDriverServiceServer::new(it.fake.clone());
