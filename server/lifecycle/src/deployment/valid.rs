@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::MachineDeployment;
-use ostler_api::machine_deployment::{OrchestrationType, StrategyType};
+use ostler_api::machine_deployment::{MachineDeploymentStrategy, OrchestrationType, StrategyType};
 use ostler_api::names::annotation;
 use ostler_api::timeout::Timeout;
 
@@ -57,26 +57,47 @@ fn is_no_duration(text: &str) -> bool {
 
 const STRATEGIES: &str = "it has to be RollingUpdate, Recreate or InPlaceUpdate";
 
+/// All that is wrong at once: each change of a deployment takes a user a while.
 fn check_strategy(deployment: &MachineDeployment, found: &mut Vec<String>) {
-    let strategy = &deployment.spec.strategy;
-    let block = match &strategy.type_ {
-        Some(StrategyType::RollingUpdate) => "rollingUpdate",
-        Some(StrategyType::InPlaceUpdate) => "inPlaceUpdate",
+    let MachineDeploymentStrategy { type_, rolling_update, in_place_update } =
+        &deployment.spec.strategy;
+    let (mut rolls, mut in_place) = (rolling_update.is_some(), in_place_update.is_some());
+    match type_ {
+        Some(StrategyType::RollingUpdate) => (rolls, in_place) = (true, false),
+        Some(StrategyType::InPlaceUpdate) => (rolls, in_place) = (false, true),
         Some(StrategyType::Recreate) => return,
         Some(StrategyType::Other(other)) => {
             found.push(format!("spec.strategy.type is \"{other}\": {STRATEGIES}"));
-            return;
         }
-        None => {
-            found.push(format!("spec.strategy.type is missing: {STRATEGIES}"));
-            return;
+        None => found.push(format!("spec.strategy.type is missing: {STRATEGIES}")),
+    }
+    if rolls {
+        let block = rolling_update.as_ref();
+        let numbers = block.map(|it| (it.max_surge.as_ref(), it.max_unavailable.as_ref()));
+        check_numbers("rollingUpdate", "maxSurge and maxUnavailable", numbers, found);
+    }
+    if in_place {
+        let block = in_place_update.as_ref();
+        let numbers = block.map(|it| (it.max_surge.as_ref(), it.max_unavailable.as_ref()));
+        let fields = "maxSurge, maxUnavailable and orchestrationType (Auto or Manual)";
+        check_numbers("inPlaceUpdate", fields, numbers, found);
+        let chooser = block.and_then(|it| it.orchestration_type.as_ref());
+        let known = matches!(chooser, Some(OrchestrationType::Auto | OrchestrationType::Manual));
+        if block.is_some() && !known {
+            let text = "spec.strategy.inPlaceUpdate.orchestrationType has to be Auto or Manual";
+            found.push(text.to_owned());
         }
-    };
-    let Some((surge, unavailable)) = fenceposts::written(strategy) else {
-        found.push(format!(
-            "spec.strategy.{block} is missing: set maxSurge and maxUnavailable in it"
-        ));
-        return;
+    }
+}
+
+fn check_numbers(
+    block: &str,
+    fields: &str,
+    numbers: Option<(Option<&IntOrString>, Option<&IntOrString>)>,
+    found: &mut Vec<String>,
+) {
+    let Some((surge, unavailable)) = numbers else {
+        return found.push(format!("spec.strategy.{block} is missing: set {fields} in it"));
     };
     for (name, value) in [("maxSurge", surge), ("maxUnavailable", unavailable)] {
         let what = format!("spec.strategy.{block}.{name}");
@@ -91,15 +112,6 @@ fn check_strategy(deployment: &MachineDeployment, found: &mut Vec<String>) {
             }
             Some(_) => {}
         }
-    }
-    let in_place = strategy.in_place_update.as_ref().filter(|_| block == "inPlaceUpdate");
-    let chooser = in_place.map(|block| block.orchestration_type.as_ref());
-    if chooser
-        .is_some_and(|it| !matches!(it, Some(OrchestrationType::Auto | OrchestrationType::Manual)))
-    {
-        found.push(
-            "spec.strategy.inPlaceUpdate.orchestrationType has to be Auto or Manual".to_owned(),
-        );
     }
 }
 

@@ -459,6 +459,30 @@ fn an_invalid_deployment_changes_nothing_and_says_why_once_for_each_generation()
 }
 
 #[test]
+fn all_that_is_wrong_with_a_strategy_is_said_at_once() {
+    let block = json!({ "maxSurge": "x", "maxUnavailable": null, "orchestrationType": "Random" });
+    for (strategy, all) in [
+        (
+            json!({ "type": "Big", "rollingUpdate": null, "inPlaceUpdate": block }),
+            &["type is \"Big\"", "maxSurge is", "maxUnavailable is missing", "Auto or Manual"][..],
+        ),
+        (
+            json!({ "type": "InPlaceUpdate", "rollingUpdate": null, "inPlaceUpdate": block }),
+            &["maxSurge is", "maxUnavailable is missing", "Auto or Manual"],
+        ),
+        (json!({ "type": "InPlaceUpdate" }), &["inPlaceUpdate is missing", "Auto or Manual"]),
+    ] {
+        let mut world = World::running(1);
+        world.edit(&json!({ "spec": { "strategy": strategy } }));
+        world.passes();
+        let said = world.condition("Valid").unwrap().message.clone().unwrap();
+        for part in all {
+            assert!(said.contains(part), "{part} is not in {said}");
+        }
+    }
+}
+
+#[test]
 fn an_empty_selector_is_refused_with_an_event_of_its_own() {
     let mut all = deployment(1);
     all["spec"]["selector"] = json!({});
