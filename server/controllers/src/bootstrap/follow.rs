@@ -14,12 +14,11 @@ use kube::{Api, Client};
 use ostler_api::names::label;
 use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName};
 use tokio::time::{sleep, timeout};
-use tracing::warn;
 
 use super::contents::{Contents, KindState};
 use crate::queue::{Backoff, Priority, Queue};
 use crate::stores::{MachineIndex, Stores};
-use crate::watch::{ObjectName, WatchMetrics};
+use crate::watch::{ObjectName, WatchMetrics, causes, status_of, watch_failed};
 
 /// The metric label of all watches over bootstrap configs: the number of kind names is unbounded.
 const LABEL: &str = "BootstrapConfig";
@@ -116,9 +115,9 @@ impl Follower {
 
     /// After a failure the last complete list stays valid until the watch works again.
     fn failed(&self, failure: &watcher::Error) {
-        warn!(kind = %self.kind, error = %failure, "watch failed; trying again");
+        watch_failed(&self.kind.to_string(), failure);
         if !self.contents.is_synced() {
-            let why = status_of(failure).map_or_else(|| failure.to_string(), refusal);
+            let why = status_of(failure).map_or_else(|| causes(failure), refusal);
             self.set_state(KindState::Unreadable(why));
         }
     }
@@ -138,21 +137,6 @@ impl Follower {
         for name in machines {
             self.machines.add(name, Priority::Change);
         }
-    }
-}
-
-/// The API server's status, if it answered.
-fn status_of(failure: &watcher::Error) -> Option<&Status> {
-    use watcher::Error;
-    match failure {
-        Error::InitialListFailed(kube::Error::Api(status))
-        | Error::WatchStartFailed(kube::Error::Api(status))
-        | Error::WatchFailed(kube::Error::Api(status))
-        | Error::WatchError(status) => Some(status),
-        Error::InitialListFailed(_)
-        | Error::WatchStartFailed(_)
-        | Error::WatchFailed(_)
-        | Error::NoResourceVersion => None,
     }
 }
 

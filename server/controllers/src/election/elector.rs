@@ -13,6 +13,7 @@ use tracing::{info, warn};
 use super::ElectionSettings;
 use super::record::{self, Move, Observed, Predecessor};
 use crate::clock::{Clock, DebugClock};
+use crate::watch::causes;
 use ostler_api::operation::Term;
 
 /// Why leadership ended or could not be acquired.
@@ -117,7 +118,7 @@ impl Elector {
     async fn attempt(&self, observed: &mut Observed) -> Option<Attempt> {
         match timeout(self.settings.renew_deadline, self.try_acquire(observed)).await {
             Ok(Ok(attempt)) => return Some(attempt),
-            Ok(Err(failure)) => warn!(error = %failure, "cannot read or write the lease"),
+            Ok(Err(failure)) => warn!(error = causes(&failure), "cannot read or write the lease"),
             Err(_) => warn!("reading or writing the lease takes too long"),
         }
         None
@@ -220,7 +221,7 @@ impl Leadership {
                     (self.lease, self.renewed_at) = (*lease, started);
                 }
                 Ok(Ok(Renewal::Over(why))) => return Err(why),
-                Ok(Err(failure)) => warn!(error = %failure, "cannot renew the lease"),
+                Ok(Err(failure)) => warn!(error = causes(&failure), "cannot renew the lease"),
                 Err(_) => return Err(ElectionError::Lost { lease, after: deadline }),
             }
         }

@@ -14,6 +14,7 @@
 
 mod author;
 mod cache;
+mod failure;
 mod lenient;
 mod metrics;
 mod names;
@@ -25,6 +26,7 @@ mod revision;
 pub(crate) use author::{Author, By};
 pub(crate) use cache::Seen;
 pub use cache::{Cache, Cached, Change};
+pub(crate) use failure::{causes, status_of, watch_failed};
 pub(crate) use lenient::{Lenient, Unreadable, cannot_be_read};
 pub(crate) use metrics::WatchMetrics;
 pub use object_name::ObjectName;

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use super::{Cache, Cached, Change, Lenient, Seen, Unreadable, WatchMetrics};
+use super::{Cache, Cached, Change, Lenient, Seen, Unreadable, WatchMetrics, watch_failed};
 use crate::clock::Clock;
 use crate::namespaces::Namespaces;
 
@@ -59,7 +59,7 @@ where
             Err(failure) => {
                 metrics.errors.inc();
                 (reflector.on_failure)();
-                warn!(kind = K::KIND, error = %failure, "watch failed; trying again");
+                watch_failed(K::KIND, &failure);
                 continue;
             }
         };

@@ -1,0 +1,68 @@
+//! What the log says of requests that fail.
+
+use std::error::Error;
+use std::iter::successors;
+
+use kube::core::Status;
+use kube::runtime::watcher;
+use tracing::{debug, warn};
+
+/// An error with all that caused it: that a certificate is not trusted is far down. What the error names itself is not
+/// repeated.
+pub(crate) fn causes(failure: &dyn Error) -> String {
+    let mut text = failure.to_string();
+    for cause in successors(failure.source(), |error| (*error).source()) {
+        let cause = cause.to_string();
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// What the API server said, if it answered.
+pub(crate) fn status_of(failure: &watcher::Error) -> Option<&Status> {
+    use watcher::Error;
+    match failure {
+        Error::InitialListFailed(kube::Error::Api(status))
+        | Error::WatchStartFailed(kube::Error::Api(status))
+        | Error::WatchFailed(kube::Error::Api(status))
+        | Error::WatchError(status) => Some(status),
+        Error::InitialListFailed(_)
+        | Error::WatchStartFailed(_)
+        | Error::WatchFailed(_)
+        | Error::NoResourceVersion => None,
+    }
+}
+
+/// A watch failed and is tried again. That it has to begin anew (410), or comes too soon for a busy server (429), is usual.
+pub(crate) fn watch_failed(kind: &str, failure: &watcher::Error) {
+    let error = causes(failure);
+    if status_of(failure).is_some_and(|status| [410, 429].contains(&status.code)) {
+        debug!(kind, error, "watch ended; trying again");
+    } else {
+        warn!(kind, error, "watch failed; trying again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::causes;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("ServiceError: {0}")]
+    struct Service(#[source] Connect);
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("client error (Connect)")]
+    struct Connect(#[source] std::io::Error);
+
+    #[test]
+    fn an_error_is_told_with_its_causes_each_once() {
+        let refused = std::io::Error::other("invalid peer certificate: UnknownIssuer");
+        assert_eq!(
+            causes(&Service(Connect(refused))),
+            "ServiceError: client error (Connect): invalid peer certificate: UnknownIssuer"
+        );
+    }
+}
