@@ -111,13 +111,25 @@ func (e *Error) GRPCStatus() *status.Status {
 }
 
 // asError makes any error one of the contract. One that is not an *Error may come from a library of a cloud, where
-// the same codes mean other things: its code is UNKNOWN, and so is what it left behind.
-func asError(verb string, err error) *Error {
+// the same codes mean other things: its code is UNKNOWN, and so is what it left behind. An error of ctx itself, which has
+// ended, says why the operation ended, and not what it left behind: the core reads first.
+func asError(ctx context.Context, verb string, err error) *Error {
 	var known *Error
 	if errors.As(err, &known) {
 		return known
 	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return ended(ctx).Leaving(NotKnown)
+	}
 	return Fail(Unknown, "UNEXPECTED_ERROR", "%s failed: %s", verb, err).Leaving(NotKnown)
+}
+
+// ended says why ctx has ended.
+func ended(ctx context.Context) *Error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return Fail(DeadlineExceeded, "DEADLINE_EXCEEDED", "the time of the operation is over")
+	}
+	return Fail(Canceled, "CANCELED", "the core cancelled the operation")
 }
 
 // Sleep waits for d. It fails if the core cancels the operation before that, or the time of the operation is over; left
@@ -129,9 +141,6 @@ func Sleep(ctx context.Context, d time.Duration, left Certainty) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
+		return ended(ctx).Leaving(left)
 	}
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return Fail(DeadlineExceeded, "DEADLINE_EXCEEDED", "the time of the operation is over").Leaving(left)
-	}
-	return Fail(Canceled, "CANCELED", "the core cancelled the operation").Leaving(left)
 }

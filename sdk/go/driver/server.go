@@ -215,7 +215,7 @@ func work[Q request, A any](s *server, kind pb.OperationKind, mutates bool, q Q,
 		}
 	}()
 	if answer, err = do(ctx, q); err != nil {
-		err = asError(verb, err)
+		err = asError(ctx, verb, err)
 	}
 	return answer, err
 }

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -88,6 +89,8 @@ func TestEveryFailureCarriesItsError(t *testing.T) {
 		"any other error":             {func(context.Context) error { return errors.New("eof") }, codes.Unknown, Unknown, "UNEXPECTED_ERROR", NotKnown},
 		"a status of a cloud library": {func(context.Context) error { return status.Error(codes.NotFound, "project") }, codes.Unknown, Unknown, "UNEXPECTED_ERROR", NotKnown},
 		"a panic":                     {func(context.Context) error { panic("a secret") }, codes.Internal, Internal, "DRIVER_DEFECT", NotKnown},
+		"the error of its context":    {func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("create: %w", ctx.Err()) }, codes.DeadlineExceeded, DeadlineExceeded, "DEADLINE_EXCEEDED", NotKnown},
+		"a deadline of a library":     {func(context.Context) error { return context.DeadlineExceeded }, codes.Unknown, Unknown, "UNEXPECTED_ERROR", NotKnown},
 		"the end of its time":         {func(ctx context.Context) error { return Sleep(ctx, time.Hour, Partial) }, codes.DeadlineExceeded, DeadlineExceeded, "DEADLINE_EXCEEDED", Partial},
 	} {
 		t.Run(name, func(t *testing.T) {

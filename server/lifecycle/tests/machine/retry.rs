@@ -97,7 +97,8 @@ const BY_HAND: [(ErrorCode, [Then; 5]); 17] = [
 ];
 
 /// The reasons that decide something, with the one code that each comes with, and what they mean to every verb.
-const REASONS: [(&str, ErrorCode, Then); 4] = [
+const REASONS: [(&str, ErrorCode, Then); 5] = [
+    ("THROTTLED", ErrorCode::ResourceExhausted, Then::Room("DriverRetry")),
     ("CORE_NO_SESSION", ErrorCode::Unavailable, Then::Retry(1, 60, "DriverRetry")),
     ("CORE_SESSION_LOST", ErrorCode::Unavailable, Then::Retry(1, 60, "DriverRetry")),
     ("NOT_OURS", ErrorCode::FailedPrecondition, later("InstanceNotOurs")),

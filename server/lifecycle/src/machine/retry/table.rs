@@ -224,6 +224,14 @@ const TABLE: &[Row] = &[
         WaitReason::InvalidSpec,
     ),
     row(&[CreateMachine], &[OutOfRange], RetryAction::OnClassChange, WaitReason::InvalidSpec),
+    // Too many calls, not too few machines: no quota of those helps.
+    Row {
+        kinds: &[],
+        codes: &[ResourceExhausted],
+        reasons: &[Reason::Throttled],
+        then: RetryAction::WhenThereIsRoom,
+        wait: WaitReason::DriverRetry,
+    },
     row(&[], &[ResourceExhausted], RetryAction::WhenThereIsRoom, WaitReason::CapacityExhausted),
     row(&[InitializeMachine], &[], SOON, WaitReason::InstanceNotInitialized),
     row(&[], &[Unknown, Canceled, DeadlineExceeded, Uninitialized], SOON, WaitReason::DriverRetry),

@@ -226,9 +226,9 @@ type DriverServiceClient interface {
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
 	//
-	// Which of the three denials it is says `denial` in the metadata of the ErrorInfo, to who names its session in
-	// `session_id`: `SESSION_OVER`, `OPERATION_CANCELLED`, `NOT_IN_FLIGHT`. It tells of the caller's own session alone, and
-	// never whether a class exists. Without `denial` (an older core, or no `session_id`), the end of the session or the cancel
+	// A caller that names its session in `session_id` finds in the metadata of the ErrorInfo, under `denial`, which of the
+	// three denials it is: `SESSION_OVER`, `OPERATION_CANCELLED` or `NOT_IN_FLIGHT`. That is about the caller's own session
+	// alone, and never says whether a class exists. Without `denial` (an older core, or no `session_id`), the end of the session or the cancel
 	// is on its way on the stream: wait for either for a second; if none comes, it is the third. A wrong guess costs a wait,
 	// and nothing else, since nothing was done.
 	GetMachineClass(ctx context.Context, in *GetMachineClassRequest, opts ...grpc.CallOption) (*GetMachineClassResponse, error)
@@ -247,7 +247,7 @@ type DriverServiceClient interface {
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
 	//
-	// Which of the three denials it is says `denial`, as with GetMachineClass.
+	// `denial` has which of the three denials it is, as with GetMachineClass.
 	//
 	// When the infrastructure refuses the credentials, ask once more with an empty revision: they may
 	// just have been replaced. If that does not help, complete with UNAUTHENTICATED.
@@ -348,9 +348,9 @@ type DriverServiceServer interface {
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
 	//
-	// Which of the three denials it is says `denial` in the metadata of the ErrorInfo, to who names its session in
-	// `session_id`: `SESSION_OVER`, `OPERATION_CANCELLED`, `NOT_IN_FLIGHT`. It tells of the caller's own session alone, and
-	// never whether a class exists. Without `denial` (an older core, or no `session_id`), the end of the session or the cancel
+	// A caller that names its session in `session_id` finds in the metadata of the ErrorInfo, under `denial`, which of the
+	// three denials it is: `SESSION_OVER`, `OPERATION_CANCELLED` or `NOT_IN_FLIGHT`. That is about the caller's own session
+	// alone, and never says whether a class exists. Without `denial` (an older core, or no `session_id`), the end of the session or the cancel
 	// is on its way on the stream: wait for either for a second; if none comes, it is the third. A wrong guess costs a wait,
 	// and nothing else, since nothing was done.
 	GetMachineClass(context.Context, *GetMachineClassRequest) (*GetMachineClassResponse, error)
@@ -369,7 +369,7 @@ type DriverServiceServer interface {
 	// | the reference has no name | INVALID_ARGUMENT | a defect of the driver |
 	// | the core cannot look now, or the call was cut off (also CANCELLED) | UNAVAILABLE | tries once more, then completes with UNAVAILABLE, NOT_APPLIED |
 	//
-	// Which of the three denials it is says `denial`, as with GetMachineClass.
+	// `denial` has which of the three denials it is, as with GetMachineClass.
 	//
 	// When the infrastructure refuses the credentials, ask once more with an empty revision: they may
 	// just have been replaced. If that does not help, complete with UNAUTHENTICATED.

@@ -150,7 +150,8 @@ type MachineDriverServiceClient interface {
 	CancelOperation(ctx context.Context, in *CancelOperationRequest, opts ...grpc.CallOption) (*CancelOperationResponse, error)
 	// Tells what happens to instances, without an end: see DriverEvent. Optional. Called once for each connection
 	// if `GetInfoResponse.capabilities` has EVENTS, and again when the stream ended. Send what happens from then
-	// on, nothing that was before. The adapter drops what comes while the core does not want it.
+	// on, nothing that was before. The adapter drops what comes while the core does not want it. The call brings no class and
+	// no secret: watch with credentials of the driver itself, from its environment, or with those that operations brought.
 	//
 	// | condition | what the adapter does next |
 	// |---|---|
@@ -465,7 +466,8 @@ type MachineDriverServiceServer interface {
 	CancelOperation(context.Context, *CancelOperationRequest) (*CancelOperationResponse, error)
 	// Tells what happens to instances, without an end: see DriverEvent. Optional. Called once for each connection
 	// if `GetInfoResponse.capabilities` has EVENTS, and again when the stream ended. Send what happens from then
-	// on, nothing that was before. The adapter drops what comes while the core does not want it.
+	// on, nothing that was before. The adapter drops what comes while the core does not want it. The call brings no class and
+	// no secret: watch with credentials of the driver itself, from its environment, or with those that operations brought.
 	//
 	// | condition | what the adapter does next |
 	// |---|---|

@@ -181,8 +181,8 @@ func (PoolMachineState) EnumDescriptor() ([]byte, []int) {
 // the transport must not look alike.
 //
 // What the core does next is in the table. "5 s to 3 min" means: waits 5 s, and twice as long after
-// every further failure, up to 3 min. `retry_after` replaces such a wait, and a change of class or
-// secret ends it. The last column is what the Machine shows as the reason of its wait.
+// every further failure, up to 3 min. `retry_after`, an hour at most, replaces such a wait, and a
+// change of class or secret ends it. So does another process of the driver for a Machine after INTERNAL or UNIMPLEMENTED. The last column is what the Machine shows as the reason of its wait.
 //
 // The table below is drawn from `server/lifecycle/src/machine/retry/table.rs`.
 //
@@ -208,6 +208,7 @@ func (PoolMachineState) EnumDescriptor() ([]byte, []int) {
 // | ALREADY_EXISTS | others | tries again in 1 min to 10 min | DriverRetry |
 // | PERMISSION_DENIED | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | PERMISSION_DENIED | others | tries again in 3 min to 30 min, and at once when the secret changes | CredentialsRefused |
+// | RESOURCE_EXHAUSTED `THROTTLED` | any | tries again after `retry_after`, or the time it is set to | DriverRetry |
 // | RESOURCE_EXHAUSTED | any | tries again after `retry_after`, or the time it is set to | CapacityExhausted |
 // | FAILED_PRECONDITION `NOT_OURS` | any | tries again in 1 min to 10 min | InstanceNotOurs |
 // | FAILED_PRECONDITION `CORE_CLUSTER_ID_CHANGED` | any | tries again in 1 min to 10 min | ClusterIdChanged |
@@ -362,7 +363,7 @@ func (MachineErrorCode) EnumDescriptor() ([]byte, []int) {
 //
 // | reason | with | what the core does |
 // |---|---|---|
-// | NOT_HOT_UPDATABLE | FAILED_PRECONDITION from UpdateMachine | leaves the running instance as it is until class or driver change |
+// | NOT_HOT_UPDATABLE | FAILED_PRECONDITION from UpdateMachine or UpdatePoolMachine | leaves the running instance as it is until class or driver change |
 // | NOT_OURS | FAILED_PRECONDITION, and `provider_id` | keeps the machine: its instance is neither absent nor touched |
 // | THROTTLED | RESOURCE_EXHAUSTED or UNAVAILABLE | sends this provider no CreateMachine, CreatePool or UpdatePool for `retry_after`, 30 s if unset, 15 min at most; all else goes on |
 // | DRIVER_DRAINING | UNAVAILABLE and NOT_APPLIED, from a driver that said DRAINING | has another session do it, see Operation |
@@ -1961,7 +1962,7 @@ type OperationError struct {
 	// For people: at most 2 KiB, deterministic, no secrets, no request ids. It ends up in the status
 	// of the Machine; a text that changes with every attempt makes noise there. Never read by a program.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// Do not try again before.
+	// Do not try again before. An hour at most: the core takes a longer one for that.
 	RetryAfter *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	// What a mutation left behind. Unset means UNKNOWN.
 	Certainty OutcomeCertainty `protobuf:"varint,5,opt,name=certainty,proto3,enum=ostler.driver.v1alpha1.OutcomeCertainty" json:"certainty,omitempty"`
@@ -2410,6 +2411,7 @@ func (x *MachineRecord) GetClusterId() string {
 // | `provider_id` is set and that instance has other tags | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | makes none, says so, tries again in 1 min to 10 min |
 // | an instance of this identity exists that does not fit the class | ALREADY_EXISTS | the machine has failed |
 // | several instances of this identity exist | OUT_OF_RANGE | waits until class or secret change |
+// | the instance of this identity is being deleted | ABORTED, NOT_APPLIED | tries again in 5 s to 15 s |
 // | the provider spec is wrong | INVALID_ARGUMENT with violations | waits until class or secret change |
 // | no quota or capacity | RESOURCE_EXHAUSTED, `retry_after` if known | tries again after `retry_after`, or the time it is set to |
 // | credentials are refused | UNAUTHENTICATED or PERMISSION_DENIED | tries again in 3 min to 30 min, and at once when the secret changes |
@@ -3680,7 +3682,9 @@ type PoolMachineRecord struct {
 	// DeletePoolMachines and UpdatePoolMachine, and never changes; nor is it given to another instance later.
 	Machine *MachineRecord `protobuf:"bytes,1,opt,name=machine,proto3" json:"machine,omitempty"`
 	// What tells it from the others of the group, e.g. `12`; never empty, at most 63 characters. The Machine is named
-	// by it, so that both are found under one name. It may be given to another instance once this one is gone.
+	// by it, so that both are found under one name. It may be given to another instance once this one is gone. An answer with
+	// an empty or a longer one is refused as a whole. It may have any characters: in the name of the Machine capitals become
+	// small, and all but letters, digits, `-` and `.` become `-`.
 	InstanceId string `protobuf:"bytes,2,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	// How the infrastructure calls it, for people; may be empty.
 	InstanceName string           `protobuf:"bytes,3,opt,name=instance_name,json=instanceName,proto3" json:"instance_name,omitempty"`
@@ -3780,6 +3784,7 @@ func (x *PoolMachineRecord) GetZone() string {
 // | a group exists that is not ours, by `provider_id` or by its name | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | makes none, says so, tries again in 1 min to 10 min |
 // | a group of this identity exists that cannot get the model, e.g. it is of another kind | ALREADY_EXISTS | says so; tries again in 1 min to 10 min |
 // | several groups of this identity exist | OUT_OF_RANGE | says so; tries again in 1 min to 10 min |
+// | the group of this identity is being deleted | ABORTED, NOT_APPLIED | tries again in 5 s to 15 s |
 // | the provider spec is wrong, or cannot be that of a group | INVALID_ARGUMENT with violations | waits until class or secret change |
 // | no quota for groups | RESOURCE_EXHAUSTED | tries again after `retry_after`, or the time it is set to |
 // | no capacity for its instances | result with that `fault` | shows it; what is there is used |
@@ -4407,7 +4412,8 @@ func (x *ListPoolsRequest) GetContext() *OperationContext {
 // The groups.
 type ListPoolsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty when pages were sent.
+	// Each with `provider_id`, `pool_name`, `pool_uid` and `cluster_id`. An answer in which one lacks its `provider_id` is
+	// refused as a whole. Empty when pages were sent.
 	Pools []*PoolRecord `protobuf:"bytes,1,rep,name=pools,proto3" json:"pools,omitempty"`
 	// How many pages were sent before this frame.
 	Pages uint32 `protobuf:"varint,2,opt,name=pages,proto3" json:"pages,omitempty"`
@@ -4704,6 +4710,7 @@ func (x *PoolMachineFailure) GetError() *OperationError {
 // |---|---|---|
 // | the instance has the model, now or before | result with that `model_hash` | lets its Node be used again |
 // | it takes more than may be done while it runs, and `drained` is not set | FAILED_PRECONDITION, `NOT_HOT_UPDATABLE`, NOT_APPLIED | leaves the running instance as it is until class or driver change; the strategy of the pool may have it replaced, or drained and asked again |
+// | `drained` is set, and it can only be replaced | FAILED_PRECONDITION, `NOT_HOT_UPDATABLE`, NOT_APPLIED | leaves the running instance as it is until class or driver change, or its pool replaces it; asks again after a minute |
 // | the group has another model than `model_hash` | ABORTED, `MODEL_CHANGED`, NOT_APPLIED | GetPoolStatus, decides anew, tries again in 5 s to 15 s |
 // | some of it is applied | the fitting one, PARTIAL | the same again |
 // | there is no such instance, or it is DELETING | NOT_FOUND | GetPoolStatus, and deletes its Machine; else finds or makes it, in 5 s to 3 min |

@@ -1816,7 +1816,7 @@ type DriverState struct {
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// 0: send nothing new.
 	MaxInFlight uint32 `protobuf:"varint,3,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
-	// With DRAINING: the driver exits after this.
+	// With DRAINING: the driver exits after this. A day at most: the core takes a longer one for that.
 	DrainDeadline *durationpb.Duration `protobuf:"bytes,4,opt,name=drain_deadline,json=drainDeadline,proto3" json:"drain_deadline,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
