@@ -75,7 +75,10 @@ fn end(facts: &Facts<'_>, member: Member<'_>) -> Option<(Arc<Machine>, Value)> {
     let works = member
         .instance
         .is_some_and(|it| matches!(it.state, InstanceState::Succeeded | InstanceState::Unknown));
-    let done = works && facts.way(member) == Way::Current;
+    // What the Machine says of its instance comes first: without it, it could not tell success from a wish taken back.
+    let told = machine.status.as_ref().and_then(|status| status.instance.as_ref());
+    let told = told.is_some_and(|it| it.latest_model_applied);
+    let done = works && told && facts.way(member) == Way::Current;
     let not_wanted = begun && !asked && !facts.standing.busy;
     let gone = match (done, not_wanted) {
         (true, _) => &MARKS[..],
