@@ -33,7 +33,7 @@ const HOLDS: [(WaitReason, &str); 7] = [
 const FIRST: [WaitReason; 2] = [WaitReason::MassFailure, WaitReason::ReplacementBudget];
 
 /// Named after those: drains that are blocked, what goes on by itself, and last what is only worth a note.
-const LATER: [WaitReason; 29] = [
+const LATER: [WaitReason; 30] = [
     WaitReason::EvictionFailing,
     WaitReason::SeveralBudgets,
     WaitReason::MisconfiguredBudget,
@@ -53,6 +53,7 @@ const LATER: [WaitReason; 29] = [
     WaitReason::NodeStale,
     WaitReason::NodeNotJoined,
     WaitReason::BootstrapNotReady,
+    WaitReason::InstanceNotReady,
     WaitReason::InstanceNotInitialized,
     WaitReason::PoolDeletion,
     WaitReason::DriverWorking,
