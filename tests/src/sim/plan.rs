@@ -285,6 +285,7 @@ impl Plan {
         let mut others = groups::plans::of(seed, length);
         let mut pools = pools::plans::of(seed, length);
         pools.extend(pools::plans::more(seed, length, &pools));
+        pools.extend(pools::plans::scaled(seed, length, &pools));
         others.extend(pools);
         others.extend(checks::plans::of(seed, length, &others));
         steps.extend(others);

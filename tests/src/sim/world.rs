@@ -199,7 +199,7 @@ impl World {
         if self.plan.has_checks() {
             self.users.calm_checks().await;
         }
-        if self.plan.has_orphan_groups() {
+        if self.plan.has_pools() {
             pools::orphans::clean_up(&self.users, &self.around);
         }
         // Machines that were there before the first core wrote the cluster id down are a reason to report

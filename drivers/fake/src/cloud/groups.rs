@@ -245,6 +245,26 @@ impl Cloud {
         })
     }
 
+    /// As an autoscaler of the cloud does it: another size, for which the newest of those that are too many go after this
+    /// notice.
+    pub fn rescale(
+        &self,
+        provider_id: &str,
+        desired: i32,
+        notice: Duration,
+    ) -> Result<(), CloudError> {
+        let now = self.clock().now();
+        self.transact(|state| {
+            let Some(group) = state.group(provider_id) else { return Ok((Vec::new(), ())) };
+            let live: Vec<_> = state.members(provider_id).filter(|it| !it.deleting).collect();
+            let kept = usize::try_from(desired).unwrap_or_default();
+            let goes_at = later(now, notice);
+            let doomed = live.iter().skip(kept).map(|it| it.doomed(goes_at)).collect();
+            let (records, _) = settled(state, Group { desired, ..group.clone() }, doomed, now);
+            Ok((records, ()))
+        })
+    }
+
     /// The group, and one instance of it that is not on its way out.
     pub fn member(
         &self,

@@ -59,6 +59,9 @@ impl Oracle {
         }
         let Some(member) = &instance.member else { return };
         books.pools.goes(&member.group);
+        if books.pools.others {
+            return;
+        }
         let group = before.group(&member.group);
         let ends = group.is_none_or(|group| books.pools.ends(&group.identity.pool_uid));
         let life = books.lives.values().find(|life| is_of(instance, &life.machine));
@@ -96,8 +99,13 @@ impl Oracle {
     pub(super) fn removed(&self, id: &str, before: &State) {
         let mut books = self.lock();
         books.instances.remove(id);
-        let group = before.instance(id).and_then(|it| before.group(&it.member.as_ref()?.group));
-        if group.is_some_and(|it| books.pools.is_forsaken(&it.identity.pool_uid)) {
+        let Some(instance) = before.instance(id) else { return };
+        let group = instance.member.as_ref().and_then(|it| before.group(&it.group));
+        let Some(uid) = group.map(|it| &it.identity.pool_uid) else { return };
+        // What another system made and took away between two reads had no Machine, and left a Node all the same.
+        let unseen = books.pools.is_scaled_by_others(uid)
+            && !books.lives.values().any(|life| is_of(instance, &life.machine));
+        if unseen || books.pools.is_forsaken(uid) {
             books.left.insert(id.to_owned());
         }
     }
@@ -114,6 +122,13 @@ impl Oracle {
         if before.group(id).is_some_and(|it| it.identity.cluster_id == ELSEWHERE) {
             self.trace.violation(format_args!("INV-5: group {id} is deleted"));
         }
+    }
+
+    /// Another system scales a group: what goes for that is its business.
+    pub fn others_scale(&self, scale: impl FnOnce()) {
+        self.lock().pools.others = true;
+        scale();
+        self.lock().pools.others = false;
     }
 
     /// A user leaves the group of this pool behind, or it never had a pool.
@@ -170,7 +185,8 @@ impl Oracle {
             );
         }
         let live = before.members(&group.provider_id).filter(|it| !it.deleting).count();
-        let size = Resized { before: size, after: group.desired, live };
+        let new = before.group(&group.provider_id).is_none();
+        let size = Resized { before: size, after: group.desired, live, new };
         let mut books = self.lock();
         let late = books.late;
         books.pools.grouped(&group.provider_id, &group.identity.pool_uid, late);

@@ -65,6 +65,9 @@ impl Rules {
             return None;
         }
         let name = machine.name();
+        if goes && ran && lives && self.pools.get(&pool)?.is_scaled_by_others() {
+            return self.chooses(&pool, name);
+        }
         if goes && ran && lives {
             return self
                 .too_few(&pool, |wants| wants.missing)

@@ -4,6 +4,7 @@
 pub mod collected;
 pub mod members;
 pub mod orphans;
+pub mod others;
 pub mod plans;
 pub mod rules;
 pub mod settled;
@@ -37,6 +38,10 @@ pub enum Wish {
     Edit { class: u8, tags: u8, image: u8 },
     /// A user deletes a pool and takes its finalizer away: its group is an orphan from then on.
     Tear { pool: u8 },
+    /// A user makes a pool whose group another system scales.
+    KeepScaled { pool: u8, replicas: u8, class: u8 },
+    /// That system wants another number of instances.
+    Resize { pool: u8, size: u8 },
     /// A group is there with the tags of this cluster, of a pool with this name that never was.
     Stray { pool: u8 },
 }
@@ -48,6 +53,7 @@ impl Wish {
             Self::Lose { .. } => Some("spot-loss"),
             Self::Tear { .. } => Some("tear-pool"),
             Self::Stray { .. } => Some("stray-group"),
+            Self::Resize { .. } => Some("scaled-by-others"),
             Self::Keep { .. }
             | Self::Scale { .. }
             | Self::Roll { .. }
@@ -55,6 +61,7 @@ impl Wish {
             | Self::Pods { .. }
             | Self::Delete { .. }
             | Self::KeepInPlace { .. }
+            | Self::KeepScaled { .. }
             | Self::Update { .. }
             | Self::Edit { .. } => None,
         }
@@ -62,7 +69,10 @@ impl Wish {
 
     /// The pool that it makes.
     pub const fn kept(self) -> Option<u8> {
-        if let Self::Keep { pool, .. } | Self::KeepInPlace { pool, .. } = self {
+        if let Self::Keep { pool, .. }
+        | Self::KeepInPlace { pool, .. }
+        | Self::KeepScaled { pool, .. } = self
+        {
             Some(pool)
         } else {
             None

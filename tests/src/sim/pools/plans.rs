@@ -71,6 +71,43 @@ pub fn more(seed: u64, length: u64, pools: &[Step]) -> Vec<Step> {
     steps
 }
 
+/// The first seed with pools that another system scales. Those before mean what they meant.
+pub const SCALED_FROM: u64 = 20_000_000;
+/// Such a pool.
+const SCALED: u8 = 3;
+
+/// What came last, by other dice: a pool that another system scales. Empty in plans without pools.
+pub fn scaled(seed: u64, length: u64, pools: &[Step]) -> Vec<Step> {
+    let dice = Dice::new(seed.rotate_left(37));
+    if seed < SCALED_FROM || pools.is_empty() || !dice.percent(50) {
+        return Vec::new();
+    }
+    let begin = dice.between(0, length / 3);
+    let (replicas, class) =
+        (byte(dice.between(0, REPLICAS)), byte(dice.between(0, CLASSES.into())));
+    let keep = Wish::KeepScaled { pool: SCALED, replicas, class };
+    let mut steps = vec![Step { at: begin, what: What::Pool(keep) }];
+    for _ in 0..dice.between(3, 9) {
+        let what = What::Pool(of_scaled(&dice));
+        steps.push(Step { at: dice.between(begin, length + 30_000), what });
+    }
+    steps
+}
+
+fn of_scaled(dice: &Dice) -> Wish {
+    let (pool, machine) = (SCALED, byte(dice.between(0, REPLICAS)));
+    match dice.between(0, 12) {
+        0..=4 => Wish::Resize { pool, size: byte(dice.between(0, REPLICAS)) },
+        // It is reset.
+        5 => Wish::Scale { pool, replicas: byte(dice.between(0, REPLICAS)) },
+        6 => Wish::Roll { pool, version: byte(dice.between(0, 3)) },
+        7 | 8 => Wish::Machine { pool, machine },
+        9 => Wish::Lose { pool, machine },
+        10 => Wish::Pods { pool, machine, round: byte(dice.between(0, 250)) },
+        _ => Wish::Delete { pool },
+    }
+}
+
 fn keep_in_place(dice: &Dice) -> Wish {
     Wish::KeepInPlace {
         pool: IN_PLACE,
@@ -147,5 +184,15 @@ mod tests {
         };
         assert!(with(IN_PLACE_FROM) > 20);
         assert_eq!(with(FIRST), 0, "these seeds mean what they meant");
+    }
+
+    #[test]
+    fn pools_that_others_scale_come_from_a_still_later_seed_on() {
+        let scaled = |step: &Step| matches!(step.what, What::Pool(Wish::Resize { .. }));
+        let with = |first: u64| {
+            (first..first + 200).filter(|seed| Plan::of(*seed).steps.iter().any(scaled)).count()
+        };
+        assert!(with(SCALED_FROM) > 15);
+        assert_eq!(with(IN_PLACE_FROM), 0, "these seeds mean what they meant");
     }
 }

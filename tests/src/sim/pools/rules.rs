@@ -6,6 +6,7 @@
 //! * POOL-3: an instance is deleted by name only after its Machine was deleted and its Node was drained.
 //! * POOL-4 to POOL-7: see `members` and `collected`.
 //! * POOL-8: no core removes the finalizer of a pool that has a group.
+//! * POOL-9: see `others`.
 //!
 //! INV-3 is asked of the Machines of groups as of any, and INV-8 of these operations.
 //!
@@ -35,6 +36,8 @@ pub struct Rules {
     pub(super) looks: BTreeMap<String, Vec<(Instant, Instant)>>,
     /// UIDs of pools that users left their groups behind of, or that never were.
     pub(super) forsaken: BTreeSet<String>,
+    /// What happens to groups now is what another system wants.
+    pub others: bool,
     /// By group: UID of its pool.
     groups: BTreeMap<String, String>,
     /// By group: how many instances began to go since its size was written last.
@@ -45,6 +48,8 @@ pub struct Rules {
 pub(super) struct Kept {
     pub(super) name: String,
     ends: bool,
+    /// Another system scales it.
+    pub(super) others: bool,
     /// Since when there is no such pool any more.
     pub(super) gone: Option<Instant>,
     wants: Vec<(Instant, Wants)>,
@@ -62,6 +67,11 @@ pub(super) struct Wants {
 }
 
 impl Kept {
+    /// Whether another system says how many instances it has, now and later.
+    pub(super) const fn is_scaled_by_others(&self) -> bool {
+        self.others && !self.ends
+    }
+
     /// What it wanted within this time.
     pub(super) fn lately(&self, lag: Duration) -> impl Iterator<Item = Wants> {
         let ends = self.wants.iter().skip(1).map(|(at, _)| Some(*at)).chain([None]);
@@ -79,6 +89,8 @@ pub struct Resized {
     pub after: i32,
     /// How many live.
     pub live: usize,
+    /// The group was made just now.
+    pub new: bool,
 }
 
 /// The users of the simulation write numbers.
@@ -111,8 +123,9 @@ impl Rules {
         let now = Wants { least: replicas, most: replicas + surge, missing, in_place };
         let uid = pool.metadata.uid.clone().unwrap_or_default();
         let name = pool.metadata.name.clone().unwrap_or_default();
-        let kept =
-            self.pools.entry(uid).or_insert(Kept { name, ends, gone: None, wants: Vec::new() });
+        let others = pool.is_externally_scaled();
+        let new = Kept { name, ends, others, gone: None, wants: Vec::new() };
+        let kept = self.pools.entry(uid).or_insert(new);
         kept.ends = ends;
         kept.gone = gone.then(Instant::now);
         if kept.wants.last().is_none_or(|(_, last)| *last != now) {
@@ -163,7 +176,10 @@ impl Rules {
     /// The size of a group is written. What is wrong with that.
     pub fn resized(&mut self, group: &str, uid: &str, size: Resized) -> Option<String> {
         let victims = self.going.remove(group).unwrap_or_default();
-        let Resized { before, after, live } = size;
+        if self.others {
+            return None;
+        }
+        let Resized { before, after, live, .. } = size;
         let fell = usize::try_from(before.saturating_sub(after)).unwrap_or_default();
         if fell > victims && usize::try_from(after).is_ok_and(|after| after < live) {
             return Some(format!(
@@ -171,6 +187,9 @@ impl Rules {
             ));
         }
         let kept = self.pools.get(uid)?;
+        if kept.others {
+            return self.meddles(uid, size);
+        }
         let lately: Vec<_> = kept.lately(OPERATION).collect();
         let least = lately.iter().map(|it| it.least).min()?;
         let most = lately.iter().map(|it| it.most).max()?;
@@ -212,7 +231,7 @@ mod tests {
 
     fn broken(rules: &mut Rules, victims: usize, (before, after, live): (i32, i32, usize)) -> bool {
         (0..victims).for_each(|_| rules.goes("g"));
-        rules.resized("g", "u", Resized { before, after, live }).is_some()
+        rules.resized("g", "u", Resized { before, after, live, new: false }).is_some()
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,7 +32,10 @@ fn pool_unsettled(world: &World, pool: &MachinePool, machines: &[Machine]) -> Op
     let own: Vec<_> = own.collect();
     let running = own.iter().filter(|it| it.phase() == MachinePhase::Running).count();
     let status = pool.status.clone().unwrap_or_default();
-    let said = [status.replicas, status.ready_replicas, status.up_to_date_replicas];
+    // Which ones of an old model go is up to the system that scales the group.
+    let stays = pool.is_externally_scaled();
+    let current = if stays { status.replicas } else { status.up_to_date_replicas };
+    let said = [status.replicas, status.ready_replicas, current];
     let seen = world
         .around
         .clouds
@@ -44,7 +47,7 @@ fn pool_unsettled(world: &World, pool: &MachinePool, machines: &[Machine]) -> Op
         |(desired, members): &(i32, usize)| *desired == pool.replicas() && *members == wanted;
     let of_model = |it: &Seen| {
         let members = it.members.iter().filter_map(|one| one.member.as_ref());
-        members.map(|one| &one.model_hash).all(|hash| *hash == it.group.model.hash)
+        members.map(|one| &one.model_hash).all(|hash| stays || *hash == it.group.model.hash)
     };
     let current = status.observed_generation == pool.metadata.generation;
     if (own.len(), running) == (wanted, wanted)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::super::users::Users;
 use super::super::world::{PROVIDERS, World};
 use super::plans::CLASSES;
-use super::{Wish, orphans, pool_name};
+use super::{Wish, orphans, others, pool_name};
 
 /// What instances of groups join with.
 const TOKEN: &str = "p00lex.0123456789abcdef";
@@ -80,10 +80,16 @@ impl Users {
         }
     }
 
-    async fn keep_pool(&self, (pool, replicas, class): (u8, u8, u8), strategy: Value) {
+    async fn keep_pool(
+        &self,
+        (pool, replicas, class): (u8, u8, u8),
+        (annotations, strategy): (Value, Value),
+    ) {
         let pool: MachinePool = serde_json::from_value(json!({
             "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
-            "metadata": { "name": pool_name(pool), "namespace": "default" },
+            "metadata": {
+                "name": pool_name(pool), "namespace": "default", "annotations": annotations,
+            },
             "spec": {
                 "replicas": replicas,
                 "strategy": strategy,
@@ -125,7 +131,7 @@ pub async fn happen(world: &World, wish: Wish) {
                 "type": "RollingUpdate",
                 "rollingUpdate": { "maxSurge": surge, "maxUnavailable": missing },
             });
-            users.keep_pool((pool, replicas, class), strategy).await;
+            users.keep_pool((pool, replicas, class), (json!({}), strategy)).await;
         }
         Wish::KeepInPlace { pool, replicas, class, missing, replace } => {
             let failed = if replace { "Replace" } else { "Hold" };
@@ -133,8 +139,13 @@ pub async fn happen(world: &World, wish: Wish) {
                 "type": "InPlaceUpdate",
                 "inPlaceUpdate": { "maxUnavailable": missing, "onUpdateFailure": failed },
             });
-            users.keep_pool((pool, replicas, class), strategy).await;
+            users.keep_pool((pool, replicas, class), (json!({}), strategy)).await;
         }
+        Wish::KeepScaled { pool, replicas, class } => {
+            let by = json!({ annotation::REPLICAS_MANAGED_BY: "others" });
+            users.keep_pool((pool, replicas, class), (by, json!({}))).await;
+        }
+        Wish::Resize { pool, size } => others::resize(world, pool, size).await,
         Wish::Update { pool, machine, on } => {
             if let Some(name) = nth(world, pool, machine) {
                 let asks = json!({ annotation::UPDATE_INSTANCE: on.then_some("") });
