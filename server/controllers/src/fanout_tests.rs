@@ -385,17 +385,11 @@ async fn a_node_that_its_machine_wrote_reaches_the_controller_of_unmanaged_nodes
     assert_eq!(waiting(&fanout.queues.nodes).await, all(&["n"]));
 }
 
-/// How many passes over a set of so many follow from a hundred machines that change one after the other, a millisecond
-/// apart. A pass takes no time.
-async fn passes_over_a_set_of(replicas: u32) -> usize {
-    let fanout = fanout();
-    let stores = &fanout.stores;
-    let mut set = fleet("MachineSet", "s");
-    set["spec"]["replicas"] = json!(replicas);
-    put(&stores.sets, set);
+/// How many passes follow from a hundred changes, a millisecond apart. A pass takes no time.
+async fn passes(queue: &Arc<Queue<ObjectName>>, change: impl Fn(usize)) -> usize {
     let (stop, passes) = (CancellationToken::new(), Arc::new(Mutex::new(0)));
     let counted = Arc::clone(&passes);
-    let run = Arc::clone(&fanout.queues.sets).run(stop.clone(), move |_| {
+    let run = Arc::clone(queue).run(stop.clone(), move |_| {
         let passes = Arc::clone(&counted);
         async move {
             *passes.lock().unwrap() += 1;
@@ -404,8 +398,7 @@ async fn passes_over_a_set_of(replicas: u32) -> usize {
     });
     tokio::join!(run, async {
         for number in 0..100 {
-            let member = owned(machine(&format!("m{number}"), "c", &json!({})), "1", "s");
-            fanout.machine(&put(&stores.machines, member));
+            change(number);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -413,6 +406,20 @@ async fn passes_over_a_set_of(replicas: u32) -> usize {
     });
     let passes = passes.lock().unwrap();
     *passes
+}
+
+/// How many passes over a set of so many follow from a hundred machines that change one after the other.
+async fn passes_over_a_set_of(replicas: u32) -> usize {
+    let fanout = fanout();
+    let stores = &fanout.stores;
+    let mut set = fleet("MachineSet", "s");
+    set["spec"]["replicas"] = json!(replicas);
+    put(&stores.sets, set);
+    passes(&fanout.queues.sets, |number| {
+        let member = owned(machine(&format!("m{number}"), "c", &json!({})), "1", "s");
+        fanout.machine(&put(&stores.machines, member));
+    })
+    .await
 }
 
 #[tokio::test(start_paused = true)]
@@ -423,15 +430,63 @@ async fn a_large_set_gathers_changes_of_its_machines_into_few_passes_and_a_small
     assert!((1..=2).contains(&passes), "{passes} for a hundred changes within a tenth of a second");
 }
 
+/// A machine of a pool, of which the address is nothing to the pool, and the phase is.
+fn of_pool(number: usize, version: usize, address: usize, phase: &str) -> Value {
+    let mut member =
+        owned(machine(&format!("m{number}"), "c", &json!({})), &version.to_string(), "p");
+    member["status"] = json!({
+        "addresses": [{ "type": "InternalIP", "address": format!("10.0.0.{address}") }],
+        "conditions": [{ "type": "Ready", "status": "True", "lastHeartbeatTime": null }],
+        "currentStatus": { "phase": phase },
+    });
+    member
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_machine_is_no_pass_over_its_pool_unless_that_reads_the_change_and_many_are_one()
+{
+    for (size, each) in [(100, true), (1_000, false), (10_000, false)] {
+        let fanout = fanout();
+        let stores = &fanout.stores;
+        put(&stores.pools, pool("p"));
+        for number in 0..size {
+            put(&stores.machines, of_pool(number, 1, 0, "Running"));
+        }
+        handed_out();
+        let queue = &fanout.queues.pools;
+        let change = |number: usize, version, address, phase| {
+            let member = of_pool(number % size, version + number / size, address, phase);
+            fanout.machine(&put(&stores.machines, member));
+        };
+        assert_eq!(passes(queue, |number| change(number, 2, number, "Running")).await, 0);
+        let looks = handed_out();
+        assert!(looks <= 200, "{looks} objects and names of a pool of {size}");
+
+        let many = passes(queue, |number| change(number, 10, number, "Unknown")).await;
+        let hinted = passes(queue, |_| {
+            fanout.group_changed(&serde_json::from_value(of_pool(0, 1, 0, "Running")).unwrap());
+        });
+        for passes in [many, hinted.await] {
+            let expected = if each { 100..=100 } else { 1..=2 };
+            assert!(expected.contains(&passes), "{passes} over a pool of {size}");
+        }
+        let looks = handed_out();
+        assert!(looks <= 1_000, "{looks} objects and names of a pool of {size}");
+    }
+}
+
+fn pool(uid: &str) -> Value {
+    json!({
+        "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+        "metadata": { "name": "p", "namespace": "default", "uid": uid },
+        "spec": { "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } } }
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_happens_to_an_instance_of_a_group_has_its_pool_read_the_group() {
     let fanout = fanout();
-    let pool = json!({
-        "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
-        "metadata": { "name": "p", "namespace": "default", "uid": "pool-uid" },
-        "spec": { "template": { "spec": { "class": { "kind": "MachineClass", "name": "c" } } } }
-    });
-    put::<ostler_api::MachinePool>(&fanout.stores.pools, pool);
+    put(&fanout.stores.pools, pool("pool-uid"));
     let mut of_pool = machine("p-1", "c", &json!({}));
     of_pool["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool", "name": "p", "uid": "pool-uid",

@@ -23,8 +23,7 @@ impl Fanout {
         for uid in owners.filter_map(|machine| owner(machine)) {
             let pools = self.stores.pools.find_names(PoolIndex::Uid, &uid);
             for pool in pools.into_iter().filter(|pool| change.is_news_to(By::Pool, pool)) {
-                let machines = self.stores.machines.count(MachineIndex::Controller, &uid);
-                add_gathered(&self.queues.pools, pool, machines, priority(change));
+                self.add_for_one(pool, &uid, priority(change));
             }
         }
     }
@@ -58,8 +57,14 @@ impl Fanout {
         let Some(owner) = controller(&machine.metadata) else { return };
         for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {
             self.groups.doubt(&pool);
-            self.queues.pools.add(ObjectName::of(pool.as_ref()), Priority::Change);
+            self.add_for_one(ObjectName::of(pool.as_ref()), &owner.uid, Priority::Change);
         }
+    }
+
+    /// Reconciles a pool, with this UID, for one of its machines.
+    fn add_for_one(&self, pool: ObjectName, uid: &str, priority: Priority) {
+        let machines = self.stores.machines.count(MachineIndex::Controller, uid);
+        add_gathered(&self.queues.pools, pool, machines, priority);
     }
 
     pub(super) fn add_pools(&self, names: Vec<ObjectName>, priority: Priority) {
