@@ -1,5 +1,7 @@
 //! Passes events from the reconciles to the API through a bounded channel.
 
+use std::time::Duration;
+
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Patch, PatchParams, PostParams};
@@ -9,7 +11,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 use uuid::Uuid;
@@ -17,11 +19,14 @@ use uuid::Uuid;
 use super::EventRecord;
 use super::series::{Repeated, SeriesBook, Sort, WRITE_EVERY};
 use crate::clock::{Clock, DebugClock};
+use crate::writes::PATIENCE;
 
 /// Events waiting to be written: four for each of a thousand machines created at the same time.
 const WAITING: usize = 4096;
 /// Concurrent requests; events are never urgent.
 const REQUESTS: usize = 8;
+/// Time at the end for what is still queued: a core that lost its Lease must end at once.
+const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// The API server's limit for a note.
 const NOTE_BYTES: usize = 1024;
 
@@ -113,7 +118,7 @@ impl std::fmt::Debug for EventWriter {
 }
 
 impl EventWriter {
-    /// Writes until `stop`, then writes what is still queued.
+    /// Writes until `stop`, then for two seconds at most what is still queued.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
         let mut ticks = interval(WRITE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -129,6 +134,12 @@ impl EventWriter {
                 _ = ticks.tick() => self.write_repetitions(),
             }
         }
+        if timeout(LAST_EVENTS, self.write_rest()).await.is_err() {
+            debug!(queued = self.events.len(), "the last events were not written in time");
+        }
+    }
+
+    async fn write_rest(&mut self) {
         self.events.close();
         while let Some(event) = self.events.recv().await {
             if self.requests.len() >= REQUESTS {
@@ -159,12 +170,13 @@ impl EventWriter {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let metrics = self.metrics.clone();
         self.requests.spawn(async move {
-            match api.create(&PostParams::default(), &object).await {
-                Ok(_) => metrics.written.inc(),
-                Err(failure) => {
+            match timeout(PATIENCE, api.create(&PostParams::default(), &object)).await {
+                Ok(Ok(_)) => metrics.written.inc(),
+                Ok(Err(failure)) => {
                     debug!(error = %failure, "an event was not written");
                     metrics.dropped.inc()
                 }
+                Err(_) => metrics.dropped.inc(),
             };
         });
     }
@@ -202,10 +214,11 @@ impl EventWriter {
                 let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
                 let patch = json!({ "series": { "count": count, "lastObservedTime": seen } });
                 let params = PatchParams::default();
-                match api.patch(&event_name, &params, &Patch::Merge(patch)).await {
-                    Ok(_) => metrics.written.inc(),
-                    // The event is gone: it exceeded the API server's retention.
-                    Err(_) => metrics.dropped.inc(),
+                let patch = Patch::Merge(patch);
+                match timeout(PATIENCE, api.patch(&event_name, &params, &patch)).await {
+                    Ok(Ok(_)) => metrics.written.inc(),
+                    // Or the event is gone: it exceeded the API server's retention.
+                    Ok(Err(_)) | Err(_) => metrics.dropped.inc(),
                 };
             }
         });
@@ -231,12 +244,16 @@ fn cut(mut text: String, bytes: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::future::pending;
     use std::sync::Arc;
-    use std::time::Duration;
 
+    use http::{Request, Response};
     use jiff::Timestamp;
     use k8s_openapi::api::core::v1::ObjectReference;
+    use kube::client::Body;
     use tokio::time::{advance, sleep};
+    use tower::service_fn;
 
     use super::*;
     use crate::bench::Bench;
@@ -277,6 +294,26 @@ mod tests {
         assert_eq!(writes.iter().filter(|(path, _)| path.starts_with("PATCH")).count(), 5);
         stop.cancel();
         running.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_never_answered_hold_up_neither_other_events_nor_the_end() {
+        let mute = service_fn(|_: Request<Body>| pending::<Result<Response<Body>, Infallible>>());
+        let metrics = EventMetrics::default();
+        let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+        let client = Client::new(mute, "default");
+        let (recorder, writer) = Recorder::new(client, "test", clock, metrics.clone());
+        let stop = CancellationToken::new();
+        let running = tokio::spawn(writer.run(stop.clone()));
+        for number in 0..3 * REQUESTS {
+            recorder.record(event(&number.to_string(), "no quota".to_owned()));
+        }
+        sleep(PATIENCE + LAST_EVENTS).await;
+        assert_eq!(metrics.dropped.get(), u64::try_from(REQUESTS).unwrap());
+        stop.cancel();
+        let stopped = Instant::now();
+        timeout(PATIENCE, running).await.expect("it ends").unwrap();
+        assert!(stopped.elapsed() <= LAST_EVENTS, "{:?}", stopped.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
