@@ -16,6 +16,9 @@ use crate::clock::{Clock, DebugClock};
 use crate::watch::causes;
 use ostler_api::operation::Term;
 
+/// How often in a row a renewal is tried when other clients edit the Lease meanwhile; then it waits for the next one.
+const RENEWALS: usize = 5;
+
 /// Why leadership ended or could not be acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {
@@ -202,9 +205,8 @@ impl Leadership {
         until: impl Fn(Instant),
         answered: impl Fn() -> bool,
     ) -> Result<(), ElectionError> {
-        let settings = &self.elector.settings;
-        let (lease, deadline) = (settings.lease, settings.renew_deadline);
-        let period = settings.retry_period;
+        let ElectionSettings { lease, renew_deadline: deadline, retry_period: period, .. } =
+            self.elector.settings;
         loop {
             until(self.renewed_at + deadline);
             tokio::select! {
@@ -217,8 +219,9 @@ impl Leadership {
             }
             let started = Instant::now();
             match timeout(left, self.renew()).await {
-                Ok(Ok(Renewal::Ours(lease))) => {
-                    (self.lease, self.renewed_at) = (*lease, started);
+                Ok(Ok(Renewal::Done)) => self.renewed_at = started,
+                Ok(Ok(Renewal::Forestalled)) => {
+                    warn!(lease, "cannot renew the lease: other clients edit it all the time");
                 }
                 Ok(Ok(Renewal::Over(why))) => return Err(why),
                 Ok(Err(failure)) => warn!(error = causes(&failure), "cannot renew the lease"),
@@ -229,31 +232,32 @@ impl Leadership {
         Ok(())
     }
 
-    async fn renew(&self) -> kube::Result<Renewal> {
-        let lease = record::renewed(self.lease.clone(), (self.elector.clock.0)());
-        match self
-            .elector
-            .api
-            .replace(self.elector.settings.lease, &PostParams::default(), &lease)
-            .await
-        {
-            Ok(lease) => Ok(Renewal::Ours(Box::new(lease))),
-            Err(kube::Error::Api(status)) if status.code == 409 => {
-                // Our own write whose answer was lost, a manual edit, or another holder.
-                let now = self.elector.api.get(self.elector.settings.lease).await?;
-                let ours = record::is_ours(&now, &self.elector.settings);
-                let same_term = record::term_of(&now) == self.term();
-                Ok(if ours && same_term {
-                    Renewal::Ours(Box::new(now))
-                } else {
-                    Renewal::Over(taken(&now, self.elector.settings.lease))
-                })
+    /// Only a write of ours renews: candidates look at what we write, and not at what others edit.
+    async fn renew(&mut self) -> kube::Result<Renewal> {
+        let Elector { api, settings, clock } = &self.elector;
+        for _ in 0..RENEWALS {
+            let lease = record::renewed(self.lease.clone(), (clock.0)());
+            match api.replace(settings.lease, &PostParams::default(), &lease).await {
+                Ok(lease) => {
+                    self.lease = lease;
+                    return Ok(Renewal::Done);
+                }
+                Err(kube::Error::Api(status)) if status.code == 409 => {
+                    // Our own write whose answer was lost, a manual edit, or another holder.
+                    let now = api.get(settings.lease).await?;
+                    let same_term = record::term_of(&now) == record::term_of(&self.lease);
+                    if !record::is_ours(&now, settings) || !same_term {
+                        return Ok(Renewal::Over(taken(&now, settings.lease)));
+                    }
+                    self.lease = now;
+                }
+                Err(kube::Error::Api(status)) if status.code == 404 => {
+                    return Ok(Renewal::Over(ElectionError::Freed { lease: settings.lease }));
+                }
+                Err(failure) => return Err(failure),
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => {
-                Ok(Renewal::Over(ElectionError::Freed { lease: self.elector.settings.lease }))
-            }
-            Err(failure) => Err(failure),
         }
+        Ok(Renewal::Forestalled)
     }
 
     async fn release(&self, answered: bool) {
@@ -267,7 +271,9 @@ impl Leadership {
 }
 
 enum Renewal {
-    Ours(Box<Lease>),
+    Done,
+    /// Other clients edited the Lease before each of our writes.
+    Forestalled,
     Over(ElectionError),
 }
 

@@ -12,6 +12,8 @@ struct LeaseServer {
     lease: Option<Lease>,
     version: u64,
     down: bool,
+    /// Another client edits the Lease before every write of it.
+    meddled_with: bool,
 }
 
 type Shared = Arc<Mutex<LeaseServer>>;
@@ -36,6 +38,9 @@ impl LeaseServer {
         if self.down {
             return failure(StatusCode::INTERNAL_SERVER_ERROR);
         }
+        if self.meddled_with && method == Method::PUT {
+            self.edit();
+        }
         let sent: Option<Lease> = serde_json::from_slice(body).ok();
         match (method.as_str(), self.lease.clone(), sent) {
             ("GET", Some(lease), _) => (StatusCode::OK, serde_json::to_vec(&lease).unwrap()),
@@ -58,6 +63,13 @@ impl LeaseServer {
         lease.metadata.resource_version = Some(self.version.to_string());
         self.lease = Some(lease.clone());
         (StatusCode::OK, serde_json::to_vec(&lease).unwrap())
+    }
+
+    /// What a person does who labels it.
+    fn edit(&mut self) {
+        let mut lease = self.lease.clone().unwrap();
+        lease.metadata.labels = Some([("by".to_owned(), "hand".to_owned())].into());
+        self.store(lease);
     }
 
     fn holder(&self) -> String {
@@ -208,17 +220,33 @@ async fn a_deleted_lease_ends_leadership_and_the_next_one_has_a_later_term() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_edit_by_hand_that_keeps_the_holder_does_not_end_leadership() {
+async fn a_leader_whose_lease_others_edit_between_its_renewals_renews_it_and_keeps_it() {
     let server = Shared::default();
     let first = leader(&server, "a").await;
-    {
-        let mut server = server.lock().unwrap();
-        let mut lease = server.lease.clone().unwrap();
-        lease.metadata.labels = Some([("by".to_owned(), "hand".to_owned())].into());
-        server.store(lease);
-    }
-    let stop = CancellationToken::new();
-    let hold = first.hold(&stop, |_| {}, || true);
-    let held = timeout(Duration::from_mins(1), hold).await;
-    assert!(held.is_err(), "still held");
+    let edits = tokio::spawn({
+        let server = Arc::clone(&server);
+        async move {
+            loop {
+                server.lock().unwrap().edit();
+                sleep(Duration::from_secs(1)).await;
+            }
+        }
+    });
+    let hold =
+        tokio::spawn(async move { first.hold(&CancellationToken::new(), |_| {}, || true).await });
+    let patience = timeout(Duration::from_mins(2), leader(&server, "b")).await;
+    assert!(patience.is_err(), "the renewals are in the lease");
+    assert!(!hold.is_finished());
+    edits.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_an_edit_forestalls_at_every_renewal_ends_before_another_may_take_over() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let before = Instant::now();
+    server.lock().unwrap().meddled_with = true;
+    let ended = end_of(first).await;
+    assert!(matches!(ended, Err(ElectionError::Lost { .. })), "{ended:?}");
+    assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
 }
