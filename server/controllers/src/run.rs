@@ -59,6 +59,8 @@ const PAGE: u32 = 500;
 /// unless the API server is slow or a driver lists instances. Together with the wait for the drivers' last answers
 /// this is half of the time after which a core is killed.
 const LAST_WORK: Duration = Duration::from_secs(5);
+/// Time for those that are left once the sessions have ended. What still runs then waits for the API server.
+const LAST_MOMENT: Duration = Duration::from_secs(2);
 /// Workers for classes and for secrets; there are few of both.
 const FEW_WORKERS: usize = 4;
 
@@ -340,15 +342,15 @@ impl Core {
     ) {
         stop.cancelled().await;
         no_more_work.cancel();
-        if timeout(LAST_WORK, all_ended(&mut workers)).await.is_err() {
-            info!("reconciles take too long to finish; aborting them");
-        }
+        let _in_time = timeout(LAST_WORK, all_ended(&mut workers)).await;
         self.sessions.finish().await;
         self.sessions.stop();
-        // Workers that wait for a driver stop waiting now.
-        all_ended(&mut workers).await;
+        // Workers that wait for a driver stop waiting now, and that of the sets may be giving up its Lease.
+        let in_time = timeout(LAST_MOMENT, all_ended(&mut workers)).await.is_ok();
+        // Aborts those that still run.
+        workers.shutdown().await;
         self.leading.send_replace(None);
-        info!("stopped");
+        info!(in_time, "stopped");
     }
 
     fn start_workers(&self, term: Term, lease: String, stop: &CancellationToken) -> JoinSet<()> {

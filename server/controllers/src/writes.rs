@@ -200,6 +200,17 @@ pub(crate) struct Writer {
     unanswered: Arc<Mutex<Option<Instant>>>,
 }
 
+/// A request that may have an effect later, also if who waits for the answer is aborted.
+struct Underway<'a>(Option<&'a Mutex<Option<Instant>>>);
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        if let Some(unanswered) = self.0 {
+            *unanswered.lock() = Some(Instant::now());
+        }
+    }
+}
+
 impl Writer {
     pub(crate) fn new(client: Client, metrics: WriteMetrics) -> Self {
         Self { client, metrics, unanswered: Arc::default() }
@@ -238,9 +249,10 @@ impl Writer {
         request: impl Future<Output = kube::Result<T>>,
     ) -> Result<T, WriteError> {
         let label = WriteLabel { kind: kind.into(), verb };
+        let mut underway = Underway(Some(&self.unanswered));
         let result = self.read(request).await;
-        if result.as_ref().is_err_and(WriteError::may_have_happened) {
-            *self.unanswered.lock() = Some(Instant::now());
+        if !result.as_ref().is_err_and(WriteError::may_have_happened) {
+            underway.0 = None;
         }
         let counters = if result.is_ok() { &self.metrics.written } else { &self.metrics.failed };
         counters.get_or_create(&label).inc();
@@ -484,6 +496,21 @@ mod tests {
         );
         assert_eq!(evicted, "POST /api/v1/namespaces/apps/pods/p/eviction");
         assert_eq!(eviction["deleteOptions"]["preconditions"], json!({ "uid": "u" }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_whose_worker_is_aborted_may_still_have_an_effect() {
+        let mute = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<std::io::Result<http::Response<kube::client::Body>>>()
+        });
+        let metrics = WriteMetrics::register(&mut Registry::default());
+        let writer = Writer::new(Client::new(mute, "default"), metrics);
+        let (pod, uid) = (ObjectName::new("apps", "p"), "u".into());
+        let evicted = writer.evict(&pod, &uid);
+        assert!(tokio::time::timeout(Duration::from_secs(1), evicted).await.is_err());
+        assert!(!writer.all_answered());
+        tokio::time::advance(PATIENCE).await;
+        assert!(writer.all_answered());
     }
 
     #[test]
