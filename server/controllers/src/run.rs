@@ -29,7 +29,7 @@ use crate::class::{Classes, Secrets};
 use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
 use crate::deployment::register_deployments;
-use crate::election::{ElectionError, Elector};
+use crate::election::{ElectionError, Elector, Leadership, Observed};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
 use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
@@ -50,6 +50,7 @@ use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watch::WatchMetrics;
 use crate::watching::Watches;
 use crate::writes::{WriteMetrics, Writer};
+use sets::SetLeader;
 
 /// Time limit of a new leader for reading the operations in flight from the API; its cache has nearly all of them.
 const INHERIT: Duration = Duration::from_secs(10);
@@ -232,14 +233,30 @@ fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
 }
 
 impl Core {
-    async fn lead(&self, stop: &CancellationToken) -> Result<(), ElectionError> {
-        tokio::select! {
-            () = stop.cancelled() => return Ok(()),
-            () = self.stores.synced() => info!(machines = self.stores.machines.len(), "synced"),
-        }
+    /// Waits until this process leads. Returns `None` if `stop` comes first, else also what was seen of the Lease of
+    /// the sets meanwhile.
+    async fn acquire(
+        &self,
+        sets: &SetLeader,
+        stop: &CancellationToken,
+    ) -> Option<(Leadership, Observed)> {
+        stop.run_until_cancelled(self.stores.synced()).await?;
+        info!(machines = self.stores.machines.len(), "synced");
         let election = self.settings.election(LEADER_LEASE);
         let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock));
-        let Some(leadership) = elector.acquire(stop).await else { return Ok(()) };
+        let mut sets_lease = Observed::default();
+        let leadership = tokio::select! {
+            leadership = elector.acquire(Observed::default(), stop) => leadership?,
+            never = sets.observe(&mut sets_lease) => match never {},
+        };
+        Some((leadership, sets_lease))
+    }
+
+    async fn lead(&self, stop: &CancellationToken) -> Result<(), ElectionError> {
+        let sets = self.sets();
+        let Some((leadership, sets_lease)) = self.acquire(&sets, stop).await else {
+            return Ok(());
+        };
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
         let term = leadership.term();
         let lease = leadership.lease_uid();
@@ -262,6 +279,9 @@ impl Core {
         let mut workers = self.start_workers(term, lease, &no_more_work);
         self.start_pools(term, &mut workers, &no_more_work);
         self.start_checks(&mut workers, &no_more_work);
+        if self.settings.controllers.run_sets() {
+            workers.spawn(sets.follow(sets_lease, no_more_work.clone()));
+        }
         workers.spawn(self.ask_api_servers(before, &no_more_work));
         workers.spawn(self.check_definitions(&no_more_work));
         self.leading.send_replace(Some(term));
@@ -401,9 +421,6 @@ impl Core {
         }));
         self.collect_orphans(lease, &mut workers, stop);
         self.release_unmanaged_nodes(&mut workers, stop);
-        if self.settings.controllers.run_sets() {
-            workers.spawn(self.sets().follow(stop.clone()));
-        }
         let session_events = follow_sessions(
             Arc::clone(&self.fanout),
             Arc::clone(&self.clock),

@@ -1,5 +1,6 @@
 //! Takes, keeps and releases the Lease.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -80,9 +81,24 @@ impl Elector {
         Self { api, settings, clock: DebugClock(clock) }
     }
 
-    /// Waits until this process leads. Returns `None` if `stop` comes first.
-    pub(crate) async fn acquire(self, stop: &CancellationToken) -> Option<Leadership> {
-        let mut observed = Observed::default();
+    /// Looks at the Lease without taking it, as often as a candidate does.
+    pub(crate) async fn observe(&self, observed: &mut Observed) -> Infallible {
+        loop {
+            let read = self.api.get_opt(self.settings.lease);
+            // A candidate says what is wrong, here it only waits longer later.
+            if let Ok(Ok(Some(lease))) = timeout(self.settings.renew_deadline, read).await {
+                observed.note(lease.spec.unwrap_or_default(), Instant::now());
+            }
+            sleep(self.settings.retry_period).await;
+        }
+    }
+
+    /// Waits until this process leads; of the Lease it has `observed` this. Returns `None` if `stop` comes first.
+    pub(crate) async fn acquire(
+        self,
+        mut observed: Observed,
+        stop: &CancellationToken,
+    ) -> Option<Leadership> {
         let mut waiting_for = None;
         loop {
             let started = Instant::now();

@@ -1,4 +1,3 @@
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
 use http::{Method, Request, Response, StatusCode};
@@ -94,7 +93,7 @@ fn elector(server: &Shared, identity: &str) -> Elector {
 }
 
 async fn leader(server: &Shared, identity: &str) -> Leadership {
-    elector(server, identity).acquire(&CancellationToken::new()).await.unwrap()
+    elector(server, identity).acquire(Observed::default(), &CancellationToken::new()).await.unwrap()
 }
 
 /// Leads until the leadership ends. An hour on a paused clock is more than any end takes.
@@ -131,6 +130,20 @@ async fn the_lease_of_a_dead_holder_is_taken_when_it_has_expired() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_was_observed_to_expire_before_it_may_be_taken_is_taken_at_once() {
+    let server = Shared::default();
+    let dead = leader(&server, "a").await;
+    let mut observed = Observed::default();
+    let next = elector(&server, "b");
+    let watched = timeout(Duration::from_secs(15), next.observe(&mut observed)).await;
+    assert!(watched.is_err(), "it does not end by itself");
+    let before = Instant::now();
+    let second = next.acquire(observed, &CancellationToken::new()).await.unwrap();
+    assert_eq!(before.elapsed(), Duration::ZERO);
+    assert!(second.term() > dead.term());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_candidate_that_must_not_wait_takes_a_held_lease_and_its_holder_ends() {
     let server = Shared::default();
     let first = leader(&server, "a").await;
@@ -138,7 +151,7 @@ async fn a_candidate_that_must_not_wait_takes_a_held_lease_and_its_holder_ends()
     let mut impatient = elector(&server, "b");
     impatient.settings.take_immediately = true;
     let before = Instant::now();
-    let second = impatient.acquire(&CancellationToken::new()).await.unwrap();
+    let second = impatient.acquire(Observed::default(), &CancellationToken::new()).await.unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert!(second.term() > term, "drivers can distinguish them");
     let ended = end_of(first).await;
@@ -214,7 +227,7 @@ async fn a_deleted_lease_ends_leadership_and_the_next_one_has_a_later_term() {
     server.lock().unwrap().lease = None;
     let ended = end_of(first).await;
     assert!(matches!(ended, Err(ElectionError::Freed { .. })), "{ended:?}");
-    let second = candidate.acquire(&CancellationToken::new()).await.unwrap();
+    let second = candidate.acquire(Observed::default(), &CancellationToken::new()).await.unwrap();
     assert_ne!(second.lease_uid(), lease);
     assert!(second.term() > term);
 }

@@ -12,7 +12,7 @@ mod record;
 
 pub use elector::ElectionError;
 pub(crate) use elector::{Elector, Leadership};
-pub(crate) use record::Predecessor;
+pub(crate) use record::{Observed, Predecessor};
 
 use std::time::Duration;
 

@@ -32,7 +32,7 @@ fn next_term(transitions: i32, wall: Timestamp) -> i32 {
 
 /// The last observed Lease, and since when it has not changed.
 #[derive(Debug, Default)]
-pub(super) struct Observed {
+pub(crate) struct Observed {
     last: Option<(LeaseSpec, Instant)>,
 }
 
@@ -74,6 +74,16 @@ impl Observed {
         if self.last.is_some() { Predecessor::MayAct } else { Predecessor::None }
     }
 
+    /// The Lease has this content now. Returns since when it has had it, as far as is known.
+    pub(super) fn note(&mut self, spec: LeaseSpec, now: Instant) -> Instant {
+        let since = match &self.last {
+            Some((seen, since)) if *seen == spec => *since,
+            Some(_) | None => now,
+        };
+        self.last = Some((spec, since));
+        since
+    }
+
     /// Decides by the Lease as it is now.
     pub(super) fn decide(
         &mut self,
@@ -83,10 +93,7 @@ impl Observed {
         wall: Timestamp,
     ) -> Move {
         let spec = lease.spec.clone().unwrap_or_default();
-        let since = match &self.last {
-            Some((seen, since)) if *seen == spec => *since,
-            Some(_) | None => now,
-        };
+        let since = self.note(spec.clone(), now);
         let duration = spec
             .lease_duration_seconds
             .and_then(|seconds| u64::try_from(seconds).ok())
@@ -97,7 +104,6 @@ impl Observed {
             || holder == settings.identity
             || Some(holder) == settings.predecessor.as_deref()
             || now.saturating_duration_since(since) >= duration;
-        self.last = Some((spec, since));
         if free { Move::Take(Box::new(taken(lease, settings, wall))) } else { Move::Wait }
     }
 }

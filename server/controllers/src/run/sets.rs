@@ -2,6 +2,8 @@
 //! machine-controller-manager's has. A core that runs machines too takes it only while it leads these, and gives it up
 //! with them; until it gets it, another process runs the sets, and the machines are not affected.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,7 +20,7 @@ use super::{Core, LAST_WORK, all_ended};
 use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
 use crate::deployment::{Deployments, Sent};
-use crate::election::{ElectionError, Elector, Leadership, Predecessor};
+use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
 use crate::fanout::Fanout;
 use crate::freeze::Freezes;
 use crate::metrics::{ReconcileMetrics, SetMetrics};
@@ -71,7 +73,7 @@ impl Core {
             () = self.stores.synced() => info!(machines = self.stores.machines.len(), "synced"),
         }
         let sets = self.sets();
-        let Some(leadership) = sets.acquire(stop).await else { return Ok(()) };
+        let Some(leadership) = sets.acquire(Observed::default(), stop).await else { return Ok(()) };
         self.leading.send_replace(Some(leadership.term()));
         let ended = sets.work(leadership, stop).await;
         self.leading.send_replace(None);
@@ -80,10 +82,19 @@ impl Core {
 }
 
 impl SetLeader {
-    /// Runs the sets whenever this process has their Lease. Dropping it stops their controllers where they are; the
-    /// Lease then expires.
-    pub(super) async fn follow(self, stop: CancellationToken) {
-        while let Some(leadership) = self.acquire(&stop).await {
+    /// Reads the Lease of the sets while this process may not take it. A core that died stopped renewing both of its
+    /// Leases: the next one then knows for how long, and does not wait for this one after the other.
+    pub(super) async fn observe(&self, observed: &mut Observed) -> Infallible {
+        if !self.settings.controllers.run_sets() {
+            return pending().await;
+        }
+        self.elector().observe(observed).await
+    }
+
+    /// Runs the sets whenever this process has their Lease, of which it has `observed` this. Dropping it stops their
+    /// controllers where they are; the Lease then expires.
+    pub(super) async fn follow(self, mut observed: Observed, stop: CancellationToken) {
+        while let Some(leadership) = self.acquire(std::mem::take(&mut observed), &stop).await {
             match self.work(leadership, &stop).await {
                 Ok(()) => return,
                 Err(error) => {
@@ -93,10 +104,14 @@ impl SetLeader {
         }
     }
 
-    async fn acquire(&self, stop: &CancellationToken) -> Option<Leadership> {
-        stop.run_until_cancelled(self.fanout.stores.fleet_synced()).await?;
+    fn elector(&self) -> Elector {
         let election = self.settings.election(SETS_LEASE);
-        Elector::new(self.client.clone(), election, Arc::clone(&self.clock)).acquire(stop).await
+        Elector::new(self.client.clone(), election, Arc::clone(&self.clock))
+    }
+
+    async fn acquire(&self, observed: Observed, stop: &CancellationToken) -> Option<Leadership> {
+        stop.run_until_cancelled(self.fanout.stores.fleet_synced()).await?;
+        self.elector().acquire(observed, stop).await
     }
 
     async fn work(
