@@ -273,15 +273,15 @@ impl Fanout {
     }
 
     /// A budget changed: retries as many evictions as it allows now.
-    pub(crate) fn budget(&self, change: &Change<PodDisruptionBudget>) {
+    pub(crate) fn budget(&self, target: &Target, change: &Change<PodDisruptionBudget>) {
         let Some(budget) = change.latest() else { return };
         let allows = |budget: &Arc<PodDisruptionBudget>| {
             let status = budget.status.as_ref();
             usize::try_from(status.map_or(0, |status| status.disruptions_allowed)).unwrap_or(0)
         };
         let pods = change.new.as_ref().map_or(usize::MAX, allows);
-        let freed =
-            self.state.evictions.retry_held_by(&ObjectName::of(budget.as_ref()).to_string(), pods);
+        let (cluster, name) = (target.cluster.as_ref(), ObjectName::of(budget.as_ref()));
+        let freed = self.state.evictions.retry_held_by(cluster, &name.to_string(), pods);
         self.add_all(freed, priority(change));
     }
 

@@ -58,7 +58,9 @@ impl Watches {
         let of = Arc::clone(target);
         let attachment = move |fanout: &Fanout, change: &Change<_>| fanout.attachment(&of, change);
         self.on_demand(to, target, &target.attachments, attachment);
-        self.on_demand(to, target, &target.budgets, Fanout::budget);
+        let of = Arc::clone(target);
+        let budget = move |fanout: &Fanout, change: &Change<_>| fanout.budget(&of, change);
+        self.on_demand(to, target, &target.budgets, budget);
         self.on_demand(to, target, &target.claims, |_, _| {});
         self.on_demand(to, target, &target.volumes, |_, _| {});
     }

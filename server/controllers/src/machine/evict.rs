@@ -35,6 +35,20 @@ struct Refused {
     labels: Option<Arc<Labels>>,
     /// The machine whose Node is being drained of the pod.
     machine: ObjectName,
+    /// The cluster of the pod, as [`Target::cluster`] names it: two clusters may have budgets of the same name.
+    cluster: Option<ObjectName>,
+}
+
+impl Refused {
+    /// Whether it waits for this budget, and was not told yet that it may go.
+    fn waits_for(&self, cluster: Option<&ObjectName>, budget: &str) -> bool {
+        self.cluster.as_ref() == cluster
+            && !self.refusal.lifted
+            && match &self.refusal.cause {
+                RefusalCause::Budgets(budgets) => budgets.iter().any(|one| one.name == budget),
+                RefusalCause::Failed => false,
+            }
+    }
 }
 
 /// Refused evictions, by UID of the pod. Bounded by the pods on Nodes that are being drained: the watch reports
@@ -43,24 +57,38 @@ struct Refused {
 pub(crate) struct Evictions(Mutex<HashMap<String, Refused>>);
 
 impl Evictions {
-    /// A budget allows this many evictions: as many of the pods that it held are evicted again without backoff.
-    /// Returns the machines whose Nodes are being drained of them.
-    pub(crate) fn retry_held_by(&self, budget: &str, pods: usize) -> Vec<ObjectName> {
+    /// A budget of a cluster allows this many evictions: as many of the pods that it holds, those first that wait
+    /// longest, are evicted again without backoff. Returns the machines whose Nodes are being drained of them.
+    pub(crate) fn retry_held_by(
+        &self,
+        cluster: Option<&ObjectName>,
+        budget: &str,
+        pods: usize,
+    ) -> Vec<ObjectName> {
         let mut refused = self.0.lock();
-        let held = refused.values_mut().filter(|refused| match &refused.refusal.cause {
-            RefusalCause::Budgets(budgets) => budgets.iter().any(|one| one.name == budget),
-            RefusalCause::Failed => false,
-        });
+        let held = refused.values_mut().filter(|refused| refused.waits_for(cluster, budget));
+        let mut held: Vec<_> = held.collect();
+        held.sort_by_key(|refused| refused.refusal.at);
         let lift = |refused: &mut Refused| {
             refused.refusal.lifted = true;
             refused.machine.clone()
         };
-        held.take(pods).map(lift).collect()
+        held.into_iter().take(pods).map(lift).collect()
     }
 
     /// A pod is gone.
     pub(crate) fn forget(&self, pod_uid: &str) {
         self.0.lock().remove(pod_uid);
+    }
+
+    /// Keeps the refusal of a pod, unless it went while the answer was awaited.
+    fn keep(&self, target: &Target, pod: &PodRef, refusal: Refused) {
+        let mut refused = self.0.lock();
+        // Looked at under the lock: if it goes now, `forget` comes after this.
+        let there = target.pods.get(&ObjectName::new(&pod.namespace, &pod.name));
+        if there.is_some_and(|there| there.metadata.uid.as_deref() == Some(pod.uid.as_str())) {
+            refused.insert(pod.uid.clone().into(), refusal);
+        }
     }
 
     fn of(&self, pod_uid: &str) -> Option<Refused> {
@@ -100,7 +128,11 @@ impl Machines {
                 .await
         };
         match result {
-            Ok(()) => Performed::Done,
+            Ok(()) => {
+                // It leaves, and waits for no budget any more.
+                self.state.evictions.forget(pod.uid.as_str());
+                Performed::Done
+            }
             Err(WriteError::NotFound | WriteError::Conflict) => Performed::Gone,
             Err(failure) => self.refused(snapshot, &target, pod, failure).await,
         }
@@ -141,8 +173,8 @@ impl Machines {
         let retry_after = failure.retry_after();
         let refusal = Refusal { at: snapshot.now, lifted: false, attempts, retry_after, cause };
         let machine = ObjectName::of(snapshot.machine.as_ref());
-        let refused = Refused { refusal, labels, machine };
-        self.state.evictions.0.lock().insert(pod.uid.clone().into(), refused);
+        let refused = Refused { refusal, labels, machine, cluster: target.cluster.clone() };
+        self.state.evictions.keep(target, pod, refused);
         performed
     }
 
@@ -184,6 +216,54 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::bench::{Bench, put};
+
+    /// That a budget of the cluster refused this pod at this second.
+    fn refuse(evictions: &Evictions, target: &Target, pod: &str, second: i64) {
+        let at = jiff::Timestamp::from_second(second).unwrap();
+        let budgets = vec![BudgetFacts { name: "default/web".to_owned(), misconfigured: false }];
+        let cause = RefusalCause::Budgets(budgets);
+        let refusal = Refusal { at, lifted: false, attempts: 1, retry_after: None, cause };
+        let (machine, cluster) = (ObjectName::new("default", pod), target.cluster.clone());
+        let pod = PodRef { namespace: "default".into(), name: pod.into(), uid: pod.into() };
+        evictions.keep(target, &pod, Refused { refusal, labels: None, machine, cluster });
+    }
+
+    fn cluster(name: &str, pods: &[&str]) -> Target {
+        let name = ObjectName::new("default", name);
+        let target = Target::of_cluster(Bench::new().client(), name);
+        for pod in pods {
+            let meta = json!({ "name": pod, "namespace": "default", "uid": pod });
+            put(&target.pods, json!({ "metadata": meta }));
+        }
+        target
+    }
+
+    #[tokio::test]
+    async fn a_budget_lets_those_go_that_wait_longest_in_its_own_cluster_and_each_once() {
+        let evictions = Evictions::default();
+        let (one, other) = (cluster("one", &["a", "b", "c"]), cluster("other", &["d"]));
+        for (target, pod, second) in
+            [(&one, "a", 3), (&one, "b", 1), (&one, "c", 2), (&other, "d", 0)]
+        {
+            refuse(&evictions, target, pod, second);
+        }
+        let freed = |pods| {
+            let freed = evictions.retry_held_by(one.cluster.as_ref(), "default/web", pods);
+            freed.into_iter().map(|machine| machine.name).collect::<Vec<_>>()
+        };
+        assert_eq!(freed(1), ["b"]);
+        assert_eq!(freed(1), ["c"], "b may go already");
+        assert_eq!(freed(9), ["a"]);
+    }
+
+    #[tokio::test]
+    async fn no_refusal_is_kept_of_a_pod_that_went_meanwhile() {
+        let (evictions, target) = (Evictions::default(), cluster("one", &["a"]));
+        refuse(&evictions, &target, "a", 0);
+        refuse(&evictions, &target, "gone", 0);
+        assert!(evictions.of("a").is_some() && evictions.of("gone").is_none());
+    }
 
     fn budget(selector: &Value) -> PodDisruptionBudget {
         serde_json::from_value(json!({ "metadata": {}, "spec": { "selector": selector } })).unwrap()
