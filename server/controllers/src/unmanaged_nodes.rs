@@ -51,7 +51,7 @@ impl Kind for UnmanagedNodes {
     type Key = ObjectName;
     type Snapshot = Observed;
     type Plan = Vec<NodeTask>;
-    type Done = Vec<Outcome>;
+    type Done = Vec<Option<Outcome>>;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let found = |target: Arc<Target>| {
@@ -78,14 +78,14 @@ impl Kind for UnmanagedNodes {
         &self,
         observed: &Observed,
         plan: &Vec<NodeTask>,
-    ) -> Result<Vec<Outcome>, PassError> {
+    ) -> Result<Vec<Option<Outcome>>, PassError> {
         let mut outcomes = Vec::with_capacity(plan.len());
         for (Found { target, node, .. }, task) in observed.nodes.iter().zip(plan) {
             outcomes.push(match task {
-                NodeTask::Leave => Outcome::Done,
+                NodeTask::Leave => Some(Outcome::Done),
                 NodeTask::LookAgain(at) => {
                     let wait = Duration::try_from(at.duration_since(observed.now));
-                    Outcome::Again(wait.unwrap_or_default())
+                    Some(Outcome::Again(wait.unwrap_or_default()))
                 }
                 NodeTask::Release { mark } => {
                     self.patch(target, node, release_patch(node, *mark)).await
@@ -103,14 +103,14 @@ impl Kind for UnmanagedNodes {
         &self,
         observed: Observed,
         plan: Vec<NodeTask>,
-        done: Vec<Outcome>,
+        done: Vec<Option<Outcome>>,
     ) -> Result<Passed, PassError> {
         for ((found, task), outcome) in observed.nodes.iter().zip(&plan).zip(&done) {
-            if let (NodeTask::Release { mark }, Outcome::Done) = (task, outcome) {
+            if let (NodeTask::Release { mark }, Some(Outcome::Done)) = (task, outcome) {
                 self.record_event(&found.node, *mark);
             }
         }
-        Ok(Passed::Settled(done.into_iter().fold(Outcome::Done, sooner)))
+        Ok(Passed::Settled(done.into_iter().flatten().fold(Outcome::Done, sooner)))
     }
 }
 
@@ -137,25 +137,27 @@ impl UnmanagedNodes {
     }
 
     /// Patches on condition of the version that was planned from, so that finalizers of other clients are never lost.
-    async fn patch(&self, target: &Target, node: &Node, mut metadata: Value) -> Outcome {
+    /// `None`: the Node is gone.
+    async fn patch(&self, target: &Target, node: &Node, mut metadata: Value) -> Option<Outcome> {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         if let Some(fields) = metadata.as_object_mut() {
             fields.insert("resourceVersion".to_owned(), json!(node.metadata.resource_version));
         }
         let writer = self.writer.to(target);
         let api: Api<Node> = writer.cluster_api();
-        match writer.patch::<Node>(&api, name, &json!({ "metadata": metadata })).await {
+        Some(match writer.patch::<Node>(&api, name, &json!({ "metadata": metadata })).await {
             Ok(written) => {
                 target.nodes.update(written, Author::new(By::Node, node));
                 Outcome::Done
             }
-            Err(WriteError::NotFound) => Outcome::Again(Duration::ZERO),
-            Err(WriteError::Conflict) => Outcome::Failed,
+            // The watch reports what became of it.
+            Err(WriteError::NotFound) => return None,
+            Err(WriteError::Conflict) => Outcome::Outdated,
             Err(failure) => {
                 warn!(node = name, error = %failure, "cannot release a node without a machine");
                 Outcome::Failed
             }
-        }
+        })
     }
 
     fn record_event(&self, node: &Node, mark: bool) {
@@ -174,9 +176,8 @@ impl UnmanagedNodes {
 /// The earlier of two.
 fn sooner(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
-        (Outcome::Failed | Outcome::Outdated, _) | (_, Outcome::Failed | Outcome::Outdated) => {
-            Outcome::Failed
-        }
+        (Outcome::Failed, _) | (_, Outcome::Failed) => Outcome::Failed,
+        (Outcome::Outdated, _) | (_, Outcome::Outdated) => Outcome::Outdated,
         (Outcome::Done, other) => other,
         (one, Outcome::Done) => one,
         (Outcome::Again(one), Outcome::Again(other)) => Outcome::Again(one.min(other)),
@@ -215,5 +216,7 @@ mod tests {
         assert_eq!(sooner(late, soon), soon);
         assert_eq!(sooner(Outcome::Done, late), late);
         assert_eq!(sooner(Outcome::Failed, soon), Outcome::Failed);
+        assert_eq!(sooner(Outcome::Done, Outcome::Outdated), Outcome::Outdated);
+        assert_eq!(sooner(Outcome::Outdated, Outcome::Failed), Outcome::Failed);
     }
 }
