@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_POOL;
 use ostler_api::{Machine, MachineClass, MachinePool};
@@ -19,7 +20,7 @@ use crate::stores::PoolIndex;
 use crate::watch::ObjectName;
 
 /// A group that was made just now may not be found yet.
-const SETTLED: Duration = Duration::from_mins(1);
+const SETTLED: SignedDuration = SignedDuration::from_mins(1);
 /// For so long the Machines of a pool share an answer: each asks again after a minute.
 const SHARED: Duration = Duration::from_secs(30);
 /// How long an answer may take. A driver that does not answer must not hold up the Machines of others.
@@ -102,7 +103,7 @@ impl Machines {
             return Ok(OwnPool::There);
         }
         let since = (self.clock.0)().duration_since(deleted.0);
-        let may_ask = awaits_its_end(machine) && since.unsigned_abs() >= SETTLED;
+        let may_ask = awaits_its_end(machine) && since >= SETTLED;
         let (true, Some(class), DriverView::Ready(driver)) = (may_ask, class, driver) else {
             return Ok(OwnPool::Gone);
         };
