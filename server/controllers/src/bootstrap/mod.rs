@@ -103,10 +103,12 @@ impl Configs {
         }
     }
 
-    /// False: too many kinds are watched already.
+    /// Watches the kind if a machine names it: a pass may still look at one that is gone. False: too many kinds are
+    /// watched already.
     fn begin(&self, kind: &ConfigKind) -> bool {
         let mut watched = self.watched.lock();
-        if watched.contains_key(kind) {
+        // Looked at under the lock: if the last one goes now, the watch ends after this.
+        if watched.contains_key(kind) || !self.is_used(kind) {
             return true;
         }
         if watched.len() >= MAX_KINDS {
@@ -129,15 +131,15 @@ impl Configs {
         true
     }
 
+    fn is_used(&self, kind: &ConfigKind) -> bool {
+        self.stores.machines.count(MachineIndex::BootstrapKind, &kind.key()) > 0
+    }
+
     fn end_if_unused(&self, kind: &ConfigKind) {
-        let used = self.stores.machines.find_names(MachineIndex::BootstrapKind, &kind.key());
-        if !used.is_empty() {
-            return;
-        }
         let was_full = {
             let mut watched = self.watched.lock();
             let was_full = watched.len() >= MAX_KINDS;
-            if watched.remove(kind).is_none() {
+            if self.is_used(kind) || watched.remove(kind).is_none() {
                 return;
             }
             self.count(&watched);

@@ -54,15 +54,21 @@ impl<K: Cached> OnDemand<K> {
             tokio::select! {
                 () = watch(Arc::clone(&self.cache)) => {}
                 () = self.announce(&ready) => {}
+                () = self.idle() => {}
             }
             self.cache.clear();
         }
     }
 
-    /// Calls `ready` when the list is complete, and returns after the idle time.
+    /// Calls `ready` when the list is complete. A watch that is refused never completes it.
     async fn announce(&self, ready: &impl Fn()) {
         self.cache.synced().await;
         ready();
+        std::future::pending::<()>().await;
+    }
+
+    /// Returns after the idle time.
+    async fn idle(&self) {
         loop {
             let asked = *self.asked.lock();
             let end = asked.unwrap_or_else(Instant::now) + IDLE;
@@ -84,6 +90,33 @@ mod tests {
     use kube::runtime::watcher::Event;
 
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_refused_ends_as_well_when_nobody_uses_it() {
+        let volumes = Arc::new(OnDemand::<PersistentVolume>::default());
+        let tried = Arc::new(AtomicUsize::new(0));
+        let task = tokio::spawn({
+            let (volumes, tried) = (volumes.clone(), tried.clone());
+            async move {
+                let watch = |_| async {
+                    loop {
+                        tried.fetch_add(1, Ordering::SeqCst);
+                        tokio::time::sleep(Duration::from_secs(5)).await;
+                    }
+                };
+                volumes.run(watch, || panic!("it is never complete")).await;
+            }
+        });
+        assert!(volumes.get().is_none());
+        tokio::time::sleep(IDLE * 2).await;
+        let before = tried.swap(0, Ordering::SeqCst);
+        tokio::time::sleep(IDLE * 2).await;
+        assert!(before > 1 && tried.load(Ordering::SeqCst) == 0);
+        assert!(volumes.get().is_none());
+        tokio::time::sleep(IDLE / 2).await;
+        assert!(tried.load(Ordering::SeqCst) > 0, "it is used again");
+        task.abort();
+    }
 
     #[tokio::test(start_paused = true)]
     async fn it_watches_while_it_is_used_and_forgets_when_it_is_idle() {
