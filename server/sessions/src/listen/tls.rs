@@ -82,6 +82,8 @@ struct State {
     not_after: i64,
     /// What was read last, whether it was good or not.
     seen: Contents,
+    /// It is what is used. Other files are tried again: they may only not be valid yet.
+    is_used: bool,
     failures: u64,
 }
 
@@ -106,8 +108,8 @@ impl ServerTls {
     /// A file cannot be read, is not what it should be, or the certificate is not valid now.
     pub async fn load(files: TlsFiles) -> Result<Self, TlsError> {
         let seen = read_all(&files).await?;
-        let (config, not_after) = build(&files, &seen)?;
-        let state = State { config: Arc::new(config), not_after, seen, failures: 0 };
+        let (config, not_after) = build(&files, &seen, unix_now())?;
+        let state = State { config: Arc::new(config), not_after, seen, is_used: true, failures: 0 };
         Ok(Self { files, state: Mutex::new(state) })
     }
 
@@ -124,16 +126,21 @@ impl ServerTls {
     /// Looks at the files now; new connections then see what they say. Connections that are there
     /// go on. Files that cannot be used change nothing.
     pub async fn refresh(&self) {
+        self.refresh_at(unix_now()).await;
+    }
+
+    async fn refresh_at(&self, now: i64) {
         let new = match read_all(&self.files).await {
             Ok(new) => new,
             // A file that is missing for a moment is being replaced: only its content can be wrong.
             Err(error) => return self.keep_old(&error),
         };
-        if self.locked(|state| state.seen == new) {
+        let (same, is_used) = self.locked(|state| (state.seen == new, state.is_used));
+        if same && is_used {
             return;
         }
-        let built = build(&self.files, &new);
-        self.locked(|state| state.seen = new);
+        let built = build(&self.files, &new, now);
+        self.locked(|state| (state.seen, state.is_used) = (new, built.is_ok()));
         match built {
             Ok((config, not_after)) => {
                 self.locked(|state| {
@@ -143,6 +150,8 @@ impl ServerTls {
                 let file = self.files.certificate.display();
                 tracing::info!(%file, not_after, "the certificate for drivers was replaced");
             }
+            // Of the same files it was said before.
+            Err(_) if same => {}
             Err(error) => self.keep_old(&error),
         }
     }
@@ -195,9 +204,9 @@ async fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 /// What connections are to see, and when it ends.
-fn build(files: &TlsFiles, contents: &Contents) -> Result<(ServerConfig, i64), TlsError> {
+fn build(files: &TlsFiles, contents: &Contents, now: i64) -> Result<(ServerConfig, i64), TlsError> {
     let chain = certificates(&files.certificate, &contents.certificate)?;
-    let not_after = check_validity(&files.certificate, &chain)?;
+    let not_after = check_validity(&files.certificate, &chain, now)?;
     // The cause stays out: it may quote the file.
     let key = PrivateKeyDer::from_pem_slice(&contents.key)
         .map_err(|_| content_error(&files.key, &"holds no private key (PEM)"))?;
@@ -242,11 +251,10 @@ fn certificates(path: &Path, content: &[u8]) -> Result<Vec<CertificateDer<'stati
     if found.is_empty() { Err(content_error(path, &none)) } else { Ok(found) }
 }
 
-fn check_validity(path: &Path, chain: &[CertificateDer<'_>]) -> Result<i64, TlsError> {
+fn check_validity(path: &Path, chain: &[CertificateDer<'_>], now: i64) -> Result<i64, TlsError> {
     let own = chain.first().and_then(|own| certificate::validity(own));
     let (not_before, not_after) =
         own.ok_or_else(|| content_error(path, &"holds a certificate that cannot be read"))?;
-    let now = unix_now();
     if now > not_after {
         return Err(content_error(path, &"holds a certificate that is over; renew it"));
     }
@@ -316,6 +324,23 @@ mod tests {
         write(&dir, "core", 2092);
         tls.refresh().await;
         assert!(!Arc::ptr_eq(&first, &tls.config()) && tls.not_after() > before);
+    }
+
+    #[tokio::test]
+    async fn a_pair_that_was_not_valid_yet_is_taken_once_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        write(&dir, "core", 2090);
+        let tls = ServerTls::load(files(&dir)).await.unwrap();
+        let first = tls.config();
+        // It is valid from 1975 on.
+        write(&dir, "core", 2091);
+        for _ in 0..2 {
+            tls.refresh_at(0).await;
+        }
+        assert!(Arc::ptr_eq(&first, &tls.config()));
+        assert_eq!(tls.failures(), 1, "the same files count once");
+        tls.refresh().await;
+        assert!(!Arc::ptr_eq(&first, &tls.config()));
     }
 
     #[tokio::test]
