@@ -31,8 +31,9 @@ use survey::survey;
 
 /// The directory of the API server within the data directory.
 const API: &str = "api";
-/// What `up` keeps besides, and a backup has: they say which drivers and machines there may be.
-const BESIDES: [&str; 2] = ["drivers.json", "gateway"];
+/// What `up` keeps besides, and a backup has: they say which drivers and machines there may be, and what `ostler reset` needs to run
+/// these drivers for those machines.
+const BESIDES: [&str; 4] = ["drivers.json", "aliases.json", "driver-env.json", "gateway"];
 
 /// Where the backup goes.
 #[derive(Debug, clap::Args)]

@@ -31,7 +31,9 @@ async fn used(data_dir: &Path, core_ran: bool) {
         maps.create(&PostParams::default(), &map).await.unwrap();
     }
     api.close().await;
-    std::fs::write(data_dir.join("drivers.json"), "[]").unwrap();
+    for name in ["drivers.json", "aliases.json", "driver-env.json"] {
+        std::fs::write(data_dir.join(name), format!("[{name:?}]")).unwrap();
+    }
 }
 
 async fn back_up(data_dir: &Path, file: &Path) -> anyhow::Result<()> {
@@ -69,7 +71,10 @@ async fn a_restored_directory_has_the_objects_and_keys_no_lease_and_the_mark() {
         let text = |root: &Path| std::fs::read(root.join(API).join(name)).unwrap();
         assert_eq!(text(&old), text(&new), "{name}");
     }
-    assert_eq!(std::fs::read_to_string(new.join("drivers.json")).unwrap(), "[]");
+    for name in ["drivers.json", "aliases.json", "driver-env.json"] {
+        let kept = std::fs::read_to_string(new.join(name)).unwrap();
+        assert_eq!(kept, format!("[{name:?}]"));
+    }
     let api = ApiServer::open(Options::directory(new.join(API))).await.unwrap();
     let client = Client::new(api.local_service(), "default");
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
