@@ -97,11 +97,12 @@ impl Fanout {
         self.checks_of(change);
         self.freeze_by_machine(change, priority);
         let key = |machine: &Arc<Machine>| ObjectName::of(machine.as_ref());
-        if let Some(machine) = &change.new {
-            if change.is_news_to(By::Machine, &key(machine)) {
-                self.queues.machines.add(key(machine), priority);
-            }
-        } else if let Some(gone) = &change.old {
+        if let Some(machine) = &change.new
+            && change.is_news_to(By::Machine, &key(machine))
+        {
+            self.queues.machines.add(key(machine), priority);
+        }
+        if let Some(gone) = change.gone() {
             self.request_orphan_scan(gone);
             self.recorder.forget(gone.uid());
             self.sessions.abandon(gone.uid());
@@ -254,7 +255,7 @@ impl Fanout {
 
     /// A pod changed: reconciles the machine whose Node is being drained of it.
     pub(crate) fn pod(&self, target: &Target, change: &Change<Pod>) {
-        if let (Some(old), None) = (&change.old, &change.new) {
+        if let Some(old) = change.gone() {
             self.state.evictions.forget(old.metadata.uid.as_deref().unwrap_or_default());
         }
         let Some(pod) = change.latest() else { return };

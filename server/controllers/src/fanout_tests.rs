@@ -46,7 +46,7 @@ fn fanout() -> Fanout {
         ..Settings::default()
     };
     let stores = Stores::new(Targets::one(client.clone()));
-    let state = Arc::new(State::default());
+    let state = Arc::new(State::of(&stores.machines));
     let (machines, registry) = (Arc::clone(&queues.machines), &mut Registry::default());
     let watches = WatchMetrics::register(registry);
     let configs = Configs::new(client, stores.clone(), machines, watches, registry);
@@ -261,6 +261,20 @@ async fn a_class_is_reached_by_its_first_and_its_last_machine_and_by_none_in_bet
 }
 
 /// All of a list are in the cache before the first one is reported.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_another_of_its_name_replaced_between_two_lists_is_gone() {
+    let fanout = fanout();
+    put(&fanout.stores.classes, class("c", "fake.ostler.dev", "s"));
+    put(&fanout.stores.machines, machine("m", "c", &Value::Null));
+    let old = fanout.stores.machines.all().remove(0);
+    assert!(fanout.state.slots.take(&old, false, Some(1)));
+    let mut new = machine("m", "c", &Value::Null);
+    new["metadata"]["uid"] = json!("another");
+    fanout.machine(&put(&fanout.stores.machines, new));
+    assert_eq!(fanout.state.slots.count(), (0, 0), "its update slot is free");
+    assert_eq!(keys(&fanout.queues.scans.queue).await.len(), 1, "it may have left its instance");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_class_is_reached_by_machines_that_were_listed_together() {
     let fanout = fanout();

@@ -118,7 +118,7 @@ impl Controllers {
         let counted = EventMetrics::register(registry);
         let (recorder, events) =
             Recorder::new(client.clone(), &settings.identity, Arc::clone(&clock), counted);
-        let state = Arc::new(State::default());
+        let state = Arc::new(State::of(&stores.machines));
         let watch_metrics = WatchMetrics::register(registry);
         let queues = queues(&settings, &QueueMetrics::register(registry));
         let configs = Configs::new(

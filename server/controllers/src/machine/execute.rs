@@ -42,6 +42,13 @@ pub(crate) struct Executed {
     pub(super) failed: bool,
 }
 
+impl Executed {
+    /// Nothing yet of this machine.
+    pub(super) const fn of(machine: Arc<Machine>) -> Self {
+        Self { performed: Vec::new(), machine, node_version: None, changed: false, failed: false }
+    }
+}
+
 impl Machines {
     /// Performs the actions in order. Stops at the first failure, unless the action may fail.
     pub(super) async fn perform_all(
@@ -49,13 +56,7 @@ impl Machines {
         snapshot: &Snapshot,
         plan: &Plan,
     ) -> Result<Executed, PassError> {
-        let mut done = Executed {
-            performed: Vec::with_capacity(plan.actions.len()),
-            machine: Arc::clone(&snapshot.machine),
-            node_version: None,
-            changed: false,
-            failed: false,
-        };
+        let mut done = Executed::of(Arc::clone(&snapshot.machine));
         let mut rest = plan.actions.as_slice();
         while let Some((action, others)) = rest.split_first() {
             if done.failed {
@@ -198,11 +199,16 @@ impl Machines {
         Ok(())
     }
 
-    async fn remove_finalizer(&self, done: &mut Executed) -> Result<(), WriteError> {
+    pub(super) async fn remove_finalizer(&self, done: &mut Executed) -> Result<(), WriteError> {
         let uid = done.machine.uid().to_owned();
+        // Before the request: the watch may report that the machine is gone before the answer comes.
+        self.state.end(&uid);
         match self.patch_machine(done, without_finalizer).await {
-            Ok(()) | Err(WriteError::NotFound) => self.state.end(&uid),
-            Err(failure) => return Err(failure),
+            Ok(()) | Err(WriteError::NotFound) => {}
+            Err(failure) => {
+                self.state.not_ended(&uid);
+                return Err(failure);
+            }
         }
         audit::machine_released(&done.machine);
         Ok(())
@@ -280,18 +286,22 @@ impl Machines {
         let (machine, slots) = (&snapshot.machine, &self.state.slots);
         match wanted {
             SlotUse::Uses | SlotUse::Waits => {
-                let taken = slots.take(machine, wanted == SlotUse::Waits, limit);
-                if taken { Ok(()) } else { Err(WriteError::Conflict) }
-            }
-            SlotUse::None | SlotUse::OfOtherClass => {
-                for uid in slots.leave(machine.uid()) {
-                    for name in self.stores.machines.find_names(MachineIndex::Uid, &uid) {
-                        self.queue.add(name, Priority::Change);
-                    }
+                if !slots.take(machine, wanted == SlotUse::Waits, limit) {
+                    return Err(WriteError::Conflict);
                 }
-                Ok(())
+                // If it goes after this look, the watch gives its slot back.
+                if self.stores.machines.count(MachineIndex::Uid, machine.uid()) > 0 {
+                    return Ok(());
+                }
+            }
+            SlotUse::None | SlotUse::OfOtherClass => {}
+        }
+        for uid in slots.leave(machine.uid()) {
+            for name in self.stores.machines.find_names(MachineIndex::Uid, &uid) {
+                self.queue.add(name, Priority::Change);
             }
         }
+        Ok(())
     }
 
     fn ask_review(&self, snapshot: &Snapshot, question: &Question) {

@@ -1,6 +1,9 @@
 //! In-memory state of the Machine controller between passes; each part belongs to one file. Safe to lose: the next
 //! pass reads once more.
 
+use std::sync::Arc;
+
+use ostler_api::Machine;
 use ostler_lifecycle::operation::Finished;
 use ostler_lifecycle::unwritten::Unwritten;
 
@@ -11,9 +14,10 @@ use super::token::Tokens;
 use crate::by_machine::ByMachine;
 use crate::hints::Hints;
 use crate::hot_update::UpdateSlots;
+use crate::watch::Cache;
 
 /// All of the state.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct State {
     /// Machines that are hot updated now, or wait for a slot.
     pub(crate) slots: UpdateSlots,
@@ -36,12 +40,32 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// Our finalizer was removed from this machine.
+    /// The state of these machines.
+    pub(crate) fn of(machines: &Arc<Cache<Machine>>) -> Self {
+        Self {
+            slots: UpdateSlots::default(),
+            tokens: Tokens::of_machines(machines),
+            evictions: Evictions::default(),
+            refused: ByMachine::of(machines),
+            hints: Hints::default(),
+            unwritten: ByMachine::of(machines),
+            replacements: Replacements::default(),
+            left_groups: LeftGroups::default(),
+            ended: ByMachine::of(machines),
+        }
+    }
+
+    /// Our finalizer is being removed from this machine.
     pub(super) fn end(&self, uid: &str) {
         self.ended.set(uid, ());
     }
 
-    /// Whether our finalizer was removed from this machine.
+    /// It may not have been removed.
+    pub(super) fn not_ended(&self, uid: &str) {
+        self.ended.remove(uid);
+    }
+
+    /// Whether our finalizer was removed from this machine, or is being removed.
     pub(crate) fn has_ended(&self, uid: &str) -> bool {
         self.ended.get(uid).is_some()
     }

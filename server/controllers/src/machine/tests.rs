@@ -29,7 +29,7 @@ fn machines(bench: &Bench) -> Machines {
         settings: Arc::clone(&bench.settings),
         clock: DebugClock(Arc::clone(&clock)),
         recorder: bench.recorder(),
-        state: Arc::default(),
+        state: Arc::new(State::of(&bench.stores.machines)),
         configs: Arc::new(configs),
         answers: AnswerMetrics::default(),
         scans: OrphanScans::new(Bench::queue()),
@@ -131,6 +131,7 @@ async fn a_token_that_this_core_deleted_is_deleted_again_only_if_it_may_have_bee
     } });
     // An error of the API server says nothing about what became of a request.
     let bench = Bench::new().having(secret).refusing_after(1, 500);
+    put(&bench.stores.machines, machine(2));
     let target = crate::target::Targets::one(bench.client()).all().remove(0);
     let machines = machines(&bench);
     let methods = || {
@@ -152,4 +153,48 @@ async fn a_token_that_this_core_deleted_is_deleted_again_only_if_it_may_have_bee
     machines.ensure_token(&target, &request).await.unwrap_err();
     machines.delete_token(&target, "u", "abcdef").await.unwrap_err();
     assert_eq!(methods().collect::<Vec<_>>(), ["DELETE", "POST", "DELETE"]);
+}
+
+/// A machine that is deleted and has only our finalizer.
+fn released() -> Value {
+    let mut machine = machine(2);
+    machine["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    machine["metadata"]["finalizers"] = json!(["machine.sapcloud.io/machine-controller"]);
+    machine
+}
+
+async fn release(machines: &Machines) -> bool {
+    let machine = machines.stores.machines.all().remove(0);
+    machines.remove_finalizer(&mut execute::Executed::of(machine)).await.is_ok()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_counts_as_ended_before_the_watch_can_say_that_it_is_gone() {
+    let bench = Bench::new();
+    put(&bench.stores.machines, released());
+    let mut machines = machines(&bench);
+    let (state, cache) = (Arc::clone(&machines.state), Arc::clone(&bench.stores.machines));
+    // The watch is faster than the answer.
+    let server = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        assert!(state.has_ended("u"), "no orphan scan is needed");
+        let gone =
+            kube::runtime::watcher::Event::Delete(serde_json::from_value(released()).unwrap());
+        cache.apply(gone);
+        state.forget("u");
+        let answer = kube::client::Body::from(released().to_string().into_bytes());
+        async { Ok::<_, std::io::Error>(http::Response::new(answer)) }
+    });
+    let metrics = crate::writes::WriteMetrics::register(&mut Registry::default());
+    machines.writer = Writer::new(kube::Client::new(server, "default"), metrics);
+    assert!(release(&machines).await);
+    assert!(!machines.state.has_ended("u"), "nothing is kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_finalizer_was_not_removed_has_not_ended() {
+    let bench = Bench::new().refusing(409);
+    put(&bench.stores.machines, released());
+    let machines = machines(&bench);
+    assert!(!release(&machines).await);
+    assert!(!machines.state.has_ended("u"));
 }

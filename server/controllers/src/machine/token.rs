@@ -1,6 +1,7 @@
 //! Bootstrap tokens: Secrets `kube-system/bootstrap-token-<id>`, read by name only.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -19,13 +20,14 @@ use ostler_lifecycle::user_data::token_id_of;
 use super::{Machines, PassError};
 use crate::by_machine::ByMachine;
 use crate::target::{Target, TargetOf};
+use crate::watch::Cache;
 use crate::writes::{Deletion, WriteError, Writer};
 
 /// The alphabet of tokens.
 pub(super) const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
 /// The token of each machine that was read or written last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tokens(ByMachine<Seen>);
 
 #[derive(Debug, Clone)]
@@ -39,6 +41,11 @@ struct Seen {
 }
 
 impl Tokens {
+    /// The tokens of these machines.
+    pub(super) fn of_machines(machines: &Arc<Cache<Machine>>) -> Self {
+        Self(ByMachine::of(machines))
+    }
+
     /// The known state of the token with this id, which the machine has or would take.
     fn of(&self, uid: &str, id: &str) -> Observed<BootstrapToken> {
         self.0.get(uid).filter(|seen| seen.id == id).map(|seen| seen.token).unwrap_or_default()

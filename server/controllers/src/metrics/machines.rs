@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_machine_that_is_gone_leaves_no_series_behind() {
         let (mut registry, stores) = (Registry::default(), Stores::default());
-        register_machines(&mut registry, &stores, &Arc::default());
+        register_machines(&mut registry, &stores, &Arc::new(State::of(&stores.machines)));
         let machine: Machine = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
             "metadata": { "name": "m", "namespace": "default" }, "spec": {},

@@ -46,6 +46,15 @@ impl<K> Change<K> {
         !self.author.as_ref().is_some_and(|author| author.is(by, object))
     }
 
+    /// The object that is gone, also if another one has its name now: a list does not show what was between.
+    pub(crate) fn gone(&self) -> Option<&Arc<K>>
+    where
+        K: Resource,
+    {
+        let uid = |object: &Arc<K>| object.meta().uid.clone();
+        self.old.as_ref().filter(|old| self.new.as_ref().map(uid) != Some(uid(old)))
+    }
+
     /// The object as it is now or, if it is gone, its last version.
     pub(crate) fn latest(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
