@@ -25,7 +25,7 @@ use crate::writes::PATIENCE;
 const WAITING: usize = 4096;
 /// Concurrent requests; events are never urgent.
 const REQUESTS: usize = 8;
-/// Time at the end for what is still queued: a core that lost its Lease must end at once.
+/// Time at the end for what is still queued: a core that lost its Lease must end immediately.
 const LAST_EVENTS: Duration = Duration::from_secs(2);
 /// The API server's limit for a note.
 const NOTE_BYTES: usize = 1024;
