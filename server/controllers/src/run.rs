@@ -62,6 +62,8 @@ const PAGE: u32 = 500;
 const LAST_WORK: Duration = Duration::from_secs(5);
 /// Time for those that are left once the sessions have ended. What still runs then waits for the API server.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
+/// Workers that wait for drivers: one that does not answer occupies few of them.
+const ASKING_WORKERS: usize = 32;
 /// Workers for classes and for secrets; there are few of both.
 const FEW_WORKERS: usize = 4;
 
@@ -216,12 +218,12 @@ impl Controllers {
 
 fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
     let queue = |name, workers| Queue::new(QueueSettings::new(name, workers), metrics);
-    let scans = Queue::new(QueueSettings::new("orphans", FEW_WORKERS), metrics);
+    let scans = Queue::new(QueueSettings::new("orphans", ASKING_WORKERS), metrics);
     Queues {
         machines: queue("machine", settings.concurrent_syncs),
         classes: queue("machineclass", FEW_WORKERS),
         secrets: queue("secret", FEW_WORKERS),
-        reviews: Queue::new(QueueSettings::new("classreview", FEW_WORKERS), metrics),
+        reviews: Queue::new(QueueSettings::new("classreview", ASKING_WORKERS), metrics),
         scans: OrphanScans::new(scans),
         nodes: queue("node", FEW_WORKERS),
         sets: queue("machineset", settings.concurrent_syncs),

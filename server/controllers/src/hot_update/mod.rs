@@ -4,6 +4,7 @@
 mod answers;
 mod reviewer;
 mod slots;
+mod turns;
 
 pub(crate) use answers::ReviewKey;
 pub(crate) use reviewer::{Reviewer, driver_of};

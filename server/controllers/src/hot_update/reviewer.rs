@@ -1,7 +1,7 @@
 //! Asks drivers to review classes: whether a class is valid, and whether a change of it can be applied to running
 //! instances. One review serves all machines of a class with the same last applied spec.
 
-use ostler_api::OperationId;
+use ostler_api::{OperationId, ProviderName};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,7 @@ use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
 use super::answers::{Answers, Asked, ReviewKey};
+use super::turns::Turns;
 use crate::events::{EVENT_LOG, EventRecord, Recorder, Severity};
 use crate::queue::{Outcome, Priority, Queue};
 use crate::settings::Settings;
@@ -37,6 +38,21 @@ pub(crate) struct Reviewer {
     reviews: Arc<Queue<ReviewKey>>,
     machines: Arc<Queue<ObjectName>>,
     answers: Mutex<Answers>,
+    turns: Turns,
+}
+
+/// While a driver is asked for a review, also if that is broken off.
+struct Asking<'a> {
+    reviewer: &'a Reviewer,
+    provider: ProviderName,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        if let Some(next) = self.reviewer.turns.leave(&self.provider) {
+            self.reviewer.reviews.add(next, Priority::Change);
+        }
+    }
 }
 
 /// The driver that serves a class.
@@ -66,8 +82,8 @@ impl Reviewer {
         reviews: Arc<Queue<ReviewKey>>,
         machines: Arc<Queue<ObjectName>>,
     ) -> Self {
-        let answers = Mutex::default();
-        Self { stores, sessions, settings, recorder, reviews, machines, answers }
+        let (answers, turns) = (Mutex::default(), Turns::default());
+        Self { stores, sessions, settings, recorder, reviews, machines, answers, turns }
     }
 
     /// The driver's answer.
@@ -113,7 +129,14 @@ impl Reviewer {
             self.wake(&key.class);
             return Outcome::Done;
         };
+        let provider = self.settings.driver_name(class.provider());
+        if !self.turns.enter(&provider, &key) {
+            // A turn that ends comes sooner.
+            return Outcome::Again(TIME);
+        }
+        let asking = Asking { reviewer: self, provider };
         let answer = self.sessions.call(dispatch(&class, &asked.question)).await;
+        drop(asking);
         let (view, again) = review_view(answer, asked.failures);
         let failures = if again.is_some() { asked.failures.saturating_add(1) } else { 0 };
         let changed = asked.view != view && key.old_digest.is_empty();
