@@ -259,7 +259,7 @@ impl ClassSource for Classes {
         })
     }
 
-    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+    async fn secret(&self, _: &ClassReference) -> Result<SecretContent, ClassError> {
         let data = BTreeMap::from([("key".to_owned(), b"value of a secret".to_vec())]);
         Ok(SecretContent { revision: REVISION.into(), data })
     }

@@ -238,8 +238,7 @@ impl Infragrpc for Service {
         let Some(context) = self.readable(&request, &secret_name, fits) else {
             return Ok(Response::new(denied()));
         };
-        let found = self.sessions.secret(&context.class.namespace, &context.class.name).await;
-        Ok(Response::new(match found {
+        Ok(Response::new(match self.sessions.secret(&context.class).await {
             Ok(secret) => Secret {
                 data: render::secret(&context.class, &secret, context.user_data.as_deref()),
                 error: String::new(),

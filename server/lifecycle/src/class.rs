@@ -1,10 +1,13 @@
 //! Decisions about classes and their secrets: both carry a finalizer while they are needed to delete what was made
 //! with them, and what they say is kept.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use k8s_openapi::api::core::v1::Secret;
-use ostler_api::{Machine, MachineClass, machine::MachineSpec, names};
+use ostler_api::{Machine, MachineClass, MachinePool, Revision, machine::MachineSpec, names};
 
 use crate::{class_rules, last_known::LastKnown};
 
@@ -38,6 +41,8 @@ pub struct Snapshot {
     pub known: Option<LastKnown>,
     /// What is kept of it.
     pub kept: Option<Kept>,
+    /// The revisions that creations without a known outcome were begun with.
+    pub open: BTreeSet<Revision>,
 }
 
 /// What to do about a class.
@@ -107,11 +112,14 @@ fn keep(snapshot: &Snapshot) -> Keep {
     };
     match (snapshot.used, &snapshot.known, here) {
         (false, _, Some(_)) => Keep::Drop,
-        (true, Some(known), here) => match known.encode() {
-            None => Keep::TooLarge,
-            Some(data) if here == Some(&data) => Keep::Leave,
-            Some(data) => Keep::Write(data),
-        },
+        (true, Some(known), here) => {
+            let before = here.and_then(LastKnown::decode);
+            match known.clone().after(before, &snapshot.open).encode() {
+                None => Keep::TooLarge,
+                Some(data) if here == Some(&data) => Keep::Leave,
+                Some(data) => Keep::Write(data),
+            }
+        }
         (false, _, None) | (true, None, _) => Keep::Leave,
     }
 }
@@ -158,6 +166,20 @@ pub fn uses_class(machine: &Machine, namespace: &str, class: &str) -> bool {
 /// Whether the spec of a Machine, or of the template of one, names the class of this name.
 pub fn names_class(spec: &MachineSpec, class: &str) -> bool {
     spec.class.kind == names::MACHINE_CLASS && spec.class.name == class
+}
+
+/// The revision of the class with which the instance of this Machine may have been made: its provider id is not known.
+pub fn unresolved(machine: &Machine) -> Option<Revision> {
+    if machine.provider_id().is_some() {
+        return None;
+    }
+    machine.intent()?.class_revision
+}
+
+/// The same of the group of a pool.
+pub fn unresolved_of_pool(pool: &MachinePool) -> Option<Revision> {
+    let status = pool.status.as_ref().filter(|status| status.provider_id.is_none())?;
+    status.operation.as_ref()?.intent.class_revision.clone()
 }
 
 /// What uses a class, for people: of each kind how many, and the first names. Empty: nothing.
@@ -237,9 +259,10 @@ mod tests {
     }
 
     fn snapshot(used: bool, kept: Option<Kept>) -> Snapshot {
-        let known = LastKnown { class: class(), secret_revision: None, secret: BTreeMap::new() };
+        let (secret, earlier) = (BTreeMap::new(), BTreeMap::new());
+        let known = LastKnown { class: class(), secret_revision: None, secret, earlier };
         let class = Some(Arc::new(class()));
-        Snapshot { class, used, known: Some(known), kept }
+        Snapshot { class, used, known: Some(known), kept, open: BTreeSet::new() }
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! What is kept of a class and its credentials while a Machine may need them to be deleted, should
 //! a user delete both: the data of a Secret beside them. User data is not kept; nothing is ever
-//! made with it.
+//! made with it. What the class was before it was changed is kept as well: an instance whose creation
+//! has no known outcome is where that class says.
 
 use ostler_api::Revision;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_api::{MachineClass, names};
 use serde_json::{Value, json};
 
-use crate::digest;
+use crate::{class_facts::ClassFacts, digest};
 
 /// `type` of the Secret.
 pub const TYPE: &str = "ostler.dev/last-known-class";
@@ -19,6 +20,7 @@ const PREFIX: &str = "ostler-class-";
 const CLASS: &str = "class.json";
 const REVISION: &str = "secret-revision";
 const KEY: &str = "data.";
+const EARLIER: &str = "earlier.";
 
 /// A class as it was last seen with everything that it needs.
 #[derive(Clone, PartialEq)]
@@ -29,6 +31,9 @@ pub struct LastKnown {
     pub secret_revision: Option<Revision>,
     /// The merged secret, without user data.
     pub secret: BTreeMap<String, Vec<u8>>,
+    /// What the class was before: the revision that it had last, and each that a creation without a known outcome was
+    /// begun with. Their secrets are those that they name, as these are now.
+    pub earlier: BTreeMap<Revision, MachineClass>,
 }
 
 impl std::fmt::Debug for LastKnown {
@@ -37,6 +42,7 @@ impl std::fmt::Debug for LastKnown {
             .field("class", &self.class.metadata.name)
             .field("secret_revision", &self.secret_revision)
             .field("secret", &format_args!("<{} keys>", self.secret.len()))
+            .field("earlier", &self.earlier.keys())
             .finish()
     }
 }
@@ -47,26 +53,46 @@ pub fn secret_name(class: &str) -> String {
 }
 
 impl LastKnown {
-    /// Takes a class down. `None`: with its secret it is too large to be kept.
+    /// The class and, of what was kept before, what it was. `open`: the revisions of creations without a known outcome.
+    #[must_use]
+    pub fn after(mut self, before: Option<Self>, open: &BTreeSet<Revision>) -> Self {
+        let Some(before) = before else { return self };
+        let (now, was) =
+            (ClassFacts::of(&self.class).revision, ClassFacts::of(&before.class).revision);
+        self.earlier = before.earlier;
+        if now != was {
+            self.earlier.retain(|revision, _| open.contains(revision));
+            self.earlier.insert(was, before.class);
+            self.earlier.remove(&now);
+        }
+        self
+    }
+
+    /// Takes a class down. `None`: with its secret it is too large to be kept. If it is too large only with what it was
+    /// before, it is kept without.
     pub fn encode(&self) -> Option<BTreeMap<String, Vec<u8>>> {
-        let mut class = serde_json::to_value(&self.class).ok()?;
-        let meta = &self.class.metadata;
-        *class.get_mut("metadata")? = json!({ "name": meta.name, "namespace": meta.namespace });
         let mut data: BTreeMap<String, Vec<u8>> =
             self.secret.iter().map(|(key, value)| (format!("{KEY}{key}"), value.clone())).collect();
-        data.insert(CLASS.to_owned(), digest::canonical(&class).into_bytes());
+        data.insert(CLASS.to_owned(), text(&self.class)?);
         if let Some(revision) = &self.secret_revision {
             data.insert(REVISION.to_owned(), revision.as_str().into());
         }
-        let bytes: usize = data.iter().map(|(key, value)| key.len() + value.len()).sum();
-        (bytes <= MOST_BYTES).then_some(data)
+        let bytes = |data: &BTreeMap<String, Vec<u8>>| -> usize {
+            data.iter().map(|(key, value)| key.len() + value.len()).sum()
+        };
+        let earlier = self.earlier.iter();
+        let earlier = earlier
+            .filter_map(|(revision, class)| Some((format!("{EARLIER}{revision}"), text(class)?)))
+            .collect();
+        if bytes(&data) + bytes(&earlier) <= MOST_BYTES {
+            data.extend(earlier);
+        }
+        (bytes(&data) <= MOST_BYTES).then_some(data)
     }
 
     /// Reads what was kept; `None` if it belongs to another object, or is spoiled.
     pub fn decode(data: &BTreeMap<String, Vec<u8>>) -> Option<Self> {
-        let class: Value = serde_json::from_slice(data.get(CLASS)?).ok()?;
-        let of_class = class.get("kind").and_then(Value::as_str) == Some(names::MACHINE_CLASS);
-        let class: MachineClass = serde_json::from_value(class).ok().filter(|_| of_class)?;
+        let class = class(data.get(CLASS)?)?;
         let secret_revision = data
             .get(REVISION)
             .and_then(|bytes| std::str::from_utf8(bytes).ok())
@@ -75,8 +101,24 @@ impl LastKnown {
             .iter()
             .filter_map(|(key, value)| Some((key.strip_prefix(KEY)?.to_owned(), value.clone())))
             .collect();
-        Some(Self { class, secret_revision, secret })
+        let earlier = data.iter().filter_map(|(key, value)| {
+            Some((Revision::from(key.strip_prefix(EARLIER)?), self::class(value)?))
+        });
+        Some(Self { class, secret_revision, secret, earlier: earlier.collect() })
     }
+}
+
+fn text(class: &MachineClass) -> Option<Vec<u8>> {
+    let mut value = serde_json::to_value(class).ok()?;
+    let meta = &class.metadata;
+    *value.get_mut("metadata")? = json!({ "name": meta.name, "namespace": meta.namespace });
+    Some(digest::canonical(&value).into_bytes())
+}
+
+fn class(text: &[u8]) -> Option<MachineClass> {
+    let value: Value = serde_json::from_slice(text).ok()?;
+    let of_class = value.get("kind").and_then(Value::as_str) == Some(names::MACHINE_CLASS);
+    serde_json::from_value(value).ok().filter(|_| of_class)
 }
 
 #[cfg(test)]
@@ -97,6 +139,7 @@ mod tests {
             class,
             secret_revision: Some("3.5".into()),
             secret: [("token".to_owned(), b"canary".to_vec())].into(),
+            earlier: BTreeMap::new(),
         }
     }
 
@@ -120,6 +163,45 @@ mod tests {
         assert_eq!(LastKnown::decode(&BTreeMap::new()), None);
         let spoiled = [(CLASS.to_owned(), b"{}".to_vec())].into();
         assert_eq!(LastKnown::decode(&spoiled), None);
+    }
+
+    fn at(place: &str) -> LastKnown {
+        let mut known = known();
+        known.class.spec.provider_spec = json!({ "place": place });
+        known
+    }
+
+    fn revision(place: &str) -> Revision {
+        ClassFacts::of(&at(place).class).revision
+    }
+
+    #[test]
+    fn what_a_class_was_last_and_what_open_creations_need_is_kept() {
+        let keep = |known: LastKnown, before: &LastKnown, open: &[&str]| {
+            let open = open.iter().map(|place| revision(place)).collect();
+            let before = LastKnown::decode(&before.encode().unwrap());
+            known.after(before, &open)
+        };
+        let places = |known: &LastKnown| {
+            let place = |(revision, class): (&Revision, &MachineClass)| {
+                assert_eq!(*revision, ClassFacts::of(class).revision);
+                class.spec.provider_spec["place"].as_str().unwrap().to_owned()
+            };
+            let mut all: Vec<_> = known.earlier.iter().map(place).collect();
+            all.sort();
+            all
+        };
+        let first = at("a");
+        let second = keep(at("b"), &first, &[]);
+        assert_eq!(places(&second), ["a"], "a creation with it may not be seen yet");
+        assert_eq!(places(&keep(at("b"), &second, &[])), ["a"], "until the class changes again");
+        assert_eq!(places(&keep(at("c"), &second, &[])), ["b"]);
+        let third = keep(at("c"), &second, &["a"]);
+        assert_eq!(places(&third), ["a", "b"]);
+        assert_eq!(places(&keep(at("a"), &third, &["a"])), ["c"], "it is as it was");
+        let mut large = third.clone();
+        large.secret.insert("blob".to_owned(), vec![0; MOST_BYTES - 400]);
+        assert_eq!(LastKnown::decode(&large.encode().unwrap()).unwrap().earlier, [].into());
     }
 
     #[test]

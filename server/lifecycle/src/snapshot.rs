@@ -61,6 +61,9 @@ pub struct Snapshot {
     pub unwritten: Option<Unwritten>,
     /// Its class.
     pub class: ClassView,
+    /// Its class as it was when the operation without a known outcome was begun, if it is another one now. The instance
+    /// is looked for there.
+    pub class_before: Option<ClassFacts>,
     /// The secrets of its class, merged.
     pub secret: SecretView,
     /// What it is to become a Node with, if that does not come from its class.

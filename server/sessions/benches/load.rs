@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ostler_api::operation::{self, Dispatch, Lane, Target, UserData};
+use ostler_api::operation::{self, ClassReference, Dispatch, Lane, Target, UserData};
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::{
     DriverState, Hello, OperationKind, Readiness, RegisterRequest, register_request,
@@ -188,7 +188,7 @@ impl ClassSource for NoClasses {
         Err(ClassError::NotFound)
     }
 
-    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+    async fn secret(&self, _: &ClassReference) -> Result<SecretContent, ClassError> {
         Err(ClassError::NotFound)
     }
 }

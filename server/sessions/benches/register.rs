@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use ostler_api::operation::{Dispatch, Lane, Request as Asked, Target};
+use ostler_api::operation::{ClassReference, Dispatch, Lane, Request as Asked, Target};
 use ostler_proto::v1alpha1::driver_service_client::DriverServiceClient;
 use ostler_proto::v1alpha1::driver_service_server::{DriverService, DriverServiceServer};
 use ostler_proto::v1alpha1::{
@@ -339,7 +339,7 @@ impl ClassSource for NoClasses {
         Err(ClassError::NotFound)
     }
 
-    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+    async fn secret(&self, _: &ClassReference) -> Result<SecretContent, ClassError> {
         Err(ClassError::NotFound)
     }
 }

@@ -3,6 +3,7 @@
 use ostler_api::ProviderName;
 use ostler_api::Revision;
 use ostler_api::Uid;
+use ostler_api::operation::ClassReference;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -76,7 +77,7 @@ pub enum ClassError {
     Unavailable(String),
 }
 
-/// Classes and their secrets, at their newest.
+/// Classes and their secrets.
 ///
 /// The drivers' name for the merged secret of a class is the namespace and name of the class
 /// itself, so that a driver can ask for nothing else.
@@ -86,9 +87,15 @@ pub trait ClassSource: Send + Sync + 'static {
     /// keep the revision that the operation refers to.
     fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError>;
 
-    /// The merged secret of a class as it is now. [`ClassError::NotFound`] if the class is not
-    /// there, names no secret, or names one that is not there.
-    async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError>;
+    /// What the class was at this revision, if it is another one now and that is kept. Answered from memory.
+    fn earlier(&self, _class: &ClassReference) -> Option<ClassContent> {
+        None
+    }
+
+    /// The secrets as they are now that the class named at this revision, merged; if that is not kept, or empty, those
+    /// that it names now. [`ClassError::NotFound`] if the class is not there, names no secret, or names one that is not
+    /// there.
+    async fn secret(&self, class: &ClassReference) -> Result<SecretContent, ClassError>;
 
     /// Everything confidential that drivers get for a class: the values of its secret, and user
     /// data. What drivers say is scrubbed for it. Answered from memory.

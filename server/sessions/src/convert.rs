@@ -78,6 +78,11 @@ pub(crate) fn reference(class: ClassReference) -> ObjectRevision {
     ObjectRevision { namespace, name, uid: String::new(), revision: revision.into() }
 }
 
+pub(crate) fn class_reference(of: &ObjectRevision) -> ClassReference {
+    let ObjectRevision { namespace, name, revision, .. } = of.clone();
+    ClassReference { namespace, name, revision: revision.into() }
+}
+
 /// An operation for the driver of its provider, in the cluster with this id.
 pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
     let volumes = if let Request::VolumeIds { specs } = &dispatch.request {

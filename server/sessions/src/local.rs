@@ -6,6 +6,7 @@ use futures::StreamExt as _;
 use ostler_proto::v1alpha1::{Hello, ObjectRevision, register_request, register_response};
 use tonic::Status;
 
+use crate::convert::class_reference;
 use crate::hub::SessionKey;
 use crate::session::outbox::{Outbox, OutboxStream};
 use crate::shell::Shell;
@@ -65,9 +66,9 @@ impl Sessions {
         self.shell.revisions.find(self.shell.classes.as_ref(), wanted)
     }
 
-    /// The merged secret of a class as it is now.
-    pub async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError> {
-        self.shell.classes.secret(namespace, name).await
+    /// The merged secret of a class, see [`ClassSource::secret`](crate::ClassSource::secret).
+    pub async fn secret(&self, class: &ObjectRevision) -> Result<SecretContent, ClassError> {
+        self.shell.classes.secret(&class_reference(class)).await
     }
 
     /// How the sessions were set up.

@@ -8,6 +8,7 @@ use lru::LruCache;
 use ostler_proto::v1alpha1::ObjectRevision;
 use parking_lot::Mutex;
 
+use crate::convert::class_reference;
 use crate::{ClassContent, ClassError, ClassSource};
 
 /// Revisions that were dispatched or served. One that an operation refers to is held by the
@@ -51,7 +52,7 @@ impl RevisionCache {
         let stale = newest.as_ref().map(|newest| state.look(wanted, newest));
         let class = match newest.filter(|newest| fits(wanted, newest)) {
             Some(newest) => Some(state.keep(wanted, newest)),
-            None => state.kept.get(&revision_key(wanted, &wanted.revision)).cloned(),
+            None => state.earlier(source, wanted),
         };
         (class, stale.unwrap_or_default())
     }
@@ -73,12 +74,23 @@ impl RevisionCache {
             Err(ClassError::NamespaceDenied) => return Err(ClassError::NamespaceDenied),
             Err(error @ (ClassError::NotFound | ClassError::Unavailable(_))) => Err(error),
         };
-        let kept = state.kept.get(&revision_key(wanted, &wanted.revision));
-        kept.map_or(gone, |kept| Ok(Some(Arc::clone(kept))))
+        state.earlier(source, wanted).map_or(gone, |kept| Ok(Some(kept)))
     }
 }
 
 impl State {
+    /// One that is not the newest any more.
+    fn earlier(
+        &mut self,
+        source: &dyn ClassSource,
+        wanted: &ObjectRevision,
+    ) -> Option<Arc<ClassContent>> {
+        if let Some(kept) = self.kept.get(&revision_key(wanted, &wanted.revision)) {
+            return Some(Arc::clone(kept));
+        }
+        source.earlier(&class_reference(wanted)).map(|class| self.keep(wanted, class))
+    }
+
     /// Notes what is newest; what it makes stale.
     fn look(&mut self, wanted: &ObjectRevision, newest: &ClassContent) -> Vec<ObjectRevision> {
         let name = format!("{}/{}", wanted.namespace, wanted.name);
@@ -121,6 +133,8 @@ fn revision_key(wanted: &ObjectRevision, revision: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ostler_api::operation::ClassReference;
+
     use crate::SecretContent;
 
     use super::*;
@@ -142,7 +156,7 @@ mod tests {
             }
         }
 
-        async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+        async fn secret(&self, _: &ClassReference) -> Result<SecretContent, ClassError> {
             Err(ClassError::NotFound)
         }
     }

@@ -175,6 +175,42 @@ async fn f02_when_core_and_driver_crash_while_an_instance_is_made_there_is_one_i
     world.stop().await;
 }
 
+/// The class says another place now.
+async fn move_class(world: &World, region: &str) {
+    let classes = Api::<MachineClass>::default_namespaced(world.client());
+    let moved = Patch::Merge(json!({ "providerSpec": { "region": region } }));
+    classes.patch("slow", &PatchParams::default(), &moved).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_instance_is_found_where_the_class_was_when_its_creation_began() {
+    // Before the core dies, and after.
+    let table: [(&[&str], &[&str]); 4] =
+        [(&[], &["b"]), (&["b"], &[]), (&["b", "c"], &[]), (&["b", "c"], &["d"])];
+    for (before, after) in table {
+        let mut world = World::start().await;
+        world.apply::<MachineClass>(class("slow", &slow())).await;
+        world.apply::<Machine>(machine("m", "slow")).await;
+        world.until("m", "asked for", waits_for(WaitReason::DriverWorking)).await;
+        world.crash_driver();
+        for region in before {
+            move_class(&world, region).await;
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        world.crash_core();
+        for region in after {
+            move_class(&world, region).await;
+        }
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        world.start_driver();
+        world.start_core().await;
+        until_running(&world, "m").await;
+        assert_eq!(instances(&world), 1, "{before:?} {after:?}");
+        assert_goes_and_leaves_nothing(&world, "m").await;
+        world.stop().await;
+    }
+}
+
 /// A driver whose first create gets as far as a disk.
 #[derive(Clone, Default)]
 struct Careful {

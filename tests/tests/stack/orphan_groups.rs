@@ -21,7 +21,12 @@ fn plant(world: &World, cluster: Option<&str>, uid: &str) -> String {
     let cluster_id = cluster.unwrap_or(&group.identity.cluster_id).to_owned();
     let identity =
         PoolIdentity { cluster_id, pool_name: "lost".to_owned(), pool_uid: uid.to_owned() };
-    let lookup = GroupLookup { provider_id: None, identity: &identity, previous_clusters: &[] };
+    let lookup = GroupLookup {
+        provider_id: None,
+        identity: &identity,
+        previous_clusters: &[],
+        region: None,
+    };
     let tags = group.tags.into_iter().chain(identity.tags()).collect();
     let new = NewGroup { tags, class: group.class, desired: 2, model: group.model };
     world.cloud().create_group(lookup, new).unwrap().group.provider_id

@@ -17,7 +17,9 @@ use serde_json::json;
 
 use crate::drain::ground;
 use crate::pool_updates::within;
-use crate::pools::{ids, machines, patch, pool, pools, rest, scale, start_with, until, until_runs};
+use crate::pools::{
+    ids, machines, patch, pool, pools, rest, scale, start, start_with, until, until_runs,
+};
 
 /// How many instances the group has made, and how many it is to have.
 fn made_and_wanted(world: &World) -> (u64, i32) {
@@ -310,5 +312,44 @@ async fn a_driver_that_goes_away_in_the_deletion_of_a_group_leaves_nothing_and_d
             assert_eq!(deletions.map(|verb| calls(&world, verb)), [asked, 1], "{said}");
             world.stop().await;
         }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_found_where_the_class_was_when_its_creation_began() {
+    for core_dies in [false, true] {
+        let mut world = start().await;
+        let class = |spec: serde_json::Value| Patch::Merge(json!({ "providerSpec": spec }));
+        let classes = Api::<MachineClass>::default_namespaced(world.client());
+        let lost = json!([{ "operation": "CreatePool", "lostReply": true, "call": 1 }]);
+        let lost = class(json!({ "faults": lost }));
+        classes.patch("group", &PatchParams::default(), &lost).await.unwrap();
+        world.apply::<MachinePool>(pool("p", 2)).await;
+        let groups = |world: &World| world.cloud().groups(|_| true).unwrap().len();
+        let mut changes = world.cloud().subscribe();
+        while groups(&world) == 0 {
+            changes.changed().await.unwrap();
+        }
+        world.crash_driver();
+        if core_dies {
+            world.crash_core();
+        }
+        let moved = class(json!({ "region": "elsewhere" }));
+        classes.patch("group", &PatchParams::default(), &moved).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(40)).await;
+        if core_dies {
+            world.start_core().await;
+        }
+        world.start_driver();
+        until(&world, "found", |pool: Option<&MachinePool>| {
+            let status = pool.and_then(|pool| pool.status.as_ref());
+            status.is_some_and(|it| it.provider_id.is_some() && it.replicas == 2)
+        })
+        .await;
+        assert_eq!(groups(&world), 1, "core dies: {core_dies}");
+        pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
+        until(&world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
+        assert_eq!(groups(&world), 0);
+        world.stop().await;
     }
 }

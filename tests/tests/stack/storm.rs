@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use ostler_api::operation::ClassReference;
 use ostler_driver_sdk::{
     Connection, Connector, CreateMachine, DeleteMachine, Deletion, Driver, DriverError, DriverInfo,
     GetMachineStatus, Instance, ListMachines, Options, run_with,
@@ -52,7 +53,7 @@ impl ClassSource for NoClasses {
         Err(ClassError::NotFound)
     }
 
-    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+    async fn secret(&self, _: &ClassReference) -> Result<SecretContent, ClassError> {
         Err(ClassError::NotFound)
     }
 }

@@ -21,6 +21,8 @@ pub struct GroupLookup<'a> {
     pub identity: &'a PoolIdentity,
     /// Ids that the cluster had before.
     pub previous_clusters: &'a [String],
+    /// By identity in this region only; `None`: in all.
+    pub region: Option<&'a str>,
 }
 
 /// A group to make.
@@ -70,7 +72,11 @@ impl GroupLookup<'_> {
             return Ok(found);
         }
         let uid = &self.identity.pool_uid;
-        let own = |it: &&Group| it.identity.pool_uid == *uid && self.is_of_cluster(it);
+        let own = |it: &&Group| {
+            it.identity.pool_uid == *uid
+                && self.is_of_cluster(it)
+                && self.region.is_none_or(|region| it.model.spec.region == region)
+        };
         let found: Vec<_> = state.groups().filter(own).collect();
         let name = self.identity.pool_name.clone();
         match found.as_slice() {

@@ -43,18 +43,24 @@ pub struct Lookup<'a> {
     pub by_name: Option<&'a McmTags>,
     /// Ids that the cluster had before: what has one of them is of this cluster.
     pub previous_clusters: &'a [String],
+    /// By identity or name in this region only; `None`: in all.
+    pub region: Option<&'a str>,
 }
 
 impl<'a> Lookup<'a> {
     /// By identity alone, of a cluster that always had its id.
     pub fn of(identity: &'a Identity) -> Self {
-        Self { provider_id: None, identity, by_name: None, previous_clusters: &[] }
+        Self { provider_id: None, identity, by_name: None, previous_clusters: &[], region: None }
     }
 
     /// First by this id, if there is one.
     #[must_use]
     pub fn known(self, provider_id: Option<&'a str>) -> Self {
         Self { provider_id, ..self }
+    }
+
+    fn is_in_region(&self, instance: &Instance) -> bool {
+        self.region.is_none_or(|region| instance.region == region)
     }
 
     /// Whether an instance has an id that the cluster had before.
@@ -335,6 +341,7 @@ fn existing(state: &State, new: &NewInstance) -> Result<Option<Instance>, Refusa
         identity: &new.identity,
         by_name: new.by_name.as_ref(),
         previous_clusters: &new.previous_clusters,
+        region: Some(&new.spec.region),
     };
     let named = lookup.provider_id.and_then(|id| state.instance(id));
     let found = match find(state, lookup) {
@@ -386,7 +393,7 @@ fn of_uid<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
     if uid.is_empty() {
         return Vec::new();
     }
-    state.of_uid(uid).filter(|it| lookup.is_of_cluster(it)).collect()
+    state.of_uid(uid).filter(|it| lookup.is_of_cluster(it) && lookup.is_in_region(it)).collect()
 }
 
 /// An instance that is there, may be meant, and is not the machine's: that of the id, or else one of
@@ -420,7 +427,7 @@ fn named<'a>(state: &'a State, lookup: Lookup<'_>) -> Vec<&'a Instance> {
     // One with the id of another cluster is that one's, and never found by its name.
     let Identity { cluster_id, machine_name, .. } = lookup.identity;
     let free = |it: &&Instance| it.is_unclaimed() || it.identity.cluster_id == *cluster_id;
-    state.of_name(machine_name, tags).filter(free).collect()
+    state.of_name(machine_name, tags).filter(free).filter(|it| lookup.is_in_region(it)).collect()
 }
 
 /// Everything that is the machine's and so must go with it.

@@ -31,6 +31,11 @@ pub(super) enum Need {
 }
 
 impl Call {
+    /// Where instances are looked for; `None`: the spec cannot be read, and whatever is there has to be deletable.
+    pub(super) fn region(&self) -> Option<&str> {
+        Some(self.spec.region.as_str()).filter(|region| !region.is_empty())
+    }
+
     /// Waits; stops and says so when the core cancels the call.
     pub(super) async fn wait(&self, time: Duration) -> Result<(), DriverError> {
         if time.is_zero() {

@@ -2,8 +2,8 @@
 
 use ostler_driver_sdk::{
     CreatePool, DeletePool, DeletePoolMachines, Deletion, DriverError, GetPoolStatus, ListPools,
-    Pool, PoolInstance, PoolMachinesDeleted, PoolModel, PoolState, PoolStatus, UpdatePool,
-    UpdatePoolMachine,
+    Pool, PoolIdentity, PoolInstance, PoolMachinesDeleted, PoolModel, PoolState, PoolStatus,
+    UpdatePool, UpdatePoolMachine,
 };
 
 use super::FakeDriver;
@@ -28,11 +28,7 @@ impl FakeDriver {
                 desired,
                 model: model_of(call, model),
             };
-            let lookup = GroupLookup {
-                provider_id: provider_id.as_deref(),
-                identity: &identity,
-                previous_clusters: call.ctx.previous_cluster_ids(),
-            };
+            let lookup = lookup(call, provider_id.as_deref(), &identity);
             let seen = self.cloud.create_group(lookup, new)?;
             self.durable().await?;
             let pool = &identity.pool_name;
@@ -47,11 +43,7 @@ impl FakeDriver {
         self.call((Verb::UpdatePool, Need::GoodSpec), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.ctx.pool_identity();
-            let lookup = GroupLookup {
-                provider_id: Some(&request.provider_id),
-                identity: &identity,
-                previous_clusters: call.ctx.previous_cluster_ids(),
-            };
+            let lookup = lookup(call, Some(&request.provider_id), &identity);
             let model = request.model.clone().map(|model| model_of(call, model));
             let seen = self.cloud.update_group(lookup, &request, model)??;
             self.durable().await?;
@@ -65,11 +57,7 @@ impl FakeDriver {
         self.call((Verb::DeletePool, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.ctx.pool_identity();
-            let lookup = GroupLookup {
-                provider_id: provider_id.as_deref(),
-                identity: &identity,
-                previous_clusters: call.ctx.previous_cluster_ids(),
-            };
+            let lookup = lookup(call, provider_id.as_deref(), &identity);
             let group = match self.cloud.stop_group(lookup) {
                 Ok(Some(group)) => group,
                 Ok(None) => return Ok(Deletion::WasAbsent),
@@ -96,11 +84,7 @@ impl FakeDriver {
         self.call((Verb::GetPoolStatus, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.ctx.pool_identity();
-            let lookup = GroupLookup {
-                provider_id: provider_id.as_deref(),
-                identity: &identity,
-                previous_clusters: call.ctx.previous_cluster_ids(),
-            };
+            let lookup = lookup(call, provider_id.as_deref(), &identity);
             let seen = self.cloud.read_group(lookup)?;
             let clock = self.cloud.clock();
             let asked = seen.members.iter().filter(|_| with_instances);
@@ -128,11 +112,7 @@ impl FakeDriver {
         self.call((Verb::DeletePoolMachines, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.ctx.pool_identity();
-            let lookup = GroupLookup {
-                provider_id: Some(&request.provider_id),
-                identity: &identity,
-                previous_clusters: call.ctx.previous_cluster_ids(),
-            };
+            let lookup = lookup(call, Some(&request.provider_id), &identity);
             let latency = call.spec.latency.delete.0;
             let deleted = self.cloud.delete_members(lookup, &request, latency)??;
             self.durable().await?;
@@ -154,11 +134,7 @@ impl FakeDriver {
         self.call((Verb::UpdatePoolMachine, Need::Class), ctx, async |call| {
             check_credentials(call).await?;
             let identity = call.ctx.pool_identity();
-            let lookup = GroupLookup {
-                provider_id: Some(&provider_id),
-                identity: &identity,
-                previous_clusters: call.ctx.previous_cluster_ids(),
-            };
+            let lookup = lookup(call, Some(&provider_id), &identity);
             let (group, found) = self.cloud.member(lookup, &id)?;
             if group.model.hash != model_hash {
                 let message = format!("the group has model {}", group.model.hash);
@@ -175,6 +151,16 @@ impl FakeDriver {
         })
         .await
     }
+}
+
+/// How the group of the target is looked for.
+fn lookup<'a>(
+    call: &'a Call,
+    provider_id: Option<&'a str>,
+    identity: &'a PoolIdentity,
+) -> GroupLookup<'a> {
+    let (previous_clusters, region) = (call.ctx.previous_cluster_ids(), call.region());
+    GroupLookup { provider_id, identity, previous_clusters, region }
 }
 
 fn model_of(call: &Call, model: PoolModel) -> Model {

@@ -281,7 +281,8 @@ fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String
 /// How the instance of the target is looked for, but for its id.
 fn lookup<'a>(call: &'a Call, identity: &'a Identity, by_name: Option<&'a McmTags>) -> Lookup<'a> {
     let previous_clusters = call.ctx.previous_cluster_ids();
-    Lookup { by_name, previous_clusters, ..Lookup::of(identity) }
+    let region = call.region();
+    Lookup { by_name, previous_clusters, region, ..Lookup::of(identity) }
 }
 
 /// The tags by which an instance without UID is found, if the core wants it found by its name.

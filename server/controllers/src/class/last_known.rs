@@ -38,7 +38,7 @@ pub(super) fn of(stores: &Stores, class: &MachineClass) -> Option<LastKnown> {
         MergedSecret::Merged { revision, data, .. } => (Some(revision), data),
         MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => return None,
     };
-    Some(LastKnown { class: class.clone(), secret_revision, secret })
+    Some(LastKnown { class: class.clone(), secret_revision, secret, earlier: BTreeMap::new() })
 }
 
 impl Classes {

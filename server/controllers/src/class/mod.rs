@@ -6,7 +6,7 @@ mod secret;
 
 pub(crate) use secret::Secrets;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +14,12 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
-use ostler_api::MachineClass;
 use ostler_api::machine::MachineSpec;
 use ostler_api::names::finalizer;
-use ostler_lifecycle::class::{Hold, Plan, Snapshot, names_class, plan, users};
+use ostler_api::{MachineClass, Revision};
+use ostler_lifecycle::class::{
+    Hold, Plan, Snapshot, names_class, plan, unresolved, unresolved_of_pool, users,
+};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -27,7 +29,7 @@ use crate::events::{EventRecord, Recorder, Severity};
 use crate::hot_update::Reviewer;
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
-use crate::stores::Stores;
+use crate::stores::{Stores, kept_in};
 use crate::watch::{Cached, ObjectName};
 use crate::writes::{Object, WriteError, Writer};
 
@@ -84,9 +86,13 @@ impl Kind for Classes {
         }
         let kept = self.stores.secrets.get(&last_known::place(name));
         let lingers = self.lingers(name, class.as_deref(), used);
+        let before = kept.as_deref().and_then(kept_in);
+        let changed =
+            class.as_ref().zip(before).is_some_and(|(now, before)| now.spec != before.class.spec);
         let facts = Snapshot {
             used: used || lingers.is_some(),
             known: class.as_deref().and_then(|class| last_known::of(&self.stores, class)),
+            open: if changed { self.unresolved(name) } else { BTreeSet::new() },
             kept: kept.as_deref().map(last_known::facts),
             class,
         };
@@ -149,6 +155,15 @@ impl Classes {
     ) -> Self {
         let (reported, unused) = (Mutex::default(), Mutex::default());
         Self { writer, stores, reviewer, recorder, reported, unused }
+    }
+
+    /// The revisions with which an instance or group may have been made that nobody knows of yet.
+    fn unresolved(&self, class: &ObjectName) -> BTreeSet<Revision> {
+        let (machines, pools) = (self.stores.users(class), self.stores.pools_of(class));
+        let machines = machines.iter().filter_map(|name| self.stores.machines.get(name));
+        let pools = pools.iter().filter_map(|name| self.stores.pools.get(name));
+        let machines = machines.filter_map(|it| unresolved(&it));
+        machines.chain(pools.filter_map(|it| unresolved_of_pool(&it))).collect()
     }
 
     fn lingers(

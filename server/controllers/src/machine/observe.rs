@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
-use ostler_lifecycle::class::uses_class;
+use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::is_last_look;
@@ -70,6 +70,7 @@ impl Machines {
         };
         Ok(Some(Snapshot {
             now,
+            class_before: self.class_before(&machine, content),
             review: self.review_of(&machine, &class, &driver),
             slot: self.slot_of(&machine, &class),
             driver,
@@ -179,6 +180,16 @@ impl Machines {
         }
         let kept = self.stores.last_known(&ObjectName::new(&namespace, name));
         kept.map(|kept| Arc::new(kept.class))
+    }
+
+    /// What the class was when the operation without a known outcome was begun, if it was changed since.
+    fn class_before(&self, machine: &Machine, now: Option<&MachineClass>) -> Option<ClassFacts> {
+        let begun_with = unresolved(machine)?;
+        if ClassFacts::of(now?).revision == begun_with {
+            return None;
+        }
+        let name = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
+        self.stores.class_before(&name, &begun_with).as_ref().map(ClassFacts::of)
     }
 
     /// The cached Node; but before a Machine or its instance is deleted, it is read from the API. The cache may not

@@ -7,6 +7,7 @@ use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_CLASS;
 use ostler_api::operation::PoolRecord;
 use ostler_api::{Machine, MachineClass, MachinePool};
+use ostler_lifecycle::class::unresolved_of_pool;
 use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
 use ostler_lifecycle::pool::{DataSecret, Reading, Snapshot, secret_name, target_of};
 use ostler_lifecycle::set::is_controlled_by;
@@ -53,7 +54,11 @@ impl Pools {
             && !matches!(secret, SecretView::Missing(_))
             && !matches!(operation, OperationView::Finished(_))
         {
-            self.read_if_due(&pool, &machines, (facts, &secret)).await;
+            let before = unresolved_of_pool(&pool).filter(|revision| *revision != facts.revision);
+            let before = before.and_then(|it| self.stores.class_before(&class_name(&pool), &it));
+            let before = before.as_ref().map(ClassFacts::of);
+            let with = before.as_ref().unwrap_or(facts);
+            self.read_if_due(&pool, &machines, (with, &secret)).await;
         }
         let (deleted, created) = self.groups.with(&pool, |group| {
             if !group.deleted.is_empty() {

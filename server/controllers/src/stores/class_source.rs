@@ -1,7 +1,7 @@
 //! Serves classes, secrets and recorded operations to drivers, from the caches.
 
-use ostler_api::Revision;
 use ostler_api::names::MACHINE_POOL;
+use ostler_api::{MachineClass, Revision};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{ClassReference, Target};
 use ostler_lifecycle::pool::target_of;
@@ -36,7 +36,7 @@ impl StoreClassSource {
         &self,
         namespace: &str,
         name: &str,
-    ) -> Result<std::sync::Arc<ostler_api::MachineClass>, ClassError> {
+    ) -> Result<std::sync::Arc<MachineClass>, ClassError> {
         if !self.namespaces.contains(namespace) {
             return Err(ClassError::NamespaceDenied);
         }
@@ -45,6 +45,36 @@ impl StoreClassSource {
         }
         let name = ObjectName::new(namespace, name);
         self.stores.class_or_last_known(&name).ok_or(ClassError::NotFound)
+    }
+
+    /// What the class was, if it is another one now.
+    fn before(&self, class: &ClassReference) -> Option<MachineClass> {
+        let now = self.find(&class.namespace, &class.name).ok()?;
+        if class.revision.is_empty() || ClassFacts::of(&now).revision == class.revision {
+            return None;
+        }
+        self.stores.class_before(&ObjectName::new(&class.namespace, &class.name), &class.revision)
+    }
+
+    fn content(&self, class: &MachineClass) -> ClassContent {
+        let facts = ClassFacts::of(class);
+        let secret_revision = match self.stores.secret_or_last_known(class) {
+            MergedSecret::Merged { revision, .. } => Some(revision),
+            MergedSecret::NotReferenced => None,
+            MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => {
+                Some(Revision::default())
+            }
+        };
+        ClassContent {
+            uid: class.metadata.uid.clone().unwrap_or_default().into(),
+            revision: facts.revision,
+            provider: facts.provider,
+            format: String::new(),
+            provider_spec_json: facts.provider_spec,
+            secret_revision,
+            labels: class.metadata.labels.clone().unwrap_or_default(),
+            shape: class.spec.node_template.as_ref().map(shape),
+        }
     }
 
     fn recorded_of_pool(&self, uid: &str) -> Option<RecordedOperation> {
@@ -72,30 +102,16 @@ impl StoreClassSource {
 #[async_trait]
 impl ClassSource for StoreClassSource {
     fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError> {
-        let class = self.find(namespace, name)?;
-        let facts = ClassFacts::of(&class);
-        let secret_revision = match self.stores.secret_or_last_known(&class) {
-            MergedSecret::Merged { revision, .. } => Some(revision),
-            MergedSecret::NotReferenced => None,
-            MergedSecret::NamespaceDenied(_) | MergedSecret::Missing(_) => {
-                Some(Revision::default())
-            }
-        };
-        Ok(ClassContent {
-            uid: class.metadata.uid.clone().unwrap_or_default().into(),
-            revision: facts.revision,
-            provider: facts.provider,
-            format: String::new(),
-            provider_spec_json: facts.provider_spec,
-            secret_revision,
-            labels: class.metadata.labels.clone().unwrap_or_default(),
-            shape: class.spec.node_template.as_ref().map(shape),
-        })
+        Ok(self.content(&*self.find(namespace, name)?))
     }
 
-    async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError> {
-        let class = self.find(namespace, name)?;
-        match self.stores.secret_or_last_known(&class) {
+    fn earlier(&self, class: &ClassReference) -> Option<ClassContent> {
+        self.before(class).map(|class| self.content(&class))
+    }
+
+    async fn secret(&self, class: &ClassReference) -> Result<SecretContent, ClassError> {
+        let now = self.find(&class.namespace, &class.name)?;
+        match self.stores.secret_or_last_known(self.before(class).as_ref().unwrap_or(&now)) {
             MergedSecret::Merged { revision, data, .. } => Ok(SecretContent { revision, data }),
             MergedSecret::NamespaceDenied(_) => Err(ClassError::NamespaceDenied),
             MergedSecret::NotReferenced | MergedSecret::Missing(_) => Err(ClassError::NotFound),
@@ -104,14 +120,19 @@ impl ClassSource for StoreClassSource {
 
     fn confidential(&self, namespace: &str, name: &str) -> Vec<Vec<u8>> {
         let Ok(class) = self.find(namespace, name) else { return Vec::new() };
-        match self.stores.secret_or_last_known(&class) {
+        let kept = self.stores.last_known(&ObjectName::new(namespace, name));
+        let earlier = kept.into_iter().flat_map(|kept| kept.earlier.into_values());
+        let other = earlier.filter(|it| it.secret_refs() != class.secret_refs());
+        let values = |class: &MachineClass| match self.stores.secret_or_last_known(class) {
             MergedSecret::Merged { data, user_data, .. } => {
                 data.into_values().chain(user_data).collect()
             }
             MergedSecret::NamespaceDenied(_)
             | MergedSecret::NotReferenced
             | MergedSecret::Missing(_) => Vec::new(),
-        }
+        };
+        let now: Vec<_> = values(&class);
+        now.into_iter().chain(other.flat_map(|class| values(&class))).collect()
     }
 
     fn recorded(&self, target_uid: &str) -> Option<RecordedOperation> {
@@ -189,11 +210,15 @@ fn shape(template: &Value) -> MachineShape {
 mod tests {
     use k8s_openapi::api::core::v1::Secret;
     use kube::runtime::watcher::Event;
-    use ostler_api::MachineClass;
     use ostler_api::OperationId;
     use serde_json::json;
 
     use super::*;
+
+    fn named(class: &str) -> ClassReference {
+        let (namespace, name) = ("default".to_owned(), class.to_owned());
+        ClassReference { namespace, name, revision: Revision::default() }
+    }
 
     fn secret(name: &str, version: &str, data: &Value) -> Secret {
         serde_json::from_value(json!({
@@ -231,7 +256,7 @@ mod tests {
     async fn the_secret_of_a_class_is_merged_and_has_no_user_data() {
         let refs = json!({ "secretRef": { "name": "s" }, "credentialsSecretRef": { "name": "t" } });
         let source = source(&refs);
-        let secret = source.secret("default", "c").await.unwrap();
+        let secret = source.secret(&named("c")).await.unwrap();
         assert_eq!(secret.revision, "3.5");
         assert_eq!(
             source.class("default", "c").unwrap().secret_revision.as_ref().map(Revision::as_str),
@@ -248,14 +273,14 @@ mod tests {
     async fn a_secret_or_class_of_another_namespace_is_refused() {
         let refs = json!({ "secretRef": { "name": "s", "namespace": "kube-system" } });
         let source = source(&refs);
-        assert_eq!(source.secret("default", "c").await, Err(ClassError::NamespaceDenied));
+        assert_eq!(source.secret(&named("c")).await, Err(ClassError::NamespaceDenied));
         assert_eq!(source.class("other", "c"), Err(ClassError::NamespaceDenied));
     }
 
     #[tokio::test]
     async fn a_missing_class_or_secret_is_not_found() {
         let source = source(&json!({ "secretRef": { "name": "nowhere" } }));
-        assert_eq!(source.secret("default", "c").await, Err(ClassError::NotFound));
+        assert_eq!(source.secret(&named("c")).await, Err(ClassError::NotFound));
         assert_eq!(source.class("default", "d"), Err(ClassError::NotFound));
     }
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
-use ostler_api::MachineClass;
+use ostler_api::{MachineClass, Revision};
 use ostler_lifecycle::last_known::{self, LastKnown};
 use ostler_lifecycle::operation::UserData;
-use ostler_lifecycle::snapshot::{SecretFacts, SecretView};
+use ostler_lifecycle::snapshot::{ClassFacts, SecretFacts, SecretView};
 
 use super::{MergedSecret, Stores, merge};
 use crate::watch::ObjectName;
@@ -40,6 +40,22 @@ impl Stores {
         live.or_else(|| self.last_known(name).map(|kept| Arc::new(kept.class)))
     }
 
+    /// What a class was at this revision, if that is kept.
+    pub(crate) fn class_before(
+        &self,
+        name: &ObjectName,
+        revision: &Revision,
+    ) -> Option<MachineClass> {
+        let mut kept = self.last_known(name)?;
+        // The copy may be older than the class.
+        let last = |class: &MachineClass| ClassFacts::of(class).revision == *revision;
+        let mut class = kept.earlier.remove(revision).or_else(|| Some(kept.class).filter(last))?;
+        if let Some(now) = self.classes.get(name) {
+            class.metadata.clone_from(&now.metadata);
+        }
+        Some(class)
+    }
+
     /// What decisions need of the secrets of a class; `None`: there is no class.
     pub(crate) fn secret_view(&self, class: Option<&MachineClass>) -> SecretView {
         let Some(class) = class else { return SecretView::Unknown };
@@ -69,6 +85,7 @@ impl Stores {
             return merged;
         }
         let kept = self.last_known(&ObjectName::of(class));
+        let kept = kept.filter(|kept| kept.class.secret_refs() == class.secret_refs());
         match kept.and_then(|kept| Some((kept.secret_revision?, kept.secret))) {
             Some((revision, data)) => MergedSecret::Merged { revision, data, user_data: None },
             None => merged,

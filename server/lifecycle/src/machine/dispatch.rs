@@ -27,6 +27,7 @@ impl Pass<'_> {
     }
 
     fn status_request(&self, class: &ClassFacts) -> Dispatch {
+        let class = self.snap.class_before.as_ref().unwrap_or(class);
         let provider_id = self.provider_id().cloned().unwrap_or_default();
         self.dispatch_of(class, Request::Status { provider_id })
     }

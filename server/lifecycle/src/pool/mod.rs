@@ -237,6 +237,9 @@ impl<'a> Facts<'a> {
         let mut standing =
             operation::settle(&old, &snap.operation, driver.is_some(), revision, snap.now);
         let reading = snap.group.known().filter(|_| !standing.reread);
+        if reading.is_some() {
+            standing.intent.take_if(|it| it.intent.outcome_unknown);
+        }
         let model = class.map(|class| model_hash(pool, class)).or(old.model_hash);
         let model = model.unwrap_or_default();
         learn(&mut standing, snap, &model, driver);

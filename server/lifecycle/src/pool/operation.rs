@@ -175,6 +175,18 @@ impl Standing {
         before
     }
 
+    /// Whether this was carried out is unknown. A group that a creation may have made is looked for with the class of it,
+    /// so it is written down until the group is found, or made anew.
+    fn doubt(&mut self, intent: Option<PoolIntent>) {
+        let creates =
+            |it: &PoolIntent| it.intent.operation_kind() == Some(OperationKind::CreatePool);
+        let intent = intent.filter(|it| creates(it) && self.provider_id.is_none());
+        self.intent = intent.map(|mut it| {
+            it.intent.outcome_unknown = true;
+            it
+        });
+    }
+
     /// What the driver did to this instance may be a part of what it was asked for.
     fn leave_unfinished(&mut self, instance: Option<ProviderId>) {
         let Some(instance) = instance else { return };
@@ -231,16 +243,17 @@ pub(super) fn settle(
     match view {
         OperationView::InFlight(_) => standing.busy = true,
         OperationView::Expected(_) => standing.busy = standing.intent.is_some(),
-        // It was not sent, or it was lost: which of both, a read says.
-        OperationView::Idle if standing.intent.is_some() => {
-            standing.busy = !is_ready;
-            if is_ready {
-                let asked = Asked::of(standing.intent.take().as_ref());
-                standing.leave_unfinished(asked.instance);
+        OperationView::Idle => match standing.intent.as_ref().map(|it| it.intent.outcome_unknown) {
+            None | Some(true) => {}
+            Some(false) if !is_ready => standing.busy = true,
+            // It was not sent, or it was lost: which of both, a read says.
+            Some(false) => {
+                let intent = standing.intent.take();
+                standing.leave_unfinished(Asked::of(intent.as_ref()).instance);
+                standing.doubt(intent);
                 standing.reread = true;
             }
-        }
-        OperationView::Idle => {}
+        },
         OperationView::Finished(finished) => take(&mut standing, finished, class, now),
     }
     standing
@@ -253,7 +266,7 @@ fn take(standing: &mut Standing, finished: &Finished, class: Option<&Revision>, 
     standing.reread = true;
     let kind = finished.kind;
     if matches!(finished.outcome, Ok(Success::PoolChanged(_))) {
-        let sent = intent.and_then(|intent| intent.user_data_hash);
+        let sent = intent.as_ref().and_then(|intent| intent.user_data_hash.clone());
         standing.user_data = sent.or_else(|| standing.user_data.take());
     }
     match &finished.outcome {
@@ -261,7 +274,12 @@ fn take(standing: &mut Standing, finished: &Finished, class: Option<&Revision>, 
             updated(standing, &asked, told, class, now);
         }
         Ok(success) => succeeded(standing, (kind, &asked), success, now),
-        Err(failure) => failed(standing, (kind, &asked), failure, class, now),
+        Err(failure) => {
+            if failure.certainty != Certainty::NotApplied {
+                standing.doubt(intent);
+            }
+            failed(standing, (kind, &asked), failure, class, now);
+        }
     }
 }
 

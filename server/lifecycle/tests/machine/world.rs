@@ -74,6 +74,7 @@ pub struct World {
     pub machine: Option<Machine>,
     pub class: Option<MachineClass>,
     pub class_view: Option<ClassView>,
+    pub class_before: Option<ClassFacts>,
     pub secret: SecretView,
     pub bootstrap: BootstrapView,
     pub target: TargetView,
@@ -144,6 +145,7 @@ impl World {
             machine: Some(machine),
             class: Some(class(&json!({ "size": 1, "tags": { "a": "1" } }))),
             class_view: None,
+            class_before: None,
             secret: secret(b"#!/bin/sh\njoin <<BOOTSTRAP_TOKEN>> as <<MACHINE_NAME>>"),
             bootstrap: BootstrapView::default(),
             target: TargetView::Watched,
@@ -304,6 +306,7 @@ impl World {
             now: self.now,
             machine: Arc::new(self.machine().clone()),
             unwritten: self.unwritten.clone(),
+            class_before: self.class_before.clone(),
             class: self.class_view.clone().unwrap_or_else(|| {
                 self.class
                     .as_ref()

@@ -58,7 +58,7 @@ use self::session::{Guest, Lost, Provider, Session};
 pub(crate) use self::shown::Selected;
 pub(crate) use self::size::PROVIDER_SPEC;
 use self::timers::{Timer, Timers};
-pub(crate) use self::views::Denial;
+pub(crate) use self::views::{Denial, Scope};
 use crate::record::Records;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};

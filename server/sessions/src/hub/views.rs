@@ -30,11 +30,11 @@ impl Scope {
         Self { provider: session.driver.provider.clone(), class: operation.class.clone() }
     }
 
-    /// Whether it entitles to this class.
-    pub(crate) fn covers(&self, class: &ObjectRevision) -> bool {
+    /// The class that it entitles to, if that is the wanted one.
+    pub(crate) fn covering(&self, wanted: &ObjectRevision) -> Option<&ObjectRevision> {
         let same =
-            |own: &ObjectRevision| own.namespace == class.namespace && own.name == class.name;
-        self.class.as_ref().is_some_and(same)
+            |own: &&ObjectRevision| own.namespace == wanted.namespace && own.name == wanted.name;
+        self.class.as_ref().filter(same)
     }
 }
 
@@ -179,7 +179,7 @@ impl Hub {
         let own = self.sessions.values().filter(|session| session.principal == principal);
         own.into_iter().any(|session| {
             let mut operations = session.in_flight.ids().filter_map(|id| self.operations.get(id));
-            operations.any(|operation| Scope::of(session, operation).covers(class))
+            operations.any(|operation| Scope::of(session, operation).covering(class).is_some())
         })
     }
 

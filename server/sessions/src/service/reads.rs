@@ -9,8 +9,11 @@ use ostler_proto::v1alpha1::{
 use sha2::{Digest, Sha256};
 use tonic::{Code, Status};
 
+use ostler_api::operation::ClassReference;
+
 use super::{named, status, status_with};
-use crate::hub::{Denial, Hub, OperationId, PROVIDER_SPEC};
+use crate::convert::class_reference;
+use crate::hub::{Denial, Hub, OperationId, PROVIDER_SPEC, Scope};
 use crate::session::frames;
 use crate::shell::Shell;
 use crate::{ClassContent, ClassError, MachineShape, Principal};
@@ -100,7 +103,8 @@ pub(super) async fn secret(
         let about = |id: &OperationId, _: Option<&ObjectRevision>| id.as_str() == operation_id;
         denied(shell.with(|hub, _| hub.denial(&principal.name, &session_id, about)))
     };
-    if !may_read(shell, principal, &wanted, &session_id, &operation_id) {
+    let scope = shell.with(|hub, _| hub.scope(&principal.name, &session_id, &operation_id));
+    let Some(class) = scope.and_then(|scope| entitled(shell, &scope, &wanted)) else {
         tracing::warn!(
             principal = principal.name,
             operation = operation_id,
@@ -108,8 +112,8 @@ pub(super) async fn secret(
             "secret refused"
         );
         return Err(refused());
-    }
-    let secret = match shell.classes.secret(&wanted.namespace, &wanted.name).await {
+    };
+    let secret = match shell.classes.secret(&class).await {
         Ok(secret) => secret,
         Err(ClassError::NotFound | ClassError::NamespaceDenied) => return Err(refused()),
         Err(error @ ClassError::Unavailable(_)) => {
@@ -130,18 +134,14 @@ pub(super) async fn secret(
     })
 }
 
-fn may_read(
-    shell: &Arc<Shell>,
-    principal: &Principal,
-    wanted: &ObjectRevision,
-    session_id: &str,
-    operation_id: &str,
-) -> bool {
-    let scope = shell.with(|hub, _| hub.scope(&principal.name, session_id, operation_id));
-    let Some(scope) = scope.filter(|scope| scope.covers(wanted)) else { return false };
+/// The class of the operation, if this is its secret.
+fn entitled(shell: &Shell, scope: &Scope, wanted: &ObjectRevision) -> Option<ClassReference> {
+    let class = class_reference(scope.covering(wanted)?);
+    let at_revision = || shell.classes.class(&class.namespace, &class.name).ok();
+    let content = shell.classes.earlier(&class).or_else(at_revision);
     // The class may be another provider's by now, and so is its secret then.
-    let newest = shell.classes.class(&wanted.namespace, &wanted.name).ok();
-    newest.is_none_or(|class| shell.options.canonical(class.provider.as_str()) == scope.provider)
+    let is_own = |it: ClassContent| shell.options.canonical(it.provider.as_str()) == scope.provider;
+    content.is_none_or(is_own).then_some(class)
 }
 
 /// The same for "not yours" and "not there", so that nothing can be learned by asking.

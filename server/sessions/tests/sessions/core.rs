@@ -71,9 +71,9 @@ impl ClassSource for Classes {
         self.known.lock().unwrap().get(name).cloned().ok_or(ClassError::NotFound)
     }
 
-    async fn secret(&self, namespace: &str, name: &str) -> Result<SecretContent, ClassError> {
-        assert_eq!(namespace, "default");
-        self.secrets.lock().unwrap().get(name).cloned().ok_or(ClassError::NotFound)
+    async fn secret(&self, class: &ClassReference) -> Result<SecretContent, ClassError> {
+        assert_eq!(class.namespace, "default");
+        self.secrets.lock().unwrap().get(&class.name).cloned().ok_or(ClassError::NotFound)
     }
 
     fn confidential(&self, _namespace: &str, name: &str) -> Vec<Vec<u8>> {

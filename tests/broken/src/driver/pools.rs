@@ -76,7 +76,8 @@ impl Broken {
         {
             let identity = &group.identity;
             let provider_id = Some(request.provider_id.as_str());
-            let lookup = GroupLookup { provider_id, identity, previous_clusters: &[] };
+            let lookup =
+                GroupLookup { provider_id, identity, previous_clusters: &[], region: None };
             let Seen { group, .. } = self.fake.cloud().update_group(lookup, &request, None)??;
             return Ok(Pool::new(group.provider_id, group.desired, group.desired));
         }

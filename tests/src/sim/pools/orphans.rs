@@ -59,7 +59,7 @@ fn make(cloud: &Cloud, identity: &PoolIdentity) {
         zones: Vec::new(),
     };
     let new = NewGroup { tags: identity.tags(), class: class_name(0), desired: 2, model };
-    let lookup = GroupLookup { provider_id: None, identity, previous_clusters: &[] };
+    let lookup = GroupLookup { provider_id: None, identity, previous_clusters: &[], region: None };
     cloud.create_group(lookup, new).expect("a cloud in memory has no journal");
 }
 

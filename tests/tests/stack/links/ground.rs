@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ostler_api::operation::{Dispatch, Finished, Lane, OperationView, Outcome, Request, Target};
+use ostler_api::operation::{
+    ClassReference, Dispatch, Finished, Lane, OperationView, Outcome, Request, Target,
+};
 use ostler_driver_sdk::{
     CancellationToken, Connection, Connector, CreateMachine, DeleteMachine, Deletion, Driver,
     DriverError, DriverInfo, GetMachineStatus, Instance, ListMachines, Options, run_with,
@@ -42,7 +44,7 @@ impl ClassSource for NoClasses {
         Err(ClassError::NotFound)
     }
 
-    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+    async fn secret(&self, _: &ClassReference) -> Result<SecretContent, ClassError> {
         Err(ClassError::NotFound)
     }
 }

@@ -36,7 +36,7 @@ impl ClassSource for Classes {
         })
     }
 
-    async fn secret(&self, _: &str, _: &str) -> Result<SecretContent, ClassError> {
+    async fn secret(&self, _: &ClassReference) -> Result<SecretContent, ClassError> {
         let Some(value) = self.0.lock().pop() else {
             return Err(ClassError::Unavailable("away".to_owned()));
         };
