@@ -444,3 +444,16 @@ async fn initialization_is_asked_for_until_it_is_done_whoever_dies_meanwhile() {
         world.stop().await;
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_name_is_too_long_for_a_label_runs_and_goes() {
+    let world = World::start().await;
+    let name = "b".repeat(64);
+    world.apply::<Machine>(machine(&name, "fake")).await;
+    world.until(&name, "Running", in_phase(MachinePhase::Running)).await;
+    assert_eq!((instances(&world), nodes(&world).await), (1, 1));
+    delete(&world, &name).await;
+    world.until(&name, "gone", gone).await;
+    assert_eq!((instances(&world), nodes(&world).await), (0, 0));
+    world.stop().await;
+}

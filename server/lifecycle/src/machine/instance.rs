@@ -9,7 +9,7 @@ use ostler_api::{
     names,
 };
 
-use super::{conditions, dispatch::key_of, pass::Pass, retry};
+use super::{conditions, dispatch::key_of, pass::Pass, retry, well_formed};
 use crate::{
     node,
     operation::{Failure, Finished, InstanceRecord},
@@ -115,9 +115,8 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     if pass.machine.provider_id() != Some(&record.provider_id) {
         pass.effects.patch.provider_id = Some(record.provider_id.clone());
     }
-    let joins = pass.snap.target != TargetView::None;
-    if joins && pass.machine.node_name().is_none() && !record.node_name.is_empty() {
-        pass.effects.patch.labels.insert(names::label::NODE.to_owned(), record.node_name.clone());
+    if pass.snap.target != TargetView::None && pass.machine.node_name().is_none() {
+        label_node(pass, &record.node_name);
     }
     set_default_priority(pass);
     // The addresses of an instance that is gone are no longer the Machine's.
@@ -130,6 +129,14 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     addresses.sort();
     addresses.dedup();
     addresses.truncate(ADDRESSES);
+}
+
+/// Labels the Machine with the name of its Node. The API server would refuse a name that is too long for a label, and with
+/// it everything else in the patch: such a Node is found by its provider id.
+pub(crate) fn label_node(pass: &mut Pass<'_>, name: &str) {
+    if !name.is_empty() && well_formed::label_value(name) {
+        pass.effects.patch.labels.insert(names::label::NODE.to_owned(), name.to_owned());
+    }
 }
 
 /// Gives the Machine the priority that it has by default in a scale-down, unless it has one.

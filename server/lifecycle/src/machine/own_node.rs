@@ -13,7 +13,7 @@ use super::{
     pass::Pass,
     preserving, retry, token,
     transition::{Outcome, Transition, wait},
-    updating,
+    updating, well_formed,
 };
 use crate::{
     node,
@@ -53,14 +53,14 @@ pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
 pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     if pass.machine.node_name() != Some(name) {
-        pass.effects.patch.labels.insert(names::label::NODE.to_owned(), name.to_owned());
+        instance::label_node(pass, name);
     }
     if node.metadata.deletion_timestamp.is_none() && !health::has_finalizer(node) {
         pass.effects.node_patch.add_finalizer = true;
     }
     let labels = node.metadata.labels.as_ref();
     let labelled = labels.and_then(|all| all.get(names::label::MACHINE_NAME));
-    if labelled.map(String::as_str) != Some(pass.name()) {
+    if labelled.map(String::as_str) != Some(pass.name()) && well_formed::label_value(pass.name()) {
         pass.effects.node_patch.label_machine = true;
     }
     note_critical_components(pass, node);
