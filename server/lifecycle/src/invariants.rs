@@ -15,7 +15,7 @@ use ostler_api::{
 
 use crate::{
     digest,
-    machine::{abandoning, absence, hearsay, instance::is_own_create, pooled},
+    machine::{abandoning, absence, instance::is_own_create, own_instance, pooled},
     node,
     operation::{Dispatch, Finished, InstanceRecord, OperationView, Request, Success},
     plan::{Action, Plan},
@@ -192,7 +192,7 @@ pub fn inv_4_drain_first(snapshot: &Snapshot, plan: &Plan) -> bool {
     }
     let NodeView::Known(node) = &snapshot.node else { return true };
     let ours = node::is_ours(&snapshot.machine, snapshot.machine.provider_id(), node)
-        && !hearsay::is_hearsay(snapshot, &plan.status, node);
+        && !own_instance::is_by_spec_only(snapshot, &plan.status, node);
     let drain = plan.status.drain.as_ref();
     let drained = drain.is_some_and(|it| it.finished && it.purpose() == DrainPurpose::Deletion);
     !ours || drained || snapshot.machine.wants_force() || is_overdue(plan, snapshot.now)

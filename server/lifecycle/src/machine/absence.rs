@@ -7,7 +7,7 @@ use ostler_api::{
     machine::{Machine, MachinePhase, MachineStatus, WaitReason},
 };
 
-use super::{instance, pass::Pass, retry};
+use super::{instance, own_instance::carries_own_uid, pass::Pass, retry};
 use crate::{
     cluster::ClusterIds,
     snapshot::{AdoptByName, ClassFacts, DriverView, Snapshot},
@@ -29,7 +29,7 @@ pub fn is_proof(
     cluster: &ClusterIds,
     by_name: bool,
 ) -> bool {
-    let tagged = !by_name && status.instance_uid.as_ref().is_some_and(|it| it == machine.uid());
+    let tagged = !by_name && carries_own_uid(machine, status);
     let ours = tagged || status.creation_started_at.is_some() || instance::was_made(status);
     (ours || is_fresh(machine, status)) && !has_moved(status, cluster)
 }

@@ -9,6 +9,7 @@ use ostler_api::{
 
 use super::{
     cluster_id, conditions, instance,
+    own_instance::carries_own_uid,
     pass::Pass,
     preconditions,
     reading::Reading,
@@ -34,7 +35,7 @@ pub(crate) fn is_needed(pass: &Pass<'_>, record: &InstanceRecord) -> bool {
         return true;
     }
     match record.machine_uid.as_str() {
-        "" => by_name(pass) && !has_own_uid(pass),
+        "" => by_name(pass) && !carries_own_uid(pass.machine, &pass.status),
         uid => uid != pass.machine.uid(),
     }
 }
@@ -43,16 +44,12 @@ fn by_name(pass: &Pass<'_>) -> bool {
     pass.snap.class.known().is_some_and(|class| pass.snap.settings.adopts_by_name(class))
 }
 
-/// Whether the instance is known to carry the UID of this Machine.
-fn has_own_uid(pass: &Pass<'_>) -> bool {
-    pass.status.instance_uid.as_ref().is_some_and(|it| it == pass.machine.uid())
-}
-
 /// Whether the instance is known to carry the UID of this Machine and the cluster id of today. Where
 /// there is no other id, every one that we wrote down is that of today.
 fn is_own(pass: &Pass<'_>) -> bool {
     let (cluster, carried) = (&pass.snap.cluster, pass.status.instance_cluster_id.as_deref());
-    has_own_uid(pass) && carried.map_or(cluster.previous.is_empty(), |id| id == cluster.own)
+    carries_own_uid(pass.machine, &pass.status)
+        && carried.map_or(cluster.previous.is_empty(), |id| id == cluster.own)
 }
 
 /// From now on the instance carries the identity of this Machine. The cluster id alone is not worth a

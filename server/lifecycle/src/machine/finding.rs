@@ -87,7 +87,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let reading = pass.learned.reading.take();
     let is_there =
         matches!(reading, Some(Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead));
-    if is_there && pass.has_hearsay_node() {
+    if is_there && pass.has_node_by_spec_only() {
         instance::set_adopted(pass);
     }
     Ok(match reading {
@@ -99,7 +99,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             Reading::Found(_) | Reading::Uninitialized | Reading::NotFound | Reading::CannotRead,
         ) => Transition::To(State::Draining),
         Some(Reading::Failed(failure)) => retry::after_read(pass, &failure),
-        None if !unresolved && pass.machine.node_name().is_some() && !pass.has_hearsay_node() => {
+        None if !unresolved
+            && pass.machine.node_name().is_some()
+            && !pass.has_node_by_spec_only() =>
+        {
             Transition::To(State::Draining)
         }
         None => return read_instance(pass),

@@ -13,8 +13,8 @@ use ostler_api::machine::{
 
 use super::{
     effects::Effects,
-    hearsay::is_hearsay,
     operation_state::{self, OperationState},
+    own_instance::is_by_spec_only,
     reading::Reading,
     transition::{Outcome, Transition, wait},
 };
@@ -112,12 +112,12 @@ impl<'a> Pass<'a> {
 
     /// The Node, if it is there and ours: its provider id is empty or that of the Machine.
     pub(crate) fn node(&self) -> Option<&'a Node> {
-        self.named_node().filter(|node| !is_hearsay(self.snap, &self.status, node))
+        self.named_node().filter(|node| !is_by_spec_only(self.snap, &self.status, node))
     }
 
     /// Whether only the spec of the Machine, which is being deleted, calls a Node its own.
-    pub(crate) fn has_hearsay_node(&self) -> bool {
-        self.named_node().is_some_and(|node| is_hearsay(self.snap, &self.status, node))
+    pub(crate) fn has_node_by_spec_only(&self) -> bool {
+        self.named_node().is_some_and(|node| is_by_spec_only(self.snap, &self.status, node))
     }
 
     fn named_node(&self) -> Option<&'a Node> {

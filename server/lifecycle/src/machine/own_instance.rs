@@ -18,18 +18,23 @@ pub fn has_own_instance(machine: &Machine) -> bool {
             && is_found(machine, &machine.recorded_status())
 }
 
+/// Whether the instance is known to carry the UID of the Machine.
+pub(crate) fn carries_own_uid(machine: &Machine, status: &MachineStatus) -> bool {
+    status.instance_uid.as_ref().is_some_and(|it| it == machine.uid())
+}
+
 fn is_found(machine: &Machine, status: &MachineStatus) -> bool {
     let created = |one: &NodeCondition| {
         one.type_ == MachineConditionType::InstanceCreated.as_str() && one.status == "True"
     };
-    status.instance_uid.as_ref().is_some_and(|it| it == machine.uid())
+    carries_own_uid(machine, status)
         || status.conditions.iter().any(created)
         || status.instance.is_some()
 }
 
 /// Whether only the spec of a Machine that is being deleted calls a Node its own: no driver found the instance, though it
 /// can be asked, and the Node does not say so. Such a Node is not touched.
-pub(crate) fn is_hearsay(snap: &Snapshot, status: &MachineStatus, node: &Node) -> bool {
+pub(crate) fn is_by_spec_only(snap: &Snapshot, status: &MachineStatus, node: &Node) -> bool {
     let blind = matches!(&snap.driver, DriverView::Ready(driver)
         if !driver.has(OperationKind::GetMachineStatus));
     let machine = &snap.machine;
