@@ -112,7 +112,8 @@ pub struct Args {
     /// How long to drain a Node gracefully before the drain is forced: pods are deleted without grace
     #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = duration)]
     machine_drain_timeout: Duration,
-    /// How long a deletion waits for volumes to be detached
+    /// How long a drain waits for the volumes of pods that left before it evicts the next ones, and an update in place for
+    /// all volumes; a deletion waits for them until the drain timeout
     #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = duration)]
     machine_pv_detach_timeout: Duration,
     /// How long a drain waits for a volume to be attached where another pod waits for it

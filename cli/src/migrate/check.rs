@@ -178,7 +178,7 @@ impl Check<'_> {
                 unlisted: said.unlisted.as_deref(),
             };
             let findings = findings(&facts);
-            unclaimed.extend(self.without_machine(&said.instances));
+            unclaimed.extend(without_machine(&judged, &said.instances));
             classes.push(ClassRow { name, provider: class.provider().to_owned(), findings });
         }
         let rows = judged.into_iter().map(|(machine, verdict, instance)| {
@@ -234,15 +234,17 @@ impl Check<'_> {
             Err(why) => Said { review, unlisted: Some(why), instances: Vec::new() },
         }
     }
+}
 
-    /// Instances that no Machine is for: neither by their UID nor by their id.
-    fn without_machine(&self, instances: &[(ProviderId, Uid)]) -> Vec<String> {
-        let is_of = |machine: &Machine, (id, uid): &(ProviderId, Uid)| {
-            *uid == *machine.uid() || machine.provider_id() == Some(id)
-        };
-        let unclaimed = instances
-            .iter()
-            .filter(|one| !self.cluster.machines.iter().any(|machine| is_of(machine, one)));
-        unclaimed.map(|(id, _)| id.to_string()).collect()
-    }
+/// Instances that no Machine is for: neither by their UID nor by their id, nor found by the name of one.
+fn without_machine(
+    judged: &[(&Machine, Verdict, String)],
+    instances: &[(ProviderId, Uid)],
+) -> Vec<String> {
+    let is_for = |(id, uid): &(ProviderId, Uid),
+                  (machine, _, found): &(&Machine, Verdict, String)| {
+        *uid == *machine.uid() || machine.provider_id() == Some(id) || id == found
+    };
+    let unclaimed = instances.iter().filter(|one| !judged.iter().any(|it| is_for(one, it)));
+    unclaimed.map(|(id, _)| id.to_string()).collect()
 }

@@ -386,7 +386,9 @@ fn with_too_many_unhealthy_ones_none_is_marked_and_marks_are_taken_back() {
         let marked = if open { vec!["b", "c"] } else { vec![] };
         assert_eq!(names(&plan), (marked, vec![]), "{limit}");
         assert_eq!(status(&plan).remediations_allowed, left, "{limit}");
-        let expected = if open { "RemediationAllowed" } else { "TooManyUnhealthy" };
+        let few = limit["unhealthyRange"] == "[4-5]";
+        let closed = if few { "TooFewUnhealthy" } else { "TooManyUnhealthy" };
+        let expected = if open { "RemediationAllowed" } else { closed };
         assert_eq!(condition(&plan, "RemediationAllowed").1, expected, "{limit}");
         let events = if open { vec![] } else { vec!["RemediationRestricted"] };
         assert_eq!(told(&plan), events, "{limit}");

@@ -18,6 +18,8 @@ const MOST_NAMES: usize = 10;
 
 /// Reason of condition `RemediationAllowed` while unhealthy Machines are held.
 const TOO_MANY: &str = "TooManyUnhealthy";
+/// The same where `unhealthyRange` wants more of them.
+const TOO_FEW: &str = "TooFewUnhealthy";
 
 /// What people are to know of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +73,11 @@ fn allowed(gate: &Gate, counts: Counts, judged: &[Judged<'_>]) -> Said {
         Gate::Open(_) => (true, "RemediationAllowed", String::new()),
         Gate::Outside { allowed: (least, most) } => {
             let waits = judged.iter().any(|it| it.is_due() && it.has_owner());
-            let reason = if waits { TOO_MANY } else { "NoneIsDue" };
+            let reason = match waits {
+                true if counts.unhealthy() < *least => TOO_FEW,
+                true => TOO_MANY,
+                false => "NoneIsDue",
+            };
             let allowed = match least {
                 0 => format!("at most {most}"),
                 least => format!("{least} to {most}"),
@@ -127,7 +133,9 @@ fn news(old: &MachineHealthCheckStatus, said: &[Said]) -> Vec<News> {
     };
     let told = said.iter().filter(is_new).filter_map(|one| {
         let reason = match one.type_ {
-            Type::RemediationAllowed if one.reason == TOO_MANY => "RemediationRestricted",
+            Type::RemediationAllowed if [TOO_MANY, TOO_FEW].contains(&one.reason) => {
+                "RemediationRestricted"
+            }
             Type::RemediationAllowed | Type::Other(_) => return None,
             Type::Replaceable | Type::Valid => one.reason,
         };

@@ -31,7 +31,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
     let forced = pass.status.drain.as_ref().is_some_and(|drain| drain.forced);
     let force = forced || draining::must_force(pass, node);
     let late = !forced && draining::is_overdue(pass) && !pass.machine.wants_force();
-    let Some(what) = describe_attached(pass) else { return Transition::To(State::Deleting) };
+    let Some(what) = describe_attached(pass) else {
+        if pass.status.step == Some(MachineStep::DetachVolumes) {
+            pass.show(Activity::Delete("the volumes are detached", Upstream::DeleteVm));
+        }
+        return Transition::To(State::Deleting);
+    };
     pass.step(Some(MachineStep::DetachVolumes));
     if late {
         record_force(pass, &what);
@@ -65,7 +70,7 @@ fn since(pass: &Pass<'_>) -> Timestamp {
 }
 
 /// Which volumes are waited for, for people; `None`: no one is attached any more.
-fn describe_attached(pass: &Pass<'_>) -> Option<String> {
+pub(crate) fn describe_attached(pass: &Pass<'_>) -> Option<String> {
     let Some(left) = attached(pass) else {
         return Some("the volumes of the node were not looked up yet".to_owned());
     };

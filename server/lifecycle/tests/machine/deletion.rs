@@ -255,6 +255,9 @@ fn volumes_are_waited_for_and_not_for_ever() {
     patient.volumes = Observed::Known(vec!["pv-1".to_owned()]);
     patient.delete();
     patient.settle();
+    // Machine-controller-manager goes on from these words, and would not wait for volumes after the next step's.
+    let said = patient.status().last_operation.unwrap().description.unwrap();
+    assert!(said.ends_with("Initiate node drain"), "{said}");
     patient.volumes = Observed::Known(Vec::new());
     patient.settle();
     assert!(patient.machine.is_none());

@@ -44,7 +44,7 @@ fn machine_controller_goes_on_where_a_deletion_of_ours_was_left() {
     world.pods_end();
     world.volumes = Observed::Known(vec!["pv-1".to_owned()]);
     world.pass();
-    assert_eq!(goes_on(&world.status()), "deletes the instance", "as after any drain");
+    assert_eq!(goes_on(&world.status()), "drains", "and waits for the volumes in there");
     world.later(2 * 60 * 60);
     world.pass();
     assert_eq!(goes_on(&world.status()), "deletes the instance");

@@ -19,6 +19,7 @@ use super::{
     preconditions,
     takeover::Upstream,
     transition::{Outcome, Transition, wait},
+    volumes,
 };
 use crate::{
     plan::Action,
@@ -57,7 +58,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     drain::cordon(pass, node, force)?;
     let forced = drain::evict_pods(pass, force)?;
     let text = drain::finish(pass, forced);
-    let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
+    let next = match forced {
+        true => Upstream::Detach,
+        // machine-controller-manager waits for volumes within its drain.
+        false if volumes::describe_attached(pass).is_some() => Upstream::Drain,
+        false => Upstream::DeleteVm,
+    };
     pass.show(Activity::Delete(text, next));
     Ok(Transition::To(State::Detaching))
 }
