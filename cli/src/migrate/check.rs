@@ -243,7 +243,7 @@ fn without_machine(
 ) -> Vec<String> {
     let is_for = |(id, uid): &(ProviderId, Uid),
                   (machine, _, found): &(&Machine, Verdict, String)| {
-        *uid == *machine.uid() || machine.provider_id() == Some(id) || id == found
+        *uid == *machine.uid() || machine.provider_id() == Some(id) || id.as_str() == found
     };
     let unclaimed = instances.iter().filter(|one| !judged.iter().any(|it| is_for(one, it)));
     unclaimed.map(|(id, _)| id.to_string()).collect()
