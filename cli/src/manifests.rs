@@ -7,8 +7,10 @@ use anyhow::{Context as _, bail};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
-use kube::{Client, Resource as _};
+use kube::{Client, Resource as _, ResourceExt as _};
+use ostler_api::names::annotation::LAST_APPLIED_CONFIGURATION;
 use serde::Deserialize as _;
+use serde_json::Value;
 
 /// One object of a file, with where it stands.
 #[derive(Debug)]
@@ -82,13 +84,13 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<ManifestFile>> {
     Ok(read)
 }
 
-/// Creates the object, or merges it into the one that is there. Returns what was done, for people.
+/// Creates the object, or changes the one that is there as `kubectl apply` does. Returns what was done, for people.
 pub(crate) async fn apply(client: &Client, manifest: Manifest) -> anyhow::Result<String> {
     let Manifest { source, object } = manifest;
     send(client, object).await.with_context(|| format!("--apply: {source} was not accepted"))
 }
 
-async fn send(client: &Client, object: DynamicObject) -> anyhow::Result<String> {
+async fn send(client: &Client, mut object: DynamicObject) -> anyhow::Result<String> {
     let types = object.types.clone().context("apiVersion and kind are missing")?;
     let name = object.metadata.name.clone().context("metadata.name is missing")?;
     let kind = GroupVersionKind::try_from(&types)?;
@@ -97,12 +99,33 @@ async fn send(client: &Client, object: DynamicObject) -> anyhow::Result<String> 
         .with_context(|| format!("{} {} is not served here", types.api_version, types.kind))?;
     let api = api(client, &object, &resource, &capabilities.scope);
     let label = format!("{} {name}", resource.kind.to_lowercase());
-    if api.get_opt(&name).await?.is_some() {
-        api.patch(&name, &PatchParams::default(), &Patch::Merge(&object)).await?;
+    // It would show what is secret.
+    if types.kind != "Secret" {
+        let applied = serde_json::to_string(&object)?;
+        object.annotations_mut().insert(LAST_APPLIED_CONFIGURATION.to_owned(), applied);
+    }
+    if let Some(found) = api.get_opt(&name).await? {
+        let mut patch = serde_json::to_value(&object)?;
+        let last = found.annotations().get(LAST_APPLIED_CONFIGURATION);
+        if let Some(last) = last.and_then(|text| serde_json::from_str(text).ok()) {
+            remove_missing(&mut patch, &last);
+        }
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
         return Ok(format!("{label} configured"));
     }
     api.create(&PostParams::default(), &object).await?;
     Ok(format!("{label} created"))
+}
+
+/// Removes what was applied last and is not wanted any more; what others wrote stays.
+fn remove_missing(patch: &mut Value, last: &Value) {
+    let (Some(patch), Some(last)) = (patch.as_object_mut(), last.as_object()) else { return };
+    for (key, value) in last {
+        match patch.get_mut(key) {
+            Some(wanted) => remove_missing(wanted, value),
+            None => _ = patch.insert(key.clone(), Value::Null),
+        }
+    }
 }
 
 fn api(
@@ -148,6 +171,8 @@ fn parse(text: &str) -> anyhow::Result<Vec<serde_json::Value>> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::read;
 
     const TWO: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n---\n# only a comment\n---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: b\n";
@@ -195,5 +220,14 @@ mod tests {
         let file = dir.path().join("broken.yaml");
         std::fs::write(&file, "a: [1,").unwrap();
         assert!(format!("{:#}", read(&file).unwrap_err()).contains("broken.yaml"));
+    }
+
+    #[test]
+    fn what_was_applied_before_and_is_not_wanted_any_more_goes_and_the_rest_stays() {
+        let last = json!({ "spec": { "tags": { "a": "1", "b": "2" }, "zone": "z" }, "kind": "K" });
+        let mut patch = json!({ "spec": { "tags": { "a": "3" }, "size": 1 }, "kind": "K" });
+        super::remove_missing(&mut patch, &last);
+        let expected = json!({ "spec": { "tags": { "a": "3", "b": null }, "size": 1, "zone": null }, "kind": "K" });
+        assert_eq!(patch, expected);
     }
 }

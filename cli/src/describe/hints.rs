@@ -65,7 +65,7 @@ const HINTS: [(WaitReason, &str); 34] = [
     (
         WaitReason::NodeUnhealthy,
         "see this condition with `kubectl describe node`, and the kubelet on the Node; without a recovery the machine \
-         is Failed after its health timeout, and its MachineSet replaces it",
+         is Failed after its health timeout, and its set or pool replaces it",
     ),
     (
         WaitReason::NodeMissing,

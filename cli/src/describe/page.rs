@@ -158,6 +158,18 @@ fn given_up_at(Subject { machine, .. }: &Subject, status: &MachineStatus) -> Opt
     (machine.spec.disable_health_timeout != Some(true)).then_some(Time(at))
 }
 
+/// When pods or volumes that still hold the Node lose it.
+fn forced_at(status: &MachineStatus) -> Option<&Time> {
+    use MachineStep::{DeleteInstance, DeleteNode, DetachVolumes, RemoveFinalizer};
+    let drain = status.drain.as_ref()?;
+    let holds = match &status.step {
+        Some(DetachVolumes) => true,
+        Some(DeleteInstance | DeleteNode | RemoveFinalizer) => false,
+        _ => !drain.finished,
+    };
+    drain.deadline.as_ref().filter(|_| holds)
+}
+
 /// What comes next, and when at the latest.
 fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
     let mut next = Vec::new();
@@ -167,7 +179,7 @@ fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
         next.push(format!("{what} at {}", clock(at)));
     }
     let drain = status.drain.as_ref().filter(|drain| !drain.finished);
-    if let Some(deadline) = drain.and_then(|drain| drain.deadline.as_ref()) {
+    if let Some(deadline) = forced_at(status) {
         next.push(format!("force at {}", clock(deadline)));
     }
     let deleting = subject.machine.metadata.deletion_timestamp.is_some();
