@@ -123,7 +123,7 @@ fn remove_missing(patch: &mut Value, last: &Value) {
     for (key, value) in last {
         match patch.get_mut(key) {
             Some(wanted) => remove_missing(wanted, value),
-            None => _ = patch.insert(key.clone(), Value::Null),
+            None => drop(patch.insert(key.clone(), Value::Null)),
         }
     }
 }

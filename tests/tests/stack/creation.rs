@@ -19,7 +19,7 @@ use ostler_driver_sdk::{
 };
 use ostler_lifecycle::user_data::token_id;
 use ostler_tests::objects::{
-    at_step, class, delete, get, gone, in_phase, instances, machine, waits_for,
+    at_step, class, delete, get, gone, in_phase, instances, machine, nodes, waits_for,
 };
 use ostler_tests::rights::Request;
 use ostler_tests::world::{Setup, World};

@@ -83,12 +83,11 @@ pub(super) async fn delete(
         name: orphan.machine_name.clone(),
         uid: orphan.identity.target_uid(provider),
     };
-    let provider_id = match &orphan.identity {
-        Identity::Uid(_) => String::new(),
-        Identity::Instance(id) => id.clone().into(),
+    // The place is in the id: a class may list those of another region, too, and its driver looks by tags only in its own.
+    let (provider_id, adopt_by_name) = match &orphan.identity {
+        Identity::Uid(_) => (orphan.provider_ids.first().cloned().unwrap_or_default(), false),
+        Identity::Instance(id) => (id.clone(), true),
     };
-    let adopt_by_name = !provider_id.is_empty();
-    let provider_id = provider_id.into();
     let (request, time) = match orphan.owner {
         Owner::Machine => (Request::Delete { provider_id }, DELETE),
         Owner::Pool => {
