@@ -157,7 +157,7 @@ impl Classes {
         Self { writer, stores, reviewer, recorder, reported, unused }
     }
 
-    /// The revisions with which an instance or group may have been made that nobody knows of yet.
+    /// The revisions with which an instance or group may have been made that no object shows yet.
     fn unresolved(&self, class: &ObjectName) -> BTreeSet<Revision> {
         let (machines, pools) = (self.stores.users(class), self.stores.pools_of(class));
         let machines = machines.iter().filter_map(|name| self.stores.machines.get(name));

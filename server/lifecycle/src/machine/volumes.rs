@@ -44,6 +44,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
     if force {
         return force_detach(pass);
     }
+    // machine-controller-manager, should it take over, waits for volumes within its drain.
+    pass.show(Activity::Delete("volumes are attached", Upstream::Drain));
     let until = draining::deadline(pass);
     wait(WaitReason::VolumesAttached, Some(what), until)
 }
@@ -70,7 +72,7 @@ fn since(pass: &Pass<'_>) -> Timestamp {
 }
 
 /// Which volumes are waited for, for people; `None`: no one is attached any more.
-pub(crate) fn describe_attached(pass: &Pass<'_>) -> Option<String> {
+fn describe_attached(pass: &Pass<'_>) -> Option<String> {
     let Some(left) = attached(pass) else {
         return Some("the volumes of the node were not looked up yet".to_owned());
     };

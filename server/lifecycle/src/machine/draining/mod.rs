@@ -19,7 +19,6 @@ use super::{
     preconditions,
     takeover::Upstream,
     transition::{Outcome, Transition, wait},
-    volumes,
 };
 use crate::{
     plan::Action,
@@ -58,12 +57,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     drain::cordon(pass, node, force)?;
     let forced = drain::evict_pods(pass, force)?;
     let text = drain::finish(pass, forced);
-    let next = match forced {
-        true => Upstream::Detach,
-        // machine-controller-manager waits for volumes within its drain.
-        false if volumes::describe_attached(pass).is_some() => Upstream::Drain,
-        false => Upstream::DeleteVm,
-    };
+    let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
     pass.show(Activity::Delete(text, next));
     Ok(Transition::To(State::Detaching))
 }
