@@ -168,7 +168,7 @@ pub fn names_class(spec: &MachineSpec, class: &str) -> bool {
     spec.class.kind == names::MACHINE_CLASS && spec.class.name == class
 }
 
-/// The revision of the class with which the instance of this Machine may have been made: its provider id is not known.
+/// The revision of the class with which the operation of this Machine was begun, while its provider id is not known.
 pub fn unresolved(machine: &Machine) -> Option<Revision> {
     if machine.provider_id().is_some() {
         return None;

@@ -34,6 +34,7 @@ impl Turns {
             return false;
         }
         turn.asking += 1;
+        turn.waiting.remove(key);
         true
     }
 

@@ -64,9 +64,9 @@ async fn instances(
     Ok((instances.into_iter().map(listed).collect(), scope))
 }
 
-/// Deletes the instance or the group with the identity of an orphan. Without a provider id, the driver finds it by cluster and
-/// UID, and deletes no other. An orphan without a UID is deleted by its provider id, if it has no tag of ours and
-/// still has the same name (INV-5).
+/// Deletes the instance or the group with the identity of an orphan: the driver deletes nothing that has another cluster or
+/// UID. An orphan without a UID is deleted by its provider id alone, if it has no tag of ours and still has the same name
+/// (INV-5).
 pub(super) async fn delete(
     sessions: &Sessions,
     provider: &ProviderName,

@@ -208,9 +208,13 @@ fn shape(template: &Value) -> MachineShape {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use k8s_openapi::ByteString;
     use k8s_openapi::api::core::v1::Secret;
     use kube::runtime::watcher::Event;
     use ostler_api::OperationId;
+    use ostler_lifecycle::last_known::LastKnown;
     use serde_json::json;
 
     use super::*;
@@ -302,6 +306,42 @@ mod tests {
         let class = source(&json!({})).class("default", "c").unwrap();
         assert_eq!(class.provider_spec_json, r#"{"a":[true],"b":1}"#);
         assert_eq!(class.secret_revision, None);
+    }
+
+    #[tokio::test]
+    async fn an_earlier_class_is_served_with_its_secret_unless_another_provider_has_the_class_now()
+    {
+        let old = class(&json!({ "secretRef": { "name": "t" }, "providerSpec": { "zone": "a" } }));
+        let revision = ClassFacts::of(&old).revision;
+        let source = source(&json!({ "secretRef": { "name": "s" } }));
+        let kept = LastKnown {
+            class: class(&json!({ "secretRef": { "name": "s" } })),
+            secret_revision: None,
+            secret: BTreeMap::new(),
+            earlier: [(revision.clone(), old)].into(),
+        };
+        let name = ostler_lifecycle::last_known::secret_name("c");
+        let mut copy = secret(&name, "9", &json!({}));
+        let data = kept.encode().unwrap().into_iter();
+        copy.data = Some(data.map(|(key, value)| (key, ByteString(value))).collect());
+        copy.type_ = Some(ostler_lifecycle::last_known::TYPE.to_owned());
+        source.stores.secrets.apply(Event::Apply(copy));
+
+        let then = ClassReference { revision, ..named("c") };
+        let content = source.earlier(&then).unwrap();
+        assert_eq!(
+            (content.revision, &*content.provider_spec_json),
+            (then.revision.clone(), r#"{"zone":"a"}"#)
+        );
+        assert_eq!(source.secret(&then).await.unwrap().revision, "5");
+        assert_eq!(source.secret(&named("c")).await.unwrap().revision, "3");
+
+        let moved = json!({ "secretRef": { "name": "s" }, "provider": "another.example.com" });
+        let mut moved = class(&moved);
+        moved.metadata.resource_version = Some("2".to_owned());
+        source.stores.classes.apply(Event::Apply(moved));
+        assert_eq!(source.earlier(&then), None);
+        assert_eq!(source.secret(&then).await.unwrap().revision, "3", "of the class of now");
     }
 
     fn intending(version: &str, operation: &str, class: &str) -> ostler_api::Machine {

@@ -40,7 +40,8 @@ impl Stores {
         live.or_else(|| self.last_known(name).map(|kept| Arc::new(kept.class)))
     }
 
-    /// What a class was at this revision, if that is kept.
+    /// What a class was at this revision, if that is kept. Nothing if another provider has the class now: its secrets are
+    /// none of the driver of then.
     pub(crate) fn class_before(
         &self,
         name: &ObjectName,
@@ -51,6 +52,9 @@ impl Stores {
         let last = |class: &MachineClass| ClassFacts::of(class).revision == *revision;
         let mut class = kept.earlier.remove(revision).or_else(|| Some(kept.class).filter(last))?;
         if let Some(now) = self.classes.get(name) {
+            if now.provider() != class.provider() {
+                return None;
+            }
             class.metadata.clone_from(&now.metadata);
         }
         Some(class)

@@ -70,7 +70,8 @@ pub(super) fn is_ready(machine: &Machine) -> bool {
     let said = || machine.status.as_ref()?.instance.as_ref().map(|it| &it.provisioning_state);
     let phase = machine.phase();
     phase == MachinePhase::Running
-        || phase == MachinePhase::Available && said() == Some(&InstanceState::Succeeded)
+        || phase == MachinePhase::Available
+            && matches!(said(), Some(InstanceState::Succeeded | InstanceState::Unknown))
 }
 
 /// Whether it says already that its instance is gone.

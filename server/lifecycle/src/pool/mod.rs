@@ -394,6 +394,8 @@ fn one_write_each(plan: &mut Plan) {
         plan.gone.iter().chain(chosen).map(|it| it.uid().to_owned()).collect();
     plan.patches.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
     plan.instances.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
+    // Its marks go once it says that its instance has the model.
+    plan.more |= plan.instances.iter().any(|(machine, _)| is_begun(machine));
     plan.more |= plan.patches.len().max(plan.instances.len()) > BURST_OF_MACHINES;
     plan.patches.truncate(BURST_OF_MACHINES);
     plan.instances.truncate(BURST_OF_MACHINES);
