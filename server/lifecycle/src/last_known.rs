@@ -101,11 +101,17 @@ impl LastKnown {
             .iter()
             .filter_map(|(key, value)| Some((key.strip_prefix(KEY)?.to_owned(), value.clone())))
             .collect();
-        let earlier = data.iter().filter_map(|(key, value)| {
-            Some((Revision::from(key.strip_prefix(EARLIER)?), self::class(value)?))
-        });
-        Some(Self { class, secret_revision, secret, earlier: earlier.collect() })
+        let earlier = earlier(data.iter().map(|(key, value)| (key.as_str(), value.as_slice())));
+        Some(Self { class, secret_revision, secret, earlier })
     }
+}
+
+/// What the class was before, of what was kept.
+pub fn earlier<'a>(
+    data: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> BTreeMap<Revision, MachineClass> {
+    data.filter_map(|(key, value)| Some((key.strip_prefix(EARLIER)?.into(), class(value)?)))
+        .collect()
 }
 
 fn text(class: &MachineClass) -> Option<Vec<u8>> {

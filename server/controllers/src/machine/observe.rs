@@ -70,7 +70,7 @@ impl Machines {
         };
         Ok(Some(Snapshot {
             now,
-            class_before: self.class_before(&machine, content),
+            class_before: self.class_before(&machine),
             review: self.review_of(&machine, &class, &driver),
             slot: self.slot_of(&machine, &class),
             driver,
@@ -183,11 +183,8 @@ impl Machines {
     }
 
     /// What the class was when the operation without a known outcome was begun, if it was changed since.
-    fn class_before(&self, machine: &Machine, now: Option<&MachineClass>) -> Option<ClassFacts> {
+    fn class_before(&self, machine: &Machine) -> Option<ClassFacts> {
         let begun_with = unresolved(machine)?;
-        if ClassFacts::of(now?).revision == begun_with {
-            return None;
-        }
         let name = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
         self.stores.class_before(&name, &begun_with).as_ref().map(ClassFacts::of)
     }

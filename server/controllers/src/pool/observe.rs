@@ -54,7 +54,7 @@ impl Pools {
             && !matches!(secret, SecretView::Missing(_))
             && !matches!(operation, OperationView::Finished(_))
         {
-            let before = unresolved_of_pool(&pool).filter(|revision| *revision != facts.revision);
+            let before = unresolved_of_pool(&pool);
             let before = before.and_then(|it| self.stores.class_before(&class_name(&pool), &it));
             let before = before.as_ref().map(ClassFacts::of);
             let with = before.as_ref().unwrap_or(facts);

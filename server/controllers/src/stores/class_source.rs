@@ -49,10 +49,7 @@ impl StoreClassSource {
 
     /// What the class was, if it is another one now.
     fn before(&self, class: &ClassReference) -> Option<MachineClass> {
-        let now = self.find(&class.namespace, &class.name).ok()?;
-        if class.revision.is_empty() || ClassFacts::of(&now).revision == class.revision {
-            return None;
-        }
+        self.find(&class.namespace, &class.name).ok()?;
         self.stores.class_before(&ObjectName::new(&class.namespace, &class.name), &class.revision)
     }
 
@@ -120,8 +117,7 @@ impl ClassSource for StoreClassSource {
 
     fn confidential(&self, namespace: &str, name: &str) -> Vec<Vec<u8>> {
         let Ok(class) = self.find(namespace, name) else { return Vec::new() };
-        let kept = self.stores.last_known(&ObjectName::new(namespace, name));
-        let earlier = kept.into_iter().flat_map(|kept| kept.earlier.into_values());
+        let earlier = self.stores.earlier(&ObjectName::new(namespace, name)).into_values();
         let other = earlier.filter(|it| it.secret_refs() != class.secret_refs());
         let values = |class: &MachineClass| match self.stores.secret_or_last_known(class) {
             MergedSecret::Merged { data, user_data, .. } => {

@@ -40,24 +40,37 @@ impl Stores {
         live.or_else(|| self.last_known(name).map(|kept| Arc::new(kept.class)))
     }
 
-    /// What a class was at this revision, if that is kept. Nothing if another provider has the class now: its secrets are
-    /// none of the driver of then.
+    /// What a class was before its last changes, by revision, as far as that is kept.
+    pub(crate) fn earlier(&self, name: &ObjectName) -> BTreeMap<Revision, MachineClass> {
+        let secret = self
+            .secrets
+            .get(&ObjectName::new(&name.namespace, last_known::secret_name(&name.name)));
+        let ours = secret.filter(|it| it.type_.as_deref() == Some(last_known::TYPE));
+        let mut earlier = ours.map_or_else(BTreeMap::new, |it| {
+            let data = it.data.iter().flatten();
+            last_known::earlier(data.map(|(key, value)| (key.as_str(), value.0.as_slice())))
+        });
+        earlier.retain(|_, class| ObjectName::of(class) == *name);
+        earlier
+    }
+
+    /// What a class was at this revision, if it is another one now and that is kept. Nothing if another provider has the
+    /// class now: its secrets are none of the driver of then.
     pub(crate) fn class_before(
         &self,
         name: &ObjectName,
         revision: &Revision,
     ) -> Option<MachineClass> {
-        let mut kept = self.last_known(name)?;
-        // The copy may be older than the class.
-        let last = |class: &MachineClass| ClassFacts::of(class).revision == *revision;
-        let mut class = kept.earlier.remove(revision).or_else(|| Some(kept.class).filter(last))?;
-        if let Some(now) = self.classes.get(name) {
-            if now.provider() != class.provider() {
-                return None;
-            }
-            class.metadata.clone_from(&now.metadata);
+        let now = self.class_or_last_known(name)?;
+        let is_of = |class: &MachineClass| ClassFacts::of(class).revision == *revision;
+        if is_of(&now) {
+            return None;
         }
-        Some(class)
+        // The copy may be older than the class.
+        let last = || self.last_known(name).map(|kept| kept.class).filter(is_of);
+        let class = self.earlier(name).remove(revision).or_else(last)?;
+        let same_provider = now.provider() == class.provider();
+        same_provider.then(|| MachineClass { metadata: now.metadata.clone(), ..class })
     }
 
     /// What decisions need of the secrets of a class; `None`: there is no class.

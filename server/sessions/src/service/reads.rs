@@ -137,11 +137,10 @@ pub(super) async fn secret(
 /// The class of the operation, if this is its secret.
 fn entitled(shell: &Shell, scope: &Scope, wanted: &ObjectRevision) -> Option<ClassReference> {
     let class = class_reference(scope.covering(wanted)?);
-    let at_revision = || shell.classes.class(&class.namespace, &class.name).ok();
-    let content = shell.classes.earlier(&class).or_else(at_revision);
     // The class may be another provider's by now, and so is its secret then.
+    let newest = shell.classes.class(&class.namespace, &class.name).ok();
     let is_own = |it: ClassContent| shell.options.canonical(it.provider.as_str()) == scope.provider;
-    content.is_none_or(is_own).then_some(class)
+    newest.is_none_or(is_own).then_some(class)
 }
 
 /// The same for "not yours" and "not there", so that nothing can be learned by asking.
