@@ -288,6 +288,15 @@ mod tests {
         Subject { machine, class: None, node: None, checks: Vec::new(), events: Vec::new() }
     }
 
+    fn with_status(status: &serde_json::Value) -> Subject {
+        subject(json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": { "name": "m", "namespace": "default" },
+            "spec": { "class": { "kind": "MachineClass", "name": "small" } },
+            "status": status
+        }))
+    }
+
     fn noon() -> Timestamp {
         "2026-01-01T12:00:00Z".parse().unwrap()
     }
@@ -340,14 +349,9 @@ mod tests {
     #[test]
     fn a_machine_that_was_given_up_waits_for_who_replaces_it() {
         let page = render(
-            &subject(json!({
-                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
-                "metadata": { "name": "m", "namespace": "default" },
-                "spec": { "class": { "kind": "MachineClass", "name": "small" } },
-                "status": {
-                    "currentStatus": { "phase": "Failed" }, "failureReason": "JoinTimeout",
-                    "waitingFor": { "reason": "Failed", "message": "JoinTimeout", "since": minutes_ago(2) }
-                }
+            &with_status(&json!({
+                "currentStatus": { "phase": "Failed" }, "failureReason": "JoinTimeout",
+                "waitingFor": { "reason": "Failed", "message": "JoinTimeout", "since": minutes_ago(2) }
             })),
             noon(),
         );
@@ -358,29 +362,19 @@ mod tests {
     #[test]
     fn a_machine_whose_node_is_drained_for_an_update_says_that_it_stays() {
         let page = render(
-            &subject(json!({
-                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
-                "metadata": { "name": "m", "namespace": "default" },
-                "spec": { "class": { "kind": "MachineClass", "name": "small" } },
-                "status": {
-                    "currentStatus": { "phase": "Running" },
-                    "step": "DrainNode", "stepSince": minutes_ago(4),
-                    "waitingFor": { "reason": "PodsTerminating", "since": minutes_ago(3) },
-                    "drain": { "purpose": "InPlaceUpdate", "podsLeft": 2 }
-                }
+            &with_status(&json!({
+                "currentStatus": { "phase": "Running" },
+                "step": "DrainNode", "stepSince": minutes_ago(4),
+                "waitingFor": { "reason": "PodsTerminating", "since": minutes_ago(3) },
+                "drain": { "purpose": "InPlaceUpdate", "podsLeft": 2 }
             })),
             noon(),
         );
         assert!(page.contains("Next      UpdateNode; then Running\n"), "{page}");
         let page = render(
-            &subject(json!({
-                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
-                "metadata": { "name": "m", "namespace": "default" },
-                "spec": { "class": { "kind": "MachineClass", "name": "small" } },
-                "status": {
-                    "currentStatus": { "phase": "InPlaceUpdateFailed" },
-                    "waitingFor": { "reason": "InPlaceUpdateFailed", "message": "disk full" }
-                }
+            &with_status(&json!({
+                "currentStatus": { "phase": "InPlaceUpdateFailed" },
+                "waitingFor": { "reason": "InPlaceUpdateFailed", "message": "disk full" }
             })),
             noon(),
         );
@@ -457,15 +451,10 @@ mod tests {
                     "notBefore": at })
             });
             let page = render(
-                &subject(json!({
-                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
-                    "metadata": { "name": "m", "namespace": "default" },
-                    "spec": { "class": { "kind": "MachineClass", "name": "small" } },
-                    "status": {
-                        "step": "CreateInstance", "retry": retry,
-                        "operation": { "id": "o", "kind": "CreateMachine", "idempotencyKey": "k",
-                            "attempt": 1, "outcomeUnknown": unknown }
-                    }
+                &with_status(&json!({
+                    "step": "CreateInstance", "retry": retry,
+                    "operation": { "id": "o", "kind": "CreateMachine", "idempotencyKey": "k",
+                        "attempt": 1, "outcomeUnknown": unknown }
                 })),
                 noon(),
             );

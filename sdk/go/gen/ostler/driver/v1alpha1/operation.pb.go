@@ -182,7 +182,9 @@ func (PoolMachineState) EnumDescriptor() ([]byte, []int) {
 //
 // What the core does next is in the table. "5 s to 3 min" means: waits 5 s, and twice as long after
 // every further failure, up to 3 min. `retry_after`, an hour at most, replaces such a wait, and a
-// change of class or secret ends it. So does another process of the driver for a Machine after INTERNAL or UNIMPLEMENTED. The last column is what the Machine shows as the reason of its wait.
+// change of class or secret ends it. After INTERNAL or UNIMPLEMENTED of a Machine's operation, another
+// process of the driver ends it, too. The last column is what the Machine shows as the reason of its
+// wait.
 //
 // The table below is drawn from `server/lifecycle/src/machine/retry/table.rs`.
 //
