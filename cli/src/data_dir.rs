@@ -12,6 +12,7 @@
 //! DIR/driver-env.json         the names of the variables that drivers were ever given with --driver-env, without values
 //! DIR/drivers/NAME/token      how the driver proves to the core who it is, 0600
 //! DIR/drivers/NAME/…          the driver's own files
+//! DIR/restored                says that this is a copy: `ostler restore` made it from a backup
 //! ```
 //!
 //! It and every directory in it is this user's alone. Tokens, keys and the drivers that are started come from here, so what
@@ -31,6 +32,22 @@ use rand::distr::Alphanumeric;
 use serde::de::DeserializeOwned;
 
 use crate::driver_choice::DriverChoice;
+
+/// All that is written here, in the order in which it is removed. The database comes late: without it, nobody knows which
+/// instances are left.
+const OWN: [&str; 11] = [
+    "drivers",
+    "kubeconfig",
+    "admin.sock",
+    "core-identity",
+    "gateway",
+    "api",
+    "drivers.json",
+    "aliases.json",
+    "driver-env.json",
+    "restored",
+    "lock",
+];
 
 /// Length of a minted token: 256 bits take 43 characters of this alphabet.
 const TOKEN_LENGTH: usize = 43;
@@ -204,10 +221,35 @@ impl DataDir {
         self.path.join("drivers.json")
     }
 
-    /// Removes the directory and all that is in it.
-    pub(crate) fn remove(self) -> anyhow::Result<()> {
-        fs::remove_dir_all(&self.path)
-            .with_context(|| format!("{} cannot be removed", self.path.display()))
+    /// The note that a restore leaves.
+    pub(crate) fn restored(&self) -> PathBuf {
+        self.path.join("restored")
+    }
+
+    /// Removes what this program keeps here, then the directory. Returns what else is in it: that stays.
+    pub(crate) fn remove(self) -> anyhow::Result<Vec<String>> {
+        let unremovable = |path: &Path| format!("{} cannot be removed", path.display());
+        for own in OWN.map(|name| self.path.join(name)) {
+            // A write that was cut off leaves its part.
+            for path in [own.with_extension("part"), own] {
+                let removed = match fs::symlink_metadata(&path) {
+                    Ok(found) if found.is_dir() => fs::remove_dir_all(&path),
+                    Ok(_) => fs::remove_file(&path),
+                    Err(_) => continue,
+                };
+                removed.with_context(|| unremovable(&path))?;
+            }
+        }
+        let entries = fs::read_dir(&self.path).with_context(|| unremovable(&self.path))?;
+        let name = |entry: std::io::Result<fs::DirEntry>| {
+            entry.map(|entry| entry.file_name().to_string_lossy().into_owned())
+        };
+        let left: Vec<_> =
+            entries.map(name).collect::<Result<_, _>>().with_context(|| unremovable(&self.path))?;
+        if left.is_empty() {
+            fs::remove_dir(&self.path).with_context(|| unremovable(&self.path))?;
+        }
+        Ok(left)
     }
 }
 
@@ -437,6 +479,25 @@ mod tests {
         assert!(!kubeconfig.is_symlink() && mode(&kubeconfig) == 0o600);
         symlink(&victim, dir.path().join("lock")).unwrap();
         assert!(DataDir::open(dir.path()).is_err(), "the lock is a link");
+    }
+
+    #[test]
+    fn only_what_was_written_here_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        for (theirs, left) in [(true, vec!["thesis.txt"]), (false, vec![])] {
+            let data = DataDir::open(&path).unwrap();
+            data.driver_token("fake").unwrap();
+            fs::create_dir(data.api()).unwrap();
+            fs::write(data.path().join("gateway.part"), "cut off").unwrap();
+            if theirs {
+                fs::write(data.path().join("thesis.txt"), "theirs").unwrap();
+            } else {
+                fs::remove_file(data.path().join("thesis.txt")).unwrap();
+            }
+            assert_eq!(data.remove().unwrap(), left);
+            assert_eq!(path.exists(), theirs);
+        }
     }
 
     #[test]

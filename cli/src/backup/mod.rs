@@ -30,7 +30,7 @@ pub(crate) use restore::{Args as RestoreArgs, refuse_half_restored, run as resto
 use survey::survey;
 
 /// The directory of the API server within the data directory.
-const API: &str = "api";
+pub(crate) const API: &str = "api";
 /// What `up` keeps besides, and a backup has: they say which drivers and machines there may be, and what `ostler reset` needs to run
 /// these drivers for those machines.
 const BESIDES: [&str; 4] = ["drivers.json", "aliases.json", "driver-env.json", "gateway"];

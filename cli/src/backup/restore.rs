@@ -16,7 +16,7 @@ use ostler_lifecycle::orphans::hold::Data;
 use serde_json::{Value, json};
 
 use super::survey::{Entries, Survey, check_files, is_cluster_id, is_lease, survey};
-use super::{API, sync_directory};
+use super::{API, BESIDES, sync_directory};
 use crate::data_dir::{DataDir, write_private};
 use crate::log;
 
@@ -40,7 +40,10 @@ The restored API knows nothing of instances that were made after the backup: to 
 would be deleted. So orphans are only reported from then on, until you have seen them:
   ostler drivers orphans                               which they are
   ostler drivers orphans --accept                      they may be deleted
-docs/backup.md says how to keep one of them.")]
+docs/backup.md says how to keep one of them.
+
+The restored machines are those that were backed up, with the same instances: only one of both directories may \
+ever be used again. To look into a backup, run `ostler up --driver none` on a copy, and remove it with `rm -r`.")]
 pub(crate) struct Args {
     /// A file that `ostler backup` wrote
     file: PathBuf,
@@ -83,6 +86,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         log::say(format_args!("what was there is in {}", aside.display()));
     }
     log::say(format_args!(
+        "its machines are those that were backed up: run no other `ostler up` that has them. To look only, `ostler up --driver none`, and `rm -r` afterwards"
+    ));
+    log::say(format_args!(
         "instances made after {} are orphans to this API. They are only reported: see `ostler drivers orphans` once `ostler up` runs",
         found.header.time
     ));
@@ -90,11 +96,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 /// A directory in which a restore was killed at its last step must not be taken for a new one.
-pub(crate) fn refuse_half_restored(data: &DataDir) -> anyhow::Result<()> {
-    if !data.api().exists() && data.path().join(STAGING).exists() {
+pub(crate) fn refuse_half_restored(data_dir: &Path) -> anyhow::Result<()> {
+    if !data_dir.join(API).exists() && data_dir.join(STAGING).exists() {
         bail!(
             "a restore of {} was broken off; run `ostler restore FILE --data-dir DIR --force` again",
-            data.path().display()
+            data_dir.display()
         );
     }
     Ok(())
@@ -173,8 +179,8 @@ async fn stage(data: &DataDir, file: &Path, found: &Survey, now: Timestamp) -> a
 fn put(data: &DataDir, found: &Survey, now: Timestamp) -> anyhow::Result<Option<PathBuf>> {
     let root = data.path();
     let aside = root.join(format!("before-restore-{}", now.strftime("%Y%m%dT%H%M%S.%fZ")));
-    let besides = found.files.iter().filter(|kept| !kept.path.contains('/'));
-    let names = besides.clone().map(|kept| kept.path.as_str()).chain([API]);
+    // The database first: from then on `up` refuses the directory until all of it is there. Also what this backup lacks.
+    let names = [API].into_iter().chain(BESIDES);
     let there: Vec<&str> = names.filter(|name| root.join(name).exists()).collect();
     if !there.is_empty() {
         private_directory(&aside)?;
@@ -183,9 +189,10 @@ fn put(data: &DataDir, found: &Survey, now: Timestamp) -> anyhow::Result<Option<
         let failed = || format!("{} cannot be moved aside", root.join(name).display());
         fs::rename(root.join(name), aside.join(name)).with_context(failed)?;
     }
-    for kept in besides {
+    for kept in found.files.iter().filter(|kept| !kept.path.contains('/')) {
         write_private(&root.join(&kept.path), &kept.text)?;
     }
+    write_private(&data.restored(), &format!("from the backup of {}\n", found.header.time))?;
     fs::rename(root.join(STAGING), data.api())
         .with_context(|| format!("{} cannot be put in its place", data.api().display()))?;
     sync_directory(root)?;

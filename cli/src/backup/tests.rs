@@ -188,9 +188,8 @@ fn files_that_a_data_directory_does_not_have_are_refused() {
 #[test]
 fn a_restore_that_was_killed_at_its_last_step_is_not_taken_for_a_new_directory() {
     let dir = TempDir::new().unwrap();
-    let data = DataDir::open(dir.path()).unwrap();
-    refuse_half_restored(&data).unwrap();
+    refuse_half_restored(dir.path()).unwrap();
     std::fs::create_dir(dir.path().join("api.restoring")).unwrap();
-    let refused = refuse_half_restored(&data).unwrap_err().to_string();
+    let refused = refuse_half_restored(dir.path()).unwrap_err().to_string();
     assert!(refused.contains("broken off"), "{refused}");
 }

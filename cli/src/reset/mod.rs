@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
+use ostler_apiserver::serving::OBJECTS;
 use ostler_controllers::EnabledControllers;
 
 use self::deletion::Patience;
+use crate::backup::{API, refuse_half_restored};
 use crate::data_dir::DataDir;
 use crate::log;
 use crate::up::{CoreMode, GatewayFile, Options, Story, System, TargetMode};
@@ -43,37 +45,62 @@ pub(crate) struct Args {
     /// Without them a driver may look into another account, find no machine there, and leave those of this directory.
     #[arg(long)]
     pub(crate) without_driver_env: bool,
+    /// Delete the machines of a directory that `ostler restore` made
+    ///
+    /// It names the same instances as the directory that was backed up: they are deleted for that one, too.
+    #[arg(long)]
+    pub(crate) restored: bool,
 }
 
-/// Deletes all machines and pools, waits, then removes the directory.
+/// Deletes all machines and pools, waits, then removes what `up` wrote.
 ///
 /// # Errors
-/// The directory is in use, or something is left: each is named with what it waits for, and the directory stays.
+/// It is no data directory, or in use, or something is left: each is named with what it waits for, and the directory stays.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     if !args.data_dir.exists() {
         log::say(format_args!("nothing to do: {} does not exist", args.data_dir.display()));
         return Ok(());
     }
+    // Before it is locked and closed to others, since it may be any directory.
+    refuse_half_restored(&args.data_dir)?;
+    if !args.data_dir.join(API).join(OBJECTS).is_file() {
+        bail!(
+            "{} is not the data directory of an `ostler up`: it has no {API}/{OBJECTS}. Name one with --data-dir. Nothing was removed",
+            args.data_dir.display()
+        );
+    }
     let data = DataDir::open(&args.data_dir)?;
-    if data.api().exists() {
-        if !args.without_driver_env {
-            refuse_other_environment(&data, &args.driver_env)?;
-        }
-        let patience = Patience {
-            grace: Duration::from_secs(args.grace),
-            timeout: Duration::from_secs(args.timeout),
-        };
-        let left = Box::pin(delete_all(&data, &args.driver_env, patience)).await?;
-        if !left.is_empty() && !args.leave_orphans {
-            bail!(
-                "orphans may be left, so {} stays, which has the cluster id that they are known by; delete them and run `ostler reset` again, or give --leave-orphans",
-                data.path().display()
-            );
-        }
+    if data.restored().exists() && !args.restored {
+        bail!(
+            "{} was restored from a backup, so its machines may be those of another directory, whose instances would be deleted. If this is only a copy, remove it with `rm -r`; if no other `ostler up` has these machines, give --restored",
+            data.path().display()
+        );
+    }
+    if !args.without_driver_env {
+        refuse_other_environment(&data, &args.driver_env)?;
+    }
+    let patience = Patience {
+        grace: Duration::from_secs(args.grace),
+        timeout: Duration::from_secs(args.timeout),
+    };
+    let left = Box::pin(delete_all(&data, &args.driver_env, patience)).await?;
+    if !left.is_empty() && !args.leave_orphans {
+        bail!(
+            "orphans may be left, so {} stays, which has the cluster id that they are known by; delete them and run `ostler reset` again, or give --leave-orphans",
+            data.path().display()
+        );
     }
     let path = data.path().to_owned();
-    data.remove()?;
-    log::say(format_args!("removed {}", path.display()));
+    let others = data.remove()?;
+    if others.is_empty() {
+        log::say(format_args!("removed {}", path.display()));
+    } else {
+        log::say(format_args!(
+            "removed all that `ostler up` wrote to {}; what else is there stays: {}",
+            path.display(),
+            others.join(", ")
+        ));
+    }
     Ok(())
 }
 
@@ -150,4 +177,45 @@ async fn delete_all(
         left.len(),
         data.path().display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    async fn refused(data_dir: &std::path::Path) -> String {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: Args,
+        }
+        let line = ["reset", "--data-dir", data_dir.to_str().unwrap()];
+        run(Cli::try_parse_from(line).unwrap().args).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn a_directory_that_no_up_wrote_or_a_restore_did_not_finish_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path();
+        std::fs::create_dir(path.join("before-restore-1")).unwrap();
+        std::fs::write(path.join("thesis.txt"), "mine").unwrap();
+        assert!(refused(path).await.contains("has no api/objects.redb"));
+        std::fs::create_dir(path.join("api.restoring")).unwrap();
+        assert!(refused(path).await.contains("broken off"));
+        let left = std::fs::read_dir(path).unwrap().count();
+        assert_eq!(left, 3, "not even a lock is made");
+    }
+
+    #[tokio::test]
+    async fn the_machines_of_a_restored_directory_are_not_deleted_without_a_flag() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        std::fs::create_dir(data.api()).unwrap();
+        std::fs::write(data.api().join(OBJECTS), "").unwrap();
+        std::fs::write(data.restored(), "").unwrap();
+        drop(data);
+        assert!(refused(dir.path()).await.contains("give --restored"));
+    }
 }

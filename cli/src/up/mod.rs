@@ -103,7 +103,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let end = on_signal()?;
     let manifests = read_manifests(&args.apply)?;
     let data = DataDir::open(&args.data_dir)?;
-    crate::backup::refuse_half_restored(&data)?;
+    crate::backup::refuse_half_restored(data.path())?;
     let story = Story::default();
     let options = Options {
         api_listen: args.api_listen,

@@ -2,21 +2,49 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use kube::core::Duration as GoDuration;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// A time limit in the spec of a Machine, kept as it was written. The schema takes whatever Go's
-/// `time.ParseDuration` takes; one that is negative counts as zero, and one that is stored and malformed as absent.
+/// `time.ParseDuration` takes; one that is negative counts as zero. One that is stored and malformed, or longer than Go's
+/// 292 years, counts as absent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timeout(String);
 
 impl Timeout {
-    /// The limit itself; `None` if the text is no Go duration.
+    /// The limit itself; `None` if the text is no Go duration. kube's parser panics if a number is too large.
     pub fn duration(&self) -> Option<Duration> {
-        let go: GoDuration = self.0.parse().ok()?;
-        Some(if go.is_negative() { Duration::ZERO } else { go.into() })
+        let unsigned = self.0.strip_prefix(['-', '+']).unwrap_or(&self.0);
+        let mut rest = if unsigned == "0" { "0s" } else { unsigned };
+        let mut total = Duration::ZERO;
+        while !rest.is_empty() || unsigned.is_empty() {
+            let (part, tail) = leading_part(rest)?;
+            total = total.checked_add(part).filter(|sum| *sum <= LONGEST)?;
+            rest = tail;
+        }
+        Some(if self.0.starts_with('-') { Duration::ZERO } else { total })
     }
+}
+
+/// The longest that Go can express.
+const LONGEST: Duration = Duration::from_nanos(i64::MAX as u64);
+
+/// The first number with its unit, and what follows.
+fn leading_part(text: &str) -> Option<(Duration, &str)> {
+    let is_number = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let (number, tail) = text.split_at(text.find(|it| !is_number(it))?);
+    let (unit, tail) = tail.split_at(tail.find(is_number).unwrap_or(tail.len()));
+    let seconds = match unit {
+        "h" => 3600.0,
+        "m" => 60.0,
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" | "μs" => 1e-6,
+        "ns" => 1e-9,
+        _ => return None,
+    };
+    let number: f64 = number.parse().ok()?;
+    Some((Duration::try_from_secs_f64(number * seconds).ok()?, tail))
 }
 
 impl From<&str> for Timeout {
@@ -83,5 +111,18 @@ mod tests {
     fn a_malformed_timeout_counts_as_absent_and_a_negative_one_as_zero() {
         assert_eq!(Timeout::from("soon").duration(), None);
         assert_eq!(Timeout::from("-5m").duration(), Some(Duration::ZERO));
+        for text in ["", "-", "+", "5", "-+5m", "1h-5m", "1d", "1h 5m", "1e3s", ".s", "1.2.3s"] {
+            assert_eq!(Timeout::from(text).duration(), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_timeout_that_is_too_long_for_go_counts_as_absent() {
+        for text in
+            ["10000000000000000h", "-10000000000000000h", "2562048h", "5000000000h5000000000h"]
+        {
+            assert_eq!(Timeout::from(text).duration(), None, "{text}");
+        }
+        assert!(Timeout::from("2562047h").duration().is_some());
     }
 }

@@ -48,7 +48,7 @@ use crate::stores::Stores;
 use crate::target::{TargetController, Targets};
 use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watch::WatchMetrics;
-use crate::watching::Watches;
+use crate::watching::{Watches, guarded};
 use crate::writes::{WriteMetrics, Writer};
 use sets::SetLeader;
 
@@ -582,9 +582,9 @@ async fn follow_sessions(
     loop {
         match events.recv().await {
             Ok(SessionEvent::Hint { provider, hint }) => {
-                fanout.hint(clock(), provider.as_str(), *hint);
+                guarded(|| fanout.hint(clock(), provider.as_str(), *hint));
             }
-            Ok(event) => fanout.session(event),
+            Ok(event) => guarded(|| fanout.session(event)),
             Err(broadcast::error::RecvError::Lagged(missed)) => {
                 warn!(missed, "session events were missed; reconciling everything");
                 fanout.everything(Priority::Change);

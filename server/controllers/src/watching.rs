@@ -1,6 +1,8 @@
 //! Defines the watches and what each one triggers.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -8,6 +10,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
+use tracing::error;
 
 use crate::api_health::ApiHealth;
 use crate::clock::Clock;
@@ -144,7 +147,7 @@ impl Watches {
             part: None,
             only: None,
             cache: Arc::clone(cache),
-            on_change: Box::new(move |change| on_change(&fanout, change)),
+            on_change: Box::new(move |change| guarded(|| on_change(&fanout, change))),
             on_failure: Box::new(move || health.check_again()),
         }
     }
@@ -155,5 +158,27 @@ impl Watches {
     {
         let (metrics, clock) = (self.metrics.clone(), Arc::clone(&self.clock));
         to.spawn(async move { watch::run(reflector, &metrics, clock).await });
+    }
+}
+
+/// What one object says must not end the watch of all others of its kind.
+pub(crate) fn guarded(act: impl FnOnce()) {
+    let text = |panic: &(dyn Any + Send)| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default().to_owned()
+    };
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
+        error!(panic = text(&*panic), "a change could not be handled; please report this bug");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_that_cannot_be_handled_ends_nothing() {
+        guarded(|| panic!("of this object"));
+        guarded(|| std::panic::panic_any(1));
     }
 }
