@@ -235,15 +235,24 @@ impl Deployments {
         }
     }
 
-    /// One that is not kept may have been scaled up since it was seen, and would take its Machines along.
+    /// One that is not kept may have been scaled up since it was seen, and would take its Machines along. With a deployment that
+    /// is deleted goes whatever is its own: with `--cascade=orphan` the garbage collector has freed the set, which the cache
+    /// may not show yet.
     async fn delete(
         &self,
         deployment: &MachineDeployment,
         set: &MachineSet,
     ) -> Result<(), PassError> {
         let api = self.writer.api::<MachineSet>(namespace_of(deployment));
-        let version = set.metadata.resource_version.as_deref();
-        let version = version.filter(|_| !deployment.is_deleting());
+        let mut version = set.metadata.resource_version.as_deref();
+        if deployment.is_deleting() {
+            let live = self.writer.get(&api, set.name()).await;
+            let live = live.map_err(|failure| failed("cannot read a machine set", failure))?;
+            if !live.is_some_and(|live| is_controlled_by(&live.metadata, deployment.uid())) {
+                return Ok(());
+            }
+            version = None;
+        }
         let only = Deletion { uid: Some(set.uid()), version, ..Deletion::default() };
         match self.writer.delete(&api, set.name(), only).await {
             Ok(()) | Err(WriteError::NotFound) => Ok(()),
@@ -267,8 +276,9 @@ impl Deployments {
     }
 }
 
-/// Whether a set that exists is the one that was to be created.
+/// Whether a set that exists is the one that was to be created. One that is being deleted creates no Machines.
 fn is_the_same(deployment: &MachineDeployment, set: &MachineSet, live: &MachineSet) -> bool {
-    is_controlled_by(&live.metadata, deployment.uid())
+    !live.is_deleting()
+        && is_controlled_by(&live.metadata, deployment.uid())
         && identity(&live.spec.template) == identity(&set.spec.template)
 }

@@ -82,20 +82,50 @@ async fn nothing_is_done_to_sets_while_the_cache_shows_a_deployment_as_it_was() 
     }
 }
 
+fn old_set(owner: Option<&str>) -> Value {
+    let owner = owner.map(|uid| {
+        json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+            "name": "d", "uid": uid, "controller": true,
+        })
+    });
+    json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
+        "metadata": {
+            "name": "old", "namespace": "default", "uid": "s", "resourceVersion": "5",
+            "ownerReferences": Vec::from_iter(owner),
+        },
+        "spec": { "replicas": 0, "template": {
+            "spec": { "class": { "kind": "MachineClass", "name": "c" } }
+        } }
+    })
+}
+
+/// The watch of sets may be behind that of deployments.
+#[tokio::test(start_paused = true)]
+async fn a_set_that_was_orphaned_stays_though_the_cache_shows_it_owned() {
+    for owner in [None, Some("another")] {
+        let bench = Bench::new().having(old_set(owner));
+        let gone = json!({ "deletionTimestamp": "1970-01-01T00:00:00Z" });
+        put(&bench.stores.deployments, deployment(&gone));
+        put(&bench.stores.sets, old_set(Some("u")));
+        reconciled(&bench).await;
+        let writes = bench.writes();
+        let deletions = writes.iter().filter(|(path, _)| path.starts_with("DELETE"));
+        assert_eq!(deletions.count(), 0, "{owner:?}: {writes:?}");
+    }
+}
+
 /// It had no Machines when it was seen, and may have been scaled up since.
 #[tokio::test(start_paused = true)]
 async fn an_old_set_that_is_not_kept_is_deleted_only_as_it_was_seen() {
     let gone = json!({ "deletionTimestamp": "1970-01-01T00:00:00Z" });
     for (deployment_is, version) in [(json!({}), json!("5")), (gone, Value::Null)] {
-        let bench = Bench::new().refusing(409);
+        let set = old_set(Some("u"));
+        let bench = Bench::new().refusing(409).having(set.clone());
         put(&bench.stores.deployments, deployment(&deployment_is));
-        let set = serde_json::from_value(json!({
-            "metadata": { "name": "old", "namespace": "default", "uid": "s", "resourceVersion": "5" },
-            "spec": { "replicas": 0, "template": {
-                "spec": { "class": { "kind": "MachineClass", "name": "c" } }
-            } }
-        }));
-        let plan = Plan { delete: vec![Arc::new(set.unwrap())], ..Plan::default() };
+        let set = Arc::new(serde_json::from_value(set).unwrap());
+        let plan = Plan { delete: vec![set], ..Plan::default() };
         let deployments = controller(&bench, Handover::over());
         let name = ObjectName::new("default", "d");
         let snapshot = deployments.observe(&name).await.unwrap().unwrap();
@@ -202,13 +232,22 @@ async fn a_set_that_is_refused_is_shown_as_a_failure() {
 /// The answer to a creation may be lost, and then the set is there at the second try.
 #[tokio::test(start_paused = true)]
 async fn a_name_that_is_taken_is_its_own_set_or_leads_to_another_name_at_once() {
-    for (owner, class, taken) in [("u", "c", false), ("u", "d", true), ("x", "c", true)] {
+    let deleted = "1970-01-01T00:00:00Z";
+    for (owner, class, deleted, taken) in [
+        ("u", "c", None, false),
+        ("u", "c", Some(deleted), true),
+        ("u", "d", None, true),
+        ("x", "c", None, true),
+    ] {
         let bench = Bench::new().having_already(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
-            "metadata": { "name": "d-x", "namespace": "default", "uid": "s", "ownerReferences": [{
-                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
-                "name": "d", "uid": owner, "controller": true,
-            }] },
+            "metadata": {
+                "name": "d-x", "namespace": "default", "uid": "s", "deletionTimestamp": deleted,
+                "ownerReferences": [{
+                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
+                    "name": "d", "uid": owner, "controller": true,
+                }],
+            },
             "spec": { "template": {
                 "metadata": { "labels": { "app": "d", "machine-template-hash": "1" } },
                 "spec": { "class": { "kind": "MachineClass", "name": class } }
@@ -217,7 +256,7 @@ async fn a_name_that_is_taken_is_its_own_set_or_leads_to_another_name_at_once() 
         put(&bench.stores.deployments, deployment(&json!({})));
         let (passed, told) = one_pass(&bench).await;
         let collisions = statuses(&bench).remove(0)["collisionCount"].as_i64();
-        assert_eq!(collisions, taken.then_some(1), "{owner} {class}");
+        assert_eq!(collisions, taken.then_some(1), "{owner} {class} {deleted:?}");
         assert_eq!(passed.unwrap() == Passed::Changed, taken);
         assert_eq!(told.is_empty(), taken, "{told:?}");
     }

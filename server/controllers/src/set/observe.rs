@@ -34,6 +34,13 @@ impl Sets {
         let predecessor = self.handover.wait(writer, stores, pending, &parts, seen);
         let predecessor = predecessor.await.map_err(list_failed)?;
         let created = self.pending.created(set.uid());
+        // Before the cache is compared: what it shows is not awaited any more, and a list that fails ends this pass.
+        let shown = created.iter().map(|made| ObjectName::new(&name.namespace, made));
+        for machine in shown.filter_map(|made| self.stores.machines.get(&made)) {
+            if is_controlled_by(&machine.metadata, set.uid()) {
+                self.roll.lock().ours(&machine);
+            }
+        }
         let Unseen { mut unanswered, wait } = self.unseen(&set);
         let mut machines = self.cached(&set);
         let (mut blind, mut again) = (None, RESYNC);

@@ -129,6 +129,25 @@ async fn beside_many_bare_machines_a_pass_looks_at_those_that_its_selector_may_s
     assert_eq!(seen, ["let-go", "let-go-and-ours-again", "m"]);
 }
 
+/// The list is what shows the other one, and an API server that is busy with a burst answers it late.
+#[tokio::test(start_paused = true)]
+async fn what_a_set_created_is_its_own_also_if_the_list_for_the_rest_fails() {
+    let bench = Bench::new();
+    put(&bench.stores.sets, serde_json::to_value(set()).unwrap());
+    let sets = Sets { handover: Handover::over(), ..controller(&bench) };
+    let name = ObjectName::new("default", "s");
+    sets.pending.confirmed("s", "m");
+    sets.pending.confirmed("s", "n");
+    tokio::time::advance(pending::LAG).await;
+    put(&bench.stores.machines, json!(machine()));
+    assert!(sets.gather(&name).await.is_err(), "this API server lists nothing");
+    let mut other = json!(machine());
+    (other["metadata"]["name"], other["metadata"]["uid"]) = (json!("n"), json!("n"));
+    put(&bench.stores.machines, other);
+    let observed = sets.gather(&name).await.unwrap().unwrap();
+    assert_eq!(observed.facts.foreign, None);
+}
+
 /// INV-11: it would have one more than it wants if the user gave the labels back.
 #[tokio::test(start_paused = true)]
 async fn a_machine_whose_release_was_refused_is_not_replaced_yet() {

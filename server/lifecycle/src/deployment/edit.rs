@@ -8,7 +8,7 @@ use ostler_api::{MachineDeployment, MachineSet};
 
 use super::counts::Fleet;
 use super::template::{hash, set_name};
-use crate::push_down::push_down;
+use crate::{pool::label_value, push_down::push_down};
 
 /// Annotations that stay on the object that has them.
 const OWN: [&str; 11] = [
@@ -54,11 +54,6 @@ pub(super) fn show_to_cluster_api(deployment: &str, set: &mut MachineSet) {
     if let Some(revision) = set.annotation(annotation::REVISION).map(str::to_owned) {
         annotate(&mut set.metadata, annotation::CLUSTER_API_REVISION, &revision);
     }
-}
-
-/// A name may be longer than a label value.
-fn label_value(name: &str) -> String {
-    name.chars().take(63).collect()
 }
 
 /// Copies annotations, and takes away those that were copied and are gone from the deployment.

@@ -16,11 +16,15 @@ const SUFFIX: usize = 5;
 const MANY_COLLISIONS: i32 = 5;
 
 /// What a rollout is about: two templates are the same if this is. Sets of other controllers are recognised by it, and
-/// never by their hash, which only they can compute. What is empty counts as absent, as in Go.
+/// never by their hash, which only they can compute. What is empty counts as absent, as in Go, but for an annotation.
 pub fn identity(template: &MachineTemplateSpec) -> String {
     let mut template = template.clone();
     if let Some(labels) = template.metadata.as_mut().and_then(|it| it.labels.as_mut()) {
         labels.remove(label::TEMPLATE_HASH);
+    }
+    let annotations = template.metadata.iter_mut().filter_map(|it| it.annotations.as_mut());
+    for value in annotations.flat_map(|all| all.values_mut()).filter(|value| value.is_empty()) {
+        value.push('\0');
     }
     push_down(&MachineSpec::default(), &mut template.spec);
     let value = serde_json::to_value(template).unwrap_or_default();
@@ -56,4 +60,22 @@ pub fn set_name(deployment: &str, hash: &str, collisions: i32) -> String {
     let letters = hash.bytes().filter_map(letter).map(|byte| char::from(*byte));
     let count = if collisions < MANY_COLLISIONS { SUFFIX } else { usize::MAX };
     format!("{deployment}-{}", letters.take(count).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_annotation_without_a_value_is_another_template_and_a_label_without_one_is_none() {
+        let of = |key: &str| {
+            let metadata = json!({ key: { "x": "" } });
+            identity(&serde_json::from_value(json!({ "metadata": metadata })).unwrap())
+        };
+        let none = identity(&MachineTemplateSpec::default());
+        assert_eq!(of("labels"), none);
+        assert_ne!(of("annotations"), none);
+    }
 }

@@ -206,6 +206,18 @@ fn a_paused_deployment_scales_and_does_not_roll() {
 }
 
 #[test]
+fn a_paused_deployment_of_none_scales_up_though_no_set_has_its_template() {
+    let mut world = World::running(2);
+    world.edit(&json!({ "spec": { "replicas": 0 } }));
+    world.settle();
+    world.edit(&json!({ "spec": { "paused": true } }));
+    world.roll_to("two");
+    world.edit(&json!({ "spec": { "replicas": 3 } }));
+    world.settle();
+    assert_eq!(world.wanted(), wanted(&[("one", 3)]));
+}
+
+#[test]
 fn a_rollback_takes_the_template_of_the_revision_before() {
     let mut world = World::running(2);
     world.roll_to("two");
