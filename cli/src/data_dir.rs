@@ -33,7 +33,7 @@ use serde::de::DeserializeOwned;
 
 use crate::driver_choice::DriverChoice;
 
-/// All that is written here, in the order in which it is removed. The database comes late: without it, nobody knows which
+/// All that is written here, in the order in which it is removed. The database comes late: without it, it is not known which
 /// instances are left.
 const OWN: [&str; 11] = [
     "drivers",
