@@ -175,7 +175,7 @@ fn initialize(database: &Database) -> Result<(u64, Opened), StorageError> {
             meta.insert(META_COMPACTED, u128::from(FIRST_REVISION))?;
         }
         let uid = uuid::Uuid::from_u128(number(&meta, META_UID)?);
-        let compacted = u64::try_from(number(&meta, META_COMPACTED)?).unwrap_or(FIRST_REVISION);
+        let compacted = compacted(&meta)?;
         let format = u64::try_from(number(&meta, META_FORMAT)?).unwrap_or(u64::MAX);
         (format, Opened { uid, compacted })
     };
@@ -185,6 +185,10 @@ fn initialize(database: &Database) -> Result<(u64, Opened), StorageError> {
 
 fn number(meta: &Table<'_, &'static str, u128>, name: &'static str) -> Result<u128, StorageError> {
     Ok(meta.get(name)?.map_or(0, |value| value.value()))
+}
+
+fn compacted(meta: &Table<'_, &'static str, u128>) -> Result<u64, StorageError> {
+    Ok(u64::try_from(number(meta, META_COMPACTED)?).unwrap_or(FIRST_REVISION))
 }
 
 /// Replays the log: what is left at its end are the current objects.
@@ -251,10 +255,12 @@ impl Log for DiskLog {
         })
     }
 
-    fn compact(&self, from: u64, to: u64) -> Result<(), StorageError> {
+    fn compact(&self, to: u64) -> Result<(), StorageError> {
         self.with(|database| {
             let transaction = database.begin_write()?;
             {
+                let mut meta = transaction.open_table(META)?;
+                let from = compacted(&meta)?;
                 let mut log = transaction.open_table(LOG)?;
                 let rows = log
                     .range(from.saturating_add(1)..=to)?
@@ -266,7 +272,6 @@ impl Log for DiskLog {
                 for revision in superseded(&rows) {
                     log.remove(revision)?;
                 }
-                let mut meta = transaction.open_table(META)?;
                 meta.insert(META_COMPACTED, u128::from(to))?;
             }
             transaction.commit()?;

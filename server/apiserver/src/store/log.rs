@@ -1,6 +1,11 @@
 //! The revision log: what a backend must do, and the one in memory.
 
-use std::{collections::BTreeMap, fmt, ops::Bound};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    ops::Bound,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use parking_lot::RwLock;
 
@@ -37,8 +42,9 @@ pub(super) trait Log: fmt::Debug + Send + Sync {
     fn row(&self, revision: u64) -> Result<Option<Row>, StorageError>;
 
     /// Forgets history up to and including `to`: of each key only its last row up to there stays,
-    /// and none if that one deletes it. `from` is where the last compaction ended.
-    fn compact(&self, from: u64, to: u64) -> Result<(), StorageError>;
+    /// and none if that one deletes it. Begins where the last compaction that succeeded ended: a
+    /// row left behind would be the object again once the later ones are gone.
+    fn compact(&self, to: u64) -> Result<(), StorageError>;
 
     /// After a failure: opens what is on the disk anew, and tries whether it can be written.
     fn reopen(&self) -> Result<(), StorageError>;
@@ -58,27 +64,31 @@ pub(super) fn superseded(rows: &[Row]) -> impl Iterator<Item = u64> {
 
 /// A log without a disk, for tests.
 #[derive(Debug, Default)]
-pub(super) struct MemoryLog(RwLock<BTreeMap<u64, Row>>);
+pub(super) struct MemoryLog {
+    rows: RwLock<BTreeMap<u64, Row>>,
+    compacted: AtomicU64,
+}
 
 impl Log for MemoryLog {
     fn append(&self, rows: &[Row]) -> Result<(), StorageError> {
-        let mut log = self.0.write();
+        let mut log = self.rows.write();
         log.extend(rows.iter().map(|row| (row.revision, row.clone())));
         Ok(())
     }
 
     fn read(&self, after: u64, limit: usize) -> Result<Vec<Row>, StorageError> {
-        let log = self.0.read();
+        let log = self.rows.read();
         let rows = log.range((Bound::Excluded(after), Bound::Unbounded));
         Ok(rows.take(limit).map(|(_, row)| row.clone()).collect())
     }
 
     fn row(&self, revision: u64) -> Result<Option<Row>, StorageError> {
-        Ok(self.0.read().get(&revision).cloned())
+        Ok(self.rows.read().get(&revision).cloned())
     }
 
-    fn compact(&self, from: u64, to: u64) -> Result<(), StorageError> {
-        let mut log = self.0.write();
+    fn compact(&self, to: u64) -> Result<(), StorageError> {
+        let mut log = self.rows.write();
+        let from = self.compacted.swap(to, Ordering::Relaxed);
         let range = (Bound::Excluded(from), Bound::Included(to));
         let rows: Vec<Row> = log.range(range).map(|(_, row)| row.clone()).collect();
         for revision in superseded(&rows) {

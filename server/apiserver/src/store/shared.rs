@@ -307,14 +307,11 @@ impl Shared {
     }
 
     /// Forgets history up to `target`. Readers are told first, so that none trusts a row that is
-    /// about to go. A failure leaves rows behind, which costs space and nothing else.
+    /// about to go. A failure leaves rows behind, which the next compaction takes.
     fn compact(&self, target: u64) {
-        let from = {
-            let mut state = self.state.write();
-            std::mem::replace(&mut state.compacted, target)
-        };
-        if let Err(error) = self.log.compact(from, target) {
-            tracing::warn!(%error, from, target, "compaction of the revision log failed");
+        self.state.write().compacted = target;
+        if let Err(error) = self.log.compact(target) {
+            tracing::warn!(%error, target, "compaction of the revision log failed");
         }
     }
 

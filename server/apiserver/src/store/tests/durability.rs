@@ -8,7 +8,11 @@ use super::{
     disk::{SharedDisk, Tmpfs, open, open_file, open_keeping},
     *,
 };
-use crate::store::{Health, OpenError, Retention};
+use crate::store::{
+    Health, OpenError, Retention,
+    disk::DiskLog,
+    log::{Log as _, Row},
+};
 
 #[tokio::test]
 async fn a_failing_disk_refuses_this_write_and_every_later_one() {
@@ -257,6 +261,24 @@ async fn a_compacted_log_is_reopened_with_all_that_is_current_and_the_history_it
     let first = futures::StreamExt::take(events, kept);
     let events: Vec<_> = futures::StreamExt::collect(first).await;
     assert!(events.iter().all(|event| event.as_ref().unwrap().previous.is_some()));
+}
+
+#[test]
+fn what_was_deleted_stays_deleted_after_a_compaction_that_failed() {
+    let disk = SharedDisk::default();
+    let (log, ..) = DiskLog::open_over(disk.clone()).unwrap();
+    let row = |revision, previous, change| Row { revision, previous, key: pod("a"), change };
+    log.append(&[row(101, 0, put("1")), row(102, 101, put("2"))]).unwrap();
+    fail(&disk, std::io::ErrorKind::StorageFull);
+    log.compact(102).unwrap_err();
+    disk.with(|disk| disk.syncs_left = None);
+    log.reopen().unwrap();
+    log.append(&[row(103, 102, delete("2"))]).unwrap();
+    log.compact(103).unwrap();
+    drop(log);
+    let reopened = open(&disk);
+    assert!(reopened.get(&pod("a")).is_none());
+    assert_eq!((reopened.revision(), reopened.compacted()), (103, 103));
 }
 
 /// Writes that share a commit.
