@@ -307,6 +307,20 @@ async fn events_are_kept_for_an_hour() {
     cluster.until_gone(&at(events, "e")).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_event_of_the_far_future_is_kept_for_an_hour_and_other_events_end_too() {
+    let cluster = Cluster::start().await;
+    let events = "/api/v1/namespaces/default/events";
+    for (name, last) in [("future", "9999-12-30T00:00:00Z"), ("other", "2026-01-01T00:00:00Z")] {
+        let event = json!({"apiVersion": "v1", "kind": "Event", "metadata": {"name": name},
+            "involvedObject": {"namespace": "default"}, "lastTimestamp": last});
+        cluster.create(events, event).await;
+    }
+    for name in ["future", "other"] {
+        cluster.until_gone(&at(events, name)).await;
+    }
+}
+
 const NODES: &str = "/api/v1/nodes";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases";
 const STATUS: &str = "/status/conditions/0/status";

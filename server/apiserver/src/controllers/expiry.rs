@@ -54,9 +54,12 @@ fn mortal(key: &Key) -> Option<Mortal> {
 }
 
 /// When an object ends, if it does.
-fn end(mortal: Mortal, object: &Value) -> Option<Timestamp> {
+fn end(mortal: Mortal, object: &Value, now: Timestamp) -> Option<Timestamp> {
     match mortal {
-        Mortal::Event => Some(happened(object).map_or(Timestamp::MIN, |last| last + EVENT_KEPT)),
+        Mortal::Event => {
+            let last = happened(object, now).unwrap_or(Timestamp::MIN);
+            Some(last.checked_add(EVENT_KEPT).unwrap_or(Timestamp::MAX))
+        }
         Mortal::CertificateRequest => Some(request_end(object)),
         Mortal::Secret if text(object, "/type") == BOOTSTRAP_SECRET_TYPE => {
             bootstrap_expiration(object)
@@ -65,16 +68,12 @@ fn end(mortal: Mortal, object: &Value) -> Option<Timestamp> {
     }
 }
 
-/// When an event last happened.
-fn happened(event: &Value) -> Option<Timestamp> {
-    let times = [
-        "/metadata/creationTimestamp",
-        "/eventTime",
-        "/firstTimestamp",
-        "/lastTimestamp",
-        "/series/lastObservedTime",
-    ];
-    times.iter().filter_map(|time| text(event, time).parse().ok()).max()
+/// When an event last happened. Its clients may say any time; one that is yet to come says nothing.
+fn happened(event: &Value, now: Timestamp) -> Option<Timestamp> {
+    let time = |pointer| text(event, pointer).parse::<Timestamp>().ok();
+    let told = ["/eventTime", "/firstTimestamp", "/lastTimestamp", "/series/lastObservedTime"];
+    let told = told.into_iter().filter_map(time).filter(|told| *told <= now);
+    time("/metadata/creationTimestamp").into_iter().chain(told).max()
 }
 
 fn request_end(request: &Value) -> Timestamp {
@@ -128,8 +127,8 @@ impl Controller for Expiry {
         let Some(mortal) = mortal(&key) else { return Outcome::Done };
         let Some(record) = self.plane.context.store.get(&key) else { return Outcome::Done };
         let Some(object) = record.readable() else { return Outcome::Done };
-        let Some(end) = end(mortal, &object) else { return Outcome::Done };
         let now = (self.plane.context.clock)();
+        let Some(end) = end(mortal, &object, now) else { return Outcome::Done };
         if now < end {
             return Outcome::After(end.duration_since(now).unsigned_abs());
         }
@@ -148,13 +147,19 @@ impl Controller for Expiry {
 mod tests {
     use super::*;
 
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
     #[test]
     fn an_event_is_as_old_as_its_last_occurrence() {
+        let now = "2026-01-01T00:30:00Z".parse().unwrap();
         let event = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"},
-            "lastTimestamp": null, "eventTime": "2026-01-01T00:00:00.5Z",
+            "lastTimestamp": "9999-12-30T22:00:00Z", "eventTime": "2026-01-01T00:00:00.5Z",
             "series": {"lastObservedTime": "2026-01-01T00:10:00.000000Z"}});
-        assert_eq!(end(Mortal::Event, &event), "2026-01-01T01:10:00Z".parse().ok());
-        assert_eq!(end(Mortal::Event, &json!({})), Some(Timestamp::MIN));
+        assert_eq!(end(Mortal::Event, &event, now), "2026-01-01T01:10:00Z".parse().ok());
+        assert_eq!(
+            end(Mortal::Event, &json!({}), now),
+            Timestamp::MIN.checked_add(EVENT_KEPT).ok()
+        );
     }
 
     #[test]
@@ -173,7 +178,7 @@ mod tests {
             (decided("Other"), "2026-01-02T00:00:00Z"),
             (json!([{"type": "Denied"}]), "2026-01-01T01:00:00Z"),
         ] {
-            let found = end(Mortal::CertificateRequest, &request(conditions.clone()));
+            let found = end(Mortal::CertificateRequest, &request(conditions.clone()), NOW);
             assert_eq!(found, expected.parse().ok(), "{conditions}");
         }
     }
@@ -183,8 +188,8 @@ mod tests {
         // "2026-01-01T00:00:00Z"
         let data = json!({"expiration": "MjAyNi0wMS0wMVQwMDowMDowMFo="});
         let token = json!({"type": BOOTSTRAP_SECRET_TYPE, "data": data});
-        assert_eq!(end(Mortal::Secret, &token), "2026-01-01T00:00:00Z".parse().ok());
-        assert_eq!(end(Mortal::Secret, &json!({"type": "Opaque", "data": data})), None);
-        assert_eq!(end(Mortal::Secret, &json!({"type": BOOTSTRAP_SECRET_TYPE})), None);
+        assert_eq!(end(Mortal::Secret, &token, NOW), "2026-01-01T00:00:00Z".parse().ok());
+        assert_eq!(end(Mortal::Secret, &json!({"type": "Opaque", "data": data}), NOW), None);
+        assert_eq!(end(Mortal::Secret, &json!({"type": BOOTSTRAP_SECRET_TYPE}), NOW), None);
     }
 }

@@ -27,8 +27,11 @@ mod namespaces;
 mod nodes;
 mod queue;
 
-use std::{future::Future, hash::Hash, sync::Arc, time::Duration};
+use std::{
+    any::type_name, future::Future, hash::Hash, panic::AssertUnwindSafe, sync::Arc, time::Duration,
+};
 
+use futures::FutureExt as _;
 use http::StatusCode;
 use serde::Deserialize;
 use serde_json::Value;
@@ -120,15 +123,27 @@ async fn run<C: Controller>(mut controller: C, stop: CancellationToken) {
             biased;
             () = stop.cancelled() => return,
             update = feed.next() => match update {
-                Some(update) => controller.observe(update, &mut queue),
+                Some(update) => {
+                    guarded::<C, _>(async { controller.observe(update, &mut queue) }).await;
+                }
                 None => return,
             },
             key = queue.next() => {
-                let outcome = controller.act(key.clone()).await;
-                queue.settle(key, outcome);
+                let outcome = guarded::<C, _>(controller.act(key.clone())).await;
+                queue.settle(key, outcome.unwrap_or(Outcome::Retry));
             }
         }
     }
+}
+
+/// What a part of a controller's work came to; none if it panicked. What goes wrong with one object must not
+/// end the controller for all.
+async fn guarded<C, T>(work: impl Future<Output = T>) -> Option<T> {
+    let done = AssertUnwindSafe(work).catch_unwind().await;
+    if done.is_err() {
+        tracing::error!(controller = type_name::<C>(), "a controller panicked");
+    }
+    done.ok()
 }
 
 /// A reference from an object to one of its owners.
@@ -191,4 +206,62 @@ fn holds(object: &Value, list: &str, wanted: &str) -> bool {
 /// looked at again.
 fn settled(code: StatusCode) -> Outcome {
     if code.is_success() || code == StatusCode::NOT_FOUND { Outcome::Done } else { Outcome::Retry }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use http::Response;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::store::{Change, Expect, Store, StoreOptions};
+
+    /// Tells the name of each object that it acts on, and panics at two of them.
+    struct Fragile {
+        plane: Plane,
+        acted: mpsc::UnboundedSender<String>,
+    }
+
+    impl Controller for Fragile {
+        type Key = Key;
+
+        fn plane(&self) -> &Plane {
+            &self.plane
+        }
+
+        fn note(&mut self, key: &Key, _value: Option<&[u8]>, queue: &mut Queue<Key>) {
+            assert_ne!(key.name(), "unreadable");
+            queue.push(key.clone());
+        }
+
+        async fn act(&mut self, key: Key) -> Outcome {
+            assert_ne!(key.name(), "impossible");
+            self.acted.send(key.name().to_owned()).unwrap();
+            Outcome::Done
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_makes_a_controller_panic_does_not_end_it() {
+        let store = Store::open(StoreOptions::memory()).await.unwrap();
+        let clock: crate::clock::Clock = Arc::new(|| jiff::Timestamp::UNIX_EPOCH);
+        let context = Context { store: store.clone(), clock };
+        let nobody = tower::service_fn(async |_| Ok::<_, Infallible>(Response::default()));
+        let (served, loopback) = (Served::new(store.clone()), Loopback::new(nobody));
+        let (acted, mut told) = mpsc::unbounded_channel();
+        let fragile = Fragile { plane: Plane { context, served, loopback }, acted };
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
+        tasks.spawn(run(fragile, stop.clone()));
+        for name in ["first", "unreadable", "impossible", "last"] {
+            let (key, change) = (Key::new("", "nodes", "", name), Change::Put("{}".into()));
+            store.write(key, Expect::Absent, change).await.unwrap();
+        }
+        assert_eq!(
+            (told.recv().await, told.recv().await),
+            (Some("first".into()), Some("last".into()))
+        );
+        stop.cancel();
+    }
 }
