@@ -11,7 +11,7 @@ use http_body_util::BodyExt;
 use ostler_apiserver::{
     clock::tokio_clock,
     serving::{ApiServer, Options},
-    store::Prefix,
+    store::{Change, Expect, Key, Prefix},
 };
 use serde_json::{Value, json};
 use tower::ServiceExt;
@@ -199,6 +199,27 @@ async fn a_namespace_goes_when_the_last_of_its_contents_is_gone() {
     };
     cluster.until("/api/v1/namespaces/n", told).await;
     cluster.patch(&at(maps, "held"), json!({"metadata": {"finalizers": null}})).await;
+    cluster.until_gone("/api/v1/namespaces/n").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_deletion_was_cut_short_goes_with_its_namespace() {
+    let cluster = Cluster::start().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    cluster.create("/api/v1/namespaces", namespace).await;
+    let mut bound = pod("p");
+    bound["spec"]["nodeName"] = json!("n1");
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}});
+    cluster.create(NODES, node).await;
+    cluster.create("/api/v1/namespaces/n/pods", bound).await;
+    let (store, key) = (&cluster.api.context().store, Key::new("", "pods", "n", "p"));
+    let record = store.get(&key).unwrap();
+    let mut marked: Value = serde_json::from_slice(&record.value).unwrap();
+    marked["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    marked["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+    let change = Change::Put(marked.to_string().into());
+    store.write(key, Expect::Revision(record.revision), change).await.unwrap();
+    cluster.delete("/api/v1/namespaces/n", "Background").await;
     cluster.until_gone("/api/v1/namespaces/n").await;
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::{
-    kinds::access::{items, object_in, set, text},
+    kinds::access::{items, number, object_in, set, text},
     store::{Key, Prefix, Record},
 };
 
@@ -59,7 +59,12 @@ impl Namespaces {
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions",
             "propagationPolicy": "Background"});
         for record in self.contents(namespace).filter(|record| which(&record.key)) {
-            if record.readable().is_some_and(|object| is_deleting(&object)) {
+            // A pod that is marked without grace has nothing to wait for: its deletion was cut short.
+            let goes = |object: &Value| {
+                let grace = number(object, "/metadata/deletionGracePeriodSeconds");
+                is_deleting(object) && !(is_pod(&record.key) && grace == Some(0))
+            };
+            if record.readable().as_ref().is_some_and(goes) {
                 continue;
             }
             let Some(path) = self.plane.path(&record.key) else { continue };

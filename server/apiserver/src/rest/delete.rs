@@ -154,7 +154,7 @@ fn grace(pod: &Value, options: &DeleteOptions, marked: bool) -> Grace {
     let wanted = options.grace_period_seconds.map(|seconds| if seconds < 0 { 1 } else { seconds });
     if marked {
         return match (meta_number(pod, "deletionGracePeriodSeconds"), wanted) {
-            (None, _) => Grace::None,
+            (None | Some(0), _) => Grace::None,
             (Some(current), Some(wanted)) if wanted < current => Grace::Seconds(wanted),
             (Some(_), _) => Grace::Pending,
         };
@@ -285,7 +285,10 @@ impl Api {
             return Ok(Some(Deleted::Waiting(object)));
         }
         let marked = Record { key: record.key.clone(), revision, value: text };
-        self.remove(&marked, object).await
+        let removed = self.remove(&marked, object.clone()).await?;
+        // Another deletion may have finished what this one began.
+        let gone = removed.is_none() && self.context.store.get(&record.key).is_none();
+        Ok(if gone { Some(Deleted::Gone(object)) } else { removed })
     }
 
     /// Removes an object that cannot be read: whatever its finalizers were, no controller can see to them. It is
@@ -423,6 +426,20 @@ mod tests {
             let decision = decide_delete(&pod, &object, &options(Some(9), None), at(0));
             assert!(matches!(decision, Deletion::MarkAndRemove(_)), "{object}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_was_marked_without_grace_and_is_still_there_goes_unless_something_holds_it() {
+        let pod = BuiltIn::Pod.resource();
+        let mut object = json!({"metadata": {"name": "p", "deletionGracePeriodSeconds": 0,
+            "deletionTimestamp": "1970-01-01T00:00:00Z"}, "spec": {"nodeName": "n"}});
+        for grace in [None, Some(0), Some(30)] {
+            let decision = decide_delete(&pod, &object, &options(grace, None), at(5));
+            assert_eq!(decision, Deletion::Remove, "{grace:?}");
+        }
+        object["metadata"]["finalizers"] = json!(["x/f"]);
+        let held = decide_delete(&pod, &object, &options(Some(0), None), at(5));
+        assert_eq!(held, Deletion::Pending);
     }
 
     #[test]
