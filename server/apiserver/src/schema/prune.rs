@@ -77,10 +77,11 @@ impl Schema {
     }
 }
 
+/// The largest number up to which all whole numbers can be told apart.
+pub(super) const EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// Writes `1.0` as `1`: a number is shown without a fraction that says nothing.
 fn shorten_numbers(value: &mut Value) {
-    /// The largest number up to which all whole numbers can be told apart.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Array(items) => items.iter_mut().for_each(shorten_numbers),
         Value::Object(fields) => fields.values_mut().for_each(shorten_numbers),

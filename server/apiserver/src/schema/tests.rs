@@ -28,6 +28,23 @@ fn values_of_the_wrong_type_are_named_with_both_types() {
             r#"spec[0]: Invalid value: "null": spec[0] in body must be of type string: "null""#,
         ),
         (
+            json!({"type": "integer", "format": "int32"}),
+            json!(2_147_483_648.0),
+            r#"<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec"#,
+        ),
+        (json!({"type": "integer", "format": "int32"}), json!(2_147_483_647.0), ""),
+        (json!({"type": "integer", "format": "int64"}), json!(i64::MAX), ""),
+        (
+            json!({"type": "integer", "format": "int64"}),
+            json!(9_223_372_036_854_775_808_u64),
+            r#"[spec: Invalid value: "number": spec in body must be of type integer: "number", <nil>: Invalid value: "": Checked value must be of type integer with format int64 in spec]"#,
+        ),
+        (
+            json!({"type": "integer"}),
+            json!(1e30),
+            r#"[spec: Invalid value: "number": spec in body must be of type integer: "number", <nil>: Invalid value: "": Checked value must be of type integer (default format) in spec]"#,
+        ),
+        (
             json!({"x-kubernetes-int-or-string": true}),
             json!(true),
             r#"spec: Invalid value: "boolean": spec in body must be of type integer,string: "boolean""#,
@@ -171,6 +188,18 @@ fn what_was_wrong_before_may_stay_as_it_is() {
         let errors = schema.validate_change(&new, &old);
         let found: Vec<&str> = errors.iter().map(crate::field::FieldError::field).collect();
         assert_eq!(found, fields, "{new}");
+    }
+}
+
+#[test]
+fn what_occurs_twice_in_a_set_may_stay_only_with_the_whole_set() {
+    let schema = schema(&json!({"type": "array", "x-kubernetes-list-type": "set",
+        "items": {"type": "string"}}));
+    for (old, new, wrong) in
+        [(["b", "b"], ["b", "b"], 0), (["a", "b"], ["b", "b"], 1), (["a", "a"], ["b", "b"], 1)]
+    {
+        let errors = schema.validate_change(&json!({"spec": new}), &json!({"spec": old}));
+        assert_eq!(errors.len(), wrong, "{new:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::{JsonType, Limits, ListType, Schema, formats, ratchet};
+use super::{JsonType, Limits, ListType, Schema, formats, prune::EXACT, ratchet};
 use crate::field::{FieldError, FieldErrorKind, Path, child, quote};
 
 /// What the errors of one object may hold together, in bytes, roughly: an object of 2 MiB may have a
@@ -147,10 +147,14 @@ impl Schema {
             return None;
         }
         let format = self.limits.format.as_deref();
-        let fits = match (value.as_i64(), format) {
-            (Some(number), Some("int32")) => i32::try_from(number).is_ok(),
-            (Some(_), _) => true,
-            (None, _) => is_whole(value),
+        // Written so, a whole number has neither fraction nor exponent.
+        let text = match value.as_f64().filter(|_| value.is_f64()) {
+            Some(number) => number.to_string(),
+            None => value.to_string(),
+        };
+        let fits = match format {
+            Some("int32") => text.parse::<i32>().is_ok(),
+            _ => text.parse::<i64>().is_ok(),
         };
         let wanted = match format {
             Some(format) => format!("integer with format {format}"),
@@ -346,16 +350,19 @@ fn is_enough(errors: &mut Vec<FieldError>, path: Path<'_>) -> bool {
     true
 }
 
+/// As Kubernetes reads JSON: what does not fit 64 bits has a fraction, and is whole up to where all whole
+/// numbers can be told apart.
 fn is_whole(value: &Value) -> bool {
-    value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
+    let exact = |number: f64| number.fract() == 0.0 && number.abs() < EXACT;
+    value.is_i64() || value.as_f64().is_some_and(exact)
 }
 
 fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
+        Value::Number(number) if number.is_i64() => "integer",
+        Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
