@@ -8,11 +8,10 @@ use crate::field::{FieldError, FieldErrorKind};
 pub(super) fn keep_new(errors: &mut Vec<FieldError>, new: &Value, old: &Value) {
     errors.retain(|error| {
         let path = steps(&error.path);
-        // a missing field is the fault of the object that should have it
+        // a missing field is the fault of the object that should have it, and a second one that of the list
         let upto = match error.kind {
-            FieldErrorKind::Required => path.len().saturating_sub(1),
+            FieldErrorKind::Required | FieldErrorKind::Duplicate => path.len().saturating_sub(1),
             FieldErrorKind::NotFound
-            | FieldErrorKind::Duplicate
             | FieldErrorKind::Invalid
             | FieldErrorKind::NotSupported
             | FieldErrorKind::Forbidden
