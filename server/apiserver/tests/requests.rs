@@ -422,3 +422,21 @@ async fn an_event_written_on_one_face_is_read_on_the_other() {
     assert_eq!(list["items"][0]["message"], "made it");
     assert_eq!(list["items"][0]["reportingComponent"], "x.io/c");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_was_read_once_and_is_gone_is_not_made_anew_by_a_put() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";
+    let lease = json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "l"}});
+    let (code, created) = cluster.send("PUT", path, &lease).await;
+    assert_eq!(code, 201, "{created:#}");
+    assert_eq!(cluster.send("DELETE", path, &Value::Null).await.0, 200);
+    for field in ["uid", "resourceVersion"] {
+        let mut stale = lease.clone();
+        stale["metadata"][field] = created["metadata"][field].clone();
+        let (code, refused) = cluster.send("PUT", path, &stale).await;
+        assert_eq!((code, refused["reason"].as_str()), (409, Some("Conflict")), "{refused:#}");
+    }
+    assert_eq!(cluster.send("PUT", path, &lease).await.0, 201);
+}

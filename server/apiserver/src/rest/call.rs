@@ -6,7 +6,7 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, StatusCode};
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Api, Named, Target,
@@ -218,6 +218,12 @@ impl Call<'_> {
         self.warnings.extend(prefer);
         match changed {
             Err(status) if status.code == 404 && self.creates_by_put() => {
+                // What names an object that was read is no new one: that object is gone.
+                let nothing = json!({"metadata": {"name": self.target.name}});
+                check_uid(&resource, &nothing, &uid)?;
+                if !matches!(meta_text(&object, "resourceVersion"), "" | "0") {
+                    return Err(Status::stale(&resource, &self.target.name));
+                }
                 let object = admission.admit(None, object)?;
                 let object = self.api.create(&self.target, object, options.dry_run).await?;
                 admission.stored(&object);
