@@ -259,6 +259,35 @@ async fn a_budget_follows_its_pods_and_a_granted_eviction_counts_at_once() {
     assert_eq!(told["status"]["conditions"][0]["reason"], "InsufficientPods");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_budget_that_cannot_be_reckoned_is_reckoned_once_it_can() {
+    let cluster = Cluster::start().await;
+    cluster.create(DEFINITIONS, definition("widgets")).await;
+    cluster.until(&at(DEFINITIONS, "widgets.example.org"), established).await;
+    let widget = json!({"apiVersion": "example.org/v1", "kind": "Widget",
+        "metadata": {"name": "w"}});
+    let owner = cluster.create("/apis/example.org/v1/namespaces/default/widgets", widget).await;
+    let mut owned = pod("p");
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "example.org/v1",
+        "kind": "Widget", "name": "w", "uid": owner["metadata"]["uid"], "controller": true}]);
+    cluster.create(PODS, owned).await;
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "b"},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "x"}}}});
+    cluster.create(BUDGETS, budget).await;
+    let says = |reason: &'static str| {
+        move |object: Option<&Value>| object.unwrap()["status"]["conditions"][0]["reason"] == reason
+    };
+    cluster.until(&at(BUDGETS, "b"), says("SyncFailed")).await;
+    let mut scaled = definition("widgets");
+    let version = &mut scaled["spec"]["versions"][0];
+    version["subresources"] = json!({"scale": {"specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas"}});
+    let versions = json!({"spec": {"versions": [version]}});
+    cluster.patch(&at(DEFINITIONS, "widgets.example.org"), versions).await;
+    cluster.until(&at(BUDGETS, "b"), says("InsufficientPods")).await;
+}
+
 fn eviction_of(name: &str) -> Value {
     json!({"apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": name, "namespace": "default"}})

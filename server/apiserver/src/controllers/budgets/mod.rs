@@ -7,7 +7,7 @@ mod expectation;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -30,6 +30,10 @@ const PLURAL: &str = "poddisruptionbudgets";
 const ALLOWED_KIND: &str = "DisruptionAllowed";
 const ALLOWED: Condition<'static> =
     Condition { kind: ALLOWED_KIND, status: false, reason: "", message: String::new() };
+
+/// When a budget is tried again that cannot be reckoned: what it lacks, such as a scale, may come without a
+/// change of its pods.
+const TRIED_AGAIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Keeps the status of budgets in step with their pods.
 #[derive(Debug)]
@@ -92,7 +96,8 @@ impl Budgets {
             Err(message) => {
                 // The generation stays unobserved: evictions are told to wait.
                 status.insert("disruptionsAllowed".to_owned(), 0.into());
-                (Condition { status: false, reason: "SyncFailed", message, ..ALLOWED }, None)
+                let again = now.checked_add(TRIED_AGAIN).ok();
+                (Condition { status: false, reason: "SyncFailed", message, ..ALLOWED }, again)
             }
         };
         conditions::set(&mut status, &condition, &conditions::stamp(now));
