@@ -3,7 +3,10 @@
 
 use std::sync::LazyLock;
 
-use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, SerializeOptions};
+use prost_reflect::{
+    DescriptorPool, DynamicMessage, MessageDescriptor, ReflectMessage as _, SerializeOptions,
+    Value as Field,
+};
 use serde_json::{Value, value::Serializer};
 
 use crate::{
@@ -16,8 +19,8 @@ pub(crate) const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
 
 /// What a body begins with.
 const MAGIC: &[u8] = b"k8s\0";
-/// A time that is not set is an empty message, which reads as this.
-const NO_TIME: &str = "1970-01-01T00:00:00Z";
+/// The message that times are.
+const TIME: &str = "google.protobuf.Timestamp";
 
 /// The kinds that are read, with their group and version.
 const KINDS: [(&str, &str); 10] = [
@@ -68,8 +71,9 @@ pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
     }
     let raw = envelope.get_field_by_name("raw");
     let raw = raw.as_ref().and_then(|raw| raw.as_bytes()).cloned().unwrap_or_default();
-    let mut object = json(&read(&kind, &raw)?)?;
-    forget_empty_times(&mut object);
+    let mut message = read(&kind, &raw)?;
+    forget_empty_times(&mut message);
+    let mut object = json(&message)?;
     set(&mut object, "apiVersion", version);
     set(&mut object, "kind", kind);
     Ok(object)
@@ -89,17 +93,23 @@ fn json(message: &DynamicMessage) -> Answer<Value> {
         .map_err(|error| Status::bad_request(error.to_string()))
 }
 
-fn forget_empty_times(value: &mut Value) {
-    match value {
-        Value::Object(fields) => {
-            fields.retain(|name, value| {
-                let is_time = name.ends_with("Time") || name.ends_with("Timestamp");
-                !(is_time && value == NO_TIME)
-            });
-            fields.values_mut().for_each(forget_empty_times);
+/// A time that is not set is an empty message, which would read as 1970.
+fn forget_empty_times(message: &mut DynamicMessage) {
+    let mut empty = Vec::new();
+    for (field, value) in message.fields_mut() {
+        if let Some(inner) = value.as_message_mut() {
+            let is_time = inner.descriptor().full_name() == TIME;
+            if is_time && inner.fields().next().is_none() {
+                empty.push(field);
+            } else {
+                forget_empty_times(inner);
+            }
+        } else if let Some(items) = value.as_list_mut() {
+            items.iter_mut().filter_map(Field::as_message_mut).for_each(forget_empty_times);
         }
-        Value::Array(items) => items.iter_mut().for_each(forget_empty_times),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+    for field in &empty {
+        message.clear_field(field);
     }
 }
 
@@ -108,6 +118,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    const NO_TIME: &str = "1970-01-01T00:00:00Z";
 
     /// A body as a client makes it of JSON.
     fn encode(version: &str, kind: &str, object: &Value) -> Vec<u8> {
@@ -135,6 +147,19 @@ mod tests {
         expected["apiVersion"] = json!(version);
         expected["kind"] = json!(kind);
         assert_eq!(decode(&encode(version, kind, &sent)).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_a_time_by_its_name_only_is_kept() {
+        let mut object = json!({
+            "metadata": {"name": "a", "labels": {"startTime": NO_TIME},
+                "annotations": {"example.org/endTimestamp": NO_TIME}},
+            "data": {"bootTime": NO_TIME},
+        });
+        let sent = encode("v1", "ConfigMap", &object);
+        object["apiVersion"] = json!("v1");
+        object["kind"] = json!("ConfigMap");
+        assert_eq!(decode(&sent).unwrap(), object);
     }
 
     #[test]
