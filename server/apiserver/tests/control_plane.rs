@@ -462,3 +462,33 @@ async fn without_a_grace_a_node_whose_kubelet_is_silent_stays_as_it_said() {
     tokio::time::sleep(Duration::from_hours(1)).await;
     assert_eq!(cluster.get(&silent).await.unwrap(), before);
 }
+
+#[tokio::test(start_paused = true)]
+async fn pods_go_when_their_node_was_gone_for_a_while() {
+    let cluster = Cluster::start().await;
+    let node = |name: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+    cluster.create(NODES, node("gone")).await;
+    for (name, node) in
+        [("running", "gone"), ("ending", "gone"), ("early", "late"), ("lost", "never")]
+    {
+        let mut pod = pod(name);
+        pod["spec"]["nodeName"] = json!(node);
+        cluster.create(PODS, pod).await;
+    }
+    cluster.create(PODS, pod("unbound")).await;
+    cluster.delete(&at(PODS, "ending"), "Background").await;
+    let started = tokio::time::Instant::now();
+    cluster.delete(&at(NODES, "gone"), "Background").await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(cluster.get(&at(PODS, "running")).await.is_some());
+    cluster.create(NODES, node("late")).await;
+    for name in ["running", "ending", "lost"] {
+        cluster.until_gone(&at(PODS, name)).await;
+    }
+    assert!(started.elapsed() >= Duration::from_secs(40), "{:?}", started.elapsed());
+    // On the paused clock: long after that.
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    for name in ["early", "unbound"] {
+        assert!(cluster.get(&at(PODS, name)).await.is_some(), "{name}");
+    }
+}

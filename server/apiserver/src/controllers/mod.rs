@@ -5,7 +5,7 @@
 //! * `budgets`: the status of PodDisruptionBudgets, which evictions are judged by.
 //! * `definitions`: accepted names of CustomResourceDefinitions, and their end.
 //! * `certificates`: requests of nodes for client certificates are approved and signed.
-//! * `nodes`: Nodes whose kubelet is silent, and their pods.
+//! * `nodes`: Nodes whose kubelet is silent or that are gone, and their pods.
 //! * `expiry`: the end of old events, of certificate requests that are done, and of bootstrap
 //!   tokens.
 //!

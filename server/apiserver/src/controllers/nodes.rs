@@ -1,5 +1,5 @@
 //! Nodes whose kubelet is silent, as kube-controller-manager treats them: their conditions become Unknown, taints keep
-//! pods away, and pods whose toleration ended are deleted.
+//! pods away, and pods whose toleration ended are deleted. So are the pods of Nodes that are gone.
 //!
 //! A kubelet is heard when it writes its Lease. When that was is counted from what this process saw, so a start or a
 //! wrong clock of a kubelet makes no Node silent. A Node without a Lease has no kubelet and is left alone.
@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -24,6 +25,21 @@ const NO_EXECUTE: &str = "NoExecute";
 const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 /// A tainted Node is looked at so often, for pods that came meanwhile.
 const TAINTED: Duration = Duration::from_secs(10);
+/// How long a Node is missed before its pods are deleted, as long as by kube-controller-manager: one that was
+/// deleted by mistake may register again.
+const MISSED: Duration = Duration::from_secs(40);
+
+/// What is read of a pod to see where it is.
+#[derive(Debug, Default, Deserialize)]
+struct Bound {
+    spec: Spec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    node_name: String,
+}
 
 /// Marks, taints, and evicts.
 #[derive(Debug)]
@@ -33,11 +49,13 @@ pub(super) struct Nodes {
     grace: Duration,
     /// When each kubelet was heard last, by the name of its Node. Bounded by the Leases there are.
     heard: HashMap<String, Instant>,
+    /// Since when each Node is missed that pods are bound to. Bounded by the pods there are.
+    missed: HashMap<String, Instant>,
 }
 
 impl Nodes {
     pub(super) fn new(plane: Plane, grace: Duration) -> Self {
-        Self { plane, grace, heard: HashMap::new() }
+        Self { plane, grace, heard: HashMap::new(), missed: HashMap::new() }
     }
 
     async fn write(&self, key: &Key, part: &str, node: &Value) -> Outcome {
@@ -49,23 +67,53 @@ impl Nodes {
         }
     }
 
+    /// The pods that are bound to a Node.
+    fn pods_of(&self, node: &str) -> Vec<(Key, Value)> {
+        let (store, pods) = (&self.plane.context.store, Prefix::resource("", "pods"));
+        let page = store.list_by(&pods, ("spec.nodeName", node), None, None);
+        let found = page.into_iter().flat_map(|page| page.records);
+        let pods = found.filter_map(|record| Some((record.key.clone(), record.readable()?)));
+        pods.filter(|(_, pod)| text(pod, "/spec/nodeName") == node).collect()
+    }
+
+    async fn delete(&self, key: &Key, pod: &Value, mut options: Value) -> Outcome {
+        let Some(path) = self.plane.path(key) else { return Outcome::Done };
+        set(&mut options, "preconditions", json!({"uid": text(pod, "/metadata/uid")}));
+        settled(self.plane.loopback.delete(&path, &options).await.code)
+    }
+
     /// Deletes the pods of a Node that do not tolerate its taints any more.
     async fn evict(&self, node: &Value, now: Timestamp) {
-        let name = text(node, "/metadata/name");
-        let (store, pods) = (&self.plane.context.store, Prefix::resource("", "pods"));
-        let there = store.list_by(&pods, ("spec.nodeName", name), None, None);
-        for record in there.into_iter().flat_map(|page| page.records) {
-            let Some(pod) = record.readable() else { continue };
-            let here = text(&pod, "/spec/nodeName") == name && !is_deleting(&pod);
-            if !here || leaves(&pod, node).is_none_or(|at| now < at) {
-                continue;
-            }
-            if let Some(path) = self.plane.path(&record.key) {
-                let options = json!({"preconditions": {"uid": text(&pod, "/metadata/uid")}});
+        for (key, pod) in self.pods_of(text(node, "/metadata/name")) {
+            if !is_deleting(&pod) && leaves(&pod, node).is_some_and(|at| at <= now) {
                 // What is refused is tried again when the Node is looked at next.
-                let _refused = self.plane.loopback.delete(&path, &options).await;
+                self.delete(&key, &pod, json!({})).await;
             }
         }
+    }
+
+    /// Deletes the pods of a Node that is gone: no kubelet will end them.
+    async fn bury(&mut self, node: &str) -> Outcome {
+        let pods = self.pods_of(node);
+        if pods.is_empty() {
+            self.missed.remove(node);
+            return Outcome::Done;
+        }
+        let since = *self.missed.entry(node.to_owned()).or_insert_with(Instant::now);
+        let left = MISSED.saturating_sub(since.elapsed());
+        if !left.is_zero() {
+            return Outcome::After(left);
+        }
+        let mut outcome = Outcome::Done;
+        for (key, pod) in pods {
+            if self.delete(&key, &pod, json!({"gracePeriodSeconds": 0})).await != Outcome::Done {
+                outcome = Outcome::Retry;
+            }
+        }
+        if outcome == Outcome::Done {
+            self.missed.remove(node);
+        }
+        outcome
     }
 }
 
@@ -159,13 +207,29 @@ impl Controller for Nodes {
                     queue.push(Key::new("", "nodes", "", name));
                 }
             }
-            ("", "nodes") if value.is_some() => queue.push(key.clone()),
+            ("", "nodes") => {
+                if value.is_some() {
+                    self.missed.remove(name);
+                }
+                queue.push(key.clone());
+            }
+            ("", "pods") => {
+                let pod: Bound =
+                    value.and_then(|it| serde_json::from_slice(it).ok()).unwrap_or_default();
+                let node = Key::new("", "nodes", "", &pod.spec.node_name);
+                if !pod.spec.node_name.is_empty() && self.plane.context.store.get(&node).is_none() {
+                    queue.push(node);
+                }
+            }
             _ => {}
         }
     }
 
     async fn act(&mut self, key: Key) -> Outcome {
-        let Some(mut node) = self.plane.object(&key) else { return Outcome::Done };
+        let Some(record) = self.plane.context.store.get(&key) else {
+            return self.bury(key.name()).await;
+        };
+        let Some(mut node) = record.readable() else { return Outcome::Done };
         let Some(heard) = self.heard.get(key.name()) else { return Outcome::Done };
         let left = self.grace.saturating_sub(heard.elapsed());
         let now = (self.plane.context.clock)();

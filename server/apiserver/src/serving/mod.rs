@@ -95,7 +95,8 @@ pub struct Options {
     pub clock: Clock,
     /// How much clients over the network may take.
     pub limits: Limits,
-    /// How long a kubelet may be silent until its Node is not Ready; `None`: for ever.
+    /// How long a kubelet may be silent until its Node is not Ready; `None`: for ever, and pods of Nodes that
+    /// are gone stay.
     pub node_grace: Option<Duration>,
 }
 
