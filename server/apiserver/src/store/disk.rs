@@ -80,11 +80,11 @@ impl DiskLog {
     fn prepare(open: Opener, path: &Path) -> Result<(Self, Opened, State), OpenError> {
         let database = open().map_err(|error| open_error(path, error))?;
         let corrupt = |source| OpenError::Corrupt { path: path.into(), source };
-        let (format, opened) = initialize(&database).map_err(corrupt)?;
+        let (format, mut opened) = initialize(&database).map_err(corrupt)?;
         if format != FORMAT {
             return Err(OpenError::Version { path: path.into(), found: format, supported: FORMAT });
         }
-        let state = load(&database, &opened).map_err(corrupt)?;
+        let state = load(&database, &mut opened).map_err(corrupt)?;
         let uid = opened.uid;
         Ok((Self { database: RwLock::new(Some(database)), open, uid }, opened, state))
     }
@@ -177,7 +177,7 @@ fn initialize(database: &Database) -> Result<(u64, Opened), StorageError> {
         let uid = uuid::Uuid::from_u128(number(&meta, META_UID)?);
         let compacted = compacted(&meta)?;
         let format = u64::try_from(number(&meta, META_FORMAT)?).unwrap_or(u64::MAX);
-        (format, Opened { uid, compacted })
+        (format, Opened { uid, compacted, history: 0 })
     };
     transaction.commit()?;
     Ok(read)
@@ -192,13 +192,16 @@ fn compacted(meta: &Table<'_, &'static str, u128>) -> Result<u64, StorageError> 
 }
 
 /// Replays the log: what is left at its end are the current objects.
-fn load(database: &Database, opened: &Opened) -> Result<State, StorageError> {
+fn load(database: &Database, opened: &mut Opened) -> Result<State, StorageError> {
     let mut state = State::new(opened.compacted, opened.compacted);
     let transaction = database.begin_read()?;
     let log = transaction.open_table(LOG)?;
     for entry in log.range::<u64>(..)? {
         let (revision, row) = entry?;
         let row = decode(revision.value(), row.value())?;
+        if row.revision > opened.compacted {
+            opened.history += row.change.value().len() as u64;
+        }
         state.load(row.revision, &row.key, row.change);
     }
     Ok(state)
@@ -262,14 +265,13 @@ impl Log for DiskLog {
                 let mut meta = transaction.open_table(META)?;
                 let from = compacted(&meta)?;
                 let mut log = transaction.open_table(LOG)?;
-                let rows = log
-                    .range(from.saturating_add(1)..=to)?
-                    .map(|entry| {
-                        let (revision, row) = entry?;
-                        decode(revision.value(), row.value())
-                    })
-                    .collect::<Result<Vec<_>, StorageError>>()?;
-                for revision in superseded(&rows) {
+                let mut goes = Vec::new();
+                for entry in log.range(from.saturating_add(1)..=to)? {
+                    let (revision, row) = entry?;
+                    let (operation, previous, ..) = row.value();
+                    goes.extend(superseded(revision.value(), previous, operation == DELETE));
+                }
+                for revision in goes {
                     log.remove(revision)?;
                 }
                 meta.insert(META_COMPACTED, u128::from(to))?;

@@ -28,6 +28,8 @@ pub(super) struct Opened {
     pub(super) uid: uuid::Uuid,
     /// History before this revision is gone.
     pub(super) compacted: u64,
+    /// About how many bytes of history there are after it.
+    pub(super) history: u64,
 }
 
 /// A durable, ordered log of rows. All calls block.
@@ -53,13 +55,14 @@ pub(super) trait Log: fmt::Debug + Send + Sync {
     fn close(&self);
 }
 
-/// The revisions that a compaction of `rows` removes: those that a row replaces, and deletions.
-pub(super) fn superseded(rows: &[Row]) -> impl Iterator<Item = u64> {
-    rows.iter().flat_map(|row| {
-        let replaced = (row.previous != 0).then_some(row.previous);
-        let deletion = matches!(row.change, Change::Delete(_)).then_some(row.revision);
-        replaced.into_iter().chain(deletion)
-    })
+/// The revisions that a compaction of a row removes: the one that it replaces, and itself if it is a deletion.
+pub(super) fn superseded(
+    revision: u64,
+    previous: u64,
+    deletion: bool,
+) -> impl Iterator<Item = u64> {
+    let replaced = (previous != 0).then_some(previous);
+    replaced.into_iter().chain(deletion.then_some(revision))
 }
 
 /// A log without a disk, for tests.
@@ -90,8 +93,10 @@ impl Log for MemoryLog {
         let mut log = self.rows.write();
         let from = self.compacted.swap(to, Ordering::Relaxed);
         let range = (Bound::Excluded(from), Bound::Included(to));
-        let rows: Vec<Row> = log.range(range).map(|(_, row)| row.clone()).collect();
-        for revision in superseded(&rows) {
+        let rows = log.range(range).flat_map(|(_, row)| {
+            superseded(row.revision, row.previous, matches!(row.change, Change::Delete(_)))
+        });
+        for revision in rows.collect::<Vec<_>>() {
             log.remove(&revision);
         }
         Ok(())

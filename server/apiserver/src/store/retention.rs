@@ -4,6 +4,8 @@ use std::{collections::VecDeque, time::Duration};
 
 use tokio::time::Instant;
 
+use super::log::Opened;
+
 /// Bounds of the history that watches and lists can go back to.
 ///
 /// A revision is forgotten when it is both older than `min_age` and more than `min_revisions`
@@ -49,17 +51,23 @@ pub(super) struct Gauge {
 
 impl Gauge {
     /// Marks are this many revisions or [`Self::MARK_BYTES`] apart: at most
-    /// `max_revisions / 256 + max_bytes / 4 MiB` of them exist. It is also the least that a
-    /// compaction is worth.
+    /// `max_revisions / 256 + max_bytes / 4 MiB` of them exist, and those of history that an earlier
+    /// process left. It is also the least that a compaction is worth.
     const MARK_REVISIONS: u64 = 256;
     const MARK_BYTES: u64 = 4 << 20;
     /// Marks that one compaction takes, so that no commit waits long for it; more than one, so
     /// that compaction is faster than growth.
     const MARKS_AT_ONCE: usize = 4;
 
-    pub(super) fn new(retention: Retention, revision: u64) -> Self {
-        let start = Mark { at: Instant::now(), revision, bytes: 0 };
-        Self { retention, marks: VecDeque::from([start]), bytes: 0 }
+    /// History that an earlier process left counts as written now and its bytes as spread evenly: the log
+    /// does not say more.
+    pub(super) fn new(retention: Retention, opened: &Opened, revision: u64) -> Self {
+        let (at, from) = (Instant::now(), opened.compacted);
+        let each = opened.history / revision.saturating_sub(from).max(1);
+        let marks = (0..).map(|count| from + count * Self::MARK_REVISIONS);
+        let marks = marks.take_while(|mark| *mark <= revision);
+        let marks = marks.map(|revision| Mark { at, revision, bytes: each * (revision - from) });
+        Self { retention, marks: marks.collect(), bytes: opened.history }
     }
 
     /// Notes that the log reached `revision` with `bytes` more, and returns the revision up to

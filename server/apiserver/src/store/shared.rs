@@ -94,7 +94,7 @@ impl Shared {
         retention: Retention,
     ) -> Self {
         let progress = Progress { revision: state.revision, closed: false };
-        let gauge = Gauge::new(retention, state.revision);
+        let gauge = Gauge::new(retention, opened, state.revision);
         Self {
             log,
             uid: opened.uid,

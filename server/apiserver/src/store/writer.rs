@@ -79,7 +79,8 @@ pub(super) async fn open(options: StoreOptions) -> Result<Store, OpenError> {
     let StoreOptions { backend, retention } = options;
     match backend {
         Backend::Memory => {
-            let opened = Opened { uid: uuid::Uuid::new_v4(), compacted: FIRST_REVISION };
+            let uid = uuid::Uuid::new_v4();
+            let opened = Opened { uid, compacted: FIRST_REVISION, history: 0 };
             let state = State::new(FIRST_REVISION, FIRST_REVISION);
             let shared = Shared::new(Box::new(MemoryLog::default()), &opened, state, retention);
             Ok(Store { shared: Arc::new(shared), writer: Writer::Inline })

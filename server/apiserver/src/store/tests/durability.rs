@@ -263,6 +263,26 @@ async fn a_compacted_log_is_reopened_with_all_that_is_current_and_the_history_it
     assert!(events.iter().all(|event| event.as_ref().unwrap().previous.is_some()));
 }
 
+#[tokio::test]
+async fn history_is_bounded_over_many_short_runs() {
+    let retention = Retention {
+        min_age: std::time::Duration::from_hours(1),
+        min_revisions: 0,
+        max_revisions: 500,
+        max_bytes: u64::MAX,
+    };
+    let disk = SharedDisk::default();
+    for run in 0..30 {
+        let store = open_keeping(&disk, retention);
+        for name in 0..50 {
+            create(&store, &pod(&format!("p{run}-{name}")), "{}").await;
+        }
+        store.clone().close().await;
+        let kept = store.revision() - store.compacted();
+        assert!(kept < 500 + 2 * 256, "run {run} kept {kept}");
+    }
+}
+
 #[test]
 fn what_was_deleted_stays_deleted_after_a_compaction_that_failed() {
     let disk = SharedDisk::default();
