@@ -27,6 +27,9 @@ use crate::log;
 const SAY: Duration = Duration::from_secs(5);
 
 /// How long machines may take.
+/// Longer than anybody waits, and no more than a clock can count.
+const LONGEST: Duration = Duration::from_hours(24 * 365);
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// Their pods.
@@ -41,6 +44,7 @@ pub(super) async fn of_all(
     patience: Patience,
 ) -> anyhow::Result<BTreeMap<String, String>> {
     let started = Instant::now();
+    let [grace, timeout] = [patience.grace, patience.timeout].map(|time| time.min(LONGEST));
     let mut deletion = Deletion {
         machines: Left::default(),
         pools: Left::default(),
@@ -51,7 +55,7 @@ pub(super) async fn of_all(
     // Pools first: they would replace machines that are deleted.
     deletion.pools.all = begin::<MachinePool>(&deletion.client).await?;
     deletion.machines.all = begin::<Machine>(&deletion.client).await?;
-    let waited = timeout_at(started + patience.timeout, deletion.wait(started, patience));
+    let waited = timeout_at(started + timeout, deletion.wait(started, grace));
     // Those that are left say why.
     waited.await.unwrap_or(Ok(()))?;
     Ok(deletion.reasons().collect())
@@ -159,11 +163,7 @@ struct Deletion {
 }
 
 impl Deletion {
-    async fn wait(
-        &mut self,
-        started: Instant,
-        Patience { grace, .. }: Patience,
-    ) -> anyhow::Result<()> {
+    async fn wait(&mut self, started: Instant, grace: Duration) -> anyhow::Result<()> {
         let (mut machines, mut pools) = (self.watch::<Machine>(), self.watch::<MachinePool>());
         let mut say = interval_at(started + SAY.min(grace), SAY);
         let mut over = false;

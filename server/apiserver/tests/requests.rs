@@ -424,6 +424,15 @@ async fn an_event_written_on_one_face_is_read_on_the_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_wants_to_last_for_ever_is_served() {
+    let cluster = Cluster::start().await;
+    let path = format!("{MAPS}?watch=true&timeoutSeconds=9223372036854775807");
+    let mut events = cluster.watch(&path).await;
+    cluster.create(MAPS, map("a")).await;
+    while !events.brief().await.contains("ADDED") {}
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_read_once_and_is_gone_is_not_made_anew_by_a_put() {
     let cluster = Cluster::start().await;
     let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/l";

@@ -36,6 +36,8 @@ use crate::{
 const BOOKMARKS: Duration = Duration::from_mins(1);
 /// How long a watch runs at least if its client does not say.
 const LEAST: Duration = Duration::from_mins(30);
+/// How long a watch runs at most: what clients say may be more than a clock can count.
+const MOST: Duration = Duration::from_hours(24);
 /// Ready events are sent together up to this size, so that a long list is not a packet each.
 const FRAME: usize = 32 << 10;
 
@@ -98,7 +100,7 @@ impl WatchOptions {
         let initial = send_initial.unwrap_or_else(|| version.is_none());
         let bookmarks = query.flag("allowWatchBookmarks").unwrap_or(false);
         let timeout = match timeout.filter(|seconds| *seconds > 0) {
-            Some(seconds) => Duration::from_secs(seconds),
+            Some(seconds) => Duration::from_secs(seconds).min(MOST),
             // Spread, so that clients that came together do not come back together.
             None => LEAST + LEAST.mul_f64(f64::from(rand::rng().next_u32()) / f64::from(u32::MAX)),
         };

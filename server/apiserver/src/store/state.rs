@@ -127,7 +127,7 @@ impl State {
     /// The events after a revision, oldest first; none if the window does not reach back so far.
     pub(super) fn recent(&self, after: u64) -> Option<impl Iterator<Item = &SharedEvent>> {
         let first = self.window.front().map_or(self.revision + 1, |event| event.revision);
-        let skip = usize::try_from((after + 1).checked_sub(first)?).ok()?;
+        let skip = usize::try_from(after.saturating_add(1).checked_sub(first)?).ok()?;
         Some(self.window.iter().skip(skip))
     }
 }
