@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use futures::TryStreamExt as _;
+use futures::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use ostler_api::machine_deployment::{MachineDeploymentSpec, StrategyType};
 use ostler_api::names::annotation::CLUSTER_API_PAUSED;
 use ostler_api::{MachineDeployment, MachineSet};
+use ostler_controllers::status_of;
 use ostler_lifecycle::deployment::fenceposts;
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -160,6 +162,43 @@ fn told(progress: &Progress) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Says what changes, until the rollout is complete or its deployment is gone.
+async fn follow(
+    name: &str,
+    events: impl Stream<Item = Result<Event<MachineDeployment>, watcher::Error>>,
+) -> anyhow::Result<()> {
+    let (mut events, mut said, mut there) = (pin!(events), String::new(), false);
+    while let Some(event) = events.next().await {
+        let deployment = match event {
+            Ok(Event::InitApply(deployment) | Event::Apply(deployment)) => deployment,
+            Ok(Event::Init) => {
+                there = false;
+                continue;
+            }
+            Ok(Event::InitDone) if there => continue,
+            Ok(Event::InitDone | Event::Delete(_)) => bail!("machinedeployment {name} was deleted"),
+            Err(error) => {
+                if status_of(&error).is_some_and(|it| [401, 403, 404].contains(&it.code)) {
+                    return Err(error).context("the machinedeployment cannot be watched");
+                }
+                // The watcher backs off and goes on by itself.
+                tracing::warn!(%error, "the watch was interrupted; trying again");
+                continue;
+            }
+        };
+        there = true;
+        let progress = progress::of(&deployment);
+        if progress.text() != said {
+            told(&progress)?;
+            progress.text().clone_into(&mut said);
+        }
+        if progress.is_complete() {
+            return Ok(());
+        }
+    }
+    bail!("the watch ended")
+}
+
 struct Cluster {
     client: Client,
     namespace: String,
@@ -185,21 +224,7 @@ impl Cluster {
         // A name that does not exist is an error, and not waited for.
         self.get(name).await?;
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut events = pin!(watcher(self.api(), only).default_backoff().applied_objects());
-        let mut said = String::new();
-        while let Some(deployment) =
-            events.try_next().await.context("the machinedeployment cannot be watched")?
-        {
-            let progress = progress::of(&deployment);
-            if progress.text() != said {
-                told(&progress)?;
-                progress.text().clone_into(&mut said);
-            }
-            if matches!(progress, Progress::Complete(_)) {
-                return Ok(());
-            }
-        }
-        bail!("the watch ended")
+        follow(name, watcher(self.api(), only).default_backoff()).await
     }
 
     async fn history(&self, name: &str, revision: Option<i64>) -> anyhow::Result<()> {
@@ -344,6 +369,30 @@ mod tests {
             "metadata": { "name": "a", "generation": 2 }, "spec": spec, "status": status
         }))
         .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_rollout_is_followed_over_a_broken_watch_until_it_is_complete_gone_or_refused() {
+        let goes_on = || deployment(&json!({ "replicas": 1 }), &json!({}));
+        let done = json!({ "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1,
+            "readyReplicas": 1, "availableReplicas": 1 });
+        let done = || deployment(&json!({ "replicas": 1 }), &done);
+        let failed = |code: u16| {
+            let status =
+                json!({ "status": "Failure", "code": code, "message": "no", "reason": "" });
+            Err(watcher::Error::WatchError(serde_json::from_value(status).unwrap()))
+        };
+        let begins = || [Ok(Event::Init), Ok(Event::InitApply(goes_on())), Ok(Event::InitDone)];
+        for (then, expected) in [
+            (vec![failed(410), failed(500), Ok(Event::Apply(done()))], None),
+            (vec![Ok(Event::Delete(goes_on()))], Some("machinedeployment a was deleted")),
+            (vec![Ok(Event::Init), Ok(Event::InitDone)], Some("machinedeployment a was deleted")),
+            (vec![failed(403)], Some("the machinedeployment cannot be watched")),
+        ] {
+            let events = begins().into_iter().chain(then);
+            let ended = follow("a", futures::stream::iter(events)).await;
+            assert_eq!(ended.err().map(|error| error.to_string()).as_deref(), expected);
+        }
     }
 
     #[test]

@@ -56,4 +56,4 @@ pub use stores::{
     PodIndex, PoolIndex, SetIndex, StoreClassSource, Stores,
 };
 pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, connect};
-pub use watch::{Cache, Cached, Change, ObjectName};
+pub use watch::{Cache, Cached, Change, ObjectName, status_of};

@@ -21,7 +21,7 @@ pub(crate) fn causes(failure: &dyn Error) -> String {
 }
 
 /// What the API server said, if it answered.
-pub(crate) fn status_of(failure: &watcher::Error) -> Option<&Status> {
+pub fn status_of(failure: &watcher::Error) -> Option<&Status> {
     use watcher::Error;
     match failure {
         Error::InitialListFailed(kube::Error::Api(status))
