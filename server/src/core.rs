@@ -305,13 +305,22 @@ impl Core {
     /// # Errors
     /// A part of it failed for good.
     pub async fn ready(&mut self) -> anyhow::Result<()> {
-        let mut leading = self.leading.clone();
+        let leads = self.leads();
         tokio::select! {
-            ready = leading.wait_for(|leads| *leads) => {
-                ready.context("the core stopped before it led")?;
-                Ok(())
-            }
+            leads = leads => leads,
             error = self.failure() => Err(error),
+        }
+    }
+
+    /// Waits until this core leads; does not notice whatever keeps it from that.
+    ///
+    /// # Errors
+    /// It stopped before.
+    pub fn leads(&self) -> impl Future<Output = anyhow::Result<()>> + use<> {
+        let mut leading = self.leading.clone();
+        async move {
+            let leads = leading.wait_for(|leads| *leads).await;
+            leads.map(drop).context("the core stopped before it led")
         }
     }
 
@@ -327,12 +336,15 @@ impl Core {
     }
 
     /// Waits until a driver has dialled in with this principal's token and is ready.
-    pub async fn driver_ready(&self, principal: &str) {
-        let mut events = self.sessions.subscribe();
-        while !self.sessions.providers().iter().any(|it| it.ready && it.principal == principal) {
-            match events.recv().await {
-                Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
-                Err(broadcast::error::RecvError::Closed) => return,
+    pub fn driver_ready(&self, principal: &str) -> impl Future<Output = ()> + use<> {
+        let (sessions, principal) = (self.sessions.clone(), principal.to_owned());
+        async move {
+            let mut events = sessions.subscribe();
+            while !sessions.providers().iter().any(|it| it.ready && it.principal == principal) {
+                match events.recv().await {
+                    Ok(_) | Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    Err(broadcast::error::RecvError::Closed) => return,
+                }
             }
         }
     }

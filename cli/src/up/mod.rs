@@ -148,7 +148,7 @@ async fn serve(system: &mut System, files: Vec<ManifestFile>, story: Story) -> a
     }
     system.ready(story).await?;
     crate::log::say("ready: machines can be created");
-    system.failure().await
+    Err(system.failure().await)
 }
 
 fn read_manifests(paths: &[PathBuf]) -> anyhow::Result<Vec<ManifestFile>> {

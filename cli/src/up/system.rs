@@ -219,45 +219,56 @@ impl System {
     }
 
     /// Fills in what a file of manifests leaves to be filled in. Waits until it is known.
-    pub(crate) async fn fill(&self, file: &mut ManifestFile, story: Story) -> anyhow::Result<()> {
+    pub(crate) async fn fill(
+        &mut self,
+        file: &mut ManifestFile,
+        story: Story,
+    ) -> anyhow::Result<()> {
         file.fill(CA_DATA, &BASE64_STANDARD.encode(self.api.authority_pem()));
         if !file.names(API_SERVER) {
             return Ok(());
         }
         let mut reach = self.reach.clone();
-        loop {
-            let now = reach.borrow_and_update().clone();
-            match now {
-                Reach::At(url) => {
-                    file.fill(API_SERVER, &url);
-                    return Ok(());
+        self.unless_failed(async {
+            loop {
+                let now = reach.borrow_and_update().clone();
+                match now {
+                    Reach::At(url) => {
+                        file.fill(API_SERVER, &url);
+                        return Ok(());
+                    }
+                    Reach::NotYet(why) => story.tell(format_args!(
+                        "--apply: {} waits for {API_SERVER}: {why}",
+                        file.path().display()
+                    )),
                 }
-                Reach::NotYet(why) => story.tell(format_args!(
-                    "--apply: {} waits for {API_SERVER}: {why}",
-                    file.path().display()
-                )),
+                let changed = reach.changed().await;
+                changed.context("the search for the address of the API server has ended")?;
             }
-            reach
-                .changed()
-                .await
-                .context("the search for the address of the API server has ended")?;
-        }
+        })
+        .await
     }
 
     /// Waits until machines can be created: the core leads, and every driver is connected.
     pub(crate) async fn ready(&mut self, story: Story) -> anyhow::Result<()> {
-        let Some(core) = &mut self.core else { return Ok(()) };
-        core.ready().await?;
-        for driver in &self.drivers {
-            let name = driver.name();
-            let mut connected = Box::pin(core.driver_ready(&name));
-            if timeout(DRIVER_PATIENCE, &mut connected).await.is_err() {
-                let of = driver.provider().map(|it| format!(" as {it}")).unwrap_or_default();
-                story.tell(format_args!("waiting for driver {name} to connect{of}"));
-                connected.await;
+        let Some(core) = &self.core else { return Ok(()) };
+        let leads = core.leads();
+        let drivers = self.drivers.iter().map(|one| (one.clone(), core.driver_ready(&one.name())));
+        let drivers: Vec<_> = drivers.collect();
+        self.unless_failed(async {
+            leads.await?;
+            for (driver, connected) in drivers {
+                let mut connected = Box::pin(connected);
+                if timeout(DRIVER_PATIENCE, &mut connected).await.is_err() {
+                    let name = driver.name();
+                    let of = driver.provider().map(|it| format!(" as {it}")).unwrap_or_default();
+                    story.tell(format_args!("waiting for driver {name} to connect{of}"));
+                    connected.await;
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        })
+        .await
     }
 
     /// Waits until machines can be created, but not for ever: what is created before that says that its driver is not there.
@@ -265,8 +276,19 @@ impl System {
         timeout(DRIVER_PATIENCE, self.ready(Story::quiet())).await.unwrap_or(Ok(()))
     }
 
+    /// What `work` comes to, unless a part fails for good before: it may wait for just that part.
+    async fn unless_failed(
+        &mut self,
+        work: impl Future<Output = anyhow::Result<()>>,
+    ) -> anyhow::Result<()> {
+        tokio::select! {
+            done = work => done,
+            error = self.failure() => Err(error),
+        }
+    }
+
     /// Returns when a part has failed for good.
-    pub(crate) async fn failure(&mut self) -> anyhow::Result<()> {
+    pub(crate) async fn failure(&mut self) -> anyhow::Error {
         let core = async {
             match &mut self.core {
                 Some(core) => core.failure().await,
@@ -277,16 +299,16 @@ impl System {
             // first: whatever else fails then fails for this
             biased;
             reason = self.api.failed() => {
-                Err(anyhow!("the API server can store nothing any more: {reason}"))
+                anyhow!("the API server can store nothing any more: {reason}")
             }
-            error = core => Err(error).context(match self.api.trouble() {
+            error = core => error.context(match self.api.trouble() {
                 Some(reason) => format!("the core stopped, and the API server says: {reason}"),
                 None => "the core stopped".to_owned(),
             }),
             ended = self.tasks.join_next() => match ended {
-                Some(Ok(Err(error))) => Err(error),
-                Some(Err(panicked)) => Err(panicked).context("a part of `up` failed"),
-                Some(Ok(Ok(()))) | None => Err(anyhow!("the API server stopped")),
+                Some(Ok(Err(error))) => error,
+                Some(Err(panicked)) => anyhow!(panicked).context("a part of `up` failed"),
+                Some(Ok(Ok(()))) | None => anyhow!("the API server stopped"),
             },
         }
     }
@@ -435,23 +457,50 @@ async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
 mod tests {
     use super::*;
 
+    fn options(api: &str, drivers: &str, driver: DriverChoice, core: CoreMode) -> Options {
+        Options {
+            api_listen: api.parse().unwrap(),
+            drivers_listen: drivers.parse().unwrap(),
+            drivers: vec![driver],
+            driver_env: Vec::new(),
+            aliases: BTreeMap::new(),
+            core,
+            target: TargetMode::Own,
+            controllers: EnabledControllers::default(),
+            shares: Shares { api: 1, gateway: 1, drivers: 1, people: 1 },
+            gateway_port: None,
+            node_grace: None,
+            ends: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_part_that_fails_ends_the_wait_for_drivers_and_for_an_address() {
+        let (home, here) = (tempfile::tempdir().unwrap(), "127.0.0.1:0");
+        let data = DataDir::open(home.path()).unwrap();
+        let options = options(here, here, DriverChoice::None, CoreMode::Embedded);
+        let mut system = Box::pin(System::start(options, &data, Story::quiet())).await.unwrap();
+        // A driver that never connects.
+        system.drivers = vec![DriverChoice::Fake];
+        system.tasks.spawn(async { bail!("it broke") });
+        let ready = timeout(CRD_PATIENCE, system.ready(Story::quiet())).await.unwrap();
+        assert_eq!(ready.unwrap_err().to_string(), "it broke");
+
+        let (_search, reach) = watch::channel(Reach::NotYet("nobody answers".to_owned()));
+        system.reach = reach;
+        system.tasks.spawn(async { bail!("it broke again") });
+        let path = home.path().join("class.yaml");
+        std::fs::write(&path, format!("apiServer: {API_SERVER}")).unwrap();
+        let mut file = crate::manifests::read(&path).unwrap().remove(0);
+        let filled = timeout(CRD_PATIENCE, system.fill(&mut file, Story::quiet())).await.unwrap();
+        assert_eq!(filled.unwrap_err().to_string(), "it broke again");
+        system.stop().await;
+    }
+
     #[test]
     fn addresses_are_refused_for_what_they_are() {
         let refused = |api: &str, drivers: &str, driver, core| {
-            let options = Options {
-                api_listen: api.parse().unwrap(),
-                drivers_listen: drivers.parse().unwrap(),
-                drivers: vec![driver],
-                driver_env: Vec::new(),
-                aliases: BTreeMap::new(),
-                core,
-                target: TargetMode::Own,
-                controllers: EnabledControllers::default(),
-                shares: Shares { api: 1, gateway: 1, drivers: 1, people: 1 },
-                gateway_port: None,
-                node_grace: None,
-                ends: false,
-            };
+            let options = options(api, drivers, driver, core);
             options.refuse_bad_addresses().err().map(|error| error.to_string())
         };
         let (here, beyond) = ("127.0.0.1:0", "0.0.0.0:0");
