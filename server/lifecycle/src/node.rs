@@ -118,13 +118,21 @@ pub(crate) fn is_ours(machine: &Machine, instance: Option<&ProviderId>, node: &N
 
 /// Whether a Node is what an earlier instance of this Machine left behind, an unknown one: its
 /// creation was never answered, and it went before it was found. The Node has the name that this
-/// Machine's is to have, and came during its life. Both times are the API server's.
+/// Machine's is to have, and came during its life, not after the one that the Machine joined as. Both times are the API
+/// server's.
 pub(crate) fn is_stale(machine: &Machine, instance: Option<&ProviderId>, node: &Node) -> bool {
     let (born, came) = (&machine.metadata.creation_timestamp, &node.metadata.creation_timestamp);
     let during = born.is_some() && came >= born;
     let named = node.metadata.name.as_deref() == expected_name(machine);
     let of_another = provider_id(node).is_some_and(|id| instance.is_none_or(|it| it != id));
-    during && named && of_another
+    during && named && of_another && !joined_as_another(machine, node)
+}
+
+/// Whether a Machine joined as a Node with another UID than this one: the name may have been used again.
+pub fn joined_as_another(machine: &Machine, node: &Node) -> bool {
+    let joined = machine.status.as_ref().and_then(|status| status.node_ref.as_ref());
+    let uid = joined.and_then(|joined| joined.uid.as_ref());
+    uid.is_some_and(|uid| node.metadata.uid.as_ref() != Some(uid))
 }
 
 /// Whether a Node was there before a Machine whose instance was made for it: an older instance left

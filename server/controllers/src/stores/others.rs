@@ -6,6 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::Machine;
 use ostler_lifecycle::machine::has_own_instance;
+use ostler_lifecycle::node;
 
 use super::{MachineIndex, Stores};
 use crate::target::cluster_of;
@@ -53,16 +54,21 @@ impl Stores {
                     && holds(other)
             })
         };
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        let id = id.filter(|id| !id.is_empty());
+        let of_own_instance =
+            own && id.is_some_and(|id| machine.provider_id().is_some_and(|it| it == id));
+        // Names are used again: by its name alone, only the Node of the UID that this Machine joined as is its own.
+        let used_again = !of_own_instance && node::joined_as_another(machine, node);
         let named = machine.node_name();
-        if !own || joined_as(machine).or(named) != Some(name) {
+        if !own || used_again || joined_as(machine).or(named) != Some(name) {
             // Where a driver named the Node of this Machine, the name that another one got from its driver counts, too.
             let holds = |other: &Machine| named.is_some() || joined_as(other) == Some(name);
             if other(MachineIndex::Node, name, &holds) {
                 return true;
             }
         }
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let id = id.filter(|id| !own && !id.is_empty());
+        let id = id.filter(|_| !of_own_instance);
         id.is_some_and(|id| other(MachineIndex::ProviderId, id, &|_| true))
     }
 }
@@ -179,6 +185,38 @@ mod tests {
             ("a kubelet took the id of one that runs", &other, &node("node-1", "a:///2"), true),
         ] {
             assert_eq!(stores.is_node_of_another(machine, node), lost, "{whose}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_reuses_the_name_of_one_that_is_gone_is_that_of_the_newer_machine() {
+        let stores = Stores::default();
+        let with_uid = |mut machine: Machine, uid: Option<&str>| {
+            let node_ref = uid.map(|uid| json!({ "name": "node-1", "uid": uid }));
+            let status = json!({ "instanceUID": machine.uid(), "nodeRef": node_ref });
+            machine.status = serde_json::from_value(status).unwrap();
+            machine
+        };
+        let first = with_uid(machine("first", Some("a:///1"), Some("node-1")), Some("u-1"));
+        let erased = with_uid(first.clone(), None);
+        let second = with_uid(machine("second", Some("a:///2"), Some("node-1")), None);
+        for one in [first.clone(), second.clone()] {
+            stores.machines.apply(Event::Apply(one));
+        }
+        let there = |uid: &str, provider_id| {
+            let mut node = node("node-1", provider_id);
+            node.metadata.uid = Some(uid.to_owned());
+            node
+        };
+        for (what, machine, node, of_another) in [
+            ("by its provider id", &first, there("u-2", "a:///2"), true),
+            ("whose name nobody noted", &erased, there("u-2", "a:///2"), true),
+            ("before it has its provider id", &first, there("u-2", ""), true),
+            ("the newer machine's", &second, there("u-2", ""), false),
+            ("with its id", &second, there("u-2", "a:///2"), false),
+            ("the one that went", &first, there("u-1", "a:///1"), false),
+        ] {
+            assert_eq!(stores.is_node_of_another(machine, &node), of_another, "{what}");
         }
     }
 }

@@ -164,3 +164,18 @@ fn what_an_unknown_instance_of_the_machine_left_behind_goes_with_the_machine() {
     assert!(world.machine.is_none() && world.instances.is_empty());
     assert!(matches!(world.node, NodeView::Absent), "{:?}", world.node);
 }
+
+#[test]
+fn a_node_that_came_after_the_one_the_machine_joined_as_is_no_remnant_of_it() {
+    let mut world = World::running();
+    let NodeView::Known(taken_over) = remnant(&world, "True") else { unreachable!() };
+    world.node = NodeView::Known(Arc::clone(&taken_over));
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
+    assert_eq!(
+        world.node,
+        NodeView::Known(taken_over),
+        "an instance that reuses the name joined as it"
+    );
+}
