@@ -13,7 +13,7 @@ use ostler_lifecycle::unmanaged_nodes::{NodeTask, plan};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use crate::clock::DebugClock;
+use crate::clock::{self, DebugClock};
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
@@ -83,10 +83,7 @@ impl Kind for UnmanagedNodes {
         for (Found { target, node, .. }, task) in observed.nodes.iter().zip(plan) {
             outcomes.push(match task {
                 NodeTask::Leave => Some(Outcome::Done),
-                NodeTask::LookAgain(at) => {
-                    let wait = Duration::try_from(at.duration_since(observed.now));
-                    Some(Outcome::Again(wait.unwrap_or_default()))
-                }
+                NodeTask::LookAgain(at) => Some(Outcome::Again(clock::until(*at, observed.now))),
                 NodeTask::Release { mark } => {
                     self.patch(target, node, release_patch(node, *mark)).await
                 }

@@ -24,7 +24,7 @@ use serde_json::json;
 use tracing::debug;
 
 use self::execute::{Created, Done, Nodes};
-use crate::clock::DebugClock;
+use crate::clock::{self, DebugClock};
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
@@ -133,7 +133,7 @@ impl Kind for Deployments {
 
 impl Deployments {
     fn until(&self, next: Option<Timestamp>, now: Timestamp) -> Duration {
-        let wait = next.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
+        let wait = next.map(|at| clock::until(at, now));
         wait.unwrap_or(self.settings.resync).min(self.settings.resync)
     }
 

@@ -16,7 +16,7 @@ use kube::Resource;
 use ostler_lifecycle::health_check::{Plan, Snapshot, plan};
 
 use crate::api_health::ApiHealth;
-use crate::clock::DebugClock;
+use crate::clock::{self, DebugClock};
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
@@ -76,8 +76,7 @@ impl Kind for HealthChecks {
         if !done {
             return Ok(Passed::Settled(Outcome::Failed));
         }
-        let wait = plan.again.map(|at| Duration::try_from(at.duration_since(snapshot.now)));
-        let wait = wait.map(|wait| wait.unwrap_or_default().max(PAUSE));
+        let wait = plan.again.map(|at| clock::until(at, snapshot.now).max(PAUSE));
         Ok(Passed::Settled(wait.map_or(Outcome::Done, Outcome::Again)))
     }
 }

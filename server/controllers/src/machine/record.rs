@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 
 use super::execute::Executed;
 use super::{Machines, PassError, namespace_of, operation, reference};
+use crate::clock;
 use crate::events::{EVENT_LOG, EventRecord, Severity};
 use crate::metrics::Shape;
 use crate::queue::Outcome;
@@ -155,8 +156,7 @@ impl Machines {
             Next::OnChange => Outcome::Again(self.settings.resync),
             Next::Done => Outcome::Done,
             Next::Wait { until, .. } => {
-                let wait = Duration::try_from(until.duration_since(planned_at));
-                Outcome::Again(wait.unwrap_or_default().min(self.settings.resync))
+                Outcome::Again(clock::until(*until, planned_at).min(self.settings.resync))
             }
         }
     }

@@ -14,6 +14,7 @@ use ostler_lifecycle::set::{Blind, NodeWish, Snapshot, controller, is_controlled
 
 use super::pending::Unseen;
 use super::{Observed, RESYNC, Sets};
+use crate::clock;
 use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, SetIndex, free_label};
 use crate::target::TargetOf;
@@ -79,7 +80,7 @@ impl Sets {
             None => self.foreign(&set, &machines, &created, now),
         };
         if let Some(Foreign::Appeared { until, .. }) = &foreign {
-            again = again.min(Duration::try_from(until.duration_since(now)).unwrap_or_default());
+            again = again.min(clock::until(*until, now));
         }
         let facts = Snapshot { set, machines, others, wishes, unanswered, blind, foreign, now };
         Ok(Some(Observed { facts, again }))

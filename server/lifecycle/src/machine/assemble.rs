@@ -70,7 +70,7 @@ impl Pass<'_> {
 
     pub(crate) fn finish(mut self, next: Next) -> Plan {
         self.keep_record();
-        let next = preserving::wake_at_expiry(self.status.current_status.as_ref(), next);
+        let next = preserving::wake_at_expiry(&self, next);
         let next = hint::wake(&self, next);
         let next = token::wake_to_bind(&self, next);
         let before = self.snap.machine.status.clone().unwrap_or_default();

@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{CurrentStatus, MachineConditionType, MachinePhase},
+    machine::{MachineConditionType, MachinePhase, WaitReason},
     names::{annotation, node_condition, taint},
     timeout::Timeout,
 };
@@ -51,18 +51,19 @@ impl Wish {
 
 /// Preserves, or ends it, as it is asked for.
 pub(crate) fn follow_wish(pass: &mut Pass<'_>) {
+    let expired = until(pass).is_some_and(|until| pass.snap.now >= until);
     let wish = match &pass.snap.node {
         NodeView::Unknown | NodeView::Ambiguous(_) => return,
         NodeView::Absent => own_wish(pass),
         NodeView::Known(_) => match pass.node().map(|node| wish_of_node(pass, node)) {
             None => own_wish(pass),
             Some(Some(wish)) => wish,
+            Some(None) if expired => Wish::No,
             // Whatever was meant: what is kept stays, and nothing new is.
             Some(None) => return,
         },
     };
     let failed = pass.status.machine_phase() == MachinePhase::Failed;
-    let expired = until(pass).is_some_and(|until| pass.snap.now >= until);
     let wanted = match wish {
         Wish::Now => true,
         Wish::WhenFailed | Wish::Auto => failed,
@@ -84,11 +85,11 @@ pub(crate) fn until(pass: &Pass<'_>) -> Option<Timestamp> {
     current.preserve_expiry_time.as_ref().map(|time| time.0)
 }
 
-/// When to look again, so that preservation ends in time.
-pub(crate) fn wake_at_expiry(current: Option<&CurrentStatus>, next: Next) -> Next {
-    let expiry = current.and_then(|current| current.preserve_expiry_time.as_ref());
-    match expiry {
-        Some(expiry) => next.by(ostler_api::machine::WaitReason::Preserved, expiry.0),
+/// When to look again, so that preservation ends in time. If it could not be ended then, something that changes has to
+/// come first.
+pub(crate) fn wake_at_expiry(pass: &Pass<'_>, next: Next) -> Next {
+    match until(pass).filter(|until| *until > pass.snap.now) {
+        Some(until) => next.by(WaitReason::Preserved, until),
         None => next,
     }
 }

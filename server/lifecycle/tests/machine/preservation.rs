@@ -433,3 +433,38 @@ fn a_node_that_was_cordoned_for_an_update_takes_pods_again_after_it_was_preserve
     world.settle();
     assert_eq!((world.phase(), is_cordoned(&world)), (MachinePhase::Running, false));
 }
+
+#[test]
+fn preservation_ends_in_time_though_its_value_has_no_meaning_any_more() {
+    let mut world = World::running();
+    ask_node(&mut world, Some("now"));
+    world.settle();
+    ask_node(&mut world, Some("later"));
+    world.settle();
+    assert!(until(&world).is_some(), "what is kept stays");
+    world.later(96 * 3600);
+    world.settle();
+    assert_eq!(until(&world), None);
+    assert!(world.happened(EventReason::PreservationEnded));
+}
+
+#[test]
+fn preservation_that_cannot_be_ended_now_is_not_looked_at_without_pause() {
+    let mut paused = World::running();
+    ask(&mut paused, "now");
+    paused.settle();
+    let mut unseen = paused.clone();
+    unseen.node = NodeView::Unknown;
+    ask_to_pause(&mut paused);
+    for world in [&mut paused, &mut unseen] {
+        world.later(96 * 3600 + 1);
+        // The world refuses a wait that ends in the past.
+        world.pass();
+        assert!(until(world).is_some());
+    }
+}
+
+fn ask_to_pause(world: &mut World) {
+    let notes = world.machine_mut().metadata.annotations.get_or_insert_default();
+    notes.insert(annotation::PAUSED.to_owned(), "true".to_owned());
+}

@@ -358,6 +358,7 @@ impl World {
             machine.status = Some(kept.status.clone());
         }
         self.next.clone_from(&recorded.next);
+        assert!(!matches!(self.next, Next::Wait { until, .. } if until < self.now), "{plan:#?}");
         if recorded.proceed || recorded.status.is_some() {
             self.unwritten.clone_from(&recorded.unwritten);
         }
