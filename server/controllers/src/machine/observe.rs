@@ -46,7 +46,8 @@ impl Machines {
         let content = class.as_ref().or(kept.as_ref()).map(Arc::as_ref);
         let secret = self.stores.secret_view(content);
         let target = self.stores.targets.of(&machine);
-        let node = self.node_of(&machine, &target).await;
+        let api = self.stores.targets.api_view(&self.api_health, &machine, (self.clock.0)());
+        let node = self.node_of(&machine, &target, api.down_since.is_none()).await;
         let now = (self.clock.0)();
         let provider = content.map(|class| self.settings.driver_name(class.provider()));
         let uid = machine.uid();
@@ -83,7 +84,7 @@ impl Machines {
             volumes,
             target: target.view(),
             outdated: self.schemas.outdated(),
-            api: self.stores.targets.api_view(&self.api_health, &machine, now),
+            api,
             siblings: self.siblings_of(&machine),
             pool,
             node,
@@ -190,14 +191,18 @@ impl Machines {
     }
 
     /// The cached Node; but before a Machine or its instance is deleted, it is read from the API. The cache may not
-    /// have a new Node yet: its pods would get no grace period, and nothing else would delete the Node.
-    async fn node_of(&self, machine: &Machine, target: &TargetOf) -> NodeView {
+    /// have a new Node yet: its pods would get no grace period, and nothing else would delete the Node. An API server
+    /// that is down is not asked: each request would keep a worker until it times out.
+    async fn node_of(&self, machine: &Machine, target: &TargetOf, answers: bool) -> NodeView {
         let watched = node_view(machine, target, &self.stores);
         let name = node::expected_name(machine).filter(|_| machine.is_deleting());
         let (NodeView::Absent, TargetOf::Cluster(target), Some(name)) = (&watched, target, name)
         else {
             return watched;
         };
+        if !answers {
+            return NodeView::Unknown;
+        }
         let writer = self.writer.to(target);
         match writer.get(&writer.cluster_api::<Node>(), name).await {
             Ok(found) => {

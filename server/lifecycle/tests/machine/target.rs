@@ -3,15 +3,16 @@
 use ostler_api::{
     driver::OperationKind,
     machine::{LifecyclePhase, MachinePhase, MachineState, WaitReason},
-    names::bootstrap::TOKEN_PLACEHOLDER,
+    names::{self, bootstrap::TOKEN_PLACEHOLDER},
 };
 use ostler_lifecycle::{
     operation::Request,
+    outage::ApiView,
     plan::EventReason,
     snapshot::{NodeView, Observed, TargetView},
 };
 
-use crate::world::{NODE, World};
+use crate::world::{NODE, World, looks_again};
 
 fn without_target() -> World {
     let mut world = World::new();
@@ -132,4 +133,49 @@ fn a_machine_without_a_node_does_not_wait_for_a_target_cluster_whose_secret_is_g
     world.settle();
     assert!(world.machine.is_none());
     assert!(world.instances.is_empty());
+}
+
+/// A Machine that is being deleted, whose Node the API server of its cluster did not show when it was asked.
+fn unanswered(force: bool) -> World {
+    let mut world = World::new();
+    world.settle();
+    world.node = NodeView::Unknown;
+    world.pods = Observed::Unknown;
+    world.token = Observed::Unknown;
+    if force {
+        let forced = (names::label::FORCE_DELETION.to_owned(), "True".to_owned());
+        world.machine_mut().metadata.labels.get_or_insert_default().extend([forced]);
+    }
+    world.delete();
+    world
+}
+
+fn outage(world: &World) -> ApiView {
+    ApiView { down_since: Some(world.now), frozen: true, ..ApiView::default() }
+}
+
+#[test]
+fn a_deletion_asks_an_api_server_again_that_did_not_answer_and_waits_in_between() {
+    for overdue in [false, true] {
+        let mut world = unanswered(false);
+        world.later(if overdue { 3 * 60 * 60 } else { 1 });
+        world.settle();
+        assert_eq!(world.instances.len(), 1, "the next answer may show a Node");
+        let plan = world.pass();
+        let retry = i64::try_from(world.settings.eviction_retry.as_secs()).unwrap();
+        assert_eq!(looks_again(&world, &plan), Some(retry));
+    }
+}
+
+#[test]
+fn a_deletion_that_is_overdue_or_forced_does_not_wait_for_an_api_server_that_is_down_for_long() {
+    for (force, later, ends) in [(false, 1, false), (false, 2 * 60 * 60 + 1, true), (true, 1, true)]
+    {
+        let mut world = unanswered(force);
+        world.api = outage(&world);
+        world.later(later);
+        world.settle();
+        assert_eq!(world.machine.is_none(), ends, "forced: {force}, after {later} s");
+        assert_eq!(world.instances.is_empty(), ends);
+    }
 }

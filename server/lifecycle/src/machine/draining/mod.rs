@@ -23,6 +23,7 @@ use super::{
 use crate::{
     plan::Action,
     snapshot::{NodeView, Observed, TargetView},
+    time::after,
 };
 use drain::is_finished;
 pub(crate) use drain::{deadline, is_overdue, must_force};
@@ -97,12 +98,23 @@ fn begin(pass: &mut Pass<'_>) {
 
 /// Whether the target cluster cannot be looked into and is not waited for any longer: a cluster
 /// that is gone must not keep its machines. One whose secret is gone is not waited for at all by a
-/// machine that no Node was ever seen of.
+/// machine that no Node was ever seen of. One that is watched was there: a request that fails while
+/// its API server answers is made again.
 pub(crate) fn is_unseen_for_good(pass: &Pass<'_>) -> bool {
-    let TargetView::Lacking { reason, .. } = &pass.snap.target else { return false };
-    let gone = matches!(reason, WaitReason::TargetUnnamed | WaitReason::TargetSecretMissing);
-    let node_seen = pass.machine.status.as_ref().is_some_and(conditions::has_any_of_a_node);
-    is_overdue(pass) || pass.machine.wants_force() || (gone && !node_seen)
+    let (snap, over) = (pass.snap, is_overdue(pass) || pass.machine.wants_force());
+    match &snap.target {
+        TargetView::None => false,
+        TargetView::Watched => {
+            let down = snap.api.frozen && snap.api.down_since.is_some();
+            over && down && matches!(snap.node, NodeView::Unknown)
+        }
+        TargetView::Lacking { reason, .. } => {
+            let gone =
+                matches!(reason, WaitReason::TargetUnnamed | WaitReason::TargetSecretMissing);
+            let node_seen = pass.machine.status.as_ref().is_some_and(conditions::has_any_of_a_node);
+            over || (gone && !node_seen)
+        }
+    }
 }
 
 /// Goes on unless the Node was not looked up yet and is still waited for.
@@ -110,7 +122,11 @@ pub(crate) fn unless_unseen(pass: &Pass<'_>) -> Outcome<()> {
     if !matches!(pass.snap.node, NodeView::Unknown) || is_unseen_for_good(pass) {
         return Ok(());
     }
-    Err(preconditions::unseen(pass.snap, "nodes").until(deadline(pass)))
+    // No event says that an API server would answer now.
+    let again = after(pass.snap.now, pass.snap.settings.eviction_retry);
+    let asks = pass.snap.target == TargetView::Watched;
+    let until = if asks { Some(again) } else { deadline(pass) };
+    Err(preconditions::unseen(pass.snap, "nodes").until(until))
 }
 
 /// No pod has to leave the Node: its finalizer, which keeps it there for the drain, goes with the cordon, no event
