@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use super::{conditions, node_notes, pass::Pass, well_formed};
 use crate::plan::{EventReason, NodePatch};
+use crate::snapshot::ClassView;
 
 type Map = BTreeMap<String, String>;
 
@@ -113,7 +114,8 @@ fn same_taint(one: &Taint, other: &Taint) -> bool {
 /// Brings the Node to what is wanted, as far as the write of this pass goes.
 pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     let mut wanted = pass.machine.spec.node_template.as_ref().map(Wanted::of).unwrap_or_default();
-    let refused = wanted.refuse_malformed();
+    let mut refused = wanted.refuse_malformed();
+    let capacity = wanted_capacity(pass, &mut refused);
     let complaint = (!refused.is_empty()).then(|| {
         format!("not put on the node, as no API server takes them: {}", refused.join(", "))
     });
@@ -133,7 +135,9 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     } else if last.as_ref() != Some(&wanted) {
         pass.effects.node_patch.annotations.insert(key, Some(wanted.to_json()));
     }
-    apply_capacity(pass, node);
+    if let Some(capacity) = capacity {
+        apply_capacity(pass, node, &capacity);
+    }
 }
 
 fn sync(patch: &mut NodePatch, node: &Node, last: &Wanted, wanted: &Wanted) {
@@ -176,20 +180,27 @@ fn taints(mut there: Vec<Taint>, last: &Wanted, wanted: &Wanted) -> Vec<Taint> {
     there
 }
 
-/// Capacity that no kubelet reports, such as of a licence, from the class of the Machine. The
-/// status is written first and the note of it in the next pass: between the two, nothing is lost.
-fn apply_capacity(pass: &mut Pass<'_>, node: &Node) {
-    let crate::snapshot::ClassView::Known(class) = &pass.snap.class else { return };
+/// Capacity that no kubelet reports, such as of a licence, from the class of the Machine, if that is known. Names what no
+/// API server would accept: it would keep every condition from the Node.
+fn wanted_capacity(pass: &Pass<'_>, refused: &mut Vec<String>) -> Option<Map> {
+    let ClassView::Known(class) = &pass.snap.class else { return None };
+    let mut wanted = class.virtual_capacity.clone();
+    wanted.retain(|key, value| {
+        let good = well_formed::capacity(key, value);
+        if !good {
+            refused.push(format!("virtual capacity {key}: {value}"));
+        }
+        good
+    });
+    Some(wanted)
+}
+
+/// The status is written first and the note of it in the next pass: between the two, nothing is lost.
+fn apply_capacity(pass: &mut Pass<'_>, node: &Node, wanted: &Map) {
     let key = annotation::LAST_APPLIED_VIRTUAL_CAPACITY;
     let noted = node_notes::annotation_of(node, key);
     let last: BTreeMap<String, Value> =
         noted.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    let wanted: Map = class
-        .virtual_capacity
-        .iter()
-        .filter(|(key, value)| well_formed::key(key) && Quantity::parse(value).is_some())
-        .map(|(key, value)| (key.clone(), value.clone()))
-        .collect();
     let capacity = node.status.as_ref().and_then(|status| status.capacity.clone());
     let there = capacity.unwrap_or_default();
     let gone = last.keys().filter(|key| !wanted.contains_key(*key) && there.contains_key(*key));

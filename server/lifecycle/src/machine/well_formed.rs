@@ -1,4 +1,6 @@
-//! What an API server accepts as keys and values of labels, annotations and taints.
+//! What an API server accepts as keys and values of labels, annotations and taints, and as capacity.
+
+use ostler_quantity::Quantity;
 
 /// Longest name of a key, and longest value of a label.
 const NAME: usize = 63;
@@ -22,6 +24,29 @@ pub(crate) fn label_value(text: &str) -> bool {
 /// Whether this is an effect of a taint.
 pub(crate) fn taint_effect(text: &str) -> bool {
     ["NoSchedule", "PreferNoSchedule", "NoExecute"].contains(&text)
+}
+
+/// Resources without a prefix of which there are whole ones only.
+const COUNTED: [&str; 9] = [
+    "pods",
+    "services",
+    "replicationcontrollers",
+    "resourcequotas",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
+/// Whether a Node can have this much of a resource.
+pub(crate) fn capacity(resource: &str, amount: &str) -> bool {
+    const ONE: i128 = 1_000_000_000;
+    let native = !resource.contains('/') || resource.contains("kubernetes.io/");
+    let extended = !native && !resource.starts_with("requests.");
+    let whole = extended || COUNTED.contains(&resource);
+    let fits = |amount: i128| amount >= 0 && (!whole || amount % ONE == 0);
+    key(resource) && Quantity::parse(amount).is_some_and(|amount| fits(amount.nanos()))
 }
 
 fn name(text: &str) -> bool {

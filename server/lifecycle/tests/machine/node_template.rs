@@ -185,15 +185,12 @@ fn malformed_parts_are_named_and_keep_nothing_else_from_the_node() {
     let mut world = running_with(&wanted);
     assert_eq!(label_of(&world, "pool"), Some("a"));
     assert_eq!(label_of(&world, "bad"), None);
-    let refused = MachineConditionType::NodeTemplateRefused;
-    let conditions = world.status().conditions;
-    let said = conditions.iter().find(|one| one.type_ == refused.as_str()).unwrap();
-    let message = said.message.clone().unwrap();
+    let message = refusal(&world).unwrap();
     assert!(message.contains("label bad") && message.contains("taint dedicated"), "{message}");
     assert!(world.happened(EventReason::NodeTemplateRefused));
     template(&mut world, &pool());
     world.settle();
-    assert!(world.status().conditions.iter().all(|one| one.type_ != refused.as_str()));
+    assert_eq!(refusal(&world), None);
 }
 
 #[test]
@@ -262,6 +259,36 @@ fn virtual_capacity_that_is_no_quantity_or_an_unreadable_note_of_it_does_no_harm
     world.settle();
     assert_eq!(note(&world, annotation::LAST_APPLIED_VIRTUAL_CAPACITY), None);
     assert!(world.pass().actions.is_empty());
+}
+
+#[test]
+fn virtual_capacity_that_no_api_server_takes_is_named_and_keeps_no_condition_from_the_node() {
+    let mut world = World::running();
+    let wanted = json!({
+        "example.com/half": "500m", "example.com/debt": "-1", "example.com/many": "many", "pods": "1.5",
+        "example.com/port": "1000m", "cpu": "500m", "requests.example.com/x": "0.5",
+    });
+    virtual_capacity(&mut world, &wanted);
+    world.settle();
+    let refused = ["example.com/half", "example.com/debt", "example.com/many", "pods"];
+    let message = refusal(&world).unwrap();
+    for key in refused {
+        assert!(message.contains(&format!("virtual capacity {key}")), "{message}");
+        assert_eq!(capacity(&world, key), None);
+    }
+    for key in ["example.com/port", "cpu", "requests.example.com/x"] {
+        assert!(!message.contains(key) && capacity(&world, key).is_some(), "{key}");
+    }
+    virtual_capacity(&mut world, &json!({}));
+    world.settle();
+    assert_eq!(refusal(&world), None);
+}
+
+/// What of its template the Machine says that it is not on the Node.
+fn refusal(world: &World) -> Option<String> {
+    let refused = MachineConditionType::NodeTemplateRefused;
+    let conditions = world.status().conditions;
+    conditions.into_iter().find(|one| one.type_ == refused.as_str())?.message
 }
 
 #[test]
