@@ -77,7 +77,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             Some(complaint) => complaint,
         },
     };
-    if let Some(node) = finishing::stale_node(pass).filter(|node| drain::is_lost(pass, node)) {
+    let unseen = matches!(snap.node, NodeView::Unknown);
+    let overdue = pass.creation_overdue() && !pass.is_working() && !unseen;
+    let remnant = finishing::stale_node(pass).filter(|node| {
+        !overdue && node.metadata.deletion_timestamp.is_none() && drain::is_lost(pass, node)
+    });
+    if let Some(node) = remnant {
         // Nothing is behind it, and while it is there the new instance cannot register.
         finishing::delete_node(pass, node);
         return wait_for_node(pass, reason, message);
@@ -85,7 +90,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if reason == WaitReason::NodeStale && stale_for_long(pass) {
         return Ok(fail(FailureReason::StaleNode, MachineOperationType::Create, message));
     }
-    if pass.creation_overdue() && !pass.is_working() {
+    if overdue {
         let text = format!("no healthy node within the creation timeout: {message}");
         return Ok(fail(FailureReason::JoinTimeout, MachineOperationType::Create, text));
     }
@@ -157,7 +162,7 @@ fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
 /// Waits for the Node, and from time to time looks whether the instance is still what it was.
 fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Outcome {
     pass.unless_working()?;
-    let deadline = pass.creation_deadline();
+    let deadline = pass.creation_deadline().filter(|deadline| *deadline > pass.snap.now);
     let every = pass.snap.settings.join_check;
     if pass.learned.reading.is_some() && was_waiting(pass) {
         instance_check::record(pass);

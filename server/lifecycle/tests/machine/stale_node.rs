@@ -179,3 +179,30 @@ fn a_node_that_came_after_the_one_the_machine_joined_as_is_no_remnant_of_it() {
         "an instance that reuses the name joined as it"
     );
 }
+
+#[test]
+fn what_an_unknown_instance_left_behind_and_never_goes_fails_the_machine() {
+    let mut world = joining();
+    let NodeView::Known(mut held) = remnant(&world, "Unknown") else { unreachable!() };
+    let node = Arc::make_mut(&mut held);
+    node.metadata.finalizers = Some(vec!["example.com/holds".to_owned()]);
+    node.metadata.deletion_timestamp = Some(Time(world.now));
+    world.node = NodeView::Known(Arc::clone(&held));
+    world.settle();
+    world.later(i64::try_from(world.settings.unreachable_after.as_secs()).unwrap() + 1);
+    world.settle();
+    assert_eq!(world.status().failure_reason, Some(FailureReason::StaleNode));
+    assert_eq!(world.node, NodeView::Known(held), "it was deleted already");
+}
+
+#[test]
+fn a_machine_whose_node_cannot_be_looked_up_is_not_given_up_for_it() {
+    let mut world = joining();
+    world.node = NodeView::Unknown;
+    world.later(20 * 60 + 1);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    world.node = NodeView::Absent;
+    world.settle();
+    assert_eq!(world.status().failure_reason, Some(FailureReason::JoinTimeout));
+}
