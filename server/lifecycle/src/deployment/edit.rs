@@ -95,8 +95,8 @@ pub(super) fn scale(set: &mut MachineSet, wanted: i32, fleet: &Fleet) {
 
 fn note_replicas(set: &mut MachineSet, fleet: &Fleet) {
     let marks = [
-        (annotation::DESIRED_REPLICAS, fleet.replicas),
-        (annotation::MAX_REPLICAS, fleet.replicas + fleet.surge),
+        (annotation::DESIRED_REPLICAS, i64::from(fleet.replicas)),
+        (annotation::MAX_REPLICAS, fleet.ceiling()),
     ];
     for (key, number) in marks {
         annotate(&mut set.metadata, key, &number.to_string());

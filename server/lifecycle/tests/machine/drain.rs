@@ -302,6 +302,18 @@ fn the_flag_stands_for_the_annotation() {
 }
 
 #[test]
+fn a_pod_that_is_never_given_up_is_waited_for_until_the_deadline() {
+    let mut world = draining(vec![pod("stuck")]);
+    let key = names::annotation::SKIP_WAIT_FOR_DELETE.to_owned();
+    let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
+    annotations.insert(key, u64::MAX.to_string());
+    world.pass();
+    world.later(3600);
+    world.settle();
+    assert!(world.machine.is_some());
+}
+
+#[test]
 fn without_evictions_pods_are_deleted_with_their_own_grace() {
     let mut world = draining(vec![pod("web")]);
     world.can_evict = false;

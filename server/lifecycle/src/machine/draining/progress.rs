@@ -136,7 +136,7 @@ pub(crate) fn describe(drain: &DrainProgress) -> String {
 pub(super) fn changes_at(pass: &Pass<'_>, pod: &PodView) -> Option<Timestamp> {
     let ends_at = pod.ends_at?;
     let limit = pass.machine.skip_wait_for_delete(pass.snap.settings.skip_wait_for_delete);
-    let given_up = limit.map(|limit| after(ends_at, limit + Duration::from_secs(1)));
+    let given_up = limit.map(|limit| after(ends_at, limit.saturating_add(Duration::from_secs(1))));
     let all = [Some(after(ends_at, LATE)), given_up].into_iter().flatten();
     all.filter(|at| *at > pass.snap.now).min()
 }
