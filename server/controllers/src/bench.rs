@@ -57,6 +57,8 @@ pub(crate) struct Bench {
     accepts: usize,
     has: Option<Value>,
     has_name: bool,
+    /// What every ConfigMap has; `None`: there is none.
+    pub(crate) config_map: Arc<Mutex<Option<Value>>>,
 }
 
 impl Bench {
@@ -68,7 +70,8 @@ impl Bench {
         let settings = Arc::new(Settings::default());
         let writes = Writes::default();
         let (refuses, has, has_name) = (None, None, false);
-        Self { stores, settings, sessions, writes, refuses, accepts: 0, has, has_name }
+        let (accepts, config_map) = (0, Arc::default());
+        Self { stores, settings, sessions, writes, refuses, accepts, has, has_name, config_map }
     }
 
     /// With an API server that answers every write with this code.
@@ -102,6 +105,7 @@ impl Bench {
         let (writes, refuses, has) = (Arc::clone(&self.writes), self.refuses, self.has.clone());
         let stores = self.stores.clone();
         let (has_name, accepts) = (self.has_name, self.accepts);
+        let config_map = Arc::clone(&self.config_map);
         let service = service_fn(move |request: Request<Body>| {
             let (writes, mut has) = (Arc::clone(&writes), has.clone());
             let deployment = request.uri().path().split_once("/machinedeployments/");
@@ -111,6 +115,11 @@ impl Bench {
                 && has.as_ref().is_none_or(|has| has["kind"] != MACHINE_DEPLOYMENT)
             {
                 has = Some(json!(cached.as_ref()));
+            }
+            if let (true, Some(data)) =
+                (request.uri().path().contains("/configmaps/"), config_map.lock().as_ref())
+            {
+                has = Some(json!({ "metadata": {}, "data": data }));
             }
             async move {
                 let name = format!("{} {}", request.method(), request.uri().path());

@@ -42,6 +42,7 @@ use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
+use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
 
 /// When to check again whether drivers may still reconnect with operations of an earlier core.
@@ -356,6 +357,9 @@ impl Orphans {
         if self.sessions.adoption_open() || self.has_unreadable() {
             return Acted::NotNow;
         }
+        if *fate == Fate::Delete && self.is_called_off(classes).await {
+            return Acted::NotNow;
+        }
         let (what, kept) = match fate {
             Fate::Later => return Acted::NotNow,
             Fate::Keep(why) => (format!("it is kept {why}"), Some(why)),
@@ -370,6 +374,16 @@ impl Orphans {
             Some(why) => Acted::Reported(why.clone()),
             None => self.delete(provider, class, orphan).await,
         }
+    }
+
+    /// Whether orphans are only reported by now, or a class was paused since it was listed: the deletions of a pass may
+    /// take long.
+    async fn is_called_off(&self, listed: &[Arc<MachineClass>]) -> bool {
+        let is_paused = |was: &Arc<MachineClass>| {
+            let class = self.stores.classes.get(&ObjectName::of(was.as_ref()));
+            !was.is_paused() && class.is_none_or(|class| class.is_paused())
+        };
+        listed.iter().any(is_paused) || !matches!(self.admin.hold(&self.lease).await, Ok(None))
     }
 
     async fn delete(

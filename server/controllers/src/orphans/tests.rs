@@ -2,6 +2,7 @@ use prometheus_client::registry::Registry;
 use serde_json::json;
 
 use super::*;
+use ostler_api::names;
 use ostler_lifecycle::orphans::Identity;
 
 use crate::bench::{Bench, put};
@@ -104,9 +105,45 @@ async fn scan(orphans: &Orphans, began: Duration, listed: &[(&str, &[Listed])]) 
     Observed { provider, classes, began, by_name: false, failed: Vec::new(), shown }
 }
 
+/// Nothing keeps the core that holds this Lease from deleting orphans.
+fn free() -> serde_json::Value {
+    json!({ "lease": "lease" })
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_orphan_is_not_deleted_once_a_hold_or_a_pause_came_during_the_scan() {
+    let mark = json!({ "lease": "lease", "orphans": "report-only" });
+    for (paused, data, called_off) in [
+        (false, free(), false),
+        (true, free(), true),
+        (false, mark, true),
+        (false, json!(null), true),
+    ] {
+        let bench = with_class();
+        *bench.config_map.lock() = Some(free());
+        let orphans = orphans(&bench);
+        let lost = [Listed { owner: Owner::Machine, ..group("gone") }];
+        scan(&orphans, Duration::ZERO, &[("default", &lost)]).await;
+        let last = scan(&orphans, Duration::from_hours(1), &[("default", &lost)]).await;
+        let due = last.shown.as_ref().unwrap().due.first().unwrap();
+        *bench.config_map.lock() = Some(data.clone()).filter(|data| !data.is_null());
+        if paused {
+            let mut class = json!(bench.stores.classes.all().first().unwrap().as_ref());
+            class["metadata"]["annotations"] = json!({ (names::annotation::PAUSED): "true" });
+            put(&bench.stores.classes, class);
+        }
+        // There is no driver.
+        let acted = orphans.act(&last, due, &Fate::Delete).await;
+        let expected = if called_off { Acted::NotNow } else { Acted::Failed };
+        let same = std::mem::discriminant(&acted) == std::mem::discriminant(&expected);
+        assert!(same, "paused: {paused}, {data}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_orphan_goes_with_the_class_that_listed_it_and_not_with_its_namesake_elsewhere() {
     let bench = with_classes_of(&["a", "b"]);
+    *bench.config_map.lock() = Some(free());
     let (recorder, events) = bench.recorder_and_writer();
     let orphans = Orphans { recorder, ..orphans(&bench) };
     let lost = [Listed { owner: Owner::Machine, ..group("gone") }];
