@@ -261,7 +261,7 @@ impl Machines {
     }
 
     /// The one read that no cache can replace.
-    async fn confirm_node(
+    pub(super) async fn confirm_node(
         &self,
         snapshot: &Snapshot,
         name: &str,
@@ -269,7 +269,9 @@ impl Machines {
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(self.target(snapshot)?.as_ref());
         let api: Api<Node> = writer.cluster_api();
-        let node = writer.get(&api, name).await?;
+        // What the plan did not get to see is not what it was made without.
+        let hidden = |node: &Node| self.stores.is_node_of_another(&snapshot.machine, node);
+        let node = writer.get(&api, name).await?.filter(|node| !hidden(node));
         let same = match &node {
             Some(node) => version.is_some() && node.metadata.resource_version.as_deref() == version,
             None => version.is_none(),

@@ -113,6 +113,31 @@ async fn the_node_of_a_machine_that_is_deleted_is_read_from_the_api_server() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_down_is_not_asked_for_the_node_of_a_machine_that_is_deleted() {
+    let mut bench = Bench::new();
+    assert_eq!(of_deleted(&mut bench, None).await.node, NodeView::Absent);
+    let machines = machines(&bench);
+    machines.api_health.lost();
+    let snapshot = machines.observe(&ObjectName::new("default", "m")).await.unwrap().unwrap();
+    assert_eq!(snapshot.node, NodeView::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_of_another_machine_is_not_missed_where_none_was_seen() {
+    let node = json!({ "metadata": { "name": "node-1" }, "spec": { "providerID": "fake:///o" } });
+    let mut bench = Bench::new().having(node);
+    let snapshot = of_deleted(&mut bench, None).await;
+    let machines = machines(&bench);
+    assert!(machines.confirm_node(&snapshot, "node-1", None).await.is_err(), "it came since");
+    let mut other = machine(2);
+    other["metadata"] = json!({ "name": "other", "namespace": "default", "uid": "o" });
+    other["spec"]["providerID"] = json!("fake:///o");
+    other["status"]["instanceUID"] = json!("o");
+    put(&bench.stores.machines, other);
+    assert!(machines.confirm_node(&snapshot, "node-1", None).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
 async fn before_a_drain_ends_pods_are_read_from_the_api_server() {
     let pod = json!({
         "metadata": { "name": "web", "namespace": "default", "uid": "p" },
