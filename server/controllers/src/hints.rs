@@ -1,14 +1,19 @@
 //! What drivers say of instances by themselves: how often the core listens, and what it has not looked into yet.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use ostler_api::Machine;
 use ostler_api::hint::{Hint, HintKind};
 use ostler_lifecycle::hint::{HintUse, HintView};
 use ostler_sessions::{Rate, TokenBucket};
 use parking_lot::Mutex;
 use tokio::time::Instant;
+
+use crate::stores::MachineIndex;
+use crate::watch::Cache;
 
 /// One hint of a machine in so much time on average.
 const EVERY: Duration = Duration::from_secs(10);
@@ -16,8 +21,11 @@ const EVERY: Duration = Duration::from_secs(10);
 const BURST: u32 = 5;
 
 /// What drivers said of each machine, by its UID, until the core has looked. Bounded by the machines that exist.
-#[derive(Debug, Default)]
-pub(crate) struct Hints(Mutex<HashMap<String, Heard>>);
+#[derive(Debug)]
+pub(crate) struct Hints {
+    heard: Mutex<HashMap<String, Heard>>,
+    machines: Arc<Cache<Machine>>,
+}
 
 #[derive(Debug)]
 struct Heard {
@@ -28,9 +36,18 @@ struct Heard {
 }
 
 impl Hints {
-    /// Takes a hint in. `false`: there were too many for this machine lately.
+    /// Hints about these machines.
+    pub(crate) fn of_machines(machines: &Arc<Cache<Machine>>) -> Self {
+        Self { heard: Mutex::default(), machines: Arc::clone(machines) }
+    }
+
+    /// Takes a hint in. `false`: there were too many for this machine lately, or it is gone.
     pub(crate) fn take(&self, uid: &str, hint: &Hint, clock: Timestamp, now: Instant) -> bool {
-        let mut all = self.0.lock();
+        let mut all = self.heard.lock();
+        // Looked at under the lock: if it goes now, `forget` comes after this.
+        if self.machines.count(MachineIndex::Uid, uid) == 0 {
+            return false;
+        }
         let heard = all.entry(uid.to_owned()).or_insert_with(|| Heard {
             bucket: TokenBucket::new(Rate::every(EVERY, BURST)),
             gone: TokenBucket::new(Rate::every(EVERY, BURST)),
@@ -47,12 +64,12 @@ impl Hints {
 
     /// What was said of a machine that the core has not looked into yet.
     pub(crate) fn of(&self, uid: &str) -> Option<HintView> {
-        self.0.lock().get(uid)?.open.clone()
+        self.heard.lock().get(uid)?.open.clone()
     }
 
     /// A pass that saw `seen` did this about it. Another hint that came meanwhile stays.
     pub(crate) fn used(&self, uid: &str, seen: Option<&HintView>, how: HintUse) {
-        let mut all = self.0.lock();
+        let mut all = self.heard.lock();
         let Some(heard) = all.get_mut(uid).filter(|heard| heard.open.as_ref() == seen) else {
             return;
         };
@@ -61,13 +78,26 @@ impl Hints {
 
     /// The machine is gone.
     pub(crate) fn forget(&self, uid: &str) {
-        self.0.lock().remove(uid);
+        self.heard.lock().remove(uid);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
     use super::*;
+    use crate::bench::put;
+
+    /// Of machines with these UIDs.
+    fn of(uids: &[&str]) -> Hints {
+        let cache = Arc::new(Cache::default());
+        for uid in uids {
+            put(&cache, json!({ "metadata": { "name": uid, "uid": uid }, "spec": {} }));
+        }
+        Hints::of_machines(&cache)
+    }
 
     fn hint(kind: HintKind) -> Hint {
         Hint {
@@ -86,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_machine_is_looked_at_so_often_and_another_one_does_not_suffer_for_it() {
-        let (hints, now) = (Hints::default(), Instant::now());
+        let (hints, now) = (of(&["a", "b"]), Instant::now());
         for _ in 0..BURST {
             assert!(take(&hints, "a", HintKind::Changed, now));
         }
@@ -97,7 +127,7 @@ mod tests {
 
     #[test]
     fn that_an_instance_is_gone_is_heard_however_often_it_changed_before_and_is_limited_too() {
-        let (hints, now) = (Hints::default(), Instant::now());
+        let (hints, now) = (of(&["a", "b"]), Instant::now());
         while take(&hints, "a", HintKind::Changed, now) {}
         for _ in 0..BURST {
             assert!(take(&hints, "a", HintKind::Gone, now));
@@ -107,7 +137,7 @@ mod tests {
 
     #[test]
     fn a_hint_stays_until_a_read_that_was_sent_after_it_has_answered() {
-        let (hints, now) = (Hints::default(), Instant::now());
+        let (hints, now) = (of(&["a", "b"]), Instant::now());
         take(&hints, "a", HintKind::Changed, now);
         let seen = hints.of("a");
         hints.used("a", seen.as_ref(), HintUse::Asks);
@@ -118,6 +148,16 @@ mod tests {
         let open = hints.of("a").unwrap();
         assert!(open.gone && !open.asked, "it came while the read was under way");
         hints.used("a", Some(&open), HintUse::Done);
+        assert_eq!(hints.of("a"), None);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_a_machine_that_went_when_a_driver_spoke_of_it() {
+        let (hints, now) = (of(&["a"]), Instant::now());
+        let machine = json!({ "metadata": { "name": "a", "uid": "a" }, "spec": {} });
+        hints.machines.apply(Event::Delete(serde_json::from_value(machine).unwrap()));
+        hints.forget("a");
+        assert!(!take(&hints, "a", HintKind::Gone, now));
         assert_eq!(hints.of("a"), None);
     }
 }

@@ -47,7 +47,7 @@ impl State {
             tokens: Tokens::of_machines(machines),
             evictions: Evictions::default(),
             refused: ByMachine::of(machines),
-            hints: Hints::default(),
+            hints: Hints::of_machines(machines),
             unwritten: ByMachine::of(machines),
             replacements: Replacements::default(),
             left_groups: LeftGroups::default(),
