@@ -100,7 +100,7 @@ pub struct Args {
     /// Limit the operations per second of a provider, e.g. aws.example.com=20:50; no limit by default; repeatable
     #[arg(long = "provider-rate", value_name = "PROVIDER=QPS[:BURST]", value_parser = rate)]
     provider_rates: Vec<(String, Rate)>,
-    /// How many machines to reconcile in parallel
+    /// How many machines, sets, deployments and pools to reconcile in parallel, each
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     concurrent_syncs: u16,
     /// How long creating a machine may take, from the first operation to a healthy Node

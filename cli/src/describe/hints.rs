@@ -3,16 +3,23 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 34] = [
+const HINTS: [(WaitReason, &str); 51] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
+    (WaitReason::ClassInvalid, "correct the class"),
     (WaitReason::ClassNotHeld, "give the core the right that the message names"),
     (WaitReason::SecretMissing, "apply the secret that the class names"),
     (WaitReason::SecretNamespaceDenied, "put the secret into the namespace of the class"),
     (WaitReason::UserDataTooLarge, "make the user data smaller"),
     (WaitReason::ProviderSpecTooLarge, "make the provider spec smaller"),
     (WaitReason::BootstrapDataMissing, "set spec.bootstrap.data or dataSecretName"),
+    (WaitReason::BootstrapConfigInvalid, "correct spec.bootstrap.configRef"),
+    (WaitReason::BootstrapConfigMissing, "create the object that spec.bootstrap.configRef names"),
+    (WaitReason::BootstrapConfigOwned, "give each machine a configRef of its own"),
     (WaitReason::BootstrapKindMissing, "install the bootstrap provider"),
+    (WaitReason::BootstrapKindUnreadable, "give the core the right to list and watch the kind"),
+    (WaitReason::BootstrapSecretMissing, "create the Secret that spec.bootstrap names"),
+    (WaitReason::BootstrapSecretInvalid, "put the user data under key `value` of the Secret"),
     (WaitReason::DriverUnavailable, "see `ostler drivers ls`: is a driver connected and ready?"),
     (WaitReason::DriverLost, "see `ostler drivers ls`: does the driver run?"),
     (WaitReason::DriverStalled, "see `ostler drivers ops` and the log of the driver"),
@@ -41,6 +48,35 @@ const HINTS: [(WaitReason, &str); 34] = [
     (
         WaitReason::AbsenceUnconfirmed,
         "is the instance gone, or the driver in the wrong account? If it is gone, delete the machine",
+    ),
+    (WaitReason::EmptyProviderId, "tell the author of the driver"),
+    (WaitReason::InstanceMissing, "delete the machine; its set or pool replaces it"),
+    (
+        WaitReason::InstanceFaulty,
+        "see what the infrastructure says of the instance; delete the machine to replace it",
+    ),
+    (
+        WaitReason::TargetUnnamed,
+        "name the target cluster in label cluster.x-k8s.io/cluster-name of the machine",
+    ),
+    (
+        WaitReason::TargetSecretMissing,
+        "create Secret CLUSTER-kubeconfig in the namespace of the machine",
+    ),
+    (
+        WaitReason::TargetSecretInvalid,
+        "put a kubeconfig under key `value` of Secret CLUSTER-kubeconfig",
+    ),
+    (WaitReason::TooManyTargets, "raise --max-target-clusters"),
+    (
+        WaitReason::NodeNotJoined,
+        "read the console of the instance: does its kubelet start, does it reach the API server, is its certificate \
+         request approved?",
+    ),
+    (WaitReason::NodeStale, "delete the Node of that name if no instance needs it"),
+    (
+        WaitReason::CriticalComponentsNotReady,
+        "see the pods of this Node that have to be ready before the taint goes",
     ),
     (WaitReason::DuplicateProviderId, "delete one of the two machines"),
     (WaitReason::NodeAmbiguous, "delete the Node that is not the machine's"),
@@ -71,10 +107,14 @@ const HINTS: [(WaitReason, &str); 34] = [
         WaitReason::NodeMissing,
         "start the kubelet, which registers the Node again; without it the machine is Failed after its health timeout",
     ),
-    (WaitReason::NodeUpdating, "see the agent on the Node that updates it"),
+    (
+        WaitReason::NodeUpdating,
+        "see the agent on the Node that updates it; of a pool, `ostler describe machinepool`",
+    ),
     (
         WaitReason::InPlaceUpdateFailed,
-        "take label update-result from the Node to try again, selected-for-update too to let it be",
+        "annotate the machine ostler.dev/retry-update to try again; take labels update-result and selected-for-update \
+         from the Node to let it be",
     ),
     (WaitReason::HotUpdateRefused, "roll the machine, or change the class back"),
 ];

@@ -378,9 +378,7 @@ mod tests {
             })),
             noon(),
         );
-        for part in
-            ["Phase     InPlaceUpdateFailed\n", "disk full", "hint: take label update-result"]
-        {
+        for part in ["Phase     InPlaceUpdateFailed\n", "disk full", "hint: annotate the machine"] {
             assert!(page.contains(part), "{part:?} is not in\n{page}");
         }
     }

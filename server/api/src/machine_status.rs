@@ -288,10 +288,11 @@ pub struct OperationIntent {
     /// Digest of the provider spec that goes with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_digest: Option<SpecDigest>,
-    /// Leadership term of the core that decided it.
+    /// Leadership term of the core that decided it: `leaseTransitions` of its Lease, greater for each later leader. 0: not
+    /// known.
     #[serde(default)]
     pub term: i64,
-    /// 1 for the first attempt.
+    /// Which attempt it is: one more than the failures in a row before it, those of reads among them. 0: not known.
     #[serde(default)]
     pub attempt: i32,
     /// When it was decided.
@@ -325,7 +326,7 @@ pub struct Retry {
     /// What the driver said, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// How often in a row.
+    /// How often in a row it failed, the last time included. The wait grows with it.
     #[serde(default)]
     pub failures: i32,
     /// Not before this; absent: not before something changes.

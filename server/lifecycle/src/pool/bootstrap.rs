@@ -1,7 +1,7 @@
 //! What the instances of a pool become Nodes with: one text for all of them, read anew in each pass, since what it says
 //! is renewed by others.
 
-use ostler_api::{MachinePool, SpecDigest};
+use ostler_api::{MachinePool, SpecDigest, bootstrap::Bootstrap};
 
 use crate::{
     digest,
@@ -36,21 +36,18 @@ pub(super) fn user_data(
 ) -> Result<Option<UserData>, String> {
     let data = match pool.spec.template.spec.bootstrap.as_ref() {
         None => of_class(class)?,
-        Some(it) if it.data_secret_name.is_some() => match own {
+        Some(Bootstrap { data: Some(text), .. }) => {
+            Some(UserData::new(text.expose().as_bytes().to_vec())).filter(|data| !data.is_empty())
+        }
+        Some(Bootstrap { data_secret_name: Some(_), .. }) => match own {
             // An empty name: the step is left out, as in Cluster API.
             DataSecret::NotNamed => None,
             DataSecret::Missing(what) => return Err(what.clone()),
             DataSecret::Known(data) => Some(data.clone()),
         },
-        Some(it) => {
-            match &it.data {
-                Some(text) => Some(UserData::new(text.expose().as_bytes().to_vec())),
-                None => {
-                    return Err("spec.template.spec.bootstrap needs data or dataSecretName: a pool asks no \
-                            bootstrap provider"
-                    .to_owned());
-                }
-            }
+        Some(_) => {
+            return Err("spec.template.spec.bootstrap needs data or dataSecretName: a pool asks no bootstrap provider"
+                .to_owned());
         }
     };
     if let Some(data) = &data {
@@ -88,6 +85,30 @@ fn of_class(class: &SecretView) -> Result<Option<UserData>, String> {
         }
         SecretView::NamespaceDenied(names) => {
             Err(format!("secret {} is in another namespace", names.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_api::machine_pool::MachinePoolSpec;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn data_wins_over_a_secret_and_an_empty_one_is_none() {
+        let missing = DataSecret::Missing("join".to_owned());
+        for (bootstrap, expected) in [
+            (json!({ "data": "text", "dataSecretName": "join" }), Ok(Some("text"))),
+            (json!({ "data": "", "dataSecretName": "join" }), Ok(None)),
+            (json!({ "dataSecretName": "join" }), Err("join".to_owned())),
+        ] {
+            let mut pool = MachinePool::new("p", MachinePoolSpec::default());
+            pool.spec.template.spec.bootstrap = serde_json::from_value(bootstrap.clone()).unwrap();
+            let found = user_data(&pool, &SecretView::NotReferenced, &missing);
+            let expected = expected.map(|it| it.map(|text| UserData::new(text.into())));
+            assert_eq!(found, expected, "{bootstrap}");
         }
     }
 }

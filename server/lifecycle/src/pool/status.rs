@@ -375,8 +375,8 @@ fn deletable(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         let text = if scales_in { SCALES_IN } else { "" };
         return said(Type::Deletable, true, "Supported", text);
     }
-    let why = "the driver cannot delete one instance of a group: its machines are shown, and go only with the size of \
-               the group, without a drain";
+    let why = "the driver cannot delete one instance of a group: the group chooses which instances go when it shrinks, and \
+               their machines are drained as far as there is time";
     said(Type::Deletable, false, "NotSupported", why)
 }
 

@@ -53,10 +53,12 @@ pub(super) async fn invoke(
 
 /// What may be shown of an operation.
 fn without_user_data(mut sent: Operation) -> Operation {
-    use operation::Request::{CreateMachine, InitializeMachine};
+    use operation::Request::{CreateMachine, CreatePool, InitializeMachine, UpdatePool};
     let bootstrap = match &mut sent.request {
         Some(CreateMachine(create)) => create.bootstrap.as_mut(),
         Some(InitializeMachine(initialize)) => initialize.bootstrap.as_mut(),
+        Some(CreatePool(create)) => create.model.as_mut().and_then(|it| it.bootstrap.as_mut()),
+        Some(UpdatePool(update)) => update.model.as_mut().and_then(|it| it.bootstrap.as_mut()),
         _ => None,
     };
     if let Some(bootstrap) = bootstrap {

@@ -471,8 +471,8 @@ type SessionInfo struct {
 	// How far the clock of the driver was ahead of the core's at Hello, the time on the wire included;
 	// negative: behind. Absent if the driver did not say its time.
 	ClockSkew *durationpb.Duration `protobuf:"bytes,18,opt,name=clock_skew,json=clockSkew,proto3" json:"clock_skew,omitempty"`
-	// No CreateMachine is sent for this long, since the infrastructure throttles; all else is. Absent:
-	// nothing is held back.
+	// No CreateMachine, CreatePool and UpdatePool is sent for this long, since the infrastructure throttles; all else is.
+	// Absent: nothing is held back.
 	Paused *durationpb.Duration `protobuf:"bytes,19,opt,name=paused,proto3" json:"paused,omitempty"`
 	// Operations wait longer for credit than they should.
 	Slow          bool `protobuf:"varint,20,opt,name=slow,proto3" json:"slow,omitempty"`

@@ -93,6 +93,11 @@ type DriverDebugServiceClient interface {
 	// | no driver of the provider is ready | UNAVAILABLE, `CORE_NO_SESSION` | start it, or wait for it |
 	// | the session was lost | UNAVAILABLE, `CORE_SESSION_LOST` | after a mutation: getMachineStatus, since it may have been done |
 	// | the driver did not accept or did not finish in time | DEADLINE_EXCEEDED, `CORE_ACCEPT_TIMEOUT` or `CORE_TIMEOUT` | the same |
+	// | the operation is too large | INVALID_ARGUMENT, `CORE_FRAME_TOO_LARGE` | make it smaller |
+	// | the driver accepted it and does not know it any more | UNAVAILABLE, `CORE_OPERATION_LOST` | after a mutation: getMachineStatus |
+	// | it was cancelled before it was sent | CANCELLED, `CORE_CANCELED` | try again |
+	// | this core only looks, or the instance has a cluster id that the core does not know | UNAVAILABLE, `CORE_LOOKS_ONLY` or `CORE_CLUSTER_ID_CHANGED` | ask the core that leads; `--previous-cluster-ids` |
+	// | the list is longer than the core holds | INTERNAL, `CORE_LIST_TOO_LONG` | see the limits in docs/security.md |
 	// | the answer does not fit the request | INTERNAL, `CORE_WRONG_RESULT` | a defect of the driver; TailFrames shows what it sends |
 	Invoke(ctx context.Context, in *InvokeRequest, opts ...grpc.CallOption) (*InvokeResponse, error)
 	// Frames as they pass, both ways, until the call ends.
@@ -296,6 +301,11 @@ type DriverDebugServiceServer interface {
 	// | no driver of the provider is ready | UNAVAILABLE, `CORE_NO_SESSION` | start it, or wait for it |
 	// | the session was lost | UNAVAILABLE, `CORE_SESSION_LOST` | after a mutation: getMachineStatus, since it may have been done |
 	// | the driver did not accept or did not finish in time | DEADLINE_EXCEEDED, `CORE_ACCEPT_TIMEOUT` or `CORE_TIMEOUT` | the same |
+	// | the operation is too large | INVALID_ARGUMENT, `CORE_FRAME_TOO_LARGE` | make it smaller |
+	// | the driver accepted it and does not know it any more | UNAVAILABLE, `CORE_OPERATION_LOST` | after a mutation: getMachineStatus |
+	// | it was cancelled before it was sent | CANCELLED, `CORE_CANCELED` | try again |
+	// | this core only looks, or the instance has a cluster id that the core does not know | UNAVAILABLE, `CORE_LOOKS_ONLY` or `CORE_CLUSTER_ID_CHANGED` | ask the core that leads; `--previous-cluster-ids` |
+	// | the list is longer than the core holds | INTERNAL, `CORE_LIST_TOO_LONG` | see the limits in docs/security.md |
 	// | the answer does not fit the request | INTERNAL, `CORE_WRONG_RESULT` | a defect of the driver; TailFrames shows what it sends |
 	Invoke(context.Context, *InvokeRequest) (*InvokeResponse, error)
 	// Frames as they pass, both ways, until the call ends.

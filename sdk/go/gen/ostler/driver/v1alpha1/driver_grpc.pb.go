@@ -197,6 +197,7 @@ type DriverServiceClient interface {
 	// | the token is for another provider | ProtocolError with retry=false, PERMISSION_DENIED | says so loudly, dials after 5 minutes |
 	// | the contract was broken, reason in ProtocolError | FAILED_PRECONDITION | says so loudly, dials after 5 minutes |
 	// | another stream of the same instance took over | ABORTED | goes on with that one; if it has none, dials with backoff and resumes |
+	// | no Hello within 10 s | DEADLINE_EXCEEDED, `HELLO_TIMEOUT` | dials with backoff |
 	// | too many sessions | RESOURCE_EXHAUSTED | dials with backoff |
 	// | the driver does not read, or does not answer heartbeats | UNAVAILABLE | dials with backoff and resumes |
 	// | this core does not lead | UNAVAILABLE, `NOT_LEADER` | dials again soon (up to 0.2 s, doubling to 2 s): of several cores one leads |
@@ -319,6 +320,7 @@ type DriverServiceServer interface {
 	// | the token is for another provider | ProtocolError with retry=false, PERMISSION_DENIED | says so loudly, dials after 5 minutes |
 	// | the contract was broken, reason in ProtocolError | FAILED_PRECONDITION | says so loudly, dials after 5 minutes |
 	// | another stream of the same instance took over | ABORTED | goes on with that one; if it has none, dials with backoff and resumes |
+	// | no Hello within 10 s | DEADLINE_EXCEEDED, `HELLO_TIMEOUT` | dials with backoff |
 	// | too many sessions | RESOURCE_EXHAUSTED | dials with backoff |
 	// | the driver does not read, or does not answer heartbeats | UNAVAILABLE | dials with backoff and resumes |
 	// | this core does not lead | UNAVAILABLE, `NOT_LEADER` | dials again soon (up to 0.2 s, doubling to 2 s): of several cores one leads |

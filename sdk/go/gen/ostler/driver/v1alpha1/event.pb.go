@@ -92,8 +92,8 @@ func (InstanceEvent) EnumDescriptor() ([]byte, []int) {
 // Something happened to an instance, or is about to. Only with the capability EVENTS; a driver without it
 // loses nothing but time.
 //
-// An event makes the core look, and is never evidence by itself: the core asks GetMachineStatus at once, and
-// decides by that answer. So send an event when the infrastructure says so, without a look of your own; one
+// An event makes the core look, and is never evidence by itself: the core asks GetMachineStatus at once, or
+// GetPoolStatus if the instance is of a group, and decides by that answer. So send an event when the infrastructure says so, without a look of your own; one
 // too many costs a read, and nothing is lost for ever with one that does not arrive.
 //
 // | condition | kind | what the core does next |

@@ -147,6 +147,11 @@ type MachineDriverServiceClient interface {
 	UpdatePoolMachine(ctx context.Context, in *UpdatePoolMachineRequest, opts ...grpc.CallOption) (*UpdatePoolMachineResponse, error)
 	// Asks a running operation to stop soon. It returns without waiting; the call of the operation answers,
 	// with CANCELED and its certainty or with what really happened. One that does not run is no error.
+	//
+	// | condition | what the adapter does next |
+	// |---|---|
+	// | OK, also if nothing with that id runs | waits for the answer of the operation's own call |
+	// | any failure, UNIMPLEMENTED among them, or no answer within 5 s | the same: the operation ends by itself, or the call is given up 10 s after its timeout |
 	CancelOperation(ctx context.Context, in *CancelOperationRequest, opts ...grpc.CallOption) (*CancelOperationResponse, error)
 	// Tells what happens to instances, without an end: see DriverEvent. Optional. Called once for each connection
 	// if `GetInfoResponse.capabilities` has EVENTS, and again when the stream ended. Send what happens from then
@@ -463,6 +468,11 @@ type MachineDriverServiceServer interface {
 	UpdatePoolMachine(context.Context, *UpdatePoolMachineRequest) (*UpdatePoolMachineResponse, error)
 	// Asks a running operation to stop soon. It returns without waiting; the call of the operation answers,
 	// with CANCELED and its certainty or with what really happened. One that does not run is no error.
+	//
+	// | condition | what the adapter does next |
+	// |---|---|
+	// | OK, also if nothing with that id runs | waits for the answer of the operation's own call |
+	// | any failure, UNIMPLEMENTED among them, or no answer within 5 s | the same: the operation ends by itself, or the call is given up 10 s after its timeout |
 	CancelOperation(context.Context, *CancelOperationRequest) (*CancelOperationResponse, error)
 	// Tells what happens to instances, without an end: see DriverEvent. Optional. Called once for each connection
 	// if `GetInfoResponse.capabilities` has EVENTS, and again when the stream ended. Send what happens from then
