@@ -229,7 +229,7 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     };
     let legacy = args.legacy.clone().bind().await?;
     let (client, target) = args.clusters.connect(args.upstream.rate()).await?;
-    ostler_controllers::check_schemas(&client).await?;
+    ostler_controllers::check_schemas(&client, args.fleet.controllers).await?;
 
     let mut registry = Registry::default();
     Log::register_metrics(&mut registry);

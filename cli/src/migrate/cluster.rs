@@ -8,7 +8,9 @@ use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
-use ostler_controllers::{GivenIds, Namespaces, SchemaError, check_schemas, known_cluster_ids};
+use ostler_controllers::{
+    EnabledControllers, GivenIds, Namespaces, SchemaError, check_schemas, known_cluster_ids,
+};
 use ostler_lifecycle::cluster::ClusterIds;
 use serde::de::DeserializeOwned;
 
@@ -104,7 +106,7 @@ async fn secret(client: &Client, namespace: &str, name: &str) -> anyhow::Result<
 }
 
 async fn definitions(client: &Client) -> anyhow::Result<Vec<String>> {
-    match check_schemas(client).await {
+    match check_schemas(client, EnabledControllers::all()).await {
         Ok(()) => Ok(Vec::new()),
         Err(SchemaError::Pruned(fields)) => Ok(fields.iter().map(ToString::to_string).collect()),
         Err(error @ SchemaError::Api { .. }) => Err(error.into()),

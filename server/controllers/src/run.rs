@@ -170,7 +170,7 @@ impl Controllers {
             client,
             stores,
             sessions,
-            schemas: Schemas::register(registry),
+            schemas: Schemas::register(registry, settings.controllers),
             api_health: Arc::new(ApiHealth::new(settings.api_check, Arc::clone(&clock), registry)),
             settings,
             clock,

@@ -11,14 +11,20 @@ use kube::{Api, Client, ResourceExt};
 use ostler_api::crds::crds;
 use ostler_api::names::VERSION;
 
-/// The fields that the core writes, by kind: a path from the root of the object, with everything below it.
-const WRITTEN: [(&str, &[&str]); 2] = [
-    ("machines.machine.sapcloud.io", &["spec", "providerID"]),
-    ("machines.machine.sapcloud.io", &["status"]),
+use crate::{Controller, EnabledControllers};
+
+/// The fields that the core writes, by kind: the controller that writes them, and a path from the root of the object, with
+/// everything below it.
+const WRITTEN: [(&str, Controller, &[&str]); 6] = [
+    ("machines.machine.sapcloud.io", Controller::Machine, &["spec", "providerID"]),
+    ("machines.machine.sapcloud.io", Controller::Machine, &["status"]),
+    ("machinepools.ostler.dev", Controller::Machine, &["status"]),
+    ("machinehealthchecks.ostler.dev", Controller::MachineHealthCheck, &["status"]),
+    ("machinesets.machine.sapcloud.io", Controller::MachineSet, &["status"]),
+    ("machinedeployments.machine.sapcloud.io", Controller::MachineDeployment, &["status"]),
 ];
 
-/// The kinds without which the core does not start. Machines work where upstream's definitions of sets and deployments
-/// are served, or none.
+/// The kinds without which the core does not start. The others may be missing: then there are no objects of them.
 const NEEDED: [&str; 2] = ["machines.machine.sapcloud.io", "machineclasses.machine.sapcloud.io"];
 
 /// Why the core cannot run against this API server.
@@ -61,18 +67,25 @@ impl fmt::Display for PrunedField {
 
 static OURS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crds);
 
-/// Compares the served definitions with ours.
-pub async fn check_schemas(client: &Client) -> Result<(), SchemaError> {
+/// Compares the served definitions with ours, for a core that runs these controllers.
+pub async fn check_schemas(
+    client: &Client,
+    controllers: EnabledControllers,
+) -> Result<(), SchemaError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut pruned = Vec::new();
     for ours in OURS.iter() {
         let name = ours.name_any();
-        if !NEEDED.contains(&name.as_str()) {
+        let needed = NEEDED.contains(&name.as_str());
+        let writes = |(kind, writer, _): &_| *kind == name && controllers.run(*writer);
+        if !needed && !WRITTEN.iter().any(writes) {
             continue;
         }
         let served = api.get_opt(&name).await;
         let served = served.map_err(|source| SchemaError::Api { name: name.clone(), source })?;
-        pruned.extend(pruned_fields(ours, served.as_ref()));
+        if needed || served.as_ref().and_then(schema).is_some() {
+            pruned.extend(pruned_fields(ours, served.as_ref()));
+        }
     }
     if pruned.is_empty() { Ok(()) } else { Err(SchemaError::Pruned(pruned)) }
 }
@@ -87,7 +100,7 @@ fn pruned_fields(
         return vec![PrunedField { crd, path: String::new() }];
     };
     let mut missing = Vec::new();
-    for (_, path) in WRITTEN.iter().filter(|(name, _)| *name == crd) {
+    for (_, _, path) in WRITTEN.iter().filter(|(name, ..)| *name == crd) {
         if let Some(ours) = schema(ours) {
             follow(ours, served, path, &mut Vec::new(), &mut missing);
         }
@@ -164,11 +177,62 @@ fn dotted(walked: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
 
     use super::*;
 
     fn machines() -> CustomResourceDefinition {
         crds().into_iter().find(|crd| crd.name_any() == "machines.machine.sapcloud.io").unwrap()
+    }
+
+    fn fields(crd: &mut CustomResourceDefinition) -> &mut BTreeMap<String, JSONSchemaProps> {
+        let schema = crd.spec.versions[0].schema.as_mut().unwrap();
+        schema.open_api_v3_schema.as_mut().unwrap().properties.as_mut().unwrap()
+    }
+
+    /// What a core with these controllers finds where these definitions are served.
+    async fn found(served: Vec<CustomResourceDefinition>, controllers: &str) -> Vec<String> {
+        let answer = move |request: Request<Body>| {
+            let name = request.uri().path().rsplit('/').next().unwrap();
+            let found = served.iter().find(|crd| crd.name_any() == name);
+            let (code, body) = match found {
+                Some(crd) => (200, json!(crd)),
+                None => (404, json!({ "kind": "Status", "reason": "NotFound", "code": 404 })),
+            };
+            let answer = Response::builder().status(code);
+            let answer = answer.body(Body::from(body.to_string().into_bytes())).unwrap();
+            std::future::ready(Ok::<_, Infallible>(answer))
+        };
+        let client = Client::new(tower::service_fn(answer), "default");
+        match check_schemas(&client, controllers.parse().unwrap()).await {
+            Ok(()) => Vec::new(),
+            Err(SchemaError::Pruned(fields)) => fields.iter().map(ToString::to_string).collect(),
+            Err(error @ SchemaError::Api { .. }) => panic!("{error}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_kind_counts_if_its_controller_runs_and_it_is_served() {
+        let without_status = || {
+            let mut all = crds();
+            for crd in &mut all {
+                fields(crd).remove("status");
+            }
+            all
+        };
+        assert_eq!(found(crds(), "*").await, [""; 0]);
+        let machines = "machines.machine.sapcloud.io status";
+        let pools = "machinepools.ostler.dev status";
+        assert_eq!(found(without_status(), "machine").await, [machines, pools]);
+        let sets = "machinesets.machine.sapcloud.io status";
+        assert_eq!(found(without_status(), "machineset").await, [machines, sets]);
+        assert_eq!(found(without_status(), "*").await.len(), 5);
+        let of_machines = crds().into_iter().filter(|it| NEEDED.contains(&it.name_any().as_str()));
+        assert_eq!(found(of_machines.collect(), "*").await, [""; 0]);
     }
 
     fn edit(

@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Notify;
 use tracing::warn;
 
-use crate::{SchemaError, check_schemas};
+use crate::{EnabledControllers, SchemaError, check_schemas};
 
 /// How often the definitions are checked. The answer to a write shows fields that are lost in between.
 const PERIOD: Duration = Duration::from_mins(5);
@@ -24,14 +24,15 @@ const PERIOD_OUTDATED: Duration = Duration::from_secs(5);
 /// The result of the last check.
 #[derive(Debug, Default)]
 pub(crate) struct Schemas {
+    controllers: EnabledControllers,
     outdated: Mutex<Option<String>>,
     check_now: Notify,
     dropped: Gauge<i64, AtomicI64>,
 }
 
 impl Schemas {
-    pub(crate) fn register(registry: &mut Registry) -> Arc<Self> {
-        let schemas = Self::default();
+    pub(crate) fn register(registry: &mut Registry, controllers: EnabledControllers) -> Arc<Self> {
+        let schemas = Self { controllers, ..Self::default() };
         registry.register(
             "ostler_crd_fields_dropped",
             "Fields of ours that the CustomResourceDefinitions lack; no operation is sent meanwhile",
@@ -60,7 +61,7 @@ impl Schemas {
                 () = tokio::time::sleep(period) => {}
                 () = self.check_now.notified() => {}
             }
-            let changed = match check_schemas(&client).await {
+            let changed = match check_schemas(&client, self.controllers).await {
                 Ok(()) => self.note(0, None),
                 Err(SchemaError::Pruned(fields)) => {
                     self.note(fields.len(), Some(SchemaError::Pruned(fields).to_string()))

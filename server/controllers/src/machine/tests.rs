@@ -36,7 +36,7 @@ fn machines(bench: &Bench) -> Machines {
         steps: StepMetrics::register(registry),
         term: Term(2),
         api_health: Arc::new(ApiHealth::new(ApiCheck::default(), clock, registry)),
-        schemas: Schemas::register(registry),
+        schemas: Schemas::default().into(),
         reviewer: bench.reviewer(),
         queue,
     }
