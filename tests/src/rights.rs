@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body_util::Full;
+use kube::client::Body;
 use serde_json::{Value, json};
-use tower::{Layer, Service};
 
 use crate::tools::root;
 
@@ -125,42 +124,49 @@ impl Asked {
         self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note<B>(&self, request: &http::Request<B>) {
-        let asked = Request::of_http(request);
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner).extend(asked);
+    /// Notes a request, and what the API server may demand for what it says.
+    ///
+    /// # Panics
+    /// If its body breaks off.
+    pub async fn note(&self, request: http::Request<Body>) -> http::Request<Body> {
+        let (parts, bytes) = read(request).await;
+        let request = http::Request::from_parts(parts, Body::from(bytes.clone()));
+        if let Some(asked) = Request::of_http(&request) {
+            let mut all = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            let said: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+            blocked_owners(&said, &asked.namespace, &mut all);
+            all.insert(asked);
+        }
+        request
     }
 }
 
-impl<S> Layer<S> for Asked {
-    type Service = Noting<S>;
-
-    fn layer(&self, inner: S) -> Noting<S> {
-        Noting { asked: self.clone(), inner }
-    }
+/// A request with its whole body.
+///
+/// # Panics
+/// If the body breaks off.
+pub async fn read(request: http::Request<Body>) -> (http::request::Parts, Bytes) {
+    let (parts, body) = request.into_parts();
+    (parts, body.collect_bytes().await.expect("a core sends its whole request"))
 }
 
-/// A service of which every request is noted.
-#[derive(Clone, Debug)]
-pub struct Noting<S> {
-    asked: Asked,
-    inner: S,
-}
-
-impl<S, B> Service<http::Request<B>> for Noting<S>
-where
-    S: Service<http::Request<B>>,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = S::Future;
-
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        self.inner.poll_ready(cx)
+/// With the admission plugin OwnerReferencesPermissionEnforcement, who writes a reference with `blockOwnerDeletion` must
+/// be allowed to write the finalizers of the owner.
+fn blocked_owners(said: &Value, namespace: &str, into: &mut BTreeSet<Request>) {
+    let text = |field: &str| said[field].as_str().unwrap_or_default();
+    if said["blockOwnerDeletion"] == true {
+        let (group, _) = text("apiVersion").split_once('/').unwrap_or_default();
+        into.insert(Request {
+            verb: "update",
+            group: group.to_owned(),
+            resource: format!("{}s/finalizers", text("kind").to_lowercase()),
+            namespace: namespace.to_owned(),
+            name: text("name").to_owned(),
+        });
     }
-
-    fn call(&mut self, request: http::Request<B>) -> S::Future {
-        self.asked.note(&request);
-        self.inner.call(request)
+    let of_object = said.as_object().into_iter().flat_map(|it| it.values());
+    for inner in of_object.chain(said.as_array().into_iter().flatten()) {
+        blocked_owners(inner, namespace, into);
     }
 }
 
@@ -294,6 +300,31 @@ mod tests {
         ] {
             assert_eq!(shown(method, path, query), expected);
         }
+    }
+
+    #[tokio::test]
+    async fn a_reference_that_keeps_its_owner_needs_the_finalizers_of_the_owner() {
+        let owner = |kind: &str, blocks: bool| {
+            json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind, "name": "o",
+                "blockOwnerDeletion": blocks,
+            })
+        };
+        let patch = json!([{
+            "op": "add", "path": "/metadata/ownerReferences",
+            "value": [owner("MachineSet", true), owner("Machine", false)],
+        }]);
+        let path = "/apis/machine.sapcloud.io/v1alpha1/namespaces/a/machines/m";
+        let request = http::Request::patch(path).body(Body::from(patch.to_string().into_bytes()));
+        let asked = Asked::default();
+        let sent = asked.note(request.unwrap()).await;
+        assert_eq!(sent.into_body().collect_bytes().await.unwrap(), patch.to_string());
+        let shown: Vec<_> = asked.all().iter().map(ToString::to_string).collect();
+        let expected = [
+            "patch machines.machine.sapcloud.io a/m",
+            "update machinesets/finalizers.machine.sapcloud.io a/o",
+        ];
+        assert_eq!(shown, expected);
     }
 
     #[test]

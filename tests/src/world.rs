@@ -33,7 +33,7 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
-use tower::{Layer as _, Service as _, service_fn};
+use tower::{Service as _, service_fn};
 
 use crate::legacy_driver;
 use crate::rights::{self, Asked, Request};
@@ -253,11 +253,13 @@ impl World {
         } = self.setup;
         let api = self.api.local_service();
         let (changes, creations) = (Arc::clone(&self.changes), Arc::clone(&self.creations));
-        let deaths = Arc::clone(&self.setup.deaths);
+        let (deaths, asked) = (Arc::clone(&self.setup.deaths), self.asked.clone());
         let api = service_fn(move |request: http::Request<Body>| {
             let (mut api, changes) = (api.clone(), Arc::clone(&changes));
             let (creations, deaths) = (Arc::clone(&creations), Arc::clone(&deaths));
+            let asked = asked.clone();
             async move {
+                let request = asked.note(request).await;
                 if !takes.is_zero() {
                     sleep(takes).await;
                 }
@@ -290,10 +292,9 @@ impl World {
                 answer.map(|answer| answer.map(|body| Either::Right(late(body, lag))))
             }
         });
-        let client = Client::new(self.asked.layer(api), "default");
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         let mut registry = Registry::default();
-        let core = Core::start(client, incoming, options, &mut registry).await;
+        let core = Core::start(Client::new(api, "default"), incoming, options, &mut registry).await;
         *self.metrics.lock().expect("no thread panicked") = registry;
         core.map_err(|error| format!("{error:#}"))
     }
@@ -550,8 +551,7 @@ async fn mutated(
     request: http::Request<Body>,
     webhook: fn(&mut serde_json::Value),
 ) -> http::Request<Body> {
-    let (mut parts, body) = request.into_parts();
-    let bytes = body.collect_bytes().await.expect("a core sends its whole request");
+    let (mut parts, bytes) = rights::read(request).await;
     let mut object = serde_json::from_slice(&bytes).expect("a core sends JSON");
     webhook(&mut object);
     parts.headers.remove(http::header::CONTENT_LENGTH);

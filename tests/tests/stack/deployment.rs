@@ -22,6 +22,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("create", "tokenreviews"),
     // The command looks at them before it starts a core.
     ("get", "customresourcedefinitions"),
+    // The configuration of a bootstrap provider, which its Machine owns.
+    ("update", "machines/finalizers"),
     // The same event again within minutes.
     ("patch", "events"),
     // Virtual capacity, and conditions of a drain.
