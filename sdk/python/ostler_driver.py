@@ -17,6 +17,7 @@ from ostler.driver.v1alpha1 import machine_driver_pb2 as m, machine_driver_pb2_g
 
 PAGE = 500  # records in one message of a list
 READS = ("Get", "List", "Validate")  # so begin the names of calls that change nothing
+ABANDONED = 25  # seconds for calls of an adapter that has gone, once the driver is to end
 
 
 class Failed(Exception):
@@ -162,3 +163,9 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=()):
     servicer.ended.set()
     # However long they take: one that is cut off works on, and nobody hears what it did.
     server.stop(threading.TIMEOUT_MAX).wait()
+    deadline = time.monotonic() + ABANDONED
+    while servicer.calls and time.monotonic() < deadline:  # their adapter has gone, and the core has others do the same soon
+        time.sleep(0.1)
+    if servicer.calls:
+        print("calls of an adapter that has gone did not end in time", file=sys.stderr, flush=True)
+        os._exit(1)  # Python would wait for their threads

@@ -17,12 +17,14 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
 
 	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
@@ -352,17 +354,25 @@ func Main(d Driver, info Info) {
 }
 
 // Serve serves the driver on the unix socket that OSTLER_DRIVER_SOCKET names, until SIGTERM, and then until the
-// operations that run are done.
+// operations that run are done. Those of an adapter that has gone may take 25 s more.
 func Serve(d Driver, info Info) error {
 	socket, err := listen(os.Getenv("OSTLER_DRIVER_SOCKET"))
 	if err != nil {
 		return err
 	}
-	serving := grpc.NewServer()
 	signals, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	it := newServer(d, info)
-	it.ended = signals
+	return serveUntil(signals, socket, newServer(d, info), abandoned)
+}
+
+// abandoned is how long operations may go on whose adapter has gone, once the driver is to end. Nobody hears what they
+// do, and the core soon has another driver do it again.
+const abandoned = 25 * time.Second
+
+func serveUntil(end context.Context, socket net.Listener, it *server, abandoned time.Duration) error {
+	adapters := &links{gone: make(chan struct{}, 1)}
+	serving := grpc.NewServer(grpc.StatsHandler(adapters))
+	it.ended = end
 	pb.RegisterMachineDriverServiceServer(serving, it)
 	reflection.Register(serving)
 	ended := make(chan error, 1)
@@ -370,8 +380,44 @@ func Serve(d Driver, info Info) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-signals.Done():
-		serving.GracefulStop()
-		return <-ended
+	case <-end.Done():
+	}
+	go serving.GracefulStop()
+	for adapters.open.Load() > 0 {
+		select {
+		case err := <-ended:
+			return err
+		case <-adapters.gone:
+		}
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(abandoned):
+		return errors.New("operations of an adapter that has gone did not end in time")
+	}
+}
+
+// links counts the connections of adapters: a stats.Handler, since gRPC tells nothing else that one has ended.
+type links struct {
+	open atomic.Int32
+	gone chan struct{}
+}
+
+func (*links) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (*links) HandleRPC(context.Context, stats.RPCStats)                         {}
+func (*links) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+func (l *links) HandleConn(_ context.Context, event stats.ConnStats) {
+	switch event.(type) {
+	case *stats.ConnBegin:
+		l.open.Add(1)
+	case *stats.ConnEnd:
+		if l.open.Add(-1) == 0 {
+			select {
+			case l.gone <- struct{}{}:
+			default:
+			}
+		}
 	}
 }

@@ -50,12 +50,18 @@ func serve(t *testing.T, d Driver) pb.MachineDriverServiceClient {
 	pb.RegisterMachineDriverServiceServer(serving, newServer(d, Info{Provider: "go.ostler.dev"}))
 	go func() { _ = serving.Serve(socket) }()
 	t.Cleanup(serving.Stop)
+	_, client := dial(t, path)
+	return client
+}
+
+func dial(t *testing.T, path string) (*grpc.ClientConn, pb.MachineDriverServiceClient) {
+	t.Helper()
 	link, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { link.Close() })
-	return pb.NewMachineDriverServiceClient(link)
+	return link, pb.NewMachineDriverServiceClient(link)
 }
 
 func operation(id, uid string) *pb.OperationContext {
@@ -142,6 +148,47 @@ func TestAnOperationGoesOnWithoutItsCallerAndKeepsItsMachine(t *testing.T) {
 	var failed *Error
 	if err := <-ended; !errors.As(err, &failed) || failed.Detail.Code != Canceled {
 		t.Error(err)
+	}
+}
+
+func TestASignalEndsTheDriverAfterItsCallsOrAfterItsAdapter(t *testing.T) {
+	for name, adapterStays := range map[string]bool{"the adapter waits": true, "the adapter has gone": false} {
+		t.Run(name, func(t *testing.T) {
+			began, release := make(chan struct{}), make(chan struct{})
+			path := filepath.Join(t.TempDir(), "s")
+			socket, err := listen(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			end, signal := context.WithCancel(t.Context())
+			it := newServer(fake{create: func(context.Context) error {
+				close(began)
+				<-release
+				return nil
+			}}, Info{Provider: "go.ostler.dev"})
+			ended := make(chan error, 1)
+			go func() { ended <- serveUntil(end, socket, it, 0) }()
+			link, client := dial(t, path)
+			answer := make(chan error, 1)
+			go func() {
+				_, err := client.CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation("1", "u")})
+				answer <- err
+			}()
+			<-began
+			signal()
+			if adapterStays {
+				close(release)
+				if err := errors.Join(<-answer, <-ended); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			link.Close()
+			if err := <-ended; err == nil {
+				t.Error("an operation runs, and nothing says so")
+			}
+			close(release)
+		})
 	}
 }
 

@@ -163,6 +163,19 @@ fn the_example_of_a_driver_of_its_own_has_a_token_for_the_core_alone_and_the_lab
     }
 }
 
+#[test]
+fn a_driver_in_the_pod_of_the_core_ends_before_another_core_repeats_what_it_does() {
+    for folder in ["deploy/base", "deploy/examples/adapter"] {
+        let Some(objects) = rendered(folder) else { return };
+        let deployment = objects.iter().find(|it| it["kind"] == "Deployment").expect(folder);
+        let spec = &deployment["spec"];
+        assert_eq!(spec["strategy"], json!({"type": "Recreate"}), "{folder}");
+        let grace = spec["template"]["spec"]["terminationGracePeriodSeconds"].as_u64();
+        let window = ostler_sessions::Timing::default().adoption.as_secs();
+        assert!(grace.is_some_and(|grace| grace <= window), "{folder}: {grace:?} s");
+    }
+}
+
 /// What writes to a terminal.
 const PRINTS: [&str; 7] =
     ["print!", "println!", "eprint!", "eprintln!", "stdout()", "stderr()", "/dev/tty"];
