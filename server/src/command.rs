@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::clusters::ClusterArgs;
-use crate::duration::duration;
+use crate::duration::{duration, positive};
+use crate::election::ElectionArgs;
 use crate::fleet::FleetArgs;
 use crate::health::{self, Health};
 use crate::klog::LogFormat;
@@ -104,10 +105,10 @@ pub struct Args {
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
     concurrent_syncs: u16,
     /// How long creating a machine may take, from the first operation to a healthy Node
-    #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "20m", value_parser = positive)]
     machine_creation_timeout: Duration,
     /// How long a Node may be unhealthy before its machine becomes Failed
-    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = positive)]
     machine_health_timeout: Duration,
     /// How long to drain a Node gracefully before the drain is forced: pods are deleted without grace
     #[arg(long, value_name = "DURATION", default_value = "2h", value_parser = duration)]
@@ -126,7 +127,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     machine_skip_wait_for_delete_timeout: Duration,
     /// Freeze health timeouts when an API server has not answered for this long, as machine-controller-manager does
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = positive)]
     machine_safety_apiserver_statuscheck_timeout: Duration,
     /// How often to check API servers that answer
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
@@ -138,7 +139,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", default_value = "96h", value_parser = duration)]
     machine_preserve_timeout: Duration,
     /// How often to look for instances without a machine (orphans)
-    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "15m", value_parser = positive)]
     machine_safety_orphan_vms_period: Duration,
     /// How long an instance must have had no machine before it counts as an orphan
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
@@ -169,15 +170,8 @@ pub struct Args {
     /// them: where the class is annotated ostler.dev/adopt-by-name "true", or as said here for all classes
     #[arg(long, value_enum, default_value_t)]
     adopt_by_name: AdoptByName,
-    /// How long a Lease is valid without being renewed
-    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
-    leader_elect_lease_duration: Duration,
-    /// How long the leader tries to renew the Lease before it gives up
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
-    leader_elect_renew_deadline: Duration,
-    /// How long to wait between two attempts to acquire or renew the Lease
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = duration)]
-    leader_elect_retry_period: Duration,
+    #[command(flatten)]
+    election: ElectionArgs,
     #[command(flatten)]
     audit: AuditArgs,
     #[command(flatten)]
@@ -309,7 +303,7 @@ fn check(args: &Args) -> anyhow::Result<()> {
 /// Whether the flags go together.
 pub(crate) fn agree(args: &Args) -> anyhow::Result<()> {
     args.upstream.check()?;
-    args.fleet.check()?;
+    args.election.check()?;
     cluster::check(args.cluster_id.as_deref(), &args.previous_cluster_ids)?;
     if args.home().is_none() {
         bail!(
@@ -317,17 +311,13 @@ pub(crate) fn agree(args: &Args) -> anyhow::Result<()> {
             args.namespace
         );
     }
-    if args.leader_elect_renew_deadline >= args.leader_elect_lease_duration
-        || args.leader_elect_retry_period >= args.leader_elect_renew_deadline
-    {
+    let (timeout, period) = (
+        args.machine_safety_apiserver_statuscheck_timeout,
+        args.machine_safety_apiserver_statuscheck_period,
+    );
+    if timeout > period {
         bail!(
-            "leader election needs --leader-elect-retry-period < --leader-elect-renew-deadline < --leader-elect-lease-duration"
-        );
-    }
-    let check = args.machine_safety_apiserver_statuscheck_timeout;
-    if check.is_zero() || check > args.machine_safety_apiserver_statuscheck_period {
-        bail!(
-            "--machine-safety-apiserver-statuscheck-timeout must be over 0s and at most --machine-safety-apiserver-statuscheck-period"
+            "--machine-safety-apiserver-statuscheck-timeout ({timeout:?}) must be at most --machine-safety-apiserver-statuscheck-period ({period:?})"
         );
     }
     Ok(())
@@ -358,11 +348,7 @@ fn options(args: Args) -> CoreOptions {
         fleet: args.fleet.settings(),
         home,
         namespaces: args.namespace,
-        lease: (
-            args.leader_elect_lease_duration,
-            args.leader_elect_renew_deadline,
-            args.leader_elect_retry_period,
-        ),
+        lease: args.election.limits(),
         concurrent_syncs: usize::from(args.concurrent_syncs),
         api_check: ApiCheck {
             timeout: args.machine_safety_apiserver_statuscheck_timeout,
@@ -521,7 +507,7 @@ mod tests {
             --machine-preserve-timeout=8m --resource-exhausted-retry=9m --node-conditions=A,B \
             --machine-safety-apiserver-statuscheck-timeout=10m \
             --machine-safety-apiserver-statuscheck-period=11m --machine-safety-orphan-vms-period=12m \
-            --leader-elect-lease-duration=15m --leader-elect-renew-deadline=14m \
+            --leader-elect-lease-duration=17m --leader-elect-renew-deadline=16m \
             --leader-elect-retry-period=13m --bootstrap-token-auth-extra-groups=g";
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         super::check(&args).unwrap();
@@ -545,7 +531,7 @@ mod tests {
             settings.lease.0,
         ]
         .map(|wait| wait.as_secs() / 60);
-        assert_eq!(minutes, [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
+        assert_eq!(minutes, [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17]);
         assert_eq!((settings.concurrent_syncs, lifecycle.max_evict_retries), (7, 5));
         assert_eq!(lifecycle.node_conditions, ["A", "B"]);
         assert_eq!(settings.bootstrap_token_groups, "g");
@@ -568,11 +554,40 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_written_as_go_does_and_refused_by_name() {
+    fn durations_are_written_as_go_does() {
         let args =
             Args::try_parse_from(["ostler-server", "--machine-drain-timeout", "1h30m"]).unwrap();
         assert_eq!(args.machine_drain_timeout.as_secs(), 5400);
-        let refused = Args::try_parse_from(["ostler-server", "--machine-drain-timeout", "soon"]);
-        assert!(refused.unwrap_err().to_string().contains("`soon`"));
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_meant_is_refused_with_its_flag() {
+        let refused = |flags: &str| {
+            let line = ["ostler-server"].into_iter().chain(flags.split_whitespace());
+            match Args::try_parse_from(line) {
+                Ok(args) => super::agree(&args).err().map(|why| why.to_string()),
+                Err(why) => Some(why.to_string()),
+            }
+        };
+        for (flag, value, part) in [
+            ("--machine-drain-timeout", "soon", "20m"),
+            ("--machine-drain-timeout", "-10m", "negative"),
+            ("--machine-creation-timeout", "0s", "20m"),
+            ("--machine-health-timeout", "0", "20m"),
+            ("--machine-safety-orphan-vms-period", "0s", "20m"),
+            ("--machine-safety-overshooting-period", "0s", "20m"),
+            ("--leader-elect-retry-period", "0s", "90s"),
+            ("--leader-elect-retry-period", "8.5s", "1.2 times"),
+            ("--leader-elect-renew-deadline", "15s", "below"),
+            ("--leader-elect-lease-duration", "900ms", "whole seconds"),
+            ("--leader-elect-lease-duration", "15.5s", "whole seconds"),
+            ("--machine-safety-apiserver-statuscheck-timeout", "61s", "at most"),
+        ] {
+            let why = refused(&format!("{flag}={value}")).unwrap_or_default();
+            assert!([flag, value, part].iter().all(|it| why.contains(it)), "{flag}={value}: {why}");
+        }
+        for fine in ["--machine-drain-timeout=0s", "--leader-elect-retry-period=8.3s"] {
+            assert_eq!(refused(fine), None, "{fine}");
+        }
     }
 }

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::bail;
 use clap::{ArgAction, Args};
 use ostler_controllers::{EnabledControllers, FleetSettings};
 use ostler_lifecycle::freeze;
 
-use crate::duration::duration;
+use crate::duration::positive;
 
 /// What is run, and how sets and deployments are.
 #[derive(Debug, Clone, Args)]
@@ -32,7 +31,7 @@ pub(crate) struct FleetArgs {
     #[arg(long, alias = "machine-safety-down", value_name = "NUMBER", default_value_t = freeze::Margins::default().down, value_parser = clap::value_parser!(i32).range(0..))]
     safety_down: i32,
     /// How often sets are checked for overshooting without an event, and how long a freeze lasts at least
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = positive)]
     machine_safety_overshooting_period: Duration,
     /// Whether the cluster-autoscaler is kept from removing Nodes of a deployment during a rolling update
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true, default_value_t = true, default_missing_value = "true")]
@@ -40,17 +39,6 @@ pub(crate) struct FleetArgs {
 }
 
 impl FleetArgs {
-    /// Refuses what cannot work.
-    ///
-    /// # Errors
-    /// A flag asks for it.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
-        if self.machine_safety_overshooting_period.is_zero() {
-            bail!("--machine-safety-overshooting-period must be over 0s");
-        }
-        Ok(())
-    }
-
     /// As the controllers take them.
     pub(crate) const fn settings(&self) -> FleetSettings {
         FleetSettings {

@@ -10,6 +10,7 @@ pub mod command;
 mod core;
 mod descriptors;
 mod duration;
+mod election;
 mod flags;
 mod fleet;
 mod health;
