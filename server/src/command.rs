@@ -224,6 +224,9 @@ async fn serve(args: Args) -> anyhow::Result<()> {
     let legacy = args.legacy.clone().bind().await?;
     let (client, target) = args.clusters.connect(args.upstream.rate()).await?;
     ostler_controllers::check_schemas(&client, args.fleet.controllers).await?;
+    if args.leader_elect_resource_namespace.is_none() {
+        ostler_controllers::check_home(&client, &args.namespace).await?;
+    }
 
     let mut registry = Registry::default();
     Log::register_metrics(&mut registry);

@@ -27,6 +27,18 @@ pub enum ClusterIdError {
         /// Namespace of the ConfigMap.
         namespace: String,
     },
+    /// Another namespace that is served has the ids and the Lease of a core.
+    #[error(
+        "ConfigMap {other}/{CLUSTER_ID_CONFIG_MAP} is that of a core with its Lease in {other}, and {home} is the first of \
+         --namespace; give --leader-elect-resource-namespace {other} to go on with that Lease and cluster id, or {home} \
+         once no such core runs"
+    )]
+    OtherHome {
+        /// Where they are.
+        other: String,
+        /// Where this core would have its own.
+        home: String,
+    },
     /// `kube-system` has no UID.
     #[error("namespace kube-system has no uid; give --cluster-id")]
     NoDefault,
@@ -82,6 +94,22 @@ pub async fn cluster_ids(
             Err(failure) => return Err(failure.into()),
         }
     }
+}
+
+/// Checks that of the namespaces served no other than the first is the home of a core, which is that by default: if the
+/// order of their names changed, two cores would lead, and the cluster id would be another one.
+///
+/// # Errors
+/// It is, or the API server did not answer.
+pub async fn check_home(client: &Client, served: &Namespaces) -> Result<(), ClusterIdError> {
+    let Some(home) = served.first() else { return Ok(()) };
+    for other in served.parts().into_iter().flatten().filter(|it| it != home) {
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &other);
+        if maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?.is_some() {
+            return Err(ClusterIdError::OtherHome { other, home: home.to_owned() });
+        }
+    }
+    Ok(())
 }
 
 /// The ids that [`cluster_ids`] would return, without recording them. `home` is the namespace of the ConfigMap,
@@ -189,5 +217,25 @@ async fn write(
         maps.replace(CLUSTER_ID_CONFIG_MAP, &params, &map).await.map(drop)
     } else {
         maps.create(&params, &map).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::bench::Bench;
+
+    #[tokio::test]
+    async fn the_home_of_another_core_among_the_namespaces_is_named_with_the_flag() {
+        let map = json!({ "metadata": { "name": CLUSTER_ID_CONFIG_MAP } });
+        let there = Bench::new().having(map).client();
+        let namespaces: Namespaces = "b,a".parse().unwrap();
+        let error = check_home(&there, &namespaces).await.unwrap_err().to_string();
+        assert!(error.contains("--leader-elect-resource-namespace a"), "{error}");
+        check_home(&Bench::new().client(), &namespaces).await.unwrap();
+        // It is the home itself.
+        check_home(&there, &Namespaces::one("a")).await.unwrap();
     }
 }

@@ -43,7 +43,7 @@ mod writes;
 
 pub use api_health::ApiCheck;
 pub use clock::{Clock, system as system_clock};
-pub use cluster_id::{ClusterIdError, GivenIds, cluster_ids, known_cluster_ids};
+pub use cluster_id::{ClusterIdError, GivenIds, check_home, cluster_ids, known_cluster_ids};
 pub use controllers::{Controller, ControllersError, EnabledControllers};
 pub use election::ElectionError;
 pub use events::EVENT_LOG;
