@@ -1,35 +1,29 @@
 //! The command `ostler-server`: the core alone, against any Kubernetes API server.
 
+mod serve;
+
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Parser;
 use ostler_controllers::{ApiCheck, GivenIds, Namespaces, Settings};
 use ostler_lifecycle::{cluster, orphans, snapshot};
 use ostler_sessions::{ListenAddress, Rate};
-use prometheus_client::registry::Registry;
-use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::clusters::ClusterArgs;
 use crate::duration::{duration, positive};
 use crate::election::ElectionArgs;
 use crate::fleet::FleetArgs;
-use crate::health::{self, Health};
 use crate::klog::LogFormat;
 use crate::legacy::LegacyArgs;
 use crate::listen::DriverListenArgs;
-use crate::signals::on_signal;
 use crate::upstream::UpstreamArgs;
-use crate::{
-    AdminListener, AuditArgs, Core, CoreOptions, DriverToken, Log, LogStyle, TOKEN_AUDIENCE,
-    raise_descriptors,
-};
+use crate::{AuditArgs, CoreOptions, DriverToken, Log, LogStyle, TOKEN_AUDIENCE};
 
 /// The core of Ostler: machine controllers, and the gRPC service that drivers dial in to.
 ///
@@ -192,7 +186,7 @@ pub async fn main() -> ExitCode {
     };
     let outcome = match Log::start(filter, std::io::stderr, style, &args.audit) {
         Ok(log) => {
-            let outcome = Box::pin(serve(args)).await;
+            let outcome = Box::pin(serve::serve(args)).await;
             log.finish();
             outcome
         }
@@ -205,59 +199,6 @@ pub async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-async fn serve(args: Args) -> anyhow::Result<()> {
-    let end = on_signal()?;
-    check(&args)?;
-    let shares = raise_descriptors();
-    let (address, open) = args.upstream.metrics(args.metrics_listen);
-    let metrics = health::bind(address, open).await?;
-    let drivers = args.drivers.clone().bind().await?;
-    let admin = match &args.admin_listen {
-        Some(address) => {
-            let admin = AdminListener::bind(address, args.admin_token_file.as_deref()).await?;
-            Some(admin.with_connections(shares.people))
-        }
-        None => None,
-    };
-    let legacy = args.legacy.clone().bind().await?;
-    let (client, target) = args.clusters.connect(args.upstream.rate()).await?;
-    ostler_controllers::check_schemas(&client, args.fleet.controllers).await?;
-    if args.leader_elect_resource_namespace.is_none() {
-        ostler_controllers::check_home(&client, &args.namespace).await?;
-    }
-
-    let mut registry = Registry::default();
-    Log::register_metrics(&mut registry);
-    let driver_connections = shares.drivers;
-    let options = CoreOptions { driver_connections, target, ..options(args) };
-    drivers.register_metrics(&mut registry);
-    let mut core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
-    if let Some(admin) = admin {
-        core.serve_admin(admin);
-    }
-    if let Some((listeners, options)) = legacy {
-        core.serve_legacy(listeners.incoming(), options);
-    }
-    let health = Health { registry: Arc::new(registry), ready: core.synced() };
-    let end_metrics = CancellationToken::new();
-    let serving = tokio::spawn(health::serve(metrics, shares.people, health, end_metrics.clone()));
-    let outcome = tokio::select! {
-        outcome = until_failure(&mut core) => outcome,
-        () = end.cancelled() => Ok(()),
-    };
-    core.stop().await;
-    end_metrics.cancel();
-    serving.await.context("the metrics listener failed")??;
-    outcome
-}
-
-async fn until_failure(core: &mut Core) -> anyhow::Result<()> {
-    core.ready().await?;
-    // A closed stdout is no reason to stop.
-    let _closed = writeln!(std::io::stdout(), "ready: this core leads");
-    Err(core.failure().await)
 }
 
 /// Which classes adopt by name.

@@ -14,6 +14,7 @@ use kube::Client;
 use ostler_api::driver::OperationKind;
 use ostler_controllers::{
     Clock, Clusters, Connect, Controllers, GivenIds, Settings, StoreClassSource, Stores, Targets,
+    cluster_ids, until_answered,
 };
 use ostler_legacy::{LegacyMetrics, LegacyOptions};
 use ostler_sessions::{
@@ -222,7 +223,7 @@ impl Core {
                 Arc::new(Access::open(client.clone(), token_audience, tokens, access_file).await?)
             }
         };
-        let ids = ostler_controllers::cluster_ids(&client, &settings, &cluster, &clock).await?;
+        let ids = until_answered(|| cluster_ids(&client, &settings, &cluster, &clock)).await?;
         let stores = Stores::new(match target {
             TargetCluster::Control => Targets::one(client.clone()),
             TargetCluster::Other(target) => Targets::one(target),

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -17,16 +17,29 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+const PLAIN: [(header::HeaderName, &str); 1] =
+    [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+const NOT_STARTED: &str = "the API server has not answered yet";
+
 /// How long a connection lives: clients do not authenticate here. Scrapers connect again.
 const CONNECTION_LIFE: Duration = Duration::from_mins(5);
 
-/// What the listener shows.
-#[derive(Clone, Debug)]
-pub(crate) struct Health {
-    /// Every metric of this process.
-    pub(crate) registry: Arc<Registry>,
-    /// True once the watches are synced. Does not depend on leadership: a rollout of two replicas would never end.
-    pub(crate) ready: watch::Receiver<bool>,
+/// What the listener shows: nothing yet while the core waits for the API server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Health(Arc<OnceLock<Shown>>);
+
+#[derive(Debug)]
+struct Shown {
+    registry: Registry,
+    synced: watch::Receiver<bool>,
+}
+
+impl Health {
+    /// The core has started. `registry` has every metric of this process, and `synced` becomes true once the watches are
+    /// synced. It does not depend on leadership: a rollout of two replicas would never end.
+    pub(crate) fn show(&self, registry: Registry, synced: watch::Receiver<bool>) {
+        let _first = self.0.set(Shown { registry, synced });
+    }
 }
 
 /// Listens; refuses anything but loopback, since it speaks no TLS, unless it was asked to be open.
@@ -90,25 +103,24 @@ impl axum::serve::Listener for Gated {
 
 async fn metrics(State(health): State<Health>) -> impl IntoResponse {
     let mut text = String::new();
-    match prometheus_client::encoding::text::encode(&mut text, &health.registry) {
+    let Some(Shown { registry, .. }) = health.0.get() else {
+        return (StatusCode::SERVICE_UNAVAILABLE, PLAIN, NOT_STARTED.to_owned());
+    };
+    match prometheus_client::encoding::text::encode(&mut text, registry) {
         Ok(()) => (
             StatusCode::OK,
             [(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")],
             text,
         ),
-        Err(error) => (
-            StatusCode::INTERNAL_SERVER_ERROR,
-            [(header::CONTENT_TYPE, "text/plain; charset=utf-8")],
-            error.to_string(),
-        ),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, PLAIN, error.to_string()),
     }
 }
 
 async fn ready(State(health): State<Health>) -> (StatusCode, &'static str) {
-    if *health.ready.borrow() {
-        (StatusCode::OK, "ok")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "watches are not synced yet")
+    match health.0.get().map(|shown| *shown.synced.borrow()) {
+        Some(true) => (StatusCode::OK, "ok"),
+        Some(false) => (StatusCode::SERVICE_UNAVAILABLE, "watches are not synced yet"),
+        None => (StatusCode::SERVICE_UNAVAILABLE, NOT_STARTED),
     }
 }
 
@@ -119,9 +131,11 @@ mod tests {
     #[tokio::test]
     async fn it_is_ready_once_the_watches_are_synced() {
         let (synced, watched) = watch::channel(false);
-        let health = Health { registry: Arc::default(), ready: watched };
+        let health = Health::default();
         let (before, _) = ready(State(health.clone())).await;
-        assert_eq!(before, StatusCode::SERVICE_UNAVAILABLE);
+        health.show(Registry::default(), watched);
+        let (started, _) = ready(State(health.clone())).await;
+        assert_eq!([before, started], [StatusCode::SERVICE_UNAVAILABLE; 2]);
         synced.send(true).unwrap();
         assert_eq!(ready(State(health)).await, (StatusCode::OK, "ok"));
     }

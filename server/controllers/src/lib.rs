@@ -34,6 +34,7 @@ mod schema_check;
 mod schemas;
 mod set;
 mod settings;
+mod start;
 mod stores;
 mod target;
 mod unmanaged_nodes;
@@ -51,6 +52,7 @@ pub use namespaces::{Namespaces, NamespacesError};
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::{FleetSettings, Settings};
+pub use start::until_answered;
 pub use stores::{
     AttachmentIndex, BudgetIndex, CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex,
     PodIndex, PoolIndex, SetIndex, StoreClassSource, Stores,
