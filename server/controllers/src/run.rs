@@ -36,7 +36,8 @@ use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
 use crate::hot_update::Reviewer;
 use crate::machine::{Machines, State};
 use crate::metrics::{
-    AnswerMetrics, ReconcileMetrics, SetMetrics, StepMetrics, register_machines, register_sets,
+    AnswerMetrics, Leases, ReconcileMetrics, SetMetrics, StepMetrics, register_machines,
+    register_sets,
 };
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
 use crate::pool::Pools;
@@ -94,6 +95,7 @@ struct Core {
     set_metrics: SetMetrics,
     check_metrics: CheckMetrics,
     leading: channel::Sender<Option<Term>>,
+    leases: Leases,
 }
 
 impl fmt::Debug for Core {
@@ -130,10 +132,9 @@ impl Controllers {
             watch_metrics.clone(),
             registry,
         );
-        register_machines(registry, &stores, &state);
-        let set_metrics = register_sets(registry, &stores);
-        register_deployments(registry, &stores);
-        let check_metrics = register_checks(registry, &stores);
+        let leases = Leases::register(registry);
+        register_machines(registry, &stores, &state, &leases.machines);
+        register_deployments(registry, &stores, &leases.sets);
         let fanout = Fanout {
             queues,
             stores: stores.clone(),
@@ -163,9 +164,10 @@ impl Controllers {
             answer_metrics: AnswerMetrics::register(registry),
             orphan_metrics: OrphanMetrics::register(registry),
             step_metrics: StepMetrics::register(registry),
-            set_metrics,
-            check_metrics,
+            set_metrics: register_sets(registry, &stores, &leases.sets),
+            check_metrics: register_checks(registry, &stores, &leases.machines),
             leading: channel::Sender::new(None),
+            leases,
             fanout: Arc::new(fanout),
             client,
             stores,
@@ -259,6 +261,7 @@ impl Core {
         let Some((leadership, sets_lease)) = self.acquire(&sets, stop).await else {
             return Ok(());
         };
+        let _leads = self.leases.machines.begin();
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
         let term = leadership.term();
         let lease = leadership.lease_uid();

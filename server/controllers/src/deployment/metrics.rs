@@ -9,14 +9,14 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::{Series, condition, failed, gauges, info, name_of, total};
+use crate::metrics::{Leads, Series, condition, failed, gauges, info, name_of, total};
 use crate::stores::Stores;
 use crate::watch::Cache;
 
 /// Registers the metrics of deployments.
-pub(crate) fn register_deployments(registry: &mut Registry, stores: &Stores) {
+pub(crate) fn register_deployments(registry: &mut Registry, stores: &Stores, leads: &Leads) {
     let deployments = Arc::clone(&stores.deployments);
-    registry.register_collector(Box::new(DeploymentCollector { deployments }));
+    leads.register_collector(registry, DeploymentCollector { deployments });
 }
 
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::bench::{Bench, put};
 use crate::election::Predecessor;
-use crate::metrics::ReconcileMetrics;
+use crate::metrics::{Leads, ReconcileMetrics};
 use crate::reconcile::reconcile;
 use crate::writes::PATIENCE;
 
@@ -274,7 +274,9 @@ async fn a_change_meanwhile_ends_the_pass() {
 async fn the_metrics_have_upstreams_names_and_series_end_with_their_object() {
     let bench = Bench::new();
     let mut registry = Registry::default();
-    register_deployments(&mut registry, &bench.stores);
+    let leads = Leads::default();
+    register_deployments(&mut registry, &bench.stores, &leads);
+    let _leading = leads.begin();
     let mut object = deployment(&json!({}));
     object["spec"]["rollbackTo"] = json!({ "revision": 7 });
     object["status"] = json!({

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::{condition, gauges, name_of};
+use crate::metrics::{Leads, condition, gauges, name_of};
 use crate::stores::Stores;
 use crate::watch::Cache;
 
@@ -32,14 +32,18 @@ impl CheckMetrics {
 }
 
 /// Registers the metrics of checks.
-pub(crate) fn register_checks(registry: &mut Registry, stores: &Stores) -> CheckMetrics {
+pub(crate) fn register_checks(
+    registry: &mut Registry,
+    stores: &Stores,
+    leads: &Leads,
+) -> CheckMetrics {
     let metrics = CheckMetrics::default();
     registry.register(
         "ostler_machine_health_check_marks",
         "Machines that a health check found unhealthy, and that may be replaced for it",
         metrics.0.clone(),
     );
-    registry.register_collector(Box::new(Checks(Arc::clone(&stores.checks))));
+    leads.register_collector(registry, Checks(Arc::clone(&stores.checks)));
     metrics
 }
 
@@ -92,7 +96,9 @@ mod tests {
     #[test]
     fn a_check_has_its_numbers_and_one_that_is_gone_has_none() {
         let (mut registry, stores) = (Registry::default(), Stores::default());
-        let metrics = register_checks(&mut registry, &stores);
+        let leads = Leads::default();
+        let metrics = register_checks(&mut registry, &stores, &leads);
+        let _leading = leads.begin();
         metrics.count(&UnhealthyReason::NodeDeleted);
         let check: MachineHealthCheck = serde_json::from_value(json!({
             "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineHealthCheck",

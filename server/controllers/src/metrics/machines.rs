@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use super::leads::Leads;
 use super::series::{Series, condition, gauges, info, name_of, number, total};
 use crate::machine::State;
 use crate::stores::Stores;
@@ -30,9 +31,14 @@ impl fmt::Debug for MachineCollector {
 }
 
 /// Registers the metrics of machines.
-pub(crate) fn register_machines(registry: &mut Registry, stores: &Stores, state: &Arc<State>) {
+pub(crate) fn register_machines(
+    registry: &mut Registry,
+    stores: &Stores,
+    state: &Arc<State>,
+    leads: &Leads,
+) {
     let machines = Arc::clone(&stores.machines);
-    registry.register_collector(Box::new(MachineCollector { machines }));
+    leads.register_collector(registry, MachineCollector { machines });
     registry.register_collector(Box::new(UpdateCollector { state: Arc::clone(state) }));
 }
 
@@ -169,7 +175,8 @@ mod tests {
     #[test]
     fn a_machine_that_is_gone_leaves_no_series_behind() {
         let (mut registry, stores) = (Registry::default(), Stores::default());
-        register_machines(&mut registry, &stores, &Arc::new(State::of(&stores.machines)));
+        let (leads, state) = (Leads::default(), Arc::new(State::of(&stores.machines)));
+        register_machines(&mut registry, &stores, &state, &leads);
         let machine: Machine = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
             "metadata": { "name": "m", "namespace": "default" }, "spec": {},
@@ -182,6 +189,8 @@ mod tests {
             text
         };
         stores.machines.apply(Event::Apply(machine.clone()));
+        assert!(!scrape().contains("mcm_machine_items"), "another process leads");
+        let leading = leads.begin();
         let text = scrape();
         assert!(text.contains("mcm_machine_items_total 1"), "{text}");
         let series = r#"mcm_machine_current_status_phase{name="m",namespace="default"} 1"#;
@@ -189,5 +198,7 @@ mod tests {
         assert!(text.contains(r#"ostler_machines{phase="Running"} 1"#), "{text}");
         stores.machines.apply(Event::Delete(machine));
         assert!(!scrape().contains(r#"name="m""#));
+        drop(leading);
+        assert!(!scrape().contains("mcm_machine_items"), "it leads no more");
     }
 }

@@ -1,11 +1,13 @@
 //! Metrics of the controllers. Series of machines are computed at each scrape, so a deleted machine leaves none
 //! behind.
 
+mod leads;
 mod machines;
 mod series;
 mod sets;
 mod steps;
 
+pub(crate) use leads::{Leads, Leases};
 pub(crate) use machines::register_machines;
 pub(crate) use series::{Series, condition, failed, gauges, info, name_of, total};
 pub(crate) use sets::{SetMetrics, register_sets};

@@ -10,6 +10,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 
+use super::leads::Leads;
 use super::series::{Series, condition, failed, gauges, info, name_of, total};
 use crate::stores::Stores;
 use crate::watch::Cache;
@@ -22,11 +23,11 @@ pub(crate) struct SetMetrics {
 }
 
 /// Registers the metrics of sets.
-pub(crate) fn register_sets(registry: &mut Registry, stores: &Stores) -> SetMetrics {
+pub(crate) fn register_sets(registry: &mut Registry, stores: &Stores, leads: &Leads) -> SetMetrics {
     let metrics = SetMetrics::default();
     let help = "Machines that were deleted because their health failed";
     registry.register("mcm_machine_stale_machines", help, metrics.stale.clone());
-    registry.register_collector(Box::new(SetCollector { sets: Arc::clone(&stores.sets) }));
+    leads.register_collector(registry, SetCollector { sets: Arc::clone(&stores.sets) });
     metrics
 }
 
@@ -124,7 +125,9 @@ mod tests {
     #[test]
     fn a_set_has_the_series_that_dashboards_read_and_one_that_is_gone_has_none() {
         let (mut registry, stores) = (Registry::default(), Stores::default());
-        let _metrics = register_sets(&mut registry, &stores);
+        let leads = Leads::default();
+        let _metrics = register_sets(&mut registry, &stores, &leads);
+        let _leading = leads.begin();
         let set: MachineSet = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet",
             "metadata": { "name": "s", "namespace": "default" },

@@ -23,7 +23,7 @@ use crate::deployment::{Deployments, Sent};
 use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
 use crate::fanout::Fanout;
 use crate::freeze::Freezes;
-use crate::metrics::{ReconcileMetrics, SetMetrics};
+use crate::metrics::{Leads, ReconcileMetrics, SetMetrics};
 use crate::reconcile;
 use crate::set::{Handover, Sets};
 use crate::settings::Settings;
@@ -48,6 +48,7 @@ pub(super) struct SetLeader {
     writer: Writer,
     metrics: ReconcileMetrics,
     set_metrics: SetMetrics,
+    leads: Leads,
 }
 
 impl Core {
@@ -60,6 +61,7 @@ impl Core {
             writer: self.writer.clone(),
             metrics: self.reconcile_metrics.clone(),
             set_metrics: self.set_metrics.clone(),
+            leads: self.leases.sets.clone(),
         }
     }
 
@@ -119,6 +121,7 @@ impl SetLeader {
         leadership: Leadership,
         stop: &CancellationToken,
     ) -> Result<(), ElectionError> {
+        let _leads = self.leads.begin();
         let (no_more_work, idle) = (CancellationToken::new(), CancellationToken::new());
         let term = SetsTerm { term: leadership.term(), predecessor: leadership.predecessor() };
         let all_ended_in_time = AtomicBool::new(false);

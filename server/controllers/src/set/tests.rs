@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::bench::{Bench, handed_out, put};
 use crate::election::Predecessor;
-use crate::metrics::register_sets;
+use crate::metrics::{Leads, register_sets};
 
 /// Beside a machine controller of another process.
 fn controller(bench: &Bench) -> Sets {
@@ -19,7 +19,7 @@ fn controller(bench: &Bench) -> Sets {
         settings: Arc::clone(&bench.settings),
         clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
         recorder: bench.recorder(),
-        metrics: register_sets(&mut Registry::default(), &bench.stores),
+        metrics: register_sets(&mut Registry::default(), &bench.stores, &Leads::default()),
         pending: Arc::default(),
         handover: Handover::new(Predecessor::None),
         freezes: Arc::new(Freezes {
