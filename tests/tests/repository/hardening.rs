@@ -176,6 +176,29 @@ fn a_driver_in_the_pod_of_the_core_ends_before_another_core_repeats_what_it_does
     }
 }
 
+#[test]
+fn cores_of_two_namespaces_share_definitions_alone() {
+    let Some(one) = rendered("deploy/base") else { return };
+    let Some(other) = rendered("deploy/examples/namespace") else { return };
+    let id = |it: &Value| {
+        let meta = &it["metadata"];
+        [&it["kind"], &meta["namespace"], &meta["name"]].map(ToString::to_string)
+    };
+    let known: BTreeSet<_> = one.iter().map(id).collect();
+    let shared: BTreeSet<_> = other.iter().map(id).filter(|id| known.contains(id)).collect();
+    assert!(!shared.is_empty());
+    assert!(shared.iter().all(|id| id[0].contains("CustomResourceDefinition")), "{shared:?}");
+    assert_eq!(one.len(), other.len());
+    let bindings = other.iter().filter(|it| list(it, "/subjects").len() == 1);
+    let account =
+        json!([{"kind": "ServiceAccount", "name": "ostler-shoot-a", "namespace": "shoot-a"}]);
+    assert_eq!(bindings.filter(|it| it["subjects"] == account).count(), 5);
+    for namespace in ["kube-system", "default"] {
+        let there = other.iter().filter(|it| it["metadata"]["namespace"] == namespace);
+        assert_eq!(there.count(), 2, "a role and its binding in {namespace}");
+    }
+}
+
 /// What writes to a terminal.
 const PRINTS: [&str; 7] =
     ["print!", "println!", "eprint!", "eprintln!", "stdout()", "stderr()", "/dev/tty"];
