@@ -147,19 +147,26 @@ fn nothing_but_the_metrics_of_the_deployment_is_reached_from_the_network() {
 #[test]
 fn the_example_of_a_driver_of_its_own_has_a_token_for_the_core_alone_and_the_label_that_lets_it_in()
 {
-    let folder = root().join("deploy/examples/driver-access");
-    let read = |name: &str| -> Vec<Value> {
-        let text = std::fs::read_to_string(folder.join(name)).expect(name);
-        serde_saphyr::from_multiple(&text).expect("YAML")
+    let Some(objects) = rendered("deploy/examples/driver-access") else { return };
+    let find = |kind: &str, name: &str| {
+        let found = objects.iter().find(|it| it["kind"] == kind && it["metadata"]["name"] == name);
+        found.unwrap_or_else(|| panic!("there is no {kind} {name}"))
     };
-    let (objects, policies) = (read("pod.yaml"), read("network-policy.yaml"));
-    let pod = objects.iter().find(|it| it["kind"] == "Pod").expect("a Pod");
-    assert_restricted(&pod["spec"]);
-    assert_eq!(token_volumes(&pod["spec"]), [&Value::Null; 0]);
-    let asked = &policies[0]["spec"]["ingress"][0]["from"][0]["podSelector"]["matchLabels"];
-    let labels = pod["metadata"]["labels"].as_object().expect("labels");
+    let driver = &find("Deployment", "driver-aws")["spec"]["template"];
+    assert_restricted(&driver["spec"]);
+    assert_eq!(token_volumes(&driver["spec"]), [&Value::Null; 0]);
+    let policy = &find("NetworkPolicy", "ostler-drivers")["spec"];
+    let asked = &policy["ingress"][0]["from"][0]["podSelector"]["matchLabels"];
+    let labels = driver["metadata"]["labels"].as_object().expect("labels");
     for (key, value) in asked.as_object().expect("labels are asked for") {
         assert_eq!(labels.get(key), Some(value), "{key}");
+    }
+    let core = &find("Deployment", "ostler")["spec"]["template"];
+    assert_restricted(&core["spec"]);
+    assert_eq!(users(&core["spec"]).into_keys().collect::<Vec<_>>(), ["core"]);
+    let service = &find("Service", "ostler")["spec"];
+    for selector in [&service["selector"], &policy["podSelector"]["matchLabels"]] {
+        assert_eq!(selector, &core["metadata"]["labels"]);
     }
 }
 
