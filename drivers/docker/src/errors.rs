@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_driver_sdk::{Certainty, Code, DriverError, Violation};
 
-use crate::engine::{EngineError, Failure};
+use crate::engine::{Call, EngineError, Failure};
 
 /// What an operation changed before it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ const fn rule(
 }
 
 /// The first that fits is taken.
-const RULES: [Rule; 32] = [
+const RULES: [Rule; 33] = [
     rule(
         "dial tcp",
         (Code::Unavailable, "REGISTRY_AWAY"),
@@ -64,6 +64,12 @@ const RULES: [Rule; 32] = [
         (Code::Unavailable, "REGISTRY_AWAY"),
         "",
         "load the image on the host of the engine, or let the engine reach the registry",
+    ),
+    rule(
+        "toomanyrequests",
+        (Code::ResourceExhausted, "THROTTLED"),
+        "",
+        "load the image on the host of the engine, or log in at the registry",
     ),
     rule(
         "no such image",
@@ -273,13 +279,16 @@ fn told(error: &EngineError) -> DriverError {
         Failure::Lost(_) => DriverError::unavailable(text).reason("ENGINE_LOST"),
         Failure::Late => DriverError::deadline_exceeded(text).reason("ENGINE_SLOW"),
         Failure::Garbled(_) => DriverError::internal(text).reason("ENGINE_GARBLED"),
-        Failure::Refused { status, message } => refused(*status, message, &text),
+        Failure::Refused { status, message } => refused(error.call, *status, message, &text),
     }
 }
 
-fn refused(status: u16, message: &str, text: &str) -> DriverError {
+fn refused(call: Call, status: u16, message: &str, text: &str) -> DriverError {
     let words = message.to_lowercase();
-    let known = RULES.iter().find(|rule| words.contains(rule.says)).or_else(|| network_of(&words));
+    let known = RULES
+        .iter()
+        .find(|rule| words.contains(rule.says))
+        .or_else(|| if call == Call::Pull { Some(pull_of(&words)) } else { network_of(&words) });
     let Some(rule) = known else { return by_status(status, text) };
     let error = DriverError::new(rule.code, format!("{text}; {}", rule.hint)).reason(rule.reason);
     let error = error.provider(status.to_string(), "");
@@ -290,6 +299,20 @@ fn refused(status: u16, message: &str, text: &str) -> DriverError {
         return error.retry_after(Duration::from_secs(30));
     }
     error
+}
+
+/// Registries have many words for their own trouble, and few for an image that is not there.
+fn pull_of(words: &str) -> &'static Rule {
+    const UNKNOWN: Rule = rule(
+        "",
+        (Code::InvalidArgument, "IMAGE_UNKNOWN"),
+        "image",
+        "name an image that the registry has",
+    );
+    const FAILED: Rule =
+        rule("", (Code::Unavailable, "PULL_FAILED"), "", "nothing: it is tried again");
+    let unknown = ["not found", "does not exist"].iter().any(|says| words.contains(says));
+    if unknown { &UNKNOWN } else { &FAILED }
 }
 
 /// `network NAME not found`, where the name may be anything.
@@ -347,7 +370,6 @@ pub(crate) fn bad_spec(violations: &[Violation]) -> DriverError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Call;
 
     fn refused_with(call: Call, status: u16, message: &str, left: Left) -> DriverError {
         let failure = Failure::Refused { status, message: message.to_owned() };
@@ -510,6 +532,32 @@ mod tests {
             if !path.is_empty() {
                 assert_eq!(error.violations()[0].path, path, "{message}");
             }
+        }
+    }
+
+    #[test]
+    fn a_registry_that_has_trouble_of_its_own_says_nothing_about_the_image() {
+        let absent = (Code::InvalidArgument, "IMAGE_UNKNOWN");
+        let failed = (Code::Unavailable, "PULL_FAILED");
+        for (status, message, told) in [
+            (500, "manifest unknown: manifest unknown", absent),
+            (404, "pull access denied for nobody, repository does not exist", absent),
+            (404, "failed to resolve reference \"r/network:1\": r/network:1: not found", absent),
+            (500, "name unknown: the repository does not exist", absent),
+            (500, "received unexpected HTTP status: 503 Service Unavailable", failed),
+            (500, "unexpected EOF", failed),
+            (500, "Get \"https://r/v2/\": context deadline exceeded", failed),
+            (500, "read tcp 10.0.0.1:2->10.0.0.2:443: read: connection reset by peer", failed),
+            (500, "unauthorized: authentication required", failed),
+            (
+                500,
+                "toomanyrequests: You have reached your pull rate limit",
+                (Code::ResourceExhausted, "THROTTLED"),
+            ),
+        ] {
+            let error = refused_with(Call::Pull, status, message, Left::Nothing);
+            assert_eq!((error.code(), error.reason_word()), told, "{message}");
+            assert_eq!(error.certainty(), Certainty::NotApplied, "{message}");
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ostler_driver_sdk::{Code, Context, DriverError};
+use ostler_driver_sdk::{Context, DriverError};
 
 use super::DockerDriver;
 use super::files::twice;
@@ -177,22 +177,14 @@ impl DockerDriver {
     }
 }
 
-/// What the registry says about an image, with its name. A refusal that is not known is that the
-/// registry does not have it.
+/// What the registry says about an image, with its name.
 fn not_pulled(error: &EngineError, image: &str) -> DriverError {
     let Failure::Refused { status, message } = &error.failure else {
         return driver_error(error, Left::Nothing);
     };
     let message = format!("image {image} is not there and cannot be pulled: {message}");
-    let failure = Failure::Refused { status: *status, message: message.clone() };
-    let told = driver_error(&EngineError { call: error.call, failure }, Left::Nothing);
-    if told.code() != Code::Unknown {
-        return told;
-    }
-    DriverError::invalid_argument(message.clone())
-        .reason("IMAGE_UNKNOWN")
-        .not_applied()
-        .violation("image", message)
+    let failure = Failure::Refused { status: *status, message };
+    driver_error(&EngineError { call: error.call, failure }, Left::Nothing)
 }
 
 fn stop_if_cancelled(ctx: &Context, left: Left) -> Result<(), DriverError> {

@@ -73,8 +73,12 @@ async fn answer(mut stream: TcpStream, pages: Arc<Pages>) {
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let unknown = json!({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]});
     let none = ("application/json", unknown.to_string().into_bytes());
+    let limit = json!({"errors": [{"code": "TOOMANYREQUESTS", "message": "pull rate limit"}]});
+    let limit = ("application/json", limit.to_string().into_bytes());
     let (status, (kind, body)) = match pages.get(path) {
         Some(page) => ("200 OK", page),
+        None if path.starts_with("/v2/busy/") => ("503 Service Unavailable", &none),
+        None if path.starts_with("/v2/limited/") => ("429 Too Many Requests", &limit),
         None => ("404 Not Found", &none),
     };
     let digest = digest(body);
@@ -115,14 +119,17 @@ async fn an_image_that_the_engine_lacks_is_pulled_and_tells_how_far_it_is() {
     let machine = Machine::new("pulled", &pulled(&image));
     let _sweep = machine.swept(&docker);
     drop(machine.create(&driver).await.unwrap());
-    let absent = machine.sibling("absent").with(&pulled(&format!("{registry}/absent:1")));
-    let error = absent.create(&driver).await.unwrap_err();
-    assert_eq!(
-        (error.code(), error.reason_word()),
-        (Code::InvalidArgument, "IMAGE_UNKNOWN"),
-        "{error}"
-    );
-    assert!(error.message().contains("/absent:1"), "{error}");
+    for (name, code, reason) in [
+        ("absent", Code::InvalidArgument, "IMAGE_UNKNOWN"),
+        ("busy", Code::Unavailable, "PULL_FAILED"),
+        ("limited", Code::ResourceExhausted, "THROTTLED"),
+    ] {
+        let image = format!("{registry}/{name}:1");
+        let error = machine.sibling(name).with(&pulled(&image)).create(&driver).await.unwrap_err();
+        assert_eq!((error.code(), error.reason_word()), (code, reason), "{error}");
+        assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+        assert!(error.message().contains(&image), "{error}");
+    }
     let away = machine.sibling("away").with(&pulled("localhost:1/nobody:1"));
     let error = away.create(&driver).await.unwrap_err();
     assert_eq!(
