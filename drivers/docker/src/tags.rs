@@ -33,9 +33,22 @@ pub struct Notes {
     pub keys: OwnKeys,
     /// All is done that is done once.
     pub initialized: bool,
+    /// The command that was started last of those that are run once, until it is known how it ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<Started>,
     /// Of an instance of a group that was brought to another model than the one that it was made from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
+}
+
+/// A command that was started in a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Started {
+    /// Which one of those that are run once, from 0 on. Those before it ended well.
+    pub number: usize,
+    /// What the engine calls it.
+    pub id: String,
 }
 
 /// Keys of tags that came from the class.

@@ -70,7 +70,16 @@ pub(crate) async fn join(options: &Options, store: &Store, node: &str) -> anyhow
 
 async fn once(options: &Options, store: &Store, node: &str) -> Result<Joined, NotJoined> {
     match kept(options, store, node)? {
-        Some(identity) => own(store, identity).await,
+        Some(identity) => {
+            if store.kubeconfig()?.is_none() {
+                // A machine that was made anew got the identity of before, and what its user data say.
+                match bootstrap(options, store).await {
+                    Err(NotJoined::NoUserData(_)) => return Err(NotJoined::Forgotten),
+                    bootstrap => keep_cluster(store, &bootstrap?)?,
+                }
+            }
+            own(store, identity).await
+        }
         None => join_anew(options, store, node).await,
     }
 }
@@ -98,13 +107,15 @@ async fn join_anew(options: &Options, store: &Store, node: &str) -> Result<Joine
     let bootstrap = bootstrap(options, store).await?;
     let joining = access(bootstrap.kubeconfig()).await?;
     let identity = obtain(&joining.api, store, node).await?;
-    if let Some(cluster) = bootstrap.cluster() {
-        store.keep_cluster(cluster)?;
-    }
+    keep_cluster(store, &bootstrap)?;
     // Last, as it is what says that this machine has joined.
     store.keep_identity(&identity)?;
     tracing::info!(node, "joined");
     own(store, identity).await
+}
+
+fn keep_cluster(store: &Store, bootstrap: &Bootstrap) -> Result<(), StoreError> {
+    bootstrap.cluster().map_or(Ok(()), |cluster| store.keep_cluster(cluster))
 }
 
 async fn own(store: &Store, identity: Identity) -> Result<Joined, NotJoined> {

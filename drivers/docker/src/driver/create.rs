@@ -7,7 +7,7 @@ use super::answer::instance;
 use super::find::Found;
 use super::make::Plan;
 use super::update::fixed_changes;
-use crate::engine::EngineError;
+use crate::engine::{EngineError, Life, Summary};
 use crate::errors::{Left, driver_error};
 use crate::identity::instance_name;
 
@@ -20,7 +20,8 @@ impl DockerDriver {
         let _turn = self.busy.turn(&identity)?;
         let found = self.find(&ctx, provider_id.as_deref()).await?;
         let instance = instance_name(&identity);
-        let mut plan = Plan { identity, instance, spec, tags, user_data, member: None };
+        let kept = Vec::new();
+        let mut plan = Plan { identity, instance, spec, tags, user_data, kept, member: None };
         plan.user_data_text()?;
         match found {
             Some(found) if found.is_made() => self.take(&plan, found).await,
@@ -34,6 +35,7 @@ impl DockerDriver {
 
     /// A machine that is there: it is the one, or becomes it.
     async fn take(&self, plan: &Plan, mut found: Found) -> Result<Instance, DriverError> {
+        stays(&found.container.summary)?;
         if !found.carries(&plan.identity) {
             self.adopt(plan, &mut found).await?;
             return Ok(instance(&found));
@@ -100,5 +102,38 @@ impl DockerDriver {
         let machine = &plan.identity.machine_name;
         tracing::info!(%machine, container = %plan.instance, "container runs");
         Ok(instance(&found))
+    }
+}
+
+/// A container that another client of the engine is removing is no machine any more.
+fn stays(found: &Summary) -> Result<(), DriverError> {
+    if found.life != Life::Going {
+        return Ok(());
+    }
+    let message = format!("container {} is being removed", found.name);
+    Err(DriverError::aborted(message).reason("REMOVAL_IN_PROGRESS").not_applied())
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_driver_sdk::{Certainty, Code};
+
+    use super::*;
+
+    #[test]
+    fn a_container_that_is_being_removed_is_nobodys_success() {
+        let found = |life| Summary {
+            id: String::new(),
+            name: "m".to_owned(),
+            labels: crate::engine::Labels::new(),
+            life,
+            addresses: Vec::new(),
+            created_at: None,
+        };
+        for life in [Life::Running, Life::Stopped, Life::Dead] {
+            assert_eq!(stays(&found(life)), Ok(()), "{life:?}");
+        }
+        let error = stays(&found(Life::Going)).unwrap_err();
+        assert_eq!((error.code(), error.certainty()), (Code::Aborted, Certainty::NotApplied));
     }
 }

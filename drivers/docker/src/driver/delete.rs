@@ -1,7 +1,7 @@
 //! DeleteMachine: the container, then its networks and volumes.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ostler_driver_sdk::{Context, DeleteMachine, Deletion, DriverError};
 
@@ -13,25 +13,28 @@ use crate::identity::{CLUSTER, INSTANCE, Identity, MACHINE, UID, instance_name, 
 
 /// How often it is asked whether a container is gone that another client of the engine removes.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// For how long; a removal that takes longer is asked for again by the core.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 impl DockerDriver {
     pub(super) async fn delete(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {
         let DeleteMachine { ctx, provider_id } = request;
         let identity = ctx.identity();
         let _turn = self.busy.turn(&identity)?;
-        let (found, not_ours) = self.look(&ctx, provider_id.as_deref()).await?;
+        let (all, not_ours) = self.look_for_all(&ctx, provider_id.as_deref()).await?;
         let mut ended = Deletion::WasAbsent;
         let mut left = Left::Nothing;
         let own = own_names(&ctx, &identity);
         let mut instances = own.clone();
-        let mut claimed = None;
-        if let Some(found) = found {
+        let mut claimed = BTreeSet::new();
+        for found in all {
             ctx.progress("RemoveContainer", format!("removing container {}", found.name()));
-            self.remove_container(&ctx, &found.container.summary.id).await?;
+            let removed = self.remove_container(&ctx, &found.container.summary.id).await;
+            removed.map_err(|error| if claimed.is_empty() { error } else { error.partial() })?;
             left = Left::Something;
             ended = Deletion::Deleted;
             instances.insert(found.name().to_owned());
-            claimed = Some(found.name().to_owned());
+            claimed.insert(found.name().to_owned());
         }
         // Networks and volumes of a container that is gone already.
         let named = provider_id.as_deref().and_then(instance_of);
@@ -39,7 +42,7 @@ impl DockerDriver {
         for instance in &instances {
             let parts = Parts {
                 instance,
-                claimed: claimed.as_ref() == Some(instance),
+                claimed: claimed.contains(instance),
                 any_uid: !own.contains(instance),
             };
             if self.remove_parts(&ctx, parts, left).await? {
@@ -100,12 +103,13 @@ impl DockerDriver {
         ctx: &Context,
         id: &str,
     ) -> Result<(), DriverError> {
+        let until = Instant::now() + PATIENCE;
         loop {
             let error = match self.engine.remove(id).await {
                 Ok(()) => return Ok(()),
                 Err(error) => driver_error(&error, Left::Nothing),
             };
-            if error.reason_word() != "REMOVAL_IN_PROGRESS" {
+            if error.reason_word() != "REMOVAL_IN_PROGRESS" || until <= Instant::now() {
                 return Err(error);
             }
             tokio::select! {

@@ -93,6 +93,11 @@ pub(super) async fn unless_going<T>(
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+pub(super) fn looked(error: EngineError) -> DriverError {
+    driver_error(&error, Left::Nothing)
+}
+
 impl DockerDriver {
     /// The container of a machine, also one that never ran.
     ///
@@ -119,29 +124,13 @@ impl DockerDriver {
         ctx: &Context,
         provider_id: Option<&str>,
     ) -> Result<(Option<Found>, Option<NotOurs>), DriverError> {
-        let looked = |error: EngineError| driver_error(&error, Left::Nothing);
-        let mut not_ours = None;
-        // The engine takes the beginning of an id for a name, too.
-        if let Some(name) = provider_id.and_then(instance_of)
-            && let Some(found) = self.inspect(name).await.map_err(looked)?
-            && found.name() == name
-        {
-            if ctx.is_own_cluster(found.tag(CLUSTER)) && found.tag(MACHINE) == ctx.target().name {
-                return Ok((Some(found), None));
-            }
-            not_ours = Some(NotOurs::of(&found.container.summary, &found.claim));
+        let (named, not_ours) = self.named(ctx, provider_id).await?;
+        if named.is_some() {
+            return Ok((named, None));
         }
-        let namesakes = self.namesakes(ctx).await.map_err(looked)?;
-        if provider_id.is_none() {
-            not_ours = of_life_before(ctx, &namesakes);
-        }
-        let mut found = Vec::new();
-        for (summary, claim) in &namesakes {
-            if tag(summary, claim, UID) == ctx.target().uid {
-                found.extend(self.inspect(&summary.id).await.map_err(looked)?);
-            }
-        }
-        match (found.pop(), found.pop()) {
+        let (mut own, before) = self.own(ctx).await?;
+        let not_ours = if provider_id.is_none() { before } else { not_ours };
+        match (own.pop(), own.pop()) {
             (one, None) => Ok((one, not_ours)),
             (Some(one), Some(two)) => {
                 let message = format!("both {} and {} are of this machine", one.name(), two.name());
@@ -149,6 +138,52 @@ impl DockerDriver {
             }
             (None, Some(_)) => Ok((None, not_ours)),
         }
+    }
+
+    /// As [`look`](Self::look), but all containers of the machine: the one that was named and those that carry its UID.
+    pub(super) async fn look_for_all(
+        &self,
+        ctx: &Context,
+        provider_id: Option<&str>,
+    ) -> Result<(Vec<Found>, Option<NotOurs>), DriverError> {
+        let (named, mut not_ours) = self.named(ctx, provider_id).await?;
+        let (mut all, before) = self.own(ctx).await?;
+        if let Some(named) = named {
+            all.retain(|it| it.container.summary.id != named.container.summary.id);
+            all.push(named);
+        } else if provider_id.is_none() {
+            not_ours = before;
+        }
+        Ok((all, not_ours))
+    }
+
+    /// The container that was named, if it is of the machine's name, and else the same as one that is not ours.
+    async fn named(
+        &self,
+        ctx: &Context,
+        provider_id: Option<&str>,
+    ) -> Result<(Option<Found>, Option<NotOurs>), DriverError> {
+        let Some(name) = provider_id.and_then(instance_of) else { return Ok((None, None)) };
+        let found = self.inspect(name).await.map_err(looked)?;
+        // The engine takes the beginning of an id for a name, too.
+        let Some(found) = found.filter(|it| it.name() == name) else { return Ok((None, None)) };
+        if ctx.is_own_cluster(found.tag(CLUSTER)) && found.tag(MACHINE) == ctx.target().name {
+            return Ok((Some(found), None));
+        }
+        let not_ours = NotOurs::of(&found.container.summary, &found.claim);
+        Ok((None, Some(not_ours)))
+    }
+
+    /// The containers that carry the UID of the target, and one of its name that may be of a life before.
+    async fn own(&self, ctx: &Context) -> Result<(Vec<Found>, Option<NotOurs>), DriverError> {
+        let namesakes = self.namesakes(ctx).await.map_err(looked)?;
+        let mut found = Vec::new();
+        for (summary, claim) in &namesakes {
+            if tag(summary, claim, UID) == ctx.target().uid {
+                found.extend(self.inspect(&summary.id).await.map_err(looked)?);
+            }
+        }
+        Ok((found, of_life_before(ctx, &namesakes)))
     }
 
     /// Containers of the cluster that have the name of the target.

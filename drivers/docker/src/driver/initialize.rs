@@ -5,9 +5,10 @@ use ostler_driver_sdk::{Context, DriverError, InitializeMachine, Instance};
 use super::DockerDriver;
 use super::answer::instance;
 use super::find::Found;
-use crate::engine::{EngineError, Life};
+use crate::engine::{Command, EngineError, Failure, Life};
 use crate::errors::{Left, driver_error};
 use crate::spec::{Delivery, ProviderSpec};
+use crate::tags::Started;
 
 impl DockerDriver {
     pub(super) async fn initialize(
@@ -40,17 +41,30 @@ impl DockerDriver {
                 format!("container {} does not run: look at its log, or start it", found.name());
             return Err(DriverError::uninitialized(message).reason("NOT_RUNNING").not_applied());
         }
-        let name = found.name().to_owned();
         self.connect_networks(ctx, spec, found).await?;
-        if spec.user_data.delivery == Delivery::Executed {
-            let command = [spec.user_data.path.clone()];
-            self.execute(ctx, &name, "UserData", &command).await?;
+        let executed = spec.user_data.delivery == Delivery::Executed;
+        let executed = executed.then(|| ("UserData", vec![spec.user_data.path.clone()]));
+        let commands = spec.initialize.iter().map(|command| ("Commands", command.clone()));
+        let commands: Vec<_> = executed.into_iter().chain(commands).collect();
+        let mut next = 0;
+        if let Some(started) = found.tags.driver.command.clone() {
+            next = started.number;
+            match self.engine.command(&started.id).await.map_err(|error| partial(&error))? {
+                Command::Unknown => {}
+                Command::Running => return Err(runs_still(found.name())),
+                Command::Ended(status) => {
+                    let command = commands.get(next).map_or(&[][..], |(_, command)| command);
+                    self.end(found, command, status).await?;
+                    next += 1;
+                }
+            }
         }
-        for command in &spec.initialize {
-            self.execute(ctx, &name, "Commands", command).await?;
+        for (number, (stage, command)) in commands.iter().enumerate().skip(next) {
+            self.execute(ctx, found, stage, number, command).await?;
         }
+        found.tags.driver.command = None;
         found.tags.driver.initialized = true;
-        self.write_tags(&name, &found.tags).await.map_err(|error| partial(&error))
+        self.note(found).await
     }
 
     /// The first network is that of the container since it was made.
@@ -71,31 +85,79 @@ impl DockerDriver {
         Ok(())
     }
 
-    /// What a command prints may be secret and is not told.
+    /// Runs a command. It is noted before it starts, so that a caller that stops waiting for it finds it again instead of
+    /// starting a second one beside it.
     async fn execute(
         &self,
         ctx: &Context,
-        container: &str,
+        found: &mut Found,
         stage: &str,
+        number: usize,
         command: &[String],
     ) -> Result<(), DriverError> {
-        let program = command.first().map_or("", String::as_str);
+        let program = program(command);
         ctx.progress(stage, format!("running {program}"));
-        let ended = tokio::select! {
-            ended = self.engine.execute(container, command) => ended.map_err(|error| partial(&error))?,
+        let id = self.engine.prepare(found.name(), command).await;
+        let id = id.map_err(|error| partial(&error))?;
+        found.tags.driver.command = Some(Started { number, id: id.clone() });
+        self.note(found).await?;
+        let ran = tokio::select! {
+            ran = self.engine.execute(&id) => ran,
             () = ctx.cancelled() => {
                 let message = format!("stopped waiting for {program}, which may run still");
                 return Err(DriverError::canceled(message).partial());
             }
         };
-        if ended == 0 {
+        if let Err(error) = ran {
+            if matches!(error.failure, Failure::Refused { .. }) {
+                found.tags.driver.command = None;
+                self.note(found).await?;
+            }
+            return Err(partial(&error));
+        }
+        match self.engine.command(&id).await.map_err(|error| partial(&error))? {
+            Command::Running => Err(runs_still(found.name())),
+            Command::Unknown => self.end(found, command, -1).await,
+            Command::Ended(status) => self.end(found, command, status).await,
+        }
+    }
+
+    /// After a failure all commands are run again, from the first one on. What a command prints may be secret and is not
+    /// told.
+    async fn end(
+        &self,
+        found: &mut Found,
+        command: &[String],
+        status: i64,
+    ) -> Result<(), DriverError> {
+        if status == 0 {
             return Ok(());
         }
+        found.tags.driver.command = None;
+        self.note(found).await?;
         let message = format!(
-            "{program} in container {container} ended with status {ended}: run it with `docker exec` to see what it says"
+            "{} in container {} ended with status {status}: run it with `docker exec` to see what it says",
+            program(command),
+            found.name()
         );
         Err(DriverError::failed_precondition(message).reason("COMMAND_FAILED").partial())
     }
+
+    async fn note(&self, found: &Found) -> Result<(), DriverError> {
+        self.write_tags(found.name(), &found.tags).await.map_err(|error| partial(&error))
+    }
+}
+
+fn program(command: &[String]) -> &str {
+    command.first().map_or("", String::as_str)
+}
+
+/// It is looked for again with the next attempt.
+pub(super) const STILL: &str = "COMMAND_RUNS";
+
+pub(super) fn runs_still(container: &str) -> DriverError {
+    let message = format!("the initialization of container {container} runs still");
+    DriverError::uninitialized(message).reason(STILL).partial()
 }
 
 /// What was done before may be done again.

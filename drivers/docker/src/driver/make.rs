@@ -26,6 +26,8 @@ pub(super) struct Plan {
     /// What the core wants on the instance from its first moment.
     pub(super) tags: BTreeMap<String, String>,
     pub(super) user_data: Vec<u8>,
+    /// Files of the one in whose place it comes.
+    pub(super) kept: Vec<File>,
     /// Labels of one that a group has, in place of those of a machine.
     pub(super) member: Option<Labels>,
 }
@@ -89,7 +91,8 @@ impl Plan {
         };
         let (path, content) = (self.spec.user_data.path.clone(), self.user_data.clone());
         let user_data = mode.map(|mode| File { path, mode, content });
-        user_data.into_iter().chain(twice(TAGS_FILE, &tags)).collect()
+        let kept = self.kept.iter().cloned();
+        user_data.into_iter().chain(twice(TAGS_FILE, &tags)).chain(kept).collect()
     }
 }
 

@@ -1,24 +1,43 @@
 //! Commands in a container.
 
 use bollard::exec::{StartExecOptions, StartExecResults};
-use bollard::models::ExecConfig;
+use bollard::models::{ExecConfig, ExecInspectResponse};
 use futures::StreamExt as _;
 
 use super::{Call, Engine, EngineError};
 
+/// What became of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    /// It was not started, or the engine forgot it.
+    Unknown,
+    /// It runs.
+    Running,
+    /// It ended with this status.
+    Ended(i64),
+}
+
 impl Engine {
-    /// Runs a command to its end and says how it ended. What it prints is left behind.
-    pub async fn execute(&self, container: &str, command: &[String]) -> Result<i64, EngineError> {
-        let docker = self.docker().await?;
+    /// Prepares a command, and says what it is called. It does not run yet.
+    pub(crate) async fn prepare(
+        &self,
+        container: &str,
+        command: &[String],
+    ) -> Result<String, EngineError> {
         let config = ExecConfig {
             attach_stdout: Some(true),
             attach_stderr: Some(true),
             cmd: Some(command.to_vec()),
             ..ExecConfig::default()
         };
-        let id = self.checked(Call::Execute, docker.create_exec(container, config).await)?.id;
-        let options = StartExecOptions::default();
-        let started = docker.start_exec(&id, Some(options)).await;
+        let docker = self.docker().await?;
+        Ok(self.checked(Call::Execute, docker.create_exec(container, config).await)?.id)
+    }
+
+    /// Runs a command to its end. What it prints is left behind.
+    pub(crate) async fn execute(&self, id: &str) -> Result<(), EngineError> {
+        let docker = self.docker().await?;
+        let started = docker.start_exec(id, Some(StartExecOptions::default())).await;
         if let StartExecResults::Attached { mut output, .. } =
             self.checked(Call::Execute, started)?
         {
@@ -26,7 +45,17 @@ impl Engine {
                 self.checked(Call::Execute, line)?;
             }
         }
-        let ended = self.checked(Call::Execute, docker.inspect_exec(&id).await)?;
-        Ok(ended.exit_code.unwrap_or(-1))
+        Ok(())
+    }
+
+    /// What became of a command.
+    pub(crate) async fn command(&self, id: &str) -> Result<Command, EngineError> {
+        let docker = self.docker().await?;
+        match self.checked(Call::Look, docker.inspect_exec(id).await) {
+            Ok(ExecInspectResponse { running: Some(true), .. }) => Ok(Command::Running),
+            Ok(found) => Ok(found.exit_code.map_or(Command::Unknown, Command::Ended)),
+            Err(error) if error.is_refusal(404) => Ok(Command::Unknown),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -25,6 +25,7 @@ pub use archive::File;
 pub use containers::{Container, Life, Limits, NewContainer, Summary};
 pub use error::{Call, EngineError, Failure};
 pub use events::{Happened, What};
+pub(crate) use exec::Command;
 pub use host::{DockerHost, NotADockerHost};
 pub use networks::{NewNetwork, bridge_gateway};
 pub use volumes::NewVolume;

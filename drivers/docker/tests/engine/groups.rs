@@ -85,6 +85,14 @@ impl Stage {
         self.driver().delete_pool_machines(request).await.map(drop)
     }
 
+    /// The class of the pool is its model from now on.
+    async fn update(&self, hash: &str) {
+        let provider_id = format!("docker:///{}", self.holder());
+        let model = Some(model(hash));
+        let update = UpdatePool { ctx: self.pool.ctx(), provider_id, size: None, model };
+        drop(self.driver().update_pool(update).await.unwrap());
+    }
+
     async fn bring(&self, name: &str, hash: &str, drained: bool) -> Result<(), DriverError> {
         let request = UpdatePoolMachine {
             ctx: self.pool.ctx(),
@@ -200,11 +208,17 @@ async fn an_instance_is_made_anew_under_its_name_only_once_its_node_is_drained()
     stage.create(1).await.unwrap();
     stage.read().await.unwrap();
     let [name] = <[String; 1]>::try_from(stage.instances()).unwrap();
-    stage.pool = stage.pool.with(&json!({ "environment": { "COLOUR": "bay" } }));
-    let provider_id = format!("docker:///{}", stage.holder());
-    let update =
-        UpdatePool { ctx: stage.pool.ctx(), provider_id, size: None, model: Some(model("two")) };
-    drop(stage.driver().update_pool(update).await.unwrap());
+    // What the node agent keeps of its Node.
+    let dir = tempfile::tempdir().unwrap();
+    let kept = dir.path().join("lib/ostler/pki");
+    std::fs::create_dir_all(&kept).unwrap();
+    std::fs::write(kept.join("client.pem"), "canary").unwrap();
+    stage.docker.run(&["cp", &dir.path().display().to_string(), &format!("{name}:/var")]);
+    stage.docker.exec(&name, "touch /data/mine /tmp/mine");
+    let volumes = json!([{ "name": "data", "path": "/data" }]);
+    stage.pool =
+        stage.pool.with(&json!({ "environment": { "COLOUR": "bay" }, "volumes": volumes }));
+    stage.update("two").await;
     assert_eq!(stage.read().await.unwrap(), 1);
     let wrong = stage.bring(&name, "one", true).await.unwrap_err();
     assert_eq!(wrong.reason_word(), "MODEL_CHANGED");
@@ -214,9 +228,51 @@ async fn an_instance_is_made_anew_under_its_name_only_once_its_node_is_drained()
         stage.bring(&name, "two", true).await.unwrap();
     }
     assert_eq!((stage.read().await.unwrap(), stage.instances()), (1, vec![name.clone()]));
-    assert_eq!(stage.docker.exec(&name, "echo $COLOUR"), "bay");
+    let pem = "/var/lib/ostler/pki/client.pem";
+    let shown = format!("echo $COLOUR; ls /data /tmp; cat {pem}; stat -c :%a {pem}");
+    assert_eq!(stage.docker.exec(&name, &shown), "bay\n/data:\nmine\n\n/tmp:\ncanary:600");
+
+    stage.pool = stage.pool.with(&json!({ "volumes": [] }));
+    stage.update("three").await;
+    stage.bring(&name, "three", true).await.unwrap();
+    assert_eq!(stage.docker.exec(&name, &format!("cat {pem}")), "canary");
     assert_eq!(stage.docker.of_cluster(&stage.pool.cluster).len(), 2, "its volume is gone");
     stage.delete().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_set_up_that_does_not_end_holds_up_neither_its_group_nor_itself() {
+    let Some(mut stage) = Stage::new("hangs") else { return };
+    let set_up = "echo x >>/tmp/starts; case $(cat /etc/hostname) in *-0) while [ ! -e /tmp/go ]; do sleep 0.1; done;; esac";
+    stage.pool = stage.pool.with(&json!({ "initialize": [["/bin/sh", "-c", set_up]] }));
+    stage.create(2).await.unwrap();
+    assert_eq!(stage.read().await.unwrap(), 2, "and the first one is set up still");
+    let told = format!("{:?}", stage.status().await.unwrap().instances);
+    assert!(told.contains("COMMAND_RUNS"), "{told}");
+    let first = stage.instances().remove(0);
+    stage.docker.exec(&first, "touch /tmp/go");
+    while format!("{:?}", stage.status().await.unwrap().instances).contains("COMMAND_RUNS") {}
+    let status = stage.status().await.unwrap();
+    assert!(
+        status.instances.iter().all(|it| format!("{it:?}").contains("Succeeded")),
+        "{status:?}"
+    );
+    assert_eq!(stage.docker.exec(&first, "cat /tmp/starts"), "x", "it was started once");
+    stage.delete().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_group_whose_containers_somebody_removed_goes_with_it() {
+    let Some(stage) = Stage::new("removed") else { return };
+    stage.create(2).await.unwrap();
+    stage.read().await.unwrap();
+    for name in stage.names("docker.ostler.dev/group") {
+        stage.docker.run(&["rm", "-f", &name]);
+    }
+    assert_eq!(stage.docker.of_cluster(&stage.pool.cluster).len(), 2, "volumes");
+    assert_eq!(stage.delete().await.unwrap(), Deletion::Deleted);
+    assert_eq!(stage.docker.of_cluster(&stage.pool.cluster), [""; 0]);
+    assert_eq!(stage.delete().await.unwrap(), Deletion::WasAbsent);
 }
 
 #[tokio::test]
@@ -228,10 +284,7 @@ async fn an_instance_stays_while_there_is_no_image_to_make_it_anew_from() {
     for policy in ["Never", "IfNotPresent"] {
         let image = "127.0.0.1:1/ostler-none:1";
         stage.pool = stage.pool.with(&json!({ "image": image, "imagePullPolicy": policy }));
-        let provider_id = format!("docker:///{}", stage.holder());
-        let model = Some(model(policy));
-        let update = UpdatePool { ctx: stage.pool.ctx(), provider_id, size: None, model };
-        drop(stage.driver().update_pool(update).await.unwrap());
+        stage.update(policy).await;
         let error = stage.bring(&before[0], policy, true).await.unwrap_err();
         assert_eq!(error.certainty(), Certainty::NotApplied, "{error:?}");
         assert_eq!(stage.docker.exec(&before[0], "echo runs"), "runs");

@@ -119,6 +119,64 @@ async fn a_command_that_fails_leaves_the_machine_uninitialized_and_says_how_it_e
 }
 
 #[tokio::test]
+async fn a_command_that_nobody_waits_for_any_more_is_not_started_again_beside_itself() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let slow = "echo x >>/tmp/starts; while [ ! -e /tmp/go ]; do sleep 0.1; done; exit 3";
+    let slow = json!([["/bin/sh", "-c", "echo y >>/tmp/before"], ["/bin/sh", "-c", slow]]);
+    let machine = Machine::new("slow", &json!({ "initialize": slow }));
+    let _sweep = machine.swept(&docker);
+    drop(machine.create(&driver).await.unwrap());
+    let container = machine.container();
+    let begun = async {
+        while docker.exec(&container, "ls /tmp") != "before\nstarts" {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        ended = machine.initialize(&driver) => panic!("{ended:?}"),
+        () = begun => {}
+    }
+    let error = machine.initialize(&driver).await.unwrap_err();
+    assert_eq!((error.code(), error.reason_word()), (Code::Uninitialized, "COMMAND_RUNS"));
+    docker.exec(&container, "touch /tmp/go");
+    let mut error = error;
+    while error.reason_word() == "COMMAND_RUNS" {
+        error = machine.initialize(&driver).await.unwrap_err();
+    }
+    assert!(error.message().contains("status 3"), "{error}");
+    assert_eq!(docker.exec(&container, "cat /tmp/starts /tmp/before"), "x\ny");
+    assert_eq!(machine.initialize(&driver).await.unwrap_err().reason_word(), "COMMAND_FAILED");
+    assert_eq!(docker.exec(&container, "cat /tmp/starts /tmp/before"), "x\nx\ny\ny");
+}
+
+#[tokio::test]
+async fn all_containers_of_a_machine_go_with_it() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let machine = Machine::new("twice", &json!({"volumes": [{"name": "data", "path": "/data"}]}));
+    let _sweep = machine.swept(&docker);
+    for provider_id in [None, Some(machine.id())] {
+        drop(machine.create(&driver).await.unwrap());
+        let second = format!("second-{}", machine.container());
+        let labels = [
+            format!("ostler.dev/cluster-id={}", machine.cluster),
+            format!("ostler.dev/machine-name={}", machine.name),
+            format!("ostler.dev/machine-uid={}", machine.uid),
+        ];
+        let labels = labels.iter().flat_map(|label| ["--label", label]);
+        let made = ["create", "--name", &second].into_iter().chain(labels);
+        docker.run(&made.chain([crate::image::NAME]).collect::<Vec<_>>());
+        let error = machine.status(&driver).await.unwrap_err();
+        assert_eq!(error.reason_word(), "SEVERAL_INSTANCES");
+        let deleted =
+            driver.delete_machine(DeleteMachine { ctx: machine.ctx(), provider_id }).await;
+        assert_eq!(deleted.unwrap(), Deletion::Deleted);
+        assert_eq!(docker.of_cluster(&machine.cluster), [""; 0]);
+    }
+}
+
+#[tokio::test]
 async fn a_restored_machine_takes_its_container_over_and_its_parts_go_with_it() {
     let Some(docker) = Docker::here() else { return };
     let driver = DockerDriver::new(docker.engine());

@@ -6,10 +6,9 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use ostler_driver_sdk::{Context, DriverError, Pool, PoolIdentity};
 
 use super::state::State;
-use crate::driver::find::{NotOurs, READS, claim, unless_going};
+use crate::driver::find::{NotOurs, READS, claim, looked, unless_going};
 use crate::driver::{DockerDriver, files};
 use crate::engine::{EngineError, Labels, Life, Summary};
-use crate::errors::{Left, driver_error};
 use crate::identity::{CLUSTER, GROUP, INSTANCE, NUMBER, POOL, POOL_UID, instance_of, provider_id};
 use crate::spec::GROUP_FILE;
 
@@ -95,11 +94,6 @@ pub(super) fn number_of(member: &Summary) -> Option<u64> {
 
 pub(super) fn count(of: usize) -> i32 {
     i32::try_from(of).unwrap_or(i32::MAX)
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
-pub(super) fn looked(error: EngineError) -> DriverError {
-    driver_error(&error, Left::Nothing)
 }
 
 impl DockerDriver {

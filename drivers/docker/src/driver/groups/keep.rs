@@ -10,16 +10,18 @@ use base64::engine::general_purpose::STANDARD;
 use futures::{StreamExt as _, TryStreamExt as _};
 use ostler_driver_sdk::{Context, DriverError, Identity};
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
-use super::find::{Group, looked, number_of};
+use super::find::{Group, number_of};
 use super::state::State;
 use crate::driver::DockerDriver;
 use crate::driver::files::{twice, twice_secret};
-use crate::driver::find::{READS, tag_file};
+use crate::driver::find::{READS, looked, tag_file};
+use crate::driver::initialize::{STILL, runs_still};
 use crate::driver::make::Plan;
-use crate::engine::{EngineError, Labels, Life, Limits, NewContainer, Part, Summary};
+use crate::engine::{EngineError, File, Labels, Life, Limits, NewContainer, Part, Summary};
 use crate::errors::{Left, driver_error};
-use crate::identity::{GROUP, INSTANCE, MODEL, NUMBER, POOL, member_name};
+use crate::identity::{GROUP, INSTANCE, MODEL, NUMBER, POOL, host_name, member_name};
 use crate::spec::{CLAIM_FILE, GROUP_FILE, ProviderSpec, RestartPolicy};
 use crate::tags::TagFile;
 
@@ -27,6 +29,8 @@ use crate::tags::TagFile;
 const AT_A_TIME: usize = 8;
 /// For how long one read goes on to begin instances; the next one makes the others.
 const MAKING: Duration = Duration::from_secs(20);
+/// For how long one read waits for the removal or the set-up of an instance; the next one looks again.
+const WAIT: Duration = Duration::from_secs(30);
 
 /// What could not be done for a group.
 #[derive(Debug, Default)]
@@ -37,9 +41,9 @@ pub(super) struct Faults {
     pub(super) of: BTreeMap<String, DriverError>,
 }
 
-/// The Node that an instance becomes; its Machine has this name, too.
+/// The Node that an instance becomes; its Machine has this name, too, and both have it as the value of a label.
 pub(super) fn node_name(pool: &str, number: u64) -> String {
-    format!("{pool}-{number}")
+    host_name(&format!("{pool}-{number}"))
 }
 
 impl DockerDriver {
@@ -93,7 +97,12 @@ impl DockerDriver {
     ) -> BTreeMap<String, DriverError> {
         futures::stream::iter(names)
             .map(|name| async move {
-                let error = self.remove_member(ctx, &name).await.err()?;
+                let late = || {
+                    let message = format!("container {name} is not removed yet");
+                    Err(DriverError::aborted(message).reason("REMOVAL_IN_PROGRESS").partial())
+                };
+                let removed = timeout(WAIT, self.remove_member(ctx, &name)).await;
+                let error = removed.unwrap_or_else(|_| late()).err()?;
                 Some((name, error))
             })
             .buffer_unordered(AT_A_TIME)
@@ -138,13 +147,16 @@ impl DockerDriver {
         unready: &[String],
     ) -> BTreeMap<String, DriverError> {
         let runs = |it: &&Summary| it.life == Life::Running && unready.contains(&it.name);
-        let mut faults = BTreeMap::new();
-        for member in group.live().filter(runs) {
-            if let Err(error) = self.set_up_one(ctx, &state.model.spec, &member.name).await {
-                faults.insert(member.name.clone(), error);
-            }
-        }
-        faults
+        let names: Vec<_> = group.live().filter(runs).map(|it| it.name.clone()).collect();
+        futures::stream::iter(names)
+            .map(|name| async move {
+                let error = self.set_up_one(ctx, &state.model.spec, &name).await.err()?;
+                Some((name, error))
+            })
+            .buffer_unordered(AT_A_TIME)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
     }
 
     async fn set_up_one(
@@ -153,10 +165,13 @@ impl DockerDriver {
         spec: &ProviderSpec,
         name: &str,
     ) -> Result<(), DriverError> {
-        match self.inspect(name).await.map_err(looked)? {
-            Some(mut found) => self.bring_up(ctx, spec, &mut found).await,
-            None => Ok(()),
-        }
+        let set_up = async {
+            match self.inspect(name).await.map_err(looked)? {
+                Some(mut found) => self.bring_up(ctx, spec, &mut found).await,
+                None => Ok(()),
+            }
+        };
+        timeout(WAIT, set_up).await.unwrap_or_else(|_| Err(runs_still(name)))
     }
 
     /// Makes instances until one fails, the time is over, or all are there. Returns why not.
@@ -174,7 +189,9 @@ impl DockerDriver {
             .for_each_concurrent(AT_A_TIME, |number| {
                 let fault = &fault;
                 async move {
-                    if let Err(error) = self.make_member(ctx, group, state, number).await {
+                    if let Err(error) =
+                        self.make_member(ctx, group, state, number, Vec::new()).await
+                    {
                         fault.lock().get_or_insert(error);
                     }
                 }
@@ -190,29 +207,34 @@ impl DockerDriver {
         group: &Group,
         state: &State,
         number: u64,
+        kept: Vec<File>,
     ) -> Result<(), DriverError> {
         let spec = &state.model.spec;
         self.allows(spec)?;
-        let plan = plan(group, state, number);
+        let plan = plan(group, state, number, kept);
         let made = async {
             self.make(ctx, &plan).await?;
             self.complete(ctx, &plan).await?;
             self.set_up_one(ctx, spec, &plan.instance).await
         };
-        let made = made.await;
-        if made.is_err()
-            && let Err(error) = self.remove_member(ctx, &plan.instance).await
-        {
-            tracing::debug!(container = %plan.instance, %error, "the next read removes it");
+        match made.await {
+            // It is there, and the next read looks how it ended.
+            Err(error) if error.reason_word() == STILL => Ok(()),
+            Err(error) => {
+                if let Err(error) = self.remove_member(ctx, &plan.instance).await {
+                    tracing::debug!(container = %plan.instance, %error, "the next read removes it");
+                }
+                Err(error)
+            }
+            made => made,
         }
-        made
     }
 
     /// Removes an instance, its networks and volumes.
     pub(super) async fn remove_member(&self, ctx: &Context, name: &str) -> Result<(), DriverError> {
         ctx.progress("RemoveContainer", format!("removing container {name}"));
         self.remove_container(ctx, name).await?;
-        self.remove_group_parts(&[(INSTANCE, name)], |_| true).await
+        self.remove_group_parts(&[(INSTANCE, name)], |_| true).await.map(drop)
     }
 
     /// Removes networks and volumes whose instance is gone.
@@ -220,28 +242,29 @@ impl DockerDriver {
         let owner = |part: &Part| part.labels.get(INSTANCE).cloned();
         let orphaned =
             |part: &Part| !group.members.iter().any(|it| owner(part).as_ref() == Some(&it.name));
-        self.remove_group_parts(&[(GROUP, &group.name)], orphaned).await
+        self.remove_group_parts(&[(GROUP, &group.name)], orphaned).await.map(drop)
     }
 
-    /// Removes networks and volumes of a group that have these labels.
+    /// Removes networks and volumes of a group that have these labels; whether there were any.
     pub(super) async fn remove_group_parts(
         &self,
         labels: &[(&str, &str)],
         goes: impl Fn(&Part) -> bool,
-    ) -> Result<(), DriverError> {
+    ) -> Result<bool, DriverError> {
         let failed = |error: EngineError| driver_error(&error, Left::Something);
         let goes = |part: &Part| part.labels.contains_key(GROUP) && goes(part);
-        for network in
-            self.engine.networks(labels).await.map_err(failed)?.iter().filter(|it| goes(it))
-        {
+        let networks = self.engine.networks(labels).await.map_err(failed)?;
+        let volumes = self.engine.volumes(labels).await.map_err(failed)?;
+        let mut any = false;
+        for network in networks.iter().filter(|it| goes(it)) {
             self.engine.remove_network(&network.id).await.map_err(failed)?;
+            any = true;
         }
-        for volume in
-            self.engine.volumes(labels).await.map_err(failed)?.iter().filter(|it| goes(it))
-        {
+        for volume in volumes.iter().filter(|it| goes(it)) {
             self.engine.remove_volume(&volume.id).await.map_err(failed)?;
+            any = true;
         }
-        Ok(())
+        Ok(any)
     }
 
     /// Makes the container that stands for a group. It never runs, and holds a file.
@@ -303,7 +326,7 @@ impl DockerDriver {
     }
 }
 
-fn plan(group: &Group, state: &State, number: u64) -> Plan {
+fn plan(group: &Group, state: &State, number: u64, kept: Vec<File>) -> Plan {
     let node = node_name(group.tag(POOL), number);
     let group_id = group.holder.as_ref().map_or(group.name.as_str(), |holder| holder.id.as_str());
     let there = group.members.iter().find(|it| number_of(it) == Some(number));
@@ -327,6 +350,20 @@ fn plan(group: &Group, state: &State, number: u64) -> Plan {
         spec: state.model.spec.clone(),
         tags: Labels::new(),
         user_data: STANDARD.decode(&state.model.user_data).unwrap_or_default(),
+        kept,
         member: Some(member),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_of_a_pool_has_a_name_that_is_a_label_value() {
+        assert_eq!(node_name("pool", 7), "pool-7");
+        let long = "p".repeat(62);
+        let (one, two) = (node_name(&long, 7), node_name(&long, 8));
+        assert!(one.len() <= 63 && one != two, "{one} {two}");
     }
 }

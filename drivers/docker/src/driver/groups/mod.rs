@@ -13,17 +13,23 @@ use ostler_driver_sdk::{
     UpdatePool, UpdatePoolMachine,
 };
 
-use self::find::{Group, looked, number_of};
+use self::find::{Group, number_of};
 use self::keep::{Faults, node_name};
 use self::state::{Model, State};
 use super::DockerDriver;
 use super::answer::shown;
-use super::find::NotOurs;
+use super::find::{NotOurs, looked};
 use super::make::Plan;
 use super::update::fixed_changes;
-use crate::engine::{Labels, Life, Summary};
-use crate::identity::{CLUSTER, GROUP, MODEL, POOL, group_name, instance_of, provider_id};
+use crate::engine::{EngineError, File, Labels, Life, Part, Summary};
+use crate::identity::{
+    CLUSTER, GROUP, MODEL, POOL, POOL_UID, group_name, instance_of, provider_id,
+};
+use crate::spec::ProviderSpec;
 use crate::tags::TagFile;
+
+/// Where the node agent keeps what it joined with, unless the class says otherwise.
+const NODE_STATE: &str = "/var/lib/ostler";
 
 impl DockerDriver {
     pub(super) async fn make_pool(&self, request: CreatePool) -> Result<Pool, DriverError> {
@@ -69,7 +75,7 @@ impl DockerDriver {
         let DeletePool { ctx, provider_id } = request;
         let _turn = self.busy.wait_for_group(&ctx).await?;
         let (found, not_ours) = self.look_for_group(&ctx, provider_id.as_deref()).await?;
-        let gone = found.is_some();
+        let mut gone = found.is_some();
         if let Some(mut group) = found {
             if let Some(state) = group.state.clone() {
                 // Whatever happens now, no read makes an instance.
@@ -82,6 +88,15 @@ impl DockerDriver {
             }
             self.remove_group_parts(&[(GROUP, &group.name)], |_| true).await?;
             self.remove_container(&ctx, &group.name).await.map_err(DriverError::partial)?;
+        } else {
+            // Somebody removed all of its containers.
+            let named = provider_id.as_deref().and_then(instance_of).unwrap_or_default();
+            let label = |part: &Part, key| part.labels.get(key).cloned().unwrap_or_default();
+            let ours = |part: &Part| {
+                let ours = label(part, POOL_UID) == ctx.target().uid || label(part, GROUP) == named;
+                ours && ctx.is_own_cluster(&label(part, CLUSTER))
+            };
+            gone = self.remove_group_parts(&[(POOL, &ctx.target().name)], ours).await?;
         }
         if let Some(NotOurs { provider_id, cluster_id }) = not_ours {
             return Ok(Deletion::NotOurs { provider_id, cluster_id });
@@ -191,16 +206,32 @@ impl DockerDriver {
                 let message = format!("image {image} is not there, and is not to be pulled");
                 return Err(DriverError::failed_precondition(message).not_applied());
             }
-            // In its place: the name stays, which is the id.
-            self.remove_member(&ctx, name).await?;
+            // In its place: the name stays, which is the id, and what the Node is known by. Networks and volumes stay if
+            // they are to be as they are.
+            let kept = self.kept(name, &state.model.spec).await.map_err(looked)?;
+            if fixed.iter().any(|path| path.starts_with("networks") || path.starts_with("volumes"))
+            {
+                self.remove_member(&ctx, name).await?;
+            } else {
+                self.remove_container(&ctx, name).await?;
+            }
             let number = number_of(member).unwrap_or_default();
-            let made = self.make_member(&ctx, &group, &state, number).await;
+            let made = self.make_member(&ctx, &group, &state, number, kept).await;
             made.map_err(DriverError::partial)?;
             found = self.inspect(name).await.map_err(looked)?.ok_or_else(gone)?;
         } else {
             return Err(DriverError::not_hot_updatable(fixed));
         }
         Ok(instance(&group, &found.container.summary, Some(&found.tags), None))
+    }
+
+    /// What the one that is made in the place of an instance gets of it: the key and certificate of its Node. The token
+    /// that a pool joins with may be over by then, and a cluster may give no stranger the name of a Node that is there.
+    async fn kept(&self, name: &str, spec: &ProviderSpec) -> Result<Vec<File>, EngineError> {
+        let state = spec.environment.get("OSTLER_NODE_STATE").map_or(NODE_STATE, String::as_str);
+        let path = format!("{state}/pki/client.pem");
+        let content = self.engine.read_file(name, &path).await?;
+        Ok(content.map(|content| File { path, mode: 0o600, content }).into_iter().collect())
     }
 
     /// What instances are to be made from, checked.
@@ -217,6 +248,7 @@ impl DockerDriver {
             spec,
             tags: Labels::new(),
             user_data: model.user_data.as_bytes().to_vec(),
+            kept: Vec::new(),
             member: None,
         };
         plan.user_data_text()?;
