@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Owne
 /// How often a kubelet renews its Lease.
 pub const RENEWAL: Duration = Duration::from_secs(10);
 /// How long a Lease lasts, as with a real kubelet: it ends unless one of the four renewals that are due in it succeeds.
+pub const LEASE: Duration = RENEWAL.saturating_mul(4);
 const LEASE_SECONDS: i32 = 40;
 
 /// A condition that a Node reports from `now` on.
@@ -141,6 +142,6 @@ mod tests {
         let spec = lease.spec.unwrap();
         assert_eq!(spec.holder_identity.as_deref(), Some("n"));
         assert_eq!(spec.lease_duration_seconds, Some(40));
-        assert_eq!(u64::try_from(LEASE_SECONDS).unwrap(), 4 * RENEWAL.as_secs());
+        assert_eq!(u64::try_from(LEASE_SECONDS).unwrap(), LEASE.as_secs());
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use backon::Retryable as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
+use k8s_openapi::api::core::v1::NodeStatus;
 use ostler_kubelet::RequestError;
-use ostler_kubelet::node::{RENEWAL, conditions};
+use ostler_kubelet::node::{LEASE, RENEWAL};
 use tokio::time::{Instant, sleep};
 
 use super::object::{self, Now};
@@ -28,7 +28,7 @@ type Last = Option<(NodeStatus, Instant)>;
 /// Registers the Node, however long it takes.
 pub(crate) async fn register(access: &Access, about: &About) -> anyhow::Result<()> {
     let attempt = || async {
-        let now = observe(access, about, false).await;
+        let now = observe(access, about, &NodeStatus::default(), false).await;
         let at = Timestamp::now();
         access.api.register(&object::node(about, &now, at), at).await?;
         Ok(())
@@ -43,17 +43,27 @@ pub(crate) async fn register(access: &Access, about: &About) -> anyhow::Result<(
     Ok(())
 }
 
-async fn observe(access: &Access, about: &About, going: bool) -> Now {
-    Now { resources: resources(&about.disk), address: own_address(&access.server).await, going }
+/// What the machine is like. Without an address, it has the one that it had `before`.
+async fn observe(access: &Access, about: &About, before: &NodeStatus, going: bool) -> Now {
+    let address = own_address(&access.server).await.or_else(|| object::address(before));
+    Now { resources: resources(&about.disk), address, going }
 }
 
 /// Renews and reports for ever.
 pub(crate) async fn beat(about: About, clients: Clients) {
-    let mut last = None;
+    let started = Instant::now();
+    let (mut last, mut renewed) = (None, started);
     loop {
+        let now = Instant::now();
+        if may_be_said_dead(started, renewed, now) {
+            last = None;
+        }
         let access = clients.borrow().clone();
         let wait = match once(&access, &about, &mut last).await {
-            Ok(()) => RENEWAL,
+            Ok(()) => {
+                renewed = now;
+                RENEWAL
+            }
             Err(error) => {
                 let error = anyhow::Error::from(error);
                 tracing::warn!(node = about.name, error = format!("{error:#}"), "heartbeat failed");
@@ -66,16 +76,22 @@ pub(crate) async fn beat(about: About, clients: Clients) {
     }
 }
 
+/// Whether the Node may say that nothing is heard of it: this process stood still, or was not there a moment ago.
+fn may_be_said_dead(started: Instant, renewed: Instant, now: Instant) -> bool {
+    renewed + 2 * RENEWAL <= now || now < started + LEASE
+}
+
 async fn once(access: &Access, about: &About, last: &mut Last) -> Result<(), RequestError> {
     let id = about.provider_id.as_deref();
     access.api.renew_lease(&about.name, id, Timestamp::now()).await?;
-    let now = observe(access, about, false).await;
     let before = match last {
-        Some((status, _)) => status.conditions.clone().unwrap_or_default(),
+        Some((status, _)) => status.clone(),
         // A restarted machine goes on with what it reported before.
         None => reported(access, about).await?,
     };
-    let status = object::status(about, &now, &before, Timestamp::now());
+    let now = observe(access, about, &before, false).await;
+    let conditions = before.conditions.unwrap_or_default();
+    let status = object::status(about, &now, &conditions, Timestamp::now());
     if is_due(last.as_ref(), &status, Instant::now()) {
         access.api.patch_node_status(&about.name, &status).await?;
         *last = Some((status, Instant::now()));
@@ -89,17 +105,18 @@ fn is_due(last: Option<&(NodeStatus, Instant)>, status: &NodeStatus, now: Instan
     })
 }
 
-async fn reported(access: &Access, about: &About) -> Result<Vec<NodeCondition>, RequestError> {
+async fn reported(access: &Access, about: &About) -> Result<NodeStatus, RequestError> {
     let node = access.api.node(&about.name).await?;
-    Ok(node.map(|node| conditions(&node).to_vec()).unwrap_or_default())
+    Ok(node.and_then(|node| node.status).unwrap_or_default())
 }
 
 /// Reports that the Node is not ready any more, if the API server answers in time.
 pub(crate) async fn report_not_ready(about: &About, access: &Access) {
-    let now = observe(access, about, true).await;
     let report = async {
         let before = reported(access, about).await?;
-        let status = object::status(about, &now, &before, Timestamp::now());
+        let now = observe(access, about, &before, true).await;
+        let conditions = before.conditions.unwrap_or_default();
+        let status = object::status(about, &now, &conditions, Timestamp::now());
         access.api.patch_node_status(&about.name, &status).await
     };
     match tokio::time::timeout(LAST_REPORT, report).await {
@@ -117,6 +134,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_node_that_may_have_been_said_dead_is_told_alive() {
+        let seconds = Duration::from_secs;
+        let started = Instant::now();
+        for (renewed, now, expected) in
+            [(0, 0, true), (30, 39, true), (31, 41, false), (100, 119, false), (100, 120, true)]
+        {
+            let (renewed, now) = (started + seconds(renewed), started + seconds(now));
+            assert_eq!(may_be_said_dead(started, renewed, now), expected, "{now:?}");
+        }
+    }
 
     #[test]
     fn a_status_is_said_when_it_is_new_or_old() {

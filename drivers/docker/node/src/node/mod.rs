@@ -5,6 +5,7 @@ mod object;
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::machine::Facts;
 use crate::options::{Labels, Taints};
@@ -23,8 +24,15 @@ pub(crate) struct About {
     pub(crate) disk: PathBuf,
 }
 
-/// The address of this machine on the way to the API server, which pods and Node have, too.
+/// A name server that does not answer may not hold up a heartbeat.
+const LOOK_UP: Duration = Duration::from_secs(2);
+
+/// The address of this machine on the way to the API server, which pods and Node have, too. `None`: it cannot be told now.
 pub(crate) async fn own_address(server: &http::Uri) -> Option<IpAddr> {
+    tokio::time::timeout(LOOK_UP, look_up(server)).await.unwrap_or_default()
+}
+
+async fn look_up(server: &http::Uri) -> Option<IpAddr> {
     let host = server.host()?.trim_matches(['[', ']']).to_owned();
     let port = server.port_u16().unwrap_or(443);
     // Connecting a datagram socket sends nothing; it only chooses the way.

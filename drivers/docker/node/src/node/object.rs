@@ -40,13 +40,26 @@ pub(super) fn node(about: &About, now: &Now, at: Timestamp) -> Node {
 fn labels(about: &About) -> BTreeMap<String, String> {
     let mut labels = about.labels.0.clone();
     for (key, own) in [
-        ("kubernetes.io/hostname", about.name.as_str()),
+        ("kubernetes.io/hostname", label_value(&about.name)),
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", about.facts.arch),
     ] {
         labels.insert(key.to_owned(), own.to_owned());
     }
     labels
+}
+
+/// As much of the name of a Node as the value of a label may be long.
+fn label_value(name: &str) -> &str {
+    const LONGEST: usize = 63;
+    let head = name.get(..LONGEST).unwrap_or(name);
+    head.trim_end_matches(|c: char| !c.is_ascii_alphanumeric())
+}
+
+/// The address that a status tells.
+pub(super) fn address(status: &NodeStatus) -> Option<IpAddr> {
+    let told = status.addresses.iter().flatten().find(|it| it.type_ == "InternalIP");
+    told.and_then(|it| it.address.parse().ok())
 }
 
 /// The status of the Node. A condition that is as it was in `before` keeps the time of its transition.
@@ -171,6 +184,24 @@ mod tests {
         assert_eq!(labels["kubernetes.io/os"], "linux", "no option says otherwise");
         assert_eq!(node["status"]["capacity"]["cpu"], "1500m");
         assert_eq!(node["status"]["allocatable"]["memory"], "491520Ki");
+    }
+
+    #[test]
+    fn the_host_name_of_a_node_with_a_long_name_is_the_beginning_of_it() {
+        let long = format!("{}.b", "a".repeat(62));
+        for (name, value) in [("worker-1", "worker-1"), (&long, &long[..62])] {
+            let about = About { name: name.to_owned(), ..about() };
+            let labels = node(&about, &now(), at(0)).metadata.labels.unwrap();
+            assert_eq!(labels["kubernetes.io/hostname"], value);
+        }
+    }
+
+    #[test]
+    fn the_address_that_was_told_is_found_again() {
+        let mut told = status(&about(), &now(), &[], at(0));
+        assert_eq!(address(&told), now().address);
+        told.addresses = None;
+        assert_eq!(address(&told), None);
     }
 
     #[test]

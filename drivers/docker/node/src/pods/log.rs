@@ -29,8 +29,11 @@ impl LogTask {
                 // If it is not done by then, dropping it ends it.
                 let _whether_done = timeout(LAST_WORDS, task).await;
             }
-            if let Err(error) = copy(&dir, output).await {
+            let mut output = output;
+            if let Err(error) = copy(&dir, &mut output).await {
                 tracing::warn!(dir = %dir.display(), %error, "output of a container is lost");
+                // A pipe that nobody reads would end the process, or hold it up.
+                let _whether_read = tokio::io::copy(&mut output, &mut tokio::io::sink()).await;
             }
         })))
     }
@@ -44,7 +47,7 @@ impl Drop for LogTask {
     }
 }
 
-async fn copy(dir: &Path, mut output: Receiver) -> io::Result<()> {
+async fn copy(dir: &Path, output: &mut Receiver) -> io::Result<()> {
     fs::create_dir_all(dir).await?;
     let mut file = next_file(dir).await?;
     let mut written: u64 = 0;
@@ -79,6 +82,17 @@ mod tests {
     use tokio::net::unix::pipe::pipe;
 
     use super::*;
+
+    #[tokio::test]
+    async fn output_that_cannot_be_kept_is_read_all_the_same() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let (mut sender, receiver) = pipe().unwrap();
+        let mut task = LogTask::start(file.path().to_owned(), receiver, None);
+        // More than a pipe holds.
+        sender.write_all(&vec![b'a'; 1024 * 1024]).await.unwrap();
+        drop(sender);
+        task.0.take().unwrap().await.unwrap();
+    }
 
     #[tokio::test]
     async fn output_is_kept_up_to_a_limit_and_that_of_the_start_before_once() {

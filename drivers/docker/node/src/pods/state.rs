@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::spec::{PodSpec, ReportedContainer, Restart};
+use crate::machine::PODS;
 
 /// As a kubelet: a container that ran this long has a clean record.
 const CLEAN_RECORD: Duration = Duration::from_mins(10);
@@ -102,6 +103,11 @@ impl Exit {
 pub(super) struct Now {
     pub(super) at: Timestamp,
     pub(super) since: Instant,
+}
+
+/// Whether the node takes one more pod. One that is over needs nothing of it.
+pub(super) fn has_room<'a>(pods: impl Iterator<Item = &'a PodState>) -> bool {
+    pods.filter(|pod| pod.over.is_none()).count() < PODS
 }
 
 impl PodState {
@@ -337,6 +343,15 @@ pub(super) mod tests {
             };
             assert_eq!((container.restarts, code), (restarts, ended), "{policy:?} {known:?}");
         }
+    }
+
+    #[test]
+    fn a_pod_that_is_over_leaves_its_place_to_another_one() {
+        let spec = spec(Restart::Never, &["c"]);
+        let mut pods = vec![PodState::new(&spec, true, now()); PODS];
+        assert!(!has_room(pods.iter()));
+        pods[0].over = Some(Over::Ran);
+        assert!(has_room(pods.iter()));
     }
 
     #[test]

@@ -22,10 +22,9 @@ use super::log::LogTask;
 use super::process;
 use super::report::{self, Answer, ReportState};
 use super::spec::PodSpec;
-use super::state::{Exit, Now, Over, PodState};
+use super::state::{Exit, Now, Over, PodState, has_room};
 use super::status::status;
 use crate::identity::Clients;
-use crate::machine::PODS;
 use crate::node::own_address;
 
 /// Grace of a pod that was taken from the API without being asked to end.
@@ -100,7 +99,7 @@ impl Work {
                 changed = clients.changed(), if clients.has_changed().is_ok() => {
                     if changed.is_ok() {
                         let access = clients.borrow_and_update().clone();
-                        work.address = own_address(&access.server).await;
+                        work.address = own_address(&access.server).await.or(work.address);
                         work.api = access.api;
                         events = Box::pin(work.watch());
                     }
@@ -151,7 +150,7 @@ impl Work {
             pod.spec.deleted = spec.deleted;
             return;
         }
-        let room = self.pods.len() < PODS;
+        let room = has_room(self.pods.values().map(|pod| &pod.state));
         if !room {
             tracing::warn!(namespace = spec.namespace, name = spec.name, "no room for a pod");
         }
