@@ -7,7 +7,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::NodeStatus;
 use kube::api::Patch;
-use ostler_kubelet::node::provider_id;
+use ostler_kubelet::node::{LEASE, provider_id};
 use ostler_kubelet::{KubeletApi, RequestError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -154,11 +154,16 @@ impl Kubelet {
 
     async fn serve(mut self, joined_at: Timestamp) {
         let pods = self.shared.pods.subscribe(self.name());
+        let (now, first, is_new) =
+            (Instant::now(), self.first_renewal(), self.instance.joined_at.is_none());
         let mut work = Work {
             pods: PodWork::default(),
-            lease_due: Instant::now() + self.first_renewal(),
+            // One that served before may be late already, and is spread after its first renewal.
+            lease_due: if is_new { now + first } else { now },
+            spread: (!is_new).then_some(first),
             // A Node that was just registered is ready; an older one has to be asked.
-            said_ready: (self.instance.joined_at.is_none()).then_some(true),
+            said_ready: is_new.then_some(true),
+            doubted_until: if is_new { now } else { now + LEASE },
         };
         let mut waits = waits();
         loop {
@@ -193,13 +198,15 @@ impl Kubelet {
     ) -> Result<Instant, RequestError> {
         let behaviour = self.behaviour.borrow_and_update().clone();
         if work.lease_due <= Instant::now() {
-            if work.lease_due + self.shared.renewal < Instant::now() {
-                // The whole process stood still, and its Node may say so.
+            let now = Instant::now();
+            if work.lease_due + self.shared.renewal < now || now < work.doubted_until {
+                // The whole process stood still or was not there, and its Node may say so.
                 work.said_ready = None;
             }
             let id = Some(self.provider_id());
             self.shared.api.renew_lease(self.name(), id, self.now()).await?;
-            work.lease_due = Instant::now() + self.shared.renewal;
+            let wait = work.spread.take().unwrap_or(self.shared.renewal);
+            work.lease_due = Instant::now() + wait;
         }
         let readiness_due = self.say_readiness(work, &behaviour, joined_at).await?;
         let (actions, pods_due) = work.pods.plan(pods.values(), &behaviour.spec, Instant::now());
@@ -268,7 +275,11 @@ impl Kubelet {
 struct Work {
     pods: PodWork,
     lease_due: Instant,
+    /// Until the second renewal.
+    spread: Option<Duration>,
     said_ready: Option<bool>,
+    /// Until then what is said of the Node may be of the time before this kubelet started.
+    doubted_until: Instant,
 }
 
 fn until(now: Timestamp, then: Timestamp) -> Duration {

@@ -280,6 +280,30 @@ async fn a_kubelet_that_stood_still_or_starts_again_takes_back_what_was_said_of_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_kubelet_that_starts_again_renews_at_once_and_takes_back_what_is_said_just_then() {
+    let (api, cloud) = (Api::default(), cloud());
+    api.put(TOKEN, token(24 * 3600));
+    let before = fleet(&cloud, &api);
+    machine(&cloud, "m", &json!({}));
+    joined(&api).await;
+    drop(before);
+    tokio::time::advance(Duration::from_secs(35)).await;
+    let renewed = api.get(LEASE);
+    let now = cloud.clock().now();
+    let _fleet = fleet(&cloud, &api);
+    api.until(LEASE, |lease| lease != renewed.as_ref()).await;
+    assert_eq!(cloud.clock().now(), now, "immediately");
+    // What was decided before that renewal is written after the kubelet looked.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut node = api.get(NODE).unwrap();
+    for condition in node["status"]["conditions"].as_array_mut().unwrap() {
+        condition["status"] = json!("Unknown");
+    }
+    api.put(NODE, node);
+    api.until(NODE, |node| ready(node) == Some("True")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_control_file_makes_a_node_not_ready() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("control.json");
