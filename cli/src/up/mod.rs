@@ -85,7 +85,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME[,NAME]", default_value_t = EnabledControllers::default(), allow_hyphen_values = true)]
     pub(crate) controllers: EnabledControllers,
     /// How long a kubelet may be silent, in seconds, until its Node is not Ready and its pods are evicted; 0: for ever
-    #[arg(long, value_name = "SECONDS", default_value_t = 40)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 40, value_parser = node_grace)]
     pub(crate) node_grace: u64,
     /// The audit log.
     #[command(flatten)]
@@ -93,6 +93,17 @@ pub(crate) struct Args {
     /// Do not show a table of deployments, pools and machines at the bottom of the terminal
     #[arg(long)]
     pub(crate) no_live: bool,
+}
+
+/// A Node is not said to be lost between two renewals.
+fn node_grace(text: &str) -> Result<u64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds == 0 || seconds >= 30 => Ok(seconds),
+        Ok(_) | Err(_) => {
+            Err("must be 0 (for ever) or at least 30: kubelets renew their Leases every 10 s"
+                .into())
+        }
+    }
 }
 
 /// Runs until SIGINT or SIGTERM, or until a part of it fails for good.
