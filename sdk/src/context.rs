@@ -188,7 +188,8 @@ impl Context {
         &self.inner.operation.traceparent
     }
 
-    /// When the verb is dropped and its outcome is reported as unknown.
+    /// When the time is over: a read is dropped then. A change is [told to stop](Self::cancelled), and 5 s later it is dropped and
+    /// its outcome is reported as unknown.
     pub fn deadline(&self) -> Instant {
         self.inner.operation.deadline
     }
@@ -300,8 +301,8 @@ impl Context {
         }
     }
 
-    /// Completes when the core has cancelled the operation, or when the time is over. Stop soon if
-    /// you can, and answer truthfully in any case. A verb that only reads is dropped then.
+    /// Completes when the core has cancelled the operation, or when the [time is over](Self::deadline). Stop
+    /// soon if you can, and answer truthfully in any case. A verb that only reads is dropped then.
     pub async fn cancelled(&self) {
         self.inner.cancelled.cancelled().await;
     }

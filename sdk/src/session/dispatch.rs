@@ -1,5 +1,6 @@
 //! From an operation to the verb that does it.
 
+use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,9 @@ use crate::error::DriverError;
 use crate::handler::{Answer, Handler};
 use crate::identity::Target;
 use crate::library::Library;
+
+/// How long a change may take to stop when its time is over. The core waits longer.
+const STOP: Duration = Duration::from_secs(5);
 
 /// A verb that answered.
 #[derive(Debug)]
@@ -61,9 +65,16 @@ impl<H: Handler> Dispatcher<H> {
             ctx.guard(user_data);
         }
         async move {
+            let over = async {
+                tokio::time::sleep_until(ctx.deadline()).await;
+                cancelled.cancel();
+                std::future::pending::<Infallible>().await
+            };
             // What a verb spawned learns that the verb is gone.
-            let _gone = cancelled.drop_guard();
-            let until = ctx.deadline() + handler.grace();
+            let _gone = cancelled.clone().drop_guard();
+            // A change that is told to stop knows best what it left.
+            let late = if reads { handler.grace() } else { handler.grace().max(STOP) };
+            let until = ctx.deadline() + late;
             let verb = async { handler.perform(asked?, ctx.clone()).await };
             let verb = Box::pin(AssertUnwindSafe(verb).catch_unwind());
             let verb = speaking(verb, &ctx, interval);
@@ -78,6 +89,7 @@ impl<H: Handler> Dispatcher<H> {
                     }
                     Err(_) => Err(DriverError::deadline_exceeded("the verb took too long")),
                 },
+                never = over, if !reads => match never {},
                 () = ctx.cancelled(), if reads => {
                     Err(DriverError::canceled("the core cancelled the read").not_applied())
                 }
