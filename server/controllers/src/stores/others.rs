@@ -210,7 +210,7 @@ mod tests {
         };
         for (what, machine, node, of_another) in [
             ("by its provider id", &first, there("u-2", "a:///2"), true),
-            ("whose name nobody noted", &erased, there("u-2", "a:///2"), true),
+            ("its UID was erased", &erased, there("u-2", "a:///2"), true),
             ("before it has its provider id", &first, there("u-2", ""), true),
             ("the newer machine's", &second, there("u-2", ""), false),
             ("with its id", &second, there("u-2", "a:///2"), false),
