@@ -26,10 +26,10 @@ use crate::log;
 /// How often it says what it waits for, if that changes.
 const SAY: Duration = Duration::from_secs(5);
 
-/// How long machines may take.
-/// Longer than anybody waits, and no more than a clock can count.
+/// The longest wait: a clock cannot count any.
 const LONGEST: Duration = Duration::from_hours(24 * 365);
 
+/// How long machines may take.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     /// Their pods.

@@ -486,7 +486,7 @@ mod tests {
         let ready = timeout(CRD_PATIENCE, system.ready(Story::quiet())).await.unwrap();
         assert_eq!(ready.unwrap_err().to_string(), "it broke");
 
-        let (_search, reach) = watch::channel(Reach::NotYet("nobody answers".to_owned()));
+        let (_search, reach) = watch::channel(Reach::NotYet("no answer".to_owned()));
         system.reach = reach;
         system.tasks.spawn(async { bail!("it broke again") });
         let path = home.path().join("class.yaml");
