@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
@@ -64,9 +66,7 @@ type Error struct{ Detail *pb.OperationError }
 // and the same for the same failure: it has no secrets, no times and no ids of requests.
 func Fail(code Code, reason, format string, arguments ...any) *Error {
 	message := fmt.Sprintf(format, arguments...)
-	if len(message) > maxMessage {
-		message = strings.ToValidUTF8(message[:maxMessage], "")
-	}
+	message = strings.ToValidUTF8(message[:min(len(message), maxMessage)], "")
 	return &Error{&pb.OperationError{Code: code, Reason: reason, TypedReason: typed(reason), Message: message, Certainty: NotApplied}}
 }
 
@@ -83,16 +83,18 @@ func NotOurs(providerID, clusterID string) *Error {
 	return e
 }
 
-// Leaving says what the failed mutation left behind.
+// Leaving is the same error, with what the failed mutation left behind.
 func (e *Error) Leaving(left Certainty) *Error {
-	e.Detail.Certainty = left
-	return e
+	detail := proto.CloneOf(e.Detail)
+	detail.Certainty = left
+	return &Error{detail}
 }
 
-// After asks the core not to try again before d.
+// After is the same error, which asks the core not to try again before d.
 func (e *Error) After(d time.Duration) *Error {
-	e.Detail.RetryAfter = durationpb.New(d)
-	return e
+	detail := proto.CloneOf(e.Detail)
+	detail.RetryAfter = durationpb.New(d)
+	return &Error{detail}
 }
 
 func (e *Error) Error() string { return e.Detail.Reason + ": " + e.Detail.Message }
@@ -103,11 +105,29 @@ func (e *Error) GRPCStatus() *status.Status {
 	if code > codes.Unauthenticated || code == codes.OK { // gRPC has no UNINITIALIZED
 		code = codes.Unknown
 	}
-	plain := status.New(code, e.Detail.Message)
-	if whole, err := plain.WithDetails(e.Detail); err == nil {
+	// One string of a cloud that is no UTF-8 would keep the whole error from being sent.
+	detail := proto.CloneOf(e.Detail)
+	clean(detail.ProtoReflect())
+	plain := status.New(code, detail.Message)
+	if whole, err := plain.WithDetails(detail); err == nil {
 		return whole
 	}
 	return plain
+}
+
+// clean makes the strings of a message valid UTF-8, and those of the messages in its lists.
+func clean(message protoreflect.Message) {
+	message.Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
+		switch {
+		case field.IsList() && field.Message() != nil:
+			for at := range value.List().Len() {
+				clean(value.List().Get(at).Message())
+			}
+		case !field.IsList() && field.Kind() == protoreflect.StringKind:
+			message.Set(field, protoreflect.ValueOfString(strings.ToValidUTF8(value.String(), "")))
+		}
+		return true
+	})
 }
 
 // asError makes any error one of the contract. One that is not an *Error may come from a library of a cloud, where

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -202,24 +203,40 @@ type request interface{ GetContext() *pb.OperationContext }
 func work[Q request, A any](s *server, kind pb.OperationKind, mutates bool, q Q,
 	do func(context.Context, Q) (A, error),
 ) (answer A, err error) {
-	verb := kind.String()[len("OPERATION_KIND_"):]
 	ctx, end, err := s.begin(kind, mutates, q.GetContext())
 	if err != nil {
 		return answer, err
 	}
 	defer end()
-	defer func() {
-		if defect := recover(); defect != nil {
-			// Its text may hold secrets; where it happened does not.
-			slog.Error("the driver panicked", "operation", verb, "type", fmt.Sprintf("%T", defect),
-				"stack", string(debug.Stack()))
-			err = Fail(Internal, "DRIVER_DEFECT", "%s panicked: see the log of the driver", verb).Leaving(NotKnown)
-		}
-	}()
 	if answer, err = do(ctx, q); err != nil {
-		err = asError(ctx, verb, err)
+		err = asError(ctx, kind.String()[len("OPERATION_KIND_"):], err)
 	}
 	return answer, err
+}
+
+// caught makes a panic of the driver an error: the process goes on, with all operations that run.
+func caught(call string, err *error) {
+	if defect := recover(); defect != nil {
+		// Its text may hold secrets; where it happened does not.
+		slog.Error("the driver panicked", "call", call, "type", fmt.Sprintf("%T", defect), "stack", string(debug.Stack()))
+		*err = Fail(Internal, "DRIVER_DEFECT", "%s panicked: see the log of the driver", path.Base(call)).Leaving(NotKnown)
+	}
+}
+
+// serving is a gRPC server of s in which no call ends the process.
+func serving(s *server, options ...grpc.ServerOption) *grpc.Server {
+	it := grpc.NewServer(append(options,
+		grpc.UnaryInterceptor(func(ctx context.Context, q any, call *grpc.UnaryServerInfo, do grpc.UnaryHandler) (answer any, err error) {
+			defer caught(call.FullMethod, &err)
+			return do(ctx, q)
+		}),
+		grpc.StreamInterceptor(func(s any, stream grpc.ServerStream, call *grpc.StreamServerInfo, do grpc.StreamHandler) (err error) {
+			defer caught(call.FullMethod, &err)
+			return do(s, stream)
+		}),
+	)...)
+	pb.RegisterMachineDriverServiceServer(it, s)
+	return it
 }
 
 // offered does the operation if the driver has it.
@@ -311,11 +328,16 @@ func (s *server) GetInfo(context.Context, *pb.GetInfoRequest) (*pb.GetInfoRespon
 
 func (s *server) Probe(ctx context.Context, _ *pb.ProbeRequest) (*pb.ProbeResponse, error) {
 	if it, has := s.driver.(Prober); has {
-		if err := it.Probe(ctx); err != nil {
+		if err := probe(ctx, it); err != nil {
 			return &pb.ProbeResponse{NotReadyReason: Fail(Unknown, "", "%s", err).Detail.Message}, nil
 		}
 	}
 	return &pb.ProbeResponse{}, nil
+}
+
+func probe(ctx context.Context, it Prober) (err error) {
+	defer caught("Probe", &err)
+	return it.Probe(ctx)
 }
 
 func (s *server) CancelOperation(_ context.Context, q *pb.CancelOperationRequest) (*pb.CancelOperationResponse, error) {
@@ -371,18 +393,17 @@ const abandoned = 25 * time.Second
 
 func serveUntil(end context.Context, socket net.Listener, it *server, abandoned time.Duration) error {
 	adapters := &links{gone: make(chan struct{}, 1)}
-	serving := grpc.NewServer(grpc.StatsHandler(adapters))
 	it.ended = end
-	pb.RegisterMachineDriverServiceServer(serving, it)
-	reflection.Register(serving)
+	calls := serving(it, grpc.StatsHandler(adapters))
+	reflection.Register(calls)
 	ended := make(chan error, 1)
-	go func() { ended <- serving.Serve(socket) }()
+	go func() { ended <- calls.Serve(socket) }()
 	select {
 	case err := <-ended:
 		return err
 	case <-end.Done():
 	}
-	go serving.GracefulStop()
+	go calls.GracefulStop()
 	for adapters.open.Load() > 0 {
 		select {
 		case err := <-ended:

@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,10 +48,9 @@ func serve(t *testing.T, d Driver) pb.MachineDriverServiceClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving := grpc.NewServer()
-	pb.RegisterMachineDriverServiceServer(serving, newServer(d, Info{Provider: "go.ostler.dev"}))
-	go func() { _ = serving.Serve(socket) }()
-	t.Cleanup(serving.Stop)
+	calls := serving(newServer(d, Info{Provider: "go.ostler.dev"}))
+	go func() { _ = calls.Serve(socket) }()
+	t.Cleanup(calls.Stop)
 	_, client := dial(t, path)
 	return client
 }
@@ -108,6 +109,59 @@ func TestEveryFailureCarriesItsError(t *testing.T) {
 				t.Errorf("%v %v", code, said)
 			}
 		})
+	}
+}
+
+func TestATextThatIsNoUTF8LosesNoError(t *testing.T) {
+	failed := asError(t.Context(), "CREATE_MACHINE", errors.New("caf\xe9")).Leaving(Partial)
+	failed.Detail.ProviderCode = "\xff"
+	failed.Detail.Violations = []*pb.FieldViolation{{Path: "tags", Description: "\xe9"}}
+	_, err := serve(t, fake{create: func(context.Context) error { return failed }}).
+		CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation("1", "u")})
+	if _, said := detail(t, err); said.Certainty != Partial || !strings.HasSuffix(said.Message, "caf") || said.Violations[0].Path != "tags" {
+		t.Error(said)
+	}
+}
+
+func TestAnErrorThatManyCallsReturnStaysAsItIs(t *testing.T) {
+	shared := Fail(Unavailable, "CLOUD_AWAY", "")
+	var calls sync.WaitGroup
+	for _, left := range []Certainty{Partial, NotKnown} {
+		calls.Go(func() {
+			if said := shared.Leaving(left).After(time.Minute).Detail; said.Certainty != left {
+				t.Error(said)
+			}
+		})
+	}
+	calls.Wait()
+	if shared.Detail.Certainty != NotApplied || shared.Detail.RetryAfter != nil {
+		t.Error(shared.Detail)
+	}
+}
+
+// defective panics wherever no operation runs.
+type defective struct{ fake }
+
+func (defective) Probe(context.Context) error { panic("a secret") }
+
+func (defective) WatchEvents(context.Context, func(*pb.DriverEvent) error) error { panic("a secret") }
+
+func (defective) ListScope(*pb.OperationContext) string { panic("a secret") }
+
+func TestAPanicEndsItsCallAlone(t *testing.T) {
+	client := serve(t, defective{})
+	if said, err := client.Probe(t.Context(), &pb.ProbeRequest{}); err != nil || !strings.Contains(said.NotReadyReason, "Probe panicked") {
+		t.Error(said, err)
+	}
+	events, _ := client.WatchEvents(t.Context(), &pb.WatchEventsRequest{})
+	_, err := events.Recv()
+	if code, said := detail(t, err); code != codes.Internal || said.Certainty != NotKnown {
+		t.Error(code, said)
+	}
+	list, _ := client.ListMachines(t.Context(), &pb.ListMachinesRequest{Context: operation("1", "")})
+	_, err = list.Recv()
+	if code, said := detail(t, err); code != codes.Internal || strings.Contains(said.Message, "secret") {
+		t.Error(code, said)
 	}
 }
 
