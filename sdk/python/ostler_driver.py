@@ -34,10 +34,12 @@ class Failed(Exception):
             typed_reason=dict(o.MachineErrorReason.items()).get(f"MACHINE_ERROR_REASON_{reason}"),
             violations=[o.FieldViolation(path=path, description=text) for path, text in paths], **more)
 
-    def status(self):
-        """As a gRPC status, which carries the error in its details."""
+    def status(self, left):
+        """As a gRPC status, which carries the error in its details. `left` holds if the error says nothing else."""
+        error = o.OperationError(certainty=f"OUTCOME_CERTAINTY_{left}")
+        error.MergeFrom(self.error)  # which stays as it is: it may be raised again
         detail = any_pb2.Any()
-        detail.Pack(self.error)
+        detail.Pack(error)
         code = self.error.code if self.error.code <= 16 else 2  # gRPC has no UNINITIALIZED
         return rpc_status.to_status(status_pb2.Status(code=code, message=self.error.message, details=[detail]))
 
@@ -47,7 +49,8 @@ class Call:
 
     def __init__(self, request):
         self.request, self.op, self.left = request, request.context, "NOT_APPLIED"
-        self.cancelled, self.deadline = threading.Event(), time.monotonic() + (request.context.timeout.ToSeconds() or 60)
+        seconds = request.context.timeout.ToNanoseconds() / 1e9 or 60
+        self.cancelled, self.deadline = threading.Event(), time.monotonic() + seconds
 
     def sleep(self, seconds):
         """Waits, unless the core cancels or the time is over: then the call ends, with what `left` says."""
@@ -83,15 +86,13 @@ class Server(services.MachineDriverServiceServicer):
                 return self.work(name, kind, verb, call)
             except Failed as failed:
                 error = failed
-                if not failed.error.certainty:
-                    failed.error.certainty = o.OutcomeCertainty.Value(f"OUTCOME_CERTAINTY_{call.left}")
             except (ConnectionError, TimeoutError):
                 error = Failed("UNAVAILABLE", "NO_ANSWER", "the infrastructure does not answer", "UNKNOWN")
-            except Exception as defect:  # its text may hold secrets
+            except BaseException as defect:  # SystemExit too: gRPC would never answer; the text may hold secrets
                 at = "; ".join(f"{it.filename}:{it.lineno}" for it in traceback.extract_tb(defect.__traceback__)[1:])
                 print(f"{name}: {type(defect).__name__} at {at}", file=sys.stderr, flush=True)
                 error = Failed("INTERNAL", "DRIVER_DEFECT", f"{name} failed: {type(defect).__name__}", "UNKNOWN")
-            return rpc.abort_with_status(error.status())
+            return rpc.abort_with_status(error.status(call.left))
 
         def stream(request, rpc):  # a long list as one message is longer than gRPC takes
             answer, field = serve(request, rpc), "pools" if name == "ListPools" else "machines"
