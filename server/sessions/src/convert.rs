@@ -206,33 +206,32 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
     use operation_result::Response;
     match response {
         Response::CreateMachine(answer) => {
-            Ok(Success::Created(answer.machine.map(record).unwrap_or_default()))
+            Ok(Success::Created(answer.machine.map(record).transpose()?.unwrap_or_default()))
         }
-        Response::InitializeMachine(answer) => Ok(Success::Initialized(answer.machine.map(record))),
-        Response::UpdateMachine(mut answer) => {
-            few(&mut answer.applied_paths, FEW);
-            Ok(Success::Updated { applied_paths: answer.applied_paths })
+        Response::InitializeMachine(answer) => {
+            Ok(Success::Initialized(answer.machine.map(record).transpose()?))
+        }
+        Response::UpdateMachine(answer) => {
+            Ok(Success::Updated { applied_paths: short(answer.applied_paths, WORD_BYTES) })
         }
         Response::DeleteMachine(answer) => {
             deletion(answer.outcome(), &answer.provider_id, &answer.cluster_id)
         }
         Response::GetMachineStatus(answer) => {
-            Ok(Success::Read(answer.machine.map(record).unwrap_or_default()))
+            Ok(Success::Read(answer.machine.map(record).transpose()?.unwrap_or_default()))
         }
         Response::GetVolumeIds(answer) => volume_ids(volumes, answer.volume_ids),
         Response::ListMachines(answer) => Ok(Success::Listed {
-            instances: answer.machines.into_iter().map(record).collect(),
+            instances: answer.machines.into_iter().map(record).collect::<Result<_, _>>()?,
             scope: scope(answer.list_scope),
         }),
         Response::ValidateClass(mut answer) => {
             few(&mut answer.violations, VIOLATIONS);
-            few(&mut answer.not_hot_updatable_paths, FEW);
-            few(&mut answer.warnings, FEW);
             Ok(Success::Reviewed(ClassReview {
                 violations: answer.violations.into_iter().map(violation).collect(),
                 hot: answer.change_is_hot_updatable,
-                fixed_paths: answer.not_hot_updatable_paths,
-                warnings: answer.warnings,
+                fixed_paths: short(answer.not_hot_updatable_paths, WORD_BYTES),
+                warnings: short(answer.warnings, MESSAGE_BYTES),
             }))
         }
         Response::CreatePool(answer) => pool::changed(answer.pool),
@@ -272,12 +271,15 @@ fn volume_ids(asked: Vec<String>, ids: Vec<String>) -> Outcome {
     Ok(Success::VolumeIds(asked.into_iter().zip(ids).collect()))
 }
 
-fn record(mut record: MachineRecord) -> InstanceRecord {
+fn record(mut record: MachineRecord) -> Result<InstanceRecord, Failure> {
+    let MachineRecord { provider_id, machine_name, machine_uid, node_name, cluster_id, .. } =
+        &record;
+    bounded([provider_id, machine_name, machine_uid, node_name, cluster_id])?;
     few(&mut record.addresses, ADDRESSES);
     // Part of an address is another one.
     let is_short = |one: &Address| one.address.len().max(one.r#type.len()) <= WORD_BYTES;
     let addresses = record.addresses.into_iter().filter(is_short);
-    InstanceRecord {
+    Ok(InstanceRecord {
         provider_id: record.provider_id.into(),
         machine_name: record.machine_name,
         machine_uid: record.machine_uid.into(),
@@ -288,7 +290,18 @@ fn record(mut record: MachineRecord) -> InstanceRecord {
             .map(|one| MachineAddress { type_: one.r#type, address: one.address })
             .collect(),
         fault: record.fault.map(|error| Box::new(failure(*error))),
-    }
+    })
+}
+
+/// Each instance and each group has a place in an object of the API, which takes only so much. What is cut is another
+/// name, so a name that is too long is none.
+fn bounded<const N: usize>(names: [&String; N]) -> Result<(), Failure> {
+    if names.iter().any(|name| name.len() > WORD_BYTES) { Err(too_long()) } else { Ok(()) }
+}
+
+fn too_long() -> Failure {
+    let text = "the driver's answer has a name that is longer than the contract allows";
+    Failure::new(ErrorCode::Internal, Certainty::Unknown, text)
 }
 
 fn violation(of: FieldViolation) -> (String, String) {
@@ -335,9 +348,16 @@ pub(crate) fn few<T>(list: &mut Vec<T>, most: usize) {
     list.shrink_to_fit();
 }
 
-/// At most so many bytes, ending between characters.
+/// A few texts of at most so many bytes.
+fn short(mut texts: Vec<String>, bytes: usize) -> Vec<String> {
+    few(&mut texts, FEW);
+    texts.into_iter().map(|text| cut(text, bytes)).collect()
+}
+
+/// At most so many bytes, ending between characters, and no room for more.
 pub(crate) fn cut(mut text: String, bytes: usize) -> String {
     text.truncate(text.floor_char_boundary(bytes));
+    text.shrink_to_fit();
     text
 }
 
@@ -368,8 +388,60 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use ostler_api::operation::{LONGEST_WAIT, Reason};
-    use ostler_proto::v1alpha1::{MachineErrorReason, OperationError};
+    use ostler_api::driver::{Certainty, ErrorCode};
+    use ostler_api::operation::{LONGEST_WAIT, Reason, Success};
+    use ostler_proto::v1alpha1::operation_result::Response;
+    use ostler_proto::v1alpha1::{
+        CreateMachineResponse, ListMachinesResponse, MachineErrorReason, MachineRecord,
+        OperationError, UpdateMachineResponse, ValidateClassResponse,
+    };
+
+    use super::{FEW, MESSAGE_BYTES, WORD_BYTES};
+
+    #[test]
+    fn a_name_of_an_instance_that_is_too_long_is_a_wrong_answer_and_is_not_cut() {
+        let created = |machine: MachineRecord| {
+            let answer = CreateMachineResponse { machine: Some(machine), ..Default::default() };
+            super::outcome(Response::CreateMachine(answer), Vec::new())
+        };
+        let name = |bytes| "x".repeat(bytes);
+        let of = |provider_id| MachineRecord { provider_id, ..Default::default() };
+        assert!(created(of(name(WORD_BYTES))).is_ok());
+        let failure = created(of(name(WORD_BYTES + 1))).unwrap_err();
+        assert_eq!((failure.code, failure.certainty), (ErrorCode::Internal, Certainty::Unknown));
+        let long = || name(WORD_BYTES + 1);
+        for machine in [
+            MachineRecord { machine_name: long(), ..of(name(1)) },
+            MachineRecord { machine_uid: long(), ..of(name(1)) },
+            MachineRecord { node_name: long(), ..of(name(1)) },
+            MachineRecord { cluster_id: long(), ..of(name(1)) },
+        ] {
+            assert!(created(machine).is_err());
+        }
+        // A list that lacks an instance must not look whole.
+        let machines = vec![of(name(1)), of(name(WORD_BYTES + 1))];
+        let list = ListMachinesResponse { machines, ..Default::default() };
+        assert!(super::outcome(Response::ListMachines(list), Vec::new()).is_err());
+    }
+
+    #[test]
+    fn of_paths_and_warnings_few_are_kept_and_each_is_cut() {
+        let texts = || vec!["x".repeat(MESSAGE_BYTES + 1); FEW + 1];
+        let sizes = |texts: &[String]| (texts.len(), texts.iter().map(String::len).max());
+        let answer = UpdateMachineResponse { applied_paths: texts(), ..Default::default() };
+        let updated = super::outcome(Response::UpdateMachine(answer), Vec::new());
+        let Ok(Success::Updated { applied_paths }) = updated else { panic!("{updated:?}") };
+        assert_eq!(sizes(&applied_paths), (FEW, Some(WORD_BYTES)));
+        let answer = ValidateClassResponse {
+            not_hot_updatable_paths: texts(),
+            warnings: texts(),
+            ..Default::default()
+        };
+        let reviewed = super::outcome(Response::ValidateClass(answer), Vec::new());
+        let Ok(Success::Reviewed(review)) = reviewed else { panic!("{reviewed:?}") };
+        assert_eq!(sizes(&review.fixed_paths), (FEW, Some(WORD_BYTES)));
+        assert_eq!(sizes(&review.warnings), (FEW, Some(MESSAGE_BYTES)));
+    }
 
     #[test]
     fn a_driver_asks_for_a_wait_of_an_hour_at_most() {

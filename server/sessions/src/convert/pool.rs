@@ -12,11 +12,11 @@ use ostler_api::operation::{
 use ostler_proto::v1alpha1::{
     CreatePoolRequest, DeletePoolMachinesRequest, DeletePoolMachinesResponse, DeletePoolRequest,
     DeletePoolResponse, GetPoolStatusRequest, GetPoolStatusResponse, ListPoolsResponse,
-    MachineRecord, PoolMachineRecord, PoolModel as WireModel, PoolRecord as WireRecord,
-    UpdatePoolMachineRequest, UpdatePoolMachineResponse, UpdatePoolRequest, operation::Request,
+    PoolMachineRecord, PoolModel as WireModel, PoolRecord as WireRecord, UpdatePoolMachineRequest,
+    UpdatePoolMachineResponse, UpdatePoolRequest, operation::Request,
 };
 
-use super::{FEW, WORD_BYTES, bootstrap, deletion, failure, few, record, scope};
+use super::{FEW, bootstrap, bounded, deletion, failure, few, record, scope, too_long};
 
 /// Longest `instance_id`, in characters: a Machine is named by it.
 const INSTANCE_ID: usize = 63;
@@ -130,12 +130,9 @@ fn instance(of: PoolMachineRecord) -> Result<PoolInstance, Failure> {
     if of.instance_id.chars().count() > INSTANCE_ID {
         return Err(too_long());
     }
-    let MachineRecord { provider_id, machine_name, machine_uid, node_name, cluster_id, .. } =
-        &machine;
-    bounded([provider_id, machine_name, machine_uid, node_name, cluster_id])?;
     bounded([&of.instance_name, &of.model_hash, &of.zone])?;
     Ok(PoolInstance {
-        instance: record(machine),
+        instance: record(machine)?,
         instance_id: of.instance_id,
         instance_name: of.instance_name,
         state: PoolInstanceState::from_number(of.state),
@@ -147,17 +144,6 @@ fn instance(of: PoolMachineRecord) -> Result<PoolInstance, Failure> {
 fn lacks(what: &str) -> Failure {
     let text = format!("the driver's answer lacks {what}");
     Failure::new(ErrorCode::Internal, Certainty::Unknown, &text)
-}
-
-/// Each instance and each group has a place in an object of the API, which takes only so much. What is cut is another
-/// name, so a name that is too long is none.
-fn bounded<const N: usize>(names: [&String; N]) -> Result<(), Failure> {
-    if names.iter().any(|name| name.len() > WORD_BYTES) { Err(too_long()) } else { Ok(()) }
-}
-
-fn too_long() -> Failure {
-    let text = "the driver's answer has a name that is longer than the contract allows";
-    Failure::new(ErrorCode::Internal, Certainty::Unknown, text)
 }
 
 pub(super) fn changed(of: Option<WireRecord>) -> Outcome {
@@ -199,6 +185,9 @@ pub(super) fn machine_updated(answer: UpdatePoolMachineResponse) -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use ostler_proto::v1alpha1::MachineRecord;
+
+    use super::super::WORD_BYTES;
     use super::*;
 
     fn group() -> WireRecord {
