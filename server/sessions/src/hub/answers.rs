@@ -24,6 +24,13 @@ const NOT_ACCEPTED: u32 = 3;
 /// Code, reason and message of a failure that the core speaks of.
 pub(super) type Why<'a> = (ErrorCode, Reason, &'a str);
 
+/// Why a list fails that is over a limit.
+const TOO_LONG: Why<'static> = (
+    ErrorCode::ResourceExhausted,
+    Reason::CoreListTooLong,
+    "the list is longer than the core holds",
+);
+
 impl Hub {
     /// A slice of a list.
     pub(super) fn paged(&mut self, now: Instant, key: SessionKey, page: OperationPage) {
@@ -47,9 +54,7 @@ impl Hub {
             }
             Err(PageFault::TooLong) => {
                 self.send_cancel(key, &id, Reason::CoreListTooLong.word());
-                let message = "the list is longer than the core holds";
-                let why = (ErrorCode::ResourceExhausted, Reason::CoreListTooLong, message);
-                self.give_up(now, key, &id, why);
+                self.give_up(now, key, &id, TOO_LONG);
             }
         }
     }
@@ -71,6 +76,7 @@ impl Hub {
         if self.is_handed_back(key, &completed) {
             return self.handed_back(now, key, &completed.operation_id.into());
         }
+        let limits = (self.options.limits.list_records, self.options.limits.list_bytes);
         let OperationCompleted { operation_id, checkpoint: said, outcome } = *completed;
         let known = self.operations.get_key_value(operation_id.as_str()).map(|(id, _)| id.clone());
         let id = known.unwrap_or_else(|| operation_id.into());
@@ -80,8 +86,11 @@ impl Hub {
         let said = checkpoint(said, before.unwrap_or_default());
         let pages = std::mem::take(&mut operation.pages);
         let (provider, kind) = (operation.provider.clone(), operation.kind);
-        let mut answer = match answer_of(operation.kind, outcome, pages) {
+        let mut answer = match answer_of(operation.kind, outcome, pages, limits) {
             Ok(answer) => answer,
+            Err(PageFault::TooLong) => {
+                Box::new(operation.failure(TOO_LONG.0, TOO_LONG.1, TOO_LONG.2, Certainty::Unknown))
+            }
             Err(fault) => return self.close(now, key, bad_pages(&id, fault)),
         };
         if let Some(session) = self.sessions.get_mut(&key) {
@@ -328,6 +337,7 @@ fn answer_of(
     kind: OperationKind,
     outcome: Option<operation_completed::Outcome>,
     pages: Pages,
+    limits: (usize, usize),
 ) -> Result<Box<Answer>, PageFault> {
     use operation_completed::Outcome::{Error, Result as Success};
     match outcome {
@@ -335,7 +345,7 @@ fn answer_of(
         Some(Success(OperationResult { response: Some(mut response) }))
             if kind_of(&response) == kind =>
         {
-            pages.put_into(&mut response)?;
+            pages.put_into(&mut response, limits)?;
             Ok(Box::new(Ok(response)))
         }
         Some(Success(_)) | None => {

@@ -58,23 +58,35 @@ impl Pages {
         if held > records || self.bytes > bytes { Err(PageFault::TooLong) } else { Ok(()) }
     }
 
-    /// Puts the whole list into an answer that may have pages.
-    pub(crate) fn put_into(self, response: &mut Response) -> Result<(), PageFault> {
-        let Self { next, machines, pools, pool_machines, .. } = self;
+    /// Puts the whole list, within the same limits, into an answer that may have pages.
+    pub(crate) fn put_into(
+        mut self,
+        response: &mut Response,
+        limits: (usize, usize),
+    ) -> Result<(), PageFault> {
         // Records of another kind than the answer's are none of it.
         let none = |others: bool| if others { Err(PageFault::Mixed) } else { Ok(()) };
         match response {
             Response::ListMachines(list) => {
-                none(!pools.is_empty() || !pool_machines.is_empty())?;
-                whole(next, std::mem::take(&mut list.pages), machines, &mut list.machines)
+                let machines = std::mem::take(&mut list.machines);
+                let own = OperationPage { machines, ..OperationPage::default() };
+                self.end(std::mem::take(&mut list.pages), own, limits)?;
+                list.machines = self.machines;
+                none(!self.pools.is_empty() || !self.pool_machines.is_empty())
             }
             Response::ListPools(list) => {
-                none(!machines.is_empty() || !pool_machines.is_empty())?;
-                whole(next, std::mem::take(&mut list.pages), pools, &mut list.pools)
+                let pools = std::mem::take(&mut list.pools);
+                let own = OperationPage { pools, ..OperationPage::default() };
+                self.end(std::mem::take(&mut list.pages), own, limits)?;
+                list.pools = self.pools;
+                none(!self.machines.is_empty() || !self.pool_machines.is_empty())
             }
             Response::GetPoolStatus(read) => {
-                none(!machines.is_empty() || !pools.is_empty())?;
-                whole(next, std::mem::take(&mut read.pages), pool_machines, &mut read.machines)
+                let pool_machines = std::mem::take(&mut read.machines);
+                let own = OperationPage { pool_machines, ..OperationPage::default() };
+                self.end(std::mem::take(&mut read.pages), own, limits)?;
+                read.machines = self.pool_machines;
+                none(!self.machines.is_empty() || !self.pools.is_empty())
             }
             Response::CreateMachine(_)
             | Response::InitializeMachine(_)
@@ -88,6 +100,22 @@ impl Pages {
             | Response::DeletePool(_)
             | Response::DeletePoolMachines(_)
             | Response::UpdatePoolMachine(_) => Ok(()),
+        }
+    }
+
+    /// The list has so many pages, or without pages the records of the result, which are a page then. A list that
+    /// lacks a part must never look like a short one.
+    fn end(
+        &mut self,
+        counted: u32,
+        of_result: OperationPage,
+        (records, bytes): (usize, usize),
+    ) -> Result<(), PageFault> {
+        match (self.next == counted, counted) {
+            (false, _) => Err(PageFault::Gap { expected: self.next }),
+            (true, 0) => self.add(of_result, records, bytes),
+            (true, _) if of_result == OperationPage::default() => Ok(()),
+            (true, _) => Err(PageFault::Mixed),
         }
     }
 }
@@ -116,23 +144,6 @@ fn fault(of: Option<&mut OperationError>) -> usize {
     size_of::<OperationError>() + size_of_val(error.violations.as_slice())
 }
 
-/// The whole list: the records of so many pages, or without pages those of the result. A list that lacks
-/// a part must never look like a short one.
-fn whole<T>(
-    came: u32,
-    counted: u32,
-    of_pages: Vec<T>,
-    of_result: &mut Vec<T>,
-) -> Result<(), PageFault> {
-    match (came == counted, counted, of_result.is_empty()) {
-        (false, _, _) => return Err(PageFault::Gap { expected: came }),
-        (true, 0, _) => {}
-        (true, _, true) => *of_result = of_pages,
-        (true, _, false) => return Err(PageFault::Mixed),
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use ostler_proto::v1alpha1::{
@@ -156,7 +167,7 @@ mod tests {
     ) -> Result<Vec<MachineRecord>, PageFault> {
         let list = ListMachinesResponse { machines, pages, ..Default::default() };
         let mut response = Response::ListMachines(list);
-        whole.put_into(&mut response)?;
+        whole.put_into(&mut response, (3, 4000))?;
         let Response::ListMachines(list) = response else { panic!("another answer") };
         assert_eq!(list.pages, 0);
         Ok(list.machines)
@@ -216,7 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn a_list_too_long_is_refused_by_records_and_by_bytes() {
+    fn a_list_too_long_is_refused_by_records_and_by_bytes_in_pages_and_in_the_result() {
+        let in_result = |names: &[&str]| finish(Pages::default(), 0, page(0, names).machines);
+        assert_eq!(in_result(&["a", "b", "c", "d"]), Err(PageFault::TooLong));
+        assert_eq!(in_result(&[&"x".repeat(4000)]), Err(PageFault::TooLong));
         let mut pages = Pages::default();
         let many = page(0, &["a", "b", "c", "d"]);
         assert_eq!(add(&mut pages, many), Err(PageFault::TooLong));
@@ -252,7 +266,7 @@ mod tests {
             add(&mut pages, page).unwrap();
             let status = GetPoolStatusResponse { pages: 1, ..Default::default() };
             let mut response = Response::GetPoolStatus(status);
-            pages.put_into(&mut response).map(|()| response)
+            pages.put_into(&mut response, (3, 4000)).map(|()| response)
         };
         let Ok(Response::GetPoolStatus(status)) = paged(&[]) else { panic!("no status") };
         assert_eq!(status.machines, [record("0"), record("1")]);

@@ -1,13 +1,13 @@
 //! Long lists come in pages.
 
-use ostler_api::driver::ErrorCode;
+use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::{Outcome, Reason, Success};
 use ostler_proto::v1alpha1::{ListMachinesResponse, OperationPage, operation_result};
 use ostler_sessions::SessionsOptions;
 use tokio::task::JoinHandle;
 
 use crate::core::{Core, create, list};
-use crate::driver::{Driver, Said, record, result};
+use crate::driver::{Driver, Said, listed, record, result};
 
 fn listing(core: &Core) -> JoinHandle<Outcome> {
     let sessions = core.sessions.clone();
@@ -92,6 +92,27 @@ async fn a_list_longer_than_the_core_holds_fails_and_is_cancelled() {
         (failure.code, failure.reason.as_str()),
         (ErrorCode::ResourceExhausted, Reason::CoreListTooLong.word())
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_in_the_result_itself_has_the_same_limit() {
+    let mut options = SessionsOptions::default();
+    options.limits.list_records = 2;
+    let mut core = Core::with(options);
+    let mut driver = Driver::ready(&mut core, 1).await;
+    for (names, fits) in [(&["a", "b", "c"][..], false), (&["a", "b"], true)] {
+        let listing = listing(&core);
+        driver.take().await;
+        driver.complete("op-1", listed(names)).await;
+        assert_eq!(driver.acknowledged().await, "op-1");
+        let outcome = listing.await.unwrap();
+        assert_eq!(outcome.is_ok(), fits);
+        let Err(failure) = outcome else { continue };
+        assert_eq!(
+            (failure.code, failure.reason.as_str(), failure.certainty),
+            (ErrorCode::ResourceExhausted, Reason::CoreListTooLong.word(), Certainty::NotApplied)
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
