@@ -7,8 +7,8 @@ use std::time::Duration;
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::Reason;
 use ostler_proto::v1alpha1::{
-    CoreCapability, DriverCapability, DriverState, Hello, Readiness, RoleKind, Welcome,
-    register_request,
+    CoreCapability, DriverCapability, DriverState, Heartbeat, Hello, OperationAccepted, Readiness,
+    RoleKind, Welcome, register_request,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -58,6 +58,7 @@ impl Hub {
         use register_request::Frame;
         let Some(session) = self.sessions.get_mut(&key) else {
             return self.introduced(now, key, frame);
+        let limit = self.options.limits.held;
         };
         match frame {
             None => {}
@@ -67,6 +68,14 @@ impl Hub {
             }
             Some(Frame::Accepted(accepted)) => {
                 for id in &accepted.operation_ids {
+            Some(
+                Frame::Accepted(OperationAccepted { operation_ids: ids })
+                | Frame::Heartbeat(Heartbeat { running: ids, .. }),
+            ) if ids.len() > limit => {
+                let message =
+                    format!("a frame lists {} operations, the limit is {limit}", ids.len());
+                self.close(now, key, Close::violation("TOO_MANY_HELD", message));
+            }
                     self.accepted(now, key, &id.as_str().into());
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_proto::v1alpha1::{Heartbeat, Hello, OperationProgress, Readiness};
+use ostler_proto::v1alpha1::{Heartbeat, Hello, OperationAccepted, OperationProgress, Readiness};
 use ostler_sessions::{SessionEvent, SessionsOptions};
 use tonic::Code;
 
@@ -176,6 +176,24 @@ async fn f15_too_many_drivers_and_one_without_readiness_are_refused() {
     assert_eq!(second.closed().await.0.reason, "TOO_MANY_SESSIONS");
     driver.state(Readiness::Unspecified, 4).await;
     assert_eq!(driver.closed().await.0.reason, "BAD_STATE");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_lists_more_operations_than_it_can_have_is_closed() {
+    let mut options = SessionsOptions::default();
+    options.limits.held = 2;
+    let core = Core::with(options);
+    let ids = |number| vec!["op-x".to_owned(); number];
+    let accepted = |number| Said::Accepted(OperationAccepted { operation_ids: ids(number) });
+    let beat = |number| Said::Heartbeat(Heartbeat { running: ids(number), ..<_>::default() });
+    for (as_many, more) in [(accepted(2), accepted(3)), (beat(2), beat(3))] {
+        let (mut driver, _) = Driver::dial(&core, hello(1)).await;
+        driver.say(as_many).await;
+        driver.handled().await;
+        driver.say(more).await;
+        let (error, _) = driver.closed().await;
+        assert_eq!((error.reason.as_str(), error.retry), ("TOO_MANY_HELD", false));
+    }
 }
 
 #[tokio::test(start_paused = true)]
