@@ -10,7 +10,7 @@ mod reason;
 mod redaction;
 mod scrub;
 
-pub use scrub::{scrub, scrub_bootstrap_tokens};
+pub use scrub::{Scrubber, scrub, scrub_bootstrap_tokens};
 
 /// The contract, version `v1alpha1`.
 #[expect(

@@ -9,19 +9,38 @@ const SHORTEST_VALUE: usize = 8;
 const SHORTEST_LINE: usize = 16;
 const MARK: &str = "***";
 
-/// `text` with everything replaced that gives away one of `values`: the value, its long lines, and
-/// both in base64.
-pub fn scrub<'a>(text: &str, values: impl IntoIterator<Item = &'a [u8]>) -> String {
-    if text.len() < SHORTEST_VALUE {
-        return text.to_owned();
+/// What is looked for in texts, made once for all of them.
+pub struct Scrubber {
+    needles: Vec<String>,
+}
+
+impl Scrubber {
+    /// Looks for everything that gives away one of `values`: the value, its long lines, and both in base64.
+    pub fn new<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        let mut needles: Vec<String> = values.into_iter().flat_map(needles).collect();
+        // The longest first: a part of a value must not break up the whole.
+        needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+        Self { needles }
     }
-    let mut needles: Vec<String> = values.into_iter().flat_map(needles).collect();
-    needles.retain(|needle| needle.len() <= text.len());
-    // The longest first: a part of a value must not break up the whole.
-    needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
-    needles.iter().fold(text.to_owned(), |text, needle| {
-        if text.contains(needle.as_str()) { text.replace(needle.as_str(), MARK) } else { text }
-    })
+
+    /// `text` with all of it replaced.
+    pub fn scrub(&self, text: &str) -> String {
+        self.needles.iter().fold(text.to_owned(), |text, needle| {
+            if text.contains(needle.as_str()) { text.replace(needle.as_str(), MARK) } else { text }
+        })
+    }
+}
+
+/// Without the values.
+impl std::fmt::Debug for Scrubber {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scrubber").finish_non_exhaustive()
+    }
+}
+
+/// One text as by a [`Scrubber`] of `values`.
+pub fn scrub<'a>(text: &str, values: impl IntoIterator<Item = &'a [u8]>) -> String {
+    if text.len() < SHORTEST_VALUE { text.to_owned() } else { Scrubber::new(values).scrub(text) }
 }
 
 /// `text` without Kubernetes bootstrap tokens, which every node's user data holds.

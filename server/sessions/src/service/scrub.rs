@@ -6,8 +6,9 @@ use ostler_proto::v1alpha1::register_request::Frame;
 use ostler_proto::v1alpha1::{
     MachineRecord, OperationError, OperationResult, PoolMachineRecord, PoolRecord, RegisterRequest,
 };
-use ostler_proto::{scrub, scrub_bootstrap_tokens};
+use ostler_proto::{Scrubber, scrub_bootstrap_tokens};
 
+use crate::convert::{VIOLATIONS, few};
 use crate::hub::SessionKey;
 use crate::shell::Shell;
 
@@ -23,8 +24,9 @@ pub(super) fn frame(shell: &Shell, key: SessionKey, request: &mut RegisterReques
     let confidential = class
         .map(|class| shell.classes.confidential(&class.namespace, &class.name))
         .unwrap_or_default();
+    let scrubber = Scrubber::new(confidential.iter().map(Vec::as_slice));
     for text in texts {
-        *text = scrub_bootstrap_tokens(&scrub(text, confidential.iter().map(Vec::as_slice)));
+        *text = scrub_bootstrap_tokens(&scrubber.scrub(text));
     }
 }
 
@@ -118,6 +120,8 @@ fn of_pools<'a>(
 }
 
 fn texts_of(error: &mut OperationError) -> impl Iterator<Item = &mut String> {
+    // No more are kept, so no more are looked through.
+    few(&mut error.violations, VIOLATIONS);
     let violations = error.violations.iter_mut().map(|violation| &mut violation.description);
     [
         &mut error.message,
