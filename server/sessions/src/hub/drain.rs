@@ -53,9 +53,10 @@ impl Hub {
 
     fn retire(&mut self, now: Instant, key: SessionKey, reason: &str, close_after: Duration) {
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        if std::mem::replace(&mut session.retired, true) {
+        if session.is_retired() {
             return;
         }
+        session.closes = Some(now + close_after);
         let provider = session.driver.provider.clone();
         tracing::info!(
             provider = provider.as_str(),
@@ -70,26 +71,35 @@ impl Hub {
         });
         self.send_frame(key, draining, Room::Reserved);
         self.timers.clear(&Timer::Age(key));
-        self.timers.start(Timer::Drained(key), now + close_after);
+        self.time_drain(key);
         self.assign_role(now, &provider);
     }
 
-    /// The driver says that it ends, and when.
+    /// The driver says that it ends, and when; or that it does not end after all.
     pub(super) fn driver_drains(&mut self, now: Instant, key: SessionKey, state: &DriverState) {
         let deadline = state.drain_deadline.and_then(|time| Duration::try_from(time).ok());
-        let Some(deadline) = deadline.filter(|time| !time.is_zero()) else { return };
-        let deadline = deadline.min(LONGEST_DRAIN);
+        let deadline = deadline.filter(|time| !time.is_zero()).map(|it| it.min(LONGEST_DRAIN));
+        let ends = deadline.map(|it| now + it + self.options.timing.drain_grace);
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        let ends = now + deadline + self.options.timing.drain_grace;
-        session.ends = Some(ends);
-        self.timers.set(Timer::Drained(key), ends);
+        let drains = session.readiness == Readiness::Draining;
+        session.ends = ends.or(session.ends).filter(|_| drains);
+        self.time_drain(key);
+    }
+
+    /// A session that drains is over at the end that the core gave it or that its driver gave itself, the earlier one.
+    fn time_drain(&mut self, key: SessionKey) {
+        let session = self.sessions.get(&key);
+        match session.and_then(|it| it.closes.into_iter().chain(it.ends).min()) {
+            Some(at) => self.timers.set(Timer::Drained(key), at),
+            None => self.timers.clear(&Timer::Drained(key)),
+        }
     }
 
     /// The time of a drain is over. A driver that ends takes what it did not finish with it, and
     /// how far that came is unknown; one that was asked to go comes back with it.
     pub(super) fn drained(&mut self, now: Instant, key: SessionKey) {
         let Some(session) = self.sessions.get(&key) else { return };
-        if session.readiness == Readiness::Draining && session.ends.is_some() {
+        if session.ends.is_some_and(|ends| ends <= now) {
             let unfinished: Vec<OperationId> = session.in_flight.ids().cloned().collect();
             for id in unfinished {
                 let message = "the driver ended before the operation did";

@@ -422,9 +422,10 @@ impl World {
         self.check_flow();
         self.check_told();
         for (key, session) in &hub.sessions {
-            let ages = hub.timers.is_set(&Timer::Age(*key)) || session.retired;
-            assert!(ages == session.driver.retains || session.retired, "{key} never ends");
-            assert!(!session.retired || hub.timers.is_set(&Timer::Drained(*key)), "{key} drains");
+            let ages = hub.timers.is_set(&Timer::Age(*key)) || session.is_retired();
+            assert!(ages == session.driver.retains || session.is_retired(), "{key} never ends");
+            let ends = session.closes.into_iter().chain(session.ends).min();
+            assert_eq!(hub.timers.due(&Timer::Drained(*key)), ends, "{key} drains");
         }
         let queues: usize = hub.providers.values().map(|provider| provider.queue.len()).sum();
         let in_flight: usize = hub.sessions.values().map(|session| session.in_flight.len()).sum();

@@ -279,9 +279,7 @@ impl Hub {
         session.readiness = readiness;
         session.credit = credit;
         session.reason = hello::shortened(&state.reason);
-        if readiness == Readiness::Draining {
-            self.driver_drains(now, key, state);
-        }
+        self.driver_drains(now, key, state);
         self.assign_role(now, &provider);
     }
 

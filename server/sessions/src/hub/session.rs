@@ -50,8 +50,8 @@ pub(crate) struct Session {
     pub(crate) in_flight: Work,
     /// Bytes of those that the driver has not accepted: it may not have read them.
     pub(crate) unaccepted: usize,
-    /// Asked by the core to dial again; gets nothing new.
-    pub(crate) retired: bool,
+    /// When the core closes it, once asked by the core to dial again; it gets nothing new then.
+    pub(crate) closes: Option<Instant>,
     /// When the process of the driver has ended, if it said so.
     pub(crate) ends: Option<Instant>,
     /// Accepted operations that the driver did not list last time.
@@ -121,7 +121,7 @@ impl Session {
             last_seen: now,
             in_flight: Work::default(),
             unaccepted: 0,
-            retired: false,
+            closes: None,
             ends: None,
             unlisted: Set::default(),
             dismissed: Vec::new(),
@@ -131,11 +131,16 @@ impl Session {
     }
 
     pub(crate) fn is_ready(&self) -> bool {
-        self.readiness == Readiness::Ready && !self.retired
+        self.readiness == Readiness::Ready && !self.is_retired()
+    }
+
+    /// Whether the core asked the driver to dial again.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.closes.is_some()
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.retired || self.readiness == Readiness::Draining
+        self.is_retired() || self.readiness == Readiness::Draining
     }
 
     /// Whether another operation may be sent, with at most `window` bytes unread.

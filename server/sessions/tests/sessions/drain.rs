@@ -126,6 +126,56 @@ async fn nobody_waits_for_a_driver_past_the_end_that_it_gave_itself() {
     assert_eq!(before.elapsed().as_secs(), 10, "not the whole resume window");
 }
 
+/// The driver says that it ends after so many seconds.
+async fn ends_in(driver: &mut Driver, seconds: i64) {
+    let drain_deadline = Some(prost_types::Duration { seconds, nanos: 0 });
+    let readiness = Readiness::Draining.into();
+    driver.say(Said::State(DriverState { readiness, drain_deadline, ..<_>::default() })).await;
+    driver.handled().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_does_not_end_after_all_goes_on() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    driver.take().await;
+    ends_in(&mut driver, 20).await;
+    driver.state(Readiness::Ready, 4).await;
+    let later = tokio::time::timeout(Duration::from_secs(45), driver.hear()).await;
+    assert!(later.is_err(), "{later:?}");
+    driver.complete("op-1", created("m")).await;
+    assert!(core.outcome("uid-1").await.outcome.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_old_session_ends_when_the_core_says_though_its_driver_would_take_longer() {
+    for driver_first in [true, false] {
+        let mut core = Core::start();
+        let mut driver = Driver::ready(&mut core, 1).await;
+        core.sessions.submit(create("op-1", "uid-1")).unwrap();
+        driver.take().await;
+        driver.handled().await;
+        let before = Instant::now();
+        if driver_first {
+            ends_in(&mut driver, 300).await;
+        }
+        assert!(core.sessions.drain_session(&driver.session_id, Some(Duration::from_secs(7))));
+        drained(&mut driver).await;
+        if !driver_first {
+            ends_in(&mut driver, 300).await;
+        }
+        assert_eq!(driver.closed().await.0.reason, "DRAINED");
+        assert_eq!(before.elapsed().as_secs(), 7);
+        // Its process has not ended, and comes back with what it works on.
+        let held = held("op-1", "uid-1", HeldState::Running);
+        let (mut driver, welcome) = Driver::dial(&core, holding(1, vec![held])).await;
+        assert_eq!(welcome.verdicts[0].verdict(), Verdict::Keep);
+        driver.complete("op-1", created("m")).await;
+        assert!(core.outcome("uid-1").await.outcome.is_ok());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deadline_beyond_all_clocks_breaks_nothing() {
     let mut core = Core::start();
