@@ -49,7 +49,7 @@ pub fn core_hears(mut data: &[u8]) {
         }
         if !streams.contains_key(&slot) {
             let principal = Principal::new(format!("fuzz-{slot}"), Providers::Any);
-            if let Ok(key) = hub.open(now, principal, String::new(), None) {
+            if let Ok(key) = hub.open(now, principal, String::new()) {
                 streams.insert(slot, key);
             }
         }

@@ -52,7 +52,7 @@ impl Sessions {
         peer: String,
         hello: Hello,
     ) -> Result<LocalSession, Status> {
-        let opened = self.shell.open(principal, peer, None);
+        let opened = self.shell.open(principal, peer);
         let (key, outbox) = opened.map_err(|close| close.status())?;
         let (shell, frames) = (Arc::clone(&self.shell), OutboxStream(outbox.clone()));
         let mut session = LocalSession { shell, key, outbox, frames };

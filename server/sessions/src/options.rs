@@ -75,7 +75,7 @@ pub struct Limits {
     pub sessions: usize,
     /// Concurrent connections of drivers, on all listeners; see [`crate::GateRules`].
     pub connections: usize,
-    /// Drivers between dialing and Hello at the same time; the core asks the others to come later.
+    /// Known drivers that have not sent Hello yet, at the same time; the core asks the others to come later.
     pub arrivals: usize,
     /// Streams that one principal may open in a row; then one in [`Timing::connect_interval`].
     pub connect_burst: u32,
@@ -112,7 +112,7 @@ impl Default for Limits {
             sessions: 2048,
             // Two for each session.
             connections: 4096,
-            // Each may ask the API server who the driver is; the Hello follows within milliseconds.
+            // The Hello follows within milliseconds. The gate bounds those of whom it is not known yet who they are.
             arrivals: 256,
             // All sessions of a provider, twice.
             connect_burst: 16,

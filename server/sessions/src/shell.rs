@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, broadcast, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio::time::Instant;
 
-use crate::hub::{Count, Effect, Hub, Later, Map, SessionKey};
+use crate::hub::{Effect, Hub, Later, Map, SessionKey};
 use crate::metrics::Metrics;
 use crate::record::Records;
 use crate::revisions::RevisionCache;
@@ -39,8 +39,6 @@ pub(crate) struct Shell {
     pub(crate) leading: watch::Sender<bool>,
     /// Whether this core goes, and no driver looks anything up for it.
     finished: watch::Sender<bool>,
-    /// Drivers that may be between dialing and Hello at the same time.
-    arrivals: Arc<Semaphore>,
     state: Mutex<State>,
     /// Rings when the next deadline is earlier than the clock knows, and when the shell is gone.
     alarm: Arc<Notify>,
@@ -86,7 +84,6 @@ impl Shell {
             gate: Gate::new(GateRules::new(options.limits.connections)),
             leading: watch::Sender::new(false),
             finished: watch::Sender::new(false),
-            arrivals: Arc::new(Semaphore::new(options.limits.arrivals)),
             state: Mutex::new(state),
             alarm: Arc::new(Notify::new()),
             options,
@@ -133,22 +130,12 @@ impl Shell {
         &self,
         principal: Principal,
         peer: String,
-        arrival: Option<OwnedSemaphorePermit>,
     ) -> Result<(SessionKey, Outbox), Close> {
         let outbox = Outbox::tapped(self.options.limits.outbox, Tap::new(&self.tail));
         self.locked(|state, now| {
-            let key = state.hub.open(now, principal, peer, arrival)?;
+            let key = state.hub.open(now, principal, peer)?;
             state.outboxes.insert(key, outbox.clone());
             Ok((key, outbox))
-        })
-    }
-
-    /// A place for a driver that dials in, until its Hello is checked.
-    pub(crate) fn arrive(&self) -> Result<OwnedSemaphorePermit, Close> {
-        Arc::clone(&self.arrivals).try_acquire_owned().map_err(|_| {
-            let close = Close::too_many_arrivals();
-            self.metrics.count(Count::TurnedAway { reason: close.reason });
-            close
         })
     }
 

@@ -249,7 +249,7 @@ impl World {
             ..Hello::default()
         };
         let principal = Principal::new("fake", Providers::named([PROVIDER]));
-        let open = self.hub.open(self.now, principal, String::new(), None);
+        let open = self.hub.open(self.now, principal, String::new());
         // A core that goes takes no driver.
         assert_eq!(open.is_ok(), self.hub.takes_drivers().is_ok());
         let Ok(key) = open else { return };

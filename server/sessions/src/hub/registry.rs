@@ -10,7 +10,6 @@ use ostler_proto::v1alpha1::{
     CoreCapability, DriverCapability, DriverState, Heartbeat, Hello, OperationAccepted, Readiness,
     RoleKind, Welcome, register_request,
 };
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::operations::Place;
@@ -30,11 +29,14 @@ impl Hub {
         now: Instant,
         principal: Principal,
         peer: String,
-        arrival: Option<OwnedSemaphorePermit>,
     ) -> Result<SessionKey, Close> {
         self.takes_drivers()?;
-        if let Err(wait) = self.arrivals.enter(now, &principal.name) {
-            let close = Close::too_many_connects(wait);
+        let close = if self.guests.len() >= self.options.limits.arrivals {
+            Some(Close::too_many_arrivals())
+        } else {
+            self.arrivals.enter(now, &principal.name).err().map(Close::too_many_connects)
+        };
+        if let Some(close) = close {
             self.count(Count::TurnedAway { reason: close.reason });
             return Err(close);
         }
@@ -43,7 +45,7 @@ impl Hub {
         }
         let key = self.next;
         self.next += 1;
-        self.guests.insert(key, Guest { principal, peer, arrival });
+        self.guests.insert(key, Guest { principal, peer });
         self.timers.set(Timer::Hello(key), now + self.options.timing.hello);
         Ok(key)
     }
@@ -56,9 +58,9 @@ impl Hub {
         frame: Option<register_request::Frame>,
     ) {
         use register_request::Frame;
+        let limit = self.options.limits.held;
         let Some(session) = self.sessions.get_mut(&key) else {
             return self.introduced(now, key, frame);
-        let limit = self.options.limits.held;
         };
         match frame {
             None => {}
@@ -66,8 +68,6 @@ impl Hub {
                 let message = "Hello must come once; open another stream to say it again";
                 self.close(now, key, Close::violation("SECOND_HELLO", message));
             }
-            Some(Frame::Accepted(accepted)) => {
-                for id in &accepted.operation_ids {
             Some(
                 Frame::Accepted(OperationAccepted { operation_ids: ids })
                 | Frame::Heartbeat(Heartbeat { running: ids, .. }),
@@ -76,6 +76,8 @@ impl Hub {
                     format!("a frame lists {} operations, the limit is {limit}", ids.len());
                 self.close(now, key, Close::violation("TOO_MANY_HELD", message));
             }
+            Some(Frame::Accepted(accepted)) => {
+                for id in &accepted.operation_ids {
                     self.accepted(now, key, &id.as_str().into());
                 }
             }
@@ -117,7 +119,6 @@ impl Hub {
         let principal = guest.principal.clone();
         self.may_claim(&principal, &driver)?;
         let Some(guest) = self.guests.remove(&key) else { return Ok(()) };
-        drop(guest.arrival);
         self.timers.clear(&Timer::Hello(key));
 
         let held = std::mem::take(&mut driver.held);

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{ObjectRevision, Readiness, RoleKind};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use super::hints::{HINT_BURST, HINT_EVERY};
@@ -21,8 +20,6 @@ use crate::{Principal, Rate, TokenBucket};
 pub(crate) struct Guest {
     pub(crate) principal: Principal,
     pub(crate) peer: String,
-    /// Given back with the Hello.
-    pub(crate) arrival: Option<OwnedSemaphorePermit>,
 }
 
 /// A live session.

@@ -121,10 +121,9 @@ impl DriverService for Service {
         &self,
         request: Request<Streaming<RegisterRequest>>,
     ) -> Result<Response<OutboxStream>, Status> {
-        let arrival = self.shell.arrive().map_err(|close| close.status())?;
         let (principal, peer) = self.caller(&request).await?;
         let frames = request.into_inner();
-        let stream = register::open(&self.shell, principal, peer, frames, arrival)?;
+        let stream = register::open(&self.shell, principal, peer, frames)?;
         Ok(Response::new(stream))
     }
 

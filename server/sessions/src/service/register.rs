@@ -6,7 +6,6 @@ use std::time::SystemTime;
 
 use futures::{FutureExt as _, StreamExt as _};
 use ostler_proto::v1alpha1::{RegisterRequest, register_request};
-use tokio::sync::OwnedSemaphorePermit;
 use tonic::{Status, Streaming};
 
 use super::scrub;
@@ -27,10 +26,8 @@ pub(super) fn open(
     principal: Principal,
     peer: String,
     frames: Streaming<RegisterRequest>,
-    arrival: OwnedSemaphorePermit,
 ) -> Result<OutboxStream, Status> {
-    let (key, outbox) =
-        shell.open(principal, peer, Some(arrival)).map_err(|close| close.status())?;
+    let (key, outbox) = shell.open(principal, peer).map_err(|close| close.status())?;
     let (shell, read_for) = (Arc::clone(shell), outbox.clone());
     tokio::spawn(async move {
         let reading = AssertUnwindSafe(read(&shell, key, &read_for, frames));

@@ -110,7 +110,7 @@ impl Close {
         Self::violation("UNKNOWN_CLUSTER_IDS", message)
     }
 
-    /// Too many drivers are between dialing and Hello.
+    /// Too many drivers have not sent Hello yet.
     pub(crate) fn too_many_arrivals() -> Self {
         let message = "too many drivers dial in at the same time; connect again later";
         let retry_after = Some(Duration::from_secs(1));

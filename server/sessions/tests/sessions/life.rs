@@ -120,6 +120,8 @@ async fn only_so_many_drivers_are_between_dialing_and_hello() {
     let mut first = Driver::open(&core, TOKEN).await.unwrap();
     let _second = Driver::open(&core, TOKEN).await.unwrap();
     let refused = Driver::open(&core, TOKEN).await.err().unwrap();
+    let stranger = Driver::open(&core, "wrong").await.err().unwrap();
+    assert_eq!(stranger.code(), Code::Unauthenticated, "who it is comes first");
     let details = refused.get_error_details();
     assert_eq!(details.error_info().unwrap().reason, "TOO_MANY_ARRIVALS");
     assert!(details.retry_info().is_some());
