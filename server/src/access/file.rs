@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use parking_lot::Mutex;
+use tokio::sync::Mutex;
 
 use super::bindings::Bindings;
 
@@ -12,6 +12,7 @@ use super::bindings::Bindings;
 #[derive(Debug)]
 pub(super) struct AccessFile {
     path: PathBuf,
+    /// Held while it is read: who reads later installs later.
     state: Mutex<State>,
 }
 
@@ -38,8 +39,8 @@ impl AccessFile {
 
     /// What it says now; what it said before, if it cannot be used now.
     pub(super) async fn bindings(&self) -> Arc<Bindings> {
+        let mut state = self.state.lock().await;
         let read = tokio::fs::read_to_string(&self.path).await;
-        let mut state = self.state.lock();
         let news = match read {
             Ok(text) => state.take(text),
             // Said once, until it can be read again.
