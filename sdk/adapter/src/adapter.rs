@@ -237,6 +237,8 @@ impl Adapter {
         let operation_id = context.operation_id.clone();
         let mut call = Box::pin(call::call(self.client(), request, context, &ctx));
         tokio::select! {
+            // A driver does not know a call that was not sent yet, and would cancel nothing.
+            biased;
             answer = &mut call => answer,
             () = ctx.cancelled() => {
                 self.cancel(operation_id).await;
@@ -318,27 +320,16 @@ impl Adapter {
     async fn ask(&self, request: Request, ctx: Context, newer: Option<Secret>) -> Answer {
         let reads_one =
             self.shared.info.operation_kinds().any(|it| it == OperationKind::GetMachineStatus);
-        match request {
-            Request::GetMachineStatus(asked) if !reads_one => self.find(&asked, &ctx, newer).await,
-            Request::CreateMachine(_)
-            | Request::InitializeMachine(_)
-            | Request::UpdateMachine(_)
-            | Request::DeleteMachine(_)
-            | Request::CreatePool(_)
-            | Request::UpdatePool(_)
-            | Request::DeletePool(_)
-            | Request::DeletePoolMachines(_)
-            | Request::UpdatePoolMachine(_) => self.detached(request, ctx, newer).await,
-            Request::GetMachineStatus(_)
-            | Request::ListMachines(_)
-            | Request::GetVolumeIds(_)
-            | Request::ValidateClass(_)
-            | Request::GetPoolStatus(_)
-            | Request::ListPools(_) => {
-                let context = call::context(&request, &ctx, newer).await?;
-                self.call(request, context, ctx).await
-            }
+        if let Request::GetMachineStatus(asked) = &request
+            && !reads_one
+        {
+            return self.find(asked, &ctx, newer).await;
         }
+        if mutates(&request) {
+            return self.detached(request, ctx, newer).await;
+        }
+        let context = call::context(&request, &ctx, newer).await?;
+        self.call(request, context, ctx).await
     }
 }
 
@@ -416,18 +407,36 @@ impl Handler for Adapter {
     }
 
     async fn perform(&self, request: Request, ctx: Context) -> Answer {
-        let first = match self.ask(request.clone(), ctx.clone(), None).await {
-            Err(error)
-                if matches!(error.code(), Code::Unauthenticated | Code::PermissionDenied) =>
-            {
-                error
-            }
-            answer => return answer,
-        };
+        let first = self.ask(request.clone(), ctx.clone(), None).await;
+        let Err(refused) = &first else { return first };
+        let credentials = matches!(refused.code(), Code::Unauthenticated | Code::PermissionDenied);
+        // What a mutation may have left has to be read first, and its new checkpoint sent: the core does both.
+        if !credentials || (mutates(&request) && refused.certainty() != Certainty::NotApplied) {
+            return first;
+        }
         // The secret may just have been replaced.
-        let Some(newer) = newer_secret(&ctx).await else { return Err(first) };
-        let second = self.ask(request, ctx, Some(newer)).await;
-        second.map_err(|error| after(first.certainty(), error))
+        let Some(newer) = newer_secret(&ctx).await else { return first };
+        self.ask(request, ctx, Some(newer)).await
+    }
+}
+
+fn mutates(request: &Request) -> bool {
+    match request {
+        Request::CreateMachine(_)
+        | Request::InitializeMachine(_)
+        | Request::UpdateMachine(_)
+        | Request::DeleteMachine(_)
+        | Request::CreatePool(_)
+        | Request::UpdatePool(_)
+        | Request::DeletePool(_)
+        | Request::DeletePoolMachines(_)
+        | Request::UpdatePoolMachine(_) => true,
+        Request::GetMachineStatus(_)
+        | Request::ListMachines(_)
+        | Request::GetVolumeIds(_)
+        | Request::ValidateClass(_)
+        | Request::GetPoolStatus(_)
+        | Request::ListPools(_) => false,
     }
 }
 
@@ -439,19 +448,6 @@ async fn newer_secret(ctx: &Context) -> Option<Secret> {
     let before = ctx.secret().await.ok()?;
     let newest = ctx.fresh_secret().await.ok()?;
     (newest != before && !ctx.remaining().is_zero()).then_some(newest)
-}
-
-/// An error after an earlier attempt: what that may have left is still there.
-fn after(earlier: Certainty, error: DriverError) -> DriverError {
-    let doubt = |certainty| match certainty {
-        Certainty::NotApplied => 0,
-        Certainty::Partial => 1,
-        Certainty::Unknown | Certainty::Unspecified => 2,
-    };
-    if doubt(error.certainty()) >= doubt(earlier) {
-        return error;
-    }
-    proto::OperationError { certainty: earlier.into(), ..error.into() }.into()
 }
 
 fn can_be_held(running: &RunningOperation) -> bool {

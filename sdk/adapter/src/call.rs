@@ -35,6 +35,10 @@ pub(crate) async fn context(
         let message = "the time of the operation was over before the driver was called";
         return Err(DriverError::deadline_exceeded(message).not_applied());
     }
+    if ctx.is_cancelled() {
+        let message = "the operation was cancelled before the driver was called";
+        return Err(DriverError::canceled(message).not_applied());
+    }
     Ok(proto::OperationContext {
         operation_id: ctx.operation_id().to_owned(),
         idempotency_key: ctx.idempotency_key().to_owned(),

@@ -1,7 +1,7 @@
 //! The driver as a child process: started, started again when it ends, and ended with the adapter.
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::{Display, Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -79,11 +79,9 @@ impl Program {
         }
     }
 
-    /// The command line.
-    fn shown(&self) -> String {
-        let words =
-            [self.path.as_os_str()].into_iter().chain(self.args.iter().map(OsString::as_os_str));
-        words.map(|it| it.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    /// Without its arguments, which may hold secrets.
+    fn shown(&self) -> Display<'_> {
+        self.path.display()
     }
 
     fn start(&self, socket: &Path) -> anyhow::Result<Child> {

@@ -172,7 +172,9 @@ async fn find(
             *lock = Some(held?);
         }
         let why = match adapter::info(socket).await.and_then(usable) {
-            Ok(found) => return Ok(Some(found)),
+            Ok(found) if lock.is_some() => return Ok(Some(found)),
+            // Its directory was made after the look above.
+            Ok(_) => continue,
             Err(why) => format!("{why:#}"),
         };
         if why != said {

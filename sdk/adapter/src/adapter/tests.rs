@@ -356,6 +356,18 @@ async fn a_cancelled_operation_is_cancelled_in_the_driver_and_its_answer_is_wait
 }
 
 #[tokio::test]
+async fn an_operation_that_is_cancelled_before_its_call_is_not_begun() {
+    let it = setting(Vec::new()).await;
+    let token = CancellationToken::new();
+    token.cancel();
+    let ctx = TestContext::new("a", "uid-a").cancellation(token).build();
+    it.fake.permits.add_permits(1);
+    let error = it.adapter.perform(create(), ctx).await.unwrap_err();
+    assert_eq!((error.code(), error.certainty()), (Code::Canceled, Certainty::NotApplied));
+    assert!(it.fake.asked.lock().is_empty());
+}
+
+#[tokio::test]
 async fn a_bare_status_says_nothing_of_what_was_left_behind() {
     let it = setting(Vec::new()).await;
     let update = Request::UpdateMachine(proto::UpdateMachineRequest::default());

@@ -164,35 +164,37 @@ async fn what_a_driver_says_at_the_end_of_its_own_time_arrives() {
     assert_eq!(said, (Certainty::Partial, "DISK_NOT_ATTACHED", Some("disk made")));
 }
 
-/// Whatever came of the second attempt, an instance may be left of the first.
+/// Nobody has read what the first attempt left, and a second one would begin with the checkpoint of before.
 #[tokio::test]
-async fn a_refused_key_leaves_what_the_attempt_with_it_left() {
+async fn a_refused_key_is_replaced_at_once_only_where_nothing_was_done() {
     let error = |certainty: proto::OutcomeCertainty, reason: &str| {
         failure(&proto::OperationError {
             code: proto::MachineErrorCode::PermissionDenied.into(),
             certainty: certainty.into(),
             reason: reason.to_owned(),
+            checkpoint: reason.to_lowercase(),
             ..Default::default()
         })
     };
-    for (secrets, reason) in
-        [(vec!["key-before"], "FIRST"), (vec!["key-after", "key-before"], "SECOND")]
-    {
+    let both = || vec!["key-after", "key-before"];
+    for (secrets, left, reason) in [
+        (vec!["key-before"], proto::OutcomeCertainty::NotApplied, "FIRST"),
+        (both(), proto::OutcomeCertainty::NotApplied, "SECOND"),
+        (both(), proto::OutcomeCertainty::Partial, "FIRST"),
+        (both(), proto::OutcomeCertainty::Unknown, "FIRST"),
+    ] {
         let it = setting(Vec::new()).await;
         let mut core = Core::with(&it, secrets).await;
         let fake = it.fake.clone();
         tokio::spawn(async move {
-            for (certainty, reason) in [
-                (proto::OutcomeCertainty::Partial, "FIRST"),
-                (proto::OutcomeCertainty::NotApplied, "SECOND"),
-            ] {
+            for reason in ["FIRST", "SECOND"] {
                 fake.began.acquire().await.unwrap().forget();
-                *fake.bare.lock() = Some(error(certainty, reason));
+                *fake.bare.lock() = Some(error(left, reason));
                 fake.permits.add_permits(1);
             }
         });
-        let (failure, _) = core.outcome(create_with("", Duration::from_mins(1))).await;
-        let said = (failure.certainty, failure.reason.as_str());
-        assert_eq!(said, (Certainty::Partial, reason));
+        let (failure, checkpoint) = core.outcome(create_with("", Duration::from_mins(1))).await;
+        let said = (failure.reason.as_str(), checkpoint);
+        assert_eq!(said, (reason, Some(reason.to_lowercase())), "{left:?}");
     }
 }
