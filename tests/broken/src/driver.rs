@@ -35,7 +35,7 @@ pub(crate) struct Broken {
 struct Memory {
     /// Machines whose instance this process made.
     made: BTreeSet<String>,
-    /// Machines whose instance this process deleted.
+    /// Machines whose instance this process deleted, and provider ids of instances that it hides.
     deleted: BTreeSet<String>,
     running: usize,
     /// The size that a group is to have once the infrastructure answers again.

@@ -134,6 +134,7 @@ breakages! {
     DeleteSaysWhich "delete/says-which" "says deleted where nothing was";
     DeleteNotOurs "delete/not-ours" "says gone where an instance of others is";
     DeleteBasic "delete/basic" "says gone and deletes nothing";
+    DeleteBasicKept "delete/basic:kept" "says gone, and hides the instance that runs on";
     DeleteTwice "delete/twice" "fails for an instance that it deleted already";
     DeleteErrorNotGone "delete/error-not-gone" "says gone when the infrastructure refuses the credentials";
     DeleteCloudAway "delete/cloud-away" "says gone when the infrastructure does not answer";

@@ -13,7 +13,7 @@ const MANUAL: &str = "operation.proto, DeleteMachineRequest";
 
 checks! {
     "delete/basic" => basic, Must, Session, [Gate::Creates], MANUAL;
-        does: "answers with a result once the instance is gone: no status and no list knows it any more",
+        does: "answers with a result once the instance is gone: no status, no list and no cloud knows it any more",
         why: "the core forgets the machine then; what is still there costs money and holds names, and no program looks for it";
     "delete/twice" => twice, Must, Session, [Gate::Creates], MANUAL;
         does: "deletes again and again with a result each time",
@@ -59,6 +59,11 @@ async fn basic(bench: &Bench) -> Outcome {
     let answer = driver.ask(doomed.status(&made.provider_id)).await?;
     answer.error_of(&[MachineErrorCode::NotFound])?;
     driver.has_none(&doomed).await?;
+    if let Ok(probe) = bench.probe() {
+        let kept =
+            probe.instances().await?.into_iter().find(|it| it.provider_id == made.provider_id);
+        ensure(kept.is_none(), "no instance of this id in the cloud", &made.provider_id)?;
+    }
     let left = driver.status(&bystander).await?;
     same_instance(&other, &left)
 }

@@ -47,6 +47,10 @@ impl Broken {
         {
             return Err(DriverError::failed_precondition("there is nothing to delete"));
         }
+        if self.breaks(Breakage::DeleteBasicKept) {
+            self.memory.lock().deleted.extend(vms.into_iter().map(|vm| vm.provider_id));
+            return Ok(Deletion::Deleted);
+        }
         if self.breaks(Breakage::DeleteBasic)
             || (self.breaks(Breakage::DeleteByUid) && request.provider_id.is_none())
         {

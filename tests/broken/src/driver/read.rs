@@ -63,6 +63,9 @@ impl Broken {
             return Ok(Instance::new(""));
         }
         let found = answer?;
+        if self.memory.lock().deleted.contains(found.provider_id()) {
+            return Err(DriverError::not_found("hidden"));
+        }
         if self.breaks(Breakage::StatusPure) {
             let id = found.provider_id();
             let time = cloud.clock().now().to_string();
@@ -93,6 +96,7 @@ impl Broken {
             return Ok(Vec::new());
         }
         let mut found = answer?;
+        found.retain(|it| !self.memory.lock().deleted.contains(it.provider_id()));
         if self.breaks(Breakage::ListExact) {
             found.pop();
         }
