@@ -218,6 +218,17 @@ impl DriverError {
         self
     }
 
+    /// A verb that stops because its time is over says that it was cancelled, as it cannot tell who told it to.
+    pub(crate) fn out_of_time(mut self) -> Self {
+        if self.details.code == Code::Canceled {
+            self.details.code = Code::DeadlineExceeded;
+            if self.details.reason == code_name(Code::Canceled) {
+                code_name(Code::DeadlineExceeded).clone_into(&mut self.details.reason);
+            }
+        }
+        self
+    }
+
     /// The code.
     pub fn code(&self) -> Code {
         self.details.code

@@ -214,7 +214,9 @@ async fn a_cancelled_verb_stops_and_says_what_it_left() {
     let (mut session, _) = core.welcomed().await;
     session.operate(proto::Operation { timeout: seconds(7), ..create("late", "cancels") }).await;
     session.accepted().await;
-    assert_eq!(shown(&session.failed().await), (Code::Canceled, Certainty::NotApplied, "CANCELED"));
+    let said = session.failed().await;
+    let out_of_time = (Code::DeadlineExceeded, Certainty::NotApplied, "DEADLINE_EXCEEDED");
+    assert_eq!(shown(&said), out_of_time, "the core cancelled nothing");
 
     session.operate(create("op", "cancels")).await;
     session.accepted().await;

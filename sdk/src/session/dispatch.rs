@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -65,8 +66,10 @@ impl<H: Handler> Dispatcher<H> {
             ctx.guard(user_data);
         }
         async move {
+            let out_of_time = AtomicBool::new(false);
             let over = async {
                 tokio::time::sleep_until(ctx.deadline()).await;
+                out_of_time.store(!cancelled.is_cancelled(), Ordering::Relaxed);
                 cancelled.cancel();
                 std::future::pending::<Infallible>().await
             };
@@ -94,7 +97,11 @@ impl<H: Handler> Dispatcher<H> {
                     Err(DriverError::canceled("the core cancelled the read").not_applied())
                 }
             };
-            let answer = answer.map_err(|error| error.map_texts(|text| ctx.scrub(text)));
+            let answer = answer.map_err(|error| {
+                let late = out_of_time.load(Ordering::Relaxed);
+                let error = if late { error.out_of_time() } else { error };
+                error.map_texts(|text| ctx.scrub(text))
+            });
             Finished { operation_id, answer, checkpoint: ctx.saved_checkpoint() }
         }
     }
