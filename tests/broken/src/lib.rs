@@ -102,7 +102,7 @@ breakages! {
     TagsAtomic "create/tags-atomic" "tags an instance in the next call after the one that makes it";
     KilledEarly "create/killed-early" "tags an instance only when it is done";
     Cancel "create/cancel" "says that a cancelled create left nothing, whatever it left";
-    Timeout "create/timeout" "says that nothing was done when the time was over, whatever was done";
+    Timeout "create/timeout" "says nothing when the time is over";
     UserDataIntact "create/user-data-intact" "changes user data on the way";
     RestoredProviderId "create/restored-provider-id" "does not look for the id that a restored machine has";
     RequestTags "create/request-tags" "leaves out tags of the request";

@@ -14,10 +14,7 @@ use proto::operation::Request;
 use proto::operation_completed::Outcome;
 use proto::register_request::Frame as Sent;
 use proto::register_response::Frame as Received;
-use proto::{
-    MachineErrorCode as Code, MachineErrorReason as Reason, OutcomeCertainty as Certainty,
-    RoleKind, Verdict,
-};
+use proto::{MachineErrorCode as Code, MachineErrorReason as Reason, RoleKind, Verdict};
 use proto::{RegisterRequest, RegisterResponse};
 use tokio::time::Instant;
 
@@ -100,6 +97,8 @@ pub(super) struct Tap {
     memory: Arc<Mutex<Memory>>,
     /// Operations without a known arm.
     unknown: BTreeSet<String>,
+    /// Operations that have a second or less.
+    hurried: BTreeSet<String>,
     /// Operations that were delivered in this session.
     seen: BTreeSet<String>,
     /// Results that were sent and not acknowledged.
@@ -114,6 +113,7 @@ impl Tap {
             breakage,
             memory,
             unknown: BTreeSet::new(),
+            hurried: BTreeSet::new(),
             seen: BTreeSet::new(),
             unacknowledged: BTreeSet::new(),
             late: VecDeque::new(),
@@ -250,9 +250,7 @@ impl Tap {
             (Breakage::UnknownKind, Some(error)) if self.unknown.contains(&id) => {
                 error.code = Code::Internal.into();
             }
-            (Breakage::Timeout, Some(error)) if error.code() == Code::DeadlineExceeded => {
-                error.certainty = Certainty::NotApplied.into();
-            }
+            (Breakage::Timeout, _) if self.hurried.contains(&id) => return Vec::new(),
             (Breakage::StaleRevision, Some(error)) if error.reason == "STALE_REVISION" => {
                 error.code = Code::Internal.into();
                 "INTERNAL".clone_into(&mut error.reason);
@@ -352,6 +350,9 @@ impl Tap {
     fn operation(&mut self, operation: &mut proto::Operation) -> Option<Call> {
         if operation.request.is_none() {
             remember(&mut self.unknown, operation.operation_id.clone());
+        }
+        if operation.timeout.is_some_and(|time| (time.seconds, time.nanos) <= (1, 0)) {
+            remember(&mut self.hurried, operation.operation_id.clone());
         }
         let mut memory = self.memory.lock();
         memory.highest_term = memory.highest_term.max(operation.fencing_term);
