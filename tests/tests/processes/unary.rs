@@ -42,7 +42,7 @@ const UPDATE_LIES: &str = "def update_machine(x):\n    try:\n        log_in(x), 
     except Exception:\n        return o.UpdateMachineResponse(applied_paths=[\"tags\"])\n";
 const MAKE: &str = "        cloud.make(f\"python:///{uuid.uuid4().hex}\", x.op.cluster_id, x.op.target.uid, x.op.target.name,";
 const MADE: &str = "time.time() + spec[\"bootSeconds\"], False)\n";
-const DETAIL: &str = "return rpc.abort_with_status(error.status())";
+const DETAIL: &str = "return rpc.abort_with_status(error.status(call.left))";
 
 const MAIN: &str = "if __name__ == \"__main__\":\n";
 const HAS_EVENTS: &str = "import queue\n\nevents = queue.Queue()\n\nif __name__ == \"__main__\":\n";
