@@ -75,6 +75,33 @@ fn a_group_of_containers_grows_shrinks_heals_rolls_and_leaves_nothing() {
     assert!(kubectl.list("machines").is_empty() && kubectl.list("nodes").is_empty());
 }
 
+#[test]
+fn a_container_that_is_made_anew_in_its_place_is_the_same_node_again() {
+    let Some(world) = World::start(&["pool/pool.yaml"]) else { return };
+    let kubectl = &world.kubectl;
+    has(kubectl, "pool", 2);
+    let before = names(kubectl);
+    let mut class = kubectl.get("machineclass", "docker-pool");
+    class["metadata"] = json!({ "name": "other", "namespace": "default" });
+    class["providerSpec"]["environment"] = json!({ "COLOUR": "bay" });
+    kubectl.apply(&class.to_string());
+    let strategy = json!({ "type": "InPlaceUpdate", "rollingUpdate": null });
+    let template = json!({ "spec": { "class": { "name": "other" } } });
+    let patch = json!({ "spec": { "strategy": strategy, "template": template } });
+    let patch = patch.to_string();
+    kubectl.run(["patch", "machinepool", "pool", "--type", "merge", "--patch", &patch]);
+    for machine in &before {
+        kubectl.wait("machine", machine, ".spec.class.name", "other");
+    }
+    has(kubectl, "pool", 2);
+    assert_eq!(names(kubectl), before, "none was replaced");
+    for machine in &before {
+        let environment = ["inspect", &world.container(machine), "--format", "{{.Config.Env}}"];
+        assert!(world.docker(&environment).contains("COLOUR=bay"), "{machine}");
+        kubectl.wait("machine", machine, ".status.currentStatus.phase", "Running");
+    }
+}
+
 fn class_of_pool(more: &Value) -> String {
     let mut spec = json!({ "region": "eu-1", "image": "linux-1" });
     spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
