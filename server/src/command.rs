@@ -516,6 +516,7 @@ mod tests {
         for (flag, value, part) in [
             ("--machine-drain-timeout", "soon", "20m"),
             ("--machine-drain-timeout", "-10m", "negative"),
+            ("--machine-drain-timeout", "10000000000000000h", "20m"),
             ("--machine-creation-timeout", "0s", "20m"),
             ("--machine-health-timeout", "0", "20m"),
             ("--machine-safety-orphan-vms-period", "0s", "20m"),

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use kube::core::Duration as GoDuration;
+use ostler_api::timeout::Timeout;
 
 /// Reads a time as Go writes it.
 pub(crate) fn duration(text: &str) -> anyhow::Result<Duration> {
-    let wrong = |_| anyhow!("`{text}` is not a duration such as 90s, 20m or 1h30m");
-    let go: GoDuration = text.parse().map_err(wrong)?;
-    ensure!(!go.is_negative(), "`{text}` is negative; give a duration such as 90s, 20m or 1h30m");
-    Ok(go.into())
+    let wrong = || anyhow!("`{text}` is not a duration such as 90s, 20m or 1h30m");
+    let given = Timeout::from(text).duration().ok_or_else(wrong)?;
+    ensure!(
+        !text.starts_with('-'),
+        "`{text}` is negative; give a duration such as 90s, 20m or 1h30m"
+    );
+    Ok(given)
 }
 
 /// The same where no time at all would mean nothing.
