@@ -6,6 +6,7 @@
 #[cfg(feature = "json")]
 pub mod json;
 pub mod legacy;
+mod mutation;
 mod reason;
 mod redaction;
 mod scrub;

@@ -325,7 +325,7 @@ impl Adapter {
         {
             return self.find(asked, &ctx, newer).await;
         }
-        if mutates(&request) {
+        if request.is_mutation() {
             return self.detached(request, ctx, newer).await;
         }
         let context = call::context(&request, &ctx, newer).await?;
@@ -411,32 +411,12 @@ impl Handler for Adapter {
         let Err(refused) = &first else { return first };
         let credentials = matches!(refused.code(), Code::Unauthenticated | Code::PermissionDenied);
         // What a mutation may have left has to be read first, and its new checkpoint sent: the core does both.
-        if !credentials || (mutates(&request) && refused.certainty() != Certainty::NotApplied) {
+        if !credentials || (request.is_mutation() && refused.certainty() != Certainty::NotApplied) {
             return first;
         }
         // The secret may just have been replaced.
         let Some(newer) = newer_secret(&ctx).await else { return first };
         self.ask(request, ctx, Some(newer)).await
-    }
-}
-
-fn mutates(request: &Request) -> bool {
-    match request {
-        Request::CreateMachine(_)
-        | Request::InitializeMachine(_)
-        | Request::UpdateMachine(_)
-        | Request::DeleteMachine(_)
-        | Request::CreatePool(_)
-        | Request::UpdatePool(_)
-        | Request::DeletePool(_)
-        | Request::DeletePoolMachines(_)
-        | Request::UpdatePoolMachine(_) => true,
-        Request::GetMachineStatus(_)
-        | Request::ListMachines(_)
-        | Request::GetVolumeIds(_)
-        | Request::ValidateClass(_)
-        | Request::GetPoolStatus(_)
-        | Request::ListPools(_) => false,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::core::library::CallKind;
 use crate::core::session::{Session, heartbeat};
 use crate::core::within;
 use crate::listed;
-use crate::machine::{self, Machine, in_time, is_mutation, title};
+use crate::machine::{self, Machine, in_time, title};
 use crate::outcome::{Outcome, ensure, failed};
 
 /// For an operation that changes things, unless a check says.
@@ -89,7 +89,7 @@ impl<'a> Driver<'a> {
 
     /// An operation with what the check left open: time and term.
     pub(crate) fn complete(&self, operation: Operation) -> Operation {
-        let time = if is_mutation(&operation) { MUTATION } else { READ };
+        let time = if operation.is_mutation() { MUTATION } else { READ };
         let time = self.bench.scaled(time);
         let operation =
             if operation.timeout.is_none() { in_time(operation, time) } else { operation };

@@ -208,24 +208,6 @@ pub(crate) fn in_time(operation: Operation, time: Duration) -> Operation {
     Operation { timeout: prost_types::Duration::try_from(time).ok(), ..operation }
 }
 
-/// Whether an operation changes things.
-pub(crate) fn is_mutation(operation: &Operation) -> bool {
-    matches!(
-        operation.request,
-        Some(
-            Request::CreateMachine(_)
-                | Request::InitializeMachine(_)
-                | Request::UpdateMachine(_)
-                | Request::DeleteMachine(_)
-                | Request::CreatePool(_)
-                | Request::UpdatePool(_)
-                | Request::DeletePool(_)
-                | Request::DeletePoolMachines(_)
-                | Request::UpdatePoolMachine(_)
-        )
-    )
-}
-
 /// What an operation is called, for people.
 pub(crate) fn title(operation: &Operation) -> String {
     let verb = match &operation.request {

@@ -12,7 +12,7 @@ use proto::{GetMachineStatusRequest, Operation, OutcomeCertainty};
 use crate::answer::{Answer, shown};
 use crate::driver::Driver;
 use crate::listed::reads_one;
-use crate::machine::{again, is_mutation};
+use crate::machine::again;
 use crate::outcome::Outcome;
 
 /// All together: of a cloud that fails every second time, one in hundreds is left.
@@ -41,7 +41,7 @@ impl Driver<'_> {
                 OutcomeCertainty::NotApplied | OutcomeCertainty::Partial
             );
             tokio::time::sleep(self.bench.scaled(pause).max(wanted)).await;
-            if is_mutation(operation) && !is_known && self.cannot_be_read(operation).await? {
+            if operation.is_mutation() && !is_known && self.cannot_be_read(operation).await? {
                 continue;
             }
             let begun = error.certainty() != OutcomeCertainty::NotApplied;

@@ -78,27 +78,6 @@ fn refused(refusal: Refusal) -> DriverError {
     DriverError::unavailable(message).reason(reason).not_applied()
 }
 
-/// Whether an operation may change something.
-pub(crate) fn is_mutation(operation: &proto::Operation) -> bool {
-    operation.request.as_ref().is_some_and(|request| match request {
-        Request::CreateMachine(_)
-        | Request::InitializeMachine(_)
-        | Request::UpdateMachine(_)
-        | Request::DeleteMachine(_)
-        | Request::CreatePool(_)
-        | Request::UpdatePool(_)
-        | Request::DeletePool(_)
-        | Request::DeletePoolMachines(_)
-        | Request::UpdatePoolMachine(_) => true,
-        Request::GetMachineStatus(_)
-        | Request::ListMachines(_)
-        | Request::GetVolumeIds(_)
-        | Request::ValidateClass(_)
-        | Request::GetPoolStatus(_)
-        | Request::ListPools(_) => false,
-    })
-}
-
 fn kind_of(request: &Request) -> OperationKind {
     match request {
         Request::CreateMachine(_) => OperationKind::CreateMachine,

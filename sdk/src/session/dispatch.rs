@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::{default_timeout, is_mutation};
+use super::admission::default_timeout;
 use super::protocol::time;
 use crate::context::{Context, Facts, References, Report};
 use crate::error::DriverError;
@@ -54,7 +54,7 @@ impl<H: Handler> Dispatcher<H> {
         let operation_id = operation.operation_id.clone();
         let interval = time(operation.progress_interval);
         let interval = interval.filter(|interval| !interval.is_zero());
-        let reads = !is_mutation(&operation);
+        let reads = !operation.is_mutation();
         let (facts, request) = split(operation);
         let ctx = Context::new(facts, references, cancelled.clone(), reports);
         let asked =

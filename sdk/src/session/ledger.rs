@@ -7,7 +7,6 @@ use ostler_proto::v1alpha1 as proto;
 use proto::{HeldOperation, HeldState, OperationKind, OperationProgress};
 use tokio::time::Instant;
 
-use super::admission::is_mutation;
 use super::completion::Completion;
 
 /// Results that are kept for a core that does not come back.
@@ -82,7 +81,7 @@ impl Ledger {
         now: Instant,
     ) {
         let held = held(operation, kind);
-        let mutates = is_mutation(operation);
+        let mutates = operation.is_mutation();
         let running =
             Running { held, progress: None, forgotten: false, mutates, unnamed: Some(now) };
         self.running.insert(running.held.operation_id.clone(), running);

@@ -10,7 +10,7 @@ use proto::register_response::Frame as Received;
 use proto::{DriverState, Readiness, RoleKind, Verdict};
 use tokio::time::Instant;
 
-use super::admission::{Refusal, admit, is_mutation};
+use super::admission::{Refusal, admit};
 use super::completion::Completion;
 use super::fence::{Fence, Stale};
 use super::hello::{Instance, hello};
@@ -198,7 +198,7 @@ impl Protocol {
             None => {}
         }
         let fenced = self.fence.enter(operation.fencing_term);
-        let unfenced = operation.fencing_term == 0 && is_mutation(&operation);
+        let unfenced = operation.fencing_term == 0 && operation.is_mutation();
         let refusal = unfenced.then_some(Refusal::OutsideFencing);
         let refusal = refusal.or_else(|| self.refusal()).or_else(|| self.conflict(&operation));
         match admit(&self.info, &operation, fenced, refusal) {
@@ -232,7 +232,7 @@ impl Protocol {
     /// Two concurrent mutations of one target are never wanted, but the core may have given one up that
     /// began in the same moment, and does not know that it runs on: instances would be made twice.
     fn conflict(&self, operation: &proto::Operation) -> Option<Refusal> {
-        let target = operation.target.as_ref().filter(|_| is_mutation(operation))?;
+        let target = operation.target.as_ref().filter(|_| operation.is_mutation())?;
         self.ledger.is_changing(target).then_some(Refusal::TargetBusy)
     }
 
