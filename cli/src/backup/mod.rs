@@ -30,7 +30,7 @@ pub(crate) use restore::{Args as RestoreArgs, refuse_half_restored, run as resto
 use survey::survey;
 
 /// The directory of the API server within the data directory.
-pub(crate) const API: &str = "api";
+const API: &str = "api";
 /// What `up` keeps besides, and a backup has: they say which drivers and machines there may be, and what `ostler reset` needs to run
 /// these drivers for those machines.
 const BESIDES: [&str; 4] = ["drivers.json", "aliases.json", "driver-env.json", "gateway"];
@@ -59,18 +59,24 @@ pub(crate) struct Args {
     replace: bool,
 }
 
+/// A directory without a database is none of ours, whatever it may be.
+pub(crate) fn refuse_other_directory(data_dir: &Path) -> anyhow::Result<()> {
+    if !data_dir.join(API).join(OBJECTS).is_file() {
+        bail!(
+            "{} is not the data directory of an `ostler up`: it has no {API}/{OBJECTS}; name one with --data-dir",
+            data_dir.display()
+        );
+    }
+    Ok(())
+}
+
 /// Takes a backup and checks it.
 ///
 /// # Errors
 /// There is nothing to back up, the server refused, or the file cannot be written.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let Args { file, data_dir, replace } = args;
-    if !data_dir.join(API).join(OBJECTS).is_file() {
-        bail!(
-            "{} is not the data directory of an `ostler up`; name it with --data-dir",
-            data_dir.display()
-        );
-    }
+    refuse_other_directory(&data_dir)?;
     if !replace && fs::symlink_metadata(&file).is_ok() {
         bail!("{} is there already; choose another name, or give --replace", file.display());
     }

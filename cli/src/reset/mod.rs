@@ -8,11 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::bail;
-use ostler_apiserver::serving::OBJECTS;
 use ostler_controllers::EnabledControllers;
 
 use self::deletion::Patience;
-use crate::backup::{API, refuse_half_restored};
+use crate::backup::{refuse_half_restored, refuse_other_directory};
 use crate::data_dir::DataDir;
 use crate::log;
 use crate::up::{CoreMode, GatewayFile, Options, Story, System, TargetMode};
@@ -63,12 +62,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     // Before it is locked and closed to others, since it may be any directory.
     refuse_half_restored(&args.data_dir)?;
-    if !args.data_dir.join(API).join(OBJECTS).is_file() {
-        bail!(
-            "{} is not the data directory of an `ostler up`: it has no {API}/{OBJECTS}. Name one with --data-dir. Nothing was removed",
-            args.data_dir.display()
-        );
-    }
+    refuse_other_directory(&args.data_dir)?;
     let data = DataDir::open(&args.data_dir)?;
     if data.restored().exists() && !args.restored {
         bail!(
@@ -182,6 +176,7 @@ async fn delete_all(
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use ostler_apiserver::serving::OBJECTS;
 
     use super::*;
 
