@@ -77,9 +77,8 @@ impl Pass<'_> {
     /// Paused: the numbers follow the user, the template does not.
     pub(super) fn scale_only(&mut self) {
         let fleet = self.fleet();
-        // Without a set for the template, the user's number still counts for the others, also if all of them are empty.
-        let idle = fleet.replicas > 0 && !fleet.all().any(Counts::is_active);
-        if scaling::is_due(&fleet) || scaling::is_off(&fleet) || idle {
+        // Without a set for the template, the user's number still counts for the others.
+        if scaling::is_off(&fleet) {
             let mut targets = scaling::scale(&fleet, self.growth());
             in_place::spare_available(&fleet, &mut targets);
             self.apply(&fleet, &targets);

@@ -6,14 +6,15 @@ use super::invariants::inv_12_enough_stay_available;
 /// Whether `spec.replicas` changed since the sets were scaled last. Without a set for the current template, a rollout
 /// comes first.
 pub fn is_due(fleet: &Fleet) -> bool {
-    let idle = !fleet.all().any(Counts::is_active);
-    fleet.new.is_some() && (is_off(fleet) || idle && fleet.replicas > 0)
+    fleet.new.is_some() && is_off(fleet)
 }
 
-/// Whether an active set was scaled last for another number of replicas.
+/// Whether an active set was scaled last for another number of replicas, or there are to be some and no set is active.
 pub(super) fn is_off(fleet: &Fleet) -> bool {
+    let idle = !fleet.all().any(Counts::is_active);
     let mut active = fleet.all().filter(|set| set.is_active());
-    active.any(|set| set.desired_mark.is_some_and(|mark| mark != fleet.replicas))
+    idle && fleet.replicas > 0
+        || active.any(|set| set.desired_mark.is_some_and(|mark| mark != fleet.replicas))
 }
 
 /// Where growth goes while several sets are active.
