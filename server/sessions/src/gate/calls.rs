@@ -2,15 +2,16 @@
 
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures::future::BoxFuture;
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use http_body_util::Limited;
-use tonic::Status;
+use http_body_util::{BodyExt as _, Limited};
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{Bytes, StdError};
+use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use super::Turn;
@@ -97,9 +98,14 @@ where
 
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let own = request.uri().path().starts_with(self.layer.own);
-        if request.uri().path() != self.layer.stream {
-            request = request.map(|body| Body::new(Limited::new(body, REQUEST_BYTES)));
-        }
+        let is_stream = request.uri().path() == self.layer.stream;
+        request = request.map(|body| {
+            if is_stream {
+                Body::new(body.map_err(broken))
+            } else {
+                Body::new(Limited::new(body, REQUEST_BYTES))
+            }
+        });
         let Some(Admitted { info, pass }) = request.extensions_mut().remove::<Admitted<C>>() else {
             let answer = self.inner.call(request);
             return Box::pin(async move { Ok(answer.await?.map(Body::new)) });
@@ -130,6 +136,16 @@ where
     }
 }
 
+/// A stream that its peer gave up is one that broke: under the code CANCELLED it would end as if the peer had said all.
+fn broken(status: Status) -> Status {
+    if status.code() != Code::Cancelled {
+        return status;
+    }
+    let mut broken = Status::unavailable("the stream was reset");
+    broken.set_source(Arc::new(status));
+    broken
+}
+
 /// An answer that has a turn until it ended.
 struct Held<B> {
     body: B,
@@ -153,5 +169,37 @@ impl<B: HttpBody + Unpin> HttpBody for Held<B> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use http_body_util::StreamBody;
+
+    use super::*;
+
+    /// The service would see an orderly end of a stream that ends with CANCELLED.
+    #[tokio::test]
+    async fn a_stream_that_its_peer_gave_up_is_broken_and_not_at_its_end() {
+        let service = tower::service_fn(async |request: Request<Body>| {
+            let end = request.into_body().collect().await.map(drop).err();
+            let mut response = Response::new(Body::empty());
+            response.extensions_mut().insert(end);
+            Ok::<_, std::convert::Infallible>(response)
+        });
+        let mut service = GateLayer::<()>::new("/own/", "/own/Stream").layer(service);
+        for (said, read, has_cause) in [
+            (Status::cancelled("RST_STREAM"), Code::Unavailable, true),
+            (Status::internal("not a frame"), Code::Internal, false),
+        ] {
+            let frames = stream::iter([Err::<Frame<Bytes>, _>(said)]);
+            let mut request = Request::new(Body::new(StreamBody::new(frames)));
+            *request.uri_mut() = "/own/Stream".parse().unwrap();
+            let response = service.call(request).await.unwrap();
+            let end = response.extensions().get::<Option<Status>>().unwrap().clone().unwrap();
+            let cause = std::error::Error::source(&end);
+            assert_eq!((end.code(), cause.is_some()), (read, has_cause));
+        }
     }
 }
