@@ -4,6 +4,7 @@ mod checks;
 mod fleet;
 mod hint;
 mod pools;
+mod sessions;
 
 use ostler_api::ProviderName;
 use std::sync::Arc;
@@ -17,8 +18,7 @@ use ostler_api::machine::MachinePhase;
 use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::unmanaged_nodes;
-use ostler_sessions::{SessionEvent, Sessions};
-use tracing::debug;
+use ostler_sessions::Sessions;
 
 use crate::api_health::ApiTransition;
 use crate::bootstrap::Configs;
@@ -335,37 +335,6 @@ impl Fanout {
         let machines = self.stores.machines.find_names(MachineIndex::Cluster, &cluster.to_string());
         self.add_all(machines, Priority::Background);
         self.all_checks();
-    }
-
-    /// A session event.
-    pub(crate) fn session(&self, event: SessionEvent) {
-        match event {
-            SessionEvent::OutcomeReady { target_uid, .. }
-            | SessionEvent::Adopted { target_uid, .. }
-            | SessionEvent::Stalled { target_uid, .. }
-            | SessionEvent::Lost { target_uid, .. }
-            | SessionEvent::Checkpoint { target_uid, .. } => {
-                let names = self.stores.machines.find_names(MachineIndex::Uid, target_uid.as_str());
-                self.add_all(names, Priority::Change);
-                let pools = self.stores.pools.find_names(PoolIndex::Uid, target_uid.as_str());
-                self.add_pools(pools, Priority::Change);
-            }
-            SessionEvent::ProviderReady { provider } => {
-                debug!(%provider, "driver ready");
-                self.queues.scans.note(&provider);
-                self.served_by(&provider, Priority::Change);
-            }
-            SessionEvent::ProviderGone { provider } => {
-                debug!(%provider, "driver disconnected");
-                self.served_by(&provider, Priority::Background);
-            }
-            // It needs the sessions and the time: see `Fanout::hint`.
-            SessionEvent::Hint { .. } => {}
-            SessionEvent::ForeignProvider { principal, provider, serves } => {
-                let note = format!("{principal} serves {serves}, and may not serve {provider}");
-                self.warn_of_foreign_provider(&provider, &note);
-            }
-        }
     }
 
     /// Everything may have changed.

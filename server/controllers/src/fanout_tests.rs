@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use kube::runtime::watcher::Event;
+use ostler_sessions::SessionEvent;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;

@@ -13,11 +13,11 @@ use kube::{Api, Client, Resource};
 use ostler_api::names::LEADER_LEASE;
 use ostler_api::operation::Term;
 use ostler_api::{Machine, MachinePool};
-use ostler_sessions::{OrphanDesk, SessionEvent, Sessions};
+use ostler_sessions::{OrphanDesk, Sessions};
 use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
-use tokio::sync::{broadcast, watch as channel};
+use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ use crate::metrics::{
 };
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
 use crate::pool::Pools;
-use crate::queue::{Priority, Queue, QueueMetrics, QueueSettings};
+use crate::queue::{Queue, QueueMetrics, QueueSettings};
 use crate::reconcile;
 use crate::schemas::Schemas;
 use crate::settings::Settings;
@@ -49,7 +49,7 @@ use crate::stores::Stores;
 use crate::target::{TargetController, Targets};
 use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watch::WatchMetrics;
-use crate::watching::{Watches, guarded};
+use crate::watching::Watches;
 use crate::writes::{WriteMetrics, Writer};
 use sets::SetLeader;
 
@@ -426,11 +426,9 @@ impl Core {
         }));
         self.collect_orphans(lease, &mut workers, stop);
         self.release_unmanaged_nodes(&mut workers, stop);
-        let session_events = follow_sessions(
-            Arc::clone(&self.fanout),
-            Arc::clone(&self.clock),
-            self.sessions.subscribe(),
-        );
+        let fanout = Arc::clone(&self.fanout);
+        let events = self.sessions.subscribe();
+        let session_events = fanout.follow_sessions(Arc::clone(&self.clock), events);
         let stop = stop.clone();
         workers.spawn(async move {
             tokio::select! {
@@ -573,26 +571,4 @@ impl Core {
 
 async fn all_ended(workers: &mut JoinSet<()>) {
     while workers.join_next().await.is_some() {}
-}
-
-/// Turns session events into work. After missed events, reconciles everything.
-async fn follow_sessions(
-    fanout: Arc<Fanout>,
-    clock: Clock,
-    mut events: broadcast::Receiver<SessionEvent>,
-) {
-    fanout.everything(Priority::Background);
-    loop {
-        match events.recv().await {
-            Ok(SessionEvent::Hint { provider, hint }) => {
-                guarded(|| fanout.hint(clock(), provider.as_str(), *hint));
-            }
-            Ok(event) => guarded(|| fanout.session(event)),
-            Err(broadcast::error::RecvError::Lagged(missed)) => {
-                warn!(missed, "session events were missed; reconciling everything");
-                fanout.everything(Priority::Change);
-            }
-            Err(broadcast::error::RecvError::Closed) => return,
-        }
-    }
 }

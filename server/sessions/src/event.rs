@@ -81,6 +81,22 @@ pub enum SessionEvent {
     },
 }
 
+impl SessionEvent {
+    /// The provider whose operations are sent from now on, or are not any more.
+    pub fn turned(&self) -> Option<&ProviderName> {
+        match self {
+            Self::ProviderReady { provider } | Self::ProviderGone { provider } => Some(provider),
+            Self::Adopted { .. }
+            | Self::OutcomeReady { .. }
+            | Self::Stalled { .. }
+            | Self::Lost { .. }
+            | Self::Checkpoint { .. }
+            | Self::Hint { .. }
+            | Self::ForeignProvider { .. } => None,
+        }
+    }
+}
+
 /// The driver of one provider, as seen from here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderState {
