@@ -19,11 +19,13 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Concurrent questions: a crowd of strangers must not become a load on the API server.
 const AT_ONCE: usize = 8;
+/// Concurrent questions about tokens that were good before: drivers that work do not wait for strangers.
+const KNOWN_AT_ONCE: usize = 4;
 /// For how long a yes counts: a deleted ServiceAccount is shut out within this.
 const YES: Duration = Duration::from_secs(30);
 /// For how long a no counts, so that a driver that hammers costs little.
 const NO: Duration = Duration::from_secs(5);
-/// Answers that are kept; one for each token in use and some for wrong ones.
+/// Answers that are kept: so many of tokens in use, and so many of wrong ones.
 const ANSWERS: usize = 1024;
 
 /// What the API server said of a token.
@@ -44,9 +46,14 @@ pub(super) enum Verdict {
 pub(super) struct Reviewer {
     client: Client,
     audience: String,
-    answers: Mutex<HashMap<[u8; 32], (Verdict, Instant)>>,
+    accounts: Answers,
+    refused: Answers,
     questions: Semaphore,
+    known_questions: Semaphore,
 }
+
+/// Until when answers count, by the digest of the token.
+type Answers = Mutex<HashMap<[u8; 32], (Verdict, Instant)>>;
 
 impl fmt::Debug for Reviewer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,8 +64,14 @@ impl fmt::Debug for Reviewer {
 impl Reviewer {
     /// Tokens must be meant for `audience`.
     pub(super) fn new(client: Client, audience: String) -> Self {
-        let questions = Semaphore::new(AT_ONCE);
-        Self { client, audience, answers: Mutex::default(), questions }
+        Self {
+            client,
+            audience,
+            accounts: Mutex::default(),
+            refused: Mutex::default(),
+            questions: Semaphore::new(AT_ONCE),
+            known_questions: Semaphore::new(KNOWN_AT_ONCE),
+        }
     }
 
     /// The audience that tokens must be meant for.
@@ -72,7 +85,9 @@ impl Reviewer {
         if let Some(verdict) = self.remembered(&key) {
             return Ok(verdict);
         }
-        let asked = tokio::time::timeout(PATIENCE, self.ask(token)).await;
+        let known = self.accounts.lock().contains_key(&key);
+        let turns = if known { &self.known_questions } else { &self.questions };
+        let asked = tokio::time::timeout(PATIENCE, self.ask(token, turns)).await;
         let verdict = asked.unwrap_or_else(|_| {
             Err(AuthError::Unavailable("the API server does not answer".to_owned()))
         })?;
@@ -80,9 +95,9 @@ impl Reviewer {
         Ok(verdict)
     }
 
-    async fn ask(&self, token: &str) -> Result<Verdict, AuthError> {
+    async fn ask(&self, token: &str, turns: &Semaphore) -> Result<Verdict, AuthError> {
         // Never closed.
-        let _turn = self.questions.acquire().await;
+        let _turn = turns.acquire().await;
         let review = TokenReview {
             spec: TokenReviewSpec {
                 audiences: Some(vec![self.audience.clone()]),
@@ -115,15 +130,21 @@ impl Reviewer {
     }
 
     fn remembered(&self, key: &[u8; 32]) -> Option<Verdict> {
-        let answers = self.answers.lock();
-        let (verdict, until) = answers.get(key)?;
-        (Instant::now() < *until).then(|| verdict.clone())
+        let now = Instant::now();
+        [&self.accounts, &self.refused].into_iter().find_map(|answers| {
+            let answers = answers.lock();
+            answers.get(key).filter(|(_, until)| now < *until).map(|(verdict, _)| verdict.clone())
+        })
     }
 
     fn remember(&self, key: [u8; 32], verdict: Verdict) {
         let now = Instant::now();
-        let life = if verdict == Verdict::Refused { NO } else { YES };
-        let mut answers = self.answers.lock();
+        let refused = verdict == Verdict::Refused;
+        let (answers, life) = if refused { (&self.refused, NO) } else { (&self.accounts, YES) };
+        if refused {
+            self.accounts.lock().remove(&key);
+        }
+        let mut answers = answers.lock();
         if answers.len() >= ANSWERS {
             answers.retain(|_, (_, until)| now < *until);
         }
@@ -160,6 +181,55 @@ fn expiry(token: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An API server that knows one token, and never answers about another one.
+    fn server() -> Client {
+        let service = tower::service_fn(|request: axum::http::Request<kube::client::Body>| async {
+            let body = request.into_body().collect_bytes().await?;
+            let asked: TokenReview = serde_json::from_slice(&body)?;
+            if asked.spec.token.as_deref() != Some("good") {
+                std::future::pending::<()>().await;
+            }
+            let answer = serde_json::json!({
+                "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "metadata": {},
+                "spec": {},
+                "status": {
+                    "authenticated": true, "audiences": ["ostler"],
+                    "user": { "username": "system:serviceaccount:a:b" }
+                }
+            });
+            let body = kube::client::Body::from(serde_json::to_vec(&answer)?);
+            Ok::<_, tower::BoxError>(axum::http::Response::new(body))
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_that_was_known_does_not_wait_for_strangers() {
+        let reviewer = std::sync::Arc::new(Reviewer::new(server(), "ostler".to_owned()));
+        assert!(matches!(reviewer.review("good").await, Ok(Verdict::Account { .. })));
+        tokio::time::advance(YES).await;
+        for stranger in 0..3 * AT_ONCE {
+            let reviewer = std::sync::Arc::clone(&reviewer);
+            tokio::spawn(async move { reviewer.review(&format!("stranger-{stranger}")).await });
+        }
+        tokio::task::yield_now().await;
+        assert_eq!(reviewer.questions.available_permits(), 0, "all wait for strangers");
+        assert!(matches!(reviewer.review("good").await, Ok(Verdict::Account { .. })));
+    }
+
+    #[tokio::test]
+    async fn wrong_tokens_do_not_displace_the_answers_about_good_ones() {
+        let reviewer = Reviewer::new(server(), "ostler".to_owned());
+        for stranger in 0..2 * ANSWERS {
+            let key = Sha256::digest(stranger.to_string()).into();
+            reviewer.remember(key, Verdict::Refused);
+        }
+        let good = Verdict::Account { name: "a".to_owned(), expires: None };
+        reviewer.remember([0; 32], good.clone());
+        assert_eq!(reviewer.remembered(&[0; 32]), Some(good));
+        assert_eq!(reviewer.refused.lock().len(), ANSWERS);
+    }
 
     #[test]
     fn only_signed_tokens_are_shown_to_the_api_server() {
