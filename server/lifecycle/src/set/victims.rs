@@ -1,11 +1,7 @@
 //! Which Machines go. INV-14: exactly those that were marked or chosen, in one total order; one that is being deleted
 //! is never chosen again.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
 use ostler_api::{
@@ -178,28 +174,32 @@ pub(super) fn choose(
     now: Timestamp,
 ) -> Vec<Victim> {
     let policy = Policy::of(set);
-    // Without a surplus, nothing is compared but those that go anyhow.
-    let goes = |machine: &Machine| {
-        is_marked(machine, set) || is_given_up(machine, wishes.get(machine.uid()), preserved, now)
-    };
-    let of_interest = active.iter().filter(|machine| surplus > 0 || goes(machine));
-    let mut ranked: Vec<_> =
-        of_interest.map(|machine| (Rank::of(machine, policy, now), machine)).collect();
-    ranked.sort_by(|one, other| one.0.cmp(&other.0));
-    let candidates = ranked.iter().filter(|(_, machine)| !is_handed_over(machine));
-    let first: BTreeSet<&str> =
-        candidates.take(surplus).map(|(_, machine)| machine.uid()).collect();
     let cause = |machine: &Machine| {
         if is_marked(machine, set) {
-            Some(Cause::Marked)
-        } else if is_given_up(machine, wishes.get(machine.uid()), preserved, now) {
-            Some(Cause::Failed)
-        } else {
-            first.contains(machine.uid()).then_some(Cause::Surplus)
+            return Some(Cause::Marked);
         }
+        is_given_up(machine, wishes.get(machine.uid()), preserved, now).then_some(Cause::Failed)
     };
-    let victims = ranked.iter().filter_map(|(_, machine)| {
-        cause(machine).map(|cause| Victim { machine: (*machine).clone(), cause })
+    // Without a surplus, nothing is compared but those that go anyhow.
+    let mut ranked: Vec<_> = active
+        .iter()
+        .map(|machine| (machine, cause(machine)))
+        .filter(|(_, cause)| surplus > 0 || cause.is_some())
+        .map(|(machine, cause)| (Rank::of(machine, policy, now), machine, cause))
+        .collect();
+    ranked.sort_by(|one, other| one.0.cmp(&other.0));
+    // Those that go anyhow are some of those that are too many.
+    let counts =
+        |machine: &Machine, cause: Option<Cause>| cause.is_some() && !is_handed_over(machine);
+    let anyhow = ranked.iter().filter(|(_, machine, cause)| counts(machine, *cause)).count();
+    let mut left = surplus.saturating_sub(anyhow);
+    let victims = ranked.into_iter().filter_map(|(_, machine, cause)| {
+        let too_much = || {
+            let goes = left > 0 && !is_handed_over(machine);
+            left -= usize::from(goes);
+            goes.then_some(Cause::Surplus)
+        };
+        cause.or_else(too_much).map(|cause| Victim { machine: machine.clone(), cause })
     });
     victims.collect()
 }

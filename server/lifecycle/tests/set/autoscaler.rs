@@ -62,3 +62,27 @@ fn one_that_is_marked_and_too_much_goes_once_and_alone() {
     all.push(marked("chosen", json!("1"), json!(EARLY)));
     assert_eq!(victims(&decide(scaled_at(3, Some(LATE)), all)), ["chosen"]);
 }
+
+/// The autoscaler lowers the replicas by those that it marked: each of the others was to stay.
+#[test]
+fn a_marked_or_failed_one_that_ranks_last_goes_and_none_in_its_place() {
+    let failed = json!({
+        "metadata": { "annotations": { "machinepriority.machine.sapcloud.io": "5" } },
+        "status": { "currentStatus": { "phase": "Failed" } }
+    });
+    for (what, last) in [
+        (
+            "preserved by a user",
+            json!({ "metadata": { "annotations": {
+            "machinepriority.machine.sapcloud.io": "1",
+            "machine.sapcloud.io/marked-for-deletion-time": EARLY,
+            "node.machine.sapcloud.io/preserve": "now"
+        } }, "status": { "currentStatus": { "preserveExpiryTime": "2100-01-01T00:00:00Z" } } }),
+        ),
+        ("failed, with a priority", failed),
+    ] {
+        let mut all = running(3);
+        all.push(machine("last", last));
+        assert_eq!(victims(&decide(scaled_at(3, Some(LATE)), all)), ["last"], "{what}");
+    }
+}
