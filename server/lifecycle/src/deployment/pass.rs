@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use ostler_api::machine_deployment::MachineDeploymentStatus;
 use ostler_api::names::{annotation, finalizer};
+use ostler_api::timeout::Timeout;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use serde_json::{Value, json};
 
@@ -169,6 +170,18 @@ impl<'a> Pass<'a> {
                 other.name()
             );
             self.warn(Reason::SelectorOverlap, note);
+        }
+    }
+
+    /// Of an annotation that is no duration nothing follows, as in machine-controller-manager.
+    pub(super) fn warn_of_timeout(&mut self) {
+        let key = annotation::EFFECTIVE_CREATION_TIMEOUT;
+        let text = self.seen().annotation(key);
+        if let Some(text) = text.filter(|text| Timeout::from(*text).duration().is_none()) {
+            let note = format!(
+                "annotation {key} is \"{text}\", and no duration such as 20m: it is ignored"
+            );
+            self.warn(Reason::ValidationFailed, note);
         }
     }
 

@@ -6,8 +6,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::MachineDeployment;
 use ostler_api::machine_deployment::{MachineDeploymentStrategy, OrchestrationType, StrategyType};
-use ostler_api::names::annotation;
-use ostler_api::timeout::Timeout;
 
 use super::fenceposts;
 use super::snapshot::SetView;
@@ -35,10 +33,6 @@ pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String>
     {
         found.push(format!("spec.template.spec.class.{name} is missing"));
     }
-    let name = annotation::EFFECTIVE_CREATION_TIMEOUT;
-    if let Some(text) = deployment.annotation(name).filter(|text| is_no_duration(text)) {
-        found.push(format!("annotation {name} is \"{text}\": it has to be a duration such as 20m"));
-    }
     check_strategy(deployment, &mut found);
     match &spec.selector {
         None => found.push("spec.selector is missing".to_owned()),
@@ -49,10 +43,6 @@ pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String>
 
 fn negative(name: &str, number: i32) -> String {
     format!("spec.{name} is {number}: it has to be 0 or more")
-}
-
-fn is_no_duration(text: &str) -> bool {
-    Timeout::from(text).duration().is_none()
 }
 
 const STRATEGIES: &str = "it has to be RollingUpdate, Recreate or InPlaceUpdate";

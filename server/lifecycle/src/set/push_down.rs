@@ -6,6 +6,7 @@ use ostler_api::{
     Machine, MachineSet,
     machine::MachineSpec,
     names::annotation::{EFFECTIVE_CREATION_TIMEOUT, PRESERVE},
+    timeout::Timeout,
 };
 use serde_json::{Value, json};
 
@@ -17,10 +18,17 @@ use crate::record::merge_patch;
 pub fn pushed(spec: &MachineSpec, set: &MachineSet) -> MachineSpec {
     let mut spec = spec.clone();
     push_down(&set.spec.template.spec, &mut spec);
-    if let Some(text) = set.annotation(EFFECTIVE_CREATION_TIMEOUT) {
+    if let Some(text) = creation_timeout(set) {
         spec.creation_timeout = Some(text.into());
     }
     spec
+}
+
+/// The creation timeout that an annotation gives its Machines. As in machine-controller-manager, one that is no duration
+/// counts as none.
+pub(super) fn creation_timeout(set: &MachineSet) -> Option<&str> {
+    let text = set.annotation(EFFECTIVE_CREATION_TIMEOUT)?;
+    Timeout::from(text).duration().map(|_| text)
 }
 
 /// One merge patch for each Machine that differs. Machines that are being deleted take it over as well: a shorter

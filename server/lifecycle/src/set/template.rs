@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::{Machine, MachineSet, names::annotation::EFFECTIVE_CREATION_TIMEOUT};
 
-use super::{owner_reference, pushed};
+use super::{owner_reference, push_down, pushed};
 
 /// Longest name of a Machine: it becomes a label value, and a host name.
 const LONGEST: usize = 63;
@@ -21,7 +21,7 @@ pub fn machine_name(set: &str, suffix: &str) -> String {
 pub fn machine(set: &MachineSet, name: &str) -> Machine {
     let template = set.spec.template.metadata.clone().unwrap_or_default();
     let mut annotations = template.annotations.unwrap_or_default();
-    if let Some(text) = set.annotation(EFFECTIVE_CREATION_TIMEOUT) {
+    if let Some(text) = push_down::creation_timeout(set) {
         annotations.insert(EFFECTIVE_CREATION_TIMEOUT.to_owned(), text.to_owned());
     }
     Machine {

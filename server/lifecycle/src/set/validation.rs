@@ -1,12 +1,7 @@
 //! What a set has to be like before anything is done for it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use ostler_api::{
-    MachineSet,
-    machine_set::MachineTemplateSpec,
-    names::{annotation::EFFECTIVE_CREATION_TIMEOUT, label::TEMPLATE_HASH},
-    timeout::Timeout,
-};
+use ostler_api::{MachineSet, machine_set::MachineTemplateSpec, names::label::TEMPLATE_HASH};
 
 use crate::selector;
 
@@ -24,11 +19,6 @@ pub fn broken(set: &MachineSet, has_machines: bool) -> Vec<String> {
         }
     }
     broken.extend(template_rules(spec.selector.as_ref(), &spec.template));
-    let timeout = set.annotation(EFFECTIVE_CREATION_TIMEOUT);
-    if let Some(text) = timeout.filter(|text| Timeout::from(*text).duration().is_none()) {
-        broken
-            .push(format!("annotation {EFFECTIVE_CREATION_TIMEOUT} is {text:?}, and no duration"));
-    }
     if has_machines && selector_changed(set) {
         broken.push(
             "spec.selector was changed, and the set has Machines: put it back, or delete the set with \

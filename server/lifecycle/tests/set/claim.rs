@@ -1,7 +1,6 @@
 use std::sync::Arc;
 
 use ostler_api::MachineSet;
-use ostler_api::names::annotation::EFFECTIVE_CREATION_TIMEOUT;
 use ostler_lifecycle::set::{owner_reference, plan};
 use serde_json::{Value, json};
 
@@ -97,19 +96,18 @@ fn of_two_sets_that_match_an_orphan_the_older_one_gets_it_and_then_the_first_by_
             }),
             true,
         ),
-        (
-            "an older rival that is refused, so that it adopts nothing",
-            json!({
-                "uid": "o", "creationTimestamp": "2025-12-31T00:00:00Z",
-                "annotations": { EFFECTIVE_CREATION_TIMEOUT: "soon" }
-            }),
-            true,
-        ),
     ] {
         let mut snap = snapshot(set(1, json!({})), vec![orphan(json!({}))]);
         snap.others = vec![snap.set.clone(), Arc::new(set(1, json!({ "metadata": other })))];
         assert_eq!(plan(&snap).adopt.len(), usize::from(ours), "{what}");
     }
+    let refused = json!({
+        "metadata": { "uid": "o", "creationTimestamp": "2025-12-31T00:00:00Z" },
+        "spec": { "minReadySeconds": -1 }
+    });
+    let mut snap = snapshot(set(1, json!({})), vec![orphan(json!({}))]);
+    snap.others = vec![snap.set.clone(), Arc::new(set(1, refused))];
+    assert_eq!(plan(&snap).adopt.len(), 1, "an older rival that is refused adopts nothing");
     let older = |replicas: i32| {
         let changed = json!({
             "metadata": { "uid": "o", "creationTimestamp": "2025-12-31T00:00:00Z" },
