@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ostler_api::bootstrap::Bootstrap;
+use ostler_api::machine::MachineSpec;
 use ostler_api::machine_deployment::StrategyType;
 use ostler_api::machine_set::MachineTemplateSpec;
 use ostler_api::names::{annotation, label};
@@ -93,24 +95,26 @@ fn unknown_annotations<'a>(
     there.map(|name| format!("annotation {name} stays and has no effect")).collect()
 }
 
-fn unknown_fields(template: &MachineTemplateSpec) -> Option<String> {
+fn unknown_fields(template: &MachineTemplateSpec, then: &str) -> Option<String> {
+    let MachineSpec { bootstrap, version, .. } = &template.spec;
     let fields = [
-        ("bootstrap", template.spec.bootstrap.is_some()),
-        ("version", template.spec.version.is_some()),
+        ("bootstrap", bootstrap.as_ref().is_some_and(|it| *it != Bootstrap::default())),
+        ("version", version.as_ref().is_some_and(|it| !it.is_empty())),
     ];
     let there: Vec<&str> = fields.iter().filter(|field| field.1).map(|field| field.0).collect();
     (!there.is_empty()).then(|| {
-        format!(
-            "template.spec: it drops {} with its next write; new machines get the user data of the class's secrets",
-            there.join(" and ")
-        )
+        let there = there.join(" and ");
+        format!("template.spec: it does not know {there}{then}; new machines get the user data of the class's secrets")
     })
 }
 
 fn set_back(set: &MachineSet) -> Vec<String> {
     let names = [annotation::DELETE_POLICY, annotation::RUN_BY];
     let unknown = unknown_annotations(|name| set.annotation(name), &names);
-    unknown_fields(&set.spec.template).into_iter().chain(unknown).collect()
+    unknown_fields(&set.spec.template, " and drops them with its next write")
+        .into_iter()
+        .chain(unknown)
+        .collect()
 }
 
 fn deployment_back(
@@ -118,7 +122,10 @@ fn deployment_back(
     sets: &[&MachineSet],
     machines: &[Machine],
 ) -> Vec<String> {
-    let mut back: Vec<String> = unknown_fields(&deployment.spec.template).into_iter().collect();
+    let refused =
+        ", and its writes are refused until you empty them (bootstrap: {}, version: \"\")";
+    let mut back: Vec<String> =
+        unknown_fields(&deployment.spec.template, refused).into_iter().collect();
     if let Some(name) = another_current(deployment, sets) {
         back.push(format!(
             "it takes set {name} for the current one, and rolls back to it: its template differs by those fields only"

@@ -151,7 +151,8 @@ fn machine_deployment() -> CustomResourceDefinition {
         scaled(root);
         if let Some(spec) = property(root, "spec") {
             spec.required = Some(vec!["template".to_owned()]);
-            spec.x_kubernetes_validations.get_or_insert_default().extend(STRATEGY_RULES.map(rule));
+            let rules = spec.x_kubernetes_validations.get_or_insert_default();
+            rules.extend(STRATEGY_RULES.into_iter().chain(FIELDS_STAY).map(rule));
         }
     });
     crd
@@ -321,6 +322,23 @@ const STRATEGY_RULES: [(&str, &str); 3] = [
          && has(self.strategy.inPlaceUpdate.orchestrationType) \
          && self.strategy.inPlaceUpdate.orchestrationType in ['Auto', 'Manual'])",
         "strategy.inPlaceUpdate needs maxSurge, maxUnavailable and an orchestrationType of Auto or Manual",
+    ),
+];
+
+/// Clients that know machine-controller-manager's fields alone write deployments whole: Gardener's cluster-autoscaler at each
+/// scale. Without these two another template would follow from that, and all Machines would be replaced.
+const FIELDS_STAY: [(&str, &str); 2] = [
+    (
+        "!has(oldSelf.template) || !has(oldSelf.template.spec) || !has(oldSelf.template.spec.version) \
+         || oldSelf.template.spec.version == '' || has(self.template.spec.version)",
+        "template.spec.version would be lost: the client does not know this field; set it to \"\" to remove it",
+    ),
+    (
+        "!has(oldSelf.template) || !has(oldSelf.template.spec) || !has(oldSelf.template.spec.bootstrap) \
+         || !(has(oldSelf.template.spec.bootstrap.configRef) \
+         || has(oldSelf.template.spec.bootstrap.dataSecretName) \
+         || has(oldSelf.template.spec.bootstrap.data)) || has(self.template.spec.bootstrap)",
+        "template.spec.bootstrap would be lost: the client does not know this field; set it to {} to remove it",
     ),
 ];
 

@@ -11,8 +11,8 @@ use crate::{
     open_enum::open_enum,
 };
 
-/// What a MachineDeployment is to be. Nothing of ours may be added: autoscalers write these objects whole, and fields
-/// that they do not know vanish.
+/// What a MachineDeployment is to be. Autoscalers write these objects whole, and fields that they do not know vanish: those
+/// that are ours, `bootstrap` and `version` of the template, are kept by rules of the definition.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "machine.sapcloud.io",

@@ -1,5 +1,6 @@
 //! Numbers of rollouts: which set is which revision, what is kept, and how to go back.
 
+use ostler_api::bootstrap::Bootstrap;
 use ostler_api::machine_set::MachineTemplateSpec;
 use ostler_api::names::{annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
@@ -86,7 +87,11 @@ pub fn find<'a>(
 
 /// Takes template and annotations over from a set.
 pub(super) fn go_back(deployment: &mut MachineDeployment, set: &MachineSet) {
-    deployment.spec.template = without_hash(&set.spec.template);
+    let before = std::mem::replace(&mut deployment.spec.template, without_hash(&set.spec.template));
+    // The definition refuses a write that leaves these out: clients that do not know them would lose them.
+    let (before, now) = (before.spec, &mut deployment.spec.template.spec);
+    now.version = now.version.take().or_else(|| before.version.map(|_| String::new()));
+    now.bootstrap = now.bootstrap.take().or_else(|| before.bootstrap.map(|_| Bootstrap::default()));
     let of_set = set.metadata.annotations.iter().flatten();
     let annotations = annotations_mut(&mut deployment.metadata);
     annotations.retain(|key, _| super::edit::is_own(key));

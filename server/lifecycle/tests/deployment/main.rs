@@ -8,5 +8,6 @@ mod in_place;
 mod numbers;
 mod passes;
 mod properties;
+mod rollback;
 mod shared_budget;
 mod world;
