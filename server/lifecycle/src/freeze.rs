@@ -238,7 +238,14 @@ pub fn plan_deployment(
         ..Plan::default()
     };
     if conditions.iter().any(|it| frozen(&it)) != any_frozen {
-        let others = conditions.iter().filter(|it| !frozen(it));
+        let mut others: Vec<_> = conditions.iter().filter(|it| !frozen(it)).cloned().collect();
+        // It could not get on meanwhile: that time does not count for the progress deadline.
+        let progressing = |it: &&mut MachineDeploymentCondition| {
+            it.type_ == MachineDeploymentConditionType::Progressing
+        };
+        if let Some(condition) = others.iter_mut().find(progressing).filter(|_| !any_frozen) {
+            condition.last_update_time = Some(Time(now));
+        }
         let new = any_frozen.then(|| MachineDeploymentCondition {
             type_: MachineDeploymentConditionType::Frozen,
             status: "True".to_owned(),
@@ -247,7 +254,7 @@ pub fn plan_deployment(
             reason: Some(STATE_SYNC.to_owned()),
             message: Some("a machine set of it is frozen: it has far too many machines".to_owned()),
         });
-        plan.conditions = Some(others.cloned().chain(new).collect());
+        plan.conditions = Some(others.into_iter().chain(new).collect());
     }
     plan
 }

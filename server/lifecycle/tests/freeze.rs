@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use ostler_api::machine_deployment::MachineDeploymentCondition;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::freeze::{
     self, Change, Limits, Margins, Snapshot, counts, plan, plan_deployment,
@@ -264,6 +265,25 @@ fn a_deployment_shows_that_one_of_its_sets_is_frozen_and_has_two_conditions_othe
     let after = plan_deployment(&deployment, false, at(9));
     assert_eq!((after.label, after.remove_annotation), (Some(false), true));
     assert_eq!(after.conditions, Some(Vec::new()));
+}
+
+#[test]
+fn the_time_in_which_it_was_frozen_does_not_count_for_the_progress_deadline() {
+    let mut deployment = deployment(2, json!({ "type": "Recreate" }));
+    let progressing = json!({
+        "type": "Progressing", "status": "True", "reason": "MachineSetUpdated",
+        "lastUpdateTime": at(0), "lastTransitionTime": at(0)
+    });
+    deployment.status.get_or_insert_default().conditions =
+        vec![serde_json::from_value(progressing).unwrap()];
+    let updated = |conditions: &[MachineDeploymentCondition]| {
+        conditions[0].last_update_time.as_ref().map(|time| time.0)
+    };
+    let conditions = plan_deployment(&deployment, true, at(5)).conditions.unwrap();
+    assert_eq!(updated(&conditions), Some(at(0)));
+    deployment.status.get_or_insert_default().conditions = conditions;
+    let conditions = plan_deployment(&deployment, false, at(500)).conditions.unwrap();
+    assert_eq!((updated(&conditions), conditions.len()), (Some(at(500)), 1));
 }
 
 /// #88: a client that replaces the deployment takes its label away, and lowers the replicas. The deployment is as its sets

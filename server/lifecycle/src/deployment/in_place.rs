@@ -13,6 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use ostler_api::machine::MachinePhase;
+use ostler_api::machine_deployment::StrategyType;
 use ostler_api::names::{annotation, label, node_condition, taint};
 use ostler_api::{Machine, MachineSet};
 use serde_json::{Value, json};
@@ -186,6 +187,36 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Whether the strategy is InPlaceUpdate, or was until now: what is handed over gets its place before the next one goes on.
+    pub(super) fn hands_over(&self) -> bool {
+        let handed = |one: &MachineView| !one.machine.is_deleting() && is_handed_over(one);
+        self.is_in_place() || self.all_machines().any(handed)
+    }
+
+    fn is_in_place(&self) -> bool {
+        self.snapshot.deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate)
+    }
+
+    /// The strategy is another one now: no Node is updated, and all sets create Machines.
+    pub(super) fn end_updates(&mut self) {
+        for set in &mut self.sets {
+            set.metadata.labels.get_or_insert_default().remove(label::SCALE_UP_DISABLED);
+        }
+        for view in self.all_machines().filter(|one| !one.machine.is_deleting()) {
+            self.end_candidacy(view);
+        }
+    }
+
+    /// Whether its Node is a candidate, which ends.
+    fn end_candidacy(&mut self, view: &'a MachineView) -> bool {
+        let node = view.node.as_ref();
+        let candidate = node.filter(|_| node_label(view, label::CANDIDATE_FOR_UPDATE).is_some());
+        if let Some(node) = candidate {
+            self.write_to_nodes(vec![(view, finished_node(view, node))]);
+        }
+        candidate.is_some()
+    }
+
     /// One step of an update in place, or of scaling.
     pub(super) fn update_in_place(&mut self) {
         let fleet = self.fleet();
@@ -200,7 +231,7 @@ impl<'a> Pass<'a> {
         spare_available(&counted, &mut targets);
         // How many Nodes may be selected follows from the numbers of the sets, which are written first.
         let settled = moved.is_empty() && !scales && targets.old == fleet.as_it_is().old;
-        if settled && targets.new < fleet.replicas {
+        if settled && targets.new < fleet.replicas && self.is_in_place() {
             self.select_nodes(&fleet);
         }
         if !scales && targets.new >= fleet.replicas {
@@ -310,11 +341,8 @@ impl<'a> Pass<'a> {
         let is_covered = is_new && covered >= self.snapshot.deployment.spec.replicas
             || count(own.clone().count()) <= covered;
         for view in own.filter(|one| is_new || is_handed_over(one)) {
-            let node_says = node_label(view, label::CANDIDATE_FOR_UPDATE).is_some();
-            if node_says && let Some(node) = &view.node {
-                // Before the label of the Machine goes, which says that its Node is not finished.
-                self.write_to_nodes(vec![(view, finished_node(view, node))]);
-            } else if is_covered && is_handed_over(view) {
+            // Before the label of the Machine goes, which says that its Node is not finished.
+            if !self.end_candidacy(view) && is_covered && is_handed_over(view) {
                 self.end_hand_over(set, view);
             }
         }

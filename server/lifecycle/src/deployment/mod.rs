@@ -60,6 +60,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
         return pass.finish();
     }
     pass.warn_of_overlaps();
+    pass.warn_of_timeout();
     pass.relabel();
     pass.count();
     pass.show_mass_failure();
@@ -71,10 +72,14 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
         return pass.finish();
     }
     pass.update_new_set();
+    let in_place = pass.hands_over();
+    if !in_place && !paused {
+        pass.end_updates();
+    }
     match &deployment.spec.strategy.type_ {
         _ if paused => pass.scale_only(),
+        _ if in_place => pass.update_in_place(),
         Some(StrategyType::Recreate) => pass.recreate(),
-        Some(StrategyType::InPlaceUpdate) => pass.update_in_place(),
         _ => pass.roll(),
     }
     pass.clean_up();

@@ -27,9 +27,7 @@ impl Pass<'_> {
             new: self.new.and_then(|index| counts.get(index).copied()),
             old: counts.iter().enumerate().filter_map(of_old).collect(),
         };
-        if self.growth() == Growth::Largest {
-            self.count_updates(&mut fleet);
-        }
+        self.count_updates(&mut fleet);
         fleet
     }
 

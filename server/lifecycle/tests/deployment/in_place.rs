@@ -512,3 +512,55 @@ fn a_machine_that_was_updated_and_that_an_autoscaler_chose_goes_and_no_other_one
     left.retain(|name| *name != chosen);
     assert_eq!((world.names(), world.wanted()["two"]), (left, 2));
 }
+
+/// Whenever a user takes another strategy in the middle of a rollout in place, nothing of it stays.
+#[test]
+fn a_rollout_in_place_that_goes_on_with_another_strategy_leaves_nothing_behind() {
+    let steps: [fn(&mut World); 5] = [
+        World::passes,
+        World::sets_work,
+        World::drains,
+        |world| world.agents_work(true),
+        |world| world.agents_work(false),
+    ];
+    for (strategy, count) in [("RollingUpdate", 12), ("Recreate", 12)] {
+        for (cut, posts) in (0..count).flat_map(|cut| [(cut, (0, 1)), (cut, (1, 0)), (cut, (1, 2))])
+        {
+            let what = format!("{strategy} after {cut} steps with {posts:?}");
+            let mut world = running(3, posts, "Auto");
+            world.roll_to("two");
+            for step in steps.iter().cycle().take(cut) {
+                step(&mut world);
+            }
+            let updated = world.machines.values().filter(|it| it.spec.class.name == "two").count();
+            let least = world.available().min(usize::try_from(3 - posts.1).unwrap());
+            world.edit(&json!({ "spec": { "strategy": {
+                "type": strategy,
+                "inPlaceUpdate": null,
+                "rollingUpdate": { "maxSurge": posts.0, "maxUnavailable": posts.1 }
+            } } }));
+            let before = world.names();
+            let mut fewest = usize::MAX;
+            for _ in 0..3 {
+                fewest = fewest.min(world.settle());
+                world.recover();
+            }
+            assert_eq!((world.wanted()["one"], world.wanted()["two"]), (0, 3), "{what}");
+            assert_eq!(world.machines.len(), 3, "{what}");
+            for key in
+                [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT]
+            {
+                assert_eq!(labelled(&world, key), Vec::<String>::new(), "{key}: {what}");
+                let on = world.machines.values().filter(|it| it.label(key).is_some()).count();
+                assert_eq!(on, 0, "{key}: {what}");
+            }
+            let held = world.sets.values().any(|set| set.label(label::SCALE_UP_DISABLED).is_some());
+            assert!(!held, "{what}");
+            let kept = world.names().iter().filter(|name| before.contains(name)).count();
+            assert!(kept >= updated, "{kept} of {updated} stayed: {what}");
+            if strategy == "RollingUpdate" {
+                assert!(fewest >= least, "{fewest} of {least} were available: {what}");
+            }
+        }
+    }
+}
