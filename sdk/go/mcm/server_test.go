@@ -1,11 +1,14 @@
 package mcm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"reflect"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	upstream "github.com/gardener/machine-controller-manager/pkg/util/provider/driver"
 	"github.com/gardener/machine-controller-manager/pkg/util/provider/machinecodes/codes"
@@ -24,6 +27,7 @@ type provider struct {
 	status, create, initialize, remove, list error
 	state                                    string
 	unknown                                  bool // GetMachineStatus returns no response with its error
+	hangs                                    bool // GetMachineStatus ends with its context
 	machines                                 map[string]string
 	created                                  *upstream.CreateMachineRequest
 	initialized                              *upstream.InitializeMachineRequest
@@ -40,12 +44,16 @@ func (p *provider) InitializeMachine(_ context.Context, q *upstream.InitializeMa
 	return nil, p.initialize
 }
 
-func (p *provider) DeleteMachine(context.Context, *upstream.DeleteMachineRequest) (*upstream.DeleteMachineResponse, error) {
-	return &upstream.DeleteMachineResponse{LastKnownState: p.state}, p.remove
+func (p *provider) DeleteMachine(ctx context.Context, _ *upstream.DeleteMachineRequest) (*upstream.DeleteMachineResponse, error) {
+	return &upstream.DeleteMachineResponse{LastKnownState: p.state}, cmp.Or(p.remove, ctx.Err())
 }
 
-func (p *provider) GetMachineStatus(_ context.Context, q *upstream.GetMachineStatusRequest) (*upstream.GetMachineStatusResponse, error) {
+func (p *provider) GetMachineStatus(ctx context.Context, q *upstream.GetMachineStatusRequest) (*upstream.GetMachineStatusResponse, error) {
 	p.read = q
+	if p.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if p.unknown {
 		return nil, p.status
 	}
@@ -273,6 +281,18 @@ func TestADeletionEndsOrGoesOn(t *testing.T) {
 	if failed := detail(t, err); failed.Certainty != driver.Partial || failed.Checkpoint != "disk left" {
 		t.Error(failed)
 	}
+}
+
+func TestAReadThatHangsLeavesTimeToDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		q := &pb.DeleteMachineRequest{Context: operation()}
+		answer, err := New(&provider{hangs: true}, "Cloud").DeleteMachine(ctx, q)
+		if err != nil || answer.Outcome != pb.DeletionOutcome_DELETION_OUTCOME_DELETED {
+			t.Error(answer, err)
+		}
+	})
 }
 
 func TestAListHasNamesAndNoUIDs(t *testing.T) {
