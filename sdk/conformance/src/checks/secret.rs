@@ -25,7 +25,7 @@ checks! {
         does: "asks for a secret only with an operation that is in flight on its session, and only for that of its class",
         why: "everything else is refused: a driver that fetches ahead or shares across classes stands still";
     "secret/not-in-output" => not_in_output, Must, Process, [Gate::Creates], "driver.proto, \"Secrets\"";
-        does: "shows neither credentials nor user data in its output, its errors, its progress and its checkpoints",
+        does: "shows neither credentials nor user data in its output, its results, its errors, its progress and its checkpoints",
         why: "logs are read by many, kept for long, and copied into tickets";
     "secret/refresh" => refresh, Should, Link, [Gate::Creates, Gate::Secret, Gate::BadSecret], "session.proto, CacheInvalidation";
         does: "uses the new credentials after CacheInvalidation, without a restart",
@@ -139,8 +139,8 @@ fn said(driver: &Driver<'_>, what: &str, canary: &str) -> Outcome {
         let (place, text) = match &entry.frame {
             Some(Received::Progress(progress)) => ("progress", format!("{progress:?}")),
             Some(Received::Completed(done)) => match &done.outcome {
-                Some(Completed::Error(error)) => ("an error", format!("{error:?}")),
-                _ => ("a checkpoint", done.checkpoint.clone()),
+                Some(Completed::Error(_)) => ("an error", format!("{done:?}")),
+                _ => ("a result", format!("{done:?}")),
             },
             _ => continue,
         };
