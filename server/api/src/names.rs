@@ -181,6 +181,9 @@ pub mod annotation {
     /// On a Node: the virtual capacity that was last applied, as JSON.
     pub const LAST_APPLIED_VIRTUAL_CAPACITY: &str =
         "node.machine.sapcloud.io/last-applied-virtual-capacity";
+    /// Ours, on a Node, beside our finalizer: id of the cluster whose core put that there. The cores of others leave the
+    /// Node alone.
+    pub const CLUSTER_ID: &str = "ostler.dev/cluster-id";
     /// Ours, on a Node: whether it joined with the taint `critical-components-not-ready`, so that a controller is there that
     /// removes it.
     pub const CRITICAL_COMPONENTS: &str = "ostler.dev/critical-components";

@@ -10,6 +10,7 @@ use ostler_api::Machine;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::cluster::{ClusterIds, IdError, Settled, settle, wanted};
 use ostler_lifecycle::orphans::Hold;
+use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
 use crate::clock::Clock;
@@ -54,6 +55,14 @@ pub struct GivenIds {
     pub id: Option<String>,
     /// Ids that the cluster had before.
     pub previous: Vec<String>,
+}
+
+/// The ids that this core works with.
+pub(crate) fn ids_of(sessions: &Sessions) -> ClusterIds {
+    ClusterIds {
+        own: sessions.cluster_id().to_owned(),
+        previous: sessions.previous_cluster_ids().to_vec(),
+    }
 }
 
 /// The recorded ids of the cluster and those that are given, which are recorded as well. The default is the UID of

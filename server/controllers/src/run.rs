@@ -27,6 +27,7 @@ use crate::api_health::{ApiHealth, Probes};
 use crate::bootstrap::Configs;
 use crate::class::{Classes, Secrets};
 use crate::clock::{Clock, DebugClock};
+use crate::cluster_id::ids_of;
 use crate::controllers::Controller;
 use crate::deployment::register_deployments;
 use crate::election::{ElectionError, Elector, Leadership, Observed};
@@ -487,6 +488,7 @@ impl Core {
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
+            cluster: ids_of(&self.sessions),
         });
         let queue = &self.fanout.queues.nodes;
         reconcile::work(nodes, queue, &self.reconcile_metrics, workers, stop);

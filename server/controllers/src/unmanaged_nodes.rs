@@ -7,8 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Resource};
-use ostler_api::names::annotation::NOT_MANAGED;
+use ostler_api::names::annotation::{CLUSTER_ID, NOT_MANAGED};
 use ostler_api::names::{finalizer, label};
+use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::unmanaged_nodes::{NodeTask, plan};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -30,11 +31,13 @@ pub(crate) struct UnmanagedNodes {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
+    pub(crate) cluster: ClusterIds,
 }
 
 /// The Nodes of one name, one in each cluster that has it, and the time.
 pub(crate) struct Observed {
     nodes: Vec<Found>,
+    cluster: ClusterIds,
     now: Timestamp,
     creation_timeout: Duration,
 }
@@ -60,13 +63,14 @@ impl Kind for UnmanagedNodes {
         };
         Ok(Some(Observed {
             nodes: self.stores.targets.all().into_iter().filter_map(found).collect(),
+            cluster: self.cluster.clone(),
             now: (self.clock.0)(),
             creation_timeout: self.settings.lifecycle.creation_timeout,
         }))
     }
 
-    fn plan(Observed { nodes, now, creation_timeout }: &Observed) -> Vec<NodeTask> {
-        let task = |it: &Found| plan(&it.node, it.has_machine, *now, *creation_timeout);
+    fn plan(Observed { nodes, cluster, now, creation_timeout }: &Observed) -> Vec<NodeTask> {
+        let task = |it: &Found| plan(&it.node, it.has_machine, cluster, *now, *creation_timeout);
         nodes.iter().map(task).collect()
     }
 
@@ -88,7 +92,8 @@ impl Kind for UnmanagedNodes {
                     self.patch(target, node, release_patch(node, *mark)).await
                 }
                 NodeTask::Unmark => {
-                    let unmarked = json!({ "annotations": { NOT_MANAGED: null } });
+                    let notes = json!({ NOT_MANAGED: null, CLUSTER_ID: self.cluster.own });
+                    let unmarked = json!({ "annotations": notes });
                     self.patch(target, node, unmarked).await
                 }
             });

@@ -1,13 +1,17 @@
 //! Decisions about Nodes without a Machine: the core removes its finalizer, so that nothing of ours
-//! keeps them from being deleted, and marks them, so that users see it.
+//! keeps them from being deleted, and marks them, so that users see it. A target cluster may have Nodes of
+//! several cores: those of another one are its own.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::names::{annotation::NOT_MANAGED, finalizer};
+use ostler_api::names::{
+    annotation::{CLUSTER_ID, NOT_MANAGED},
+    finalizer,
+};
 
-use crate::time::after;
+use crate::{cluster::ClusterIds, time::after};
 
 /// What is to be done about a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +25,7 @@ pub enum NodeTask {
         /// Whether it is to be marked. One that is being deleted is not worth it.
         mark: bool,
     },
-    /// It has a Machine after all: take the mark away.
+    /// It has a Machine after all: take the mark away, and note whose it is, so that the core that marked it leaves it.
     Unmark,
 }
 
@@ -30,17 +34,27 @@ pub fn is_not_managed(node: &Node) -> bool {
     node.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(NOT_MANAGED))
 }
 
+/// Whether a core of another cluster holds a Node.
+fn is_of_another(node: &Node, ids: &ClusterIds) -> bool {
+    let notes = node.metadata.annotations.as_ref();
+    notes.and_then(|all| all.get(CLUSTER_ID)).is_some_and(|id| !ids.has(id))
+}
+
 /// Decides about a Node. `has_machine`: a Machine names it, or it names one. Upstream waits for the
 /// creation timeout as well, and counts it from the birth of the Node.
 pub fn plan(
     node: &Node,
     has_machine: bool,
+    ids: &ClusterIds,
     now: Timestamp,
     creation_timeout: Duration,
 ) -> NodeTask {
     let marked = is_not_managed(node);
     if has_machine {
         return if marked { NodeTask::Unmark } else { NodeTask::Leave };
+    }
+    if is_of_another(node, ids) {
+        return NodeTask::Leave;
     }
     let finalizers = node.metadata.finalizers.as_deref().unwrap_or_default();
     let held = finalizers.iter().any(|name| name == finalizer::NODE);
@@ -67,6 +81,10 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + seconds).unwrap()
     }
 
+    fn ids() -> ClusterIds {
+        ClusterIds { own: "a".to_owned(), previous: vec!["before".to_owned()] }
+    }
+
     /// A Node that is 20 minutes old.
     fn node(held: bool, marked: bool, deleting: bool) -> Node {
         let mut node = Node::default();
@@ -91,22 +109,53 @@ mod tests {
         for ((held, marked, deleting), expected) in table {
             let node = node(held, marked, deleting);
             assert_eq!(
-                plan(&node, false, time(0), TIMEOUT),
+                plan(&node, false, &ids(), time(0), TIMEOUT),
                 expected,
                 "{held} {marked} {deleting}"
             );
         }
         let young = node(true, false, false);
-        assert_eq!(plan(&young, false, time(-1), TIMEOUT), NodeTask::LookAgain(time(0)));
+        assert_eq!(plan(&young, false, &ids(), time(-1), TIMEOUT), NodeTask::LookAgain(time(0)));
         let doomed = node(true, false, true);
         let now = time(-1000);
-        assert_eq!(plan(&doomed, false, now, TIMEOUT), NodeTask::Release { mark: false });
+        assert_eq!(plan(&doomed, false, &ids(), now, TIMEOUT), NodeTask::Release { mark: false });
+    }
+
+    #[test]
+    fn a_node_that_another_core_holds_is_left_to_it() {
+        for (noted, ours) in
+            [(None, true), (Some("a"), true), (Some("before"), true), (Some("b"), false)]
+        {
+            for (held, marked, deleting) in [
+                (true, false, false),
+                (true, true, false),
+                (false, false, false),
+                (true, false, true),
+            ] {
+                let mut node = node(held, marked, deleting);
+                let notes = node.metadata.annotations.get_or_insert_default();
+                notes.extend(noted.map(|id| (CLUSTER_ID.to_owned(), id.to_owned())));
+                let task = plan(&node, false, &ids(), time(0), TIMEOUT);
+                let released = matches!(task, NodeTask::Release { .. });
+                assert_eq!(released, ours, "{noted:?} {held} {marked} {deleting}");
+            }
+        }
+        let mut taken_over = node(false, true, false);
+        let note = (CLUSTER_ID.to_owned(), "b".to_owned());
+        taken_over.metadata.annotations.get_or_insert_default().extend([note]);
+        assert_eq!(plan(&taken_over, true, &ids(), time(0), TIMEOUT), NodeTask::Unmark);
     }
 
     #[test]
     fn a_node_with_a_machine_is_left_to_it_and_loses_the_mark() {
-        assert_eq!(plan(&node(true, false, false), true, time(0), TIMEOUT), NodeTask::Leave);
-        assert_eq!(plan(&node(true, false, true), true, time(0), TIMEOUT), NodeTask::Leave);
-        assert_eq!(plan(&node(false, true, false), true, time(0), TIMEOUT), NodeTask::Unmark);
+        assert_eq!(
+            plan(&node(true, false, false), true, &ids(), time(0), TIMEOUT),
+            NodeTask::Leave
+        );
+        assert_eq!(plan(&node(true, false, true), true, &ids(), time(0), TIMEOUT), NodeTask::Leave);
+        assert_eq!(
+            plan(&node(false, true, false), true, &ids(), time(0), TIMEOUT),
+            NodeTask::Unmark
+        );
     }
 }

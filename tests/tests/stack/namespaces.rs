@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::{Resource, ResourceExt as _};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
+use ostler_api::names::{annotation, finalizer};
 use ostler_api::{MachineClass, MachineDeployment, MachineSet};
-use ostler_tests::objects::{in_phase, instances, waits_for};
+use ostler_tests::objects::{in_phase, instances, machine, waits_for};
 use ostler_tests::world::{Setup, World};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -157,6 +158,47 @@ async fn a_machine_with_the_provider_id_of_another_namespaces_machine_does_not_g
     assert_eq!(node.spec.unwrap().unschedulable, None);
     until(&world, "red", in_phase(MachinePhase::Running)).await;
     assert_eq!(instances(&world), 2, "that of red and that of blue");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_leaves_the_nodes_of_another_core_alone_and_does_not_let_go_of_one_that_is_deleted()
+{
+    let of_each = Setup::tuned(|options| {
+        let (namespaces, home) = match options.settings.identity.as_str() {
+            "core-0" => ("default", "default"),
+            "core-1" => ("blue", "blue"),
+            _ => ("default,blue", "default"),
+        };
+        options.settings.namespaces = namespaces.parse().unwrap();
+        home.clone_into(&mut options.settings.home);
+    });
+    let world = World::start_with(of_each).await;
+    let space = serde_json::from_value(json!({ "metadata": { "name": "blue" } })).unwrap();
+    let spaces = Api::<Namespace>::all(world.client());
+    spaces.create(&PostParams::default(), &space).await.unwrap();
+    let mut other = world.start_replica().await;
+    other.core.ready().await.unwrap();
+    world.apply::<Machine>(machine("m", "fake")).await;
+    world.until("m", "Running", in_phase(MachinePhase::Running)).await;
+    tokio::time::sleep(std::time::Duration::from_mins(30)).await;
+    let nodes = Api::<Node>::all(world.client());
+    let held = async || {
+        let node = nodes.get("m").await.unwrap();
+        assert_eq!(node.finalizers(), [finalizer::NODE]);
+        assert!(!node.annotations().contains_key(annotation::NOT_MANAGED), "{node:?}");
+    };
+    held().await;
+    let pause = json!({ "metadata": { "annotations": { annotation::PAUSED: "true" } } });
+    world.patch_machine("m", pause).await;
+    nodes.delete("m", &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_mins(30)).await;
+    held().await;
+    let go_on = json!({ "metadata": { "annotations": { annotation::PAUSED: null } } });
+    world.patch_machine("m", go_on).await;
+    world.until("m", "gone", |machine: Option<&Machine>| machine.is_none()).await;
+    assert!(nodes.get_opt("m").await.unwrap().is_none());
+    other.stop().await;
     world.stop().await;
 }
 

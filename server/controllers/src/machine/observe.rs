@@ -8,7 +8,6 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::{unresolved, uses_class};
-use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::is_last_look;
 use ostler_lifecycle::node;
@@ -23,6 +22,7 @@ use tracing::{debug, warn};
 
 use super::volumes::volumes_of;
 use super::{Machines, PassError, namespace_of, operation, token};
+use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::stores::{NodeIndex, PodIndex, Stores};
 use crate::target::TargetOf;
@@ -92,10 +92,7 @@ impl Machines {
             provider_id_holder: self.other_holder(&machine, &mut operation),
             operation,
             hint: self.state.hints.of(machine.uid()),
-            cluster: ClusterIds {
-                own: self.sessions.cluster_id().to_owned(),
-                previous: self.sessions.previous_cluster_ids().to_vec(),
-            },
+            cluster: ids_of(&self.sessions),
             term: self.term.0.into(),
             fresh: fresh(),
             settings: self.settings.lifecycle.clone(),

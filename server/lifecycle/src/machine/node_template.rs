@@ -98,8 +98,11 @@ impl Wanted {
 }
 
 /// Annotations of a Node that this core keeps its own notes in.
-const OURS: [&str; 2] =
-    [annotation::LAST_APPLIED_NODE_TEMPLATE, annotation::LAST_APPLIED_VIRTUAL_CAPACITY];
+const OURS: [&str; 3] = [
+    annotation::LAST_APPLIED_NODE_TEMPLATE,
+    annotation::LAST_APPLIED_VIRTUAL_CAPACITY,
+    annotation::CLUSTER_ID,
+];
 
 /// A taint is known by key and effect; its value may change.
 fn same_place(one: &Taint, other: &Taint) -> bool {

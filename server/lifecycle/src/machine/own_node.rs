@@ -9,7 +9,7 @@ use ostler_api::{
 use super::{
     adoption, conditions, health, instance,
     last_operation::Activity,
-    node_template,
+    node_notes, node_template,
     pass::Pass,
     preserving, retry, token,
     transition::{Outcome, Transition, wait},
@@ -63,6 +63,7 @@ pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
     if labelled.map(String::as_str) != Some(pass.name()) && well_formed::label_value(pass.name()) {
         pass.effects.node_patch.label_machine = true;
     }
+    note_cluster(pass, node);
     note_critical_components(pass, node);
     if node.metadata.deletion_timestamp.is_none() {
         node_template::apply(pass, node);
@@ -70,12 +71,24 @@ pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
     instance::set_default_priority(pass);
 }
 
+/// Whose finalizer it is, beside it. Of two cores that call a Node theirs, neither takes the note from the other.
+fn note_cluster(pass: &mut Pass<'_>, node: &Node) {
+    let ids = &pass.snap.cluster;
+    let noted = node_notes::annotation_of(node, names::annotation::CLUSTER_ID);
+    let takes = pass.effects.node_patch.add_finalizer && noted != Some(&ids.own);
+    if takes || noted.is_none_or(|id| ids.was(id)) {
+        let key = names::annotation::CLUSTER_ID.to_owned();
+        pass.effects.node_patch.annotations.insert(key, Some(ids.own.clone()));
+    }
+}
+
 /// On the Node, where a client that writes statuses does not erase it, in the first write to it. A Node that another
 /// controller saw join has no note.
 fn note_critical_components(pass: &mut Pass<'_>, node: &Node) {
     let has = health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY);
     let joins = pass.effects.node_patch.add_finalizer && !has_run(pass);
-    if joins || has && !node::has_critical_components(node) {
+    if joins || has && !node::has_critical_components(node)
+    {
         let key = names::annotation::CRITICAL_COMPONENTS.to_owned();
         pass.effects.node_patch.annotations.insert(key, Some(has.to_string()));
     }

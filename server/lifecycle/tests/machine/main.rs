@@ -44,6 +44,7 @@ mod takeover;
 mod target;
 mod tokens;
 mod torn_class;
+mod whose_node;
 mod world;
 mod world_machine;
 mod world_node;
