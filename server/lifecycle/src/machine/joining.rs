@@ -139,10 +139,8 @@ fn describe_stale(node: &Node) -> (WaitReason, String) {
 }
 
 fn stale_for_long(pass: &Pass<'_>) -> bool {
-    let waiting = pass.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-    let since = waiting.filter(|waiting| waiting.reason == WaitReason::NodeStale);
-    let since = since.and_then(|waiting| waiting.since.as_ref());
-    since.is_some_and(|since| pass.snap.now >= after(since.0, STALE_NODE)) && !pass.is_working()
+    let since = pass.has_waited_since(&WaitReason::NodeStale);
+    since.is_some_and(|since| pass.snap.now >= after(since, STALE_NODE)) && !pass.is_working()
 }
 
 /// `None`: the Node is there and healthy.

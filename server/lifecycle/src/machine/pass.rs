@@ -154,6 +154,20 @@ impl<'a> Pass<'a> {
             })
     }
 
+    /// Since when the Machine has waited for this; `None`: it waits for something else, or for nothing.
+    pub(crate) fn has_waited_since(&self, reason: &WaitReason) -> Option<Timestamp> {
+        let waits = self.machine.status.as_ref()?.waiting_for.as_ref()?;
+        waits.since.as_ref().filter(|_| waits.reason == *reason).map(|since| since.0)
+    }
+
+    /// Until when volumes that were not looked up yet are waited for: no longer than volumes that do not leave. `None`:
+    /// no more.
+    pub(crate) fn waits_for_volumes_until(&self) -> Option<Timestamp> {
+        let since = self.has_waited_since(&WaitReason::NotObserved).unwrap_or(self.snap.now);
+        let until = after(since, self.snap.settings.detach_timeout);
+        (self.snap.now < until).then_some(until)
+    }
+
     // --- what is to be done ---
 
     /// Enters a step; the time it began is kept while it stays the same.

@@ -31,7 +31,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
     let forced = pass.status.drain.as_ref().is_some_and(|drain| drain.forced);
     let force = forced || draining::must_force(pass, node);
     let late = !forced && draining::is_overdue(pass) && !pass.machine.wants_force();
-    let Some(what) = describe_attached(pass) else {
+    let Some(Left { reason, what, until }) = left(pass) else {
         if pass.status.step == Some(MachineStep::DetachVolumes) {
             pass.show(Activity::Delete("the volumes are detached", Upstream::DeleteVm));
         }
@@ -46,14 +46,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
     }
     // machine-controller-manager, should it take over, waits for volumes within its drain.
     pass.show(Activity::Delete("volumes are attached", Upstream::Drain));
-    let until = draining::deadline(pass);
-    wait(WaitReason::VolumesAttached, Some(what), until)
+    let until = draining::deadline(pass).into_iter().chain(until).min();
+    wait(reason, Some(what), until)
 }
 
 /// Before a Node is updated in place, or kept for examination: as long as volumes of pods that left
 /// it are attached, no other Node can use them. Nothing is taken from a Node that lives on.
 pub(crate) fn wait_for_detach(pass: &mut Pass<'_>) -> Outcome<()> {
-    let Some(what) = describe_attached(pass) else { return Ok(()) };
+    let Some(Left { reason, what, .. }) = left(pass) else { return Ok(()) };
     pass.step(Some(MachineStep::DetachVolumes));
     let until = after(since(pass), pass.snap.settings.detach_timeout);
     if pass.snap.now >= until {
@@ -64,32 +64,52 @@ pub(crate) fn wait_for_detach(pass: &mut Pass<'_>) -> Outcome<()> {
         );
         return Ok(());
     }
-    Err(wait(WaitReason::VolumesAttached, Some(what), Some(until)))
+    Err(wait(reason, Some(what), Some(until)))
 }
 
 fn since(pass: &Pass<'_>) -> Timestamp {
     pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0)
 }
 
-/// Which volumes are waited for, for people; `None`: no one is attached any more.
-fn describe_attached(pass: &Pass<'_>) -> Option<String> {
-    let Some(left) = attached(pass) else {
-        return Some("the volumes of the node were not looked up yet".to_owned());
+/// Volumes that are waited for.
+struct Left {
+    reason: WaitReason,
+    what: String,
+    /// When to look again even if nothing changes.
+    until: Option<Timestamp>,
+}
+
+/// Which volumes are waited for; `None`: no one is attached any more.
+fn left(pass: &Pass<'_>) -> Option<Left> {
+    let left = match attached(pass) {
+        Ok(left) => left,
+        Err(until) => {
+            let what = "the volumes of the node were not looked up yet".to_owned();
+            return Some(Left { reason: WaitReason::NotObserved, what, until });
+        }
     };
     let some: Vec<&str> = left.iter().take(MOST_NAMES).map(String::as_str).collect();
     let more = if left.len() > MOST_NAMES { ", …" } else { "" };
-    let text = format!("{} volumes are attached: {}{more}", left.len(), some.join(", "));
-    (!left.is_empty()).then_some(text)
+    let what = format!("{} volumes are attached: {}{more}", left.len(), some.join(", "));
+    let (reason, until) = (WaitReason::VolumesAttached, None);
+    (!left.is_empty()).then_some(Left { reason, what, until })
 }
 
-/// Volumes that are attached to the Node and not used by pods that stay there; `None`: they were
-/// not read yet.
-fn attached(pass: &Pass<'_>) -> Option<BTreeSet<String>> {
+/// Volumes that are attached to the Node and not used by pods that stay there. While one is detached, only its
+/// VolumeAttachment shows it.
+///
+/// # Errors
+/// They were not looked up yet. Until when that is waited for, if not for as long as a drain waits.
+fn attached(pass: &Pass<'_>) -> Result<BTreeSet<String>, Option<Timestamp>> {
     let snap = pass.snap;
     let none = VolumesView::default();
-    let view = snap.volumes.known().unwrap_or(&none);
+    let view = match (&snap.volumes, pass.waits_for_volumes_until()) {
+        (Observed::Known(view), _) => view,
+        (Observed::Unknown | Observed::Absent, None) => &none,
+        (Observed::Unknown | Observed::Absent, until) => return Err(until),
+    };
     let attached = match &snap.attached_volumes {
-        Observed::Unknown => return None,
+        Observed::Unknown => return Err(None),
         Observed::Absent => &[],
         Observed::Known(attached) => attached.as_slice(),
     };
@@ -98,7 +118,7 @@ fn attached(pass: &Pass<'_>) -> Option<BTreeSet<String>> {
         attachments.map(|one| one.volume.clone().unwrap_or_else(|| one.name.clone()));
     let all = attached.iter().map(|one| volume_name(pass, view, one)).chain(by_attachment);
     let staying = volumes_that_stay(pass, view);
-    Some(all.filter(|name| !staying.contains(name.as_str())).collect())
+    Ok(all.filter(|name| !staying.contains(name.as_str())).collect())
 }
 
 /// The PersistentVolume of an entry of `node.status.volumesAttached`, or else the entry itself.

@@ -2,7 +2,7 @@
 
 use ostler_api::{
     driver::OperationKind as Kind,
-    machine::{MachineConditionType, MachineStep, WaitReason},
+    machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
 };
 use ostler_lifecycle::{
     operation::Request,
@@ -10,6 +10,7 @@ use ostler_lifecycle::{
     snapshot::{NodeView, Observed, PodView},
 };
 
+use crate::in_place::select;
 use crate::world::{World, looks_again, pod};
 
 /// A cordoned node, and the machine being deleted. The driver cannot name volumes.
@@ -221,4 +222,66 @@ fn a_drain_goes_on_where_it_was_when_the_core_is_another() {
     world.detach("v-high");
     assert_eq!(evicted(&world.pass()), ["low"]);
     assert!(matches!(world.node, NodeView::Known(_)));
+}
+
+#[test]
+fn a_volume_that_nobody_looked_up_is_not_detached() {
+    let mut world = draining(&[("db", 0, "v-1")]);
+    world.pass();
+    world.pods_end();
+    world.pass();
+    assert_eq!(world.step(), Some(MachineStep::DetachVolumes));
+    world.later(600);
+    // Another core: what it watches for drains only is not there yet.
+    let looked_up = std::mem::replace(&mut world.claims, Observed::Unknown);
+    let plan = world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::NotObserved));
+    assert_eq!(looks_again(&world, &plan), Some(120));
+    world.claims = looked_up;
+    world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::VolumesAttached));
+    world.claims = Observed::Unknown;
+    world.pass();
+    world.later(119);
+    world.pass();
+    assert_eq!(world.count(Kind::DeleteMachine), 0);
+    world.later(1);
+    world.pass();
+    assert_eq!(world.count(Kind::DeleteMachine), 1, "not for ever");
+}
+
+#[test]
+fn a_node_is_not_updated_before_somebody_looked_whether_its_volumes_left() {
+    let mut world = World::running();
+    world.kinds.remove(&Kind::GetVolumeIds);
+    world.add_pod_with_volume("db", 0, "v-1");
+    select(&mut world);
+    while world.step() != Some(MachineStep::DetachVolumes) {
+        world.pass();
+        world.pods_end();
+    }
+    let looked_up = std::mem::replace(&mut world.claims, Observed::Unknown);
+    world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::NotObserved));
+    assert_eq!(world.phase(), MachinePhase::Running);
+    world.claims = looked_up;
+    world.detach("v-1");
+    world.pass();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdating);
+}
+
+#[test]
+fn another_core_looks_the_volumes_up_before_it_asks_the_next_pods() {
+    let mut world = draining(&[("low", 0, "v-low"), ("high", 10, "v-high")]);
+    world.protected.insert("low".to_owned());
+    world.pass();
+    world.later(600);
+    world.claims = Observed::Unknown;
+    let plan = world.pass();
+    assert_eq!((evicted(&plan), looks_again(&world, &plan)), (vec![], Some(120)));
+    world.later(120);
+    assert_eq!(evicted(&world.pass()), ["low"]);
+    world.pass();
+    let refused = Some(WaitReason::PodDisruptionBudget);
+    assert_eq!(world.waits_for(), refused, "no pod waits for a look any more");
 }

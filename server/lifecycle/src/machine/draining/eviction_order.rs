@@ -52,7 +52,11 @@ impl EvictionOrder {
         let queue: Vec<&PodView> =
             leaving.iter().copied().filter(|pod| !pod.claims.is_empty()).collect();
         let Observed::Known(view) = &snap.volumes else {
-            return if queue.is_empty() { Self::all() } else { Self::not_observed(pass) };
+            return if queue.iter().any(|pod| is_to_be_asked(pod)) {
+                Self::not_observed(pass)
+            } else {
+                Self::all()
+            };
         };
         follow(pass, view, &queue);
         if let Some(hold) = resolve_volume_ids(pass, view) {
@@ -73,15 +77,12 @@ impl EvictionOrder {
 
     /// Volumes that cannot be looked up hold nothing for longer than volumes that do not leave.
     fn not_observed(pass: &Pass<'_>) -> Self {
-        let drain = pass.status.drain.as_ref();
-        let since = drain.and_then(|drain| drain.started_at.as_ref());
-        let since = since.map_or(pass.snap.now, |time| time.0);
-        let until = after(since, pass.snap.settings.detach_timeout);
-        if pass.snap.now >= until {
+        let until = pass.waits_for_volumes_until();
+        if until.is_none() {
             return Self::all();
         }
         let message = "the volumes of the pods were not looked up yet".to_owned();
-        let hold = Hold { reason: WaitReason::NotObserved, message, until: Some(until) };
+        let hold = Hold { reason: WaitReason::NotObserved, message, until };
         Self { open: Open::None, hold: Some(hold) }
     }
 
@@ -96,6 +97,10 @@ impl EvictionOrder {
             Open::None => false,
         }
     }
+}
+
+const fn is_to_be_asked(pod: &PodView) -> bool {
+    !pod.terminating && pod.refused.is_none()
 }
 
 /// Begins to follow the volumes of pods that have to leave, while the pods can still be asked.
