@@ -285,3 +285,15 @@ fn another_core_looks_the_volumes_up_before_it_asks_the_next_pods() {
     let refused = Some(WaitReason::PodDisruptionBudget);
     assert_eq!(world.waits_for(), refused, "no pod waits for a look any more");
 }
+
+#[test]
+fn a_pod_with_volumes_that_does_not_end_holds_those_behind_it_as_long_as_its_volumes_would() {
+    let mut world = draining(&[("low", 0, "v-low"), ("high", 10, "v-high")]);
+    assert_eq!(evicted(&world.pass()), ["high"]);
+    world.later(60);
+    let plan = world.pass();
+    let until = 30 + 120 - 60;
+    assert_eq!((evicted(&plan), looks_again(&world, &plan)), (vec![], Some(until)));
+    world.later(until);
+    assert_eq!(evicted(&world.pass()), ["low"]);
+}

@@ -1,6 +1,6 @@
 //! Whose turn it is among pods with volumes: highest priority first, and the next only when the
 //! volumes of those before have left the Node and are where they are wanted. Pods of one priority
-//! go together; a pod that a budget holds does not hold the others.
+//! go together; a pod that a budget holds, or that does not end in time, does not hold the others.
 
 use jiff::Timestamp;
 use ostler_api::{
@@ -63,7 +63,8 @@ impl EvictionOrder {
             return Self { open: Open::None, hold: Some(hold) };
         }
         update_volumes(pass, view);
-        let next = queue.iter().filter(|pod| pod.refused.is_none()).map(|pod| pod.priority).max();
+        let holds = |pod: &&&PodView| pod.refused.is_none() && !is_given_up(pass, pod);
+        let next = queue.iter().filter(holds).map(|pod| pod.priority).max();
         let Some(next) = next else { return Self::all() };
         match pending(pass, view, next) {
             Some(hold) => Self { open: Open::None, hold: Some(hold) },
@@ -101,6 +102,16 @@ impl EvictionOrder {
 
 const fn is_to_be_asked(pod: &PodView) -> bool {
     !pod.terminating && pod.refused.is_none()
+}
+
+/// When a pod that is terminating holds the next ones no more: as upstream, after its grace and the time for its volumes.
+pub(super) fn holds_until(pass: &Pass<'_>, pod: &PodView) -> Option<Timestamp> {
+    let ends_at = pod.ends_at.filter(|_| !pod.claims.is_empty())?;
+    Some(after(ends_at, pass.snap.settings.detach_timeout))
+}
+
+fn is_given_up(pass: &Pass<'_>, pod: &PodView) -> bool {
+    holds_until(pass, pod).is_some_and(|until| pass.snap.now >= until)
 }
 
 /// Begins to follow the volumes of pods that have to leave, while the pods can still be asked.

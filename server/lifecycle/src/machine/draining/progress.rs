@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ostler_api::machine::{DrainProgress, WaitReason};
 
-use super::super::pass::Pass;
+use super::{super::pass::Pass, eviction_order};
 use crate::{
     budget::{BudgetFacts, Verdict, verdict},
     plan::Performed,
@@ -132,13 +132,13 @@ pub(crate) fn describe(drain: &DrainProgress) -> String {
     format!("pods that have to leave: {}", drain.pods_left)
 }
 
-/// When a terminating pod counts as late, or is not waited for any more.
+/// When a terminating pod counts as late, holds the next ones no more, or is not waited for any more.
 pub(super) fn changes_at(pass: &Pass<'_>, pod: &PodView) -> Option<Timestamp> {
     let ends_at = pod.ends_at?;
     let limit = pass.machine.skip_wait_for_delete(pass.snap.settings.skip_wait_for_delete);
     let given_up = limit.map(|limit| after(ends_at, limit.saturating_add(Duration::from_secs(1))));
-    let all = [Some(after(ends_at, LATE)), given_up].into_iter().flatten();
-    all.filter(|at| *at > pass.snap.now).min()
+    let all = [Some(after(ends_at, LATE)), eviction_order::holds_until(pass, pod), given_up];
+    all.into_iter().flatten().filter(|at| *at > pass.snap.now).min()
 }
 
 #[cfg(test)]
