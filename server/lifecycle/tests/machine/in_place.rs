@@ -125,10 +125,8 @@ fn a_selected_node_is_emptied_and_ready_for_its_update() {
     assert_eq!(stage(&world), "CandidateForUpdate");
     assert!(!is_cordoned(&world), "it is not its turn");
     set(&mut world, label::SELECTED_FOR_UPDATE, Some("true"));
-    world.pass();
-    assert_eq!(stage(&world), "SelectedForUpdate");
-    world.pass();
-    assert!(is_cordoned(&world));
+    world.settle_pods();
+    assert_eq!((stage(&world).as_str(), is_cordoned(&world)), ("SelectedForUpdate", true));
     let plan = world.pass();
     assert!(plan.actions.iter().any(|one| matches!(one, Action::Evict(pod) if pod.name == "web")));
     assert_eq!(
@@ -173,7 +171,7 @@ fn a_node_that_was_updated_takes_pods_again_and_can_be_updated_once_more() {
     assert!(world.pass().actions.is_empty());
     world.pods = Observed::Known(vec![pod("web")]);
     select(&mut world);
-    for _ in 0..4 {
+    for _ in 0..5 {
         world.pass();
     }
     assert!(is_cordoned(&world));
@@ -516,7 +514,7 @@ fn volumes_leave_before_the_update_and_none_is_taken_from_a_node_that_lives_on()
     world.add_pod_with_volume("db", 10, "v-db");
     world.add_pod_with_volume("low", 0, "v-low");
     select(&mut world);
-    for _ in 0..4 {
+    for _ in 0..5 {
         world.pass();
     }
     assert_eq!(world.status().drain.unwrap().queued, 1, "by priority, as in a deletion");

@@ -1,6 +1,9 @@
 //! Updates in place that were begun by another one, taken back, or half written down.
 
-use ostler_api::{machine::MachinePhase, names::label};
+use ostler_api::{
+    machine::{MachinePhase, WaitReason},
+    names::label,
+};
 use ostler_lifecycle::{plan::Action, snapshot::Observed};
 
 use crate::{
@@ -42,7 +45,7 @@ fn a_node_that_has_pods_again_is_emptied_before_an_agent_may_begin() {
         select(&mut world);
         at_stage(&mut world, before);
         world.pods = Observed::Known(vec![pod("web")]);
-        let plans = [world.pass(), world.pass()];
+        let plans = [world.pass(), world.pass(), world.pass()];
         let mut all = plans.iter().flat_map(|plan| &plan.actions);
         assert!(all.any(|one| matches!(one, Action::Evict(_))), "{before}");
         assert_eq!(
@@ -100,4 +103,25 @@ fn a_status_that_was_not_written_loses_nothing() {
         (world.phase(), stage(&world)),
         (MachinePhase::InPlaceUpdating, "ReadyForUpdate".to_owned())
     );
+}
+
+#[test]
+fn a_core_that_dies_right_after_the_cordon_knows_that_it_was_its_own() {
+    let mut world = World::running();
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.protected.insert("web".to_owned());
+    select(&mut world);
+    let mut before = world.machine.clone();
+    while !is_cordoned(&world) {
+        before = world.machine.clone();
+        world.pass();
+    }
+    world.machine = before;
+    for _ in 0..3 {
+        world.pass();
+    }
+    assert_eq!(world.waits_for(), Some(WaitReason::PodDisruptionBudget));
+    set(&mut world, label::SELECTED_FOR_UPDATE, None);
+    world.settle();
+    assert!(!is_cordoned(&world));
 }

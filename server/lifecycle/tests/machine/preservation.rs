@@ -418,6 +418,7 @@ fn a_node_that_was_cordoned_for_an_update_takes_pods_again_after_it_was_preserve
     world.protected.insert("web".to_owned());
     select(&mut world);
     world.settle_pods();
+    world.pass();
     assert!(is_cordoned(&world));
     ask(&mut world, "now");
     sick(&mut world, "False");

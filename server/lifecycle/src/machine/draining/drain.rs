@@ -58,10 +58,13 @@ fn is_for(pass: &Pass<'_>, purpose: &DrainPurpose) -> bool {
     pass.status.drain.as_ref().is_some_and(|drain| drain.purpose() == *purpose)
 }
 
+fn stored<'a>(pass: &Pass<'a>) -> Option<&'a DrainProgress> {
+    pass.snap.stored_status()?.drain.as_ref()
+}
+
 /// Whether the API has the deadline of this drain.
 fn is_written(pass: &Pass<'_>) -> bool {
-    let stored = pass.snap.stored_status().and_then(|status| status.drain.as_ref());
-    stored.is_some_and(|drain| is_for(pass, &drain.purpose()) && !drain.finished)
+    stored(pass).is_some_and(|drain| is_for(pass, &drain.purpose()) && !drain.finished)
 }
 
 /// Whether a drain for this purpose has ended.
@@ -96,10 +99,16 @@ pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Outcome<(
     if selection::is_cordoned(node) {
         return Ok(());
     }
-    pass.effects.node_patch.cordon = true;
     if let Some(drain) = &mut pass.status.drain {
         drain.cordoned = true;
     }
+    let lives_on = !is_for(pass, &DrainPurpose::Deletion);
+    if lives_on && !stored(pass).is_some_and(|drain| drain.cordoned) {
+        // That it was us comes before the cordon: else no core would take that back.
+        pass.step(Some(MachineStep::CordonNode));
+        return Err(wait(WaitReason::NodeNotCordoned, None, Some(pass.snap.now)));
+    }
+    pass.effects.node_patch.cordon = true;
     if force {
         return Ok(());
     }
