@@ -1,5 +1,7 @@
 //! The Node of a Machine that joined: which one it is, and that it is kept as it has to be.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
     machine::{MachineOperationType, MachinePhase, MachineState, WaitReason},
@@ -19,7 +21,11 @@ use crate::{
     node,
     plan::{Action, EventReason, Next},
     snapshot::{NodeView, TargetView},
+    time::after,
 };
+
+/// For how long a Node still has the taints that it joined with.
+const JUST_JOINED: Duration = Duration::from_secs(30);
 
 /// The Node is healthy for the first time, or again.
 pub(crate) fn enter(pass: &mut Pass<'_>) {
@@ -83,11 +89,13 @@ fn note_cluster(pass: &mut Pass<'_>, node: &Node) {
 }
 
 /// On the Node, where a client that writes statuses does not erase it, in the first write to it. A Node that another
-/// controller saw join has no note.
+/// controller saw join, or none, has no note.
 fn note_critical_components(pass: &mut Pass<'_>, node: &Node) {
     let has = health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY);
-    let joins = pass.effects.node_patch.add_finalizer && !has_run(pass);
-    if joins || has && !node::has_critical_components(node)
+    let born = node.metadata.creation_timestamp.as_ref();
+    let joins = born.is_some_and(|born| pass.snap.now < after(born.0, JUST_JOINED));
+    if joins && pass.effects.node_patch.add_finalizer && !has_run(pass)
+        || has && !node::has_critical_components(node)
     {
         let key = names::annotation::CRITICAL_COMPONENTS.to_owned();
         pass.effects.node_patch.annotations.insert(key, Some(has.to_string()));

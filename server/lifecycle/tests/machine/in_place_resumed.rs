@@ -2,7 +2,7 @@
 
 use ostler_api::{
     machine::{MachinePhase, WaitReason},
-    names::label,
+    names::{annotation, label},
 };
 use ostler_lifecycle::{plan::Action, snapshot::Observed};
 
@@ -124,4 +124,18 @@ fn a_core_that_dies_right_after_the_cordon_knows_that_it_was_its_own() {
     set(&mut world, label::SELECTED_FOR_UPDATE, None);
     world.settle();
     assert!(!is_cordoned(&world));
+}
+
+#[test]
+fn a_node_that_joined_while_no_core_looked_is_not_known_to_have_no_critical_components() {
+    for (seconds, noted) in [(29, true), (30, false)] {
+        let mut world = World::new();
+        world.settle();
+        world.join();
+        world.later(seconds);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running);
+        let notes = world.node().metadata.annotations.clone().unwrap();
+        assert_eq!(notes.contains_key(annotation::CRITICAL_COMPONENTS), noted, "{seconds}");
+    }
 }

@@ -281,7 +281,9 @@ impl World {
 
     /// The Node joins, healthy, as its kubelet registers it.
     pub fn join(&mut self) {
-        self.node = NodeView::Known(Arc::new(node("True", self.now)));
+        let mut joined = node("True", self.now);
+        joined.metadata.creation_timestamp = Some(Time(self.now));
+        self.node = NodeView::Known(Arc::new(joined));
     }
 
     pub fn node_is(&mut self, ready: &str) {
