@@ -256,6 +256,7 @@ fn a_pod_that_was_refused_too_often_is_deleted() {
     }
     let plan = world.pass();
     assert_eq!(deleted(&plan.actions), ["db"], "two tries and no more");
+    assert_eq!(looks_again(&world, &plan), Some(5), "the deletion may have failed");
     world.settle();
     assert!(world.machine.is_none());
     assert!(!world.happened(EventReason::DrainForced), "the drain itself was not forced");

@@ -270,13 +270,13 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
             Some(refusal) if pass.snap.now < next_try(refusal, &pass.snap.settings) => {
                 again(next_try(refusal, &pass.snap.settings));
             }
-            Some(refusal) if refusal.attempts >= tries => {
-                pass.effects.act(Action::DeletePod(reference(pod)));
-            }
-            None if tries == 0 => pass.effects.act(Action::DeletePod(reference(pod))),
-            Some(_) | None => {
+            refused => {
                 again(after(pass.snap.now, pass.snap.settings.eviction_retry));
-                request_eviction(pass, pod);
+                if refused.as_ref().map_or(0, |refusal| refusal.attempts) >= tries {
+                    pass.effects.act(Action::DeletePod(reference(pod)));
+                } else {
+                    request_eviction(pass, pod);
+                }
             }
         }
     }
