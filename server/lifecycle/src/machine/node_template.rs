@@ -16,7 +16,7 @@ use ostler_api::{
 use ostler_quantity::Quantity;
 use serde_json::{Value, json};
 
-use super::{conditions, node_notes, pass::Pass, well_formed};
+use super::{conditions, node_notes, pass::Pass, preserving, well_formed};
 use crate::plan::{EventReason, NodePatch};
 use crate::snapshot::ClassView;
 
@@ -129,7 +129,6 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     // An unreadable note says nothing of what was put there; it is written anew.
     let read = noted.and_then(|text| serde_json::from_str::<NodeTemplate>(text).ok());
     let last = read.as_ref().map(Wanted::of);
-    sync(&mut pass.effects.node_patch, node, &last.clone().unwrap_or_default(), &wanted);
     let key = annotation::LAST_APPLIED_NODE_TEMPLATE.to_owned();
     if wanted.is_empty() {
         if noted.is_some() {
@@ -138,6 +137,14 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     } else if last.as_ref() != Some(&wanted) {
         pass.effects.node_patch.annotations.insert(key, Some(wanted.to_json()));
     }
+    let mut last = last.unwrap_or_default();
+    if preserving::until(pass).is_some() {
+        // Preservation decides about it meanwhile.
+        for set in [&mut last, &mut wanted] {
+            set.annotations.remove(annotation::SCALE_DOWN_DISABLED);
+        }
+    }
+    sync(&mut pass.effects.node_patch, node, &last, &wanted);
     if let Some(capacity) = capacity {
         apply_capacity(pass, node, &capacity);
     }

@@ -469,3 +469,23 @@ fn ask_to_pause(world: &mut World) {
     let notes = world.machine_mut().metadata.annotations.get_or_insert_default();
     notes.insert(annotation::PAUSED.to_owned(), "true".to_owned());
 }
+
+#[test]
+fn a_template_that_allows_scale_down_does_not_while_the_machine_is_preserved() {
+    let mut world = World::running();
+    let key = annotation::SCALE_DOWN_DISABLED;
+    let template = serde_json::json!({ "metadata": { "annotations": { key: "false" } } });
+    world.machine_mut().spec.node_template = Some(serde_json::from_value(template).unwrap());
+    world.settle();
+    assert_eq!(note(&world, key), Some("false"));
+    ask(&mut world, "now");
+    world.settle();
+    assert_eq!(note(&world, key), Some("true"));
+    assert!(world.pass().actions.is_empty());
+    ask(&mut world, "false");
+    world.settle();
+    assert_eq!(note(&world, key), Some("false"));
+    world.machine_mut().spec.node_template = None;
+    world.settle();
+    assert_eq!(note(&world, key), None, "it is still known whose it is");
+}
