@@ -65,7 +65,10 @@ impl Wanted {
             let good = well_formed::key(key) && well_formed::label_value(value);
             keep(good, format!("label {key}"))
         });
-        self.annotations.retain(|key, _| keep(well_formed::key(key), format!("annotation {key}")));
+        self.annotations.retain(|key, _| {
+            // An API server lowers the key of an annotation before it looks at it.
+            keep(well_formed::key(&key.to_ascii_lowercase()), format!("annotation {key}"))
+        });
         self.taints.retain(|taint| {
             let value = taint.value.as_deref().unwrap_or_default();
             let good = well_formed::key(&taint.key)

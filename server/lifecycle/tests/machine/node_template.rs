@@ -188,6 +188,15 @@ fn malformed_parts_are_named_and_keep_nothing_else_from_the_node() {
     let message = refusal(&world).unwrap();
     assert!(message.contains("label bad") && message.contains("taint dedicated"), "{message}");
     assert!(world.happened(EventReason::NodeTemplateRefused));
+    wanted = pool();
+    for kind in ["labels", "annotations"] {
+        wanted["metadata"][kind]["Example.com/Owner"] = json!("me");
+    }
+    template(&mut world, &wanted);
+    world.settle();
+    let message = refusal(&world).unwrap();
+    assert!(message.ends_with(": label Example.com/Owner"), "{message}");
+    assert_eq!(note(&world, "Example.com/Owner"), Some("me"), "of annotations, case counts not");
     template(&mut world, &pool());
     world.settle();
     assert_eq!(refusal(&world), None);
