@@ -16,7 +16,7 @@ use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use ostler_api::machine::MachineSpec;
 use ostler_api::names::finalizer;
-use ostler_api::{MachineClass, Revision};
+use ostler_api::{MachineClass, MachinePool, Revision};
 use ostler_lifecycle::class::{
     Hold, Plan, Snapshot, names_class, plan, unresolved, unresolved_of_pool, users,
 };
@@ -31,7 +31,7 @@ use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::{Stores, kept_in};
 use crate::watch::{Cached, ObjectName};
-use crate::writes::{Object, WriteError, Writer};
+use crate::writes::{Found, Object, WriteError, Writer};
 
 /// When usage is checked again while a possible user cannot be read.
 const UNSURE: Duration = Duration::from_mins(1);
@@ -84,6 +84,7 @@ impl Kind for Classes {
         if !used && unsure.is_some() {
             return Err(PassError::NotYet(UNSURE));
         }
+        let used = used || self.is_of_a_pool_that_is_not_listed_yet(name).await?;
         let kept = self.stores.secrets.get(&last_known::place(name));
         let lingers = self.lingers(name, class.as_deref(), used);
         let before = kept.as_deref().and_then(kept_in);
@@ -147,6 +148,23 @@ impl Kind for Classes {
 }
 
 impl Classes {
+    /// The other caches are complete before any pass, that of pools may not be: then the API itself is asked. Without a
+    /// definition there are none.
+    async fn is_of_a_pool_that_is_not_listed_yet(
+        &self,
+        name: &ObjectName,
+    ) -> Result<bool, PassError> {
+        if self.stores.pools.is_synced() {
+            return Ok(false);
+        }
+        let pools = match self.writer.all::<MachinePool>(Some(&name.namespace)).await {
+            Err(WriteError::NotFound) => return Ok(false),
+            found => found.and_then(Found::complete),
+        };
+        let names = |pool: &Arc<MachinePool>| pool.spec.template.spec.class.name == name.name;
+        pools.map(|pools| pools.iter().any(names)).map_err(|_| PassError::NotYet(UNSURE))
+    }
+
     pub(crate) fn new(
         writer: Writer,
         stores: Stores,

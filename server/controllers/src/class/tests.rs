@@ -52,6 +52,35 @@ async fn a_class_that_a_machine_uses_gets_the_finalizer_and_is_kept() {
     assert_eq!(kept["type"], ostler_lifecycle::last_known::TYPE);
 }
 
+/// With its class and its copy, the group of a pool whose deletion runs could not be deleted any more.
+#[tokio::test(start_paused = true)]
+async fn a_class_is_not_let_go_for_pools_that_are_not_listed_yet() {
+    let deleted = || {
+        let mut class = class(&[finalizer::MACHINE]);
+        class["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        class
+    };
+    let lists = |class: &str| {
+        json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePoolList", "metadata": {},
+            "items": [{
+                "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+                "metadata": { "name": "p", "namespace": "default", "uid": "u" },
+                "spec": { "template": { "spec": {
+                    "class": { "kind": "MachineClass", "name": class }
+                } } }
+            }]
+        })
+    };
+    for (named, goes) in [("c", false), ("another", true)] {
+        let bench = Bench::new().having(lists(named));
+        put(&bench.stores.classes, deleted());
+        reconciled(&classes(&bench)).await;
+        let patched = bench.writes().iter().any(|(to, _)| *to == format!("PATCH {CLASS}"));
+        assert_eq!(patched, goes, "{named}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_pass_over_a_class_does_not_look_at_all_its_machines() {
     let bench = Bench::new();
