@@ -138,11 +138,12 @@ impl Daemon {
             .unwrap()
     }
 
-    /// Ends it as a crash would.
+    /// Ends it as a crash would, with its containerd: the next engine would wait some 15 s for that one.
     pub(crate) fn kill(&mut self) {
         if let Some(mut process) = self.process.take() {
             process.kill().unwrap();
             process.wait().unwrap();
+            self.end_containerd();
         }
     }
 }

@@ -21,6 +21,9 @@ fn digest(content: &[u8]) -> String {
     })
 }
 
+/// The first byte of a connection with TLS.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 /// Path to type and content.
 type Pages = HashMap<String, (&'static str, Vec<u8>)>;
 
@@ -67,6 +70,10 @@ async fn answer(mut stream: TcpStream, pages: Arc<Pages>) {
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") && stream.read_exact(&mut byte).await.is_ok() {
         head.push(byte[0]);
+        // An engine tries TLS first, and would wait 10 s for an answer to that.
+        if head == [TLS_HANDSHAKE] {
+            break;
+        }
     }
     let head = String::from_utf8_lossy(&head).into_owned();
     let mut words = head.split_whitespace();
