@@ -256,6 +256,52 @@ async fn a_core_that_dies_again_and_again_makes_and_deletes_none_too_many() {
     world.stop().await;
 }
 
+/// How many instances the region has room for.
+async fn room(world: &World, limit: Option<u32>) {
+    let patch = json!({ "providerSpec": { "capacity": { "maxInstances": limit } } });
+    let classes = Api::<MachineClass>::default_namespaced(world.client());
+    classes.patch("group", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+    rest().await;
+}
+
+fn wants(count: i32) -> impl Fn(Option<&MachinePool>) -> bool {
+    move |pool| {
+        let observed = pool.and_then(|pool| pool.status.as_ref()?.observed.clone());
+        observed.is_some_and(|it| it.desired == count && it.current == 0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_that_has_none_of_its_instances_and_can_make_none_is_scaled_in_and_deleted() {
+    let world = start().await;
+    room(&world, Some(0)).await;
+    world.apply::<MachinePool>(pool("p", 3)).await;
+    until(&world, "without room", wants(3)).await;
+    scale(&world, 0).await;
+    until(&world, "scaled in", wants(0)).await;
+    room(&world, None).await;
+    assert_eq!(instances(&world), 0, "none is wanted any more");
+
+    let lose_all = async || {
+        scale(&world, 1).await;
+        until_runs(&world, 1).await;
+        room(&world, Some(0)).await;
+        world.cloud().remove(&ids(&world)).unwrap();
+        rest().await;
+        assert_eq!((instances(&world), machines(&world).await.len()), (0, 1), "it may be there");
+    };
+    lose_all().await;
+    let lost = machines(&world).await.remove(0);
+    delete(&world, lost.name()).await;
+    until_no_machine(&world, lost.name()).await;
+    room(&world, None).await;
+    lose_all().await;
+    pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
+    until(&world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
+    assert!(world.cloud().groups(|_| true).unwrap().is_empty());
+    world.stop().await;
+}
+
 /// Neither a label value nor the name of a Node can be that long, and the Machines are found by both.
 #[tokio::test(start_paused = true)]
 async fn a_pool_whose_name_has_253_characters_grows_shrinks_and_goes() {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use ostler_api::machine_pool::PoolIntent;
 use ostler_api::{Machine, MachinePool, OperationId, ProviderId, Revision};
 use ostler_lifecycle::machine::group_read_again;
 use ostler_lifecycle::operation::{Failure, Finished, Success};
@@ -108,8 +109,15 @@ impl Groups {
 }
 
 impl Group {
-    /// The driver says that it has done it.
-    pub(super) fn succeeded(&mut self, finished: &Finished, success: &Success, now: Timestamp) {
+    /// The driver says that it has done it. What it says of an instance that it deleted is as good as a read that does not
+    /// name it: the next one may name none, from which alone nothing follows.
+    pub(super) fn succeeded(
+        &mut self,
+        finished: &Finished,
+        success: &Success,
+        (intent, machines): (Option<&PoolIntent>, &[Arc<Machine>]),
+        now: Timestamp,
+    ) {
         if let Success::PoolMachineUpdated(told) = success
             && !self.view.learn(told.clone())
         {
@@ -119,6 +127,16 @@ impl Group {
             return;
         }
         self.counted = Some(finished.id.clone());
+        if let Success::PoolMachinesDeleted { not_deleted, .. } = success
+            && let Some(intent) = intent.filter(|it| it.intent.id == finished.id)
+        {
+            let is_deleted = |id: &ProviderId| {
+                intent.provider_ids.contains(id) && not_deleted.iter().all(|(other, _)| other != id)
+            };
+            for machine in machines.iter().filter(|it| it.provider_id().is_some_and(is_deleted)) {
+                self.absent.entry(machine.uid().to_owned()).or_insert(1);
+            }
+        }
         let same = self.done.take().filter(|it| it.key == finished.idempotency_key);
         let times = same.map_or(1, |it| it.times.saturating_add(1));
         self.done = Some(Done { key: finished.idempotency_key.clone(), times, at: now });

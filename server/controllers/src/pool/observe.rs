@@ -44,7 +44,11 @@ impl Pools {
         if let OperationView::Finished(finished) = &operation
             && let Ok(success) = &finished.outcome
         {
-            self.groups.with(&pool, |group| group.succeeded(finished, success, (self.clock.0)()));
+            let intent = pool.status.as_ref().and_then(|status| status.operation.as_ref());
+            let now = (self.clock.0)();
+            self.groups.with(&pool, |group| {
+                group.succeeded(finished, success, (intent, &machines), now);
+            });
         }
         let facts = content.as_deref().map(ClassFacts::of);
         let secret = self.stores.secret_view(content.as_deref());

@@ -3,9 +3,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::runtime::watcher::Event;
 use ostler_api::Machine;
-use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::machine::{InstanceState, InstanceStatus};
-use ostler_api::operation::{Failure, InstanceRecord, PoolInstance, PoolRecord};
+use ostler_api::operation::{Failure, Finished, InstanceRecord, PoolInstance, PoolRecord, Success};
 use ostler_lifecycle::pool::{Cause, GroupView, Instance, Reading, Victim};
 use serde_json::json;
 use tokio::time::advance;
@@ -293,6 +293,50 @@ async fn a_look_that_something_is_missing_counts_only_if_it_is_apart_from_the_on
     assert_eq!(nothing(), GroupView::Absent(1), "immediately");
     advance(BUSY).await;
     assert_eq!(nothing(), GroupView::Absent(2));
+}
+
+/// A group that cannot make another one in its place names none: its machine stayed Terminating.
+#[tokio::test(start_paused = true)]
+async fn what_the_driver_says_that_it_deleted_is_gone_also_if_the_next_read_names_no_instance() {
+    let (groups, pool) = (Groups::default(), pool("p"));
+    let of = |id: &str| {
+        let mut machine = machine();
+        machine.metadata.uid = Some(id.to_owned());
+        machine.spec.provider_id = Some(id.into());
+        Arc::new(machine)
+    };
+    let machines = [of("deleted"), of("refused"), of("other")];
+    let intent = json!({
+        "id": "op", "kind": "DeletePoolMachines", "idempotencyKey": "k",
+        "providerIDs": ["deleted", "refused"]
+    });
+    let intent = serde_json::from_value(intent).unwrap();
+    let refused = Failure::new(ErrorCode::Internal, Certainty::NotApplied, "no");
+    let success = Success::PoolMachinesDeleted {
+        pool: PoolRecord::default(),
+        not_deleted: vec![("refused".into(), refused)],
+    };
+    let finished = |id: &str| Finished {
+        id: id.into(),
+        provider: "fake.ostler.dev".into(),
+        kind: OperationKind::DeletePoolMachines,
+        idempotency_key: "k".into(),
+        outcome: Ok(success.clone()),
+        checkpoint: None,
+    };
+    let all: Vec<&Machine> = machines.iter().map(AsRef::as_ref).collect();
+    let absent = |id: &str, there: &[&str]| {
+        groups.with(&pool, |group| {
+            let with = (Some(&intent), &machines[..]);
+            group.succeeded(&finished(id), &success, with, Timestamp::UNIX_EPOCH);
+            group.found(Reading { desired: 1, ..reading(there) }, &all);
+            group.view.known().unwrap().absent.keys().cloned().collect::<Vec<_>>()
+        })
+    };
+    assert!(absent("another", &[]).is_empty(), "it was asked for something else");
+    assert_eq!(absent("op", &[]), ["deleted"]);
+    assert_eq!(absent("op", &[]), ["deleted"], "in doubt it stays so");
+    assert!(absent("op", &["deleted", "refused", "other"]).is_empty(), "it is there");
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,7 +9,7 @@ use super::{
     Budget,
     bring::Bring,
     group::{GroupView, Reading},
-    matching::{Matched, Member, awaits_its_end},
+    matching::{Matched, Member, awaits_its_end, is_told_gone},
     operation::{BURST, Held},
 };
 use crate::driver::DriverFacts;
@@ -139,15 +139,15 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
     [remove, update(wanted, reading), bring(wanted)]
 }
 
-/// All are drained, and what is left could not be deleted by name: the group goes with it, as one without named deletion.
+/// All are drained, and nothing is left to delete by name: each instance goes, is not there, or could not be deleted. The
+/// group goes with them, as one without named deletion.
 fn is_stuck(wanted: &Wanted<'_>, matched: &Matched<'_>) -> bool {
     let is_refused = |id: &ProviderId| wanted.refused.contains(id);
     let left = |it: &Member<'_>| {
         !it.machine.is_paused()
             && it.instance.is_none_or(|one| one.is_going() || is_refused(&one.provider_id))
     };
-    let mut some = matched.members.iter().filter_map(|it| it.instance);
-    wanted.drained && some.any(|it| is_refused(&it.provider_id)) && matched.members.iter().all(left)
+    wanted.drained && matched.members.iter().all(left)
 }
 
 /// One after the other. One that failed waits, and others go on meanwhile.
@@ -157,7 +157,8 @@ fn bring(wanted: &Wanted<'_>) -> Option<Ask> {
     free.or_else(|| wanted.bring.first()).cloned().map(Ask::Bring)
 }
 
-/// Deletes the instances whose Machines are drained. The ones that are to be replaced leave the size as it is.
+/// Deletes the instances whose Machines are drained. The ones that are to be replaced leave the size as it is. In doubt they
+/// are named as well: what the driver then says of each is believed.
 fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Option<Ask> {
     if !wanted.driver.has(OperationKind::DeletePoolMachines) {
         return None;
@@ -165,9 +166,14 @@ fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Opti
     let ready = matched.members.iter().filter_map(|Member { machine, instance }| {
         let ready = awaits_its_end(machine) && !machine.is_paused();
         let waits = |id| wanted.held.has(OperationKind::DeletePoolMachines, Some(id));
-        instance.filter(|it| ready && !it.is_going() && !waits(&it.provider_id))
+        let doubt = || reading.is_doubtful() && !reading.absent.contains_key(machine.uid());
+        let id = match instance {
+            Some(it) => Some(&it.provider_id).filter(|_| !it.is_going()),
+            None => machine.provider_id().filter(|_| doubt() && !is_told_gone(machine)),
+        };
+        id.filter(|id| ready && !waits(id)).cloned()
     });
-    let mut ids: Vec<_> = ready.map(|it| it.provider_id.clone()).collect();
+    let mut ids: Vec<_> = ready.collect();
     // One that may be refused again takes no place of those that can go.
     ids.sort_by_cached_key(|id| wanted.refused.contains(id));
     ids.truncate(BURST);
@@ -211,12 +217,10 @@ fn size(wanted: &Wanted<'_>, reading: &Reading) -> Option<(usize, usize)> {
     let (now, size) = (reading.desired, wanted.size(wanted.rolls));
     let there = reading.instances.iter().filter(|instance| !instance.is_going()).count();
     let one_by_one = wanted.driver.has(OperationKind::DeletePoolMachines);
-    let least = if one_by_one && !reading.is_doubtful() {
-        there
-    } else if one_by_one {
-        now
-    } else {
-        0
+    let least = match one_by_one {
+        true if reading.is_doubtful() && wanted.machines > 0 => now,
+        true => there,
+        false => 0,
     };
     let new = if size > now { size } else { size.max(least).min(now) };
     (new != now).then_some((now, new))

@@ -530,7 +530,15 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let (ask, kinds) = ask::next(&wanted, &snap.group, &facts.matched);
     if let Some(reading) = facts.reading {
         // What failed, and is not wanted any more, is no failure of this pool.
-        facts.standing.forget_all_but(&kinds, &bring, &reading.instances);
+        let may_be_there = |id: &ProviderId| {
+            let mut members = facts.matched.members.iter();
+            let of_it = members.find(|it| it.machine.provider_id() == Some(id));
+            of_it.is_some_and(|it| match it.instance {
+                Some(instance) => !instance.is_going(),
+                None => reading.is_doubtful(),
+            })
+        };
+        facts.standing.forget_all_but(&kinds, &bring, may_be_there);
     }
     let Some(ask) = ask else { return };
     let Some(request) = intent::request(facts, &ask) else { return };

@@ -14,7 +14,7 @@ use ostler_api::{
     machine_pool::{MachinePoolStatus, PoolHotUpdate, PoolIntent},
 };
 
-use super::{Snapshot, bring::Bring, group::Instance};
+use super::{Snapshot, bring::Bring};
 use crate::{
     machine::{RetryAction, backoff, is_over, rule},
     operation::{Dispatch, Failure, Finished, OperationView, PoolInstance, Success},
@@ -87,20 +87,18 @@ impl Held {
 
 impl Standing {
     /// What waits for its next attempt, of these verbs alone, of updates of these instances, and of deletions of those that
-    /// are there.
+    /// may be there.
     pub(super) fn forget_all_but(
         &mut self,
         kinds: &[OperationKind],
         updates: &[Bring],
-        there: &[Instance],
+        may_be_there: impl Fn(&ProviderId) -> bool,
     ) {
         let deletes = OperationKind::DeletePoolMachines;
         self.retries.retain(|retry| {
             let kind = OperationKind::from_name(retry.kind.as_str());
             match (&retry.provider_id, kind) {
-                (Some(id), Some(kind)) if kind == deletes => {
-                    there.iter().any(|it| it.provider_id == *id && !it.is_going())
-                }
+                (Some(id), Some(kind)) if kind == deletes => may_be_there(id),
                 (None, Some(kind)) if kind == deletes => true,
                 (id, Some(kind)) => {
                     let wanted = |id: &ProviderId| updates.iter().any(|it| it.id == *id);

@@ -333,6 +333,50 @@ fn a_size_that_never_came_is_lowered_without_a_drain_and_never_below_what_is_the
     assert_eq!(victims(&plan), ["p-1"]);
 }
 
+/// Its Machines are there, and the read names none of their instances.
+fn doubtful(replicas: i32) -> World {
+    let mut world = World::running(replicas, json!({}));
+    world.group.as_mut().unwrap().instances.clear();
+    world
+}
+
+#[test]
+fn a_group_that_makes_no_instance_is_scaled_in_while_no_machine_says_that_there_was_one() {
+    let mut world = World::running(0, json!({}));
+    world.group.as_mut().unwrap().desired = 5;
+    assert_eq!(sizes(&world.plan()), Some((size(5, 0), 0)));
+    let mut world = doubtful(5);
+    world.pool.spec.replicas = Some(0);
+    let plan = world.plan();
+    assert!(plan.dispatch.is_none() && plan.delete.is_empty(), "an answer alone says nothing");
+}
+
+#[test]
+fn a_machine_that_is_drained_is_named_and_goes_although_no_read_names_any_instance() {
+    let mut world = doubtful(1);
+    assert!(world.plan().dispatch.is_none(), "it lives");
+    world.drain("p-1");
+    let plan = world.pass();
+    assert_eq!((named(&plan), sizes(&plan)), (vec![id_of(1)], Some((size(1, 1), 1))));
+    assert!(plan.gone.is_empty(), "no driver said that it is gone");
+    let mut refused = world.clone();
+    refuse(&mut refused, &[id_of(1)], ErrorCode::Internal, "");
+    let plan = refused.pass();
+    assert!(plan.dispatch.is_none() && plan.retry_at.unwrap() > refused.now, "it waits");
+    assert_eq!(plan.status.not_deleted, [id_of(1).as_str()]);
+    // The driver says that it is deleted.
+    let counted = [(world.machines[0].uid().to_owned(), 1)].into();
+    world.operation = OperationView::Idle;
+    world.pool.status.as_mut().unwrap().operation = None;
+    world.group = world.group.map(|it| it.counted(&counted, &[&world.machines[0]]));
+    let plan = world.pass();
+    assert_eq!((plan.gone.len(), plan.dispatch), (1, None));
+}
+
+fn id_of(number: u32) -> String {
+    format!("fake:///i-{number}")
+}
+
 #[test]
 fn a_driver_without_named_deletions_chooses_itself_and_the_pool_says_so() {
     let mut world = World::running(3, json!({}));

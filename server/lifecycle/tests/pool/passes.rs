@@ -284,6 +284,21 @@ fn an_instance_that_cannot_be_deleted_goes_with_its_group_once_all_machines_of_a
     assert_eq!(world.plan().gone.len(), 1, "its machine goes as well");
 }
 
+#[test]
+fn a_deleted_pool_that_lost_all_instances_takes_its_group_with_it_once_all_machines_are_drained() {
+    let mut world = World::running(2, json!({}));
+    world.pool.metadata.deletion_timestamp = Some(world.now.into());
+    world.group.as_mut().unwrap().instances.clear();
+    assert!(request(&world.plan()).is_none(), "they may be there");
+    world.drain("p-1");
+    assert!(!matches!(request(&world.plan()), Some(Request::DeletePool { .. })), "one of them");
+    world.drain("p-2");
+    assert!(matches!(request(&world.plan()), Some(Request::DeletePool { .. })));
+    let paused = [("ostler.dev/paused".to_owned(), String::new())].into();
+    world.named("p-2").metadata.annotations = Some(paused);
+    assert!(!matches!(request(&world.plan()), Some(Request::DeletePool { .. })), "a user holds it");
+}
+
 /// How many Machines were chosen to go among others.
 fn chosen(plan: &Plan) -> usize {
     plan.delete.iter().filter(|victim| victim.cause.is_choice()).count()
