@@ -351,6 +351,11 @@ fn learn(
 ) {
     let driver = driver.map(|driver| driver.identity.as_str());
     way::forget_refusals(&mut standing.hot, model, driver);
+    if let Some(reading) = snap.group.known().filter(|it| !it.is_doubtful()) {
+        // Of models that no instance has, nothing is asked.
+        let has = |from: &SpecDigest| reading.instances.iter().any(|it| it.model_hash == *from);
+        standing.hot.refused.retain(has);
+    }
     if !standing.hot.unfinished.is_empty() {
         // Of instances that are gone, nothing is to be finished.
         let there: BTreeSet<_> = snap.machines.iter().filter_map(|it| it.provider_id()).collect();

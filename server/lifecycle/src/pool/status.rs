@@ -477,7 +477,8 @@ fn condition(
 fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus, facts: &Facts<'_>) -> Option<News> {
     let said = |status: &MachinePoolStatus| status.hot_update.clone().unwrap_or_default();
     let (old, new) = (said(old), said(new));
-    let known = old.model_hash == new.model_hash && old.refused.len() >= new.refused.len();
+    let told = |it: &SpecDigest| old.refused.contains(it);
+    let known = old.model_hash == new.model_hash && new.refused.iter().all(told);
     let message = new.message.filter(|_| !known)?;
     let then = match not_replaced(facts) {
         _ if budget::updates_in_place(&facts.snap.pool) => "updated in their places".to_owned(),

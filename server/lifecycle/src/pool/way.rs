@@ -70,9 +70,11 @@ fn differ_in_spec_alone(one: &SpecDigest, other: &SpecDigest) -> bool {
     fixed(one).is_some_and(|it| Some(it) == fixed(other))
 }
 
-/// Whether this driver said that a running instance of this model cannot get the wanted one.
+/// Whether this driver said that a running instance of this model cannot get the wanted one. After as many refusals as are
+/// remembered it is not asked about others.
 pub(super) fn is_refused(known: &PoolHotUpdate, from: &SpecDigest) -> bool {
-    known.refused.contains(from)
+    let is_other = known.model_hash.as_ref() != Some(from);
+    known.refused.contains(from) || is_other && known.refused.len() >= MOST_REFUSALS
 }
 
 /// What was said about another model, or by another driver, counts no more. `driver`: `None` if none is there.
@@ -99,9 +101,7 @@ pub(super) fn refuse(
     known.model_hash = Some(wanted.clone());
     known.driver = driver.map(ToOwned::to_owned);
     known.message = Some(why.to_owned());
-    known.refused.retain(|it| *it != from);
-    known.refused.push(from);
-    if known.refused.len() > MOST_REFUSALS {
-        known.refused.remove(0);
+    if !is_refused(known, &from) {
+        known.refused.push(from);
     }
 }

@@ -14,6 +14,7 @@
 mod matching;
 mod operations;
 mod passes;
+mod refusals;
 mod updates;
 mod victims;
 mod what_is_said;

@@ -21,9 +21,9 @@ use crate::world::{
     ALL, World, changed, class_with, driver, failure, not_hot, request, set_phase, victims,
 };
 
-const UPDATE: OperationKind = OperationKind::UpdatePoolMachine;
+pub(crate) const UPDATE: OperationKind = OperationKind::UpdatePoolMachine;
 
-fn updating() -> DriverView {
+pub(crate) fn updating() -> DriverView {
     driver(&[ALL.as_slice(), &[UPDATE]].concat())
 }
 
@@ -36,7 +36,7 @@ fn three(more: Value) -> World {
 }
 
 /// The class has other tags, and the group has its model.
-fn retag(world: &mut World, tag: &str) {
+pub(crate) fn retag(world: &mut World, tag: &str) {
     world.class = class_with(json!({ "size": 1, "tags": { "a": tag } }));
     take_model(world);
 }
@@ -53,7 +53,7 @@ fn take_model(world: &mut World) {
 }
 
 /// Which instance is asked for, and whether it is drained.
-fn asked(plan: &Plan) -> Option<(String, bool)> {
+pub(crate) fn asked(plan: &Plan) -> Option<(String, bool)> {
     match request(plan)? {
         Request::UpdatePoolMachine { instance, drained, .. } => {
             Some((instance.to_string(), *drained))
@@ -62,7 +62,7 @@ fn asked(plan: &Plan) -> Option<(String, bool)> {
     }
 }
 
-fn id(number: u32) -> String {
+pub(crate) fn id(number: u32) -> String {
     format!("fake:///i-{number}")
 }
 
