@@ -91,7 +91,13 @@ pub fn choose(
     let rolling = outdated > 0 && budget.rolls && !scales_down;
     let booting = count(&|it| !it.ready && !it.outdated && !it.failed);
     let guarded = if rolling { booting.min(count(&|it| it.ready && it.outdated)) } else { 0 };
-    let surplus = live.len().saturating_sub(guarded + replicas);
+    // What a user keeps waits for all others, also for those that cannot go yet. If it does not work, it holds a rollout,
+    // and no ready one is surplus beside it.
+    let others_first = !rolling || count(&|it| it.outdated && !it.preserved) > 0;
+    let is_kept = |it: &Candidate<'_>| it.preserved && (others_first || !it.outdated);
+    let holds = |it: &Candidate<'_>| is_kept(it) && !it.ready && (it.outdated || it.failed);
+    let held = if rolling { count(&holds) } else { 0 };
+    let surplus = live.len().saturating_sub(guarded + held + replicas);
     if surplus == 0 && !rolling && count(&|it| it.failed || it.annotated) == 0 {
         // Most passes: nothing is put in order for that.
         return Vec::new();
@@ -106,22 +112,31 @@ pub fn choose(
     let most_failed = (surplus + choice.spare).max(usize::from(in_turn));
     choice.take(&live, Cause::Failed, most_failed, |it| it.failed && !it.preserved);
     let mut left = surplus.saturating_sub(choice.chosen.len());
-    left -= choice.take(&live, Cause::Surplus, left, |it| it.annotated);
-    left -= choice.take(&live, Cause::Surplus, left, |it| !it.ready && it.outdated);
-    let unguarded = left.min(booting.saturating_sub(guarded));
-    left -= choice.take(&live, Cause::Surplus, unguarded, |it| !it.ready && !it.outdated);
-    left -= choice.take(&live, Cause::Surplus, left, |it| it.ready && it.outdated);
-    choice.take(&live, Cause::Surplus, left, |it| it.ready);
+    let mut unguarded = booting.saturating_sub(guarded);
+    for kept in [false, true] {
+        let mut take = |most: usize, fits: fn(&Candidate<'_>) -> bool| {
+            let fits = |it: &Candidate<'_>| is_kept(it) == kept && fits(it);
+            let taken = choice.take(&live, Cause::Surplus, most.min(left), fits);
+            left -= taken;
+            taken
+        };
+        take(usize::MAX, |it| it.annotated);
+        take(usize::MAX, |it| !it.ready && (it.outdated || it.failed));
+        unguarded -= take(unguarded, |it| !it.ready);
+        take(usize::MAX, |it| it.ready && it.outdated);
+        take(usize::MAX, |it| it.ready);
+    }
     // Replaced and not just removed: only as far as enough others are ready.
     let spare = choice.spare;
     choice.take(&live, Cause::Annotated, spare, |it| it.annotated && it.ready);
     if rolling {
+        let fits = |it: &Candidate<'_>| it.outdated && !is_kept(it);
         // One that is not ready takes nothing away; but those that boot for it have to be ready first.
         let chosen = choice.chosen.len();
         let room = live.len().saturating_sub(chosen + least + booting);
-        choice.take(&live, Cause::Outdated, room, |it| it.outdated && !it.ready);
+        choice.take(&live, Cause::Outdated, room, |it| fits(it) && !it.ready);
         let spare = choice.spare;
-        choice.take(&live, Cause::Outdated, spare, |it| it.outdated && it.ready);
+        choice.take(&live, Cause::Outdated, spare, |it| fits(it) && it.ready);
     }
     choice.chosen
 }

@@ -67,6 +67,18 @@ fn the_table_of_a_cloud() {
         ("too few: nothing goes", "ro ro", 3, surge, vec![]),
         ("preserved ones last", "rp r r", 2, surge, vec![1]),
         ("a failed one that is preserved stays", "r fp r", 3, surge, vec![]),
+        ("preserved ones last: also one that is not ready", "r p r", 2, surge, vec![0]),
+        ("preserved ones last: also one that failed", "fp r r", 2, surge, vec![1]),
+        ("preserved ones last: also an annotated one", "ap r r", 2, surge, vec![1]),
+        ("preserved ones last: also an outdated one", "op r r", 2, budget(0, 0), vec![1]),
+        ("of preserved ones the usual order", "rp fp rop ap op", 0, surge, vec![3, 1, 4, 2, 0]),
+        ("preserved ones last: in a rollout", "rop ro r", 3, unavailable, vec![1]),
+        ("preserved ones last: with a surge", "rop ro r r", 3, surge, vec![1]),
+        ("a preserved one that is not ready holds it", "op ro r", 3, unavailable, vec![]),
+        ("a preserved one that is not ready holds it, with a surge", "op ro r r", 3, surge, vec![]),
+        ("a preserved one of the new model holds it", "fp ro r r", 3, surge, vec![]),
+        ("its turn comes when it is the last", "op r r r", 3, surge, vec![0]),
+        ("its turn comes when it is the last, also if it is ready", "rop r r r", 3, surge, vec![0]),
     ] {
         assert_eq!(chosen(words, replicas, budget), expected, "{what}");
     }
