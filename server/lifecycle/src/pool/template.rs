@@ -8,7 +8,7 @@ use ostler_api::{
     Machine, MachinePool, SpecDigest,
     bootstrap::Bootstrap,
     machine::{InstanceStatus, MachineSpec},
-    names::{self, label},
+    names::{self, annotation, label},
 };
 use serde_json::{Value, json};
 
@@ -26,6 +26,16 @@ use crate::{
     push_down::{has_all, push_down},
     record::merge_patch,
 };
+
+/// Annotations that users, autoscalers and the Machine's own controller change and take away: the template says what a
+/// Machine is made with, and no more. So it is with the marks of an update in place, whose end takes them away.
+const OF_OTHERS: [&str; 5] = [
+    annotation::PRESERVE,
+    annotation::LAST_NODE_PRESERVE,
+    annotation::PRIORITY,
+    annotation::DELETE_MACHINE,
+    annotation::CLUSTER_API_DELETE_MACHINE,
+];
 
 /// The reference that makes a pool the controller of a Machine.
 pub fn owner_reference(pool: &MachinePool) -> OwnerReference {
@@ -90,8 +100,7 @@ pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machin
     labels.remove(label::NODE);
     labels.extend(own_labels(pool));
     let mut annotations = metadata.annotations.unwrap_or_default();
-    // The end of an update takes these away.
-    annotations.retain(|key, _| !in_place::MARKS.contains(&key.as_str()));
+    annotations.retain(|key, _| !in_place::MARKS.iter().chain(&OF_OTHERS).any(|it| it == key));
     let patch = |machine: &Arc<Machine>| {
         let lacks = lacking(&labels, |key| machine.label(key));
         let lacks_annotations = lacking(&annotations, |key| machine.annotation(key));

@@ -201,6 +201,24 @@ fn labels_and_annotations_of_the_template_reach_machines_that_are_there_and_none
     assert!(world.plan().patches.is_empty(), "once");
 }
 
+/// The end of a preservation takes its annotation away: the pool put it there again, and so it went on without end.
+#[test]
+fn what_others_change_on_a_machine_it_has_from_the_template_only_when_it_is_made() {
+    let mut world = World::running(1, json!({}));
+    let all = json!({
+        "node.machine.sapcloud.io/preserve": "when-failed",
+        "node.machine.sapcloud.io/last-applied-node-preserve-value": "now",
+        "machinepriority.machine.sapcloud.io": "1",
+        "machine.sapcloud.io/delete-machine": "",
+        "cluster.x-k8s.io/delete-machine": ""
+    });
+    let template = json!({ "annotations": all });
+    world.pool.spec.template.metadata = Some(serde_json::from_value(template).unwrap());
+    assert!(world.plan().patches.is_empty());
+    world.boot();
+    assert_eq!(json!(world.plan().create[0].metadata.annotations), all);
+}
+
 #[test]
 fn a_machine_whose_instance_got_the_model_in_its_place_is_of_its_class_and_version() {
     let mut world = World::running(3, json!({}));
