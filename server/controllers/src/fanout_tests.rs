@@ -539,6 +539,12 @@ async fn a_machine_reaches_the_checks_that_select_it_or_did_and_the_one_whose_ma
     let mark =
         r#"{"check":"gone","reason":"NodeDeleted","since":"2026-01-01T00:00:00Z","message":""}"#;
     moved["metadata"]["annotations"] = json!({ "ostler.dev/unhealthy": mark });
-    fanout.machine(&put(&fanout.stores.machines, moved));
+    fanout.machine(&put(&fanout.stores.machines, moved.clone()));
     assert_eq!(checks().await, named(&["gone", "of-db", "of-web"]));
+    // It is preserved, and then that ends.
+    for until in [json!("2026-01-05T00:00:00Z"), Value::Null] {
+        moved["status"] = json!({ "currentStatus": { "preserveExpiryTime": until } });
+        fanout.machine(&put(&fanout.stores.machines, moved.clone()));
+        assert_eq!(checks().await, named(&["gone", "of-db"]));
+    }
 }

@@ -129,7 +129,7 @@ fn annotations(machine: &Machine) -> impl Iterator<Item = (&String, &String)> {
     machine.metadata.annotations.iter().flatten().filter(|(key, _)| *key != OPERATION)
 }
 
-fn expiry(machine: &Machine) -> Option<&Time> {
+pub(super) fn expiry(machine: &Machine) -> Option<&Time> {
     let current = machine.status.as_ref()?.current_status.as_ref()?;
     current.preserve_expiry_time.as_ref()
 }

@@ -5,6 +5,7 @@ use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::pool::awaits_its_end;
 use ostler_lifecycle::set::controller;
 
+use super::fleet::expiry;
 use super::{Fanout, add_gathered, priority};
 use crate::queue::Priority;
 use crate::stores::{MachineIndex, PoolIndex};
@@ -90,6 +91,7 @@ pub(super) fn is_same(old: &Machine, new: &Machine) -> bool {
         && one.deletion_timestamp == other.deletion_timestamp
         && old.spec == new.spec
         && old.phase() == new.phase()
+        && expiry(old) == expiry(new)
         && awaits_its_end(old) == awaits_its_end(new)
         && version(old) == version(new)
 }
