@@ -42,7 +42,7 @@ use jiff::Timestamp;
 use ostler_api::{
     Machine, MachinePool, OperationId, ProviderId, SpecDigest,
     driver::OperationKind,
-    machine::{InstanceState, InstanceStatus, MachinePhase},
+    machine::{InstanceState, InstanceStatus, MachinePhase, MachineStep},
     machine_pool::{MachinePoolStatus, PoolUpdateFailurePolicy},
     names::{self, annotation},
 };
@@ -476,7 +476,8 @@ fn candidate<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
         uid: machine.uid(),
         created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: facts.is_leaving(member),
-        stuck: machine.provider_id().is_some_and(|id| facts.standing.is_refused(id)),
+        stuck: machine.provider_id().is_some_and(|id| facts.standing.is_refused(id))
+            || is_held(machine),
         failed: machine.phase() == MachinePhase::Failed || is_broken(member),
         ready: is_ready(machine) && !is_begun(machine),
         outdated: facts.is_outdated(member),
@@ -484,6 +485,13 @@ fn candidate<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
             || machine.annotation(annotation::PRIORITY) == Some("1"),
         preserved: kept.is_some_and(|until| until.0 > facts.snap.now),
     }
+}
+
+/// A user pauses it, or a hook holds its deletion, for any time.
+fn is_held(machine: &Machine) -> bool {
+    let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
+    let waits = matches!(step, Some(MachineStep::PreDrainHook | MachineStep::PreTerminateHook));
+    machine.is_deleting() && (machine.is_paused() || waits)
 }
 
 /// The infrastructure gave it up. A change that failed is no reason to drain a Node that works, or that waits for its update.

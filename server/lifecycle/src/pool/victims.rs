@@ -21,7 +21,7 @@ pub struct Candidate<'a> {
     pub created: Option<Timestamp>,
     /// Its deletion was asked for: it is in no class, and goes whatever is decided.
     pub deleting: bool,
-    /// The driver could not delete its instance.
+    /// The driver could not delete its instance, or a user or a hook holds its deletion.
     pub stuck: bool,
     /// It is given up, or its instance is.
     pub failed: bool,

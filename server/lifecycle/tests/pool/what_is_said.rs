@@ -2,7 +2,7 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{InstanceState, MachinePhase},
+    machine::{InstanceState, MachinePhase, MachineStep},
     names::annotation,
 };
 use ostler_lifecycle::{
@@ -36,6 +36,28 @@ fn an_instance_that_failed_is_replaced_only_if_its_node_does_not_work() {
         let expected: &[&str] = if goes { &["p-1"] } else { &[] };
         assert_eq!(victims(&world.plan()), expected, "{phase} {state:?}");
     }
+}
+
+#[test]
+fn a_machine_whose_deletion_somebody_holds_does_not_hold_up_the_repair_of_others() {
+    let of = |step: MachineStep, paused: bool| {
+        let mut world = World::running(3, json!({}));
+        for name in ["p-1", "p-2"] {
+            set_phase(world.named(name), MachinePhase::Failed);
+        }
+        world.drain("p-1");
+        let machine = world.named("p-1");
+        machine.status.as_mut().unwrap().step = Some(step);
+        if paused {
+            machine.metadata.annotations =
+                Some([(annotation::PAUSED.to_owned(), String::new())].into());
+        }
+        victims(&world.plan()).concat()
+    };
+    assert_eq!(of(MachineStep::DrainNode, false), "", "one after the other");
+    assert_eq!(of(MachineStep::DrainNode, true), "p-2");
+    assert_eq!(of(MachineStep::PreDrainHook, false), "p-2");
+    assert_eq!(of(MachineStep::PreTerminateHook, false), "p-2");
 }
 
 #[test]
