@@ -76,8 +76,8 @@ pub(super) struct Wanted<'a> {
     pub(super) rolling: usize,
     pub(super) budget: Budget,
     pub(super) model: &'a SpecDigest,
-    /// The group makes instances with other user data than those of now, or may.
-    pub(super) renews_user_data: bool,
+    /// The group makes instances with other user data than those of now, or may. `None`: those of now are not known.
+    pub(super) renews_user_data: Option<bool>,
     pub(super) driver: &'a DriverFacts,
     /// Instances that could not be deleted: others come first.
     pub(super) refused: &'a [ProviderId],
@@ -202,19 +202,19 @@ fn update(wanted: &Wanted<'_>, reading: &Reading) -> Option<Ask> {
         return None;
     }
     // A pool that is paused scales, so what its new instances join with is renewed all the same.
-    let model = if reading.model_hash == *wanted.model {
-        wanted.renews_user_data
-    } else {
-        !pool.is_paused()
-    };
-    let size = if pool.is_externally_scaled() { None } else { size(wanted, reading) };
+    let current = reading.model_hash == *wanted.model;
+    let takes = |renews: bool| if current { renews } else { !pool.is_paused() };
+    let model = wanted.renews_user_data.is_some_and(takes);
+    // Without its model, a surge would be surplus, and be made and deleted without end.
+    let replaced = if current || model { wanted.rolls } else { 0 };
+    let size = if pool.is_externally_scaled() { None } else { size(wanted, reading, replaced) };
     (model || size.is_some()).then_some(Ask::Update { size, model })
 }
 
 /// A size that is too large is lowered without a named deletion only as far as no instance is there for it, unless the
-/// driver has no named deletion.
-fn size(wanted: &Wanted<'_>, reading: &Reading) -> Option<(usize, usize)> {
-    let (now, size) = (reading.desired, wanted.size(wanted.rolls));
+/// driver has no named deletion. An answer without instances is no doubt where there is no Machine either.
+fn size(wanted: &Wanted<'_>, reading: &Reading, replaced: usize) -> Option<(usize, usize)> {
+    let (now, size) = (reading.desired, wanted.size(replaced));
     let there = reading.instances.iter().filter(|instance| !instance.is_going()).count();
     let one_by_one = wanted.driver.has(OperationKind::DeletePoolMachines);
     let least = match one_by_one {

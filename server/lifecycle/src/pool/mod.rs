@@ -534,7 +534,10 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         rolling: replaced(facts.budget()),
         budget: facts.budget,
         model: &facts.model,
-        renews_user_data: facts.user_data.is_some() && facts.user_data != facts.standing.user_data,
+        renews_user_data: facts
+            .user_data
+            .as_ref()
+            .map(|it| facts.standing.user_data.as_ref() != Some(it)),
         driver,
         bring: &bring,
         refused: &facts.standing.refused(),

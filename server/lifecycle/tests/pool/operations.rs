@@ -506,6 +506,26 @@ fn user_data_are_sent_again_until_the_driver_has_taken_them_and_not_while_they_a
 }
 
 #[test]
+fn a_pool_scales_with_the_model_that_its_group_has_while_the_user_data_of_the_new_one_are_missing()
+{
+    let bootstrap = json!({ "bootstrap": { "dataSecretName": "join" } });
+    let mut world = World::running(2, json!({ "template": { "spec": bootstrap } }));
+    world.data = DataSecret::Missing("secret default/join does not exist".to_owned());
+    world.pool.spec.template.spec.version = Some("v2".to_owned());
+    assert!(world.plan().dispatch.is_none(), "no surge of the old model");
+    world.pool.spec.replicas = Some(4);
+    let plan = world.plan();
+    assert_eq!(sizes(&plan), Some((size(2, 4), 0)));
+    assert!(matches!(request(&plan), Some(Request::UpdatePool { model: None, .. })));
+    world.data = says("first");
+    let Some(Request::UpdatePool { size, model: Some(_), .. }) = request(&world.plan()).cloned()
+    else {
+        panic!()
+    };
+    assert_eq!(size.unwrap().wanted, 5, "with the surge");
+}
+
+#[test]
 fn a_pool_that_is_paused_puts_no_other_model_on_its_group_with_the_user_data() {
     let mut world = World::running(2, json!({ "paused": true }));
     world.pool.status.as_mut().unwrap().user_data_hash = None;
