@@ -30,7 +30,7 @@ use crate::clock::{Clock, DebugClock};
 use crate::cluster_id::ids_of;
 use crate::controllers::Controller;
 use crate::deployment::register_deployments;
-use crate::election::{ElectionError, Elector, Leadership, Observed};
+use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
 use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
@@ -505,6 +505,7 @@ impl Core {
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
             groups: Arc::clone(&self.fanout.groups),
+            handover: crate::set::Handover::new(Predecessor::Ended),
             term,
         });
         let queue = &self.fanout.queues.pools;

@@ -44,7 +44,7 @@ pub(super) struct Group {
     looked: Option<Instant>,
     /// How soon it is read again.
     pub(super) every: Option<Duration>,
-    /// Whether the Machines of the pool were listed once by this process, and not only taken from its cache.
+    /// Whether the pool and the Machines of all pools were read once by this process, and not only taken from its cache.
     pub(super) listed: bool,
     /// Whether the API server refused the last Machine that was created for an instance.
     pub(super) refused_machines: bool,

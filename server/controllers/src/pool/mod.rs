@@ -25,6 +25,7 @@ use ostler_sessions::Sessions;
 use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::reconcile::{Kind, PassError, Passed};
+use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
@@ -44,6 +45,8 @@ pub(crate) struct Pools {
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
     pub(crate) groups: Arc<Groups>,
+    /// What the process that led before did is listed, and not awaited: if more of it arrives, it is what this one repeats.
+    pub(crate) handover: Handover,
     pub(crate) term: Term,
 }
 

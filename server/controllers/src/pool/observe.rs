@@ -10,17 +10,18 @@ use ostler_api::{Machine, MachineClass, MachinePool};
 use ostler_lifecycle::class::unresolved_of_pool;
 use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
 use ostler_lifecycle::pool::{DataSecret, Reading, Snapshot, secret_name, target_of};
-use ostler_lifecycle::set::is_controlled_by;
+use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretView};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::groups::Group;
 use super::{Pools, namespace_of};
 use crate::hot_update::driver_of;
 use crate::reconcile::PassError;
-use crate::stores::MachineIndex;
+use crate::stores::{MachineIndex, PoolIndex};
 use crate::watch::ObjectName;
-use crate::writes::{Found, PATIENCE};
+use crate::writes::{PATIENCE, WriteError};
 
 /// Key of the user data in a Secret that a template names.
 const VALUE: &str = "value";
@@ -114,19 +115,45 @@ impl Pools {
         Ok(Arc::new(live))
     }
 
-    /// The Machines of a pool. The first time they are listed: the cache may not show what the process that led before
+    /// The Machines of a pool. Those of all pools are listed once: the cache may not show what the process that led before
     /// did last.
-    async fn machines_of(&self, pool: &MachinePool) -> Result<Vec<Arc<Machine>>, PassError> {
-        if self.groups.with(pool, |group| group.listed) {
-            return Ok(self.stores.machines.find(MachineIndex::Controller, pool.uid()));
+    pub(super) async fn machines_of(
+        &self,
+        pool: &MachinePool,
+    ) -> Result<Vec<Arc<Machine>>, PassError> {
+        if !self.groups.with(pool, |group| group.listed) {
+            let parts = self.settings.namespaces.parts();
+            let seen = |machine: &Arc<Machine>| self.await_in_cache(machine);
+            let failed =
+                |source| PassError::Api { what: "cannot list the machines of pools", source };
+            let wait = self.handover.wait(&self.writer, &parts, seen).await.map_err(failed)?;
+            if let Some(left) = wait {
+                return Err(PassError::NotYet(left));
+            }
+            if let Some(broken) = self.stores.machines.unreadable_in(namespace_of(pool)) {
+                return Err(failed(WriteError::Other(broken)));
+            }
+            self.groups.with(pool, |group| group.listed = true);
         }
-        let all = self.writer.all::<Machine>(Some(namespace_of(pool))).await;
-        let what = "cannot list the machines of a pool";
-        let mut all =
-            all.and_then(Found::complete).map_err(|source| PassError::Api { what, source })?;
-        all.retain(|machine| is_controlled_by(&machine.metadata, pool.uid()));
-        self.groups.with(pool, |group| group.listed = true);
-        Ok(all)
+        Ok(self.stores.machines.find(MachineIndex::Controller, pool.uid()))
+    }
+
+    /// Awaits in the cache what the list shows, as what this process did itself.
+    fn await_in_cache(&self, machine: &Machine) {
+        let Some(owner) = controller(&machine.metadata) else { return };
+        let cached = self.stores.machines.get(&ObjectName::of(machine));
+        let cached = cached.filter(|it| it.uid() == machine.uid());
+        for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {
+            self.groups.with(&pool, |group| match (&cached, machine.provider_id()) {
+                (None, Some(id)) => {
+                    group.created.insert(id.clone(), Instant::now());
+                }
+                (Some(cached), _) if machine.is_deleting() && !cached.is_deleting() => {
+                    group.deleted.insert(machine.uid().to_owned(), Instant::now());
+                }
+                (None, None) | (Some(_), _) => {}
+            });
+        }
     }
 
     fn class_of(&self, pool: &MachinePool) -> ClassView {

@@ -12,6 +12,8 @@ use tokio::time::advance;
 
 use super::*;
 use crate::bench::{Bench, put};
+use crate::election::Predecessor;
+use crate::set::Stage;
 use crate::writes::PATIENCE;
 
 fn controller(bench: &Bench) -> Pools {
@@ -23,6 +25,7 @@ fn controller(bench: &Bench) -> Pools {
         clock: DebugClock(Arc::new(|| Timestamp::UNIX_EPOCH)),
         recorder: bench.recorder(),
         groups: Arc::default(),
+        handover: Handover::over(),
         term: Term(1),
     }
 }
@@ -134,6 +137,40 @@ async fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_
     let mut before = found("fake:///2", owner(true));
     before["metadata"]["ownerReferences"][0]["uid"] = json!("p");
     assert_eq!(create_beside(before).await, (true, None, false), "its own, of the instance before");
+}
+
+/// A leader of a thousand pools listed all Machines of the namespace for each of them.
+#[tokio::test(start_paused = true)]
+async fn what_the_process_before_did_last_is_listed_once_for_all_pools_and_awaited_in_the_cache() {
+    let of_pool = |name: &str, deleting: bool| {
+        let mut machine = serde_json::to_value(machine()).unwrap();
+        let meta = &mut machine["metadata"];
+        (meta["name"], meta["uid"]) = (json!(name), json!(name));
+        if deleting {
+            meta["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        meta["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "X", "name": "p", "uid": "p", "controller": true }]);
+        machine["spec"]["providerID"] = json!(format!("fake:///{name}"));
+        machine
+    };
+    let items = [of_pool("created", false), of_pool("deleted", true), of_pool("known", false)];
+    let list = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineList", "metadata": {},
+        "items": items
+    });
+    let bench = Bench::new().having(list);
+    put(&bench.stores.pools, serde_json::to_value(pool("p")).unwrap());
+    for name in ["deleted", "known"] {
+        put(&bench.stores.machines, of_pool(name, false));
+    }
+    let handover = Handover::new(Predecessor::Ended);
+    let (pools, pool) = (Pools { handover, ..controller(&bench) }, pool("p"));
+    assert_eq!(pools.machines_of(&pool).await.unwrap().len(), 2, "those of the cache");
+    pools.groups.with(&pool, |group| {
+        assert_eq!(group.created.keys().collect::<Vec<_>>(), ["fake:///created"]);
+        assert_eq!(group.deleted.keys().collect::<Vec<_>>(), ["deleted"]);
+    });
+    assert!(matches!(pools.handover.stage().await, Stage::Over), "no other pool lists them again");
 }
 
 #[tokio::test(start_paused = true)]

@@ -63,16 +63,13 @@ impl Handover {
         }
     }
 
-    /// How much longer the process that led before may have requests on their way; `None`: none any more, and what it
-    /// did is seen or awaited.
-    /// `seen` is called for each Machine there is then.
-    pub(super) async fn wait(
+    /// How much longer the process that led before may have requests on their way; `None`: none any more, and `seen` was
+    /// called for each Machine there was then.
+    pub(crate) async fn wait(
         &self,
         writer: &Writer,
-        stores: &Stores,
-        pending: &Pending,
         namespaces: &[Option<String>],
-        seen: impl Fn(&Machine),
+        seen: impl Fn(&Arc<Machine>),
     ) -> Result<Option<Duration>, WriteError> {
         let mut listed = match self.stage().await {
             Stage::Over => return Ok(None),
@@ -80,11 +77,8 @@ impl Handover {
             Stage::List(listed) => listed,
         };
         for namespace in namespaces {
-            // One that cannot be read holds up the sets of its namespace, by the cache.
-            for machine in writer.all::<Machine>(namespace.as_deref()).await?.objects {
-                seen(&machine);
-                await_in_cache(&machine, stores, pending);
-            }
+            // One that cannot be read holds up the sets and pools of its namespace, by the cache.
+            writer.all::<Machine>(namespace.as_deref()).await?.objects.iter().for_each(&seen);
         }
         *listed = true;
         Ok(None)
@@ -92,7 +86,7 @@ impl Handover {
 }
 
 /// Awaits in the cache what the list shows.
-fn await_in_cache(machine: &Arc<Machine>, stores: &Stores, pending: &Pending) {
+pub(super) fn await_in_cache(machine: &Arc<Machine>, stores: &Stores, pending: &Pending) {
     let Some(owner) = controller(&machine.metadata) else { return };
     if stores.machines.get(&ObjectName::of(machine.as_ref())).is_none() {
         pending.confirmed(&owner.uid, machine.name());
@@ -111,10 +105,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_leader_waits_until_the_last_requests_of_the_one_before_have_ended() {
         let bench = Bench::new();
-        let wait = async |handover: &Handover| {
-            let (writer, pending) = (bench.writer(), Pending::default());
-            handover.wait(&writer, &bench.stores, &pending, &[None], |_| {}).await
-        };
+        let wait =
+            async |handover: &Handover| handover.wait(&bench.writer(), &[None], |_| {}).await;
         let one = Handover::new(Predecessor::MayAct);
         assert!(matches!(wait(&one).await, Ok(Some(PATIENCE))));
         tokio::time::advance(PATIENCE / 2).await;

@@ -12,6 +12,7 @@ use ostler_lifecycle::foreign::Foreign;
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::{Blind, NodeWish, Snapshot, controller, is_controlled_by};
 
+use super::handover::await_in_cache;
 use super::pending::Unseen;
 use super::{Observed, RESYNC, Sets};
 use crate::clock;
@@ -30,9 +31,11 @@ impl Sets {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let Some(set) = self.stores.sets.get(name) else { return Ok(None) };
         let parts = self.settings.namespaces.parts();
-        let seen = |machine: &Machine| self.roll.lock().ours(machine);
-        let Self { writer, stores, pending, .. } = self;
-        let predecessor = self.handover.wait(writer, stores, pending, &parts, seen);
+        let seen = |machine: &Arc<Machine>| {
+            self.roll.lock().ours(machine);
+            await_in_cache(machine, &self.stores, &self.pending);
+        };
+        let predecessor = self.handover.wait(&self.writer, &parts, seen);
         let predecessor = predecessor.await.map_err(list_failed)?;
         let created = self.pending.created(set.uid());
         // Before the cache is compared: what it shows is not awaited any more, and a list that fails ends this pass.
