@@ -41,10 +41,11 @@ use crate::metrics::{
     register_sets,
 };
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
-use crate::pool::Pools;
+use crate::pool::{Pools, Reads};
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
 use crate::reconcile;
 use crate::schemas::Schemas;
+use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::target::{TargetController, Targets};
@@ -505,7 +506,8 @@ impl Core {
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.fanout.recorder.clone(),
             groups: Arc::clone(&self.fanout.groups),
-            handover: crate::set::Handover::new(Predecessor::Ended),
+            handover: Handover::new(Predecessor::Ended),
+            reads: Reads::default(),
             term,
         });
         let queue = &self.fanout.queues.pools;

@@ -153,16 +153,19 @@ impl Group {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether a read with these is due. What happens from now on it may not show.
-    pub(super) fn begin(&mut self, with: &ReadWith) -> bool {
+    /// Whether a read with these is due.
+    pub(super) fn is_due(&mut self, with: &ReadWith) -> bool {
         if self.failed.as_ref().is_some_and(|failed| failed.with != *with) {
             self.failed = None;
             self.at = None;
         }
         let calm = if self.view == GroupView::Unknown { BUSY } else { CALM };
-        let is_due = self.fresh_for(self.every.unwrap_or(calm)).is_none();
-        self.hinted &= !is_due;
-        is_due
+        self.fresh_for(self.every.unwrap_or(calm)).is_none()
+    }
+
+    /// A read begins. What happens from now on it may not show.
+    pub(super) const fn begin(&mut self) {
+        self.hinted = false;
     }
 
     /// It was read.

@@ -6,12 +6,14 @@
 mod execute;
 mod groups;
 mod observe;
+mod reads;
 mod record;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use groups::Groups;
 pub(crate) use observe::is_absent;
+pub(crate) use reads::Reads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +49,7 @@ pub(crate) struct Pools {
     pub(crate) groups: Arc<Groups>,
     /// What the process that led before did is listed, and not awaited: if more of it arrives, it is what this one repeats.
     pub(crate) handover: Handover,
+    pub(crate) reads: Reads,
     pub(crate) term: Term,
 }
 

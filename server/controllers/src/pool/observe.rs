@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_CLASS;
@@ -22,6 +23,9 @@ use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, PoolIndex};
 use crate::watch::ObjectName;
 use crate::writes::{PATIENCE, WriteError};
+
+/// When a pool comes again while as many groups of its provider are read as may be.
+const READ_AGAIN: Duration = Duration::from_secs(2);
 
 /// Key of the user data in a Secret that a template names.
 const VALUE: &str = "value";
@@ -63,7 +67,7 @@ impl Pools {
             let before = before.and_then(|it| self.stores.class_before(&class_name(&pool), &it));
             let before = before.as_ref().map(ClassFacts::of);
             let with = before.as_ref().unwrap_or(facts);
-            self.read_if_due(&pool, &machines, (with, &secret)).await;
+            self.read_if_due(&pool, &machines, (with, &secret)).await?;
         }
         let (deleted, created) = self.groups.with(&pool, |group| {
             if !group.deleted.is_empty() {
@@ -200,17 +204,22 @@ impl Pools {
         }
     }
 
-    /// Reads the group unless it was read just now. A driver that is away, or fails, changes nothing but the view.
+    /// Reads the group unless it was read just now. A driver that is away, or fails, changes nothing but the view. If too
+    /// many of its groups are being read, nothing is decided yet.
     async fn read_if_due(
         &self,
         pool: &MachinePool,
         machines: &[Arc<Machine>],
         (class, secret): (&ClassFacts, &SecretView),
-    ) {
+    ) -> Result<(), PassError> {
         let with = (class.revision.clone(), secret.revision().cloned());
-        if !self.groups.with(pool, |group| group.begin(&with)) {
-            return;
+        if !self.groups.with(pool, |group| group.is_due(&with)) {
+            return Ok(());
         }
+        let Some(_running) = self.reads.begin(&class.provider) else {
+            return Err(PassError::NotYet(READ_AGAIN));
+        };
+        self.groups.with(pool, Group::begin);
         let began = (self.clock.0)();
         let status = pool.status.as_ref();
         let provider_id = status.and_then(|status| status.provider_id.clone()).unwrap_or_default();
@@ -223,17 +232,20 @@ impl Pools {
         let failure = match answer {
             Ok(Success::PoolRead { pool: record, instances }) if is_usable(&record) => {
                 let reading = Reading::new(record, instances, began);
-                return self.groups.with(pool, |group| group.found(reading, &machines));
+                self.groups.with(pool, |group| group.found(reading, &machines));
+                return Ok(());
             }
             Ok(_) => Failure::wrong_answer(),
             Err(failure) if is_absent(&failure) => {
-                return self.groups.with(pool, Group::missed);
+                self.groups.with(pool, Group::missed);
+                return Ok(());
             }
             Err(failure) => failure,
         };
         debug!(pool = pool.name(), code = %failure.code, "the group cannot be read");
         let room = self.settings.lifecycle.resource_exhausted_retry;
         self.groups.with(pool, |group| group.unreadable(failure, with, room));
+        Ok(())
     }
 }
 

@@ -26,6 +26,7 @@ fn controller(bench: &Bench) -> Pools {
         recorder: bench.recorder(),
         groups: Arc::default(),
         handover: Handover::over(),
+        reads: Reads::default(),
         term: Term(1),
     }
 }
@@ -380,7 +381,15 @@ async fn what_the_driver_says_that_it_deleted_is_gone_also_if_the_next_read_name
 async fn a_group_of_which_events_tell_is_read_soon_and_not_for_each_of_them() {
     let (groups, pool) = (Groups::default(), pool("p"));
     let with = ("r1".into(), None);
-    let is_due = || groups.with(&pool, |group| group.begin(&with));
+    let is_due = || {
+        groups.with(&pool, |group| {
+            let is_due = group.is_due(&with);
+            if is_due {
+                group.begin();
+            }
+            is_due
+        })
+    };
     assert!(is_due());
     groups.doubt(&pool);
     groups.with(&pool, |group| group.found(reading(&[]), &[]));
@@ -399,7 +408,7 @@ async fn a_read_that_failed_waits_as_the_table_says_whatever_happens_but_not_for
 {
     let (groups, pool) = (Groups::default(), pool("p"));
     let with = |secret: &str| ("r1".into(), Some(secret.into()));
-    let is_due = |secret: &str| groups.with(&pool, |group| group.begin(&with(secret)));
+    let is_due = |secret: &str| groups.with(&pool, |group| group.is_due(&with(secret)));
     let fail = |secret: &str| {
         let failure = Failure::new(ErrorCode::Unauthenticated, Certainty::NotApplied, "no");
         let room = Duration::from_mins(10);
