@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::groups::Group;
 use super::{Done, Pools, Wrote, namespace_of};
 use crate::class::patch as finalizer_patch;
 use crate::events::Severity;
@@ -169,6 +170,7 @@ impl Pools {
                     if is_controlled_by(&found.metadata, pool.uid()) {
                         // Of an instance before it that had the same name, and goes: it is tried again after a while.
                         self.made(pool, machine);
+                        self.tell_of_namesake(pool, machine, &found);
                         return Wrote::Fine;
                     }
                     Err(WriteError::Invalid(format!("{name} is the machine of another instance")))
@@ -194,6 +196,21 @@ impl Pools {
                 self.tell(pool, Severity::Warning, "FailedCreate", "Create", note);
                 Wrote::Failed
             }
+        }
+    }
+
+    /// Both instances are in the group, and their names differ only in what the name of an object cannot have: one of them
+    /// gets no Machine while the other is there.
+    fn tell_of_namesake(&self, pool: &MachinePool, machine: &Machine, found: &Machine) {
+        let (Some(id), Some(other)) = (machine.provider_id(), found.provider_id()) else { return };
+        let is_there = |group: &mut Group| {
+            let all = group.view.known().map(|reading| &reading.instances);
+            all.into_iter().flatten().any(|it| it.provider_id == *other && !it.is_going())
+        };
+        if self.groups.with(pool, is_there) {
+            let name = found.name();
+            let note = format!("cannot create a machine for {id}: {name} is that of {other}");
+            self.tell(pool, Severity::Warning, "FailedCreate", "Create", note);
         }
     }
 

@@ -140,6 +140,26 @@ async fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_
     assert_eq!(create_beside(before).await, (true, None, false), "its own, of the instance before");
 }
 
+/// Of two instances whose names differ in letters that no object can have.
+#[tokio::test(start_paused = true)]
+async fn an_instance_whose_machine_would_have_the_name_of_that_of_another_is_told_of() {
+    for (there, told) in [(&["fake:///1", "fake:///2"][..], true), (&["fake:///1"], false)] {
+        let mut found = serde_json::to_value(machine()).unwrap();
+        found["spec"]["providerID"] = json!("fake:///2");
+        let owner = json!([{ "apiVersion": "v1", "kind": "X", "name": "p", "uid": "p", "controller": true }]);
+        found["metadata"]["ownerReferences"] = owner;
+        let bench = Bench::new().having_already(found);
+        let (recorder, events) = bench.recorder_and_writer();
+        let (pools, pool) = (Pools { recorder, ..controller(&bench) }, pool("p"));
+        pools.groups.with(&pool, |group| group.found(reading(there), &[]));
+        let mut machine = machine();
+        machine.spec.provider_id = Some("fake:///1".into());
+        let api = bench.writer().api::<Machine>("default");
+        assert_eq!(Box::pin(pools.create_one(&pool, &api, &machine)).await, Wrote::Fine);
+        assert_eq!(bench.told(events).await.contains(&"FailedCreate".to_owned()), told);
+    }
+}
+
 /// A leader of a thousand pools listed all Machines of the namespace for each of them.
 #[tokio::test(start_paused = true)]
 async fn what_the_process_before_did_last_is_listed_once_for_all_pools_and_awaited_in_the_cache() {
