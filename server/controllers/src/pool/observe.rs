@@ -46,15 +46,7 @@ impl Pools {
             None => DriverView::Unavailable,
         };
         let operation = self.operation_of(&pool);
-        if let OperationView::Finished(finished) = &operation
-            && let Ok(success) = &finished.outcome
-        {
-            let intent = pool.status.as_ref().and_then(|status| status.operation.as_ref());
-            let now = (self.clock.0)();
-            self.groups.with(&pool, |group| {
-                group.succeeded(finished, success, (intent, &machines), now);
-            });
-        }
+        self.take_success(&pool, &machines, &operation);
         let facts = content.as_deref().map(ClassFacts::of);
         let secret = self.stores.secret_view(content.as_deref());
         if let (Some(facts), DriverView::Ready(driver)) = (&facts, &driver)
@@ -202,6 +194,17 @@ impl Pools {
             (OperationView::Idle, Some(_), Some(left)) => OperationView::Expected(left),
             (view, _, _) => view,
         }
+    }
+
+    /// Notes what the driver says that it has done.
+    fn take_success(&self, pool: &MachinePool, machines: &[Arc<Machine>], view: &OperationView) {
+        let OperationView::Finished(finished) = view else { return };
+        let Ok(success) = &finished.outcome else { return };
+        let intent = pool.status.as_ref().and_then(|status| status.operation.as_ref());
+        let now = (self.clock.0)();
+        self.groups.with(pool, |group| {
+            group.succeeded(finished, success, (intent, machines), now);
+        });
     }
 
     /// Reads the group unless it was read just now. A driver that is away, or fails, changes nothing but the view. If too
