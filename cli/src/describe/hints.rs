@@ -95,8 +95,8 @@ const HINTS: [(WaitReason, &str); 51] = [
     ),
     (
         WaitReason::EvictionFailing,
-        "does a webhook refuse, or does the core lack the right to create pods/eviction? `kubectl drain NODE \
-         --dry-run=server` may show the error; RUST_LOG=ostler_controllers=debug logs it",
+        "correct what the message says, such as a webhook that denies evictions or a right that the core lacks; or label \
+         the machine force-deletion=True",
     ),
     (
         WaitReason::NodeUnhealthy,

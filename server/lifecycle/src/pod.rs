@@ -9,6 +9,9 @@ use ostler_api::names;
 
 use crate::budget::BudgetFacts;
 
+/// Of an error of an eviction, so many bytes are kept.
+const TEXT_BYTES: usize = 512;
+
 /// A pod on the Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts of a pod, independent of each other")]
@@ -69,14 +72,35 @@ impl EvictionAnswer {
         self != Self::Failed
     }
 
-    /// Why the pod did not leave. `budgets`: those that select it.
-    pub fn cause(self, budgets: Vec<BudgetFacts>) -> RefusalCause {
+    /// Why the pod did not leave. `budgets`: those that select it; `said`: by the API server; `before`: why it did not
+    /// the last time.
+    pub fn cause(
+        self,
+        budgets: Vec<BudgetFacts>,
+        said: &str,
+        before: Option<&RefusalCause>,
+    ) -> RefusalCause {
         match self {
             Self::Refused => RefusalCause::Budgets(budgets),
             Self::Broke if budgets.len() > 1 => RefusalCause::Budgets(budgets),
-            Self::Broke | Self::Failed => RefusalCause::Failed,
+            Self::Broke | Self::Failed => match before {
+                Some(RefusalCause::Failed(before)) if differ_by_numbers_only(before, said) => {
+                    RefusalCause::Failed(before.clone())
+                }
+                _ => RefusalCause::Failed(said[..said.floor_char_boundary(TEXT_BYTES)].to_owned()),
+            },
         }
     }
+}
+
+/// Whether two texts say the same, but for ids and times: they must not cause a write at each try.
+fn differ_by_numbers_only(one: &str, other: &str) -> bool {
+    let words = |text: &str| {
+        let text = &text[..text.floor_char_boundary(TEXT_BYTES)];
+        let plain = text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_numeric()));
+        plain.map(str::to_owned).collect::<Vec<_>>()
+    };
+    words(one) == words(other)
 }
 
 /// Why an eviction failed.
@@ -84,8 +108,8 @@ impl EvictionAnswer {
 pub enum RefusalCause {
     /// Refused because of budgets: those that select the pod, as far as they were observed.
     Budgets(Vec<BudgetFacts>),
-    /// The request failed.
-    Failed,
+    /// The request failed with this error.
+    Failed(String),
 }
 
 impl PodView {
@@ -147,13 +171,29 @@ mod tests {
             (EvictionAnswer::Broke, two.clone(), true),
             (EvictionAnswer::Failed, two, false),
         ] {
-            let cause = answer.cause(budgets);
+            let cause = answer.cause(budgets, "it broke", None);
             assert_eq!(
                 matches!(cause, RefusalCause::Budgets(_)),
                 by_budget,
                 "{answer:?} {cause:?}"
             );
         }
+    }
+
+    #[test]
+    fn an_error_that_names_another_id_or_time_at_each_try_stays_what_it_was() {
+        let cause = |said: &str, before: &RefusalCause| {
+            EvictionAnswer::Failed.cause(Vec::new(), said, Some(before))
+        };
+        let first = "webhook denied request 7f3-ab at 12:00:01";
+        let before = cause(first, &RefusalCause::Budgets(Vec::new()));
+        assert_eq!(before, RefusalCause::Failed(first.to_owned()));
+        assert_eq!(cause("webhook denied request 9c1 at 12:00:21", &before), before);
+        let other = RefusalCause::Failed("pods is forbidden".to_owned());
+        assert_eq!(cause("pods is forbidden", &before), other);
+        let long = cause(&"é".repeat(2000), &before);
+        assert_eq!(long, RefusalCause::Failed("é".repeat(TEXT_BYTES / 2)));
+        assert_eq!(cause(&"é".repeat(2000), &long), long);
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Refused {
             && !self.refusal.lifted
             && match &self.refusal.cause {
                 RefusalCause::Budgets(budgets) => budgets.iter().any(|one| one.name == budget),
-                RefusalCause::Failed => false,
+                RefusalCause::Failed(_) => false,
             }
     }
 }
@@ -163,12 +163,13 @@ impl Machines {
             known => known,
         };
         let budgets = labels.as_deref().map(|labels| budgets_of(target, &pod.namespace, labels));
-        let cause = answer.cause(budgets.unwrap_or_default());
+        let last = before.as_ref().map(|before| &before.refusal.cause);
+        let cause = answer.cause(budgets.unwrap_or_default(), &failure.to_string(), last);
         let attempts = before.map_or(0, |before| before.refusal.attempts).saturating_add(1);
         debug!(pod = pod.name, namespace = pod.namespace, attempts, %failure, "eviction refused");
         let performed = match &cause {
             RefusalCause::Budgets(budgets) => Performed::Refused(budgets.clone()),
-            RefusalCause::Failed => Performed::Failed(failure.to_string()),
+            RefusalCause::Failed(text) => Performed::Failed(text.clone()),
         };
         let retry_after = failure.retry_after();
         let refusal = Refusal { at: snapshot.now, lifted: false, attempts, retry_after, cause };

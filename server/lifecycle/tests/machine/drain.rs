@@ -221,9 +221,14 @@ fn an_eviction_that_fails_for_another_reason_is_counted_and_tried_again() {
     world.protected.insert("db".to_owned());
     world.pass();
     let Observed::Known(pods) = &mut world.pods else { panic!() };
-    pods[0].refused.as_mut().unwrap().cause = RefusalCause::Failed;
+    pods[0].refused.as_mut().unwrap().cause = RefusalCause::Failed("forbidden".to_owned());
+    world.events.clear();
     world.pass();
-    assert_eq!(world.waits_for(), Some(WaitReason::EvictionFailing));
+    let wait = world.status().waiting_for.unwrap();
+    assert_eq!(wait.reason, WaitReason::EvictionFailing);
+    let text = "2 pods left, 1 cannot be evicted; apps/db: forbidden";
+    assert_eq!(wait.message.as_deref(), Some(text));
+    assert!(world.events.iter().any(|it| it.reason == EventReason::DrainBlocked), "a user is told");
     let drain = world.status().drain.unwrap();
     assert_eq!((drain.failing, drain.terminating), (1, 1), "the others leave all the same");
     world.protected.clear();

@@ -281,12 +281,14 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
         }
     }
     let now = pass.snap.now;
-    if let Some(drain) = &mut pass.status.drain {
-        progress::tally(drain, leaving, |_| None, now);
-    }
+    let drain = pass.status.drain.as_mut();
+    let failure = drain.and_then(|drain| progress::tally(drain, leaving, |_| None, now));
     let (reason, text) = match (order.hold, &pass.status.drain) {
         (Some(hold), _) => (hold.reason, Some(hold.message)),
-        (None, drain) => (progress::reason(drain.as_ref()), drain.as_ref().map(progress::describe)),
+        (None, drain) => {
+            let text = drain.as_ref().map(|drain| progress::describe(drain, failure));
+            (progress::reason(drain.as_ref()), text)
+        }
     };
     wait(reason, text, soonest)
 }

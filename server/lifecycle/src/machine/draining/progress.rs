@@ -28,18 +28,29 @@ pub(crate) enum Asked<'a> {
     ToVanish(&'a Performed),
 }
 
-/// Counts the pods that are left. `asked`: what this pass did about a pod, if it did anything.
+/// Counts the pods that are left. `asked`: what this pass did about a pod, if it did anything. Returns the first pod
+/// whose eviction fails, and why.
 pub(crate) fn tally<'a>(
     drain: &mut DrainProgress,
     leaving: &[&PodView],
     asked: impl Fn(&PodView) -> Option<Asked<'a>>,
     now: Timestamp,
-) {
+) -> Option<String> {
     *drain = drain.renewed();
+    let mut failure = None;
     for pod in leaving {
         drain.pods_left += 1;
+        let mut fails = |drain, text| {
+            count_failing(drain, pod);
+            failure.get_or_insert_with(|| format!("{}: {text}", pod.full_name()));
+        };
         match asked(pod) {
-            None => count_untouched(drain, pod, now),
+            None => match pod.refused.as_ref().map(|refusal| &refusal.cause) {
+                _ if pod.terminating => count_terminating(drain, pod, now),
+                Some(RefusalCause::Budgets(budgets)) => count_blocked(drain, pod, budgets),
+                Some(RefusalCause::Failed(text)) => fails(drain, text.as_str()),
+                None => drain.queued += 1,
+            },
             Some(Asked::ToLeave(Performed::Done)) => drain.terminating += 1,
             Some(
                 Asked::ToLeave(Performed::Gone)
@@ -48,22 +59,20 @@ pub(crate) fn tally<'a>(
             Some(Asked::ToLeave(Performed::Refused(budgets))) => {
                 count_blocked(drain, pod, budgets);
             }
-            Some(Asked::ToLeave(_) | Asked::ToVanish(_)) => count_failing(drain, pod),
+            Some(
+                Asked::ToLeave(Performed::Failed(text)) | Asked::ToVanish(Performed::Failed(text)),
+            ) => {
+                fails(drain, text);
+            }
+            Some(Asked::ToLeave(_) | Asked::ToVanish(_)) => fails(drain, "refused"),
         }
     }
+    failure
 }
 
-fn count_untouched(drain: &mut DrainProgress, pod: &PodView, now: Timestamp) {
-    if pod.terminating {
-        drain.terminating += 1;
-        drain.late += i32::from(pod.ends_at.is_some_and(|ends_at| now >= after(ends_at, LATE)));
-        return;
-    }
-    match pod.refused.as_ref().map(|refusal| &refusal.cause) {
-        Some(RefusalCause::Budgets(budgets)) => count_blocked(drain, pod, budgets),
-        Some(RefusalCause::Failed) => count_failing(drain, pod),
-        None => drain.queued += 1,
-    }
+fn count_terminating(drain: &mut DrainProgress, pod: &PodView, now: Timestamp) {
+    drain.terminating += 1;
+    drain.late += i32::from(pod.ends_at.is_some_and(|ends_at| now >= after(ends_at, LATE)));
 }
 
 fn count_failing(drain: &mut DrainProgress, pod: &PodView) {
@@ -101,32 +110,38 @@ pub(crate) fn reason(drain: Option<&DrainProgress>) -> WaitReason {
     }
 }
 
-/// Whether only a user can end the wait before its deadline.
+/// Whether a user may have to end the wait before its deadline.
 pub(crate) const fn needs_person(reason: &WaitReason) -> bool {
-    matches!(reason, WaitReason::SeveralBudgets | WaitReason::MisconfiguredBudget)
+    matches!(
+        reason,
+        WaitReason::SeveralBudgets | WaitReason::MisconfiguredBudget | WaitReason::EvictionFailing
+    )
 }
 
-/// What is left, for people.
-pub(crate) fn describe(drain: &DrainProgress) -> String {
+/// What is left, for people. `failure`: the first pod whose eviction fails, and why.
+pub(crate) fn describe(drain: &DrainProgress, failure: Option<String>) -> String {
     let left = match drain.pods_left {
         1 => "1 pod left".to_owned(),
         all => format!("{all} pods left"),
     };
+    if let Some(failure) = failure {
+        return format!("{left}, {} cannot be evicted; {failure}", drain.failing);
+    }
     let budgets = match drain.budgets.join(", ") {
         none if none.is_empty() => "budgets".to_owned(),
         names => format!("budgets {names}"),
     };
-    if drain.failing == 0 && drain.several_budgets > 0 {
+    if drain.several_budgets > 0 {
         let count = drain.several_budgets;
         return format!("{left}, {count} selected by more than one of {budgets}");
     }
-    if drain.failing == 0 && drain.misconfigured > 0 {
+    if drain.misconfigured > 0 {
         let count = drain.misconfigured;
         return format!(
             "{left}, {count} held by {budgets}, which allow no eviction though all pods are healthy"
         );
     }
-    if drain.failing == 0 && drain.blocked > 0 {
+    if drain.blocked > 0 {
         return format!("{left}, {} held by {budgets}", drain.blocked);
     }
     format!("pods that have to leave: {}", drain.pods_left)
@@ -153,7 +168,7 @@ mod tests {
             let budgets = vec!["web".to_owned()];
             let drain =
                 DrainProgress { pods_left, blocked: 1, budgets, ..DrainProgress::default() };
-            assert_eq!(describe(&drain), text);
+            assert_eq!(describe(&drain, None), text);
         }
     }
 }

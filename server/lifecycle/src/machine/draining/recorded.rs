@@ -14,8 +14,8 @@ use crate::{
     snapshot::Snapshot,
 };
 
-/// Counts what was refused or failed, and names it in the wait. Returns an event if from now on only
-/// a person can end the wait before its deadline.
+/// Counts what was refused or failed, and names it in the wait. Returns an event if from now on a
+/// person may have to end the wait before its deadline.
 pub(crate) fn record_evictions<'a>(
     snapshot: &Snapshot,
     results: impl Iterator<Item = (&'a Action, &'a Performed)>,
@@ -31,8 +31,8 @@ pub(crate) fn record_evictions<'a>(
         })
         .collect();
     let asked = |pod: &PodView| by_uid.get(pod.uid.as_str()).copied();
-    progress::tally(drain, &leaving(snapshot), asked, snapshot.now);
-    let (reason, text) = (progress::reason(Some(drain)), progress::describe(drain));
+    let failure = progress::tally(drain, &leaving(snapshot), asked, snapshot.now);
+    let (reason, text) = (progress::reason(Some(drain)), progress::describe(drain, failure));
     let waiting = status.waiting_for.as_mut().filter(|wait| is_for_pods(&wait.reason))?;
     let old = snapshot.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
     let before = old.filter(|before| before.reason == reason);
