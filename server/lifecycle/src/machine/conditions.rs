@@ -96,6 +96,15 @@ pub(crate) fn reason<'a>(
     all.find(|condition| condition.type_ == type_.as_str())?.reason.as_deref()
 }
 
+/// The message of one of ours, if it has one.
+pub(crate) fn message<'a>(
+    status: &'a MachineStatus,
+    type_: &MachineConditionType,
+) -> Option<&'a str> {
+    let mut all = status.conditions.iter();
+    all.find(|condition| condition.type_ == type_.as_str())?.message.as_deref()
+}
+
 /// Removes one of ours.
 pub(crate) fn remove(status: &mut MachineStatus, type_: &MachineConditionType) {
     status.conditions.retain(|condition| condition.type_ != type_.as_str());

@@ -55,7 +55,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if !updates {
         let text = "the driver cannot change running instances";
         refuse(pass, HotUpdateState::Unsupported, &class.spec_digest, text);
-        return Ok(wait(WaitReason::HotUpdateRefused, None, None));
+        return Ok(wait_refused(pass));
     }
     look_first(pass, class, driver)?;
     review(pass, class, driver)?;
@@ -118,7 +118,13 @@ fn refused(pass: &Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome
         HotUpdateState::Unsupported => same_driver,
         HotUpdateState::Processing | HotUpdateState::Failed | HotUpdateState::Other(_) => false,
     };
-    if holds { Err(wait(WaitReason::HotUpdateRefused, None, None)) } else { Ok(()) }
+    if holds { Err(wait_refused(pass)) } else { Ok(()) }
+}
+
+/// The wait of a refusal, which says what its condition says.
+fn wait_refused(pass: &Pass<'_>) -> Transition {
+    let why = conditions::message(&pass.status, &MachineConditionType::HotUpdateRefused);
+    wait(WaitReason::HotUpdateRefused, why.map(str::to_owned), None)
 }
 
 /// Waits out a retry, and reads before an update whose forerunner's outcome is unknown.
@@ -165,7 +171,7 @@ fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outc
     }
     if !question.old_spec.is_empty() && !review.hot {
         refuse(pass, HotUpdateState::Refused, &class.spec_digest, &review.refusal());
-        return Err(wait(WaitReason::HotUpdateRefused, None, None));
+        return Err(wait_refused(pass));
     }
     Ok(())
 }

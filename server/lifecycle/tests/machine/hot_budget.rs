@@ -173,13 +173,15 @@ fn a_change_that_the_driver_does_not_call_hot_is_refused_and_never_sent() {
     world.settle();
     let status = world.status();
     assert_eq!(world.count(Kind::UpdateMachine), 0);
-    assert_eq!(world.waits_for(), Some(WaitReason::HotUpdateRefused));
+    let wait = status.waiting_for.unwrap();
+    assert_eq!(wait.reason, WaitReason::HotUpdateRefused);
     assert_eq!(status.hot_update.unwrap().state, HotUpdateState::Refused);
     assert_ne!(status.last_operation.unwrap().type_, Some(MachineOperationType::Update));
     let type_ = MachineConditionType::HotUpdateRefused;
     let shown = status.conditions.iter().find(|one| one.type_ == type_.as_str()).unwrap();
     let text = shown.message.as_deref().unwrap();
     assert!(text.contains("image; volumes[0].size") && text.contains("revision"), "{text}");
+    assert_eq!(wait.message.as_deref(), Some(text));
     assert!(world.happened(EventReason::HotUpdateRefused));
     let events = world.events.len();
     world.later(100_000);

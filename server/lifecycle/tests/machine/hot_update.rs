@@ -191,7 +191,8 @@ fn a_refused_change_is_a_condition_and_never_a_last_operation() {
     let text = shown.message.as_deref().unwrap();
     assert!(text.contains("size: needs a new instance") && text.contains("revision"), "{text}");
     assert_ne!(status.last_operation.unwrap().type_, Some(MachineOperationType::Update));
-    assert_eq!(status.waiting_for.unwrap().reason, WaitReason::HotUpdateRefused);
+    let wait = status.waiting_for.unwrap();
+    assert_eq!((wait.reason, wait.message), (WaitReason::HotUpdateRefused, shown.message.clone()));
     assert_eq!(status.hot_update.unwrap().state, HotUpdateState::Refused);
     assert_eq!(world.applied().unwrap(), S1);
 }
@@ -247,7 +248,10 @@ fn a_driver_that_cannot_update_is_said_once_and_asked_never() {
     edit(&mut world, S2);
     world.settle();
     assert_eq!(world.count(Kind::UpdateMachine), 0);
-    assert_eq!(world.waits_for(), Some(WaitReason::HotUpdateRefused));
+    let wait = world.status().waiting_for.unwrap();
+    assert_eq!(wait.reason, WaitReason::HotUpdateRefused);
+    let text = wait.message.unwrap();
+    assert!(text.ends_with("the driver cannot change running instances"), "{text}");
     let events = world.events.len();
     edit(&mut world, r#"{"size":1,"tags":{"a":"5"}}"#);
     world.settle();
