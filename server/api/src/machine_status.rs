@@ -329,6 +329,9 @@ pub struct Retry {
     /// How often in a row it failed, the last time included. The wait grows with it.
     #[serde(default)]
     pub failures: i32,
+    /// Of a Machine: since when it fails with this reason, whatever attempts were made in between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Time>,
     /// Not before this; absent: not before something changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ostler_api::Machine;
-use ostler_api::machine::{MachinePhase, WaitReason};
+use ostler_api::machine::{MachinePhase, MachineStatus, WaitReason};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -131,14 +131,27 @@ fn phases(machines: &[Arc<Machine>]) -> Vec<Series> {
 /// Counts by reason; unknown reasons count as one.
 fn waits(machines: &[Arc<Machine>]) -> Vec<Series> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for machine in machines {
-        let wait = machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
-        if let Some(wait) = wait {
-            *counts.entry(reason(&wait.reason)).or_default() += 1;
+    for status in machines.iter().filter_map(|machine| machine.status.as_ref()) {
+        if let Some(wait) = wait(status) {
+            *counts.entry(reason(wait)).or_default() += 1;
         }
     }
     let series = counts.into_iter();
     series.map(|(reason, count)| (vec![("reason", reason.to_owned())], number(count))).collect()
+}
+
+/// What a machine waits for. Another attempt of what failed has not ended the wait, so that an alert sees it all along.
+fn wait(status: &MachineStatus) -> Option<&WaitReason> {
+    let shown = status.waiting_for.as_ref().map(|wait| &wait.reason);
+    let retry = status.retry.as_ref().zip(status.operation.as_ref());
+    let retried = retry.filter(|(retry, running)| retry.kind == running.kind);
+    match (shown, retried) {
+        (
+            None | Some(WaitReason::DriverWorking | WaitReason::OperationQueued),
+            Some((retry, _)),
+        ) => Some(&retry.reason),
+        (shown, _) => shown,
+    }
 }
 
 fn reason(reason: &WaitReason) -> &str {
@@ -171,6 +184,34 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_machine_waits_for_the_same_while_another_attempt_runs() {
+        let status = |waiting: &str, running: &str| -> MachineStatus {
+            let waiting = (!waiting.is_empty()).then(|| json!({ "reason": waiting }));
+            let running = (!running.is_empty()).then(
+                || json!({ "id": "o", "kind": running, "idempotencyKey": "k", "attempt": 2 }),
+            );
+            let retry =
+                json!({ "kind": "CreateMachine", "code": "X", "reason": "CapacityExhausted" });
+            serde_json::from_value(
+                json!({ "waitingFor": waiting, "operation": running, "retry": retry }),
+            )
+            .unwrap()
+        };
+        for (waiting, running, counted) in [
+            ("CapacityExhausted", "", "CapacityExhausted"),
+            ("", "CreateMachine", "CapacityExhausted"),
+            ("DriverWorking", "CreateMachine", "CapacityExhausted"),
+            ("DriverLost", "CreateMachine", "DriverLost"),
+            ("DriverWorking", "DeleteMachine", "DriverWorking"),
+            ("", "", ""),
+        ] {
+            let status = status(waiting, running);
+            let found = wait(&status).map(WaitReason::as_str).unwrap_or_default();
+            assert_eq!(found, counted, "{waiting} {running}");
+        }
+    }
 
     #[test]
     fn a_machine_that_is_gone_leaves_no_series_behind() {

@@ -34,14 +34,14 @@ impl Pass<'_> {
     }
 
     fn begin_wait(&mut self, wait: Wait) -> Next {
-        let Wait { reason, message, until, event } = wait;
+        let Wait { reason, message, until, event, since } = wait;
         let old = self.machine.status.as_ref().and_then(|status| status.waiting_for.as_ref());
         let old = old.filter(|old| old.reason == reason);
         if let (None, Some(event)) = (old, event) {
             let text = message.as_deref().unwrap_or_default();
             self.effects.event(event == EventReason::Waiting, event, format!("{reason}: {text}"));
         }
-        let since = old.and_then(|old| old.since.clone()).unwrap_or_else(|| self.now());
+        let since = since.or_else(|| old?.since.clone()).unwrap_or_else(|| self.now());
         self.status.waiting_for =
             Some(WaitingFor { reason: reason.clone(), message, since: Some(since) });
         until.map_or(Next::OnChange, |until| Next::Wait { reason, until })

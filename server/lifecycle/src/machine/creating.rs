@@ -120,9 +120,9 @@ fn restore_created_condition(pass: &mut Pass<'_>) {
 fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timestamp) -> Transition {
     let failures = pass.status.retry.as_ref().map_or(1, |retry| retry.failures);
     let kind = OperationKind::GetMachineStatus;
-    retry::wait_until(pass, kind, ErrorCode::NotFound, reason.clone(), what, next).failures =
-        failures;
-    wait(reason, Some(what.to_owned()), Some(next))
+    let retry = retry::wait_until(pass, kind, ErrorCode::NotFound, reason.clone(), what, next);
+    retry.failures = failures;
+    wait(reason, Some(what.to_owned()), Some(next)).lasting_since(retry.since.clone())
 }
 
 fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {

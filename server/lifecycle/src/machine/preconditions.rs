@@ -29,7 +29,8 @@ impl From<MissingPrecondition> for Transition {
     fn from(lack: MissingPrecondition) -> Self {
         let observed = lack.reason != WaitReason::NotObserved;
         let event = observed.then_some(EventReason::Waiting);
-        Self::Wait(Wait { reason: lack.reason, message: Some(lack.message), until: None, event })
+        let (reason, message) = (lack.reason, Some(lack.message));
+        Self::Wait(Wait { reason, message, until: None, event, since: None })
     }
 }
 

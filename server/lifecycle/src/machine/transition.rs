@@ -2,6 +2,7 @@
 //! is a value; the walk applies it.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::machine::{FailureReason, MachineOperationType, OperationIntent, WaitReason};
 
 use super::State;
@@ -46,6 +47,8 @@ pub(crate) struct Wait {
     pub(crate) until: Option<Timestamp>,
     /// The event to record when the wait begins.
     pub(crate) event: Option<EventReason>,
+    /// Since when it lasts, if that is longer than the status says.
+    pub(crate) since: Option<Time>,
 }
 
 impl Transition {
@@ -53,6 +56,14 @@ impl Transition {
     pub(crate) fn with_event(mut self, event: EventReason) -> Self {
         if let Self::Wait(wait) = &mut self {
             wait.event = Some(event);
+        }
+        self
+    }
+
+    /// As a wait that was interrupted by attempts to end it.
+    pub(crate) fn lasting_since(mut self, since: Option<Time>) -> Self {
+        if let Self::Wait(wait) = &mut self {
+            wait.since = since;
         }
         self
     }
@@ -64,7 +75,7 @@ pub(crate) const fn wait(
     message: Option<String>,
     until: Option<Timestamp>,
 ) -> Transition {
-    Transition::Wait(Wait { reason, message, until, event: None })
+    Transition::Wait(Wait { reason, message, until, event: None, since: None })
 }
 
 /// The end of the creation, or of the life, of the Machine.

@@ -385,6 +385,7 @@ fn retry(
         reason,
         message: Some(text).filter(|text| !text.is_empty()),
         failures: 1,
+        since: None,
         not_before: until.map(Into::into),
         class_revision: None,
         secret_revision: None,

@@ -319,6 +319,29 @@ fn the_time_that_a_driver_names_replaces_the_table_s() {
 
 /// Some rows by hand, so that table and machine cannot be wrong together.
 #[test]
+fn a_wait_lasts_since_its_first_failure_whatever_attempts_come_between() {
+    let mut world = in_flight(Kind::CreateMachine);
+    world.machine_mut().spec.creation_timeout = Some("3h".into());
+    let begun = Some(Time(world.now));
+    for _attempt in 1..3 {
+        world.refuse(ErrorCode::ResourceExhausted);
+        world.pass();
+        let wait = world.status().waiting_for.unwrap();
+        assert_eq!((wait.reason, wait.since), (WaitReason::CapacityExhausted, begun.clone()));
+        world.later(600);
+        let again = sent_after(&mut world, Duration::ZERO);
+        assert_eq!(again, Some(Kind::GetMachineStatus));
+        world.answer();
+        world.pass();
+        assert_eq!((flying(&world), world.waits_for()), (Some(Kind::CreateMachine), None));
+    }
+    let other = world.now;
+    world.refuse(ErrorCode::Unavailable);
+    world.pass();
+    assert_eq!(world.status().waiting_for.unwrap().since, Some(Time(other)), "another reason");
+}
+
+#[test]
 fn a_wait_that_no_driver_can_ask_for_is_over() {
     for (days, sent) in [(25 * 365, true), (0, false)] {
         let mut world = in_flight(Kind::CreateMachine);

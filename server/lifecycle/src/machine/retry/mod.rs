@@ -11,6 +11,7 @@ use ostler_api::Revision;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
     machine::{Retry, WaitReason},
@@ -52,12 +53,14 @@ pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failu
         cluster_id::record_stranger(pass, failure);
     }
     if let Some(not_before) = not_before(pass, &rule.then, failure, failures) {
+        let since = Some(since(pass, kind, &rule.reason));
         pass.status.retry = Some(Retry {
             kind: kind.into(),
             code: failure.code.name().to_owned(),
             reason: rule.reason.clone(),
             message: Some(failure.text()).filter(|text| !text.is_empty()),
             failures,
+            since,
             not_before: not_before.map(Into::into),
             class_revision: class_revision(pass),
             secret_revision: secret_revision(pass),
@@ -100,18 +103,27 @@ pub(crate) fn wait_until<'p>(
     message: &str,
     until: Timestamp,
 ) -> &'p mut Retry {
+    let since = Some(since(pass, kind, &reason));
     pass.status.retry.insert(Retry {
         kind: kind.into(),
         code: code.name().to_owned(),
         reason,
         message: Some(message.to_owned()),
         failures: 1,
+        since,
         not_before: Some(until.into()),
         class_revision: None,
         secret_revision: None,
         driver_process: None,
         provider_id: None,
     })
+}
+
+/// Since when a verb fails for this reason, each time.
+fn since(pass: &Pass<'_>, kind: OperationKind, reason: &WaitReason) -> Time {
+    let before = pass.status.retry.as_ref();
+    let before = before.filter(|it| it.kind == kind.into() && it.reason == *reason);
+    before.and_then(|it| it.since.clone()).unwrap_or_else(|| pass.now())
 }
 
 /// The instance that is not ours. A driver that does not name it speaks of the one it was asked for.
@@ -184,7 +196,7 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
         return Ok(());
     }
     let message = with_advice(pass, &retry);
-    Err(wait(retry.reason, message, until))
+    Err(wait(retry.reason, message, until).lasting_since(retry.since))
 }
 
 fn process<'a>(pass: &Pass<'a>) -> Option<&'a str> {
