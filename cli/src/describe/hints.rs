@@ -3,7 +3,7 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 51] = [
+const HINTS: [(WaitReason, &str); 52] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::ClassInvalid, "correct the class"),
@@ -116,13 +116,18 @@ const HINTS: [(WaitReason, &str); 51] = [
         "annotate the machine ostler.dev/retry-update to try again; take labels update-result and selected-for-update \
          from the Node to let it be",
     ),
+    (
+        WaitReason::OtherFinalizers,
+        "see why their controllers do not remove them; the instance is gone",
+    ),
     (WaitReason::HotUpdateRefused, "roll the machine, or change the class back"),
 ];
 
 /// What is waited for where the reason names the state instead.
-const AWAITED: [(WaitReason, &str); 5] = [
+const AWAITED: [(WaitReason, &str); 6] = [
     (WaitReason::Failed, "a user or a MachineSet to replace it"),
     (WaitReason::Preserved, "the end of its preservation"),
+    (WaitReason::OtherFinalizers, "finalizers of others"),
     (WaitReason::Paused, "annotation ostler.dev/paused to go"),
     (WaitReason::HotUpdateRefused, "a new machine, or another class"),
     (WaitReason::InPlaceUpdateFailed, "a user"),

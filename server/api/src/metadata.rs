@@ -32,7 +32,13 @@ macro_rules! metadata_of {
 
             /// Whether our finalizer is there.
             pub fn has_finalizer(&self) -> bool {
-                self.metadata.finalizers.iter().flatten().any(|name| name == finalizer::MACHINE || name == finalizer::POOL)
+                self.metadata.finalizers.iter().flatten().any(|name| is_ours(name))
+            }
+
+            /// The finalizers of others.
+            pub fn other_finalizers(&self) -> Vec<&str> {
+                let all = self.metadata.finalizers.iter().flatten().map(String::as_str);
+                all.filter(|name| !is_ours(name)).collect()
             }
 
             /// Whether its deletion was asked for.
@@ -41,6 +47,10 @@ macro_rules! metadata_of {
             }
         }
     )+};
+}
+
+fn is_ours(name: &str) -> bool {
+    name == finalizer::MACHINE || name == finalizer::POOL
 }
 
 metadata_of!(Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet);

@@ -147,6 +147,8 @@ open_enum! {
         PreTerminateHook = "PreTerminateHook",
         /// Its pool deletes the instance from the group.
         PoolDeletion = "PoolDeletion",
+        /// The instance is gone, and finalizers of others hold the Machine.
+        OtherFinalizers = "OtherFinalizers",
         /// Volumes are still attached to the Node.
         VolumesAttached = "VolumesAttached",
         /// Volumes have left the Node and are not attached yet where a pod waits for them.

@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use ostler_api::{
-    machine::{MachineStatus, WaitReason, WaitingFor},
-    names,
-};
+use ostler_api::machine::{MachineStatus, WaitReason, WaitingFor};
 use serde_json::Value;
 
 use crate::{
@@ -70,7 +67,7 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
     }
     let mut status = plan.status.clone();
     let blocked = draining::record_evictions(snapshot, results(), &mut status);
-    let gone = plan.next == Next::Done && !has_other_finalizers(snapshot);
+    let gone = plan.next == Next::Done && snapshot.machine.other_finalizers().is_empty();
     let patch = if gone { None } else { status_patch(&stored, &status) };
     let events = deferral::told(snapshot, plan.events.iter().cloned().chain(blocked));
     let unwritten = patch.as_ref().and_then(|_| deferral::keep(snapshot, plan, &status, &events));
@@ -153,11 +150,6 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
         events: Vec::new(),
         next: Next::Wait { reason: WaitReason::ApiWriteFailed, until },
     }
-}
-
-fn has_other_finalizers(snapshot: &Snapshot) -> bool {
-    let finalizers = snapshot.machine.metadata.finalizers.as_deref().unwrap_or_default();
-    finalizers.iter().any(|name| name != names::finalizer::MACHINE)
 }
 
 /// The merge patch that turns one status into another; `None` if they are the same.

@@ -33,13 +33,14 @@ const HOLDS: [(WaitReason, &str); 7] = [
 const FIRST: [WaitReason; 2] = [WaitReason::MassFailure, WaitReason::ReplacementBudget];
 
 /// Named after those: drains that are blocked, what goes on by itself, and last what is only worth a note.
-const LATER: [WaitReason; 30] = [
+const LATER: [WaitReason; 31] = [
     WaitReason::EvictionFailing,
     WaitReason::SeveralBudgets,
     WaitReason::MisconfiguredBudget,
     WaitReason::PodDisruptionBudget,
     WaitReason::PreDrainHook,
     WaitReason::PreTerminateHook,
+    WaitReason::OtherFinalizers,
     WaitReason::NodeNotCordoned,
     WaitReason::PodsTerminating,
     WaitReason::VolumesAttached,

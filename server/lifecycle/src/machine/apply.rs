@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use ostler_api::machine::{FailureReason, MachineOperationType, MachinePhase, WaitingFor};
+use ostler_api::machine::{
+    FailureReason, MachineOperationType, MachinePhase, WaitReason, WaitingFor,
+};
 
 use super::{
     State,
@@ -22,7 +24,12 @@ impl Pass<'_> {
                 self.give_up(reason, &type_, description);
                 return ControlFlow::Continue(State::Failed);
             }
-            Transition::Rest(next) => return ControlFlow::Break(next),
+            Transition::Rest(next) => {
+                if next == Next::Done {
+                    self.wait_for_others();
+                }
+                return ControlFlow::Break(next);
+            }
             Transition::Wait(wait) => return ControlFlow::Break(self.begin_wait(wait)),
             Transition::Send(dispatch, intent) => {
                 self.begin_operation(*intent);
@@ -31,6 +38,16 @@ impl Pass<'_> {
             Transition::Read(dispatch) => self.effects.dispatch = Some(*dispatch),
         }
         ControlFlow::Break(Next::OnChange)
+    }
+
+    /// Our finalizer goes, or is gone: those of others may still hold the Machine.
+    fn wait_for_others(&mut self) {
+        let others = self.machine.other_finalizers();
+        if !others.is_empty() {
+            let message = Some(others.join(", "));
+            let reason = WaitReason::OtherFinalizers;
+            self.begin_wait(Wait { reason, message, until: None, event: None, since: None });
+        }
     }
 
     fn begin_wait(&mut self, wait: Wait) -> Next {

@@ -204,7 +204,7 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
     let mut state = State::of(pass.machine);
     if pass.machine.is_deleting() {
         if !pass.machine.has_finalizer() {
-            return ControlFlow::Break(Next::Done);
+            return pass.apply(Transition::Rest(Next::Done));
         }
         finding::begin(pass);
         state = State::of_deletion(pass.status.step.as_ref());

@@ -423,7 +423,7 @@ fn deleted_is_said_while_finalizers_of_others_hold_the_object() {
     for _ in 0..40 {
         let plan = world.pass();
         last = plan.status.phase.clone();
-        if world.machine.is_none() {
+        if !world.machine().has_finalizer() {
             break;
         }
         if matches!(world.operation, ostler_lifecycle::operation::OperationView::InFlight(_)) {

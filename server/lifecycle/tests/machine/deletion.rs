@@ -279,6 +279,24 @@ fn a_machine_without_our_finalizer_is_left_alone() {
 }
 
 #[test]
+fn a_machine_that_finalizers_of_others_hold_says_so_until_they_are_gone() {
+    let mut world = World::running();
+    let finalizers = world.machine_mut().metadata.finalizers.get_or_insert_default();
+    finalizers.extend(["x.io/backup".to_owned(), "y.io/dns".to_owned()]);
+    world.delete();
+    world.settle();
+    assert!(!world.machine().has_finalizer());
+    let wait = world.status().waiting_for.unwrap();
+    assert_eq!(wait.reason, WaitReason::OtherFinalizers);
+    assert_eq!(wait.message.as_deref(), Some("x.io/backup, y.io/dns"));
+    world.later(60);
+    world.machine_mut().metadata.finalizers = Some(vec!["y.io/dns".to_owned()]);
+    world.pass();
+    let later = world.status().waiting_for.unwrap();
+    assert_eq!((later.message.as_deref(), later.since), (Some("y.io/dns"), wait.since));
+}
+
+#[test]
 fn a_write_that_fails_ends_the_pass_and_is_said() {
     use ostler_lifecycle::{machine, plan::Performed, record::record};
 

@@ -573,7 +573,7 @@ impl World {
             Action::DeleteAttachment { name, .. } => self.delete_attachment(name),
             Action::DeleteNode { .. } => self.node = NodeView::Absent,
             Action::DeleteMachine => self.delete(),
-            Action::RemoveFinalizer => self.machine = None,
+            Action::RemoveFinalizer => self.let_go(),
         }
         Performed::Done
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ostler_api::names;
 use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView},
     hint::HintUse,
@@ -37,6 +38,15 @@ impl World {
     pub(crate) fn use_hint(&mut self, how: Option<HintUse>) {
         if let Some(how) = how {
             self.hint = self.hint.take().and_then(|hint| hint.used(how));
+        }
+    }
+
+    /// Our finalizer goes, and with the last one the machine.
+    pub(crate) fn let_go(&mut self) {
+        let finalizers = self.machine_mut().metadata.finalizers.get_or_insert_default();
+        finalizers.retain(|name| name != names::finalizer::MACHINE);
+        if finalizers.is_empty() {
+            self.machine = None;
         }
     }
 
