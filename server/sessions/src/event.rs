@@ -19,7 +19,7 @@ pub enum SessionEvent {
         /// The provider, by the name its driver uses.
         provider: ProviderName,
     },
-    /// Operations for this provider are not sent any more.
+    /// Operations for this provider are not sent any more, or still not and for another reason.
     ProviderGone {
         /// The provider, by the name its driver uses.
         provider: ProviderName,

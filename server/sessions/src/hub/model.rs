@@ -435,7 +435,9 @@ impl World {
         for provider in hub.providers.values() {
             let active = provider.active.map(|key| &hub.sessions[&key]);
             assert!(active.is_none_or(|session| !session.is_draining()));
-            assert_eq!(provider.announced, active.is_some_and(super::Session::is_ready));
+            let shown = active.map(|session| (session.is_ready(), session.reason.as_str()));
+            let told = (provider.announced, provider.reason.as_str());
+            assert_eq!(told, shown.unwrap_or_default());
         }
         assert!(self.outcomes.values().all(|count| *count <= 1), "{:?}", self.outcomes);
     }

@@ -27,14 +27,18 @@ impl Hub {
             self.set_role(before, RoleKind::Standby);
             self.set_role(chosen, RoleKind::Active);
         }
-        let ready = chosen.and_then(|key| self.sessions.get(&key)).is_some_and(Session::is_ready);
+        let session = chosen.and_then(|key| self.sessions.get(&key));
+        let ready = session.is_some_and(Session::is_ready);
+        let reason = session.map(|session| session.reason.clone()).unwrap_or_default();
         let Some(record) = self.providers.get_mut(provider) else { return };
         record.active = chosen;
         let announced = std::mem::replace(&mut record.announced, ready);
+        let differs = record.reason != reason;
+        record.reason = reason;
         let waiting = record.queue.len() > 0;
         if ready && (!announced || chosen != before) {
             self.publish(SessionEvent::ProviderReady { provider: provider.clone() });
-        } else if announced && !ready {
+        } else if !ready && (announced || differs) {
             self.publish(SessionEvent::ProviderGone { provider: provider.clone() });
         }
         if chosen.is_some() {

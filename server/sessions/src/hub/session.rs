@@ -170,6 +170,8 @@ pub(crate) struct Provider {
     pub(crate) active: Option<SessionKey>,
     /// Whether the controllers were told that operations are sent.
     pub(crate) announced: bool,
+    /// What the active session said of its readiness when they were told.
+    pub(crate) reason: String,
     pub(crate) queue: Queue,
     pub(crate) pace: Pace,
     /// How many events of its drivers are passed on.
@@ -188,6 +190,7 @@ impl Provider {
         Self {
             active: None,
             announced: false,
+            reason: String::new(),
             queue: Queue::default(),
             pace: Pace::new(rate),
             hints: TokenBucket::new(Rate::every(HINT_EVERY, HINT_BURST)),

@@ -113,7 +113,7 @@ pub(crate) fn class(revision: &str, secret: &str) -> ClassContent {
 pub(crate) struct Core {
     pub(crate) sessions: Sessions,
     pub(crate) classes: Arc<Classes>,
-    events: broadcast::Receiver<SessionEvent>,
+    pub(crate) events: broadcast::Receiver<SessionEvent>,
     dial: mpsc::Sender<DuplexStream>,
     stop: Option<oneshot::Sender<()>>,
     served: tokio::task::JoinHandle<()>,

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use ostler_api::operation::{OperationView, Reason};
-use ostler_proto::v1alpha1::{DriverCapability, Hello, Readiness, RoleKind};
+use ostler_proto::v1alpha1::{DriverCapability, DriverState, Hello, Readiness, RoleKind};
 use ostler_sessions::{SessionsOptions, SubmitError};
 
 use crate::core::{Core, PROVIDER, SECOND_TOKEN, create, delete};
-use crate::driver::{Driver, Heard, created, hello};
+use crate::driver::{Driver, Heard, Said, created, hello};
 
 async fn promoted(driver: &mut Driver) {
     match driver.hear().await {
@@ -41,6 +41,27 @@ async fn f06_the_first_is_active_and_the_second_stands_by_until_the_first_goes()
     assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
     let busy = core.sessions.submit(delete("op-3", "uid-1"));
     assert_eq!(busy, Err(SubmitError::TargetBusy { operation_id: "op-1".into() }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_driver_is_not_ready_is_told_whenever_that_changes() {
+    let mut core = Core::start();
+    let (mut driver, _) = Driver::dial(&core, hello(1)).await;
+    let mut say = async |reason: &str| {
+        let readiness = Readiness::NotReady.into();
+        let state = DriverState { readiness, reason: reason.to_owned(), ..<_>::default() };
+        driver.say(Said::State(state)).await;
+        driver.handled().await;
+    };
+    for reason in ["no engine", "no quota"] {
+        say(reason).await;
+        core.provider_gone().await;
+        assert_eq!(core.sessions.providers()[0].reason, reason);
+    }
+    say("no quota").await;
+    assert!(core.events.try_recv().is_err(), "nothing new");
+    drop(driver);
+    core.provider_gone().await;
 }
 
 #[tokio::test(start_paused = true)]
