@@ -141,6 +141,11 @@ pub(super) fn awaited(reason: &WaitReason) -> String {
         .map_or_else(|| reason.to_string(), |(_, what)| format!("{what} ({reason})"))
 }
 
+/// What to do about the wait of a machine. Its deletion asks once more by itself whether there is an instance.
+pub(super) fn of_machine(reason: &WaitReason, deleting: bool) -> Option<&'static str> {
+    hint(reason).filter(|_| !deleting || *reason != WaitReason::AbsenceUnconfirmed)
+}
+
 /// What to do about a wait, if a person can do something.
 pub(super) fn hint(reason: &WaitReason) -> Option<&'static str> {
     HINTS.iter().find(|(of, _)| of == reason).map(|(_, hint)| *hint)

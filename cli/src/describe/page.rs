@@ -137,7 +137,8 @@ fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Time
     if let Some(message) = message {
         page.line("", message);
     }
-    if let Some(hint) = hints::hint(reason) {
+    let deleting = subject.machine.metadata.deletion_timestamp.is_some();
+    if let Some(hint) = hints::of_machine(reason, deleting) {
         page.line("", &format!("hint: {hint}"));
     }
     if matches!(reason, WaitReason::NodeUnhealthy | WaitReason::NodeMissing)
@@ -459,6 +460,25 @@ mod tests {
             assert!(page.contains(&said), "{said:?} is not in\n{page}");
             let next = format!("Next      a read of the outcome at {in_time}");
             assert_eq!(page.contains(&next), not_before.is_some(), "{page}");
+        }
+    }
+
+    #[test]
+    fn a_deletion_is_not_told_to_delete_the_machine() {
+        for deleting in [false, true] {
+            let page = render(
+                &subject(json!({
+                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                    "metadata": {
+                        "name": "m", "namespace": "default",
+                        "deletionTimestamp": deleting.then(|| minutes_ago(1))
+                    },
+                    "spec": { "class": { "kind": "MachineClass", "name": "small" } },
+                    "status": { "waitingFor": { "reason": "AbsenceUnconfirmed" } }
+                })),
+                noon(),
+            );
+            assert_eq!(page.contains("delete the machine"), !deleting, "{page}");
         }
     }
 

@@ -52,7 +52,7 @@ open_enum! {
         DriverStalled = "DriverStalled",
         /// The driver that has an operation lost its session; it may come back with it.
         DriverLost = "DriverLost",
-        /// The driver failed; the next attempt has its time.
+        /// The driver failed, or does not list yet what it made; the next attempt has its time.
         DriverRetry = "DriverRetry",
         /// The driver lacks a verb that is needed.
         DriverLacksVerb = "DriverLacksVerb",

@@ -338,7 +338,6 @@ async fn f19_an_instance_that_is_gone_after_a_success_is_made_again_but_not_with
     let made = made.last_transition_time.clone().unwrap().0;
     let first = world.cloud().instances().unwrap().remove(0);
     world.cloud().remove(std::slice::from_ref(&first.provider_id)).unwrap();
-    world.until("m", "missed", waits_for(WaitReason::InstanceMissing)).await;
     assert_eq!(instances(&world), 0);
     let another = |machine: Option<&Machine>| {
         machine.and_then(Machine::provider_id).is_some_and(|id| *id != *first.provider_id)

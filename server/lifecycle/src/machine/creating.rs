@@ -50,7 +50,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         Some(Reading::NotFound) if let Some(until) = instance::catching_up(pass) => {
             let next = after(pass.snap.now, LOOK_AGAIN).min(until);
             let what = "the instance was created but the driver does not list it yet";
-            look_again(pass, WaitReason::InstanceMissing, what, next)
+            look_again(pass, WaitReason::DriverRetry, what, next)
         }
         None | Some(Reading::NotFound | Reading::CannotRead)
             if let Some((reason, what)) = absence::doubt(pass, class) =>

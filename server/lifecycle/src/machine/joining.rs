@@ -167,7 +167,8 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
     }
     let check = after(last_check(pass), every);
     let (reason, message) = match pass.learned.reading.take() {
-        Some(Reading::NotFound) => (
+        // The driver may list late what it has just made.
+        Some(Reading::NotFound) if instance::catching_up(pass).is_none() => (
             WaitReason::InstanceMissing,
             "the driver does not find the instance any more".to_owned(),
         ),
@@ -175,7 +176,11 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
             (WaitReason::InstanceFaulty, format!("{}: {}", fault.code, fault.text()))
         }
         Some(
-            Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead | Reading::Failed(_),
+            Reading::Found(_)
+            | Reading::NotFound
+            | Reading::Uninitialized
+            | Reading::CannotRead
+            | Reading::Failed(_),
         ) => (reason, message),
         None => {
             let due = pass.snap.now >= check;

@@ -389,7 +389,7 @@ fn a_core_that_dies_with_the_result_of_a_create_unwritten_knows_the_instance_and
     world.later(60);
     let made = std::mem::take(&mut world.instances);
     world.settle();
-    assert_eq!(world.waits_for(), Some(WaitReason::InstanceMissing), "the driver lists it late");
+    assert_eq!(world.waits_for(), Some(WaitReason::DriverRetry), "the driver lists it late");
     world.instances = made;
     world.later(15);
     world.settle();

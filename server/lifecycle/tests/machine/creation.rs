@@ -312,7 +312,7 @@ fn an_instance_that_vanished_before_its_initialization_is_made_again() {
         world.later(seconds);
         world.settle();
         assert_eq!(world.creates, 1);
-        assert_eq!(world.waits_for(), Some(WaitReason::InstanceMissing));
+        assert_eq!(world.waits_for(), Some(WaitReason::DriverRetry));
     }
     world.later(15);
     world.settle();
@@ -328,7 +328,7 @@ fn an_instance_that_shows_up_late_is_not_made_twice() {
     world.pass();
     world.later(5);
     world.settle();
-    assert_eq!(world.waits_for(), Some(WaitReason::InstanceMissing));
+    assert_eq!(world.waits_for(), Some(WaitReason::DriverRetry));
     world.instances = late;
     world.later(15);
     world.settle();
@@ -348,7 +348,7 @@ fn an_instance_is_not_made_twice_if_the_core_died_between_its_id_and_its_status(
         assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus);
         world.answer();
         world.pass();
-        assert_eq!((world.creates, world.waits_for()), (1, Some(WaitReason::InstanceMissing)));
+        assert_eq!((world.creates, world.waits_for()), (1, Some(WaitReason::DriverRetry)));
     };
     look(&mut world);
     world.later(61);
@@ -409,7 +409,7 @@ fn an_instance_that_vanishes_before_its_node_comes_is_made_again_after_two_minut
         world.pass();
     };
     look(&mut world);
-    assert_eq!((world.creates, world.waits_for()), (1, Some(WaitReason::InstanceMissing)));
+    assert_eq!((world.creates, world.waits_for()), (1, Some(WaitReason::NodeNotJoined)));
     look(&mut world);
     assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
     world.settle_no_node();
