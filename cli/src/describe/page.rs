@@ -242,7 +242,10 @@ fn answers(page: &mut Page, status: &MachineStatus, now: Timestamp) {
     if let Some(intent) = &status.operation {
         let at = intent.started_at.as_ref().map(clock).unwrap_or_default();
         let kind = intent.kind.as_str();
+        let wait = status.waiting_for.as_ref();
+        let queued = wait.is_some_and(|wait| wait.reason == WaitReason::OperationQueued);
         let outcome = match next_attempt(status, now) {
+            _ if !intent.outcome_unknown && queued => "not sent yet".to_owned(),
             _ if !intent.outcome_unknown => "no answer yet".to_owned(),
             Some(read) => format!("outcome unknown: it is read at {}", clock(read)),
             None => "outcome unknown: it is read next".to_owned(),
@@ -461,6 +464,19 @@ mod tests {
             let next = format!("Next      a read of the outcome at {in_time}");
             assert_eq!(page.contains(&next), not_before.is_some(), "{page}");
         }
+    }
+
+    #[test]
+    fn an_operation_that_waits_in_the_core_was_not_sent_yet() {
+        let page = render(
+            &with_status(&json!({
+                "step": "CreateInstance",
+                "waitingFor": { "reason": "OperationQueued", "message": "it is not its turn" },
+                "operation": { "id": "o", "kind": "CreateMachine", "idempotencyKey": "k", "attempt": 1 }
+            })),
+            noon(),
+        );
+        assert!(page.contains("attempt 1, not sent yet\n"), "{page}");
     }
 
     #[test]

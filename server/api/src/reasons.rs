@@ -46,6 +46,8 @@ open_enum! {
         BootstrapSecretInvalid = "BootstrapSecretInvalid",
         /// No driver for the provider of the class is connected and ready.
         DriverUnavailable = "DriverUnavailable",
+        /// An operation waits in the core: for its turn, or while the infrastructure throttles.
+        OperationQueued = "OperationQueued",
         /// A driver works on an operation.
         DriverWorking = "DriverWorking",
         /// A driver works on an operation and has said nothing about it for too long.
@@ -145,10 +147,10 @@ open_enum! {
         PreDrainHook = "PreDrainHook",
         /// A pre-terminate hook holds the deletion.
         PreTerminateHook = "PreTerminateHook",
-        /// Its pool deletes the instance from the group.
-        PoolDeletion = "PoolDeletion",
         /// The instance is gone, and finalizers of others hold the Machine.
         OtherFinalizers = "OtherFinalizers",
+        /// Its pool deletes the instance from the group.
+        PoolDeletion = "PoolDeletion",
         /// Volumes are still attached to the Node.
         VolumesAttached = "VolumesAttached",
         /// Volumes have left the Node and are not attached yet where a pod waits for them.

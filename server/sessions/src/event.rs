@@ -38,6 +38,13 @@ pub enum SessionEvent {
         /// The operation.
         operation_id: OperationId,
     },
+    /// An operation that waited in the core for a while was sent.
+    Sent {
+        /// UID of the target.
+        target_uid: Uid,
+        /// The operation.
+        operation_id: OperationId,
+    },
     /// The driver has not said for long how far an operation is, or does so again.
     Stalled {
         /// UID of the target.
@@ -88,6 +95,7 @@ impl SessionEvent {
             Self::ProviderReady { provider } | Self::ProviderGone { provider } => Some(provider),
             Self::Adopted { .. }
             | Self::OutcomeReady { .. }
+            | Self::Sent { .. }
             | Self::Stalled { .. }
             | Self::Lost { .. }
             | Self::Checkpoint { .. }

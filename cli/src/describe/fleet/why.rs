@@ -33,7 +33,7 @@ const HOLDS: [(WaitReason, &str); 7] = [
 const FIRST: [WaitReason; 2] = [WaitReason::MassFailure, WaitReason::ReplacementBudget];
 
 /// Named after those: drains that are blocked, what goes on by itself, and last what is only worth a note.
-const LATER: [WaitReason; 31] = [
+const LATER: [WaitReason; 32] = [
     WaitReason::EvictionFailing,
     WaitReason::SeveralBudgets,
     WaitReason::MisconfiguredBudget,
@@ -57,6 +57,7 @@ const LATER: [WaitReason; 31] = [
     WaitReason::InstanceNotReady,
     WaitReason::InstanceNotInitialized,
     WaitReason::PoolDeletion,
+    WaitReason::OperationQueued,
     WaitReason::DriverWorking,
     WaitReason::Failed,
     WaitReason::NotObserved,

@@ -21,4 +21,4 @@ pub use reason::Reason;
 pub use record::InstanceRecord;
 pub use term::Term;
 pub use user_data::UserData;
-pub use view::{Finished, InFlight, OperationView, Progress};
+pub use view::{Finished, InFlight, OperationView, Place, Progress};

@@ -57,7 +57,9 @@ pub struct InFlight {
     pub kind: OperationKind,
     /// Key of the intent.
     pub idempotency_key: String,
-    /// Time since it was queued or adopted.
+    /// Where it is.
+    pub place: Place,
+    /// For how long it is in the queue or with its driver.
     pub age: Duration,
     /// Whether it was cancelled.
     pub cancelled: bool,
@@ -65,9 +67,21 @@ pub struct InFlight {
     pub progress: Option<Progress>,
     /// Whether the driver has said nothing about it for too long.
     pub stalled: bool,
-    /// The driver that has it lost its session. If it does not come back within this time, the outcome counts as
-    /// unknown.
-    pub lost: Option<Duration>,
+}
+
+/// Where an operation in flight is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// In the core: no driver is connected and ready.
+    Unserved,
+    /// In the core: the infrastructure throttles, and creates of its provider pause for so long.
+    Paused(Duration),
+    /// In the core, until it is its turn.
+    Queued,
+    /// With a driver.
+    Sent,
+    /// With a driver that lost its session. If it does not come back within this time, the outcome counts as unknown.
+    Lost(Duration),
 }
 
 /// What a driver said of a running operation.

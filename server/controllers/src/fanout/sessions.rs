@@ -51,6 +51,7 @@ impl Fanout {
         match event {
             SessionEvent::OutcomeReady { target_uid, .. }
             | SessionEvent::Adopted { target_uid, .. }
+            | SessionEvent::Sent { target_uid, .. }
             | SessionEvent::Stalled { target_uid, .. }
             | SessionEvent::Lost { target_uid, .. }
             | SessionEvent::Checkpoint { target_uid, .. } => {

@@ -55,7 +55,7 @@ mod tests {
     use std::time::Duration;
 
     use ostler_api::driver::OperationKind;
-    use ostler_lifecycle::operation::{InFlight, InstanceRecord, Progress, Success};
+    use ostler_lifecycle::operation::{InFlight, InstanceRecord, Place, Progress, Success};
 
     use super::*;
 
@@ -114,7 +114,7 @@ mod tests {
             cancelled: false,
             progress: Some(progress.clone()),
             stalled: false,
-            lost: None,
+            place: Place::Sent,
         });
         let OperationView::InFlight(flight) = of(Some("b.example.com"), view.clone()) else {
             panic!()

@@ -203,6 +203,7 @@ mod tests {
             ("CapacityExhausted", "", "CapacityExhausted"),
             ("", "CreateMachine", "CapacityExhausted"),
             ("DriverWorking", "CreateMachine", "CapacityExhausted"),
+            ("OperationQueued", "CreateMachine", "CapacityExhausted"),
             ("DriverLost", "CreateMachine", "DriverLost"),
             ("DriverWorking", "DeleteMachine", "DriverWorking"),
             ("", "", ""),

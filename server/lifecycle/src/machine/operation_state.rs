@@ -92,7 +92,7 @@ mod tests {
             cancelled: false,
             progress: None,
             stalled: false,
-            lost: None,
+            place: crate::operation::Place::Sent,
         })
     }
 

@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{
     node,
-    operation::OperationView,
+    operation::{OperationView, Place},
     plan::Next,
-    snapshot::{NodeView, Snapshot},
+    snapshot::{DriverView, NodeView, Snapshot},
     time::after,
     unwritten::PATIENCE,
 };
@@ -250,22 +250,47 @@ impl<'a> Pass<'a> {
             return Transition::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
         }
         let verb = flight.kind.name();
-        if let Some(left) = flight.lost {
-            return self
-                .wait_for_lost_driver(&format!("{verb}: the driver lost its session"), left);
+        let in_the_core = |reason, why: String, until| {
+            wait(reason, Some(format!("{verb} waits in the core: {why}")), until)
+        };
+        match flight.place {
+            Place::Unserved => {
+                let lack = self.snap.driver.lack(&flight.provider);
+                let lack = lack.or_else(|| DriverView::Unavailable.lack(&flight.provider));
+                in_the_core(WaitReason::DriverUnavailable, lack.unwrap_or_default(), None)
+            }
+            Place::Paused(left) => {
+                let (until, shown) = self.end_of(left);
+                let provider = &flight.provider;
+                let why = format!("{provider} throttles, its creates pause until {shown}");
+                in_the_core(WaitReason::OperationQueued, why, Some(until))
+            }
+            Place::Queued => {
+                let why = "its turn has not come".to_owned();
+                in_the_core(WaitReason::OperationQueued, why, None)
+            }
+            Place::Sent if flight.stalled => {
+                let last = flight.progress.as_ref().map(ToString::to_string);
+                let last = last.as_deref().unwrap_or("nothing");
+                let message = format!("{verb}: last progress reported by the driver: {last}");
+                wait(WaitReason::DriverStalled, Some(message), None)
+            }
+            Place::Sent => wait(WaitReason::DriverWorking, Some(verb.to_owned()), None),
+            Place::Lost(left) => {
+                let what = format!("{verb}: the driver lost its session");
+                self.wait_for_lost_driver(&what, left)
+            }
         }
-        if flight.stalled {
-            let last = flight.progress.as_ref().map(ToString::to_string);
-            let last = last.as_deref().unwrap_or("nothing");
-            let message = format!("{verb}: last progress reported by the driver: {last}");
-            return wait(WaitReason::DriverStalled, Some(message), None);
-        }
-        wait(WaitReason::DriverWorking, Some(verb.to_owned()), None)
+    }
+
+    /// When a time that is left ends; the same in whole seconds, for people.
+    fn end_of(&self, left: Duration) -> (Timestamp, Timestamp) {
+        let end = after(self.snap.now, left);
+        (end, Timestamp::from_second(end.as_second()).unwrap_or(end))
     }
 
     fn wait_for_lost_driver(&self, what: &str, left: Duration) -> Transition {
-        let until = after(self.snap.now, left);
-        let seconds = Timestamp::from_second(until.as_second()).unwrap_or(until);
+        let (until, seconds) = self.end_of(left);
         let text = format!(
             "{what}; unless it comes back until {seconds}, the outcome is unknown and the core looks"
         );

@@ -7,7 +7,7 @@ use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{MachinePhase, MachineStep, WaitReason},
 };
-use ostler_lifecycle::operation::{OperationView, Progress};
+use ostler_lifecycle::operation::{OperationView, Place, Progress};
 use ostler_lifecycle::plan::{Action, EventReason, Next};
 use ostler_lifecycle::snapshot::Observed;
 use ostler_lifecycle::user_data::token_id;
@@ -202,6 +202,32 @@ fn a_driver_that_has_said_nothing_for_long_is_named_as_what_is_waited_for() {
 }
 
 #[test]
+fn an_operation_that_the_driver_does_not_have_yet_says_that_it_waits_in_the_core_and_why() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.later(120);
+    let pause = Duration::from_mins(1);
+    let end = world.now + jiff::SignedDuration::from_secs(60);
+    for (place, reason, why) in [
+        (Place::Queued, WaitReason::OperationQueued, "its turn has not come".to_owned()),
+        (Place::Paused(pause), WaitReason::OperationQueued, format!("pause until {end}")),
+        (Place::Unserved, WaitReason::DriverUnavailable, "no driver for provider".to_owned()),
+    ] {
+        let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
+        flight.place = place;
+        let plan = world.pass();
+        let waits = world.status().waiting_for.unwrap();
+        assert_eq!(waits.reason, reason);
+        let text = waits.message.unwrap();
+        let said = text.starts_with("CreateMachine waits in the core: ") && text.contains(&why);
+        assert!(said, "{text}");
+        assert_eq!(matches!(plan.next, Next::Wait { .. }), place == Place::Paused(pause));
+    }
+}
+
+#[test]
 fn a_driver_that_lost_its_session_is_waited_for_by_that_name_and_until_when() {
     let mut world = World::new();
     world.pass();
@@ -210,7 +236,7 @@ fn a_driver_that_lost_its_session_is_waited_for_by_that_name_and_until_when() {
     world.later(120);
     for left in [Some(60), None] {
         let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
-        flight.lost = left.map(Duration::from_secs);
+        flight.place = left.map_or(Place::Sent, |left| Place::Lost(Duration::from_secs(left)));
         let plan = world.pass();
         let waits = world.status().waiting_for.unwrap();
         assert_eq!(waits.reason == WaitReason::DriverLost, left.is_some(), "{waits:?}");

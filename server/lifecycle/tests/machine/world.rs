@@ -23,8 +23,8 @@ use ostler_lifecycle::{
     hot_update::{ReviewView, SlotUse, SlotView},
     invariants, machine,
     operation::{
-        Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Request, SecretText,
-        Success,
+        Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Place, Request,
+        SecretText, Success,
     },
     outage::ApiView,
     plan::{Action, Event, EventReason, Next, Performed, Plan},
@@ -382,7 +382,7 @@ impl World {
                     cancelled: false,
                     progress: None,
                     stalled: false,
-                    lost: None,
+                    place: Place::Sent,
                 });
             }
             self.events.extend(recorded.events);

@@ -1,5 +1,7 @@
 //! From the controllers to the driver: submit, queue, send, cancel, acknowledge.
 
+use std::time::Duration;
+
 use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
@@ -11,10 +13,13 @@ use super::pages::Pages;
 use super::session::Session;
 use super::timers::Timer;
 use super::{Count, Effect, Hub, Later, OperationId, SessionKey, size};
-use crate::SubmitError;
 use crate::operation::Order;
 use crate::session::frames;
 use crate::session::outbox::Room;
+use crate::{SessionEvent, SubmitError};
+
+/// The controllers hear that an operation is sent only if it waited for so long: before that, they do not show that it waits.
+const WORTH_SAYING: Duration = Duration::from_secs(2);
 
 impl Hub {
     /// Accepts an operation for dispatch, or says why not.
@@ -55,7 +60,7 @@ impl Hub {
             volumes,
             pinned: class,
             since: now,
-            queued: now,
+            placed: now,
             timeout,
             ends: now + timeout,
             accept_by: None,
@@ -193,12 +198,16 @@ impl Hub {
         session.in_flight.insert(id.clone(), operation.kind);
         session.unaccepted += operation.bytes;
         let (provider, kind) = (operation.provider.clone(), operation.kind);
-        let waited = now - operation.queued;
+        let waited = now - std::mem::replace(&mut operation.placed, now);
+        let watched = operation.watched().filter(|_| waited >= WORTH_SAYING);
         if let Some(record) = self.providers.get_mut(&provider) {
             record.pace.sent(now);
         }
         self.effects.push(Effect::Later(Later::Count(Count::Sent { provider, kind, waited })));
-        self.timers.set(Timer::Operation(id), operation.due());
+        self.timers.set(Timer::Operation(id.clone()), operation.due());
+        if let Some(target_uid) = watched {
+            self.publish(SessionEvent::Sent { target_uid, operation_id: id });
+        }
         self.send_frame(key, frame, Room::Reserved);
     }
 

@@ -60,8 +60,8 @@ pub(crate) struct Op {
     /// Keeps the revision of the class while a driver may ask for it.
     pub(crate) pinned: Option<Arc<ClassContent>>,
     pub(crate) since: Instant,
-    /// When it joined the queue in which it waits or last waited.
-    pub(crate) queued: Instant,
+    /// When it came into the queue, or to its driver.
+    pub(crate) placed: Instant,
     pub(crate) timeout: Duration,
     /// When its time is up, or that of its stay in the queue or among the results.
     pub(crate) ends: Instant,

@@ -147,7 +147,7 @@ impl Hub {
 
 impl Op {
     /// UID of the target, unless a call waits for the operation.
-    fn watched(&self) -> Option<Uid> {
+    pub(super) fn watched(&self) -> Option<Uid> {
         matches!(self.owner, Owner::Target).then(|| self.target.uid.as_str().into())
     }
 }

@@ -68,7 +68,7 @@ impl Hub {
         let Some(record) = record else { return self.never_begun(now, id) };
         let Op { lane, kind, bytes, .. } = **operation;
         operation.place = Place::Queued(record.queue.push(id.clone(), lane, kind, bytes));
-        operation.queued = now;
+        operation.placed = now;
         (operation.ends, operation.accept_by) = (until, None);
         self.timers.set(Timer::Operation(id.clone()), until);
     }

@@ -232,7 +232,7 @@ impl Hub {
             volumes: Vec::new(),
             pinned: None,
             since: now,
-            queued: now,
+            placed: now,
             timeout: self.options.timing.adopted,
             ends: now + self.options.timing.adopted,
             accept_by: None,

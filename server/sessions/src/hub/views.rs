@@ -5,7 +5,7 @@ use ostler_api::Uid;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ostler_api::operation::{Finished, InFlight, OperationView, PoolTraits};
+use ostler_api::operation::{self, Finished, InFlight, OperationView, PoolTraits};
 use ostler_proto::v1alpha1::{DriverCapability, ObjectRevision};
 use tokio::time::Instant;
 
@@ -97,21 +97,32 @@ impl Hub {
                     provider,
                     kind,
                     idempotency_key,
-                    age: now - operation.since,
+                    place: self.place_of(now, operation),
+                    age: now - operation.placed,
                     cancelled: operation.cancelled,
                     progress: operation.progress.clone(),
                     stalled: operation.stalled,
-                    lost: self.comes_back_within(now, &operation.place),
                 })
             }
         }
     }
 
-    /// For how long the driver that is lost with an operation is waited for; `None`: it is not lost.
-    fn comes_back_within(&self, now: Instant, place: &Place) -> Option<Duration> {
-        let Place::Away(key) = place else { return None };
-        let until = self.timers.due(&Timer::Resume(*key));
-        Some(until.map_or(Duration::ZERO, |until| until - now))
+    fn place_of(&self, now: Instant, operation: &Op) -> operation::Place {
+        let left = |until: Option<Instant>| until.map_or(Duration::ZERO, |until| until - now);
+        match &operation.place {
+            Place::Away(key) => operation::Place::Lost(left(self.timers.due(&Timer::Resume(*key)))),
+            Place::Sent(_) | Place::Finished { .. } => operation::Place::Sent,
+            Place::Queued(_) => {
+                let record = self.providers.get(&operation.provider);
+                let active = record.and_then(|record| self.sessions.get(&record.active?));
+                let paused = record.and_then(|record| record.pace.paused_until(now));
+                match paused.filter(|_| operation.kind.makes_instances()) {
+                    _ if !active.is_some_and(Session::is_ready) => operation::Place::Unserved,
+                    None => operation::Place::Queued,
+                    until => operation::Place::Paused(left(until)),
+                }
+            }
+        }
     }
 
     /// UIDs of all targets that are not idle.
@@ -201,7 +212,7 @@ impl Hub {
         let held = if pauses { Held::Creates } else { Held::Nothing };
         let oldest = record.queue.peek_oldest(held).filter(|_| session.is_ready());
         let operation = oldest.and_then(|id| self.operations.get(id));
-        operation.map_or(Duration::ZERO, |operation| now - operation.queued)
+        operation.map_or(Duration::ZERO, |operation| now - operation.placed)
     }
 
     /// What `principal` may see for an operation that is in flight on its live session.

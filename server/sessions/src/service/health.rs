@@ -58,6 +58,7 @@ async fn follow(reporter: HealthReporter, shell: Weak<Shell>, mut events: Receiv
             Ok(
                 SessionEvent::Adopted { .. }
                 | SessionEvent::OutcomeReady { .. }
+                | SessionEvent::Sent { .. }
                 | SessionEvent::Stalled { .. }
                 | SessionEvent::Lost { .. }
                 | SessionEvent::Checkpoint { .. }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_api::driver::ErrorCode;
-use ostler_api::operation::{Dispatch, OperationView};
+use ostler_api::operation::{Dispatch, OperationView, Place};
 use ostler_proto::v1alpha1::{
     DriverCapability, Hello, MachineErrorCode, OperationError, OperationProgress, OutcomeCertainty,
     Readiness, operation_completed,
@@ -84,6 +84,34 @@ async fn one_throttled_create_pauses_all_creates_of_the_provider_and_nothing_els
     assert_eq!(driver.take().await.operation_id, "op-5");
     assert_eq!(before.elapsed(), Duration::from_secs(90));
     assert_eq!(provider(&core).paused, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_waits_in_the_core_says_why_and_its_target_hears_when_it_is_sent() {
+    let where_is = |core: &Core, uid| match core.sessions.view(uid) {
+        OperationView::InFlight(flight) => (flight.place, flight.age.as_secs()),
+        other => panic!("{other:?}"),
+    };
+    let mut core = Core::start();
+    let mut driver = Driver::ready_with(&mut core, 1, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    assert_eq!(driver.take().await.operation_id, "op-1");
+    assert_eq!(where_is(&core, "uid-1"), (Place::Sent, 0));
+    let patient = Dispatch { timeout: Duration::from_mins(20), ..create("op-2", "uid-2") };
+    core.sessions.submit(patient).unwrap();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(where_is(&core, "uid-2"), (Place::Queued, 5));
+    driver.complete("op-1", throttled(MachineErrorCode::ResourceExhausted, Some(90))).await;
+    core.outcome("uid-1").await;
+    assert_eq!(where_is(&core, "uid-2").0, Place::Paused(Duration::from_secs(90)));
+    drop(driver);
+    core.provider_gone().await;
+    assert_eq!(where_is(&core, "uid-2").0, Place::Unserved);
+    let mut driver = Driver::ready_with(&mut core, 2, 1).await;
+    assert_eq!(driver.take().await.operation_id, "op-2");
+    assert_eq!(where_is(&core, "uid-2"), (Place::Sent, 0));
+    let sent = |event: &SessionEvent| matches!(event, SessionEvent::Sent { operation_id, .. } if operation_id == "op-2");
+    core.event(sent).await;
 }
 
 #[tokio::test(start_paused = true)]

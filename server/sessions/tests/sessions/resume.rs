@@ -2,7 +2,7 @@
 
 use ostler_api::Uid;
 use ostler_api::driver::{Certainty, ErrorCode};
-use ostler_api::operation::{OperationView, Outcome, Reason};
+use ostler_api::operation::{OperationView, Outcome, Place, Reason};
 use ostler_proto::v1alpha1::{HeldState, Hello, Readiness, ResumeOutcome, Verdict, Welcome};
 use ostler_sessions::SessionEvent;
 
@@ -73,8 +73,8 @@ async fn an_operation_that_runs_on_is_kept_and_counts_against_the_credit() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_of_a_lost_driver_says_so_and_for_how_long_it_is_waited_for() {
-    let waited_for = |core: &Core| match core.sessions.view("uid-1") {
-        OperationView::InFlight(flight) => flight.lost,
+    let place = |core: &Core| match core.sessions.view("uid-1") {
+        OperationView::InFlight(flight) => flight.place,
         other => panic!("{other:?}"),
     };
     let mut core = Core::start();
@@ -82,7 +82,7 @@ async fn an_operation_of_a_lost_driver_says_so_and_for_how_long_it_is_waited_for
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
     driver.take().await;
     driver.handled().await;
-    assert_eq!(waited_for(&core), None);
+    assert_eq!(place(&core), Place::Sent);
     drop(driver);
     let wanted = |event: &SessionEvent| matches!(event, SessionEvent::Lost { .. });
     let (target_uid, operation_id) = ("uid-1".to_owned(), "op-1".to_owned());
@@ -92,11 +92,11 @@ async fn an_operation_of_a_lost_driver_says_so_and_for_how_long_it_is_waited_for
         lost: true,
     };
     assert_eq!(core.event(wanted).await, event);
-    assert_eq!(waited_for(&core), Some(std::time::Duration::from_mins(1)));
+    assert_eq!(place(&core), Place::Lost(std::time::Duration::from_mins(1)));
     let hello = holding(1, vec![held("op-1", "uid-1", HeldState::Running)]);
     let (_driver, _) = Driver::dial(&core, hello).await;
     assert!(matches!(core.event(wanted).await, SessionEvent::Lost { lost: false, .. }));
-    assert_eq!(waited_for(&core), None);
+    assert_eq!(place(&core), Place::Sent);
 }
 
 #[tokio::test(start_paused = true)]
