@@ -17,8 +17,8 @@ use crate::clock::{Clock, DebugClock};
 use crate::watch::causes;
 use ostler_api::operation::Term;
 
-/// How often in a row a renewal is tried when other clients edit the Lease meanwhile; then it waits for the next one.
-const RENEWALS: usize = 5;
+/// How often in a row a write is tried when other clients edit the Lease meanwhile; a renewal then waits for the next one.
+const WRITES: usize = 5;
 
 /// Why leadership ended or could not be acquired.
 #[derive(Debug, thiserror::Error)]
@@ -234,12 +234,13 @@ impl Leadership {
                 return Err(ElectionError::Lost { lease, after: deadline });
             }
             let started = Instant::now();
-            match timeout(left, self.renew()).await {
-                Ok(Ok(Renewal::Done)) => self.renewed_at = started,
-                Ok(Ok(Renewal::Forestalled)) => {
+            // Only a write of ours renews: candidates look at what we write, and not at what others edit.
+            match timeout(left, self.write(record::renewed)).await {
+                Ok(Ok(Written::Done)) => self.renewed_at = started,
+                Ok(Ok(Written::Forestalled)) => {
                     warn!(lease, "cannot renew the lease: other clients edit it all the time");
                 }
-                Ok(Ok(Renewal::Over(why))) => return Err(why),
+                Ok(Ok(Written::Over(why))) => return Err(why),
                 Ok(Err(failure)) => warn!(error = causes(&failure), "cannot renew the lease"),
                 Err(_) => return Err(ElectionError::Lost { lease, after: deadline }),
             }
@@ -248,45 +249,44 @@ impl Leadership {
         Ok(())
     }
 
-    /// Only a write of ours renews: candidates look at what we write, and not at what others edit.
-    async fn renew(&mut self) -> kube::Result<Renewal> {
+    /// Writes the Lease as `change` has it, also if others edited it meanwhile, but not once this term is over.
+    async fn write(&mut self, change: impl Fn(Lease, Timestamp) -> Lease) -> kube::Result<Written> {
         let Elector { api, settings, clock } = &self.elector;
-        for _ in 0..RENEWALS {
-            let lease = record::renewed(self.lease.clone(), (clock.0)());
+        for _ in 0..WRITES {
+            let lease = change(self.lease.clone(), (clock.0)());
             match api.replace(settings.lease, &PostParams::default(), &lease).await {
                 Ok(lease) => {
                     self.lease = lease;
-                    return Ok(Renewal::Done);
+                    return Ok(Written::Done);
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     // Our own write whose answer was lost, a manual edit, or another holder.
                     let now = api.get(settings.lease).await?;
                     let same_term = record::term_of(&now) == record::term_of(&self.lease);
                     if !record::is_ours(&now, settings) || !same_term {
-                        return Ok(Renewal::Over(taken(&now, settings.lease)));
+                        return Ok(Written::Over(taken(&now, settings.lease)));
                     }
                     self.lease = now;
                 }
                 Err(kube::Error::Api(status)) if status.code == 404 => {
-                    return Ok(Renewal::Over(ElectionError::Freed { lease: settings.lease }));
+                    return Ok(Written::Over(ElectionError::Freed { lease: settings.lease }));
                 }
                 Err(failure) => return Err(failure),
             }
         }
-        Ok(Renewal::Forestalled)
+        Ok(Written::Forestalled)
     }
 
-    async fn release(&self, answered: bool) {
-        let lease = record::released(self.lease.clone(), answered, (self.elector.clock.0)());
-        let params = PostParams::default();
-        let write = self.elector.api.replace(self.elector.settings.lease, &params, &lease);
-        let released = timeout(self.elector.settings.retry_period, write).await;
-        let released = matches!(released, Ok(Ok(_)));
-        info!(released, answered, lease = self.elector.settings.lease, "leadership ended");
+    async fn release(mut self, answered: bool) {
+        let ElectionSettings { lease, retry_period: patience, .. } = self.elector.settings;
+        let write = self.write(|lease, wall| record::released(lease, answered, wall));
+        let released = matches!(timeout(patience, write).await, Ok(Ok(Written::Done)));
+        info!(released, answered, lease, "leadership ended");
     }
 }
 
-enum Renewal {
+/// What became of a write of the Lease.
+enum Written {
     Done,
     /// Other clients edited the Lease before each of our writes.
     Forestalled,

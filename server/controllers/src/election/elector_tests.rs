@@ -119,6 +119,29 @@ async fn a_released_lease_is_taken_over_as_a_later_term() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_that_others_edited_since_its_last_renewal_is_released_unless_it_was_taken() {
+    for taken_by in [None, Some("b")] {
+        let server = Shared::default();
+        let first = leader(&server, "a").await;
+        {
+            let mut server = server.lock().unwrap();
+            server.edit();
+            let mut lease = server.lease.clone().unwrap();
+            if let Some(other) = taken_by {
+                lease.spec.as_mut().unwrap().holder_identity = Some(other.to_owned());
+            }
+            server.store(lease);
+        }
+        let stop = CancellationToken::new();
+        stop.cancel();
+        first.hold(&stop, |_| {}, || true).await.unwrap();
+        assert_eq!(server.lock().unwrap().holder(), taken_by.unwrap_or_default());
+        let lease = server.lock().unwrap().lease.clone().unwrap();
+        assert_eq!(lease.metadata.labels, Some([("by".to_owned(), "hand".to_owned())].into()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lease_of_a_dead_holder_is_taken_when_it_has_expired() {
     let server = Shared::default();
     let dead = leader(&server, "a").await;
