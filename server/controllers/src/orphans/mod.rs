@@ -431,7 +431,6 @@ impl Orphans {
         self.report_duplicates(provider, &shown.duplicates);
         let mut ledgers = self.ledgers.lock();
         let Ledger { watchlist, last, .. } = ledgers.entry(provider.clone()).or_default();
-        self.metrics.seen(provider, &shown.counts, watchlist.confirmed());
         for (orphan, acted) in done {
             let identity = &orphan.identity;
             match acted {
@@ -454,6 +453,7 @@ impl Orphans {
             }
         }
         *last = Some((*began, plan.left));
+        self.metrics.seen(provider, &shown.counts, watchlist.confirmed());
         let (suspected, complete) = (watchlist.suspected(), failed.is_empty());
         drop(ledgers);
         self.admin.show(provider, Seen { suspected, complete, by_name: *by_name });

@@ -141,6 +141,26 @@ async fn an_orphan_is_not_deleted_once_a_hold_or_a_pause_came_during_the_scan() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_orphan_is_counted_until_it_is_deleted() {
+    let bench = with_class();
+    *bench.config_map.lock() = Some(free());
+    let mut registry = Registry::default();
+    let metrics = OrphanMetrics::register(&mut registry);
+    let orphans = Orphans { metrics, ..orphans(&bench) };
+    let lost = [Listed { owner: Owner::Machine, ..group("gone") }];
+    scan(&orphans, Duration::ZERO, &[("default", &lost)]).await;
+    for (hour, acted, left) in [(1, Acted::Failed, 1), (2, Acted::Deleted, 0)] {
+        let last = scan(&orphans, Duration::from_hours(hour), &[("default", &lost)]).await;
+        let due = last.shown.as_ref().unwrap().due.first().unwrap().clone();
+        orphans.record(last, Plan::default(), vec![(due, acted)]).await.unwrap();
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = format!("ostler_orphans{{provider=\"{PROVIDER}\"}} {left}");
+        assert!(text.contains(&line), "{line} is not in\n{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_orphan_goes_with_the_class_that_listed_it_and_not_with_its_namesake_elsewhere() {
     let bench = with_classes_of(&["a", "b"]);
     *bench.config_map.lock() = Some(free());
