@@ -65,7 +65,7 @@ pub enum Keep {
     Leave,
     /// Another Secret is in its place.
     Blocked,
-    /// There is too much to keep.
+    /// There is too much to keep, or a key of the secret is too long for it.
     TooLarge,
     /// Write this.
     Write(BTreeMap<String, Vec<u8>>),

@@ -19,7 +19,10 @@ pub const MOST_BYTES: usize = 768 << 10;
 const PREFIX: &str = "ostler-class-";
 const CLASS: &str = "class.json";
 const REVISION: &str = "secret-revision";
+/// Before the keys of what is kept. Every core reads it so.
 const KEY: &str = "data.";
+/// The API's limit for a key. One that exceeds it with [`KEY`] before it cannot be kept.
+const LONGEST_KEY: usize = 253;
 const EARLIER: &str = "earlier.";
 
 /// A class as it was last seen with everything that it needs.
@@ -68,8 +71,8 @@ impl LastKnown {
         self
     }
 
-    /// Takes a class down. `None`: with its secret it is too large to be kept. If it is too large only with what it was
-    /// before, it is kept without.
+    /// Takes a class down. `None`: with its secret it is too large to be kept, or a key of that is too long. If it is too
+    /// large only with what it was before, it is kept without.
     pub fn encode(&self) -> Option<BTreeMap<String, Vec<u8>>> {
         let mut data: BTreeMap<String, Vec<u8>> =
             self.secret.iter().map(|(key, value)| (format!("{KEY}{key}"), value.clone())).collect();
@@ -87,7 +90,8 @@ impl LastKnown {
         if bytes(&data) + bytes(&earlier) <= MOST_BYTES {
             data.extend(earlier);
         }
-        (bytes(&data) <= MOST_BYTES).then_some(data)
+        let fits = bytes(&data) <= MOST_BYTES && data.keys().all(|key| key.len() <= LONGEST_KEY);
+        fits.then_some(data)
     }
 
     /// Reads what was kept; `None` if it belongs to another object, or is spoiled.
@@ -167,6 +171,11 @@ mod tests {
         large.secret.insert("blob".to_owned(), vec![0; MOST_BYTES]);
         assert_eq!(large.encode(), None);
         assert_eq!(LastKnown::decode(&BTreeMap::new()), None);
+        for (length, kept) in [(248, true), (249, false), (253, false)] {
+            let mut named = known();
+            named.secret.insert("k".repeat(length), Vec::new());
+            assert_eq!(named.encode().is_some(), kept, "the API refuses a longer key: {length}");
+        }
         let spoiled = [(CLASS.to_owned(), b"{}".to_vec())].into();
         assert_eq!(LastKnown::decode(&spoiled), None);
     }

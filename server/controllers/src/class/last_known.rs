@@ -54,7 +54,12 @@ impl Classes {
         match keep {
             Keep::Leave => {}
             Keep::Blocked => warn_not_kept(class, "another secret has the name of the class copy"),
-            Keep::TooLarge => warn_not_kept(class, "class and secret exceed the size of a copy"),
+            Keep::TooLarge => {
+                warn_not_kept(
+                    class,
+                    "the class with its secret is too large, or a key of that too long",
+                );
+            }
             Keep::Drop => {
                 let uid = here.and_then(|here| here.metadata.uid.as_deref());
                 match self
