@@ -86,10 +86,21 @@ const HINDERED: &str = " It is hindered: ";
 
 /// Says in the message of a condition what hinders it, or that nothing does any more. Its times stay.
 pub(super) fn hinder(conditions: &mut [Condition], type_: &Type, by: Option<&str>) {
-    let Some(shown) = conditions.iter_mut().find(|one| one.type_ == *type_) else { return };
-    let message = shown.message.as_deref().unwrap_or_default();
-    let own = message.split_once(HINDERED).map_or(message, |(own, _)| own);
-    shown.message = Some(by.map_or_else(|| own.to_owned(), |by| format!("{own}{HINDERED}{by}")));
+    say(conditions, type_, |message| {
+        let own = message.split_once(HINDERED).map_or(message, |(own, _)| own);
+        by.map_or_else(|| own.to_owned(), |by| format!("{own}{HINDERED}{by}"))
+    });
+}
+
+/// Changes the message of a condition. Its times stay.
+pub(super) fn say(
+    conditions: &mut [Condition],
+    type_: &Type,
+    message: impl FnOnce(&str) -> String,
+) {
+    if let Some(shown) = conditions.iter_mut().find(|one| one.type_ == *type_) {
+        shown.message = Some(message(shown.message.as_deref().unwrap_or_default()));
+    }
 }
 
 /// What keeps the rollout from going on, as condition Progressing says it for people.

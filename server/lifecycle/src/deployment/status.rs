@@ -112,13 +112,15 @@ pub fn created(status: &mut Status, set: &str, now: Timestamp) {
     conditions::refresh(&mut status.conditions, what, message, now);
 }
 
-/// The set for the template cannot be created. However often that is tried, the deadline counts from the first time.
+/// The set for the template cannot be created, for this reason now. However often that is tried, the deadline counts from the
+/// first time.
 pub fn creation_failed(status: &mut Status, why: String, now: Timestamp) {
     if reason_of(&status.conditions, &Type::Progressing) == reason::DEADLINE {
         return conditions::hinder(&mut status.conditions, &Type::Progressing, Some(&why));
     }
     let what = (Type::Progressing, "False", reason::CREATE_ERROR);
-    conditions::set(&mut status.conditions, what, why, now);
+    conditions::set(&mut status.conditions, what, why.clone(), now);
+    conditions::say(&mut status.conditions, &Type::Progressing, |_| why);
 }
 
 /// The name of the set for the template is taken: the next one has another name.

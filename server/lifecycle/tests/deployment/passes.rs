@@ -364,8 +364,9 @@ fn a_set_that_is_refused_again_and_again_is_one_failure_whose_deadline_passes() 
         world.settle();
         world.now += minute;
         world.roll_to("refused");
-        world.pass_refused(why);
-        let first = world.condition("Progressing").unwrap();
+        world.pass_refused("no quota");
+        let mut first = world.condition("Progressing").unwrap();
+        assert_eq!(first.message.replace(why.to_owned()).as_deref(), Some("no quota"));
         assert_eq!(world.progressing(), ("False".to_owned(), "MachineSetCreateError".to_owned()));
         for _ in 1..10 {
             world.now += minute;
