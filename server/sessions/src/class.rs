@@ -4,7 +4,7 @@ use ostler_api::ProviderName;
 use ostler_api::Revision;
 use ostler_api::Uid;
 use ostler_api::operation::ClassReference;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::RecordedOperation;
@@ -101,6 +101,11 @@ pub trait ClassSource: Send + Sync + 'static {
     /// data. What drivers say is scrubbed for it. Answered from memory.
     fn confidential(&self, _namespace: &str, _name: &str) -> Vec<Vec<u8>> {
         Vec::new()
+    }
+
+    /// The providers that classes name, as written there. Answered from memory.
+    fn providers(&self) -> BTreeSet<ProviderName> {
+        BTreeSet::new()
     }
 
     /// The mutation that is written down for the target with this UID: nothing that a driver says

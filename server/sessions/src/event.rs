@@ -105,8 +105,8 @@ impl SessionEvent {
     }
 }
 
-/// The driver of one provider, as seen from here.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The driver of one provider, as seen from here. `Default` has none.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ProviderState {
     /// The name its driver uses.
     pub provider: ProviderName,

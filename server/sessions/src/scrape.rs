@@ -1,5 +1,6 @@
 //! What is looked up at every scrape.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Weak};
 
 use prometheus_client::collector::Collector;
@@ -27,6 +28,21 @@ fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// What is true now; while this core leads also of each provider that only a class names: it has no driver.
+fn states(shell: &Shell) -> Vec<ProviderState> {
+    let mut states = shell.with(|hub, now| hub.provider_states(now));
+    if *shell.leading.borrow() {
+        let here: HashSet<_> = states.iter().map(|it| it.provider.clone()).collect();
+        let named = shell.classes.providers();
+        let named: BTreeSet<_> =
+            named.iter().map(|it| shell.options.canonical(it.as_str())).collect();
+        let lacking = named.into_iter().filter(|it| !here.contains(it));
+        states
+            .extend(lacking.map(|provider| ProviderState { provider, ..ProviderState::default() }));
+    }
+    states
+}
+
 /// What is true now, looked up at each scrape.
 #[derive(Debug)]
 struct Now(Weak<Shell>);
@@ -36,7 +52,7 @@ type Read = fn(&ProviderState) -> i64;
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(shell) = self.0.upgrade() else { return Ok(()) };
-        let states = shell.with(|hub, now| hub.provider_states(now));
+        let states = states(&shell);
         let gauges: [(&str, &str, Read); 8] = [
             ("ready", "Whether operations are sent", |it| i64::from(it.ready)),
             ("sessions", "Live sessions, the active one and standbys", |it| count(it.sessions)),

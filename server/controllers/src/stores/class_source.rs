@@ -1,7 +1,9 @@
 //! Serves classes, secrets and recorded operations to drivers, from the caches.
 
+use std::collections::BTreeSet;
+
 use ostler_api::names::MACHINE_POOL;
-use ostler_api::{MachineClass, Revision};
+use ostler_api::{MachineClass, ProviderName, Revision};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{ClassReference, Target};
 use ostler_lifecycle::pool::target_of;
@@ -129,6 +131,12 @@ impl ClassSource for StoreClassSource {
         };
         let now: Vec<_> = values(&class);
         now.into_iter().chain(other.flat_map(|class| values(&class))).collect()
+    }
+
+    fn providers(&self) -> BTreeSet<ProviderName> {
+        let classes = self.stores.classes.all();
+        let named = classes.iter().map(|class| class.provider()).filter(|it| !it.is_empty());
+        named.map(Into::into).collect()
     }
 
     fn recorded(&self, target_uid: &str) -> Option<RecordedOperation> {
@@ -282,6 +290,17 @@ mod tests {
         let source = source(&json!({ "secretRef": { "name": "nowhere" } }));
         assert_eq!(source.secret(&named("c")).await, Err(ClassError::NotFound));
         assert_eq!(source.class("default", "d"), Err(ClassError::NotFound));
+    }
+
+    #[test]
+    fn every_provider_that_a_class_names_is_told_once() {
+        let source = source(&json!({}));
+        for (name, provider) in [("d", json!("fake.ostler.dev")), ("e", json!(null))] {
+            let mut class = json!(class(&json!({ "provider": provider })));
+            class["metadata"]["name"] = json!(name);
+            source.stores.classes.apply(Event::Apply(serde_json::from_value(class).unwrap()));
+        }
+        assert_eq!(source.providers(), ["fake.ostler.dev".into()].into(), "none of one without");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The core under test.
 
-use ostler_api::ProviderId;
-use std::collections::BTreeMap;
+use ostler_api::{ProviderId, ProviderName};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -79,6 +79,10 @@ impl ClassSource for Classes {
     fn confidential(&self, _namespace: &str, name: &str) -> Vec<Vec<u8>> {
         let secrets = self.secrets.lock().unwrap();
         secrets.get(name).map(|it| it.data.values().cloned().collect()).unwrap_or_default()
+    }
+
+    fn providers(&self) -> BTreeSet<ProviderName> {
+        self.known.lock().unwrap().values().map(|class| class.provider.clone()).collect()
     }
 
     fn recorded(&self, target_uid: &str) -> Option<RecordedOperation> {

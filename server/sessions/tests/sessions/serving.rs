@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use ostler_proto::v1alpha1::Readiness;
-use ostler_sessions::{Sessions, SessionsOptions, StaticTokens, Term};
+use ostler_sessions::{ClassContent, Sessions, SessionsOptions, StaticTokens, Term};
 use prometheus_client::registry::Registry;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -14,7 +14,7 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::core::{Classes, Core, TOKEN, create, create_with, status};
+use crate::core::{Classes, Core, PROVIDER, TOKEN, class, create, create_with, status};
 use crate::driver::{Driver, Heard, created, hello};
 
 async fn health(core: &Core, service: &str) -> Result<ServingStatus, Code> {
@@ -122,6 +122,37 @@ async fn a_tcp_listener_serves_and_stops() {
     served.await.unwrap().unwrap();
 }
 
+fn scraped(registry: &Registry) -> String {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    text
+}
+
+/// Who is alerted by 0 hears nothing of a series that is gone.
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_a_class_names_is_not_ready_until_its_driver_comes_and_once_it_went() {
+    let aliases = [("Fake".into(), PROVIDER.into())].into();
+    let mut core = Core::with(SessionsOptions { aliases, ..SessionsOptions::default() });
+    core.classes.put("alias", ClassContent { provider: "Fake".into(), ..class("7", "1") });
+    let mut registry = Registry::default();
+    core.sessions.register_metrics(&mut registry);
+    let ready = || {
+        let text = scraped(&registry);
+        let lines = text.lines().filter(|line| line.starts_with("ostler_driver_ready{"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let series =
+        |value: u8| vec![format!("ostler_driver_ready{{provider=\"{PROVIDER}\"}} {value}")];
+    assert_eq!(ready(), series(0), "no driver was ever there");
+    let driver = Driver::ready(&mut core, 1).await;
+    assert_eq!(ready(), series(1));
+    drop(driver);
+    core.provider_gone().await;
+    assert_eq!(ready(), series(0));
+    core.sessions.stop();
+    assert_eq!(ready(), Vec::<String>::new(), "another core leads");
+}
+
 #[tokio::test(start_paused = true)]
 async fn metrics_tell_of_sessions_and_operations() {
     let mut core = Core::start();
@@ -134,8 +165,7 @@ async fn metrics_tell_of_sessions_and_operations() {
     driver.complete("op-1", created("m")).await;
     core.outcome("uid-1").await;
     core.sessions.submit(create("op-3", "uid-3")).unwrap();
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let text = scraped(&registry);
     let provider = "provider=\"fake.ostler.dev\"";
     for line in [
         format!("ostler_driver_ready{{{provider}}} 1"),
