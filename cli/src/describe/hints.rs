@@ -125,7 +125,7 @@ const HINTS: [(WaitReason, &str); 52] = [
 
 /// What is waited for where the reason names the state instead.
 const AWAITED: [(WaitReason, &str); 6] = [
-    (WaitReason::Failed, "a user or a MachineSet to replace it"),
+    (WaitReason::Failed, "a user, or its set or pool, to replace it"),
     (WaitReason::Preserved, "the end of its preservation"),
     (WaitReason::OtherFinalizers, "finalizers of others"),
     (WaitReason::Paused, "annotation ostler.dev/paused to go"),

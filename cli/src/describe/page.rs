@@ -359,7 +359,7 @@ mod tests {
             })),
             noon(),
         );
-        let waits = "Waits for a user or a MachineSet to replace it (Failed), for 2m0s\n";
+        let waits = "Waits for a user, or its set or pool, to replace it (Failed), for 2m0s\n";
         assert!(page.contains(waits), "{page}");
     }
 

@@ -7,7 +7,7 @@ use ostler_api::machine_pool::MachinePoolStatus;
 use ostler_api::{MachineDeployment, MachinePool};
 use ostler_lifecycle::deployment::conditions::{find, hindrance, reason};
 use ostler_lifecycle::deployment::status::is_paused;
-use ostler_lifecycle::selector;
+use ostler_lifecycle::{numbered, selector};
 
 /// Of a selector that is there and empty.
 pub(crate) const SELECTS_ALL: &str =
@@ -139,7 +139,7 @@ fn being_deleted(left: i32) -> Progress {
 }
 
 fn machines(number: i32) -> String {
-    format!("{number} {}", if number == 1 { "machine" } else { "machines" })
+    numbered(number, "machine")
 }
 
 /// What keeps it from going on, by the word of the controller.

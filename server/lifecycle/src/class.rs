@@ -9,9 +9,9 @@ use std::{
 use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{Machine, MachineClass, MachinePool, Revision, machine::MachineSpec, names};
 
-use crate::{class_rules, last_known::LastKnown};
+use crate::{class_rules, last_known::LastKnown, numbered};
 
-/// Most users of a class that are named, of each kind.
+/// Most users of a class or a secret that are named, of each kind.
 const MOST_NAMED: usize = 3;
 
 /// What there is where a class is kept.
@@ -182,15 +182,14 @@ pub fn unresolved_of_pool(pool: &MachinePool) -> Option<Revision> {
     status.operation.as_ref()?.intent.class_revision.clone()
 }
 
-/// What uses a class, for people: of each kind how many, and the first names. Empty: nothing.
+/// What uses a class or a secret, for people: of each kind how many, and the first names. Empty: nothing.
 pub fn users(kinds: &[(&str, Vec<String>)]) -> String {
     let some = kinds.iter().filter(|(_, names)| !names.is_empty());
     let shown = some.map(|(kind, names)| {
         let more = if names.len() > MOST_NAMED { ", …" } else { "" };
         let first = names.iter().take(MOST_NAMED).map(String::as_str);
         let first = first.collect::<Vec<_>>().join(", ");
-        let plural = if names.len() == 1 { "" } else { "s" };
-        format!("{} {kind}{plural} ({first}{more})", names.len())
+        format!("{} ({first}{more})", numbered(names.len(), kind))
     });
     shown.collect::<Vec<_>>().join(", ")
 }

@@ -24,6 +24,7 @@ pub mod invariants;
 pub mod last_known;
 pub mod machine;
 pub mod node;
+mod numbered;
 pub mod operation;
 pub mod orphans;
 pub mod outage;
@@ -42,3 +43,5 @@ pub mod unmanaged_nodes;
 pub mod unwritten;
 pub mod user_data;
 pub mod volume;
+
+pub use numbered::numbered;

@@ -21,6 +21,7 @@ use super::{
 };
 use crate::{
     class::Hold,
+    numbered,
     record::merge_patch,
     snapshot::{ClassView, DriverView},
 };
@@ -232,7 +233,7 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
         && status.bootstrap_ready
         && facts.broken.is_empty()
         && !pool.is_deleting();
-    let counted = format!("{} of {wanted} machines run", status.ready_replicas);
+    let counted = format!("running: {} of {}", status.ready_replicas, numbered(wanted, "machine"));
     let living = facts.snap.machines.iter().filter(|it| !it.is_deleting()).count();
     let living = i32::try_from(living).unwrap_or(i32::MAX);
     vec![
@@ -254,7 +255,7 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
             pool.is_deleting(),
             if pool.is_deleting() { "Deleting" } else { "NotDeleting" },
             if pool.is_deleting() {
-                format!("{} machines are left", status.replicas)
+                format!("left: {}", numbered(status.replicas, "machine"))
             } else {
                 String::new()
             },
@@ -273,7 +274,7 @@ fn unchosen(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
 fn remediating(facts: &Facts<'_>) -> Said {
     let type_ = Type::Remediating;
     let failed = facts.snap.machines.iter().filter(|it| it.phase() == MachinePhase::Failed).count();
-    let text = format!("{failed} machines are given up");
+    let text = format!("given up: {}", numbered(failed, "machine"));
     match (failed, unchosen(facts)) {
         (0, _) => said(type_, false, "NoneFailed", ""),
         (_, None) => said(type_, true, "MachinesFailed", text),
@@ -299,8 +300,9 @@ fn not_replaced(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
 fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     let type_ = Type::MachinesUpToDate;
     let text = format!(
-        "{} of {} machines have the current model",
-        status.up_to_date_replicas, status.replicas
+        "with the current model: {} of {}",
+        status.up_to_date_replicas,
+        numbered(status.replicas, "machine")
     );
     let all = status.up_to_date_replicas == status.replicas;
     let unfinished = status.hot_update.as_ref().is_some_and(|it| !it.unfinished.is_empty());

@@ -18,7 +18,7 @@ use super::{
     count::{is_active, wanted},
     preserve,
 };
-use crate::selector;
+use crate::{numbered, selector};
 
 /// Reason of the condition and of the event while another process runs a set.
 pub const FOREIGN: &str = "ForeignController";
@@ -147,8 +147,9 @@ fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
     }
     if let Some(Hold::LabelDrift(drifted)) = plan.hold {
         let text = format!(
-            "{drifted} machines lost the labels that spec.selector wants, and were released; no more are created until \
-             they have their labels again or are deleted"
+            "released: {}, without the labels that spec.selector wants; no more are created until they have their labels \
+             again or are deleted",
+            numbered(drifted, "machine")
         );
         return Say::Set("True", "FailedCreate", text);
     }
