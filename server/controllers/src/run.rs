@@ -411,11 +411,11 @@ impl Core {
             reviewer: Arc::clone(&reviewer),
             queue: Arc::clone(&queues.machines),
         });
-        let (stores, recorder) = (self.stores.clone(), self.fanout.recorder.clone());
-        let classes = Classes::new(self.writer.clone(), stores, Arc::clone(&reviewer), recorder);
-        let classes = Arc::new(classes);
-        let secrets =
-            Arc::new(Secrets { writer: self.writer.clone(), stores: self.stores.clone() });
+        let of_all = || (self.writer.clone(), self.stores.clone(), self.fanout.recorder.clone());
+        let (writer, stores, recorder) = of_all();
+        let classes = Arc::new(Classes::new(writer, stores, Arc::clone(&reviewer), recorder));
+        let (writer, stores, recorder) = of_all();
+        let secrets = Arc::new(Secrets::new(writer, stores, recorder));
         let queues = &self.fanout.queues;
         let mut workers = JoinSet::new();
         let metrics = &self.reconcile_metrics;

@@ -142,11 +142,21 @@ fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
     hold(class.has_finalizer(), class.metadata.deletion_timestamp.is_some(), in_use)
 }
 
+/// What to do about a secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SecretPlan {
+    /// Its finalizer.
+    pub hold: Hold,
+    /// Whether its deletion waits for the classes that name it.
+    pub awaited: bool,
+}
+
 /// A secret is held while a class names it.
-pub fn hold_secret(secret: &Secret, in_use: bool) -> Hold {
+pub fn plan_secret(secret: &Secret, in_use: bool) -> SecretPlan {
     let finalizers = secret.metadata.finalizers.as_deref().unwrap_or_default();
     let held = finalizers.iter().any(|name| name == names::finalizer::SECRET);
-    hold(held, secret.metadata.deletion_timestamp.is_some(), in_use)
+    let deleting = secret.metadata.deletion_timestamp.is_some();
+    SecretPlan { hold: hold(held, deleting, in_use), awaited: held && deleting && in_use }
 }
 
 const fn hold(held: bool, deleting: bool, in_use: bool) -> Hold {
@@ -242,6 +252,22 @@ mod tests {
         ];
         assert_eq!(users(&all), "4 machines (a, b, c, …), 1 machinepool (p)");
         assert_eq!(users(&[]), "");
+    }
+
+    #[test]
+    fn the_deletion_of_a_secret_waits_while_a_class_names_it_and_it_is_held() {
+        for (finalizer, deleted, used, awaited) in [
+            (names::finalizer::SECRET, true, true, true),
+            (names::finalizer::SECRET, true, false, false),
+            (names::finalizer::SECRET, false, true, false),
+            ("other", true, true, false),
+        ] {
+            let mut secret = Secret::default();
+            secret.metadata.finalizers = Some(vec![finalizer.to_owned()]);
+            secret.metadata.deletion_timestamp =
+                deleted.then(|| jiff::Timestamp::UNIX_EPOCH.into());
+            assert_eq!(plan_secret(&secret, used).awaited, awaited, "{finalizer} {deleted} {used}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 mod last_known;
 mod secret;
+mod told;
 
 pub(crate) use secret::Secrets;
 
@@ -25,13 +26,14 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
 use crate::hot_update::Reviewer;
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::{Stores, kept_in};
 use crate::watch::{Cached, ObjectName};
 use crate::writes::{Found, Object, WriteError, Writer};
+use told::Told;
 
 /// When usage is checked again while a possible user cannot be read.
 const UNSURE: Duration = Duration::from_mins(1);
@@ -44,10 +46,7 @@ pub(crate) struct Classes {
     writer: Writer,
     stores: Stores,
     reviewer: Arc<Reviewer>,
-    recorder: Recorder,
-    /// What an event said last, by class and reason: the rules that it breaks, or the UID of one that cannot go. Bounded by
-    /// the classes.
-    reported: Mutex<HashMap<(ObjectName, &'static str), String>>,
+    told: Told,
     /// Since when a class is held that nothing uses; bounded by the classes.
     unused: Mutex<HashMap<ObjectName, Instant>>,
 }
@@ -129,9 +128,9 @@ impl Kind for Classes {
         let Observed { name, facts, lingers, .. } = observed;
         let class = facts.class.as_deref();
         let broken = (!plan.broken.is_empty()).then_some(plan.broken);
-        self.report((&name, class), "ClassInvalid", broken, str::to_owned);
+        self.told.report((&name, class), "ClassInvalid", broken, str::to_owned);
         let awaited = class.filter(|_| plan.awaited).map(|class| class.uid().to_owned());
-        self.report((&name, class), "ClassInUse", awaited, |_| {
+        self.told.report((&name, class), "ClassInUse", awaited, |_| {
             format!("its deletion waits for what uses it: {}", self.users(&name))
         });
         let is_no_conflict = |failure: &&WriteError| !matches!(failure, WriteError::Conflict);
@@ -171,8 +170,8 @@ impl Classes {
         reviewer: Arc<Reviewer>,
         recorder: Recorder,
     ) -> Self {
-        let (reported, unused) = (Mutex::default(), Mutex::default());
-        Self { writer, stores, reviewer, recorder, reported, unused }
+        let (told, unused) = (Told::new(recorder), Mutex::default());
+        Self { writer, stores, reviewer, told, unused }
     }
 
     /// The revisions with which an instance or group may have been made that no object shows yet.
@@ -198,32 +197,6 @@ impl Classes {
         let since = *unused.entry(name.clone()).or_insert_with(Instant::now);
         let left = LINGER.saturating_sub(since.elapsed());
         (!left.is_zero()).then_some(left)
-    }
-
-    /// Records an event about a class, once for each `what`; `None`: it is over.
-    fn report(
-        &self,
-        (name, class): (&ObjectName, Option<&MachineClass>),
-        reason: &'static str,
-        what: Option<String>,
-        note: impl FnOnce(&str) -> String,
-    ) {
-        let key = (name.clone(), reason);
-        let (Some(class), Some(what)) = (class, what) else {
-            self.reported.lock().remove(&key);
-            return;
-        };
-        let note = match self.reported.lock().insert(key, what.clone()) {
-            Some(before) if before == what => return,
-            Some(_) | None => note(&what),
-        };
-        self.recorder.record(EventRecord {
-            regarding: class.object_ref(&()),
-            severity: Severity::Warning,
-            reason,
-            action: "Check",
-            note,
-        });
     }
 
     /// What uses a class: of sets and deployments those that this process watches.

@@ -169,6 +169,41 @@ async fn a_class_that_is_deleted_says_once_what_uses_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_secret_that_is_deleted_says_once_which_classes_name_it_and_nothing_secret() {
+    let bench = Bench::new();
+    let (recorder, events) = bench.recorder_and_writer();
+    let secrets = Secrets::new(bench.writer(), bench.stores.clone(), recorder);
+    let metrics = ReconcileMetrics::register(&mut Registry::default());
+    let name = ObjectName::new("default", "s");
+    let put_secret = |uid: &str| {
+        let secret = json!({
+            "metadata": {
+                "name": "s", "namespace": "default", "uid": uid,
+                "finalizers": [finalizer::SECRET], "deletionTimestamp": "2026-01-01T00:00:00Z"
+            },
+            "stringData": { "token": "canary" }, "data": { "token": "Y2FuYXJ5" }
+        });
+        put(&bench.stores.secrets, secret);
+    };
+    for class_name in ["a", "b", "c", "d"] {
+        let mut class = class(&[]);
+        class["metadata"]["name"] = json!(class_name);
+        class["secretRef"] = json!({ "name": "s", "namespace": "default" });
+        put(&bench.stores.classes, class);
+    }
+    for uid in ["1", "1", "2"] {
+        put_secret(uid);
+        reconcile(&secrets, &name, &metrics).await;
+    }
+    assert_eq!(bench.told(events).await, ["SecretInUse", "SecretInUse"], "once for each secret");
+    for (_, event) in bench.writes() {
+        let text = event["note"].as_str().unwrap();
+        assert_eq!(text, "its deletion waits for what names it: 4 machineclasses (a, b, c, …)");
+        assert!(!event.to_string().contains("canary") && !event.to_string().contains("Y2FuYXJ5"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn while_a_machine_cannot_be_read_no_class_loses_its_finalizer() {
     let bench = Bench::new();
     put(&bench.stores.classes, class(&[finalizer::MACHINE]));
