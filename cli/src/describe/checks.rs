@@ -7,9 +7,11 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::{Api, ListParams};
+use ostler_api::machine_health_check::HealthCheckConditionType;
 use ostler_api::{Machine, MachineHealthCheck};
 use ostler_lifecycle::health_check::{Exempt, Target, Verdict, exempt, selects, verdict};
 use ostler_lifecycle::outage::ApiView;
+use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{NodeView, TargetView};
 
 use super::page::clock;
@@ -63,14 +65,18 @@ fn said(
         Verdict::Pending { until: None } => "not healthy yet".to_owned(),
         Verdict::Unknown { .. } => "not known".to_owned(),
         Verdict::Failed => "given up already".to_owned(),
-        Verdict::Unhealthy(mark) => format!("unhealthy: {}{}", mark.message, held(check)),
+        Verdict::Unhealthy(mark) => format!("unhealthy: {}{}", mark.message, held(check, machine)),
     }
 }
 
-/// Why one that is unhealthy has no mark.
-fn held(check: &MachineHealthCheck) -> String {
+/// Why one that is unhealthy has no mark. Replaceable is about machines that nothing controls.
+fn held(check: &MachineHealthCheck, machine: &Machine) -> String {
+    let controlled = controller(&machine.metadata).is_some();
     let mut all = check.status.iter().flat_map(|status| &status.conditions);
-    let found = all.find(|it| it.status == "False");
+    let found = all.find(|it| {
+        it.status == "False"
+            && !(controlled && it.type_ == HealthCheckConditionType::Replaceable.as_str())
+    });
     found.map_or_else(String::new, |it| format!("; not replaced: {}: {}", it.reason, it.message))
 }
 
@@ -80,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(status: &str, since: &str, annotations: &Value, conditions: &Value) -> String {
+    fn shown(status: &str, since: &str, meta: &Value, conditions: &Value) -> String {
         let check = json!({
             "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineHealthCheck",
             "metadata": { "name": "web" },
@@ -90,11 +96,13 @@ mod tests {
             },
             "status": { "conditions": conditions }
         });
-        let machine = json!({
+        let mut machine = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
-            "metadata": { "name": "m", "labels": { "node": "n" }, "annotations": annotations },
+            "metadata": { "name": "m", "labels": { "node": "n" } },
             "spec": {}, "status": { "currentStatus": { "phase": "Running" } }
         });
+        let all = machine["metadata"].as_object_mut().unwrap();
+        all.extend(meta.as_object().unwrap().clone());
         let node = json!({ "status": { "conditions": [
             { "type": "Ready", "status": status, "lastTransitionTime": since }
         ] } });
@@ -107,13 +115,21 @@ mod tests {
     #[test]
     fn a_check_says_until_when_it_waits_and_why_it_does_nothing() {
         let (none, allowed) = (json!({}), json!([]));
-        let restricted = json!([{
-            "type": "RemediationAllowed", "status": "False", "reason": "TooManyUnhealthy",
-            "message": "2 of 2", "lastTransitionTime": "2026-01-01T11:00:00Z"
-        }]);
-        let skipped = json!({ "cluster.x-k8s.io/skip-remediation": "" });
+        let no = |type_: &str, reason: &str, message: &str| {
+            json!([{
+                "type": type_, "status": "False", "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T11:00:00Z"
+            }])
+        };
+        let restricted = no("RemediationAllowed", "TooManyUnhealthy", "2 of 2");
+        let others = no("Replaceable", "NoController", "no set or pool controls them: x");
+        let skipped = json!({ "annotations": { "cluster.x-k8s.io/skip-remediation": "" } });
+        let owned = json!({ "ownerReferences": [{
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": "s",
+            "controller": true
+        }] });
         let (recent, past) = ("2026-01-01T11:58:00Z", "2026-01-01T11:50:00Z");
-        for (status, since, annotations, conditions, part) in [
+        for (status, since, meta, conditions, part) in [
             ("True", past, &none, &allowed, "healthy"),
             ("Unknown", recent, &none, &allowed, "it waits until "),
             (
@@ -124,10 +140,14 @@ mod tests {
                 "unhealthy: Ready of its node has been Unknown for 5m",
             ),
             ("Unknown", past, &none, &restricted, "not replaced: TooManyUnhealthy: 2 of 2"),
+            ("Unknown", past, &owned, &restricted, "not replaced: TooManyUnhealthy: 2 of 2"),
+            ("Unknown", past, &none, &others, "not replaced: NoController"),
             ("Unknown", past, &skipped, &allowed, "does not look at it"),
         ] {
-            let text = shown(status, since, annotations, conditions);
+            let text = shown(status, since, meta, conditions);
             assert!(text.contains(part), "{part}: {text}");
         }
+        let text = shown("Unknown", past, &owned, &others);
+        assert!(!text.contains("not replaced"), "that is about another machine: {text}");
     }
 }

@@ -6,7 +6,7 @@ mod why;
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -18,6 +18,7 @@ use ostler_api::{Machine, MachineDeployment, MachinePool, MachineSet};
 pub(super) use self::tree::{machines, named, render};
 pub(super) use self::why::worst;
 use super::read;
+use crate::table::span;
 
 /// What is described, as far as it could be read.
 #[derive(Debug, Default)]
@@ -48,7 +49,18 @@ pub(super) enum Runner {
         holder: String,
         /// Whether it runs the machines too; `None`: no process does, as far as can be read.
         runs_machines: Option<bool>,
+        /// How long ago it renewed its Lease, if that has expired by the clock of this computer.
+        silent: Option<SignedDuration>,
     },
+}
+
+impl Runner {
+    /// Which process runs them, unless it is dead: or a clock is wrong.
+    fn silent(&self) -> Option<String> {
+        let Self::Process { holder, silent: Some(ago), .. } = self else { return None };
+        let ago = span(*ago);
+        Some(format!("{holder}, whose Lease was renewed {ago} ago by this computer's clock"))
+    }
 }
 
 impl Fleet {
@@ -162,21 +174,22 @@ async fn runner(client: &Client, namespace: &str) -> Runner {
         // They may be in another namespace: --leader-elect-resource-namespace.
         return Runner::Unknown;
     }
-    let now = Timestamp::now();
-    let machines = machines.and_then(|lease| holder(&lease, now));
-    match sets.and_then(|lease| holder(&lease, now)) {
-        None => Runner::Nobody,
-        Some(sets) => {
-            Runner::Process { runs_machines: machines.map(|it| it == sets), holder: sets }
-        }
-    }
+    by_leases(machines.as_ref(), sets.as_ref(), Timestamp::now())
 }
 
-/// Who holds a Lease, unless it has expired.
-fn holder(lease: &Lease, now: Timestamp) -> Option<String> {
+fn by_leases(machines: Option<&Lease>, sets: Option<&Lease>, now: Timestamp) -> Runner {
+    let Some((holder, silent)) = sets.and_then(|lease| held(lease, now)) else {
+        return Runner::Nobody;
+    };
+    let machines = machines.and_then(|lease| held(lease, now)).filter(|(_, ago)| ago.is_none());
+    Runner::Process { runs_machines: machines.map(|(it, _)| it == holder), holder, silent }
+}
+
+/// Who holds a Lease, and how long ago it was renewed if it has expired.
+fn held(lease: &Lease, now: Timestamp) -> Option<(String, Option<SignedDuration>)> {
     let spec = lease.spec.as_ref()?;
-    let lasts = i64::from(spec.lease_duration_seconds?);
-    let renewed = spec.renew_time.as_ref()?.0;
-    let fresh = now.duration_since(renewed).as_secs() <= lasts.saturating_mul(2);
-    spec.holder_identity.clone().filter(|holder| fresh && !holder.is_empty())
+    let lasts = i64::from(spec.lease_duration_seconds?).saturating_mul(2);
+    let ago = now.duration_since(spec.renew_time.as_ref()?.0);
+    let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    Some((holder, Some(ago).filter(|ago| ago.as_secs() > lasts)))
 }

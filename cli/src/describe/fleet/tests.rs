@@ -1,8 +1,10 @@
 use jiff::SignedDuration;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use ostler_api::names::annotation;
 use serde_json::{Value, json};
 
+use super::super::by_leases;
 use super::*;
 
 fn noon() -> Timestamp {
@@ -80,7 +82,11 @@ fn fleet_of(deployment: Value) -> Fleet {
             ),
         ]
         .into(),
-        runner: Runner::Process { holder: "core-0".to_owned(), runs_machines: Some(true) },
+        runner: Runner::Process {
+            holder: "core-0".to_owned(),
+            runs_machines: Some(true),
+            silent: None,
+        },
         events: Vec::new(),
     }
 }
@@ -380,7 +386,8 @@ fn another_process_that_runs_a_set_is_named_with_what_to_do() {
 #[test]
 fn while_another_process_has_the_lease_of_the_sets_the_page_says_who() {
     let mut fleet = fleet_of(deployment());
-    fleet.runner = Runner::Process { holder: "mcm-7d9f".to_owned(), runs_machines: Some(false) };
+    fleet.runner =
+        Runner::Process { holder: "mcm-7d9f".to_owned(), runs_machines: Some(false), silent: None };
     let page = render(&fleet, noon());
     assert!(
         page.contains(
@@ -390,11 +397,41 @@ fn while_another_process_has_the_lease_of_the_sets_the_page_says_who() {
     );
 }
 
+/// The clocks of two computers are seldom one.
+#[test]
+fn a_holder_whose_lease_has_expired_by_this_clock_is_named_and_other_reasons_too() {
+    let lease = |holder: &str, seconds: i64| -> Lease {
+        let renewed = (noon() - SignedDuration::from_secs(seconds)).to_string();
+        let spec = json!({
+            "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed
+        });
+        serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap()
+    };
+    let by = |sets: &Lease| by_leases(None, Some(sets), noon());
+    assert_eq!(by(&lease("", 0)), Runner::Nobody);
+    assert_eq!(by(&lease("core-0", 30)).silent(), None);
+    assert_eq!(by(&lease("core-0", -95)).silent(), None);
+    let mut fleet = fleet_of(deployment());
+    fleet.runner = by(&lease("core-0", 95));
+    let who = "core-0, whose Lease was renewed 1m35s ago by this computer's clock";
+    let page = render(&fleet, noon());
+    for (line, text) in [("Run by", who), ("Waits for", "machine web-new-a waits for NodeMissing")]
+    {
+        let line = page.lines().find(|it| it.starts_with(line)).unwrap();
+        assert!(line.contains(text), "{text:?} is not in {line:?}");
+    }
+    fleet.machines.clear();
+    let page = render(&fleet, noon());
+    let expected = format!("Waits for          {who}: 1 of 3 machines are replaced");
+    assert!(page.contains(&expected), "{page}");
+}
+
 #[test]
 fn what_others_wrote_begins_no_line_and_does_nothing_to_the_terminal() {
     use crate::terminal::tests::{HOSTILE, assert_harmless};
     let mut fleet = fleet_of(deployment());
-    fleet.runner = Runner::Process { holder: HOSTILE.to_owned(), runs_machines: None };
+    fleet.runner =
+        Runner::Process { holder: HOSTILE.to_owned(), runs_machines: None, silent: None };
     fleet.machines.get_mut("web-new").unwrap().push(waiting(HOSTILE, HOSTILE, HOSTILE));
     let conditions = &mut fleet.deployment.as_mut().unwrap().status.as_mut().unwrap().conditions;
     conditions[0].type_ = serde_json::from_value(json!(HOSTILE)).unwrap();

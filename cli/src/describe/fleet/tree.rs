@@ -127,16 +127,19 @@ fn strategy(spec: &MachineDeploymentSpec) -> String {
 }
 
 fn runner(runner: &Runner) -> String {
+    if let Some(silent) = runner.silent() {
+        return silent;
+    }
     match runner {
         Runner::Unknown => "not known: the leases cannot be read in this namespace".to_owned(),
         Runner::Nobody => "no process".to_owned(),
-        Runner::Process { holder, runs_machines: Some(true) } => {
+        Runner::Process { holder, runs_machines: Some(true), .. } => {
             format!("{holder}, which runs the machines too")
         }
-        Runner::Process { holder, runs_machines: Some(false) } => {
+        Runner::Process { holder, runs_machines: Some(false), .. } => {
             format!("{holder}, another process than the one that runs the machines")
         }
-        Runner::Process { holder, runs_machines: None } => {
+        Runner::Process { holder, runs_machines: None, .. } => {
             format!("{holder}; no process runs the machines")
         }
     }

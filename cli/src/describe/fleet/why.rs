@@ -255,6 +255,9 @@ fn goes_on(fleet: &Fleet) -> String {
     };
     left.map_or_else(
         || "nothing; all is as wanted".to_owned(),
-        |left| format!("nothing; it goes on: {left}"),
+        |left| match fleet.runner.silent() {
+            Some(silent) => format!("{silent}: {left}"),
+            None => format!("nothing; it goes on: {left}"),
+        },
     )
 }
