@@ -84,7 +84,7 @@ pub(crate) struct ClusterArgs {
     /// inClusterConfig if that is not given either.
     #[arg(long, visible_alias = "kubeconfig", value_name = "FILE")]
     control_kubeconfig: Option<Access>,
-    /// The cluster that Nodes join: Nodes, pods, volumes, bootstrap tokens
+    /// The cluster that Nodes join: Nodes and their events, pods, volumes, bootstrap tokens
     ///
     /// A kubeconfig, or inClusterConfig for the credentials of the pod. The control cluster by default. With none,
     /// machines join no cluster: they are Available once their instances are initialized. With secret, each machine

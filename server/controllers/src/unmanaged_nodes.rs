@@ -109,7 +109,7 @@ impl Kind for UnmanagedNodes {
     ) -> Result<Passed, PassError> {
         for ((found, task), outcome) in observed.nodes.iter().zip(&plan).zip(&done) {
             if let (NodeTask::Release { mark }, Some(Outcome::Done)) = (task, outcome) {
-                self.record_event(&found.node, *mark);
+                self.record_event(found, *mark);
             }
         }
         Ok(Passed::Settled(done.into_iter().flatten().fold(Outcome::Done, sooner)))
@@ -162,10 +162,10 @@ impl UnmanagedNodes {
         })
     }
 
-    fn record_event(&self, node: &Node, mark: bool) {
+    fn record_event(&self, Found { target, node, .. }: &Found, mark: bool) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         info!(node = name, marked = mark, "no machine has this node; released it");
-        self.recorder.record(EventRecord {
+        self.recorder.to(target).record(EventRecord {
             regarding: node.object_ref(&()),
             severity: Severity::Normal,
             reason: "NodeNotManaged",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
@@ -31,6 +32,14 @@ async fn apart() -> (World, Cluster) {
 async fn nodes_of(cluster: &Cluster) -> usize {
     let api = Api::<Node>::all(cluster.client());
     api.list(&ListParams::default()).await.unwrap().items.len()
+}
+
+/// The reasons of the events about Nodes.
+async fn told_of_nodes(client: Client) -> Vec<String> {
+    let events = Api::<Event>::all(client).list(&ListParams::default()).await.unwrap();
+    let kind = |event: &Event| event.regarding.clone().and_then(|about| about.kind);
+    let of_nodes = events.into_iter().filter(|event| kind(event).as_deref() == Some("Node"));
+    of_nodes.filter_map(|event| event.reason).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -60,7 +69,11 @@ async fn machines_of_one_cluster_become_nodes_of_another_and_are_drained_there()
     }
     assert!(pods.get_opt("app").await.unwrap().is_none(), "the pod was evicted");
     assert_eq!((instances(&world), nodes_of(&target).await), (0, 0));
+    assert_eq!(told_of_nodes(world.client()).await, [""; 0], "no Node is there");
+    // All events are written then.
     world.stop().await;
+    let told = told_of_nodes(target.client()).await;
+    assert!(told.contains(&"DrainStarted".to_owned()), "{told:?}");
     target.stop().await;
 }
 

@@ -38,8 +38,8 @@ struct SeriesKey {
 }
 
 #[derive(Debug)]
-struct Series {
-    namespace: String,
+struct Series<P> {
+    place: P,
     event_name: String,
     count: i32,
     written: i32,
@@ -48,22 +48,24 @@ struct Series {
 
 /// A repetition that must be written.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Repeated {
-    pub(super) namespace: String,
+pub(super) struct Repeated<P> {
+    /// Where the event is.
+    pub(super) place: P,
     pub(super) event_name: String,
     pub(super) count: i32,
     /// How long ago it happened last.
     pub(super) ago: Duration,
 }
 
+/// Events that may be repeated, each at a place of its own.
 #[derive(Debug)]
-pub(super) struct SeriesBook {
-    series: LruCache<SeriesKey, Series>,
+pub(super) struct SeriesBook<P> {
+    series: LruCache<SeriesKey, Series<P>>,
     /// By UID and reason.
     allowances: LruCache<(String, &'static str), Allowance>,
 }
 
-impl Default for SeriesBook {
+impl<P> Default for SeriesBook<P> {
     fn default() -> Self {
         Self { series: LruCache::new(SERIES_KEPT), allowances: LruCache::new(SERIES_KEPT) }
     }
@@ -80,12 +82,12 @@ pub(super) enum Sort {
     TooMany,
 }
 
-impl SeriesBook {
+impl<P: Clone> SeriesBook<P> {
     /// Sorts an event, which will be written as `event_name` if it is new.
     pub(super) fn take(
         &mut self,
         event: &EventRecord,
-        namespace: &str,
+        place: &P,
         event_name: &str,
         now: Instant,
     ) -> Sort {
@@ -106,8 +108,8 @@ impl SeriesBook {
         if !self.allows(&key.uid, key.reason, now) {
             return Sort::TooMany;
         }
-        let (namespace, event_name) = (namespace.to_owned(), event_name.to_owned());
-        let series = Series { namespace, event_name, count: 1, written: 1, last_seen: now };
+        let (place, event_name) = (place.clone(), event_name.to_owned());
+        let series = Series { place, event_name, count: 1, written: 1, last_seen: now };
         self.series.put(key, series);
         Sort::New
     }
@@ -133,13 +135,13 @@ impl SeriesBook {
     }
 
     /// The repetitions to write; forgets the series that ended.
-    pub(super) fn take_unwritten(&mut self, now: Instant) -> Vec<Repeated> {
+    pub(super) fn take_unwritten(&mut self, now: Instant) -> Vec<Repeated<P>> {
         let mut repeated = Vec::new();
         self.series.retain(|_, series| {
             if series.count > series.written {
                 series.written = series.count;
                 repeated.push(Repeated {
-                    namespace: series.namespace.clone(),
+                    place: series.place.clone(),
                     event_name: series.event_name.clone(),
                     count: series.count,
                     ago: now.saturating_duration_since(series.last_seen),
@@ -171,16 +173,15 @@ mod tests {
     #[test]
     fn a_repetition_is_counted_and_written_once_for_all() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
-        assert_eq!(book.take(&event(1, "no quota"), "default", "m.1", now), Sort::New);
+        assert_eq!(book.take(&event(1, "no quota"), &"default", "m.1", now), Sort::New);
         assert!(book.take_unwritten(now).is_empty());
         for _ in 0..3 {
-            let again = book.take(&event(1, "no quota"), "default", "m.2", now);
+            let again = book.take(&event(1, "no quota"), &"default", "m.2", now);
             assert_eq!(again, Sort::Repetition);
         }
         let ago = Duration::from_secs(7);
         let repeated = book.take_unwritten(now + ago);
-        let (namespace, event_name) = ("default".to_owned(), "m.1".to_owned());
-        let expected = Repeated { namespace, event_name, count: 4, ago };
+        let expected = Repeated { place: "default", event_name: "m.1".to_owned(), count: 4, ago };
         assert_eq!(repeated, [expected]);
         assert!(book.take_unwritten(now).is_empty());
     }
@@ -189,7 +190,7 @@ mod tests {
     fn repetitions_of_an_object_that_is_gone_are_not_told() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
         for uid in [1, 1, 2, 2] {
-            book.take(&event(uid, "updated"), "default", &format!("m-{uid}.1"), now);
+            book.take(&event(uid, "updated"), &"default", &format!("m-{uid}.1"), now);
         }
         book.forget("1");
         let told: Vec<_> = book.take_unwritten(now).into_iter().map(|it| it.event_name).collect();
@@ -208,7 +209,11 @@ mod tests {
             (2, "no quota", now),
             (1, "no quota", later),
         ] {
-            assert_eq!(book.take(&event(uid, note), "default", "e", at), Sort::New, "{uid} {note}");
+            assert_eq!(
+                book.take(&event(uid, note), &"default", "e", at),
+                Sort::New,
+                "{uid} {note}"
+            );
         }
     }
 
@@ -216,11 +221,11 @@ mod tests {
     fn no_more_series_are_kept_than_allowed() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
         for uid in 0..SERIES_KEPT.get() + 10 {
-            book.take(&event(uid, "x"), "default", "n", now + Duration::from_millis(uid as u64));
+            book.take(&event(uid, "x"), &"default", "n", now + Duration::from_millis(uid as u64));
         }
         assert_eq!(book.series.len(), SERIES_KEPT.get());
         let newest = SERIES_KEPT.get() + 9;
-        let again = book.take(&event(newest, "x"), "default", "n", now + Duration::from_secs(9));
+        let again = book.take(&event(newest, "x"), &"default", "n", now + Duration::from_secs(9));
         assert_eq!(again, Sort::Repetition);
         assert!(book.allowances.len() <= SERIES_KEPT.get());
     }
@@ -228,7 +233,8 @@ mod tests {
     #[test]
     fn ever_new_notes_of_one_reason_do_not_fill_the_api_server() {
         let (mut book, now) = (SeriesBook::default(), Instant::now());
-        let mut take = |uid, n: u64, at| book.take(&event(uid, &n.to_string()), "default", "e", at);
+        let mut take =
+            |uid, n: u64, at| book.take(&event(uid, &n.to_string()), &"default", "e", at);
         let written = (0..1000).filter(|n| take(1, *n, now) == Sort::New).count();
         assert_eq!(written, 25);
         // Other objects are not limited, and after some time this one may have events again.

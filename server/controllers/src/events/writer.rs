@@ -19,6 +19,7 @@ use uuid::Uuid;
 use super::EventRecord;
 use super::series::{Repeated, SeriesBook, Sort, WRITE_EVERY};
 use crate::clock::{Clock, DebugClock};
+use crate::target::Target;
 use crate::writes::PATIENCE;
 
 /// Events waiting to be written: four for each of a thousand machines created at the same time.
@@ -49,19 +50,25 @@ impl EventMetrics {
 }
 
 /// What the writer is told.
-#[derive(Debug)]
 enum News {
-    /// What happened, and when: it may wait long to be written.
-    Event(Box<EventRecord>, Instant),
+    /// What happened, when, for it may wait long to be written, and the cluster that has the object.
+    Event(Box<EventRecord>, Instant, Client),
     /// The object with this UID is gone.
     Gone(String),
 }
 
-/// Accepts events. Cheap to clone.
-#[derive(Debug, Clone)]
+/// Accepts events about the objects of one cluster. Cheap to clone.
+#[derive(Clone)]
 pub(crate) struct Recorder {
+    client: Client,
     waiting: mpsc::Sender<News>,
     metrics: EventMetrics,
+}
+
+impl std::fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Recorder").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
 }
 
 impl Recorder {
@@ -74,7 +81,6 @@ impl Recorder {
     ) -> (Self, EventWriter) {
         let (waiting, events) = mpsc::channel(WAITING);
         let writer = EventWriter {
-            client,
             instance: instance.to_owned(),
             clock: DebugClock(clock),
             metrics: metrics.clone(),
@@ -82,12 +88,18 @@ impl Recorder {
             book: SeriesBook::default(),
             requests: JoinSet::new(),
         };
-        (Self { waiting, metrics }, writer)
+        (Self { client, waiting, metrics }, writer)
+    }
+
+    /// The recorder for the objects of a target cluster.
+    pub(crate) fn to(&self, target: &Target) -> Self {
+        Self { client: target.client.clone(), ..self.clone() }
     }
 
     /// Queues an event. Never waits: if the queue is full, the event is dropped and counted.
     pub(crate) fn record(&self, event: EventRecord) {
-        if self.waiting.try_send(News::Event(Box::new(event), Instant::now())).is_err() {
+        let news = News::Event(Box::new(event), Instant::now(), self.client.clone());
+        if self.waiting.try_send(news).is_err() {
             self.metrics.dropped.inc();
         }
     }
@@ -102,12 +114,11 @@ impl Recorder {
 
 /// Writes the queued events.
 pub(crate) struct EventWriter {
-    client: Client,
     instance: String,
     clock: DebugClock,
     metrics: EventMetrics,
     events: mpsc::Receiver<News>,
-    book: SeriesBook,
+    book: SeriesBook<Api<Event>>,
     requests: JoinSet<()>,
 }
 
@@ -152,13 +163,14 @@ impl EventWriter {
     }
 
     fn take(&mut self, news: News) {
-        let (event, at) = match news {
-            News::Event(event, at) => (*event, at),
+        let (event, at, client) = match news {
+            News::Event(event, at, client) => (*event, at, client),
             News::Gone(uid) => return self.book.forget(&uid),
         };
         let namespace = event.regarding.namespace.clone().unwrap_or_else(|| "default".to_owned());
         let name = event_name(event.regarding.name.as_deref().unwrap_or_default());
-        match self.book.take(&event, &namespace, &name, at) {
+        let api: Api<Event> = Api::namespaced(client, &namespace);
+        match self.book.take(&event, &api, &name, at) {
             Sort::New => {}
             Sort::Repetition => return,
             Sort::TooMany => {
@@ -167,7 +179,6 @@ impl EventWriter {
             }
         }
         let object = self.object(event, at, &namespace, name);
-        let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         let metrics = self.metrics.clone();
         self.requests.spawn(async move {
             match timeout(PATIENCE, api.create(&PostParams::default(), &object)).await {
@@ -206,12 +217,11 @@ impl EventWriter {
         if repeated.is_empty() {
             return;
         }
-        let (client, metrics) = (self.client.clone(), self.metrics.clone());
+        let metrics = self.metrics.clone();
         let now = (self.clock.0)();
         self.requests.spawn(async move {
-            for Repeated { namespace, event_name, count, ago } in repeated {
+            for Repeated { place: api, event_name, count, ago } in repeated {
                 let seen = MicroTime(now - ago);
-                let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
                 let patch = json!({ "series": { "count": count, "lastObservedTime": seen } });
                 let params = PatchParams::default();
                 let patch = Patch::Merge(patch);
@@ -314,6 +324,19 @@ mod tests {
         let stopped = Instant::now();
         timeout(PATIENCE, running).await.expect("it ends").unwrap();
         assert!(stopped.elapsed() <= LAST_EVENTS, "{:?}", stopped.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_and_its_repetition_are_written_where_the_object_is() {
+        let ((control, recorder, writer), target) = (bench(), Bench::new());
+        let recorder = recorder.to(&Target::new(target.client()));
+        for _ in 0..2 {
+            recorder.record(event("1", "no quota".to_owned()));
+        }
+        control.told(writer).await;
+        assert_eq!(control.writes(), []);
+        let [(made, _), (repeated, _)] = target.writes().try_into().unwrap();
+        assert!(made.starts_with("POST") && repeated.starts_with("PATCH"), "{made} {repeated}");
     }
 
     #[tokio::test(start_paused = true)]

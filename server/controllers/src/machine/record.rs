@@ -22,6 +22,7 @@ use crate::events::{EVENT_LOG, EventRecord, Severity};
 use crate::metrics::Shape;
 use crate::queue::Outcome;
 use crate::reconcile::Passed;
+use crate::target::TargetOf;
 use crate::watch::{Author, By};
 
 /// When to submit an operation again that the sessions did not accept.
@@ -162,9 +163,11 @@ impl Machines {
     }
 
     fn record_events(&self, snapshot: &Snapshot, events: Vec<Event>) {
-        let node = match &snapshot.node {
-            NodeView::Known(node) => Some(node.object_ref(&())),
-            NodeView::Unknown | NodeView::Absent | NodeView::Ambiguous(_) => None,
+        let node = match (&snapshot.node, self.stores.targets.of(&snapshot.machine)) {
+            (NodeView::Known(node), TargetOf::Cluster(target)) => {
+                Some((node.object_ref(&()), self.recorder.to(&target)))
+            }
+            _ => None,
         };
         for event in events {
             let reason = event.reason.name();
@@ -174,10 +177,11 @@ impl Machines {
             }
             let severity = if event.warning { Severity::Warning } else { Severity::Normal };
             let node = node.clone().filter(|_| event.on_node);
-            for regarding in std::iter::once(reference(&snapshot.machine)).chain(node) {
+            let machine = (reference(&snapshot.machine), self.recorder.clone());
+            for (regarding, recorder) in std::iter::once(machine).chain(node) {
                 let note = event.message.clone();
                 let action = "Reconcile";
-                self.recorder.record(EventRecord { regarding, severity, reason, action, note });
+                recorder.record(EventRecord { regarding, severity, reason, action, note });
             }
         }
     }

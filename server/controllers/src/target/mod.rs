@@ -1,5 +1,5 @@
 //! The clusters that the Nodes of Machines join. Machines, classes, class secrets, leases and events
-//! are in the control cluster; Nodes, pods and bootstrap tokens in the target.
+//! are in the control cluster; Nodes with their events, pods and bootstrap tokens in the target.
 
 mod clusters;
 mod controller;
