@@ -4,6 +4,7 @@
 
 #![expect(clippy::expect_used, clippy::print_stdout, reason = "tests")]
 
+use std::io::Write as _;
 use std::process::{Command, Output};
 
 /// Seconds for each set of seeds. Without optimization a life takes half a second, so there are few of them;
@@ -69,5 +70,10 @@ fn seeds_that_nobody_ran_before_break_no_rule() {
     let judged = std::env::var_os("PROPTEST_RNG_SEED").is_some();
     let seconds = if judged { "10".to_owned() } else { seconds() };
     let fresh = sim(&["--seeds", "100000", "--max-seconds", &seconds]);
+    if !fresh.status.success() {
+        // What is printed with the macros is dropped where the test passes.
+        let told = std::io::stderr().write_all(&[fresh.stdout, fresh.stderr].concat());
+        told.expect("stderr is open");
+    }
     assert!(fresh.status.success() || judged, "a finding: see above");
 }

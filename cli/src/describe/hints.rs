@@ -118,7 +118,7 @@ const HINTS: [(WaitReason, &str); 52] = [
     ),
     (
         WaitReason::OtherFinalizers,
-        "see why their controllers do not remove them; the instance is gone",
+        "see why their controllers do not remove them; the core is done with the machine",
     ),
     (WaitReason::HotUpdateRefused, "roll the machine, or change the class back"),
 ];

@@ -122,8 +122,7 @@ fn deployment_back(
     sets: &[&MachineSet],
     machines: &[Machine],
 ) -> Vec<String> {
-    let refused =
-        ", and its writes are refused until you empty them (bootstrap: {}, version: \"\")";
+    let refused = ", and its writes are refused until you empty them once the core is stopped (bootstrap: {}, version: \"\")";
     let mut back: Vec<String> =
         unknown_fields(&deployment.spec.template, refused).into_iter().collect();
     if let Some(name) = another_current(deployment, sets) {

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// What a MachineDeployment is to be. Autoscalers write these objects whole, and fields that they do not know vanish: those
-/// that are ours, `bootstrap` and `version` of the template, are kept by rules of the definition.
+/// that are ours, `bootstrap` and `version` of the template, the definition refuses to lose.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "machine.sapcloud.io",

@@ -147,7 +147,7 @@ open_enum! {
         PreDrainHook = "PreDrainHook",
         /// A pre-terminate hook holds the deletion.
         PreTerminateHook = "PreTerminateHook",
-        /// The instance is gone, and finalizers of others hold the Machine.
+        /// The core is done with the Machine, and finalizers of others hold it.
         OtherFinalizers = "OtherFinalizers",
         /// Its pool deletes the instance from the group.
         PoolDeletion = "PoolDeletion",
@@ -161,6 +161,8 @@ open_enum! {
         Paused = "Paused",
         /// Something could not be observed yet.
         NotObserved = "NotObserved",
+        /// The volumes of its Node, or what attaches them, were not looked up yet.
+        VolumesNotObserved = "VolumesNotObserved",
         /// Given up; a user, or a MachineSet, has to replace it.
         Failed = "Failed",
         /// Given up, and kept for examination.

@@ -152,6 +152,27 @@ async fn a_driver_reaches_the_machines_of_its_provider_by_any_of_its_names() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_driver_reaches_its_machines_also_after_events_that_were_missed() {
+    let fanout = Arc::new(fanout());
+    put(&fanout.stores.classes, class("c", "AWS", "s"));
+    put(&fanout.stores.machines, machine("m", "c", &json!({})));
+    let (events, heard) = tokio::sync::broadcast::channel(4);
+    let of_nobody =
+        || SessionEvent::OutcomeReady { target_uid: "u".into(), operation_id: "o".into() };
+    for _ in 0..10 {
+        events.send(of_nobody()).unwrap();
+    }
+    let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+    let follows = tokio::spawn(Arc::clone(&fanout).follow_sessions(clock, heard));
+    tokio::task::yield_now().await;
+    assert_eq!(machines(&fanout).await, ["m"], "everything may have changed");
+    events.send(SessionEvent::ProviderReady { provider: "aws.example.com".into() }).unwrap();
+    tokio::task::yield_now().await;
+    assert_eq!(machines(&fanout).await, ["m"]);
+    follows.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_outcome_reaches_its_machine_by_uid() {
     let fanout = fanout();
     put(&fanout.stores.machines, machine("m", "c", &json!({})));

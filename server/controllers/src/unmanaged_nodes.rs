@@ -10,7 +10,7 @@ use kube::{Api, Resource};
 use ostler_api::names::annotation::{CLUSTER_ID, NOT_MANAGED};
 use ostler_api::names::{finalizer, label};
 use ostler_lifecycle::cluster::ClusterIds;
-use ostler_lifecycle::unmanaged_nodes::{NodeTask, plan};
+use ostler_lifecycle::unmanaged_nodes::{NodeTask, is_of_another, plan};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
@@ -92,7 +92,11 @@ impl Kind for UnmanagedNodes {
                     self.patch(target, node, release_patch(node, *mark)).await
                 }
                 NodeTask::Unmark => {
-                    let notes = json!({ NOT_MANAGED: null, CLUSTER_ID: self.cluster.own });
+                    let mut notes = json!({ NOT_MANAGED: null });
+                    // A Machine of that name without an instance yet may be none of this Node's.
+                    if !is_of_another(node, &self.cluster) {
+                        notes[CLUSTER_ID] = json!(self.cluster.own);
+                    }
                     let unmarked = json!({ "annotations": notes });
                     self.patch(target, node, unmarked).await
                 }

@@ -16,7 +16,7 @@ use ostler_api::machine_deployment::{
 use ostler_api::machine_set::{MachineSet, MachineSetCondition, MachineSetConditionType};
 use ostler_api::names::{annotation, label};
 
-use crate::{deployment::fenceposts, time::after};
+use crate::{deployment::fenceposts, numbered, time::after};
 
 /// Reason of the condition of a set.
 pub const OVERSHOOTING: &str = "OverShootingReplicaCount";
@@ -150,15 +150,17 @@ impl Change {
     pub fn message(self) -> String {
         match self {
             Self::Frozen { machines, high } => format!(
-                "it has {machines} machines, and is frozen with {high} or more: it creates none until they are gone, or \
+                "it has {}, and is frozen with {high} or more: it creates none until they are gone, or \
                  until annotation {} ends that",
+                numbered(machines, "machine"),
                 annotation::UNFREEZE
             ),
             Self::Unfrozen { machines, by_user: false } => {
-                format!("it has {machines} machines and creates machines again")
+                format!("it has {} and creates machines again", numbered(machines, "machine"))
             }
             Self::Unfrozen { machines, by_user: true } => format!(
-                "it has {machines} machines and creates machines again, since annotation {} says so",
+                "it has {} and creates machines again, since annotation {} says so",
+                numbered(machines, "machine"),
                 annotation::UNFREEZE
             ),
         }

@@ -35,7 +35,7 @@ pub fn is_not_managed(node: &Node) -> bool {
 }
 
 /// Whether a core of another cluster holds a Node.
-fn is_of_another(node: &Node, ids: &ClusterIds) -> bool {
+pub fn is_of_another(node: &Node, ids: &ClusterIds) -> bool {
     let notes = node.metadata.annotations.as_ref();
     notes.and_then(|all| all.get(CLUSTER_ID)).is_some_and(|id| !ids.has(id))
 }

@@ -1,5 +1,6 @@
 //! One line: why nothing happens, or what happens.
 
+use jiff::SignedDuration;
 use ostler_api::machine::WaitReason;
 use ostler_api::machine_deployment::{
     MachineDeployment, MachineDeploymentCondition, MachineDeploymentConditionType as OfDeployment,
@@ -33,7 +34,7 @@ const HOLDS: [(WaitReason, &str); 7] = [
 const FIRST: [WaitReason; 2] = [WaitReason::MassFailure, WaitReason::ReplacementBudget];
 
 /// Named after those: drains that are blocked, what goes on by itself, and last what is only worth a note.
-const LATER: [WaitReason; 32] = [
+const LATER: [WaitReason; 33] = [
     WaitReason::EvictionFailing,
     WaitReason::SeveralBudgets,
     WaitReason::MisconfiguredBudget,
@@ -61,12 +62,16 @@ const LATER: [WaitReason; 32] = [
     WaitReason::DriverWorking,
     WaitReason::Failed,
     WaitReason::NotObserved,
+    WaitReason::VolumesNotObserved,
     WaitReason::ClassReview,
     WaitReason::HotUpdateBudget,
     WaitReason::HotUpdateRefused,
     WaitReason::Paused,
     WaitReason::Preserved,
 ];
+
+/// A Lease that was renewed so long ago is none of a process whose clock is wrong.
+const DEAD: SignedDuration = SignedDuration::from_mins(10);
 
 /// The most important thing that holds it up; else what is going on.
 pub(super) fn why(fleet: &Fleet) -> String {
@@ -86,9 +91,16 @@ pub(super) fn why(fleet: &Fleet) -> String {
 }
 
 fn nobody(fleet: &Fleet) -> Option<String> {
-    (fleet.runner == Runner::Nobody).then(|| {
-        "no process runs sets: start a core whose --controllers include them, or machine-controller-manager".to_owned()
-    })
+    const START: &str =
+        "start a core whose --controllers include them, or machine-controller-manager";
+    let silent = fleet.runner.silent();
+    match &fleet.runner {
+        Runner::Nobody => Some(format!("no process runs sets: {START}")),
+        Runner::Process { silent: Some(ago), .. } if *ago >= DEAD => {
+            silent.map(|silent| format!("a process that runs sets: {silent}; {START}"))
+        }
+        Runner::Process { .. } | Runner::Unknown => None,
+    }
 }
 
 fn condition<'a>(
@@ -242,7 +254,11 @@ fn goes_on(fleet: &Fleet) -> String {
     let deleting = fleet.all().filter(|machine| machine.is_deleting()).count();
     if deleting > 0 {
         let machines = if deleting == 1 { "machine is" } else { "machines are" };
-        return format!("{deleting} {machines} being deleted");
+        let text = format!("{deleting} {machines} being deleted");
+        return fleet
+            .runner
+            .silent()
+            .map_or_else(|| text.clone(), |silent| format!("{silent}: {text}"));
     }
     let left = if let Some(deployment) = &fleet.deployment {
         let progress = progress::of(deployment);

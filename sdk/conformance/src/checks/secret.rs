@@ -139,8 +139,8 @@ fn said(driver: &Driver<'_>, what: &str, canary: &str) -> Outcome {
         let (place, text) = match &entry.frame {
             Some(Received::Progress(progress)) => ("progress", format!("{progress:?}")),
             Some(Received::Completed(done)) => match &done.outcome {
-                Some(Completed::Error(_)) => ("an error", format!("{done:?}")),
-                _ => ("a result", format!("{done:?}")),
+                Some(Completed::Error(_)) => ("an error", format!("{done:?} {}", done.checkpoint)),
+                _ => ("a result or a checkpoint", format!("{done:?} {}", done.checkpoint)),
             },
             _ => continue,
         };

@@ -83,7 +83,8 @@ impl Kind for Classes {
         if !used && unsure.is_some() {
             return Err(PassError::NotYet(UNSURE));
         }
-        let used = used || self.is_of_a_pool_that_is_not_listed_yet(name).await?;
+        let goes = class.as_ref().is_none_or(|class| class.is_deleting());
+        let used = used || goes && self.is_of_a_pool_that_is_not_listed_yet(name).await?;
         let kept = self.stores.secrets.get(&last_known::place(name));
         let lingers = self.lingers(name, class.as_deref(), used);
         let before = kept.as_deref().and_then(kept_in);
@@ -148,7 +149,7 @@ impl Kind for Classes {
 
 impl Classes {
     /// The other caches are complete before any pass, that of pools may not be: then the API itself is asked. Without a
-    /// definition there are none.
+    /// definition there are none, and without the right to read them none has a group.
     async fn is_of_a_pool_that_is_not_listed_yet(
         &self,
         name: &ObjectName,
@@ -157,11 +158,14 @@ impl Classes {
             return Ok(false);
         }
         let pools = match self.writer.all::<MachinePool>(Some(&name.namespace)).await {
-            Err(WriteError::NotFound) => return Ok(false),
+            Err(WriteError::NotFound | WriteError::Forbidden(_)) => return Ok(false),
             found => found.and_then(Found::complete),
         };
         let names = |pool: &Arc<MachinePool>| pool.spec.template.spec.class.name == name.name;
-        pools.map(|pools| pools.iter().any(names)).map_err(|_| PassError::NotYet(UNSURE))
+        pools.map(|pools| pools.iter().any(names)).map_err(|error| {
+            warn!(%name, %error, "a class that goes waits, since the pools cannot be read");
+            PassError::NotYet(UNSURE)
+        })
     }
 
     pub(crate) fn new(

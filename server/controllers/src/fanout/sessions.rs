@@ -36,6 +36,8 @@ impl Fanout {
                     Err(RecvError::Lagged(missed)) => {
                         warn!(missed, "session events were missed; reconciling everything");
                         self.everything(Priority::Change);
+                        // So many do not wait any more.
+                        break;
                     }
                     Err(RecvError::Closed) => return,
                 }

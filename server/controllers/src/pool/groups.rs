@@ -109,8 +109,8 @@ impl Groups {
 }
 
 impl Group {
-    /// The driver says that it has done it. What it says of an instance that it deleted is as good as a read that does not
-    /// name it: the next one may name none, from which alone nothing follows.
+    /// The driver says that it has done it. What it says of an instance that it deleted and that the last read did not name is
+    /// as good as a read that does not: the next one may name none, from which alone nothing follows.
     pub(super) fn succeeded(
         &mut self,
         finished: &Finished,
@@ -133,7 +133,13 @@ impl Group {
             let is_deleted = |id: &ProviderId| {
                 intent.provider_ids.contains(id) && not_deleted.iter().all(|(other, _)| other != id)
             };
-            for machine in machines.iter().filter(|it| it.provider_id().is_some_and(is_deleted)) {
+            // It has taken the deletion of one that is there, which goes on.
+            let read = self.view.known();
+            let is_there = |id: &ProviderId| {
+                read.is_some_and(|it| it.instances.iter().any(|one| one.provider_id == *id))
+            };
+            let is_gone = |id: &ProviderId| is_deleted(id) && !is_there(id);
+            for machine in machines.iter().filter(|it| it.provider_id().is_some_and(is_gone)) {
                 self.absent.entry(machine.uid().to_owned()).or_insert(1);
             }
         }

@@ -62,6 +62,7 @@ impl Pools {
             self.read_if_due(&pool, &machines, (with, &secret)).await?;
         }
         let (deleted, created) = self.groups.with(&pool, |group| {
+            group.listed = true;
             if !group.deleted.is_empty() {
                 let live = machines.iter().filter(|it| !it.is_deleting());
                 let live: BTreeSet<_> = live.map(|it| it.uid()).collect();
@@ -129,7 +130,6 @@ impl Pools {
             if let Some(broken) = self.stores.machines.unreadable_in(namespace_of(pool)) {
                 return Err(failed(WriteError::Other(broken)));
             }
-            self.groups.with(pool, |group| group.listed = true);
         }
         Ok(self.stores.machines.find(MachineIndex::Controller, pool.uid()))
     }

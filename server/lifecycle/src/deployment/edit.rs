@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
+use ostler_api::bootstrap::Bootstrap;
 use ostler_api::names::{API_VERSION, MACHINE_DEPLOYMENT, annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
 
@@ -110,6 +111,9 @@ pub(super) fn make(deployment: &MachineDeployment, wanted: i32, fleet: &Fleet) -
     let hash = hash(&deployment.spec.template, collisions);
     let tag = (label::TEMPLATE_HASH.to_owned(), hash.clone());
     let mut template = deployment.spec.template.clone();
+    // A user emptied them, or a rollback: a Machine waits for a controller that fills an empty bootstrap in.
+    template.spec.bootstrap.take_if(|it| *it == Bootstrap::default());
+    template.spec.version.take_if(|it| it.is_empty());
     let metadata = template.metadata.get_or_insert_default();
     let labels = metadata.labels.get_or_insert_default();
     labels.extend([tag.clone()]);

@@ -176,7 +176,10 @@ impl<'a> Pass<'a> {
     /// Of an annotation that is no duration nothing follows, as in machine-controller-manager.
     pub(super) fn warn_of_timeout(&mut self) {
         let key = annotation::EFFECTIVE_CREATION_TIMEOUT;
-        let text = self.seen().annotation(key);
+        // Once: the newest set takes the annotation over.
+        let new = self.new.and_then(|index| self.views.get(index));
+        let told = new.and_then(|view| view.set.annotation(key));
+        let text = self.seen().annotation(key).filter(|text| told != Some(*text));
         if let Some(text) = text.filter(|text| Timeout::from(*text).duration().is_none()) {
             let note = format!(
                 "annotation {key} is \"{text}\", and no duration such as 20m: it is ignored"

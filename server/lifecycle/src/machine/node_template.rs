@@ -142,9 +142,14 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     }
     let mut last = last.unwrap_or_default();
     if preserving::until(pass).is_some() {
-        // Preservation decides about it meanwhile.
+        // Preservation decides about it meanwhile, and takes it away with its end if the template does not want it any more.
+        let key = annotation::SCALE_DOWN_DISABLED;
+        if last.annotations.contains_key(key) && !wanted.annotations.contains_key(key) {
+            let mark = annotation::SCALE_DOWN_DISABLED_BY_US.to_owned();
+            pass.effects.node_patch.annotations.insert(mark, Some("true".to_owned()));
+        }
         for set in [&mut last, &mut wanted] {
-            set.annotations.remove(annotation::SCALE_DOWN_DISABLED);
+            set.annotations.remove(key);
         }
     }
     sync(&mut pass.effects.node_patch, node, &last, &wanted);

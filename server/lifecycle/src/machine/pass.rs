@@ -163,7 +163,7 @@ impl<'a> Pass<'a> {
     /// Until when volumes that were not looked up yet are waited for: no longer than volumes that do not leave. `None`:
     /// no more.
     pub(crate) fn waits_for_volumes_until(&self) -> Option<Timestamp> {
-        let since = self.has_waited_since(&WaitReason::NotObserved).unwrap_or(self.snap.now);
+        let since = self.has_waited_since(&WaitReason::VolumesNotObserved).unwrap_or(self.snap.now);
         let until = after(since, self.snap.settings.detach_timeout);
         (self.snap.now < until).then_some(until)
     }
@@ -246,7 +246,10 @@ impl<'a> Pass<'a> {
             }
         };
         let until = after(self.snap.now, WORTH_SAYING.saturating_sub(flight.age));
-        if self.snap.now < until {
+        // One that waited in the core is sent now: that is said instead of nothing.
+        let queued = [WaitReason::OperationQueued, WaitReason::DriverUnavailable];
+        let was_queued = queued.iter().any(|reason| self.has_waited_since(reason).is_some());
+        if self.snap.now < until && !(was_queued && flight.place == Place::Sent) {
             return Transition::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
         }
         let verb = flight.kind.name();

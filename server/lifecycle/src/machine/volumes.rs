@@ -85,13 +85,17 @@ fn left(pass: &Pass<'_>) -> Option<Left> {
         Ok(left) => left,
         Err(until) => {
             let what = "the volumes of the node were not looked up yet".to_owned();
-            return Some(Left { reason: WaitReason::NotObserved, what, until });
+            return Some(Left { reason: WaitReason::VolumesNotObserved, what, until });
         }
     };
     let some: Vec<&str> = left.iter().take(MOST_NAMES).map(String::as_str).collect();
     let more = if left.len() > MOST_NAMES { ", …" } else { "" };
     let what = format!("{} volumes are attached: {}{more}", left.len(), some.join(", "));
-    let (reason, until) = (WaitReason::VolumesAttached, None);
+    // Its time counts on while nothing more is known.
+    let observed = pass.snap.volumes.known().is_some();
+    let reason =
+        if observed { WaitReason::VolumesAttached } else { WaitReason::VolumesNotObserved };
+    let until = None;
     (!left.is_empty()).then_some(Left { reason, what, until })
 }
 
@@ -151,12 +155,13 @@ fn record_force(pass: &mut Pass<'_>, what: &str) {
 fn force_detach(pass: &mut Pass<'_>) -> Transition {
     let snap = pass.snap;
     let Observed::Known(view) = &snap.volumes else {
-        let until = after(since(pass), FORCED_PATIENCE);
+        let since = pass.has_waited_since(&WaitReason::VolumesNotObserved).unwrap_or(snap.now);
+        let until = after(since, FORCED_PATIENCE);
         if snap.now >= until {
             return Transition::To(State::Deleting);
         }
         let what = "volume attachments were not looked up yet".to_owned();
-        return wait(WaitReason::NotObserved, Some(what), Some(until));
+        return wait(WaitReason::VolumesNotObserved, Some(what), Some(until));
     };
     for one in view.attachments.iter().filter(|one| !one.deleting) {
         let (name, uid) = (one.name.clone(), one.uid.clone());

@@ -358,7 +358,8 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
 }
 
 fn scaling(type_: Type, holds: bool, living: i32, wanted: i32) -> Said {
-    let message = if holds { format!("{living} machines, {wanted} wanted") } else { String::new() };
+    let message = holds.then(|| format!("{}, {wanted} wanted", numbered(living, "machine")));
+    let message = message.unwrap_or_default();
     said(type_, holds, if holds { "Scaling" } else { "NotScaling" }, message)
 }
 

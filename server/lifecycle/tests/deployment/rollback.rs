@@ -19,4 +19,8 @@ fn a_rollback_to_a_template_without_user_data_empties_them_and_does_not_drop_the
     assert_eq!(template.version.as_deref(), Some(""));
     assert_eq!(template.bootstrap, Some(Bootstrap::default()));
     assert_eq!(world.sets.len(), 2, "it is the template of the first set");
+    world.roll_to("two");
+    world.settle();
+    let template = &world.set("two").spec.template.spec;
+    assert_eq!((&template.bootstrap, &template.version), (&None, &None), "no machine waits for it");
 }

@@ -183,7 +183,7 @@ fn volumes_that_cannot_be_looked_up_hold_a_drain_for_the_detach_timeout_only() {
     world.claims = Observed::Unknown;
     let plan = world.pass();
     assert!(evicted(&plan).is_empty());
-    assert_eq!(world.waits_for(), Some(WaitReason::NotObserved));
+    assert_eq!(world.waits_for(), Some(WaitReason::VolumesNotObserved));
     world.later(120);
     assert_eq!(evicted(&world.pass()), ["db"]);
 }
@@ -235,7 +235,7 @@ fn a_volume_that_nobody_looked_up_is_not_detached() {
     // Another core: what it watches for drains only is not there yet.
     let looked_up = std::mem::replace(&mut world.claims, Observed::Unknown);
     let plan = world.pass();
-    assert_eq!(world.waits_for(), Some(WaitReason::NotObserved));
+    assert_eq!(world.waits_for(), Some(WaitReason::VolumesNotObserved));
     assert_eq!(looks_again(&world, &plan), Some(120));
     world.claims = looked_up;
     world.pass();
@@ -250,6 +250,33 @@ fn a_volume_that_nobody_looked_up_is_not_detached() {
     assert_eq!(world.count(Kind::DeleteMachine), 1, "not for ever");
 }
 
+/// What lasted while the pods could not be looked up is no wait for volumes, and one that was long enough is not begun anew.
+#[test]
+fn the_wait_for_volumes_that_nobody_looked_up_has_a_time_of_its_own() {
+    let mut world = draining(&[("db", 0, "v-1")]);
+    world.pass();
+    world.pods_end();
+    let (pods, claims) = (world.pods.clone(), world.claims.clone());
+    (world.pods, world.claims) = (Observed::Unknown, Observed::Unknown);
+    world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::NotObserved), "the pods");
+    world.later(600);
+    world.pods = pods;
+    world.pass();
+    assert_eq!(world.count(Kind::DeleteMachine), 0, "volumes are waited for from now on");
+    world.later(120);
+    world.volumes = Observed::Known(vec!["kubernetes.io/csi/driver^other".to_owned()]);
+    for _ in 0..2 {
+        world.pass();
+        let status = world.machine.as_ref().unwrap().status.clone();
+        let wait = status.unwrap().waiting_for.unwrap();
+        assert!(wait.message.unwrap().contains("attached"), "it is not waited anew");
+    }
+    world.claims = claims;
+    world.pass();
+    assert_eq!(world.waits_for(), Some(WaitReason::VolumesAttached));
+}
+
 #[test]
 fn a_node_is_not_updated_before_somebody_looked_whether_its_volumes_left() {
     let mut world = World::running();
@@ -262,7 +289,7 @@ fn a_node_is_not_updated_before_somebody_looked_whether_its_volumes_left() {
     }
     let looked_up = std::mem::replace(&mut world.claims, Observed::Unknown);
     world.pass();
-    assert_eq!(world.waits_for(), Some(WaitReason::NotObserved));
+    assert_eq!(world.waits_for(), Some(WaitReason::VolumesNotObserved));
     assert_eq!(world.phase(), MachinePhase::Running);
     world.claims = looked_up;
     world.detach("v-1");

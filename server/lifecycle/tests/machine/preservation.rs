@@ -489,3 +489,20 @@ fn a_template_that_allows_scale_down_does_not_while_the_machine_is_preserved() {
     world.settle();
     assert_eq!(note(&world, key), None, "it is still known whose it is");
 }
+
+#[test]
+fn a_template_that_is_dropped_while_the_machine_is_preserved_leaves_nothing_on_the_node() {
+    let mut world = World::running();
+    let key = annotation::SCALE_DOWN_DISABLED;
+    let template = serde_json::json!({ "metadata": { "annotations": { key: "true" } } });
+    world.machine_mut().spec.node_template = Some(serde_json::from_value(template).unwrap());
+    world.settle();
+    ask(&mut world, "now");
+    world.settle();
+    world.machine_mut().spec.node_template = None;
+    world.settle();
+    assert_eq!(note(&world, key), Some("true"), "it is preserved");
+    ask(&mut world, "false");
+    world.settle();
+    assert_eq!(note(&world, key), None);
+}

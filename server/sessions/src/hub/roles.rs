@@ -14,6 +14,15 @@ use crate::SessionEvent;
 use crate::session::frames;
 use crate::session::outbox::Room;
 
+/// Whether two reasons are the same but for words with digits, such as times and ids of requests: each Machine that waits
+/// shows the reason, and must not be written at each try.
+fn says_the_same(one: &str, other: &str) -> bool {
+    fn words(text: &str) -> impl Iterator<Item = &str> {
+        text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_numeric()))
+    }
+    words(one).eq(words(other))
+}
+
 impl Hub {
     /// Settles who is active, tells drivers and controllers, and sends what waits.
     ///
@@ -33,7 +42,7 @@ impl Hub {
         let Some(record) = self.providers.get_mut(provider) else { return };
         record.active = chosen;
         let announced = std::mem::replace(&mut record.announced, ready);
-        let differs = record.reason != reason;
+        let differs = !says_the_same(&record.reason, &reason);
         record.reason = reason;
         let waiting = record.queue.len() > 0;
         if ready && (!announced || chosen != before) {

@@ -83,7 +83,7 @@ impl EvictionOrder {
             return Self::all();
         }
         let message = "the volumes of the pods were not looked up yet".to_owned();
-        let hold = Hold { reason: WaitReason::NotObserved, message, until };
+        let hold = Hold { reason: WaitReason::VolumesNotObserved, message, until };
         Self { open: Open::None, hold: Some(hold) }
     }
 
