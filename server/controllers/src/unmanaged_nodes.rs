@@ -92,11 +92,12 @@ impl Kind for UnmanagedNodes {
                     self.patch(target, node, release_patch(node, *mark)).await
                 }
                 NodeTask::Unmark => {
-                    let mut notes = json!({ NOT_MANAGED: null });
                     // A Machine of that name without an instance yet may be none of this Node's.
-                    if !is_of_another(node, &self.cluster) {
-                        notes[CLUSTER_ID] = json!(self.cluster.own);
-                    }
+                    let notes = if is_of_another(node, &self.cluster) {
+                        json!({ NOT_MANAGED: null })
+                    } else {
+                        json!({ NOT_MANAGED: null, CLUSTER_ID: self.cluster.own })
+                    };
                     let unmarked = json!({ "annotations": notes });
                     self.patch(target, node, unmarked).await
                 }
