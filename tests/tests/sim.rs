@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::process::{Command, Output};
 
 /// Seconds for each set of seeds. Without optimization a life takes half a second, so there are few of them;
-/// `.ci/run` has more time, and a little optimization.
+/// `.ci/run` has more time.
 fn seconds() -> String {
     std::env::var("OSTLER_SIM_SECONDS").unwrap_or_else(|_| "20".to_owned())
 }
