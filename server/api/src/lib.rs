@@ -30,6 +30,7 @@ mod reasons;
 mod schema;
 mod step;
 pub mod timeout;
+mod wording;
 
 pub use crds::crds;
 pub use ids::{OperationId, ProviderId, ProviderName, Revision, SpecDigest, Uid};
@@ -40,3 +41,4 @@ pub use machine_health_check::MachineHealthCheck;
 pub use machine_pool::MachinePool;
 pub use machine_set::MachineSet;
 pub use operation_record::OperationRecord;
+pub use wording::differ_by_numbers_only;

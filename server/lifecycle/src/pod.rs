@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
-use ostler_api::names;
+use ostler_api::{differ_by_numbers_only, names};
 
 use crate::budget::BudgetFacts;
 
@@ -80,27 +80,20 @@ impl EvictionAnswer {
         said: &str,
         before: Option<&RefusalCause>,
     ) -> RefusalCause {
+        let cut = |text: &str| text[..text.floor_char_boundary(TEXT_BYTES)].to_owned();
         match self {
             Self::Refused => RefusalCause::Budgets(budgets),
             Self::Broke if budgets.len() > 1 => RefusalCause::Budgets(budgets),
             Self::Broke | Self::Failed => match before {
-                Some(RefusalCause::Failed(before)) if differ_by_numbers_only(before, said) => {
+                Some(RefusalCause::Failed(before))
+                    if differ_by_numbers_only(before, &cut(said)) =>
+                {
                     RefusalCause::Failed(before.clone())
                 }
-                _ => RefusalCause::Failed(said[..said.floor_char_boundary(TEXT_BYTES)].to_owned()),
+                _ => RefusalCause::Failed(cut(said)),
             },
         }
     }
-}
-
-/// Whether two texts say the same, but for ids and times: they must not cause a write at each try.
-fn differ_by_numbers_only(one: &str, other: &str) -> bool {
-    let words = |text: &str| {
-        let text = &text[..text.floor_char_boundary(TEXT_BYTES)];
-        let plain = text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_numeric()));
-        plain.map(str::to_owned).collect::<Vec<_>>()
-    };
-    words(one) == words(other)
 }
 
 /// Why an eviction failed.

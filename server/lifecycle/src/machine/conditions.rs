@@ -77,13 +77,17 @@ fn set_at(
     }
 }
 
+/// One of ours.
+fn find<'a>(status: &'a MachineStatus, type_: &MachineConditionType) -> Option<&'a NodeCondition> {
+    status.conditions.iter().find(|condition| condition.type_ == type_.as_str())
+}
+
 /// Since when one of ours holds; `None`: it does not.
 pub(crate) fn held_since(
     status: &MachineStatus,
     type_: &MachineConditionType,
 ) -> Option<jiff::Timestamp> {
-    let mut all = status.conditions.iter();
-    let found = all.find(|condition| condition.type_ == type_.as_str())?;
+    let found = find(status, type_)?;
     found.last_transition_time.as_ref().filter(|_| found.status == "True").map(|time| time.0)
 }
 
@@ -92,8 +96,7 @@ pub(crate) fn reason<'a>(
     status: &'a MachineStatus,
     type_: &MachineConditionType,
 ) -> Option<&'a str> {
-    let mut all = status.conditions.iter();
-    all.find(|condition| condition.type_ == type_.as_str())?.reason.as_deref()
+    find(status, type_)?.reason.as_deref()
 }
 
 /// The message of one of ours, if it has one.
@@ -101,8 +104,7 @@ pub(crate) fn message<'a>(
     status: &'a MachineStatus,
     type_: &MachineConditionType,
 ) -> Option<&'a str> {
-    let mut all = status.conditions.iter();
-    all.find(|condition| condition.type_ == type_.as_str())?.message.as_deref()
+    find(status, type_)?.message.as_deref()
 }
 
 /// Removes one of ours.

@@ -160,11 +160,10 @@ impl<'a> Pass<'a> {
         waits.since.as_ref().filter(|_| waits.reason == *reason).map(|since| since.0)
     }
 
-    /// Until when volumes that were not looked up yet are waited for: no longer than volumes that do not leave. `None`:
-    /// no more.
-    pub(crate) fn waits_for_volumes_until(&self) -> Option<Timestamp> {
+    /// Until when volumes that were not looked up yet are waited for. `None`: no more.
+    pub(crate) fn waits_for_volumes_until(&self, patience: Duration) -> Option<Timestamp> {
         let since = self.has_waited_since(&WaitReason::VolumesNotObserved).unwrap_or(self.snap.now);
-        let until = after(since, self.snap.settings.detach_timeout);
+        let until = after(since, patience);
         (self.snap.now < until).then_some(until)
     }
 

@@ -107,7 +107,8 @@ fn left(pass: &Pass<'_>) -> Option<Left> {
 fn attached(pass: &Pass<'_>) -> Result<BTreeSet<String>, Option<Timestamp>> {
     let snap = pass.snap;
     let none = VolumesView::default();
-    let view = match (&snap.volumes, pass.waits_for_volumes_until()) {
+    // No longer than volumes that do not leave.
+    let view = match (&snap.volumes, pass.waits_for_volumes_until(snap.settings.detach_timeout)) {
         (Observed::Known(view), _) => view,
         (Observed::Unknown | Observed::Absent, None) => &none,
         (Observed::Unknown | Observed::Absent, until) => return Err(until),
@@ -155,11 +156,9 @@ fn record_force(pass: &mut Pass<'_>, what: &str) {
 fn force_detach(pass: &mut Pass<'_>) -> Transition {
     let snap = pass.snap;
     let Observed::Known(view) = &snap.volumes else {
-        let since = pass.has_waited_since(&WaitReason::VolumesNotObserved).unwrap_or(snap.now);
-        let until = after(since, FORCED_PATIENCE);
-        if snap.now >= until {
+        let Some(until) = pass.waits_for_volumes_until(FORCED_PATIENCE) else {
             return Transition::To(State::Deleting);
-        }
+        };
         let what = "volume attachments were not looked up yet".to_owned();
         return wait(WaitReason::VolumesNotObserved, Some(what), Some(until));
     };

@@ -1,8 +1,8 @@
 //! Which session of a provider gets its operations.
 
-use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::Reason;
+use ostler_api::{ProviderName, differ_by_numbers_only};
 use ostler_proto::v1alpha1::RoleKind;
 use tokio::time::Instant;
 
@@ -13,15 +13,6 @@ use super::{Hub, SessionKey};
 use crate::SessionEvent;
 use crate::session::frames;
 use crate::session::outbox::Room;
-
-/// Whether two reasons are the same but for words with digits, such as times and ids of requests: each Machine that waits
-/// shows the reason, and must not be written at each try.
-fn says_the_same(one: &str, other: &str) -> bool {
-    fn words(text: &str) -> impl Iterator<Item = &str> {
-        text.split_whitespace().filter(|word| !word.contains(|c: char| c.is_numeric()))
-    }
-    words(one).eq(words(other))
-}
 
 impl Hub {
     /// Settles who is active, tells drivers and controllers, and sends what waits.
@@ -42,7 +33,8 @@ impl Hub {
         let Some(record) = self.providers.get_mut(provider) else { return };
         record.active = chosen;
         let announced = std::mem::replace(&mut record.announced, ready);
-        let differs = !says_the_same(&record.reason, &reason);
+        // Each Machine that waits shows the reason.
+        let differs = !differ_by_numbers_only(&record.reason, &reason);
         record.reason = reason;
         let waiting = record.queue.len() > 0;
         if ready && (!announced || chosen != before) {

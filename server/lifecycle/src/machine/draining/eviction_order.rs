@@ -78,7 +78,7 @@ impl EvictionOrder {
 
     /// Volumes that cannot be looked up hold nothing for longer than volumes that do not leave.
     fn not_observed(pass: &Pass<'_>) -> Self {
-        let until = pass.waits_for_volumes_until();
+        let until = pass.waits_for_volumes_until(pass.snap.settings.detach_timeout);
         if until.is_none() {
             return Self::all();
         }

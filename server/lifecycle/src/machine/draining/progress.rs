@@ -8,6 +8,7 @@ use ostler_api::machine::{DrainProgress, WaitReason};
 use super::{super::pass::Pass, eviction_order};
 use crate::{
     budget::{BudgetFacts, Verdict, verdict},
+    numbered,
     plan::Performed,
     pod::{PodView, RefusalCause},
     time::after,
@@ -120,10 +121,7 @@ pub(crate) const fn needs_person(reason: &WaitReason) -> bool {
 
 /// What is left, for people. `failure`: the first pod whose eviction fails, and why.
 pub(crate) fn describe(drain: &DrainProgress, failure: Option<String>) -> String {
-    let left = match drain.pods_left {
-        1 => "1 pod left".to_owned(),
-        all => format!("{all} pods left"),
-    };
+    let left = format!("{} left", numbered(drain.pods_left, "pod"));
     if let Some(failure) = failure {
         return format!("{left}, {} cannot be evicted; {failure}", drain.failing);
     }
