@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         config.boxed(format!(".ostler.driver.v1alpha1.{frame}"));
     }
     tonic_prost_build::configure()
+        .codec_path("crate::codec::Counting")
         // Their hand-written `Debug` keeps secrets out of logs.
         .skip_debug([
             "ostler.driver.v1alpha1.BootstrapData",

@@ -3,6 +3,7 @@
 //!
 //! The comments of the `.proto` files are the driver author's manual.
 
+pub mod codec;
 #[cfg(feature = "json")]
 pub mod json;
 pub mod legacy;

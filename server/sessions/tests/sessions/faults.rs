@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ostler_proto::v1alpha1::{Heartbeat, Hello, OperationAccepted, OperationProgress, Readiness};
+use ostler_proto::v1alpha1::{
+    Heartbeat, Hello, OperationAccepted, OperationPage, OperationProgress, Readiness,
+};
 use ostler_sessions::{SessionEvent, SessionsOptions};
 use tonic::Code;
 
@@ -159,6 +161,18 @@ async fn f11_a_frame_over_the_limit_ends_the_stream_with_a_reason() {
     assert!(error.message.contains(&limit), "{}", error.message);
     assert!(status.message().contains(&limit), "{status}");
     assert_eq!(status.code(), Code::FailedPrecondition);
+    core.provider_gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f11_a_frame_of_empty_records_ends_the_stream_before_it_takes_memory() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    let machines = vec![<_>::default(); 100_000];
+    driver.say(Said::Page(OperationPage { machines, ..<_>::default() })).await;
+    let (error, _) = driver.closed().await;
+    assert_eq!(error.reason, "FRAME_TOO_LARGE");
+    assert!(error.message.contains("messages in it"), "{}", error.message);
     core.provider_gone().await;
 }
 

@@ -140,7 +140,8 @@
 //
 // Check before sending. The core ends the session of a driver that sends a frame above `Welcome.max_frame_bytes`
 // (FRAME_TOO_LARGE, retry=false). Of smaller ones above 64 KiB it takes what it needs, and cuts texts to their
-// limits; the conformance suite refuses them. Most of all, cut lists of violations.
+// limits; the conformance suite refuses them. Most of all, cut lists of violations. The same ends the session of a driver
+// whose frame has more than 1,024 messages in it (records, addresses, errors) and less than 16 bytes for each further one.
 //
 // # Time
 //
