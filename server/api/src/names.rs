@@ -19,6 +19,8 @@ pub const MACHINE_SET: &str = "MachineSet";
 pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
 /// Kind of a MachinePool. Ours.
 pub const MACHINE_POOL: &str = "MachinePool";
+/// API group of our own kinds.
+pub const OWN_GROUP: &str = "ostler.dev";
 /// `apiVersion` of our own kinds.
 pub const OWN_API_VERSION: &str = "ostler.dev/v1alpha1";
 
@@ -99,7 +101,7 @@ pub mod annotation {
     pub const AUTOSCALER_MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
     /// On a MachinePool: the most that an autoscaler may ask for, as in Cluster API.
     pub const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
-    /// On a Machine of a pool: its instance is to be updated in its place, as soon as the budget allows. The pool writes the
+    /// On a Machine of a pool: its instance is to be updated in place, as soon as the budget allows. The pool writes the
     /// hash of the model, a user any value.
     pub const UPDATE_INSTANCE: &str = "ostler.dev/update-instance";
     /// The same, as Cluster API's provider for Azure calls it.

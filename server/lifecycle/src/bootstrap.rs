@@ -9,6 +9,7 @@ use ostler_api::{
     Machine,
     bootstrap::{BootstrapConfigRef, BootstrapText},
     machine::WaitReason,
+    names,
 };
 use serde_json::Value;
 
@@ -191,8 +192,8 @@ pub fn config_of(machine: &Machine) -> Result<Option<ConfigName>, RefFault> {
     Ok(Some(ConfigName { kind, name: wanted.name.clone() }))
 }
 
-/// Only kinds that a CustomResourceDefinition defines: the core writes owner references into it,
-/// and must not be led to do that to an object of Kubernetes itself.
+/// Only kinds that a CustomResourceDefinition of others defines: the core makes the Machine their owner, so they are deleted
+/// with it. It must not be led to do that to an object of Kubernetes, or to a class or a deployment.
 fn group_and_version(wanted: &BootstrapConfigRef) -> Result<(String, String), RefFault> {
     let fault = |message: String| {
         let message = format!("spec.bootstrap.configRef.{message}");
@@ -206,6 +207,9 @@ fn group_and_version(wanted: &BootstrapConfigRef) -> Result<(String, String), Re
     };
     if !group.contains('.') || group.ends_with(".k8s.io") || version.is_empty() {
         return fault(format!("apiVersion {:?} is of no custom resource", wanted.api_version));
+    }
+    if [names::GROUP, names::OWN_GROUP].contains(&group) {
+        return fault(format!("apiVersion {:?} is of no bootstrap provider", wanted.api_version));
     }
     Ok((group.to_owned(), version.to_owned()))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::Machine;
+use crate::names::OWN_GROUP;
 
 /// How much text a driver gets, in bytes.
 const MOST: usize = 16 << 10;
@@ -51,7 +52,7 @@ impl MachineMetadata {
 /// Whether a driver gets an annotation: neither the core's own, nor a copy of what was applied last.
 fn is_shown(key: &str) -> bool {
     let (prefix, name) = key.split_once('/').unwrap_or(("", key));
-    let ours = prefix == "ostler.dev" || prefix.ends_with(".ostler.dev");
+    let ours = prefix == OWN_GROUP || prefix.ends_with(".ostler.dev");
     !ours && !name.starts_with("last-applied-")
 }
 

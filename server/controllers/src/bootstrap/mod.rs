@@ -30,9 +30,11 @@ use crate::queue::{Priority, Queue};
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{Change, ObjectName, WatchMetrics};
 
-/// Kinds that are watched at the same time. Only a handful of bootstrap providers exist; more kinds than this are
-/// probably an attack.
+/// Kinds that are watched at the same time for one namespace. Only a handful of bootstrap providers exist; more kinds than
+/// this are probably an attack, and take nothing from other namespaces.
 const MAX_KINDS: usize = 16;
+/// Watches of all namespaces together. Each has a connection's stream and a cache.
+const MAX_WATCHES: usize = 512;
 
 /// Longest format, in bytes, that is passed on.
 const MAX_FORMAT: usize = 64;
@@ -111,8 +113,9 @@ impl Configs {
         if watched.contains_key(kind) || !self.is_used(kind) {
             return true;
         }
-        if watched.len() >= MAX_KINDS {
-            warn!(%kind, most = MAX_KINDS, "too many kinds of bootstrap configs to watch another");
+        if is_full(&watched, &kind.namespace) {
+            let (namespace, most) = (&kind.namespace, MAX_KINDS);
+            warn!(%kind, namespace, most, "too many kinds of bootstrap configs to watch another");
             return false;
         }
         info!(%kind, namespace = kind.namespace, "watching a kind of bootstrap configs");
@@ -138,7 +141,7 @@ impl Configs {
     fn end_if_unused(&self, kind: &ConfigKind) {
         let was_full = {
             let mut watched = self.watched.lock();
-            let was_full = watched.len() >= MAX_KINDS;
+            let was_full = is_full(&watched, &kind.namespace);
             if self.is_used(kind) || watched.remove(kind).is_none() {
                 return;
             }
@@ -203,6 +206,12 @@ impl Configs {
     }
 }
 
+/// Whether no further kind can be watched for this namespace.
+fn is_full<T>(watched: &HashMap<ConfigKind, T>, namespace: &str) -> bool {
+    let here = watched.keys().filter(|kind| kind.namespace == namespace).count();
+    here >= MAX_KINDS || watched.len() >= MAX_WATCHES
+}
+
 fn data_of(secret: &Secret) -> DataSecretView {
     let of = |key| secret.data.as_ref().and_then(|data| data.get(key));
     let Some(value) = of(DATA_KEY) else { return DataSecretView::WithoutValue };
@@ -223,6 +232,20 @@ mod tests {
     fn read(data: &Value) -> DataSecretView {
         let secret = json!({ "metadata": { "resourceVersion": "7" }, "data": data });
         data_of(&serde_json::from_value(secret).unwrap())
+    }
+
+    #[test]
+    fn the_kinds_of_one_namespace_take_no_place_of_another_one() {
+        let kind = |namespace: &str, index: usize| {
+            let (group, version) = ("bootstrap.example.com".to_owned(), "v1".to_owned());
+            ConfigKind { namespace: namespace.to_owned(), group, version, kind: index.to_string() }
+        };
+        let mut watched: HashMap<_, ()> = (0..15).map(|index| (kind("a", index), ())).collect();
+        assert!(!is_full(&watched, "a"));
+        watched.insert(kind("a", 15), ());
+        assert!(is_full(&watched, "a") && !is_full(&watched, "b"));
+        watched.extend((0..MAX_WATCHES).map(|index| (kind(&index.to_string(), 0), ())));
+        assert!(is_full(&watched, "b"), "there is a limit for all");
     }
 
     #[test]

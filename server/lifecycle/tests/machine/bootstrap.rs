@@ -9,6 +9,7 @@ use ostler_api::{
     bootstrap::{BootstrapPhase, InfrastructurePhase},
     driver::{ErrorCode, OperationKind},
     machine::{FailureReason, LifecyclePhase, MachineAddress, MachinePhase, WaitReason},
+    names::{API_VERSION, OWN_API_VERSION},
 };
 use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView, DataSecretView},
@@ -183,17 +184,19 @@ fn every_obstacle_on_the_way_to_a_config_has_its_reason() {
 }
 
 #[test]
-fn a_config_in_another_namespace_or_of_kubernetes_itself_is_refused() {
+fn a_config_in_another_namespace_or_of_kubernetes_or_the_core_itself_is_refused() {
     let mut denied = config_ref();
     denied["namespace"] = json!("elsewhere");
     let mut world = world(json!({ "configRef": denied }));
     config(&mut world, &json!({ "ready": true, "bootstrapData": "x" }));
     waits_and_asks_nobody(&mut world, &WaitReason::BootstrapNamespaceDenied);
-    let mut built_in = config_ref();
-    built_in["apiVersion"] = json!("apps/v1");
-    world.machine_mut().spec.bootstrap =
-        serde_json::from_value(json!({ "configRef": built_in })).unwrap();
-    waits_and_asks_nobody(&mut world, &WaitReason::BootstrapConfigInvalid);
+    for api_version in ["apps/v1", "storage.k8s.io/v1", API_VERSION, OWN_API_VERSION] {
+        let mut not_theirs = config_ref();
+        not_theirs["apiVersion"] = json!(api_version);
+        world.machine_mut().spec.bootstrap =
+            serde_json::from_value(json!({ "configRef": not_theirs })).unwrap();
+        waits_and_asks_nobody(&mut world, &WaitReason::BootstrapConfigInvalid);
+    }
     let ConfigView::Known(facts) = &world.bootstrap.config else { unreachable!() };
     assert!(facts.owner_references.is_empty(), "no object owns what may not be named");
 }
