@@ -210,6 +210,15 @@ async fn a_full_region_is_a_fault_of_the_group_and_no_failure_of_the_call() {
 }
 
 #[tokio::test]
+async fn a_limit_below_what_a_region_has_makes_no_room_for_what_is_lost() {
+    let lossy = json!({"groups": {"spotLifetime": "0s"}});
+    let mut world = World::with_group(&lossy, 3).await;
+    world.spec["capacity"] = json!({"maxInstances": 1});
+    world.update(None, Some("two")).await.unwrap();
+    assert_eq!(world.live().1.len(), 1);
+}
+
+#[tokio::test]
 async fn what_the_group_says_of_itself_fails_and_is_lost_as_the_class_has_it() {
     let lossy = json!({"groups": {"failEvery": 2, "spotLifetime": "0s"}});
     let world = World::with_group(&lossy, 2).await;

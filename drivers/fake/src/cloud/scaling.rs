@@ -34,7 +34,7 @@ impl Group {
     pub(super) fn converge(
         &mut self,
         members: &mut BTreeMap<u64, Instance>,
-        room: usize,
+        room: i64,
         now: Timestamp,
     ) -> (Vec<String>, Vec<Instance>) {
         let over = |it: &Instance| it.goes_at().is_some_and(|at| at <= now);
@@ -45,7 +45,8 @@ impl Group {
         }
         let live: usize = used.values().sum();
         let wanted = usize::try_from(self.desired).unwrap_or_default();
-        let missing = wanted.saturating_sub(live).min(room.saturating_add(gone.len()));
+        let room = room.saturating_add(i64::try_from(gone.len()).unwrap_or_default());
+        let missing = wanted.saturating_sub(live).min(usize::try_from(room).unwrap_or_default());
         let mut made = Vec::with_capacity(missing);
         for _ in 0..missing {
             let zone = self.zone(&used);
@@ -59,11 +60,13 @@ impl Group {
         (gone.into_iter().map(|(_, it)| it.provider_id).collect(), made)
     }
 
-    /// How many more instances the region takes.
-    pub(super) fn room(&self, state: &State) -> usize {
+    /// How many more instances the region takes; less than none where it has more than its limit of today.
+    pub(super) fn room(&self, state: &State) -> i64 {
         let spec = &self.model.spec;
-        let Some(limit) = spec.capacity.max_instances else { return usize::MAX };
-        limit.saturating_sub(state.instances().filter(|it| it.region == spec.region).count())
+        let Some(limit) = spec.capacity.max_instances else { return i64::MAX };
+        let there = state.instances().filter(|it| it.region == spec.region).count();
+        let number = |count| i64::try_from(count).unwrap_or(i64::MAX);
+        number(limit).saturating_sub(number(there))
     }
 
     /// The zone with the fewest instances; the first of equals.
@@ -159,7 +162,7 @@ impl Instance {
         doomed
     }
 
-    /// Made anew from the model of its group, in its place.
+    /// Made anew from the model of its group, in place.
     pub(super) fn remade(&self, group: &Group, now: Timestamp) -> Self {
         let fresh = group.make(self.zone().to_owned(), now);
         let mut remade = Self {
