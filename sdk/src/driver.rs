@@ -170,7 +170,7 @@ pub trait Driver: Send + Sync + 'static {
         not_written(&request.ctx, OptionalOperation::DeletePoolMachines)
     }
 
-    /// Brings one instance to the model of its group, in its place.
+    /// Brings one instance to the model of its group, in place.
     fn update_pool_machine(
         &self,
         request: UpdatePoolMachine,

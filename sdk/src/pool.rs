@@ -106,7 +106,7 @@ pub struct DeletePoolMachines {
     pub size: PoolSize,
 }
 
-/// Bring one instance of a group to the model that the group has, in its place.
+/// Bring one instance of a group to the model that the group has, in place.
 #[derive(Debug, Clone)]
 pub struct UpdatePoolMachine {
     /// The operation. Its target is the pool.

@@ -120,11 +120,11 @@ pub(crate) fn of_pool(pool: &MachinePool) -> Progress {
     let MachinePoolStatus { replicas, ready_replicas: ready, up_to_date_replicas: new, .. } =
         status;
     if *ready < wanted {
-        return Progress::GoesOn(format!("{ready} of {} run", machines(wanted)));
+        return Progress::GoesOn(format!("{ready} of {} running", machines(wanted)));
     }
     if new < replicas {
         return Progress::GoesOn(format!(
-            "{new} of {} have the current model",
+            "{new} of {} with the current model",
             machines(*replicas)
         ));
     }
@@ -234,8 +234,8 @@ mod tests {
             )
         };
         for (replicas, ready, new, text) in [
-            (2, 1, 2, "1 of 3 machines run"),
-            (4, 3, 1, "1 of 4 machines have the current model"),
+            (2, 1, 2, "1 of 3 machines running"),
+            (4, 3, 1, "1 of 4 machines with the current model"),
             (4, 4, 4, "1 machine too many"),
             (3, 3, 3, "running: 3 machines"),
         ] {

@@ -260,7 +260,7 @@ mod tests {
         let lines = of_groups(groups);
         for (line, name, progress) in [
             (1, "machinedeployment/b ", "1 of 3 machines are replaced"),
-            (2, "machinepool/p ", "1 of 2 machines run"),
+            (2, "machinepool/p ", "1 of 2 machines running"),
             (3, "machinedeployment/a ", "complete"),
         ] {
             assert!(lines[line].starts_with(name) && lines[line].ends_with(progress), "{lines:?}");

@@ -30,7 +30,7 @@ type PoolMachineDeleter interface {
 	DeletePoolMachines(context.Context, *pb.DeletePoolMachinesRequest) (*pb.DeletePoolMachinesResponse, error)
 }
 
-// PoolMachineUpdater brings one instance to the model of its group, in its place. Without it, instances are replaced.
+// PoolMachineUpdater brings one instance to the model of its group, in place. Without it, instances are replaced.
 type PoolMachineUpdater interface {
 	UpdatePoolMachine(context.Context, *pb.UpdatePoolMachineRequest) (*pb.UpdatePoolMachineResponse, error)
 }

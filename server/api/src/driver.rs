@@ -135,7 +135,7 @@ crate::closed_enum! {
         ListPools = 34,
         /// Delete named instances of a group.
         DeletePoolMachines = 35,
-        /// Bring one instance of a group to its model, in its place.
+        /// Bring one instance of a group to its model, in place.
         UpdatePoolMachine = 36,
     }
 }

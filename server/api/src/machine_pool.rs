@@ -89,7 +89,7 @@ pub struct PoolRollingUpdate {
     pub delete_policy: Option<PoolDeletePolicy>,
 }
 
-/// How instances of a pool are updated in their places: drained, changed by the driver, and used again.
+/// How instances of a pool are updated in place: drained, changed by the driver, and used again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolInPlaceUpdate {
@@ -268,7 +268,7 @@ open_enum! {
     pub enum PoolStrategyType {
         /// One after another, within both budgets.
         RollingUpdate = "RollingUpdate",
-        /// They are not replaced: each is drained, updated by the driver in its place, and used again.
+        /// They are not replaced: each is drained, updated by the driver in place, and used again.
         InPlaceUpdate = "InPlaceUpdate",
         /// When a user deletes their Machines.
         OnDelete = "OnDelete",

@@ -1,4 +1,4 @@
-//! Changes of a class that reach the instances of a pool as they run, or in their places. On a paused clock.
+//! Changes of a class that reach the instances of a pool as they run, or in place. On a paused clock.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -101,7 +101,7 @@ checks! {
         does: "refuses with NOT_HOT_UPDATABLE what a running instance would feel, until its Node is drained",
         why: "an instance that is restarted or made anew with pods on it ends them without a drain";
     "pool/update-instance" => update_instance, Capability, Session, [POOLS, UPDATES, Gate::Creates, Gate::HotClass], "operation.proto, UpdatePoolMachineRequest";
-        does: "brings one instance to the model of its group in its place, and only to that one",
+        does: "brings one instance to the model of its group in place, and only to that one",
         why: "the core takes the model that is told for the one that the instance has";
     "pool/delete" => delete, Capability, Session, [POOLS, Gate::Creates], "operation.proto, DeletePoolRequest";
         does: "deletes a group with its instances, says whether there was one, and leaves nothing",

@@ -194,7 +194,7 @@ pub enum Request {
         /// Wanted is what was expected (the group makes others), or less by the number of instances.
         size: PoolSize,
     },
-    /// Bring one instance to the model of its group, in its place.
+    /// Bring one instance to the model of its group, in place.
     UpdatePoolMachine {
         /// The group.
         provider_id: ProviderId,

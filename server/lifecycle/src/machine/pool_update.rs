@@ -1,4 +1,4 @@
-//! The instance of a pool is updated in its place: the pods leave its Node, then the pool has the driver change it, and the
+//! The instance of a pool is updated in place: the pods leave its Node, then the pool has the driver change it, and the
 //! Node takes pods again once it is healthy. The marks of the pool say when that begins, and when the instance has the model.
 
 use k8s_openapi::api::core::v1::Node;

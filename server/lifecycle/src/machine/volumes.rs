@@ -89,8 +89,11 @@ fn left(pass: &Pass<'_>) -> Option<Left> {
         }
     };
     let some: Vec<&str> = left.iter().take(MOST_NAMES).map(String::as_str).collect();
-    let more = if left.len() > MOST_NAMES { ", …" } else { "" };
-    let what = format!("{} volumes are attached: {}{more}", left.len(), some.join(", "));
+    let more = match left.len().saturating_sub(MOST_NAMES) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let what = format!("volumes still attached: {}{more}", some.join(", "));
     // Its time counts on while nothing more is known.
     let observed = pass.snap.volumes.known().is_some();
     let reason =

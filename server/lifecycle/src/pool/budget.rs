@@ -41,7 +41,7 @@ pub fn of(pool: &MachinePool) -> Option<Budget> {
     Some(Budget { surge, unavailable: unavailable.min(replicas), rolls, policy })
 }
 
-/// Whether instances of an old model are updated in their places.
+/// Whether instances of an old model are updated in place.
 pub(super) fn updates_in_place(pool: &MachinePool) -> bool {
     pool.spec.strategy.type_ == Some(PoolStrategyType::InPlaceUpdate)
 }

@@ -1,4 +1,4 @@
-//! Which instances are updated in their places now. The pool marks their Machines; each drains its Node, then the driver is
+//! Which instances are updated in place now. The pool marks their Machines; each drains its Node, then the driver is
 //! asked, and the marks go once the instance has the model. Until its Node is used again, it counts as missing.
 
 use std::cmp::Reverse;
@@ -23,7 +23,7 @@ pub(super) const MARKS: [&str; 3] = [
     annotation::CLUSTER_API_UPDATE_INSTANCE,
 ];
 
-/// Whether a user or the pool asked for an update of this instance in its place.
+/// Whether a user or the pool asked for an update of this instance in place.
 pub(super) fn is_asked_for(machine: &Machine) -> bool {
     let asks = [annotation::UPDATE_INSTANCE, annotation::CLUSTER_API_UPDATE_INSTANCE];
     asks.iter().any(|mark| machine.annotation(mark).is_some())

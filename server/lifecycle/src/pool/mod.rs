@@ -294,7 +294,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The infrastructure deletes its instance, as one at a spot price: its pods have what time is left. Not one that a
-    /// driver makes anew in its place for us.
+    /// driver makes anew in place for us.
     fn is_taken_away(&self, Member { machine, instance }: Member<'_>) -> bool {
         let Some(instance) = instance.filter(|it| it.is_going()) else { return false };
         let intent = self.standing.intent.iter().flat_map(|intent| &intent.provider_ids);

@@ -329,14 +329,14 @@ fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         parts.push(format!("{id}: {}", failing.message.as_deref().unwrap_or_default()));
     }
     if hot > 0 {
-        parts.push(format!("the driver updates {hot} as they run"));
+        parts.push(format!("the driver updates {hot} without a drain"));
     }
     if in_place > 0 {
         let begun = facts.live().filter(|it| in_place::is_missing(it.machine)).count();
-        parts.push(format!("{in_place} are updated in their places, {begun} of them now"));
+        parts.push(format!("{in_place} to update in place, {begun} of them now"));
     }
     if stay > 0 {
-        parts.push(format!("{stay} stay as they are: the driver cannot update one instance"));
+        parts.push(format!("{stay} left unchanged: the driver cannot update one instance"));
     }
     if let Some(why) = status.hot_update.as_ref().and_then(|it| it.message.as_ref()) {
         parts.push(format!("running ones cannot get it: {why}"));
@@ -484,7 +484,7 @@ fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus, facts: &Facts<'_>) 
     let known = old.model_hash == new.model_hash && new.refused.iter().all(told);
     let message = new.message.filter(|_| !known)?;
     let then = match not_replaced(facts) {
-        _ if budget::updates_in_place(&facts.snap.pool) => "updated in their places".to_owned(),
+        _ if budget::updates_in_place(&facts.snap.pool) => "updated in place".to_owned(),
         None => "replaced".to_owned(),
         Some((_, why)) => format!("not replaced: {why}"),
     };

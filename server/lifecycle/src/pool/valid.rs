@@ -51,7 +51,7 @@ pub fn broken(pool: &MachinePool) -> Vec<String> {
             "spec.strategy.inPlaceUpdate.maxUnavailable has to be a number or a percentage".to_owned(),
         ),
         Some(0) if pool.replicas() > 0 => broken.push(
-            "spec.strategy.inPlaceUpdate.maxUnavailable comes to 0, so nothing could ever be updated in its place"
+            "spec.strategy.inPlaceUpdate.maxUnavailable comes to 0, so nothing could ever be updated in place"
                 .to_owned(),
         ),
         Some(_) => {}

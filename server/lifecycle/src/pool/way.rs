@@ -1,4 +1,4 @@
-//! How an instance of another model gets the current one: as it runs, in its place once its Node is drained, or by being
+//! How an instance of another model gets the current one: as it runs, in place once its Node is drained, or by being
 //! replaced. What a running instance can take, the driver knows: it is asked with the first instance of each old model.
 
 use ostler_api::{SpecDigest, machine_pool::PoolHotUpdate};
@@ -17,7 +17,7 @@ pub enum Way {
     InPlace,
     /// Another one is made.
     Replace,
-    /// Not at all: the strategy wants it changed in its place, and the driver cannot.
+    /// Not at all: the strategy wants it changed in place, and the driver cannot.
     Stays,
 }
 
@@ -35,7 +35,7 @@ pub struct Situation<'a> {
     pub can_update: bool,
     /// The driver said that a running instance cannot get the wanted model from the one that this one has.
     pub refused: bool,
-    /// A user or the pool asked for an update in its place.
+    /// A user or the pool asked for an update in place.
     pub asked: bool,
     /// That is what the pool does with all instances.
     pub in_place: bool,

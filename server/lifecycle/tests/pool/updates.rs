@@ -1,4 +1,4 @@
-//! How a change reaches instances that are there: as they run, in their places, or by new ones.
+//! How a change reaches instances that are there: as they run, in place, or by new ones.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -375,7 +375,7 @@ fn instances_are_updated_in_their_places_one_after_the_other() {
         assert_eq!(asked(&plan), Some((id(number), true)));
         assert!(plan.status.operation.unwrap().drained);
         let text = told(&world.plan()).1;
-        assert!(text.contains("are updated in their places, 1 of them now"), "{text}");
+        assert!(text.contains("to update in place, 1 of them now"), "{text}");
         brought(&mut world, number);
         let plan = pass(&mut world);
         assert!(marks(&plan).is_empty(), "its Machine says first that it has the model");

@@ -168,7 +168,7 @@ fn what_a_running_instance_cannot_get_is_told_with_what_becomes_of_it() {
     let on_delete = json!({ "strategy": { "type": "OnDelete" } });
     for (more, end) in [
         (json!({}), "; they are replaced"),
-        (in_place, "; they are updated in their places"),
+        (in_place, "; they are updated in place"),
         (on_delete, "; they are not replaced: delete those to replace"),
     ] {
         let mut world = World::running(3, more);

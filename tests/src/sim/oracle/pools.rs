@@ -154,7 +154,7 @@ impl Oracle {
 
     /// POOL-7: the driver is asked to change this instance as it likes.
     pub fn remade(&self, id: &str) {
-        self.trace.count("instance changed in its place".to_owned());
+        self.trace.count("instance changed in place".to_owned());
         let books = self.lock();
         let Some(instance) = books.instances.get(id) else { return };
         let Some(life) = books.lives.values().find(|life| is_of(instance, &life.machine)) else {

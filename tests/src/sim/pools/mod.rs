@@ -30,9 +30,9 @@ pub enum Wish {
     Pods { pool: u8, machine: u8, round: u8 },
     /// A user deletes a pool.
     Delete { pool: u8 },
-    /// A user makes a pool whose instances are updated in their places, so many at a time; what failed is replaced, or not.
+    /// A user makes a pool whose instances are updated in place, so many at a time; what failed is replaced, or not.
     KeepInPlace { pool: u8, replicas: u8, class: u8, missing: u8, replace: bool },
-    /// A user has one instance updated in its place, or takes that back.
+    /// A user has one instance updated in place, or takes that back.
     Update { pool: u8, machine: u8, on: bool },
     /// A user gives a class other tags, which running instances take, and another image, which they do not.
     Edit { class: u8, tags: u8, image: u8 },

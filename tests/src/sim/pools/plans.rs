@@ -34,7 +34,7 @@ pub fn of(seed: u64, length: u64) -> Vec<Step> {
 /// The first seed whose pools are updated in place or deleted by force, and whose clouds have groups of nobody. Those before mean
 /// what they meant.
 pub const IN_PLACE_FROM: u64 = 10_000_000;
-/// The pool whose instances are updated in their places.
+/// The pool whose instances are updated in place.
 const IN_PLACE: u8 = 2;
 
 /// What came later, by other dice: updates in place, and groups of no pool. Empty in plans without pools.

@@ -62,7 +62,7 @@ pub(super) struct Wants {
     most: i32,
     /// Of those that are replaced.
     pub(super) missing: i32,
-    /// Of those that are updated in their places.
+    /// Of those that are updated in place.
     pub(super) in_place: i32,
 }
 

@@ -4703,7 +4703,7 @@ func (x *PoolMachineFailure) GetError() *OperationError {
 	return nil
 }
 
-// Brings one instance of a group to the model that the group has, in its place: its id stays.
+// Brings one instance of a group to the model that the group has, in place: its id stays.
 //
 // Compare with what the infrastructure has, keep tags of others, and remember the hash with the instance once it has all
 // of the model, and not before.
