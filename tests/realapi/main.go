@@ -87,7 +87,7 @@ func run(o settings) error {
 		"--cert-dir=" + o.data, "--client-ca-file=" + in("ca.crt"), "--token-auth-file=" + in("tokens.csv"), "--enable-bootstrap-token-auth",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-key-file=" + in("ca.key"), "--service-account-signing-key-file=" + in("ca.key"),
-		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction,OwnerReferencesPermissionEnforcement",
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction",
 		"--service-cluster-ip-range=10.0.0.0/24", "--allow-privileged",
 		// Watches end with the server, not a minute later.
 		"--shutdown-watch-termination-grace-period=1s",
