@@ -1,8 +1,8 @@
 //! Which operations ended lately.
 
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::BuildHasher as _;
 
-use super::map::Set;
+use super::map::{Quick, Set};
 
 /// A few minutes of a busy core; an operation that ended earlier is not known, and is not wanted either.
 const ENDED: usize = 8192;
@@ -14,7 +14,7 @@ const ENDED: usize = 8192;
 pub(super) struct Ended {
     latest: Set<u64>,
     earlier: Set<u64>,
-    hasher: RandomState,
+    hasher: Quick,
 }
 
 impl Ended {

@@ -96,11 +96,11 @@ impl Queue {
 
     /// Takes the operation whose turn it is.
     pub(crate) fn pop(&mut self, held: Held) -> Option<OperationId> {
-        let urgent = self.urgent(held)?;
-        let oldest = self.oldest(held)?;
-        self.taken = self.taken.wrapping_add(1);
-        let by_age = self.taken.is_multiple_of(BY_AGE);
-        self.remove(if by_age { oldest } else { urgent })
+        let taken = self.taken.wrapping_add(1);
+        let by_age = taken.is_multiple_of(BY_AGE);
+        let ticket = if by_age { self.oldest(held) } else { self.urgent(held) }?;
+        self.taken = taken;
+        self.remove(ticket)
     }
 
     /// The first by urgency.

@@ -76,16 +76,17 @@ impl Tail {
         }
     }
 
-    fn show(&self, heartbeat: bool, names: &Names, make: impl FnOnce() -> FrameInfo) {
+    fn show(&self, heartbeat: bool, names: &Mutex<Names>, make: impl FnOnce() -> FrameInfo) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
+        let names = names.lock();
         let readers = self.readers.lock();
-        let wanting: Vec<_> = readers.iter().filter(|it| it.wants(heartbeat, names)).collect();
+        let wanting: Vec<_> = readers.iter().filter(|it| it.wants(heartbeat, &names)).collect();
         if wanting.is_empty() {
             return;
         }
-        let frame = make();
+        let frame = names.put_on(make());
         for reader in wanting {
             if !reader.push(&frame) {
                 self.lost.inc();
@@ -183,23 +184,21 @@ impl Tap {
     /// The driver sent a frame.
     pub(crate) fn received(&self, frame: &RegisterRequest) {
         use register_request::Frame;
-        let mut names = self.names.lock();
         if let Some(Frame::Hello(hello)) = &frame.frame {
-            names.provider = hello.provider.as_str().into();
+            self.names.lock().provider = hello.provider.as_str().into();
         }
         let heartbeat = matches!(frame.frame, Some(Frame::Heartbeat(_)));
-        self.tail.show(heartbeat, &names, || names.put_on(frame::from_driver(frame)));
+        self.tail.show(heartbeat, &self.names, || frame::from_driver(frame));
     }
 
     /// The core sent a frame.
     pub(crate) fn sent(&self, frame: &RegisterResponse) {
         use register_response::Frame;
-        let mut names = self.names.lock();
         if let Some(Frame::Welcome(welcome)) = &frame.frame {
-            names.session_id.clone_from(&welcome.session_id);
+            self.names.lock().session_id.clone_from(&welcome.session_id);
         }
         let heartbeat = matches!(frame.frame, Some(Frame::Heartbeat(_)));
-        self.tail.show(heartbeat, &names, || names.put_on(frame::from_core(frame)));
+        self.tail.show(heartbeat, &self.names, || frame::from_core(frame));
     }
 }
 
