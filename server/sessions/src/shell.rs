@@ -179,7 +179,6 @@ impl Shell {
                 // The caller may have gone away.
                 Later::Answer(caller, answer) => drop(caller.send(answer)),
                 Later::Count(count) => self.metrics.count(count),
-                Later::Accepted(request) => drop(request),
                 Later::Forget(operation) => drop(operation),
             }
         }

@@ -168,7 +168,7 @@ impl Hub {
         operation.audit(id, None, code_of(&answer));
         operation.stalled = false;
         if matches!(operation.owner, Owner::Target) {
-            operation.request = None;
+            operation.accept();
             operation.pinned = None;
             let volumes = std::mem::take(&mut operation.volumes);
             let outcome = answer.and_then(|response| convert::outcome(response, volumes));
@@ -176,7 +176,7 @@ impl Hub {
             let session = from.and_then(|key| self.sessions.get(&key));
             let holder = session.map(|session| session.driver.instance_id.clone());
             operation.place = Place::Finished { outcome, checkpoint, holder };
-            let target_uid = operation.target.uid.clone();
+            let target_uid = operation.target().uid.clone();
             operation.ends = now + self.options.timing.unclaimed;
             self.timers.set(Timer::Operation(id.clone()), operation.ends);
             self.publish(SessionEvent::OutcomeReady {

@@ -5,11 +5,12 @@ use std::time::Duration;
 use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
-use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target};
+use ostler_proto::v1alpha1::{ObjectRevision, Operation};
 use tokio::time::Instant;
 
 use super::operations::{Op, Owner, Place};
 use super::pages::Pages;
+use super::progress::is_long;
 use super::session::Session;
 use super::timers::Timer;
 use super::{Count, Effect, Hub, Later, OperationId, SessionKey, size};
@@ -34,9 +35,9 @@ impl Hub {
         self.may_ask(kind, &provider)?;
         let slotted = matches!(owner, Owner::Target) || kind.is_mutation();
         let frame_limit = self.frame_limit(&provider, kind)?;
-        let target = operation.target.clone().unwrap_or_default();
-        self.check_target(&id, slotted.then_some(&target), &provider)?;
         let request = self.stamped(operation);
+        let target_uid = request.target.as_ref().map_or("", |target| &target.uid);
+        self.check_target(&id, slotted.then_some(target_uid), &provider)?;
         let bytes = size::check(&request, class.as_deref(), frame_limit)?;
         let Some(record) = self.providers.get_mut(&provider) else {
             return Err(SubmitError::NoDriver { provider: provider.clone() });
@@ -49,14 +50,11 @@ impl Hub {
         let ticket = record.queue.push(id.clone(), lane, kind, bytes);
         self.invalidate(&provider, &stale);
         if slotted {
-            self.slots.insert(target.uid.clone().into(), id.clone());
+            self.slots.insert(target_uid.into(), id.clone());
         }
         let op = Op {
             kind,
-            key: request.idempotency_key.clone(),
-            target,
             provider: provider.clone(),
-            class: request.machine_class.clone(),
             volumes,
             pinned: class,
             since: now,
@@ -67,7 +65,7 @@ impl Hub {
             lane,
             owner,
             place: Place::Queued(ticket),
-            request: Some(request),
+            request,
             bytes,
             pages: Pages::default(),
             progress: None,
@@ -75,7 +73,6 @@ impl Hub {
             stalled: false,
             reported: None,
             cancelled: false,
-            delivery: 0,
             missed: 0,
         };
         let ends = op.ends;
@@ -103,15 +100,15 @@ impl Hub {
         Ok(usize::try_from(session.driver.max_frame_bytes).unwrap_or(usize::MAX))
     }
 
-    /// `slotted`: the target of an operation that occupies it.
+    /// `slotted`: the UID of the target of an operation that occupies it.
     fn check_target(
         &self,
         id: &OperationId,
-        slotted: Option<&Target>,
+        slotted: Option<&str>,
         provider: &ProviderName,
     ) -> Result<(), SubmitError> {
         let same = self.operations.get_key_value(id);
-        let slot = slotted.and_then(|target| self.slots.get(target.uid.as_str()));
+        let slot = slotted.and_then(|target_uid| self.slots.get(target_uid));
         if let Some(id) = same.map(|(id, _)| id).or(slot) {
             return Err(SubmitError::TargetBusy { operation_id: id.clone() });
         }
@@ -146,12 +143,7 @@ impl Hub {
         while self.may_send(now)
             && let Some((id, key)) = self.next_to_send(now, provider)
         {
-            let kind = self.operations.get(&id).map(|operation| operation.kind);
-            let session = self.sessions.get(&key);
-            if kind.zip(session).is_some_and(|(kind, session)| session.driver.kinds.contains(&kind))
-            {
-                self.send(now, id, key);
-            } else {
+            if !self.send(now, &id, key) {
                 // Another driver took over since the operation was accepted.
                 let message = "the driver that took over does not support the operation";
                 let why = (ErrorCode::Unimplemented, Reason::CoreKindUnsupported, message);
@@ -177,24 +169,26 @@ impl Hub {
         Some((record.queue.pop(held)?, key))
     }
 
-    fn send(&mut self, now: Instant, id: OperationId, key: SessionKey) {
-        let kind = self.operations.get(&id).map(|operation| operation.kind);
-        let interval = kind.and_then(|kind| self.progress_interval(key, kind));
+    /// `false`: the driver has no such verb.
+    fn send(&mut self, now: Instant, id: &OperationId, key: SessionKey) -> bool {
         let (Some(operation), Some(session)) =
-            (self.operations.get_mut(&id), self.sessions.get_mut(&key))
+            (self.operations.get_mut(id), self.sessions.get_mut(&key))
         else {
-            return;
+            return false;
         };
-        let Some(request) = &mut operation.request else { return };
-        request.delivery += 1;
-        (operation.delivery, operation.missed) = (request.delivery, 0);
-        request.progress_interval = interval.map(frames::duration);
-        operation.interval = interval;
-        let frame = frames::operation(request.clone());
+        if !session.driver.kinds.contains(&operation.kind) {
+            return false;
+        }
+        let asked = session.driver.progresses && is_long(operation.kind);
+        operation.interval = asked.then_some(self.options.timing.progress);
+        operation.missed = 0;
+        operation.request.delivery += 1;
+        operation.request.progress_interval = operation.interval.map(frames::duration);
+        let frame = frames::operation(operation.request.clone());
         operation.place = Place::Sent(key);
         operation.ends = now + operation.timeout + self.options.timing.grace;
         operation.accept_by = Some(now + self.options.timing.accept);
-        operation.audit(&id, Some(&session.principal), "sent");
+        operation.audit(id, Some(&session.principal), "sent");
         session.in_flight.insert(id.clone(), operation.kind);
         session.unaccepted += operation.bytes;
         let (provider, kind) = (operation.provider.clone(), operation.kind);
@@ -206,9 +200,10 @@ impl Hub {
         self.effects.push(Effect::Later(Later::Count(Count::Sent { provider, kind, waited })));
         self.timers.set(Timer::Operation(id.clone()), operation.due());
         if let Some(target_uid) = watched {
-            self.publish(SessionEvent::Sent { target_uid, operation_id: id });
+            self.publish(SessionEvent::Sent { target_uid, operation_id: id.clone() });
         }
         self.send_frame(key, frame, Room::Reserved);
+        true
     }
 
     /// Asks the driver to stop; takes the operation back if it was not sent.
@@ -271,8 +266,9 @@ impl Hub {
     /// Drops an operation that ended, and remembers that it did. One timer is left of it.
     pub(super) fn forget(&mut self, id: &OperationId) -> Option<Box<Op>> {
         let operation = self.operations.remove(id)?;
-        if self.slots.get(operation.target.uid.as_str()) == Some(id) {
-            self.slots.remove(operation.target.uid.as_str());
+        let target_uid = operation.target().uid.as_str();
+        if self.slots.get(target_uid) == Some(id) {
+            self.slots.remove(target_uid);
         }
         self.timers.clear(&Timer::Operation(id.clone()));
         self.ended.put(id.as_str());

@@ -45,7 +45,6 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::hint::HintKind;
-use ostler_proto::v1alpha1::Operation;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -95,8 +94,6 @@ pub(crate) enum Later {
     Answer(oneshot::Sender<Box<Answer>>, Box<Answer>),
     /// Count it.
     Count(Count),
-    /// What was kept in case that the driver does not get it. To free it takes time.
-    Accepted(Box<Operation>),
     /// All that was known of an operation. To free it takes time.
     Forget(Box<Op>),
 }

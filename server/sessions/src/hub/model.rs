@@ -386,7 +386,7 @@ impl World {
             Effect::Publish(_)
             | Effect::CheckReading(_)
             | Effect::Flush(_)
-            | Effect::Later(Later::Count(_) | Later::Accepted(_) | Later::Forget(_)) => {}
+            | Effect::Later(Later::Count(_) | Later::Forget(_)) => {}
             Effect::Later(Later::Answer(answer, outcome)) => answer.send(outcome).unwrap(),
         }
     }
@@ -410,7 +410,7 @@ impl World {
                 }
                 Place::Finished { .. } => {}
             }
-            let uid = &operation.target.uid;
+            let uid = &operation.target().uid;
             if operation.kind.is_mutation() {
                 assert!(mutations.insert(uid.clone()), "{uid} has two mutations");
             }

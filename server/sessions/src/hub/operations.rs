@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::{Failure, Lane, Outcome, Progress, Reason};
-use ostler_proto::v1alpha1::{ObjectRevision, Operation, Target, operation_result};
+use ostler_proto::v1alpha1::{Operation, Target, operation_result};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -52,10 +52,7 @@ pub(crate) enum Place {
 #[derive(Debug)]
 pub(crate) struct Op {
     pub(crate) kind: OperationKind,
-    pub(crate) key: String,
-    pub(crate) target: Target,
     pub(crate) provider: ProviderName,
-    pub(crate) class: Option<ObjectRevision>,
     pub(crate) volumes: Vec<String>,
     /// Keeps the revision of the class while a driver may ask for it.
     pub(crate) pinned: Option<Arc<ClassContent>>,
@@ -70,8 +67,8 @@ pub(crate) struct Op {
     pub(crate) lane: Lane,
     pub(crate) owner: Owner,
     pub(crate) place: Place,
-    /// What is sent, until the driver said that it has it.
-    pub(crate) request: Option<Box<Operation>>,
+    /// What is sent. Once the driver said that it has it, only what tells what it is about.
+    pub(crate) request: Box<Operation>,
     pub(crate) bytes: usize,
     pub(crate) pages: Pages,
     pub(crate) progress: Option<Progress>,
@@ -82,8 +79,6 @@ pub(crate) struct Op {
     /// The checkpoint that the controllers got last, and when.
     pub(crate) reported: Option<(Instant, String)>,
     pub(crate) cancelled: bool,
-    /// How often it was sent.
-    pub(crate) delivery: u32,
     /// How often the time for its acceptance ran out since it was sent last.
     pub(crate) missed: u32,
 }
@@ -109,12 +104,12 @@ impl Op {
                 target: audit::TARGET,
                 who = audit::CORE,
                 verb = self.kind.name(),
-                object = audit::object(&self.target),
-                uid = self.target.uid,
+                object = audit::object(self.target()),
+                uid = self.target().uid,
                 provider = self.provider.as_str(),
                 operation = id.as_str(),
                 to,
-                delivery = to.map(|_| self.delivery),
+                delivery = to.map(|_| self.request.delivery),
                 outcome
             );
         }
@@ -130,8 +125,26 @@ impl Op {
         matches!(self.owner, Owner::Caller(_))
     }
 
+    /// What it is about.
+    pub(crate) fn target(&self) -> &Target {
+        static NONE: Target = Target {
+            kind: String::new(),
+            namespace: String::new(),
+            name: String::new(),
+            uid: String::new(),
+        };
+        self.request.target.as_ref().unwrap_or(&NONE)
+    }
+
     /// Whether the driver said that it has the operation.
     pub(crate) fn accepted(&self) -> bool {
-        self.request.is_none()
+        self.request.request.is_none()
+    }
+
+    /// The driver has it: what only the driver needs is not kept here.
+    pub(crate) fn accept(&mut self) {
+        self.request.request = None;
+        self.request.machine = None;
+        self.request.checkpoint = String::new();
     }
 }

@@ -1,7 +1,6 @@
 //! Operations that run: accepted, how far they are, and those of which nothing is heard.
 
 use ostler_api::Uid;
-use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::operation::Progress;
@@ -11,7 +10,7 @@ use tokio::time::Instant;
 use super::answers::checkpoint;
 use super::operations::{Op, Owner, Place};
 use super::timers::Timer;
-use super::{Count, Effect, Hub, Later, OperationId, SessionKey};
+use super::{Count, Hub, OperationId, SessionKey};
 use crate::SessionEvent;
 use crate::convert::{MESSAGE_BYTES, WORD_BYTES, cut};
 
@@ -46,10 +45,12 @@ impl Hub {
     /// The driver has an operation.
     pub(super) fn accepted(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let Some(operation) = self.sent(key, id) else { return };
-        let Some(request) = operation.request.take() else { return };
+        if operation.accepted() {
+            return;
+        }
+        operation.accept();
         let bytes = operation.bytes;
         operation.accept_by = None;
-        self.effects.push(Effect::Later(Later::Accepted(request)));
         self.note_progress(now, id);
         let limit = self.options.limits.unaccepted_bytes;
         let Some(session) = self.sessions.get_mut(&key) else { return };
@@ -111,7 +112,7 @@ impl Hub {
         let Some(operation) = self.operations.get_mut(id) else { return };
         operation.stalled = true;
         let (provider, kind) = (operation.provider.clone(), operation.kind);
-        let target = operation.target.name.clone();
+        let target = operation.target().name.clone();
         tracing::warn!(operation = %id, provider = provider.as_str(), %kind, target, "no progress for long");
         self.count(Count::Stalled { provider, kind });
         self.tell_stall(id, true);
@@ -133,21 +134,11 @@ impl Hub {
             self.publish(SessionEvent::Lost { target_uid, operation_id, lost });
         }
     }
-
-    /// How often the driver of a session has to say how far an operation is, if at all.
-    pub(super) fn progress_interval(
-        &self,
-        key: SessionKey,
-        kind: OperationKind,
-    ) -> Option<Duration> {
-        let session = self.sessions.get(&key)?;
-        (session.driver.progresses && is_long(kind)).then_some(self.options.timing.progress)
-    }
 }
 
 impl Op {
     /// UID of the target, unless a call waits for the operation.
     pub(super) fn watched(&self) -> Option<Uid> {
-        matches!(self.owner, Owner::Target).then(|| self.target.uid.as_str().into())
+        matches!(self.owner, Owner::Target).then(|| self.target().uid.as_str().into())
     }
 }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_api::driver::OperationKind;
 use ostler_api::operation::Lane;
-use ostler_proto::v1alpha1::{HeldOperation, HeldState, HeldVerdict, ResumeOutcome, Verdict};
+use ostler_proto::v1alpha1::{
+    HeldOperation, HeldState, HeldVerdict, Operation, ResumeOutcome, Verdict,
+};
 use tokio::time::Instant;
 
 use super::operations::{Op, Owner, Place};
@@ -145,7 +147,7 @@ impl Hub {
             // Its lost session was taken over above: only this instance can be meant.
             Place::Away(lost) if !self.lost.contains_key(lost) => {
                 operation.place = Place::Sent(key);
-                operation.request = None;
+                operation.accept();
                 session.in_flight.insert(id.clone(), operation.kind);
                 let cancelled = operation.cancelled;
                 self.note_progress(now, &id);
@@ -223,12 +225,16 @@ impl Hub {
         session.in_flight.insert(id.clone(), kind);
         let target_uid = target.uid.clone();
         self.slots.insert(target_uid.clone(), id.clone());
+        let request = Box::new(Operation {
+            idempotency_key,
+            target: Some(convert::target(target)),
+            machine_class: Some(convert::reference(class)),
+            delivery: 1,
+            ..Operation::default()
+        });
         let op = Op {
             kind,
-            key: idempotency_key,
-            target: convert::target(target),
             provider,
-            class: Some(convert::reference(class)),
             volumes: Vec::new(),
             pinned: None,
             since: now,
@@ -239,7 +245,7 @@ impl Hub {
             lane: Lane::User,
             owner: Owner::Target,
             place: Place::Sent(key),
-            request: None,
+            request,
             bytes: 0,
             pages: Pages::default(),
             progress: None,
@@ -247,7 +253,6 @@ impl Hub {
             stalled: false,
             reported: None,
             cancelled: false,
-            delivery: 1,
             missed: 0,
         };
         self.timers.set(Timer::Operation(id.clone()), op.ends);

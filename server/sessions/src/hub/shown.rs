@@ -76,7 +76,7 @@ impl Hub {
         let fits = |it: &Op| {
             let target = &wanted.target;
             (provider.is_empty() || it.provider == provider)
-                && (target.is_empty() || it.target.uid == *target || it.target.name == *target)
+                && (target.is_empty() || it.target().uid == *target || it.target().name == *target)
                 && (wanted.session_id.is_empty() || self.holder_of(it) == wanted.session_id)
         };
         let mut found: Vec<_> = self.operations.iter().filter(|(_, it)| fits(it)).collect();
@@ -91,9 +91,9 @@ impl Hub {
         let left = it.ends.saturating_duration_since(now);
         OperationInfo {
             operation_id: id.to_string(),
-            idempotency_key: it.key.clone(),
+            idempotency_key: it.request.idempotency_key.clone(),
             kind: OperationKind::try_from(it.kind.number()).unwrap_or_default().into(),
-            target: Some(it.target.clone()),
+            target: Some(it.target().clone()),
             provider: it.provider.clone().into(),
             session_id: self.holder_of(it).to_owned(),
             state: state(it).into(),
@@ -101,10 +101,10 @@ impl Hub {
             timeout_left: Some(duration(left)),
             stage: progress.as_ref().map(|it| it.stage.clone()).unwrap_or_default(),
             percent: progress.as_ref().map(|it| it.percent).unwrap_or_default(),
-            delivery: it.delivery,
+            delivery: it.request.delivery,
             cancelled: it.cancelled,
             message: progress.map(|it| it.message).unwrap_or_default(),
-            machine_class: it.class.clone(),
+            machine_class: it.request.machine_class.clone(),
             stalled: it.stalled,
         }
     }

@@ -27,7 +27,8 @@ pub(crate) struct Scope {
 
 impl Scope {
     fn of(session: &Session, operation: &Op) -> Self {
-        Self { provider: session.driver.provider.clone(), class: operation.class.clone() }
+        let class = operation.request.machine_class.clone();
+        Self { provider: session.driver.provider.clone(), class }
     }
 
     /// The class that it entitles to, if that is the wanted one.
@@ -80,7 +81,7 @@ impl Hub {
         let found = self.slots.get(target_uid).and_then(|id| self.operations.get_key_value(id));
         let Some((id, operation)) = found else { return OperationView::Idle };
         let id = id.clone();
-        let idempotency_key = operation.key.clone();
+        let idempotency_key = operation.request.idempotency_key.clone();
         let (kind, provider) = (operation.kind, operation.provider.clone());
         match &operation.place {
             Place::Finished { outcome, checkpoint, .. } => OperationView::Finished(Finished {
@@ -198,7 +199,7 @@ impl Hub {
     pub(crate) fn class_of(&self, key: SessionKey, operation: &str) -> Option<ObjectRevision> {
         let operation = self.operations.get(operation)?;
         matches!(operation.place, Place::Sent(session) if session == key)
-            .then(|| operation.class.clone())?
+            .then(|| operation.request.machine_class.clone())?
     }
 
     /// Whether operations wait longer for their credit than they should.
