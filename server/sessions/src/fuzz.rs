@@ -57,6 +57,7 @@ pub fn core_hears(mut data: &[u8]) {
             hub.frame(now, *key, frame.frame);
         }
         hub.expire(now);
+        drop(hub.take_later());
         hub.swap_effects(&mut effects);
         for effect in effects.drain(..) {
             if let Effect::Close(closed, _) = effect {

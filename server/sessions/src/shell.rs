@@ -49,8 +49,6 @@ struct State {
     outboxes: Map<SessionKey, Outbox>,
     /// Empty between calls.
     effects: Vec<Effect>,
-    /// Empty between calls.
-    later: Vec<Later>,
     /// What the clock waits for.
     armed: Option<Instant>,
     /// Whether the end was reported.
@@ -70,7 +68,6 @@ impl Shell {
             hub: Hub::new(options.clone(), records),
             outboxes: Map::default(),
             effects: Vec::new(),
-            later: Vec::new(),
             armed: None,
             finished: false,
         };
@@ -172,13 +169,12 @@ impl Shell {
             state.armed = next;
             self.alarm.notify_one();
         }
-        let later = std::mem::take(&mut state.later);
+        let later = state.hub.take_later();
         drop(state);
         for later in later {
             match later {
-                // The caller may have gone away.
-                Later::Answer(caller, answer) => drop(caller.send(answer)),
                 Later::Count(count) => self.metrics.count(count),
+                Later::Answer(operation, answer) => operation.answer(answer),
                 Later::Forget(operation) => drop(operation),
             }
         }
@@ -211,7 +207,6 @@ impl Shell {
             }
             // There may be no subscriber; the views show the same.
             Effect::Publish(event) => drop(self.events.send(event)),
-            Effect::Later(later) => state.later.push(later),
         }
     }
 

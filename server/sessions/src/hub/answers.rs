@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::operations::{Answer, Owner, Place};
 use super::pages::{PageFault, Pages};
 use super::timers::Timer;
-use super::{Count, Effect, Hub, Later, OperationId, SessionKey};
+use super::{Count, Hub, Later, OperationId, SessionKey};
 use crate::session::outbox::Room;
 use crate::session::{Close, frames};
 use crate::{SessionEvent, convert};
@@ -79,13 +79,13 @@ impl Hub {
         let limits = (self.options.limits.list_records, self.options.limits.list_bytes);
         let OperationCompleted { operation_id, checkpoint: said, outcome } = *completed;
         let known = self.operations.get_key_value(operation_id.as_str()).map(|(id, _)| id.clone());
-        let id = known.unwrap_or_else(|| operation_id.into());
-        self.accepted(now, key, &id);
+        let id = known.unwrap_or_else(|| operation_id.as_str().into());
         let Some(operation) = self.sent(key, &id) else { return self.repeated(key, &id) };
         let before = operation.progress.take().map(|progress| progress.checkpoint);
         let said = checkpoint(said, before.unwrap_or_default());
         let pages = std::mem::take(&mut operation.pages);
         let (provider, kind) = (operation.provider.clone(), operation.kind);
+        let unread = operation.unread();
         let mut answer = match answer_of(operation.kind, outcome, pages, limits) {
             Ok(answer) => answer,
             Err(PageFault::TooLong) => {
@@ -94,10 +94,13 @@ impl Hub {
             Err(fault) => return self.close(now, key, bad_pages(&id, fault)),
         };
         if let Some(session) = self.sessions.get_mut(&key) {
-            session.in_flight.remove(&id, kind);
+            session.leave(&id, kind, unread);
+            if unread > 0 {
+                session.not_accepted = 0;
+            }
         }
         self.throttle(now, &provider, &mut answer);
-        self.finish(now, &id, answer, said, Some(key));
+        self.finish(now, &id, answer, said, Some((key, operation_id)));
         self.pump(now, &provider);
     }
 
@@ -140,40 +143,41 @@ impl Hub {
         {
             return; // acknowledged once it is recorded
         }
-        self.send_frame(key, frames::result_ack(id.as_str()), Room::Answer);
+        self.send_frame(key, frames::result_ack(id.clone()), Room::Answer);
         self.count(Count::Late { provider });
     }
 
-    /// An operation has an outcome. It must not be with any session, queue or lost session.
+    /// An operation has an outcome. It must not be with any session, queue or lost session. `from`: who reported it, and
+    /// its id for the acknowledgement.
     pub(super) fn finish(
         &mut self,
         now: Instant,
         id: &OperationId,
         answer: Box<Answer>,
         checkpoint: String,
-        from: Option<SessionKey>,
+        from: Option<(SessionKey, String)>,
     ) {
         let Some(operation) = self.operations.get_mut(id) else { return };
-        operation.accept_by = None;
-        operation.pages = Pages::default();
         if operation.interval.is_some() {
             self.timers.clear(&Timer::Stall(id.clone()));
         }
-        self.effects.push(Effect::Later(Later::Count(Count::Ended {
+        self.later.push(Later::Count(Count::Ended {
             provider: operation.provider.clone(),
             kind: operation.kind,
             code: code_of(&answer),
             took: now - operation.since,
-        })));
+        }));
         operation.audit(id, None, code_of(&answer));
-        operation.stalled = false;
         if matches!(operation.owner, Owner::Target) {
             operation.accept();
+            operation.accept_by = None;
+            operation.pages = Pages::default();
+            operation.stalled = false;
             operation.pinned = None;
             let volumes = std::mem::take(&mut operation.volumes);
             let outcome = answer.and_then(|response| convert::outcome(response, volumes));
             let outcome = Box::new(outcome);
-            let session = from.and_then(|key| self.sessions.get(&key));
+            let session = from.and_then(|(key, _)| self.sessions.get(&key));
             let holder = session.map(|session| session.driver.instance_id.clone());
             operation.place = Place::Finished { outcome, checkpoint, holder };
             let target_uid = operation.target().uid.clone();
@@ -185,14 +189,9 @@ impl Hub {
             });
             return;
         }
-        if let Some(mut operation) = self.forget(id) {
-            let owner = std::mem::replace(&mut operation.owner, Owner::Gone);
-            if let Owner::Caller(caller) = owner {
-                self.effects.push(Effect::Later(Later::Answer(caller, answer)));
-            }
-            self.effects.push(Effect::Later(Later::Forget(operation)));
-        }
-        if let Some(key) = from {
+        let gone = self.forget(id);
+        self.later.extend(gone.map(|gone| Later::Answer(gone, answer)));
+        if let Some((key, id)) = from {
             self.ack_to(now, key, id);
         }
     }
@@ -220,11 +219,9 @@ impl Hub {
         why: Why<'_>,
     ) {
         let Some(operation) = self.operations.get(id) else { return };
-        let unread = if operation.accepted() { 0 } else { operation.bytes };
-        let kind = operation.kind;
+        let (kind, unread) = (operation.kind, operation.unread());
         let provider = self.sessions.get_mut(&key).map(|session| {
-            session.in_flight.remove(id, kind);
-            session.unaccepted = session.unaccepted.saturating_sub(unread);
+            session.leave(id, kind, unread);
             session.driver.provider.clone()
         });
         self.fail(now, id, why, Certainty::Unknown);

@@ -13,7 +13,7 @@ use super::pages::Pages;
 use super::progress::is_long;
 use super::session::Session;
 use super::timers::Timer;
-use super::{Count, Effect, Hub, Later, OperationId, SessionKey, size};
+use super::{Count, Hub, Later, OperationId, SessionKey, size};
 use crate::operation::Order;
 use crate::session::frames;
 use crate::session::outbox::Room;
@@ -197,7 +197,7 @@ impl Hub {
         if let Some(record) = self.providers.get_mut(&provider) {
             record.pace.sent(now);
         }
-        self.effects.push(Effect::Later(Later::Count(Count::Sent { provider, kind, waited })));
+        self.later.push(Later::Count(Count::Sent { provider, kind, waited }));
         self.timers.set(Timer::Operation(id.clone()), operation.due());
         if let Some(target_uid) = watched {
             self.publish(SessionEvent::Sent { target_uid, operation_id: id.clone() });
@@ -244,7 +244,7 @@ impl Hub {
             let id = id.clone();
             let (holder, provider) = (holder.clone(), operation.provider.clone());
             let gone = self.forget(&id);
-            self.effects.extend(gone.map(|gone| Effect::Later(Later::Forget(gone))));
+            self.later.extend(gone.map(Later::Forget));
             if let Some(instance) = holder {
                 self.ack(now, &id, &provider, &instance);
             }
@@ -265,13 +265,13 @@ impl Hub {
 
     /// Drops an operation that ended, and remembers that it did. One timer is left of it.
     pub(super) fn forget(&mut self, id: &OperationId) -> Option<Box<Op>> {
-        let operation = self.operations.remove(id)?;
+        let (id, operation) = self.operations.remove_entry(id)?;
         let target_uid = operation.target().uid.as_str();
-        if self.slots.get(target_uid) == Some(id) {
+        if self.slots.get(target_uid) == Some(&id) {
             self.slots.remove(target_uid);
         }
-        self.timers.clear(&Timer::Operation(id.clone()));
         self.ended.put(id.as_str());
+        self.timers.clear(&Timer::Operation(id));
         Some(operation)
     }
 
@@ -287,13 +287,13 @@ impl Hub {
             |it: &Session| it.driver.provider == *provider && it.driver.instance_id == instance;
         let holder = self.sessions.iter().find(|(_, session)| is_holder(session));
         if let Some(key) = holder.map(|(key, _)| *key) {
-            self.ack_to(now, key, id);
+            self.ack_to(now, key, id.clone());
         }
     }
 
     /// Tells the driver of a session to forget a result.
-    pub(super) fn ack_to(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
+    pub(super) fn ack_to(&mut self, now: Instant, key: SessionKey, id: impl Into<String>) {
         self.timers.start(Timer::Flush(key), now + self.options.timing.acknowledge);
-        self.send_frame(key, frames::result_ack(id.as_str()), Room::Unhurried);
+        self.send_frame(key, frames::result_ack(id), Room::Unhurried);
     }
 }

@@ -45,7 +45,6 @@ use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::hint::HintKind;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use self::arrivals::Arrivals;
@@ -83,17 +82,15 @@ pub(crate) enum Effect {
     CheckReading(SessionKey),
     /// Tell the controllers.
     Publish(SessionEvent),
-    /// What may be done in any order, once the hub is free for others.
-    Later(Later),
 }
 
-/// What is to be done outside, in any order.
+/// What is to be done outside, in any order, once the hub is free for others.
 #[derive(Debug)]
 pub(crate) enum Later {
-    /// Give the outcome to the one who waits for it.
-    Answer(oneshot::Sender<Box<Answer>>, Box<Answer>),
     /// Count it.
     Count(Count),
+    /// Give the outcome of an operation to the one who waits for it.
+    Answer(Box<Op>, Box<Answer>),
     /// All that was known of an operation. To free it takes time.
     Forget(Box<Op>),
 }
@@ -147,6 +144,7 @@ pub(crate) struct Hub {
     ended: Ended,
     timers: Timers,
     effects: Vec<Effect>,
+    later: Vec<Later>,
 }
 
 impl Hub {
@@ -170,6 +168,7 @@ impl Hub {
             ended: Ended::default(),
             timers: Timers::default(),
             effects: Vec::new(),
+            later: Vec::new(),
         }
     }
 
@@ -177,6 +176,11 @@ impl Hub {
     /// and fro, so that none is made for every frame.
     pub(crate) fn swap_effects(&mut self, done: &mut Vec<Effect>) {
         std::mem::swap(&mut self.effects, done);
+    }
+
+    /// What is to be done once the hub is free for others.
+    pub(crate) fn take_later(&mut self) -> Vec<Later> {
+        std::mem::take(&mut self.later)
     }
 
     /// When [`Self::expire`] has something to do.
@@ -214,6 +218,6 @@ impl Hub {
     }
 
     fn count(&mut self, count: Count) {
-        self.effects.push(Effect::Later(Later::Count(count)));
+        self.later.push(Later::Count(count));
     }
 }

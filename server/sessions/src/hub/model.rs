@@ -315,6 +315,11 @@ impl World {
                 self.run(effect);
             }
         }
+        for later in self.hub.take_later() {
+            if let Later::Answer(operation, outcome) = later {
+                operation.answer(outcome);
+            }
+        }
         for (id, outcome) in &mut self.calls {
             if outcome.try_recv().is_ok() {
                 *self.outcomes.get_mut(id).unwrap() += 1;
@@ -383,11 +388,7 @@ impl World {
                 let told = self.tell(operation_id.as_str());
                 assert_ne!(std::mem::replace(&mut told.lost, lost), lost, "{operation_id}");
             }
-            Effect::Publish(_)
-            | Effect::CheckReading(_)
-            | Effect::Flush(_)
-            | Effect::Later(Later::Count(_) | Later::Forget(_)) => {}
-            Effect::Later(Later::Answer(answer, outcome)) => answer.send(outcome).unwrap(),
+            Effect::Publish(_) | Effect::CheckReading(_) | Effect::Flush(_) => {}
         }
     }
 

@@ -136,6 +136,19 @@ impl Op {
         self.request.target.as_ref().unwrap_or(&NONE)
     }
 
+    /// It is over: the one who waits for the outcome gets it.
+    pub(crate) fn answer(self: Box<Self>, answer: Box<Answer>) {
+        if let Owner::Caller(caller) = self.owner {
+            // It may have gone away.
+            drop(caller.send(answer));
+        }
+    }
+
+    /// Bytes of it that the driver may not have read.
+    pub(crate) fn unread(&self) -> usize {
+        if self.accepted() { 0 } else { self.bytes }
+    }
+
     /// Whether the driver said that it has the operation.
     pub(crate) fn accepted(&self) -> bool {
         self.request.request.is_none()

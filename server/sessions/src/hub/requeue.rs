@@ -46,8 +46,7 @@ impl Hub {
     pub(super) fn take_back(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let Some(operation) = self.operations.get(id).filter(|it| !it.accepted()) else { return };
         let Some(session) = self.sessions.get_mut(&key) else { return };
-        session.in_flight.remove(id, operation.kind);
-        session.unaccepted = session.unaccepted.saturating_sub(operation.bytes);
+        session.leave(id, operation.kind, operation.bytes);
         let provider = &session.driver.provider;
         tracing::info!(provider = provider.as_str(), operation = %id, "the driver drains, the operation goes to another");
         self.queue_again(now, id);

@@ -145,6 +145,12 @@ impl Session {
         self.is_ready() && self.in_flight.len() < self.credit && self.unaccepted < window
     }
 
+    /// An operation of which it may not have read so many bytes is not with it any more.
+    pub(crate) fn leave(&mut self, id: &OperationId, kind: OperationKind, unread: usize) {
+        self.in_flight.remove(id, kind);
+        self.unaccepted = self.unaccepted.saturating_sub(unread);
+    }
+
     /// Whether another create leaves enough of the credit to what is quick or urgent.
     fn has_credit_for_creates(&self) -> bool {
         self.in_flight.creates < self.credit - self.credit / NOT_FOR_CREATES

@@ -1,6 +1,7 @@
 //! One Register stream between the wire and the hub.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -48,11 +49,12 @@ async fn read(
     mut frames: Streaming<RegisterRequest>,
 ) {
     let mut read = Vec::new();
+    let mut closed = pin!(outbox.closed());
     loop {
         outbox.room().await;
         let next = tokio::select! {
             biased;
-            () = outbox.closed() => return,
+            () = &mut closed => return,
             next = frames.next() => next,
         };
         let end = together(&mut frames, next, &mut read);

@@ -26,8 +26,8 @@ pub(crate) fn cancel(operation_id: &str, reason: &str) -> Frame {
     })
 }
 
-pub(crate) fn result_ack(operation_id: &str) -> Frame {
-    Frame::ResultAck(OperationResultAck { operation_ids: vec![operation_id.to_owned()] })
+pub(crate) fn result_ack(operation_id: impl Into<String>) -> Frame {
+    Frame::ResultAck(OperationResultAck { operation_ids: vec![operation_id.into()] })
 }
 
 pub(crate) fn role(role: RoleKind, term: Term) -> Frame {
