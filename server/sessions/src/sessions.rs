@@ -149,11 +149,13 @@ impl Sessions {
     /// Sends an operation and waits for its outcome, which needs no acknowledgement. Reads do not
     /// wait for the operation of their target; mutations fail if there is one. Dropping the
     /// future cancels the operation.
-    pub async fn call(&self, request: Dispatch) -> Outcome {
+    pub fn call(&self, request: Dispatch) -> impl Future<Output = Outcome> + Send {
         let mut order = convert::order(request, self.cluster_id());
         let volumes = std::mem::take(&mut order.volumes);
-        let answer = self.try_call(order).await.map_err(|refused| refused.failure())?;
-        (*answer).and_then(|response| convert::outcome(response, volumes))
+        async move {
+            let answer = self.try_call(order).await.map_err(|refused| refused.failure())?;
+            (*answer).and_then(|response| convert::outcome(response, volumes))
+        }
     }
 
     /// As [`Self::call`], with the answer as it came, and apart from refusals.

@@ -183,7 +183,7 @@ impl Hub {
         std::mem::take(&mut self.later)
     }
 
-    /// When [`Self::expire`] has something to do.
+    /// Before this [`Self::expire`] has nothing to do.
     pub(crate) fn next_deadline(&self) -> Option<Instant> {
         self.timers.next()
     }

@@ -503,7 +503,7 @@ impl World {
         assert!(self.hub.operations.is_empty() && self.hub.slots.is_empty());
         assert!(self.hub.lost.is_empty() && self.hub.providers.is_empty());
         assert!(self.hub.guests.is_empty() && self.hub.sessions.is_empty());
-        assert_eq!(self.hub.next_deadline(), None);
+        assert!(self.hub.timers.none_is_set());
         assert!(self.outcomes.values().all(|count| *count == 1), "{:?}", self.outcomes);
     }
 }

@@ -1,7 +1,8 @@
-//! Everything that is due at some time, in one ordered set.
+//! Everything that is due at some time, in one queue.
 
 use ostler_api::ProviderName;
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 use tokio::time::Instant;
 
@@ -39,20 +40,28 @@ pub(crate) enum Timer {
     Drained(SessionKey),
 }
 
-/// At most one time for each timer.
+/// At most one time for each timer. Nearly every one is cleared before it is due: it is left in the queue then, until most of
+/// the queue is such.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    queue: BTreeSet<(Instant, Timer)>,
+    /// Every time that counts, and times that do not count any more.
+    queue: BinaryHeap<Reverse<(Instant, Timer)>>,
     due: Map<Timer, Instant>,
 }
+
+/// So many times that do not count any more are always left.
+const LEFT: usize = 64;
 
 impl Timers {
     /// `timer` is due at `at` and not before.
     pub(crate) fn set(&mut self, timer: Timer, at: Instant) {
-        if let Some(before) = self.due.insert(timer.clone(), at) {
-            self.queue.remove(&(before, timer.clone()));
+        if self.due.insert(timer.clone(), at) == Some(at) {
+            return;
         }
-        self.queue.insert((at, timer));
+        if self.queue.len() > 2 * self.due.len() + LEFT {
+            self.queue.retain(|Reverse((at, timer))| self.due.get(timer) == Some(at));
+        }
+        self.queue.push(Reverse((at, timer)));
     }
 
     /// As [`Self::set`], unless the timer is set already.
@@ -64,9 +73,7 @@ impl Timers {
 
     /// `timer` is not due any more.
     pub(crate) fn clear(&mut self, timer: &Timer) {
-        if let Some((timer, at)) = self.due.remove_entry(timer) {
-            self.queue.remove(&(at, timer));
-        }
+        self.due.remove(timer);
     }
 
     /// When `timer` is due.
@@ -79,17 +86,27 @@ impl Timers {
         self.due.contains_key(timer)
     }
 
-    /// When the next one is due.
+    /// Whether no timer is due some time.
+    #[cfg(test)]
+    pub(crate) fn none_is_set(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    /// No one is due before this.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.queue.first().map(|(at, _)| *at)
+        self.queue.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Takes the next one if it is due.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Timer> {
-        let due = self.queue.first().is_some_and(|(at, _)| *at <= now);
-        let (_, timer) = if due { self.queue.pop_first() } else { None }?;
-        self.due.remove(&timer);
-        Some(timer)
+        while self.next().is_some_and(|at| at <= now) {
+            let Reverse((at, timer)) = self.queue.pop()?;
+            if self.due.get(&timer) == Some(&at) {
+                self.due.remove(&timer);
+                return Some(timer);
+            }
+        }
+        None
     }
 }
 
@@ -115,5 +132,24 @@ mod tests {
         assert_eq!(timers.pop(at(5)), Some(Timer::Hello(2)));
         assert_eq!(timers.pop(at(5)), Some(Timer::Hello(1)));
         assert_eq!((timers.pop(at(5)), timers.next()), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cleared_timers_take_little_room_and_none_that_is_set_is_lost() {
+        let now = Instant::now();
+        let at = |number| now + Duration::from_secs(number);
+        let mut timers = Timers::default();
+        for number in 0..10_000 {
+            timers.set(Timer::Hello(number), at(number));
+            if !number.is_multiple_of(1000) {
+                timers.clear(&Timer::Hello(number));
+            }
+            timers.set(Timer::Flush(1), at(number));
+            assert!(timers.queue.len() <= 2 * timers.due.len() + LEFT + 2);
+        }
+        let due: Vec<_> = std::iter::from_fn(|| timers.pop(at(10_000))).collect();
+        let mut expected: Vec<_> = (0..10).map(|number| Timer::Hello(number * 1000)).collect();
+        expected.push(Timer::Flush(1));
+        assert_eq!(due, expected);
     }
 }
