@@ -39,14 +39,15 @@ fn base64(number: u32) -> String {
 }
 
 /// The name of the Machine of an instance: that of the instance, as far as an object can have it, so that both are found
-/// by one name. One that does not begin with the name of the pool gets it in front.
+/// by one name. One that does not begin with the name of the pool and a `-` gets both in front.
 pub fn machine_name(pool: &str, instance: &str, id: &ProviderId) -> String {
     let named = if instance.is_empty() { last_part(id) } else { instance };
     let lower = named.to_ascii_lowercase();
     let fits = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '.';
     let clean: String = lower.chars().map(|it| if fits(it) { it } else { '-' }).collect();
     let clean = clean.trim_matches(['-', '.']);
-    let name = if clean.starts_with(pool) { clean.to_owned() } else { format!("{pool}-{clean}") };
+    let begins = clean.strip_prefix(pool).is_some_and(|rest| rest.starts_with('-'));
+    let name = if begins { clean.to_owned() } else { format!("{pool}-{clean}") };
     if name.len() <= LONGEST && !name.ends_with('-') {
         return name;
     }
@@ -100,6 +101,9 @@ mod tests {
             ("p", "17", "x:///17", "p-17"),
             ("p", "i-0abc", "aws:///z/i-0abc", "p-i-0abc"),
             ("p", "", "aws:///z/i-0abc", "p-i-0abc"),
+            // Another pool is called 10.
+            ("1", "10", "x:///10", "1-10"),
+            ("10", "10", "x:///10", "10-10"),
         ] {
             assert_eq!(machine_name(pool, instance, &id.into()), expected);
         }
