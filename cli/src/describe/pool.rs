@@ -218,7 +218,8 @@ Tree
   ├─ web-06  Running
   ├─ web-07  Running
   ├─ web-08  Running
-  └─ … and 3 more
+  ├─ web-09  Running
+  └─ … and 2 more like these
 "
         );
     }

@@ -130,8 +130,25 @@ fn a_set_of_many_machines_shows_those_with_something_to_say_and_counts_the_rest(
     let page = render(&fleet, noon());
     let tree = page.split("Tree\n").nth(1).unwrap();
     assert!(tree.lines().nth(1).unwrap().contains("z  Pending"), "{page}");
-    assert_eq!(tree.lines().count(), 12, "{page}");
-    assert!(page.contains("└─ … and 89 more\n"), "{page}");
+    assert_eq!(tree.lines().count(), 13, "{page}");
+    assert!(page.contains("└─ … and 88 more like these\n"), "{page}");
+}
+
+#[test]
+fn of_machines_that_wait_alike_ten_are_shown_and_what_waits_otherwise_is_not_counted_among_them() {
+    let mut fleet = fleet_of(deployment());
+    fleet.deployment = None;
+    fleet.sets = vec![set("web-old", 1, 1000)];
+    let mut machines: Vec<Machine> =
+        (0..999).map(|index| waiting(&format!("m-{index:03}"), "DriverUnavailable", "")).collect();
+    machines.push(waiting("z", "NodeMissing", ""));
+    fleet.machines = [("web-old".to_owned(), machines)].into();
+    let page = render(&fleet, noon());
+    let tree: Vec<_> = page.split("Tree\n").nth(1).unwrap().lines().skip(1).collect();
+    assert_eq!(tree.len(), 12, "{page}");
+    assert!(tree[9].contains("├─ m-009  Pending"), "{page}");
+    assert!(tree[10].ends_with("├─ … and 989 more like these"), "{page}");
+    assert!(tree[11].contains("└─ z  Pending"), "{page}");
 }
 
 type Change = fn(&mut Fleet);

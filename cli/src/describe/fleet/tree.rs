@@ -1,5 +1,7 @@
 //! The page about a fleet. Pure: what was read goes in, text comes out.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -17,7 +19,7 @@ use super::{Fleet, Runner, revision};
 use crate::describe::page::{Page, event_lines};
 use crate::table::span;
 
-/// Machines with nothing to say that are shown one by one in a set; more are counted.
+/// Machines of the same phase, step and wait that are shown one by one; more are counted.
 const MOST_ALIKE: usize = 10;
 
 /// The whole page.
@@ -184,26 +186,31 @@ fn about(fleet: &Fleet, set: &MachineSet) -> String {
     if marks.is_empty() { numbers } else { format!("{numbers} ({})", marks.join(", ")) }
 }
 
-/// Those with something to say first, then some of the others.
+/// Those with something to say first; of many that are alike, some.
 pub(in crate::describe) fn machines(
     page: &mut Page,
     stem: &str,
     machines: &[Machine],
     now: Timestamp,
 ) {
-    let mut sorted: Vec<&Machine> = machines.iter().collect();
-    sorted.sort_by_key(|machine| (rests(machine), machine.name().to_owned()));
-    let busy = sorted.iter().filter(|machine| !rests(machine)).count();
-    let room = busy.max(MOST_ALIKE).min(sorted.len());
-    // Busy ones are bounded too, only more generously.
-    let room = room.min(MOST_ALIKE * 5);
-    let left = sorted.len() - room;
-    for (index, machine) in sorted.iter().take(room).enumerate() {
-        let (branch, _) = branch(index + 1 == room && left == 0);
-        page.entry(&format!("{stem}{branch}{}", row(machine, now)));
+    let mut alike: BTreeMap<_, Vec<&Machine>> = BTreeMap::new();
+    for machine in machines {
+        let status = machine.status.as_ref();
+        let step = status.and_then(|it| it.step.as_ref()).map(MachineStep::as_str);
+        let wait = status.and_then(|it| it.waiting_for.as_ref()).map(|it| it.reason.as_str());
+        let key = (rests(machine), machine.phase().as_str().to_owned(), step, wait);
+        alike.entry(key).or_default().push(machine);
     }
-    if left > 0 {
-        page.entry(&format!("{stem}└─ … and {left} more"));
+    let mut rows = Vec::new();
+    for group in alike.values_mut() {
+        group.sort_by_key(|machine| machine.name());
+        rows.extend(group.iter().take(MOST_ALIKE).map(|machine| row(machine, now)));
+        let left = group.len().saturating_sub(MOST_ALIKE);
+        rows.extend((left > 0).then(|| format!("… and {left} more like these")));
+    }
+    for (index, row) in rows.iter().enumerate() {
+        let (branch, _) = branch(index + 1 == rows.len());
+        page.entry(&format!("{stem}{branch}{row}"));
     }
 }
 
