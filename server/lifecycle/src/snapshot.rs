@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use ostler_api::{
-    Machine, OperationId, Uid,
+    Machine, MachinePool, OperationId, Uid,
     machine::{MachineStatus, WaitReason},
+    machine_pool::PoolConditionType,
 };
 
 use crate::{
@@ -133,10 +134,27 @@ pub enum OwnPool {
     /// It is there, or the Machine has none.
     #[default]
     There,
+    /// It is there, and says that its driver cannot delete one instance.
+    Whole,
     /// It is gone. Its group may be there: one that lost its finalizer by hand leaves it, and the orphan scan deletes it.
     Gone,
     /// It is gone, and the driver finds no group of it.
     GoneWithGroup,
+}
+
+impl OwnPool {
+    /// One that is there.
+    pub fn of(pool: &MachinePool) -> Self {
+        let mut said = pool.status.iter().flat_map(|status| &status.conditions);
+        let deletable = PoolConditionType::Deletable;
+        let is_whole = said.any(|it| it.type_ == deletable.as_str() && it.status == "False");
+        if is_whole { Self::Whole } else { Self::There }
+    }
+
+    /// Whether the pool is gone, with its group or without.
+    pub const fn is_gone(self) -> bool {
+        matches!(self, Self::Gone | Self::GoneWithGroup)
+    }
 }
 
 /// Random values for this pass. Each pass gets new ones.

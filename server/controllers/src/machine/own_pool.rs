@@ -91,16 +91,15 @@ impl Machines {
         let Some(owner) = controller(&machine.metadata).filter(|_| machine.has_pool()) else {
             return Ok(OwnPool::There);
         };
-        let known = self.stores.pools.find_names(PoolIndex::Uid, &owner.uid);
-        if !known.is_empty() {
-            return Ok(OwnPool::There);
+        if let Some(pool) = self.stores.pools.find(PoolIndex::Uid, &owner.uid).first() {
+            return Ok(OwnPool::of(pool));
         }
         let api = self.writer.api::<MachinePool>(namespace_of(machine));
         let live = self.writer.get(&api, &owner.name).await;
         let live =
             live.map_err(|source| PassError::Api { what: "cannot read its pool", source })?;
-        if live.is_some_and(|pool| pool.uid() == owner.uid) {
-            return Ok(OwnPool::There);
+        if let Some(pool) = live.filter(|pool| pool.uid() == owner.uid) {
+            return Ok(OwnPool::of(&pool));
         }
         let since = (self.clock.0)().duration_since(deleted.0);
         let may_ask = awaits_its_end(machine) && since >= SETTLED;

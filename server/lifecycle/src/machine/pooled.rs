@@ -39,7 +39,7 @@ pub(crate) fn is_going(pass: &Pass<'_>) -> bool {
 /// gone.
 pub(crate) fn not_running(pass: &Pass<'_>) -> Option<String> {
     use InstanceState::{Canceled, Creating, Failed};
-    if !pass.machine.has_pool() || pass.snap.pool != OwnPool::There {
+    if !pass.machine.has_pool() || pass.snap.pool.is_gone() {
         return None;
     }
     match pass.status.instance.as_ref().map(|it| &it.provisioning_state) {
@@ -52,15 +52,18 @@ pub(crate) fn not_running(pass: &Pass<'_>) -> Option<String> {
 }
 
 /// Nothing is drained for an instance that no driver can delete alone, unless it goes all the same, or its whole group.
+/// While no driver is there, what the last one could do is what the pool says.
 ///
 /// # Errors
 /// The driver cannot.
 pub(crate) fn hold(pass: &Pass<'_>) -> Outcome<()> {
-    let DriverView::Ready(driver) = &pass.snap.driver else { return Ok(()) };
-    let pool_goes = pass.snap.pool != OwnPool::There
-        || pass.machine.annotation(annotation::POOL_DELETED).is_some();
-    let goes = pool_goes || is_going(pass);
-    if goes || !pass.machine.has_pool() || driver.has(OperationKind::DeletePoolMachines) {
+    let can = match &pass.snap.driver {
+        DriverView::Ready(driver) => driver.has(OperationKind::DeletePoolMachines),
+        DriverView::Unavailable | DriverView::NotReady(_) => pass.snap.pool != OwnPool::Whole,
+    };
+    let pool_goes =
+        pass.snap.pool.is_gone() || pass.machine.annotation(annotation::POOL_DELETED).is_some();
+    if can || pool_goes || is_going(pass) || !pass.machine.has_pool() {
         return Ok(());
     }
     let text = "the driver cannot delete one instance of a group: this machine goes when its instance does";
@@ -76,7 +79,7 @@ pub(crate) fn wait_for_pool(pass: &Pass<'_>) -> Outcome<()> {
         return Ok(());
     }
     let (text, until) = match pass.snap.pool {
-        OwnPool::There => ("the pool deletes the instance", None),
+        OwnPool::There | OwnPool::Whole => ("the pool deletes the instance", None),
         OwnPool::Gone | OwnPool::GoneWithGroup => {
             let next = after(pass.snap.now, LOOK_AGAIN);
             ("its pool is gone: the orphan scan deletes the group, if there is one", Some(next))

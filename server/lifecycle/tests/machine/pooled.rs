@@ -145,6 +145,48 @@ fn where_no_driver_can_delete_one_instance_the_machine_stays_and_nothing_is_drai
     assert!(world.machine.is_none(), "until its instance goes with the size of the group");
 }
 
+/// In the seconds before a driver dials in again, its pods were evicted.
+#[test]
+fn nor_while_that_driver_is_away_as_far_as_the_pool_says_what_it_could_do() {
+    for (pool, drains) in [(OwnPool::Whole, false), (OwnPool::There, true)] {
+        for not_ready in [None, Some("no engine")] {
+            let mut world = running();
+            world.pods = Observed::Known(vec![pod("web")]);
+            world.pool = pool;
+            (world.connected, world.not_ready) = (false, not_ready);
+            world.delete();
+            world.settle();
+            assert_eq!(world.step() == Some(MachineStep::DrainNode), drains, "{pool:?}");
+            assert_eq!(is_cordoned(&world), drains, "{pool:?}");
+            let held = world.waits_for() == Some(WaitReason::DriverLacksVerb);
+            assert_eq!(held, !drains, "{pool:?}");
+        }
+    }
+}
+
+#[test]
+fn a_pool_says_that_one_instance_cannot_be_deleted_and_nothing_is_taken_for_that() {
+    for (said, expected) in [
+        (None, OwnPool::There),
+        (Some("Unknown"), OwnPool::There),
+        (Some("True"), OwnPool::There),
+        (Some("False"), OwnPool::Whole),
+    ] {
+        let condition = |status: &str| {
+            serde_json::json!({
+                "type": "Deletable", "status": status, "reason": "r", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"
+            })
+        };
+        let conditions: Vec<_> = said.into_iter().map(condition).collect();
+        let pool = serde_json::json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool", "metadata": { "name": "p" },
+            "spec": {}, "status": { "conditions": conditions }
+        });
+        assert_eq!(OwnPool::of(&serde_json::from_value(pool).unwrap()), expected, "{said:?}");
+    }
+}
+
 #[test]
 fn where_the_whole_group_goes_the_machine_is_drained_although_no_driver_can_delete_its_instance() {
     let mut world = running();
