@@ -19,6 +19,7 @@ use ostler_api::driver::OperationKind;
 use ostler_api::machine::InstanceState;
 use ostler_api::operation::OperationView;
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
+use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView};
 use ostler_lifecycle::{deployment, pool, set};
 use serde_json::{Value, json};
@@ -183,14 +184,18 @@ fn node(index: usize) -> Arc<Node> {
     Arc::new(serde_json::from_value(node).expect("it is a Node"))
 }
 
-fn pool_of(machines: usize) -> pool::Snapshot {
+fn class() -> ClassFacts {
     let class = json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
         "metadata": { "name": "class", "namespace": "default" },
         "provider": "fake.ostler.dev", "providerSpec": {},
     });
     let class: MachineClass = serde_json::from_value(class).expect("it is a class");
-    let class = ClassFacts::of(&class);
+    ClassFacts::of(&class)
+}
+
+fn pool_of(machines: usize) -> pool::Snapshot {
+    let class = class();
     let all = json!({
         "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
         "metadata": {
@@ -215,6 +220,7 @@ fn pool_of(machines: usize) -> pool::Snapshot {
     };
     let reading = pool::Reading {
         provider_id: "fake:///fleet".into(),
+        cluster_id: String::new(),
         desired: machines,
         model_hash: model_hash.clone(),
         fault: None,
@@ -243,6 +249,8 @@ fn pool_of(machines: usize) -> pool::Snapshot {
             kinds: kinds.into_iter().collect(),
             ..DriverFacts::default()
         }),
+        elsewhere: None,
+        cluster: ClusterIds::only("fleet"),
         group: pool::GroupView::Known(Arc::new(reading)),
         operation: OperationView::Idle,
         done: None,

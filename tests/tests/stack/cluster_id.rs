@@ -9,8 +9,8 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use ostler_api::MachineClass;
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
+use ostler_api::{MachineClass, MachinePool};
 use ostler_driver_fake::cloud::Identity;
 use ostler_driver_fake::fault::Verb;
 use ostler_server::GivenIds;
@@ -19,6 +19,8 @@ use ostler_tests::rights::Request;
 use ostler_tests::world::{Setup, World};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
+
+use crate::pools;
 
 /// What the next core knows of its ids.
 #[derive(Clone, Default)]
@@ -121,6 +123,28 @@ async fn inv_1_a_cluster_that_moves_keeps_its_instances_and_tags_them_anew() {
     world.until("m-0", "gone", gone).await;
     assert_eq!(instances(&world), 19);
     assert_eq!(map(&world).await["previousClusterIDs"], "a");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_of_a_cluster_that_moves_is_tagged_anew_once_and_keeps_size_and_instances() {
+    let ids = Ids::default();
+    ids.tell("a", &[]);
+    let mut world = pools::start_with(ids.setup()).await;
+    world.apply::<MachinePool>(pools::pool("p", 2)).await;
+    pools::until_runs(&world, 2).await;
+    world.stop_core().await;
+    let before: Vec<_> = tagged(&world).into_keys().collect();
+    ids.tell("b", &["a"]);
+    world.start_core().await;
+    until_tagged(&world, "b").await;
+    sleep(Duration::from_mins(10)).await;
+    let groups = world.cloud().groups(|_| true).unwrap();
+    assert_eq!(groups.len(), 1);
+    assert_eq!(groups[0].group.identity.cluster_id, "b");
+    assert_eq!(tagged(&world).into_keys().collect::<Vec<_>>(), before);
+    assert_eq!(calls(&world, Verb::CreatePool), 2, "made once, tagged once");
+    pools::until_runs(&world, 2).await;
     world.stop().await;
 }
 

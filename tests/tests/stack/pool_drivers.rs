@@ -2,12 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use ostler_api::machine::{Machine, WaitReason};
+use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::{MachineClass, MachinePool};
 use ostler_driver_fake::fault::Verb;
 use ostler_driver_fake::{FakeDriver, PROVIDER};
@@ -17,11 +19,13 @@ use ostler_driver_sdk::{
     OptionalOperation, Pool, PoolStatus, UpdatePool,
 };
 use ostler_tests::objects::{class, delete, instances, nodes, waits_for};
-use ostler_tests::world::World;
+use ostler_tests::world::{Setup, World};
 use serde_json::json;
 
 use crate::drain::ground;
-use crate::pools::{machines, patch, pool, pools, rest, scale, start, until, until_runs};
+use crate::pools::{
+    machines, patch, pool, pools, rest, scale, start, start_with, until, until_runs,
+};
 
 /// The fake driver as one of a cloud whose groups delete no instance by its name.
 struct Classic(FakeDriver);
@@ -112,6 +116,125 @@ async fn a_pool_whose_driver_deletes_no_single_instance_drains_all_before_its_gr
     until(&world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
     assert_eq!((instances(&world), nodes(&world).await), (0, 0));
     assert!(machines(&world).await.is_empty());
+    world.stop().await;
+}
+
+/// In the seconds before the driver dialled in again, its pods were evicted.
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_its_driver_cannot_delete_is_not_drained_while_driver_or_core_is_away() {
+    let mut world = classic().await;
+    let machine = machines(&world).await.remove(0);
+    let node = machine.node_name().unwrap();
+    ground::runs(&world, ground::pod(machine.name(), node)).await;
+    delete(&world, machine.name()).await;
+    world.until(machine.name(), "held", waits_for(WaitReason::DriverLacksVerb)).await;
+    for core_too in [false, true] {
+        world.crash_driver();
+        if core_too {
+            world.crash_core();
+            world.start_core().await;
+        }
+        rest().await;
+        let driver = FakeDriver::new(world.cloud().clone());
+        world.run_driver(Classic(driver));
+        rest().await;
+        let found = Api::<Node>::all(world.client()).get(node).await.unwrap();
+        assert_ne!(found.spec.unwrap().unschedulable, Some(true), "{core_too}");
+        assert_eq!((pods(&world).await, instances(&world)), (1, 2), "{core_too}");
+    }
+    world.stop().await;
+}
+
+/// The driver of another provider, which finds no group and would make one. It counts what it is asked of groups.
+struct Other(Arc<AtomicUsize>);
+
+const OTHER: &str = "other.ostler.dev";
+
+impl Driver for Other {
+    fn info(&self) -> DriverInfo {
+        DriverInfo::new(OTHER).knows_previous_cluster_ids().offering([OptionalOperation::Pools])
+    }
+
+    async fn create_machine(&self, _: CreateMachine) -> Result<Instance, DriverError> {
+        Err(DriverError::unimplemented("no machines"))
+    }
+
+    async fn delete_machine(&self, _: DeleteMachine) -> Result<Deletion, DriverError> {
+        Ok(Deletion::WasAbsent)
+    }
+
+    async fn get_machine_status(&self, _: GetMachineStatus) -> Result<Instance, DriverError> {
+        Err(DriverError::not_found("none"))
+    }
+
+    async fn list_machines(&self, _: ListMachines) -> Result<Vec<Instance>, DriverError> {
+        Ok(Vec::new())
+    }
+
+    async fn create_pool(&self, _: CreatePool) -> Result<Pool, DriverError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Pool::new("other:///group", 0, 0))
+    }
+
+    async fn update_pool(&self, _: UpdatePool) -> Result<Pool, DriverError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(DriverError::not_found("none"))
+    }
+
+    async fn delete_pool(&self, _: DeletePool) -> Result<Deletion, DriverError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Ok(Deletion::WasAbsent)
+    }
+
+    async fn get_pool_status(&self, _: GetPoolStatus) -> Result<PoolStatus, DriverError> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Err(DriverError::not_found("none"))
+    }
+
+    async fn list_pools(&self, _: ListPools) -> Result<Vec<Pool>, DriverError> {
+        Ok(Vec::new())
+    }
+}
+
+/// A second group was made, and the machines of the first went without a drain, while their instances ran on.
+#[tokio::test(start_paused = true)]
+async fn a_class_of_another_provider_leaks_no_group_and_takes_no_machine() {
+    let mut world = start_with(Setup::tuned(|options| {
+        for token in &mut options.tokens {
+            token.providers = Some([PROVIDER, OTHER].map(str::to_owned).into());
+        }
+    }))
+    .await;
+    world.apply::<MachinePool>(pool("p", 2)).await;
+    until_runs(&world, 2).await;
+    let asked = Arc::new(AtomicUsize::default());
+    world.run_driver(Other(Arc::clone(&asked)));
+    let classes = Api::<MachineClass>::default_namespaced(world.client());
+    let is_of = async |provider: &str| {
+        let patch = Patch::Merge(json!({ "provider": provider }));
+        classes.patch("group", &PatchParams::default(), &patch).await.unwrap();
+    };
+    is_of(OTHER).await;
+    let said = |pool: Option<&MachinePool>| {
+        let status = pool.and_then(|pool| pool.status.as_ref());
+        let mut all = status.into_iter().flat_map(|status| &status.conditions);
+        all.any(|it| it.reason == "ProviderChanged" && it.message.contains(PROVIDER))
+    };
+    until(&world, "told", said).await;
+    rest().await;
+    rest().await;
+    let runs = |it: &Machine| it.phase() == MachinePhase::Running && !it.is_deleting();
+    assert_eq!(machines(&world).await.iter().filter(|it| runs(it)).count(), 2);
+    pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
+    rest().await;
+    assert!(pools(&world).get_opt("p").await.unwrap().is_some());
+    assert_eq!((instances(&world), asked.load(Ordering::Relaxed)), (2, 0));
+    is_of(PROVIDER).await;
+    until(&world, "gone", |pool: Option<&MachinePool>| pool.is_none()).await;
+    assert_eq!((instances(&world), asked.load(Ordering::Relaxed)), (0, 0));
+    assert!(
+        world.cloud().groups(|_| true).unwrap().is_empty() && machines(&world).await.is_empty()
+    );
     world.stop().await;
 }
 

@@ -43,7 +43,7 @@ pub struct PoolRecord {
     pub pool_name: String,
     /// UID of the MachinePool that its tags name; empty if they name none.
     pub pool_uid: Uid,
-    /// The id of this cluster that its tags name, if that is a previous one; else empty.
+    /// The id of this cluster that its tags name, that of today or a previous one; may be empty.
     pub cluster_id: String,
     /// How many instances it is to have.
     pub desired: i32,

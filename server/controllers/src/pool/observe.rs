@@ -7,10 +7,10 @@ use std::time::Duration;
 use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_CLASS;
 use ostler_api::operation::PoolRecord;
-use ostler_api::{Machine, MachineClass, MachinePool};
+use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
 use ostler_lifecycle::class::unresolved_of_pool;
 use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
-use ostler_lifecycle::pool::{DataSecret, Reading, Snapshot, secret_name, target_of};
+use ostler_lifecycle::pool::{DataSecret, Reading, Snapshot, holder, secret_name, target_of};
 use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretView};
 use tokio::time::Instant;
@@ -18,6 +18,7 @@ use tracing::debug;
 
 use super::groups::Group;
 use super::{Pools, namespace_of};
+use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, PoolIndex};
@@ -49,8 +50,10 @@ impl Pools {
         self.take_success(&pool, &machines, &operation);
         let facts = content.as_deref().map(ClassFacts::of);
         let secret = self.stores.secret_view(content.as_deref());
+        let elsewhere = facts.as_ref().and_then(|facts| self.elsewhere(&pool, facts));
         if let (Some(facts), DriverView::Ready(driver)) = (&facts, &driver)
             && driver.has(OperationKind::GetPoolStatus)
+            && elsewhere.is_none()
             // Without its secret a driver can look at nothing. What the pool waits for is that, and no failure.
             && !matches!(secret, SecretView::Missing(_))
             && !matches!(operation, OperationView::Finished(_))
@@ -95,8 +98,17 @@ impl Pools {
             refused_machines: self.groups.with(&pool, |group| group.refused_machines),
             class,
             driver,
+            elsewhere,
+            cluster: ids_of(&self.sessions),
             pool,
         }))
+    }
+
+    /// A provider that has another name in MCM is the same one.
+    pub(super) fn elsewhere(&self, pool: &MachinePool, class: &ClassFacts) -> Option<ProviderName> {
+        let holder = holder(pool)?;
+        let driver = |provider| self.settings.driver_name(provider);
+        (driver(holder) != driver(class.provider.as_str())).then(|| holder.into())
     }
 
     /// The first time, the pool as the API server has it: the cache may not show the intent that the process that led

@@ -7,6 +7,7 @@ use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::machine::{InstanceState, InstanceStatus};
 use ostler_api::operation::{Failure, Finished, InstanceRecord, PoolInstance, PoolRecord, Success};
 use ostler_lifecycle::pool::{Cause, GroupView, Instance, Reading, Victim};
+use ostler_lifecycle::snapshot::ClassFacts;
 use serde_json::json;
 use tokio::time::advance;
 
@@ -275,6 +276,7 @@ async fn a_machine_is_created_once_although_the_watch_shows_it_late() {
         group.listed = true;
         group.view = GroupView::Known(Arc::new(Reading {
             provider_id: "fake:///group".into(),
+            cluster_id: String::new(),
             desired: 1,
             model_hash: "".into(),
             fault: None,
@@ -450,4 +452,30 @@ async fn a_read_that_failed_waits_as_the_table_says_whatever_happens_but_not_for
     fail("s2");
     advance(Duration::from_mins(3)).await;
     assert!(is_due("s2"), "from the beginning");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_elsewhere_if_its_provider_has_another_driver_than_that_of_the_class() {
+    let bench = Bench::new();
+    let aliases = [("AWS".into(), "aws.example.com".into())].into();
+    let settings = Arc::new(Settings { aliases, ..Settings::default() });
+    let pools = Pools { settings, ..controller(&bench) };
+    for (holder, provider, elsewhere) in [
+        (None, "other", false),
+        (Some("aws.example.com"), "aws.example.com", false),
+        (Some("AWS"), "aws.example.com", false),
+        (Some("aws.example.com"), "AWS", false),
+        (Some("AWS"), "other", true),
+    ] {
+        let mut pool = serde_json::to_value(pool("p")).unwrap();
+        pool["status"] = json!({ "provider": holder, "providerID": "group" });
+        let pool = serde_json::from_value(pool).unwrap();
+        let class = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+            "metadata": { "name": "c" }, "provider": provider, "providerSpec": {}
+        });
+        let class = ClassFacts::of(&serde_json::from_value(class).unwrap());
+        let expected = holder.filter(|_| elsewhere).map(Into::into);
+        assert_eq!(pools.elsewhere(&pool, &class), expected, "{holder:?} {provider}");
+    }
 }

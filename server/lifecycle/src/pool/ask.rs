@@ -64,6 +64,8 @@ impl Ask {
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     pub(super) pool: &'a MachinePool,
+    /// Whether the tags of the group are those of a previous cluster id.
+    pub(super) was_moved: bool,
     /// How many Machines it has.
     pub(super) machines: usize,
     /// Whether all of them are drained.
@@ -94,6 +96,12 @@ impl Wanted<'_> {
         let replicas = usize::try_from(self.pool.replicas()).unwrap_or(0);
         if self.pool.is_deleting() { 0 } else { replicas + self.budget.surge.min(replaced) }
     }
+
+    /// Whether it is known what the group makes instances from, and no pause keeps another model on it.
+    fn may_take_model(&self, reading: &Reading) -> bool {
+        let current = reading.model_hash == *self.model;
+        self.renews_user_data.is_some() && (current || !self.pool.is_paused())
+    }
 }
 
 /// The next operation; `None`: the group is as it is to be, or nothing is known of it, or it has to wait. And the verbs
@@ -114,15 +122,16 @@ pub(super) fn next(
     (all.into_iter().find(free), kinds)
 }
 
-fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> [Option<Ask>; 3] {
+fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> [Option<Ask>; 4] {
     let pool = wanted.pool;
     let existed = pool.status.as_ref().is_some_and(|status| status.provider_id.is_some());
     let reading = match group {
-        GroupView::Unknown | GroupView::Unreadable(_) => return [None, None, None],
-        GroupView::Absent(looks) if *looks < LOOKS && existed => return [None, None, None],
-        GroupView::Absent(_) if pool.is_deleting() => return [None, None, None],
+        GroupView::Unknown | GroupView::Unreadable(_) => return [None, None, None, None],
+        GroupView::Absent(looks) if *looks < LOOKS && existed => return [None, None, None, None],
+        GroupView::Absent(_) if pool.is_deleting() => return [None, None, None, None],
         GroupView::Absent(_) => {
-            return [Some(Ask::Create { desired: wanted.size(wanted.rolls) }), None, None];
+            let create = Ask::Create { desired: wanted.size(wanted.rolls) };
+            return [Some(create), None, None, None];
         }
         GroupView::Known(reading) => reading,
     };
@@ -130,13 +139,13 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
     let one_by_one = wanted.driver.has(OperationKind::DeletePoolMachines);
     let empty = wanted.machines == 0 || !one_by_one && wanted.drained;
     if pool.is_deleting() && empty && !unclaimed {
-        return [Some(Ask::Delete), None, None];
+        return [Some(Ask::Delete), None, None, None];
     }
     let remove = remove(wanted, reading, matched);
     if pool.is_deleting() && !unclaimed && is_stuck(wanted, matched) {
-        return [Some(Ask::Delete), remove, None];
+        return [Some(Ask::Delete), remove, None, None];
     }
-    [remove, update(wanted, reading), bring(wanted)]
+    [tag(wanted, reading), remove, update(wanted, reading), bring(wanted)]
 }
 
 /// All are drained, and nothing is left to delete by name: each instance goes, is not there, or could not be deleted. The
@@ -148,6 +157,12 @@ fn is_stuck(wanted: &Wanted<'_>, matched: &Matched<'_>) -> bool {
             && it.instance.is_none_or(|one| one.is_going() || is_refused(&one.provider_id))
     };
     wanted.drained && matched.members.iter().all(left)
+}
+
+/// A creation finds the group, keeps its size, and puts the tags of today on it.
+fn tag(wanted: &Wanted<'_>, reading: &Reading) -> Option<Ask> {
+    let due = wanted.was_moved && !wanted.pool.is_deleting() && wanted.may_take_model(reading);
+    due.then_some(Ask::Create { desired: reading.desired })
 }
 
 /// One after the other. One that failed waits, and others go on meanwhile.
@@ -203,8 +218,8 @@ fn update(wanted: &Wanted<'_>, reading: &Reading) -> Option<Ask> {
     }
     // A pool that is paused scales, so what its new instances join with is renewed all the same.
     let current = reading.model_hash == *wanted.model;
-    let takes = |renews: bool| if current { renews } else { !pool.is_paused() };
-    let model = wanted.renews_user_data.is_some_and(takes);
+    let model =
+        wanted.may_take_model(reading) && (!current || wanted.renews_user_data == Some(true));
     // Without its model, a surge would be surplus, and be made and deleted without end.
     let replaced = if current || model { wanted.rolls } else { 0 };
     let size = if pool.is_externally_scaled() { None } else { size(wanted, reading, replaced) };

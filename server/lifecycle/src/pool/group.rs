@@ -55,6 +55,8 @@ impl Instance {
 pub struct Reading {
     /// The id of the group.
     pub provider_id: ProviderId,
+    /// The cluster id that its tags name; may be empty.
+    pub cluster_id: String,
     /// How many instances it is to have.
     pub desired: usize,
     /// The model that it makes instances with.
@@ -74,6 +76,7 @@ impl Reading {
     pub fn new(pool: PoolRecord, instances: Vec<PoolInstance>, began: Timestamp) -> Self {
         Self {
             provider_id: pool.provider_id,
+            cluster_id: pool.cluster_id,
             desired: usize::try_from(pool.desired).unwrap_or(0),
             model_hash: pool.model_hash.into(),
             fault: pool.fault.map(|fault| format!("{}: {}", fault.code, fault.text())),

@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use ostler_api::{
-    Machine, MachinePool, OperationId, ProviderId, SpecDigest,
+    Machine, MachinePool, OperationId, ProviderId, ProviderName, SpecDigest,
     driver::OperationKind,
     machine::{InstanceState, InstanceStatus, MachinePhase, MachineStep},
     machine_pool::{MachinePoolStatus, PoolUpdateFailurePolicy},
@@ -55,6 +55,7 @@ use self::{
 };
 use crate::{
     class::Hold,
+    cluster::ClusterIds,
     driver::DriverView,
     operation::{Dispatch, OperationView, Target, UserData},
     snapshot::{ClassFacts, ClassView, DriverFacts, SecretView},
@@ -84,6 +85,10 @@ pub struct Snapshot {
     pub data: DataSecret,
     /// The driver that serves the provider of the class.
     pub driver: DriverView,
+    /// The provider that has the group, see [`holder`], if another driver serves it than that of the class.
+    pub elsewhere: Option<ProviderName>,
+    /// The ids that groups of this cluster are tagged with.
+    pub cluster: ClusterIds,
     /// Its group.
     pub group: GroupView,
     /// Its operation.
@@ -160,6 +165,8 @@ struct Facts<'a> {
     snap: &'a Snapshot,
     class: Option<&'a ClassFacts>,
     driver: Option<&'a DriverFacts>,
+    /// What that driver says of the group.
+    group: &'a GroupView,
     budget: Budget,
     /// The model that instances are to have; empty: not known.
     model: SpecDigest,
@@ -224,9 +231,11 @@ impl<'a> Facts<'a> {
             | ClassView::NotHeld(_)
             | ClassView::LastKnown(_) => None,
         };
-        let driver = match &snap.driver {
-            DriverView::Ready(driver) => Some(driver),
-            DriverView::Unavailable | DriverView::NotReady(_) => None,
+        // A driver that does not have the group is asked nothing, and what it says of it is nothing.
+        let (driver, group) = match &snap.driver {
+            _ if snap.elsewhere.is_some() => (None, &GroupView::Unknown),
+            DriverView::Ready(driver) => (Some(driver), &snap.group),
+            DriverView::Unavailable | DriverView::NotReady(_) => (None, &snap.group),
         };
         let old = pool.status.clone().unwrap_or_default();
         let revision = class.map(|class| &class.revision);
@@ -236,19 +245,20 @@ impl<'a> Facts<'a> {
         let limits = budget(pool).unwrap_or_default();
         let mut standing =
             operation::settle(&old, &snap.operation, driver.is_some(), revision, snap.now);
-        let reading = snap.group.known().filter(|_| !standing.reread);
+        let reading = group.known().filter(|_| !standing.reread);
         if reading.is_some() {
             standing.intent.take_if(|it| it.intent.outcome_unknown);
         }
         let model = class.map(|class| model_hash(pool, class)).or(old.model_hash);
         let model = model.unwrap_or_default();
-        learn(&mut standing, snap, &model, driver);
+        learn(&mut standing, (snap, group), &model, driver);
         let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
         let broken = broken(pool);
         Self {
             snap,
             class,
             driver,
+            group,
             // A group that replaces outdated instances by itself needs no surge and no choice of the core, and one of which
             // no instance can be chosen would keep the surge for ever.
             budget: Budget { rolls: limits.rolls && chooses && broken.is_empty(), ..limits },
@@ -264,7 +274,7 @@ impl<'a> Facts<'a> {
 
     /// How often in a row the driver said that there is no group. An operation that ended since may have made one.
     const fn absent(&self) -> Option<u32> {
-        match self.snap.group {
+        match *self.group {
             GroupView::Absent(looks) if !self.standing.reread => Some(looks),
             GroupView::Absent(_)
             | GroupView::Unknown
@@ -345,13 +355,13 @@ impl<'a> Facts<'a> {
 /// What the driver said of running instances, on the model and the driver of now.
 fn learn(
     standing: &mut Standing,
-    snap: &Snapshot,
+    (snap, group): (&Snapshot, &GroupView),
     model: &SpecDigest,
     driver: Option<&DriverFacts>,
 ) {
     let driver = driver.map(|driver| driver.identity.as_str());
     way::forget_refusals(&mut standing.hot, model, driver);
-    if let Some(reading) = snap.group.known().filter(|it| !it.is_doubtful()) {
+    if let Some(reading) = group.known().filter(|it| !it.is_doubtful()) {
         // Of models that no instance has, nothing is asked.
         let has = |from: &SpecDigest| reading.instances.iter().any(|it| it.model_hash == *from);
         standing.hot.refused.retain(has);
@@ -362,8 +372,7 @@ fn learn(
         standing.hot.unfinished.retain(|id| there.contains(id));
     }
     let Some((id, why)) = &standing.refusal else { return };
-    let told =
-        snap.group.known().and_then(|it| it.instances.iter().find(|it| it.provider_id == *id));
+    let told = group.known().and_then(|it| it.instances.iter().find(|it| it.provider_id == *id));
     let machine = snap.machines.iter().find(|it| it.provider_id() == Some(id));
     let said = machine.and_then(|it| it.status.as_ref()?.instance.as_ref()?.model_hash.as_ref());
     if let Some(from) = told.map(|it| &it.model_hash).or(said) {
@@ -501,6 +510,13 @@ fn is_broken(Member { machine, instance }: Member<'_>) -> bool {
         && !in_place::is_missing(machine)
 }
 
+/// The provider that has its group, or may: what any other says of the group proves nothing.
+pub fn holder(pool: &MachinePool) -> Option<&str> {
+    let status = pool.status.as_ref()?;
+    let is_held = status.provider_id.is_some() || status.operation.is_some();
+    status.provider.as_deref().filter(|_| is_held)
+}
+
 /// A pool as the target of operations.
 pub fn target_of(pool: &MachinePool) -> Target {
     Target {
@@ -527,6 +543,7 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let replaced = |budget: Budget| if budget.rolls { outdated } else { 0 };
     let wanted = Wanted {
         pool: &snap.pool,
+        was_moved: facts.reading.is_some_and(|it| snap.cluster.was(&it.cluster_id)),
         machines: snap.machines.len(),
         drained: snap.machines.iter().all(|machine| awaits_its_end(machine)),
         refused_machines: snap.refused_machines,
@@ -543,7 +560,7 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         refused: &facts.standing.refused(),
         held: &held,
     };
-    let (ask, kinds) = ask::next(&wanted, &snap.group, &facts.matched);
+    let (ask, kinds) = ask::next(&wanted, facts.group, &facts.matched);
     if let Some(reading) = facts.reading {
         // What failed, and is not wanted any more, is no failure of this pool.
         let may_be_there = |id: &ProviderId| {

@@ -91,6 +91,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
         },
         provider: facts
             .class
+            .filter(|_| facts.snap.elsewhere.is_none())
             .map(|class| class.provider.to_string())
             .or_else(|| old.provider.clone()),
         model_hash: Some(facts.model.clone()).filter(|hash| !hash.is_empty()),
@@ -135,7 +136,7 @@ fn is_provisioned(facts: &Facts<'_>) -> bool {
     });
     let before = facts.snap.pool.status.as_ref().is_some_and(|it| it.infrastructure_ready);
     // Not known again until the next read: it stays what it was.
-    there.unwrap_or(before && (facts.standing.reread || facts.snap.group == GroupView::Unknown))
+    there.unwrap_or(before && (facts.standing.reread || *facts.group == GroupView::Unknown))
 }
 
 fn observed(facts: &Facts<'_>, old: &MachinePoolStatus) -> Option<ObservedGroup> {
@@ -409,6 +410,14 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     let Some(class) = facts.class else {
         return said(type_, false, "ClassMissing", class_lacks(facts));
     };
+    if let Some(holder) = &facts.snap.elsewhere {
+        let text = format!(
+            "the group is that of provider {holder:?}, and machine class {} is one of {:?}: name a class of {holder:?} \
+             again. A pool that is deleted waits for that, too",
+            class.name, class.provider
+        );
+        return said(type_, false, "ProviderChanged", text);
+    }
     // What became of one instance says nothing of the group.
     let of_group = |kind: &OperationKind| *kind != OperationKind::UpdatePoolMachine;
     if let Some((kind, text)) = facts.standing.failure.as_ref().filter(|it| of_group(&it.0)) {
@@ -429,7 +438,7 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     if !ready.has(OperationKind::CreatePool) {
         return said(type_, false, "DriverLacksVerb", "the driver has no groups");
     }
-    if let GroupView::Unreadable(failure) = &facts.snap.group {
+    if let GroupView::Unreadable(failure) = facts.group {
         let text = format!("{}: {}", failure.code, failure.text());
         return said(type_, false, "GetPoolStatusFailed", text);
     }

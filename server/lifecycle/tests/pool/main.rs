@@ -18,4 +18,5 @@ mod refusals;
 mod updates;
 mod victims;
 mod what_is_said;
+mod whose;
 mod world;

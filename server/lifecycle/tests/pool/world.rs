@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::{
-    Machine, MachineClass, MachinePool, ProviderId,
+    Machine, MachineClass, MachinePool, ProviderId, ProviderName,
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{InstanceState, MachinePhase},
     operation::{Finished, OperationView, Outcome, PoolRecord, Request, Success},
 };
 use ostler_lifecycle::{
+    cluster::ClusterIds,
     operation::Failure,
     pool::{
         DataSecret, Done, GroupView, Instance, Plan, Reading, Snapshot, machine, model_hash, plan,
@@ -33,6 +34,9 @@ pub struct World {
     pub operation: OperationView,
     pub done: Option<Done>,
     pub driver: DriverView,
+    /// The provider that has the group, if it is another one than that of the class.
+    pub elsewhere: Option<ProviderName>,
+    pub cluster: ClusterIds,
     pub data: DataSecret,
     pub class: ClassFacts,
     pub now: Timestamp,
@@ -97,6 +101,8 @@ impl World {
             operation: OperationView::Idle,
             done: None,
             driver: driver(&ALL),
+            elsewhere: None,
+            cluster: ClusterIds::only("now"),
             data: DataSecret::NotNamed,
             class: class(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -109,6 +115,7 @@ impl World {
         let mut world = Self::new(replicas, more);
         world.group = Some(Reading {
             provider_id: "fake:///group".into(),
+            cluster_id: "now".to_owned(),
             desired: usize::try_from(replicas).unwrap(),
             model_hash: model_hash(&world.pool, &class()),
             fault: None,
@@ -200,6 +207,8 @@ impl World {
             secret: SecretView::NotReferenced,
             data: self.data.clone(),
             driver: self.driver.clone(),
+            elsewhere: self.elsewhere.clone(),
+            cluster: self.cluster.clone(),
             group: match &self.group {
                 Some(reading) => GroupView::Known(Arc::new(reading.clone())),
                 None => GroupView::Absent(self.absent_looks),
