@@ -443,6 +443,27 @@ fn a_group_that_was_there_is_made_again_only_after_two_answers_that_there_is_non
     assert_eq!(*provider_id, "fake:///group", "the driver is told which one it was");
 }
 
+#[test]
+fn a_group_that_is_found_to_be_gone_in_the_middle_is_looked_for_and_made_again() {
+    let grow: fn(&mut World) = |world| world.pool.spec.replicas = Some(4);
+    let delete: fn(&mut World) = |world| world.drain("p-1");
+    for (change, kind) in
+        [(grow, OperationKind::UpdatePool), (delete, OperationKind::DeletePoolMachines)]
+    {
+        let mut world = World::running(3, json!({}));
+        change(&mut world);
+        assert_eq!(world.pass().dispatch.unwrap().kind(), kind);
+        world.answer(kind, failure(ErrorCode::NotFound));
+        let plan = world.pass();
+        assert!(plan.reread && plan.gone.is_empty() && plan.dispatch.is_none(), "{kind}");
+        (world.operation, world.group) = (OperationView::Idle, None);
+        assert!(world.plan().dispatch.is_none(), "{kind}: the first look");
+        world.absent_looks = 2;
+        let plan = world.plan();
+        assert!(matches!(request(&plan), Some(Request::CreatePool { .. })), "{kind}");
+    }
+}
+
 /// What the user data of an update say, and whether it leaves size and model as they are.
 fn renewed(plan: &Plan) -> Option<(String, bool)> {
     match request(plan) {

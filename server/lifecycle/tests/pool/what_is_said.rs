@@ -1,18 +1,22 @@
 //! What a pool says of itself, and which Machines it takes for ready or for broken.
 
+use jiff::SignedDuration;
 use ostler_api::{
-    driver::OperationKind,
+    driver::{Certainty, ErrorCode, OperationKind},
     machine::{InstanceState, MachinePhase, MachineStep},
+    machine_pool::PoolPhase,
     names::annotation,
+    operation::{OperationView, Success},
 };
 use ostler_lifecycle::{
+    operation::Failure,
     pool::{Plan, model_hash},
     snapshot::{DriverFacts, DriverView},
 };
 use serde_json::json;
 
 use crate::passes::turn;
-use crate::world::{ALL, World, class_with, driver, not_hot, set_phase, victims};
+use crate::world::{ALL, World, class_with, driver, failure, not_hot, record, set_phase, victims};
 
 /// A driver may say FAILED for any change that failed, as one of tags.
 #[test]
@@ -225,4 +229,84 @@ fn a_pool_without_a_driver_names_the_provider() {
         let said = all.iter().find(|it| it.type_ == "InfrastructureReady").unwrap();
         assert_eq!((said.reason.as_str(), said.message.as_str()), (reason, text));
     }
+}
+
+#[test]
+fn versions_are_counted_and_what_is_missing_of_the_replicas() {
+    let versioned = |version: &str| {
+        let status = json!({ "version": version, "currentStatus": { "phase": "Running" } });
+        serde_json::from_value(status).unwrap()
+    };
+    for (replicas, versions, counted, unavailable) in [
+        (3, &[][..], json!([]), 0),
+        (5, &["v1", "v2", "v1"], json!([["v1", 2], ["v2", 1]]), 2),
+        (1, &["v1", "v1", "v1"], json!([["v1", 3]]), 0),
+    ] {
+        let mut world = World::running(3, json!({}));
+        for (machine, version) in world.machines.iter_mut().zip(versions) {
+            machine.status = Some(versioned(version));
+        }
+        world.pool.spec.replicas = Some(replicas);
+        let status = world.plan().status;
+        let said: Vec<_> = status.versions.iter().map(|it| (&it.version, it.replicas)).collect();
+        assert_eq!(json!(said), counted);
+        assert_eq!(status.unavailable_replicas, unavailable, "{replicas}");
+    }
+}
+
+#[test]
+fn a_pool_fails_for_what_only_a_user_can_end_and_for_nothing_else() {
+    for (code, reason) in [
+        (ErrorCode::InvalidArgument, Some("InvalidSpec")),
+        (ErrorCode::Unavailable, None),
+        (ErrorCode::ResourceExhausted, None),
+    ] {
+        let mut world = World::running(3, json!({}));
+        world.pool.spec.replicas = Some(4);
+        world.pass();
+        world.answer(OperationKind::UpdatePool, failure(code));
+        let status = world.pass().status;
+        assert_eq!(status.failure_reason.as_deref(), reason, "{code}");
+        let message = reason.map(|_| format!("{code}: no"));
+        assert_eq!(status.failure_message, message, "{code}");
+        assert_eq!(status.phase == Some(PoolPhase::Failed), reason.is_some(), "{code}");
+        world.operation = OperationView::Idle;
+        world.pool.spec.replicas = Some(3);
+        assert_eq!(world.pass().status.failure_reason, None, "{code}: it is not wanted any more");
+    }
+}
+
+/// With the longest ids and texts that a session takes, and as many instances as can be stuck.
+#[test]
+fn a_pool_of_which_nothing_can_be_deleted_is_an_object_of_less_than_64_kib() {
+    let mut world = World::running(120, json!({}));
+    let long = |id: &str| format!("{id}{}", "x".repeat(256 - id.len()));
+    for instance in &mut world.group.as_mut().unwrap().instances {
+        instance.provider_id = long(instance.provider_id.as_str()).into();
+        instance.fault = Some("x".repeat(2048));
+    }
+    for machine in &mut world.machines {
+        let id = machine.spec.provider_id.take().unwrap();
+        machine.spec.provider_id = Some(long(id.as_str()).into());
+    }
+    for at in 1..=120 {
+        world.drain(&format!("p-{at}"));
+    }
+    let text = "x".repeat(2048);
+    for _ in 0..3 {
+        let plan = world.pass();
+        let asked = plan.status.operation.map(|it| it.provider_ids).unwrap_or_default();
+        let why = Failure::new(ErrorCode::Internal, Certainty::NotApplied, &*text);
+        let not_deleted = asked.into_iter().map(|id| (id, why.clone())).collect();
+        let answer = Success::PoolMachinesDeleted { pool: record(), not_deleted };
+        world.answer(OperationKind::DeletePoolMachines, Ok(answer));
+        world.pass();
+        world.operation = OperationView::Idle;
+    }
+    // And the next fifty are asked for.
+    world.now += SignedDuration::from_mins(10);
+    let plan = world.pass();
+    assert_eq!(plan.status.operation.unwrap().provider_ids.len(), 50);
+    let bytes = serde_json::to_string(&world.pool).unwrap().len();
+    assert!(bytes < 64 * 1024, "{bytes} bytes");
 }

@@ -1,5 +1,6 @@
 //! Operations on groups go the way of all operations.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
@@ -11,9 +12,10 @@ use ostler_proto::v1alpha1::{
     self as proto, DriverCapability, MachineErrorCode, MachineRecord, OperationPage,
     PoolMachineRecord, PoolRecord, Readiness, operation, operation_result::Response,
 };
+use ostler_sessions::SessionsOptions;
 use tokio::time::Instant;
 
-use crate::core::{Core, create, dispatch};
+use crate::core::{Core, PROVIDER, create, dispatch};
 use crate::driver::{Driver, Said, hello, result};
 use crate::flow::throttled;
 
@@ -208,6 +210,27 @@ async fn while_the_infrastructure_throttles_no_group_grows_and_instances_go() {
     core.outcome("pool-2").await;
     assert_eq!(driver.take().await.operation_id, "op-2");
     assert_eq!(before.elapsed(), Duration::from_secs(90));
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_and_groups_have_one_rate_of_the_provider() {
+    let rates = BTreeMap::from([(PROVIDER.into(), "0.5:2".parse().unwrap())]);
+    let mut core = Core::with(SessionsOptions { rates, ..SessionsOptions::default() });
+    let mut driver = ready(&mut core).await;
+    let before = Instant::now();
+    for number in 0..4 {
+        let size = Some(PoolSize { expected: 1, wanted: 2 });
+        let update = Request::UpdatePool { provider_id: "group".into(), size, model: None };
+        let (id, uid) = (format!("op-{number}"), format!("uid-{number}"));
+        let next = if number % 2 == 0 { create(&id, &uid) } else { dispatch(&id, &uid, update) };
+        core.sessions.submit(next).unwrap();
+    }
+    let mut times = Vec::new();
+    for number in 0..4 {
+        assert_eq!(driver.take().await.operation_id, format!("op-{number}"));
+        times.push(before.elapsed().as_secs());
+    }
+    assert_eq!(times, [0, 0, 2, 4]);
 }
 
 #[tokio::test(start_paused = true)]
