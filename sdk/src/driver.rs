@@ -146,7 +146,7 @@ pub trait Driver: Send + Sync + 'static {
         not_written(&request.ctx, OptionalOperation::Pools)
     }
 
-    /// Reads a group and, if asked, all of its instances: never a part of them. Changes nothing.
+    /// Reads a group and, if asked, all of its instances: never a part of them. It deletes none of its own choice.
     fn get_pool_status(
         &self,
         request: GetPoolStatus,

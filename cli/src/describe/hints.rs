@@ -23,7 +23,10 @@ const HINTS: [(WaitReason, &str); 52] = [
     (WaitReason::DriverUnavailable, "see `ostler drivers ls`: is a driver connected and ready?"),
     (WaitReason::DriverLost, "see `ostler drivers ls`: does the driver run?"),
     (WaitReason::DriverStalled, "see `ostler drivers ops` and the log of the driver"),
-    (WaitReason::DriverLacksVerb, "upgrade the driver"),
+    (
+        WaitReason::DriverLacksVerb,
+        "upgrade the driver; a machine that it cannot delete alone goes when its pool is scaled in or deleted",
+    ),
     (WaitReason::InvalidSpec, "correct the provider spec of the class"),
     (WaitReason::CredentialsRefused, "correct the secret of the class"),
     (WaitReason::CapacityExhausted, "raise the quota, or wait for capacity"),

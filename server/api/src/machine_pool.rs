@@ -112,10 +112,10 @@ pub struct MachinePoolStatus {
     /// All its Machines, those that are being deleted among them.
     #[serde(default)]
     pub replicas: i32,
-    /// Those with phase Running or, without Nodes, Available.
+    /// Those with phase Running or, without Nodes, those with phase Available whose instance is Succeeded or Unknown.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// Those with phase Running or Available.
+    /// The same as `readyReplicas`: there is no minimum time of readiness.
     #[serde(default)]
     pub available_replicas: i32,
     /// Those whose instance has the current model.
@@ -142,7 +142,7 @@ pub struct MachinePoolStatus {
     /// The group, once there is one.
     #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<ProviderId>,
-    /// Provider of the class, for people.
+    /// Provider of the class or, once there is a group, the one that has it. Nothing is asked of another about the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
     /// Digest of everything in template and class that only a new instance has.

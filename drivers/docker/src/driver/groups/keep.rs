@@ -41,7 +41,7 @@ pub(super) struct Faults {
     pub(super) of: BTreeMap<String, DriverError>,
 }
 
-/// The Node that an instance becomes; its Machine has this name, too, and both have it as the value of a label.
+/// The Node that an instance becomes. Node and Machine have it as the value of a label; the Machine is named by the container.
 pub(super) fn node_name(pool: &str, number: u64) -> String {
     host_name(&format!("{pool}-{number}"))
 }

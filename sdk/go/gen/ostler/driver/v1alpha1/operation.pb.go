@@ -4216,7 +4216,8 @@ func (x *DeletePoolResponse) GetCheckpoint() string {
 	return ""
 }
 
-// Reads a group and its instances, and changes nothing.
+// Reads a group and its instances. A driver whose infrastructure has no groups, and that does what one does, may bring
+// the group to the size and the model here that it was told before. It deletes no instance of its own choice.
 //
 // The core decides by it which Machines there are, so it is the whole group or a failure: never a part of its instances,
 // and never none because it could not look. The instances are those of one moment, as far as the infrastructure can.
@@ -4502,7 +4503,7 @@ func (x *ListPoolsResponse) GetListScope() string {
 // | an id is of an instance that is not of this group | result with it in `not_deleted`, FAILED_PRECONDITION, `NOT_OURS` | keeps that Machine, says so, tries again in 1 min to 10 min |
 // | the group is not ours | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | says so, tries again in 1 min to 10 min |
 // | there is no such group | NOT_FOUND | GetPoolStatus: finds or makes it, in 5 s to 3 min |
-// | the driver has no such operation | UNIMPLEMENTED | says that its Machines cannot be deleted one by one; tries again in 1 min to 10 min |
+// | the driver has no such operation, though `Hello.operation_kinds` names it | UNIMPLEMENTED | says so, keeps the Machines; tries again in 1 min to 10 min |
 // | not known what was done | the fitting one, UNKNOWN | GetPoolStatus; then the same again, with the same sizes, unless all of them are going or gone |
 type DeletePoolMachinesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
