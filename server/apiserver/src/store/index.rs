@@ -14,22 +14,27 @@ struct Field {
     /// What selectors call it.
     labels: &'static [&'static str],
     /// Its value; of what has none, the empty text.
-    value: fn(&Text) -> &str,
+    value: for<'a> fn(&'a Key, &'a Text) -> &'a str,
 }
 
-/// What the core (the pods of a Node), kubelets (their pods) and kubectl (the events of an object) ask for. A field of an
-/// event has two names, since events have two forms.
-const FIELDS: [Field; 3] = [
-    Field { range: "/pods/", labels: &["spec.nodeName"], value: |it| &it.spec.node_name },
+/// What the core (the pods of a Node, a Machine in any namespace), kubelets (their pods) and kubectl (the events of an
+/// object) ask for. A field of an event has two names, since events have two forms.
+const FIELDS: [Field; 4] = [
+    Field {
+        range: "machine.sapcloud.io/machines/",
+        labels: &["metadata.name"],
+        value: |key, _| key.name(),
+    },
+    Field { range: "/pods/", labels: &["spec.nodeName"], value: |_, it| &it.spec.node_name },
     Field {
         range: "/events/",
         labels: &["involvedObject.uid", "regarding.uid"],
-        value: |it| &it.involved_object.uid,
+        value: |_, it| &it.involved_object.uid,
     },
     Field {
         range: "/events/",
         labels: &["involvedObject.name", "regarding.name"],
-        value: |it| &it.involved_object.name,
+        value: |_, it| &it.involved_object.name,
     },
 ];
 
@@ -106,7 +111,7 @@ impl Index {
     ) -> bool {
         let Ok(text) = serde_json::from_slice::<Text>(text) else { return false };
         for (field, values) in FIELDS.iter().zip(&mut self.found) {
-            let value = (field.value)(&text);
+            let value = (field.value)(key, &text);
             if key.as_str().starts_with(field.range) && !value.is_empty() {
                 act(values, (value.into(), key.clone()));
             }

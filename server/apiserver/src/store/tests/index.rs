@@ -90,6 +90,18 @@ proptest! {
 }
 
 #[tokio::test]
+async fn a_machine_is_found_by_its_name_in_all_namespaces() {
+    let store = memory().await;
+    let group = "machine.sapcloud.io";
+    for (namespace, name) in [("a", "m"), ("a", "n"), ("b", "m"), ("b", "mm")] {
+        create(&store, &Key::new(group, "machines", namespace, name), "{}").await;
+    }
+    let everywhere = Prefix::resource(group, "machines");
+    let found = store.list_by(&everywhere, ("metadata.name", "m"), None, None).unwrap();
+    assert_eq!(keys(&found.records), ["a", "b"].map(|it| Key::new(group, "machines", it, "m")));
+}
+
+#[tokio::test]
 async fn events_are_found_by_either_name_of_a_field_and_what_has_no_index_is_not() {
     let store = memory().await;
     let event = Key::new("", "events", "default", "e");
