@@ -110,6 +110,29 @@ async fn get_list_and_patch_name_the_object_that_cannot_be_read() {
     assert_eq!(server.send("GET", &format!("{MAPS}/fine"), &Value::Null).await.0, 200);
 }
 
+/// Which also shows that only those on the Node are read: an index finds them.
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_cannot_be_read_is_nothing_to_who_asks_for_the_pods_of_another_node() {
+    let server = Server::start().await;
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for (name, node, data) in [("fine", "n1", "1"), ("bad", "n2", &deep)] {
+        let text = format!(
+            r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{name}","namespace":"default","uid":"u-{name}","labels":{{"was-on":"n1"}}}},"spec":{{"nodeName":"{node}","containers":[]}},"data":{data}}}"#
+        );
+        server.put(Key::new("", "pods", "default", name), &text).await;
+    }
+    let pods = "/api/v1/pods";
+    for (selector, code) in [("", 500), ("?fieldSelector=spec.nodeName%3Dn1", 200)] {
+        let path = format!("{pods}{selector}");
+        assert_eq!(server.send("GET", &path, &Value::Null).await.0, code, "{path}");
+    }
+    let path = format!("{pods}?watch=true&timeoutSeconds=1&fieldSelector=spec.nodeName%3Dn1");
+    let (_, _, text) = server.answer("GET", &path, String::new()).await;
+    let events: Vec<Value> = text.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let types: Vec<_> = events.iter().map(|event| event["type"].as_str().unwrap()).collect();
+    assert_eq!(types, ["ADDED"], "{text}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_can_be_deleted_whatever_held_it() {
     let server = Server::start().await;

@@ -19,6 +19,7 @@ pub(crate) struct Disk {
     /// Writes since the last sync, in order: a power cut keeps any part of them.
     unsynced: Vec<(u64, Vec<u8>)>,
     pub(crate) syncs_left: Option<usize>,
+    pub(crate) syncs: usize,
     /// Why it fails then; an unnamed error, if this says nothing.
     pub(crate) reason: Option<io::ErrorKind>,
     /// The sync that fails keeps what was written all the same.
@@ -99,6 +100,7 @@ impl StorageBackend for SharedDisk {
 
     fn sync_data(&self) -> io::Result<()> {
         self.with(|disk| {
+            disk.syncs += 1;
             match disk.syncs_left {
                 Some(0) => {
                     if !disk.lies {

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 
+use futures::{FutureExt as _, future::join_all};
 use proptest::prelude::*;
 
 use super::{
@@ -25,6 +26,23 @@ async fn a_failing_disk_refuses_this_write_and_every_later_one() {
         assert!(matches!(refused, WriteError::Storage(_)), "{refused:?}");
     }
     assert!(store.get(&pod("b")).is_none(), "what is not durable is not visible");
+}
+
+#[tokio::test]
+async fn writes_that_come_at_the_same_time_share_their_syncs() {
+    let disk = SharedDisk::default();
+    let store = open(&disk);
+    create(&store, &pod("first"), "1").await;
+    let write = |at| store.write(pod(&format!("p{at}")), Expect::Absent, put("1"));
+    let mut writes: Vec<_> = (0..64).map(|at| Box::pin(write(at))).collect();
+    // Whatever the writer has begun waits for the disk, and the others come meanwhile.
+    disk.with(|disk| {
+        disk.syncs = 0;
+        assert!(writes.iter_mut().all(|it| it.now_or_never().is_none()));
+    });
+    assert!(join_all(writes).await.iter().all(Result::is_ok));
+    let syncs = disk.with(|disk| disk.syncs);
+    assert!(syncs < 16, "{syncs}");
 }
 
 /// Fails all writes from now on.
