@@ -52,6 +52,26 @@ async fn a_class_that_a_machine_uses_gets_the_finalizer_and_is_kept() {
     assert_eq!(kept["type"], ostler_lifecycle::last_known::TYPE);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_class_that_is_kept_costs_its_next_machine_no_write() {
+    let first = Bench::new();
+    put(&first.stores.classes, class(&[finalizer::MACHINE]));
+    put(&first.stores.machines, machine());
+    reconciled(&classes(&first)).await;
+    let (_, copy) = first.writes().pop().unwrap();
+
+    let bench = Bench::new();
+    put(&bench.stores.classes, class(&[finalizer::MACHINE]));
+    put(&bench.stores.secrets, copy);
+    for name in ["m", "n"] {
+        let mut machine = machine();
+        machine["metadata"]["name"] = json!(name);
+        put(&bench.stores.machines, machine);
+        assert_eq!(reconciled(&classes(&bench)).await, Outcome::Done);
+    }
+    assert_eq!(bench.writes(), []);
+}
+
 /// With its class and its copy, the group of a pool whose deletion runs could not be deleted any more.
 #[tokio::test(start_paused = true)]
 async fn a_class_is_not_let_go_for_pools_that_are_not_listed_yet() {
