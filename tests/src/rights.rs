@@ -112,6 +112,9 @@ fn failure(code: u16, reason: &str, message: &str) -> http::Response<Full<Bytes>
     answer.body(Full::from(status.to_string())).expect("a status and a header")
 }
 
+/// No role has this verb: a list without pages costs an API server what all of it costs, at once.
+const UNLIMITED: &str = "list without a limit";
+
 /// Everything that was asked, each once.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
@@ -131,7 +134,11 @@ impl Asked {
     pub async fn note(&self, request: http::Request<Body>) -> http::Request<Body> {
         let (parts, bytes) = read(request).await;
         let request = http::Request::from_parts(parts, Body::from(bytes.clone()));
-        if let Some(asked) = Request::of_http(&request) {
+        if let Some(mut asked) = Request::of_http(&request) {
+            let query = request.uri().query().unwrap_or_default();
+            if asked.verb == "list" && !query.split('&').any(|one| one.starts_with("limit=")) {
+                asked.verb = UNLIMITED;
+            }
             let mut all = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
             let said: Value = serde_json::from_slice(&bytes).unwrap_or_default();
             blocked_owners(&said, &asked.namespace, &mut all);
@@ -325,6 +332,16 @@ mod tests {
             "update machinesets/finalizers.machine.sapcloud.io a/o",
         ];
         assert_eq!(shown, expected);
+    }
+
+    #[tokio::test]
+    async fn a_list_without_a_limit_is_refused() {
+        for (query, allowed) in [("limit=500", true), ("fieldSelector=spec.nodeName%3Dn", false)] {
+            let asked = Asked::default();
+            let request = http::Request::get(format!("/api/v1/pods?{query}")).body(Body::empty());
+            asked.note(request.unwrap()).await;
+            assert_eq!(refused(&asked.all(), &|_| true).is_empty(), allowed, "{query}");
+        }
     }
 
     #[test]

@@ -393,10 +393,10 @@ impl Writer {
     }
 
     /// The pods on a Node, read from the API.
-    pub(crate) async fn pods_on(&self, node: &str) -> Result<Vec<Pod>, WriteError> {
-        let api: Api<Pod> = Api::all(self.client.clone());
+    pub(crate) async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, WriteError> {
+        let api: Api<Lenient<Pod>> = Api::all(self.client.clone());
         let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        self.read(api.list(&there)).await.map(|found| found.items)
+        self.pages(&api, there).await?.complete()
     }
 
     /// Whether the API server supports eviction; `None`: it did not answer.

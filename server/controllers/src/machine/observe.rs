@@ -239,7 +239,7 @@ impl Machines {
             return Observed::Known(pods);
         }
         match self.writer.to(target).pods_on(&name).await {
-            Ok(pods) => Observed::Known(pods.iter().map(view).collect()),
+            Ok(pods) => Observed::Known(pods.iter().map(|pod| view(pod)).collect()),
             Err(error) => {
                 debug!(machine = machine.name(), %error, "the pods of the node could not be listed");
                 Observed::Unknown
