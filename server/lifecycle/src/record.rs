@@ -143,11 +143,12 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
         }
     };
     // What a conflict leaves unwritten is planned anew from what is there then.
+    let told = status.as_ref().map(|_| deferral::told(snapshot, std::iter::empty()));
     Recorded {
         status,
         unwritten: None,
         proceed: false,
-        events: Vec::new(),
+        events: told.unwrap_or_default(),
         next: Next::Wait { reason: WaitReason::ApiWriteFailed, until },
     }
 }

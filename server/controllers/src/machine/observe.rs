@@ -101,16 +101,19 @@ impl Machines {
         }))
     }
 
-    /// The Machine with the status that a pass kept, unless another client wrote one since.
+    /// The Machine with the status that a pass kept. If another client wrote one since, that one is left, and what is
+    /// to be told.
     fn with_unwritten(&self, machine: Arc<Machine>) -> (Arc<Machine>, Option<Unwritten>) {
-        let kept = self.state.unwritten.get(machine.uid());
-        match kept.filter(|kept| kept.stored == machine.status) {
-            Some(kept) => {
-                let status = Some(kept.status.clone());
-                (Arc::new(Machine { status, ..machine.as_ref().clone() }), Some(kept))
-            }
-            None => (machine, None),
+        let Some(mut kept) = self.state.unwritten.get(machine.uid()) else {
+            return (machine, None);
+        };
+        if kept.stored != machine.status {
+            kept.stored.clone_from(&machine.status);
+            kept.status = machine.status.clone().unwrap_or_default();
+            return (machine, Some(kept));
         }
+        let status = Some(kept.status.clone());
+        (Arc::new(Machine { status, ..machine.as_ref().clone() }), Some(kept))
     }
 
     /// The driver's review of the class, and of the class change that this machine is about to get.

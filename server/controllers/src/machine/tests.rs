@@ -1,16 +1,18 @@
 use std::time::Duration;
 
-use ostler_api::names::annotation;
+use ostler_api::machine::MachineStatus;
+use ostler_api::names::{annotation, finalizer};
 use ostler_lifecycle::node::NodeView;
 use ostler_lifecycle::operation::{OperationView, SecretText};
-use ostler_lifecycle::plan::TokenRequest;
+use ostler_lifecycle::plan::{Event, EventReason, TokenRequest};
+use ostler_lifecycle::unwritten::Unwritten;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::time::{Instant, advance};
 
 use super::*;
 use crate::api_health::ApiCheck;
-use crate::bench::{Bench, put};
+use crate::bench::{Bench, handed_out, put};
 use crate::watch::WatchMetrics;
 
 /// The controller in term 2.
@@ -147,6 +149,70 @@ async fn before_a_drain_ends_pods_are_read_from_the_api_server() {
     let mut bench = Bench::new().having(pods);
     let pods = of_deleted(&mut bench, Some(cordoned())).await.pods;
     assert_eq!(pods.known().map(Vec::len), Some(1), "a watch may be older than the cordon");
+}
+
+/// How many objects the caches hand out for the snapshot of one of so many machines, each with its Node and a pod there.
+async fn handed_out_among(count: usize) -> usize {
+    let mut bench = Bench::new();
+    bench.stores.targets = crate::target::Targets::one(bench.client());
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+        "metadata": { "name": "c", "namespace": "default", "finalizers": [finalizer::MACHINE] },
+        "provider": "a.example.com", "providerSpec": {}
+    });
+    put(&bench.stores.classes, class);
+    let target = bench.stores.targets.all().remove(0);
+    for number in 0..count {
+        let (name, id) = (format!("m{number}"), format!("fake:///m{number}"));
+        let mut machine = machine(2);
+        machine["metadata"]["name"] = json!(name);
+        machine["metadata"]["uid"] = json!(format!("u{number}"));
+        machine["spec"]["providerID"] = json!(id);
+        machine["status"] = json!({ "currentStatus": { "phase": "Unknown" } });
+        put(&bench.stores.machines, machine);
+        put(&target.nodes, json!({ "metadata": { "name": name }, "spec": { "providerID": id } }));
+        put(
+            &target.pods,
+            json!({
+                "metadata": { "name": name, "namespace": "default", "uid": format!("p{number}") },
+                "spec": { "nodeName": name, "containers": [] }
+            }),
+        );
+    }
+    let machines = machines(&bench);
+    handed_out();
+    machines.observe(&ObjectName::new("default", "m7")).await.unwrap().unwrap();
+    handed_out()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_over_a_machine_does_not_look_at_the_others() {
+    assert_eq!(handed_out_among(100).await, handed_out_among(10_000).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_of_another_client_counts_and_what_was_to_be_told_is_told_all_the_same() {
+    let bench = Bench::new();
+    put(&bench.stores.machines, machine(2));
+    let machines = machines(&bench);
+    let event = Event {
+        reason: EventReason::InstanceCreated,
+        message: "made".to_owned(),
+        warning: false,
+        on_node: false,
+    };
+    let kept = Unwritten {
+        stored: None,
+        status: MachineStatus::default(),
+        events: vec![event.clone()],
+        since: jiff::Timestamp::UNIX_EPOCH,
+    };
+    machines.state.unwritten.set("u", kept);
+    let snapshot = machines.observe(&ObjectName::new("default", "m")).await.unwrap().unwrap();
+    let theirs = bench.stores.machines.all().remove(0).status.clone();
+    assert!(theirs.is_some());
+    assert_eq!((&snapshot.machine.status, snapshot.stored_status()), (&theirs, theirs.as_ref()));
+    assert_eq!(snapshot.unwritten.unwrap().events, [event]);
 }
 
 #[tokio::test(start_paused = true)]
