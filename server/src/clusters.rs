@@ -154,7 +154,10 @@ async fn client(access: &Access, flag: &str, rate: Option<Rate>) -> anyhow::Resu
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
+    use tokio::time::Instant;
 
     use super::*;
 
@@ -190,5 +193,28 @@ mod tests {
     async fn a_kubeconfig_that_is_not_there_is_named_with_its_flag() {
         let error = clusters(&["--control-kubeconfig=/nowhere"]).connect(None).await.err().unwrap();
         assert_eq!(error.to_string(), "--control-kubeconfig /nowhere cannot be used");
+    }
+
+    /// Nothing listens there, and nothing else takes an hour of the paused clock.
+    #[tokio::test(start_paused = true)]
+    async fn requests_of_a_client_with_a_rate_wait_for_their_turns() {
+        let directory = tempfile::tempdir().unwrap();
+        let access = Access::File(directory.path().join("kubeconfig"));
+        let kubeconfig = serde_json::json!({
+            "clusters": [{ "name": "c", "cluster": { "server": "http://127.0.0.1:1" } }],
+            "users": [{ "name": "u", "user": {} }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+            "current-context": "c",
+        });
+        std::fs::write(access.to_string(), kubeconfig.to_string()).unwrap();
+        let hourly = Rate::every(Duration::from_hours(1), 1);
+        for (rate, waited) in [(None, false), (Some(hourly), true)] {
+            let client = client(&access, "--control-kubeconfig", rate).await.unwrap();
+            let began = Instant::now();
+            for _ in 0..2 {
+                client.apiserver_version().await.unwrap_err();
+            }
+            assert_eq!(began.elapsed() >= Duration::from_hours(1), waited);
+        }
     }
 }

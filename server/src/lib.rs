@@ -35,4 +35,5 @@ pub use look::{Look, LookOptions};
 pub use ostler_controllers::{Connect, GivenIds, Namespaces, Settings, Unusable};
 pub use ostler_sessions::{ListenAddress, Listeners, TlsFiles};
 pub use signals::on_signal;
+pub use throttle::Throttle;
 pub use upstream::normal;

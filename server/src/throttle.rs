@@ -55,7 +55,7 @@ impl Client {
 
 /// Holds requests up so that those of each client keep to a rate. All clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Throttle {
+pub struct Throttle {
     /// Of each client. Who waits for its turn stands in the line of the lock, and leaves it if it gives up: its turn
     /// is that of the next one.
     buckets: Arc<[Mutex<TokenBucket>; 4]>,
@@ -63,7 +63,7 @@ pub(crate) struct Throttle {
 
 impl Throttle {
     /// Nothing was sent yet.
-    pub(crate) fn new(rate: Rate) -> Self {
+    pub fn new(rate: Rate) -> Self {
         Self { buckets: Arc::new(std::array::from_fn(|_| Mutex::new(TokenBucket::new(rate)))) }
     }
 
@@ -95,7 +95,7 @@ impl<S> Layer<S> for Throttle {
 
 /// A service behind a [`Throttle`].
 #[derive(Debug, Clone)]
-pub(crate) struct Throttled<S> {
+pub struct Throttled<S> {
     throttle: Throttle,
     inner: S,
 }

@@ -4,13 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures::StreamExt as _;
 use http::Method;
+use http_body::{Body as HttpBody, Frame};
+use http_body_util::{BodyStream, StreamBody};
 use kube::Client;
+use kube::client::Body;
 use ostler_driver_fake::cloud::Clock;
 use ostler_server::CoreOptions;
+use ostler_sessions::Rate;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
-use crate::rights::Request;
+use crate::rights::{self, Request};
 
 /// What differs from the usual world.
 #[derive(Clone)]
@@ -22,6 +29,8 @@ pub struct Setup {
     pub tune: Arc<dyn Fn(&mut CoreOptions) + Send + Sync>,
     /// How long the API server takes for each request of a core.
     pub api_takes: Duration,
+    /// How fast a core may ask the API server; as fast as it can, if none.
+    pub rate: Option<Rate>,
     /// Requests of a core that the API server forbids.
     pub forbids: fn(&Request) -> bool,
     /// The API server answers 409 to one in so many changes of machines by cores, and does nothing; 0: to none.
@@ -105,6 +114,7 @@ impl Default for Setup {
             joins: None,
             tune: Arc::new(|_: &mut CoreOptions| {}),
             api_takes: Duration::ZERO,
+            rate: None,
             forbids: |_| false,
             conflict_one_in: 0,
             watches_lag: Duration::ZERO,
@@ -126,4 +136,35 @@ impl Setup {
 pub(crate) const fn scattered(count: u64) -> u64 {
     let mixed = (count ^ (count >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
     mixed >> 33
+}
+
+/// A request whose object a webhook changed.
+pub(crate) async fn mutated(
+    request: http::Request<Body>,
+    webhook: fn(&mut serde_json::Value),
+) -> http::Request<Body> {
+    let (mut parts, bytes) = rights::read(request).await;
+    let mut object = serde_json::from_slice(&bytes).expect("a core sends JSON");
+    webhook(&mut object);
+    parts.headers.remove(http::header::CONTENT_LENGTH);
+    http::Request::from_parts(parts, Body::from(object.to_string().into_bytes()))
+}
+
+/// A body whose every part comes so much later.
+pub(crate) fn late<B>(
+    body: B,
+    lag: Duration,
+) -> impl HttpBody<Data = Bytes, Error = B::Error> + Send
+where
+    B: HttpBody<Data = Bytes> + Send,
+    B::Error: Send,
+{
+    StreamBody::new(BodyStream::new(body).then(
+        move |part: Result<Frame<Bytes>, B::Error>| async move {
+            if !lag.is_zero() {
+                sleep(lag).await;
+            }
+            part
+        },
+    ))
 }

@@ -7,11 +7,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::StreamExt as _;
 use http::Method;
-use http_body::{Body as HttpBody, Frame};
-use http_body_util::{BodyStream, Either, StreamBody};
+use http_body_util::Either;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -24,7 +22,7 @@ use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_fake::{FakeDriver, Kubelets, PROVIDER};
 use ostler_driver_sdk::{ConnectError, Connection, Connector, Driver, Options, run_with};
-use ostler_server::{Core, CoreOptions, DriverToken, Settings};
+use ostler_server::{Core, CoreOptions, DriverToken, Settings, Throttle};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -33,12 +31,13 @@ use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
-use tower::{Service as _, service_fn};
+use tower::util::option_layer;
+use tower::{Layer as _, Service as _, service_fn};
 
 use crate::legacy_driver;
 use crate::rights::{self, Asked, Request};
 pub use crate::setup::Setup;
-use crate::setup::scattered;
+use crate::setup::{late, mutated, scattered};
 use crate::tools::root;
 use crate::wire::Wire;
 
@@ -249,6 +248,7 @@ impl World {
             watches_lag,
             loses_creations,
             webhook,
+            rate,
             ..
         } = self.setup;
         let api = self.api.local_service();
@@ -294,6 +294,7 @@ impl World {
         });
         let incoming = ReceiverStream::new(connections).map(Ok::<_, std::io::Error>);
         let mut registry = Registry::default();
+        let api = option_layer(rate.map(Throttle::new)).layer(api);
         let core = Core::start(Client::new(api, "default"), incoming, options, &mut registry).await;
         *self.metrics.lock().expect("no thread panicked") = registry;
         core.map_err(|error| format!("{error:#}"))
@@ -546,18 +547,6 @@ impl World {
     }
 }
 
-/// A request whose object a webhook changed.
-async fn mutated(
-    request: http::Request<Body>,
-    webhook: fn(&mut serde_json::Value),
-) -> http::Request<Body> {
-    let (mut parts, bytes) = rights::read(request).await;
-    let mut object = serde_json::from_slice(&bytes).expect("a core sends JSON");
-    webhook(&mut object);
-    parts.headers.remove(http::header::CONTENT_LENGTH);
-    http::Request::from_parts(parts, Body::from(object.to_string().into_bytes()))
-}
-
 /// A core beside the first one.
 #[derive(Debug)]
 pub struct Replica {
@@ -573,22 +562,6 @@ impl Replica {
         self.wire.forget(self.number);
         self.core.stop().await;
     }
-}
-
-/// A body whose every part comes so much later.
-fn late<B>(body: B, lag: Duration) -> impl HttpBody<Data = Bytes, Error = B::Error> + Send
-where
-    B: HttpBody<Data = Bytes> + Send,
-    B::Error: Send,
-{
-    StreamBody::new(BodyStream::new(body).then(
-        move |part: Result<Frame<Bytes>, B::Error>| async move {
-            if !lag.is_zero() {
-                sleep(lag).await;
-            }
-            part
-        },
-    ))
 }
 
 fn epoch() -> Timestamp {

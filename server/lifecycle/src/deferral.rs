@@ -4,9 +4,10 @@
 //! Written in time in any case: an operation before it is sent, the result of a mutation before it is acknowledged,
 //! the start of the creation. Of a first creation they stand in the metadata, in patches that are due anyhow: the
 //! create in annotation [`OPERATION`] with the finalizer, its instance in `spec.providerID`, with the initialization
-//! that follows at once in that annotation. What the status says beside that, people see two seconds later as well,
-//! and so they do the pods that leave a Node one by one.
+//! that follows at once in that annotation. What the status says beside that, people see two seconds after these
+//! patches as well, and so they do the pods that leave a Node one by one.
 
+use jiff::Timestamp;
 use ostler_api::{
     OperationRecord,
     driver::OperationKind,
@@ -16,21 +17,25 @@ use ostler_api::{
 
 use crate::{
     operation::{Dispatch, OperationView},
-    plan::{Action, Event, EventReason, Plan},
+    plan::{Action, Event, EventReason, MachinePatch, Plan},
     snapshot::Snapshot,
     unwritten::{Unwritten, due},
 };
 
-/// The status to keep instead of writing it; `None`: it is to be written.
+/// The status to keep instead of writing it; `None`: it is to be written. `at`: when the actions were done, which may
+/// wait for their turn for longer than a status.
 pub(crate) fn keep(
     snapshot: &Snapshot,
     plan: &Plan,
     status: &MachineStatus,
     events: &[Event],
+    at: Timestamp,
 ) -> Option<Unwritten> {
-    let since = snapshot.unwritten.as_ref().map_or(snapshot.now, |it| it.since);
+    // What an operation leads to is worth as long a wait as that of the operation before it.
+    let kept = snapshot.unwritten.as_ref().filter(|_| written_record(plan).is_none());
+    let since = kept.map_or(at, |it| it.since);
     // A clock that was set back must not make it wait as long as that.
-    let may = (since..due(since)).contains(&snapshot.now)
+    let may = (since..due(since)).contains(&at)
         && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
         && (precedes_a_write(snapshot, plan)
             || is_in_the_metadata(snapshot, plan, status)
@@ -83,6 +88,19 @@ fn settled(snapshot: &Snapshot, plan: &Plan) -> Option<OperationKind> {
     (plan.acknowledge.is_some() && finished.kind.is_mutation()).then_some(finished.kind)
 }
 
+/// What the plan writes into the metadata.
+fn patch(plan: &Plan) -> Option<&MachinePatch> {
+    plan.actions.iter().find_map(|action| {
+        let Action::PatchMachine(patch) = action else { return None };
+        Some(patch)
+    })
+}
+
+/// The operation that it records there.
+fn written_record(plan: &Plan) -> Option<&str> {
+    patch(plan)?.annotations.get(OPERATION)?.as_deref()
+}
+
 /// Whether this is the first creation, all is well, and the metadata has what must not be lost: the create, or the
 /// instance that it made and the initialization that follows. That this was done stands in the status only.
 fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
@@ -102,12 +120,7 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
     if !first {
         return false;
     }
-    let patch = plan.actions.iter().find_map(|action| {
-        let Action::PatchMachine(patch) = action else { return None };
-        Some(patch)
-    });
-    let written = patch.and_then(|patch| patch.annotations.get(OPERATION)?.as_deref());
-    let record = match written {
+    let record = match written_record(plan) {
         Some(text) => serde_json::from_str::<OperationRecord>(text).ok(),
         None => machine.operation_record(),
     };
@@ -117,7 +130,7 @@ fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) 
     let id = |it: &Option<OperationIntent>| it.as_ref().map(|it| it.id.clone());
     let is_recorded = id(&record.operation) == id(&status.operation);
     let has_id = machine.provider_id().is_some();
-    let is_made = (has_id || patch.is_some_and(|patch| patch.provider_id.is_some()))
+    let is_made = (has_id || patch(plan).is_some_and(|patch| patch.provider_id.is_some()))
         && record.creation_started_at.is_some();
     let settled = settled(snapshot, plan);
     let kept = match kind {

@@ -54,8 +54,13 @@ impl Recorded {
 const WRITE_RETRY: Duration = Duration::from_secs(2);
 
 /// Says what to write. `performed` has one entry for each action of the plan; a missing one counts
-/// as [`Performed::Skipped`].
-pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Recorded {
+/// as [`Performed::Skipped`]. `at`: when they were done.
+pub fn record(
+    snapshot: &Snapshot,
+    plan: &Plan,
+    performed: &[Performed],
+    at: Timestamp,
+) -> Recorded {
     let stored = snapshot.stored_status().cloned().unwrap_or_default();
     let results = || {
         let missing = std::iter::repeat(&Performed::Skipped);
@@ -70,7 +75,8 @@ pub fn record(snapshot: &Snapshot, plan: &Plan, performed: &[Performed]) -> Reco
     let gone = plan.next == Next::Done && snapshot.machine.other_finalizers().is_empty();
     let patch = if gone { None } else { status_patch(&stored, &status) };
     let events = deferral::told(snapshot, plan.events.iter().cloned().chain(blocked));
-    let unwritten = patch.as_ref().and_then(|_| deferral::keep(snapshot, plan, &status, &events));
+    let keep = |_: &Value| deferral::keep(snapshot, plan, &status, &events, at);
+    let unwritten = patch.as_ref().and_then(keep);
     Recorded {
         status: patch.filter(|_| unwritten.is_none()),
         proceed: true,

@@ -7,9 +7,10 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{Condition, await_condition};
-use ostler_api::machine::{Machine, MachinePhase};
+use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::{MachineClass, MachineDeployment};
-use ostler_tests::objects::{class, gone, in_phase, machine};
+use ostler_sessions::Rate;
+use ostler_tests::objects::{class, gone, in_phase, machine, waits_for};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 
@@ -223,5 +224,38 @@ async fn a_machine_waits_for_four_requests_to_the_api_server_one_after_another_u
         world.until(&name, "Running", in_phase(MachinePhase::Running)).await;
         assert_eq!(begun.elapsed().as_millis() / takes.as_millis(), 4, "{of_class}");
     }
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_create_that_lasts_is_shown_by_one_write_of_status_with_its_wait() {
+    let setup = Setup { api_takes: Duration::from_millis(50), ..Setup::default() };
+    let world = Box::pin(World::start_with(setup)).await;
+    let slow = json!({ "region": "local", "image": "fake-1.0", "latency": { "create": "10s" } });
+    world.apply::<MachineClass>(class("slow", &slow)).await;
+    world.apply::<Machine>(machine("m", "slow")).await;
+    world.until("m", "waiting", waits_for(WaitReason::DriverWorking)).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let of_status =
+        counted(&world, "ostler_api_writes_total{kind=\"Machine\",verb=\"patch_status\"");
+    assert_eq!(of_status, 1.0);
+    world.stop().await;
+}
+
+/// A patch of any of them waits longer for its turn than a status may wait for the next write.
+#[tokio::test(start_paused = true)]
+async fn machines_whose_core_may_ask_twenty_times_a_second_need_no_more_requests_than_others() {
+    let rate = Some(Rate::every(Duration::from_millis(50), 30));
+    let world = Box::pin(with_plain_class(Setup { rate, ..Setup::default() })).await;
+    let before = writes(&world, "Machine");
+    let names: Vec<_> = (0..MANY).map(|index| format!("m-{index}")).collect();
+    for name in &names {
+        world.apply::<Machine>(machine(name, "plain")).await;
+    }
+    for name in &names {
+        world.until(name, "Running", in_phase(MachinePhase::Running)).await;
+    }
+    let each = (writes(&world, "Machine") - before) / f64::from(MANY);
+    assert!(each <= 3.0, "{each}");
     world.stop().await;
 }

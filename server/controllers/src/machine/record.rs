@@ -36,7 +36,8 @@ impl Machines {
         done: Executed,
     ) -> Result<Passed, PassError> {
         let generation = done.machine.metadata.generation;
-        let recorded = record(snapshot, plan, &done.performed).observing(generation);
+        let recorded = record(snapshot, plan, &done.performed, (self.clock.0)());
+        let recorded = recorded.observing(generation);
         let written = self.write_status(&done.machine, recorded.status.as_ref()).await;
         self.state.replacements.settle(plan, written.as_ref().map(|()| recorded.proceed));
         written?;

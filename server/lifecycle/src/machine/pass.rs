@@ -24,7 +24,7 @@ use crate::{
     plan::Next,
     snapshot::{DriverView, NodeView, Snapshot},
     time::after,
-    unwritten::PATIENCE,
+    unwritten::{PATIENCE, due},
 };
 
 /// For how long a driver works before that is worth a write.
@@ -248,7 +248,9 @@ impl<'a> Pass<'a> {
         // One that waited in the core is sent now: that is said instead of nothing.
         let queued = [WaitReason::OperationQueued, WaitReason::DriverUnavailable];
         let was_queued = queued.iter().any(|reason| self.has_waited_since(reason).is_some());
-        if self.snap.now < until && !(was_queued && flight.place == Place::Sent) {
+        // A status that is written now anyhow says it, too.
+        let is_due = self.snap.unwritten.as_ref().is_some_and(|it| self.snap.now >= due(it.since));
+        if self.snap.now < until && !is_due && !(was_queued && flight.place == Place::Sent) {
             return Transition::Rest(Next::Wait { reason: WaitReason::DriverWorking, until });
         }
         let verb = flight.kind.name();

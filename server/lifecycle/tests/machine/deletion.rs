@@ -305,12 +305,13 @@ fn a_write_that_fails_ends_the_pass_and_is_said() {
     world.answer();
     let snapshot = world.snapshot();
     let plan = machine::plan(&snapshot);
-    let recorded = record(&snapshot, &plan, &[Performed::Failed("etcd is away".to_owned())]);
+    let failed = [Performed::Failed("etcd is away".to_owned())];
+    let recorded = record(&snapshot, &plan, &failed, world.now);
     assert!(!recorded.proceed);
     let patch = recorded.status.unwrap();
     assert_eq!(patch["waitingFor"]["reason"], "ApiWriteFailed");
     assert_eq!(patch["waitingFor"]["message"], "PatchMachine: etcd is away");
-    let conflict = record(&snapshot, &plan, &[Performed::Conflict]);
+    let conflict = record(&snapshot, &plan, &[Performed::Conflict], world.now);
     assert!(!conflict.proceed && conflict.status.is_none());
 }
 

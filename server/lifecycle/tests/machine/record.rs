@@ -1,13 +1,48 @@
 //! What is recorded when a write did not come through.
 
-use ostler_api::{machine::WaitReason, names::label};
+use k8s_openapi::api::core::v1::NodeCondition;
+use ostler_api::{
+    driver::OperationKind,
+    machine::{MachineConditionType, MachineStatus, WaitReason},
+    names::label,
+};
 use ostler_lifecycle::{
     machine,
-    plan::{Action, Next, Performed},
-    record::record,
+    plan::{Action, EventReason, Next, Performed, Plan},
+    record::{Recorded, record},
+    unwritten::Unwritten,
 };
+use serde_json::{Value, json};
 
 use crate::world::{World, seconds};
+
+/// That a status that waits says nothing new of what is written at once. That a failure is over may wait with the rest.
+pub fn check_kept(kept: &Unwritten) {
+    let of_node = |it: &&NodeCondition| !MachineConditionType::is_ours(&it.type_);
+    let health = |status: &MachineStatus| {
+        let current = status.current_status.clone().unwrap_or_default();
+        let conditions: Vec<_> = status.conditions.iter().filter(of_node).cloned().collect();
+        (conditions, current.preserve_expiry_time, status.failure_reason.clone())
+    };
+    let failures = |status: &MachineStatus| {
+        let last = status.last_operation.clone().unwrap_or_default();
+        [json!(status.retry), json!(last.error_code), json!(status.hot_update)]
+    };
+    let (stored, status) = (kept.stored.clone().unwrap_or_default(), &kept.status);
+    assert_eq!(health(status), health(&stored), "{kept:#?}");
+    let same = |(new, old): (&Value, &Value)| new.is_null() || new == old;
+    let (new, old) = (failures(status), failures(&stored));
+    assert!(new.iter().zip(&old).all(same), "{new:?} after {old:?}: {kept:#?}");
+}
+
+/// The next pass, whose actions take so many seconds.
+fn slow_pass(world: &mut World, takes: i64) -> (Plan, Recorded) {
+    let snapshot = world.snapshot();
+    let plan = machine::plan(&snapshot);
+    let performed = vec![Performed::Done; plan.actions.len()];
+    let recorded = record(&snapshot, &plan, &performed, seconds(world.now, takes));
+    (plan, recorded)
+}
 
 #[test]
 fn what_could_not_be_said_on_a_node_is_said_again_soon() {
@@ -26,7 +61,7 @@ fn what_could_not_be_said_on_a_node_is_said_again_soon() {
         (Performed::Done, false),
         (Performed::Gone, false),
     ] {
-        let recorded = record(&snapshot, &plan, std::slice::from_ref(&performed));
+        let recorded = record(&snapshot, &plan, std::slice::from_ref(&performed), world.now);
         let soon = Next::Wait { reason: WaitReason::ApiWriteFailed, until: seconds(world.now, 2) };
         let expected = if again { soon } else { Next::OnChange };
         assert_eq!((recorded.proceed, recorded.next), (true, expected), "{performed:?}");
@@ -41,12 +76,66 @@ fn a_status_is_of_the_generation_that_the_own_patch_of_its_pass_made() {
     let snapshot = world.snapshot();
     let plan = machine::plan(&snapshot);
     let performed = vec![Performed::Done; plan.actions.len()];
-    let recorded = record(&snapshot, &plan, &performed).observing(Some(7));
+    let recorded = record(&snapshot, &plan, &performed, world.now).observing(Some(7));
     assert_eq!(recorded.unwritten.unwrap().status.observed_generation, Some(7));
     world.pass();
     world.later(2);
     let snapshot = world.snapshot();
     let plan = machine::plan(&snapshot);
-    let recorded = record(&snapshot, &plan, &[]).observing(Some(8));
+    let recorded = record(&snapshot, &plan, &[], world.now).observing(Some(8));
     assert_eq!(recorded.status.unwrap()["observedGeneration"], 8);
+}
+
+#[test]
+fn a_status_waits_from_the_end_of_the_actions_on_also_for_what_follows_from_the_operation_before() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    for kind in [OperationKind::CreateMachine, OperationKind::InitializeMachine] {
+        let (plan, recorded) = slow_pass(&mut world, 3);
+        assert_eq!(plan.dispatch.unwrap().kind(), kind);
+        let (since, due) = (seconds(world.now, 3), seconds(world.now, 5));
+        assert_eq!(recorded.unwritten.unwrap().since, since, "{kind}");
+        assert!(matches!(recorded.next, Next::Wait { until, .. } if until <= due), "{kind}");
+        world.pass();
+        world.later(1);
+        world.answer();
+    }
+}
+
+#[test]
+fn a_status_that_is_due_says_that_the_driver_works_also_if_it_began_a_moment_later() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    world.unwritten.as_mut().unwrap().since = seconds(world.now, -2);
+    world.pass();
+    assert_eq!((&world.unwritten, world.waits_for()), (&None, Some(WaitReason::DriverWorking)));
+}
+
+#[test]
+fn an_event_that_waits_with_a_status_is_told_with_one_that_says_what_failed() {
+    let mut world = World::new();
+    world.kinds.remove(&OperationKind::InitializeMachine);
+    for _ in 0..2 {
+        world.pass();
+        world.answer();
+    }
+    world.pass();
+    assert_eq!(world.unwritten.as_ref().unwrap().events.len(), 1);
+    world.later(1);
+    world.delete();
+    let snapshot = world.snapshot();
+    let plan = machine::plan(&snapshot);
+    assert!(plan.actions.iter().any(|action| !action.may_fail()), "{plan:#?}");
+    let told = |performed: Performed| {
+        let performed = vec![performed; plan.actions.len()];
+        let recorded = record(&snapshot, &plan, &performed, world.now);
+        assert!(!recorded.proceed);
+        recorded.events.iter().map(|event| event.reason).collect::<Vec<_>>()
+    };
+    let failed = Performed::Failed("500".to_owned());
+    assert_eq!(told(failed), [EventReason::InstanceCreated]);
+    assert_eq!(told(Performed::Conflict), [], "it is kept");
 }

@@ -275,7 +275,7 @@ fn of_two_that_are_due_in_the_same_moment_one_has_to_look_again() {
     // The other one was faster.
     world.siblings.last_failure = Some(world.now);
     let performed = world.perform_all(&plan);
-    let recorded = ostler_lifecycle::record::record(&snapshot, &plan, &performed);
+    let recorded = ostler_lifecycle::record::record(&snapshot, &plan, &performed, world.now);
     assert!(!recorded.proceed);
     assert_eq!(recorded.status, None);
 }

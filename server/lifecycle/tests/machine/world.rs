@@ -39,6 +39,7 @@ use serde_json::json;
 
 pub use crate::objects::{UPSTREAM, class, edit_status, node, secret};
 pub use crate::pods::pod;
+use crate::record::check_kept;
 use json_patch::merge;
 
 pub const UID: &str = "11111111-2222-3333-4444-555555555555";
@@ -349,7 +350,7 @@ impl World {
         let plan = machine::plan(&snapshot);
         assert_eq!(invariants::check(&snapshot, &plan), Ok(()), "{plan:#?}");
         let performed = self.perform_all(&plan);
-        let recorded = record(&snapshot, &plan, &performed);
+        let recorded = record(&snapshot, &plan, &performed, self.now);
         if let (Some(patch), Some(machine)) = (&recorded.status, &mut self.machine) {
             let stored = snapshot.stored_status().cloned().unwrap_or_default();
             let mut status = serde_json::to_value(stored).unwrap();
@@ -357,6 +358,7 @@ impl World {
             machine.status = Some(serde_json::from_value(status).unwrap());
         }
         if let (Some(kept), Some(machine)) = (&recorded.unwritten, &mut self.machine) {
+            check_kept(kept);
             machine.status = Some(kept.status.clone());
         }
         self.next.clone_from(&recorded.next);
@@ -385,8 +387,8 @@ impl World {
                     place: Place::Sent,
                 });
             }
-            self.events.extend(recorded.events);
         }
+        self.events.extend(recorded.events);
         plan
     }
 
