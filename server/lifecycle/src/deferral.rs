@@ -35,7 +35,7 @@ pub(crate) fn keep(
     let kept = snapshot.unwritten.as_ref().filter(|_| written_record(plan).is_none());
     let since = kept.map_or(at, |it| it.since);
     // A clock that was set back must not make it wait as long as that.
-    let may = (since..due(since)).contains(&at)
+    let may = kept.is_none_or(|_| (since..due(since)).contains(&snapshot.now))
         && events.iter().all(|event| event.reason == EventReason::InstanceCreated)
         && (precedes_a_write(snapshot, plan)
             || is_in_the_metadata(snapshot, plan, status)
