@@ -129,7 +129,7 @@ impl TestContext {
             provider_spec_sha256: String::new(),
             labels: BTreeMap::new(),
             shape: None,
-            secret: None,
+            secret: self.secret.is_some().then(proto::ObjectRevision::default),
         };
         let facts = Facts {
             operation_id: uuid::Uuid::new_v4().to_string(),

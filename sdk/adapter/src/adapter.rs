@@ -91,21 +91,14 @@ impl Adapter {
                 () = tokio::time::sleep(pauses.next().unwrap_or(PROBE_EVERY)), if !answers => {}
                 () = ended.cancelled() => return,
             }
-            let said = self.probe().await;
-            answers = said.is_ok();
-            match said {
-                Ok(()) => pauses = PAUSES.build(),
-                Err(why) => {
-                    self.shared.readiness.not_ready(why);
-                    if !self.reconnect(socket).await {
-                        tracing::info!(
-                            "the driver is another process than before; it is registered anew"
-                        );
-                        self.shared.replaced.cancel();
-                        ended.cancel();
-                        return;
-                    }
-                }
+            answers = self.probe().await;
+            if answers {
+                pauses = PAUSES.build();
+            } else if !self.reconnect(socket).await {
+                tracing::info!("the driver is another process than before; it is registered anew");
+                self.shared.replaced.cancel();
+                ended.cancel();
+                return;
             }
         }
     }
@@ -120,32 +113,27 @@ impl Adapter {
         same
     }
 
-    /// Asks whether the driver can work. `Err`: it does not answer.
-    async fn probe(&self) -> Result<(), String> {
+    /// Asks whether the driver can work, and says so to the core. Whether it answers.
+    pub(crate) async fn probe(&self) -> bool {
         let Client { mut calls, lost } = self.client();
         let asked = calls.probe(proto::ProbeRequest {});
-        match tokio::time::timeout(ANSWER_WITHIN, asked).await {
-            Ok(Ok(said)) => {
-                let why = said.into_inner().not_ready_reason;
-                if why.is_empty() {
-                    self.shared.readiness.ready();
-                } else {
-                    self.shared.readiness.not_ready(why);
-                }
-                Ok(())
-            }
-            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => {
-                self.shared.readiness.ready();
-                Ok(())
-            }
+        let (answers, lack) = match tokio::time::timeout(ANSWER_WITHIN, asked).await {
+            Ok(Ok(said)) => (true, said.into_inner().not_ready_reason),
+            Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => (true, String::new()),
             Ok(Err(_)) | Err(_) if lost.is_cancelled() => {
-                Err("the connection to the driver is lost".to_owned())
+                (false, "the connection to the driver is lost".to_owned())
             }
             Ok(Err(status)) => {
-                Err(format!("the driver does not answer: {}", answer::text(&status)))
+                (false, format!("the driver does not answer: {}", answer::text(&status)))
             }
-            Err(_) => Err(format!("the driver does not answer within {ANSWER_WITHIN:?}")),
+            Err(_) => (false, format!("the driver does not answer within {ANSWER_WITHIN:?}")),
+        };
+        if lack.is_empty() {
+            self.shared.readiness.ready();
+        } else {
+            self.shared.readiness.not_ready(lack);
         }
+        answers
     }
 
     /// Passes the events of the driver on, if it tells any. Never ends.
@@ -195,16 +183,23 @@ impl Adapter {
         fixed(info) == fixed(&self.shared.info)
     }
 
-    /// Calls the driver in a task of its own: a mutation that the core gives up goes on there, and its
-    /// target is busy until it has ended.
+    /// Calls the driver in a task of its own: a mutation that the core gives up, or whose connection breaks, goes on
+    /// there, and its target is busy until it has ended.
     async fn detached(&self, request: Request, ctx: Context, newer: Option<Secret>) -> Answer {
         self.refuse_beside_a_stranger(&ctx.target().uid).await?;
         let context = call::context(&request, &ctx, newer).await?;
         let busy = Busy::take(&self.shared, ctx.target().uid.clone(), ctx.operation_id())?;
         let this = self.clone();
         let called = tokio::spawn(async move {
+            let operation_id = ctx.operation_id().to_owned();
             let answer = this.call(request, context, ctx).await;
-            drop(busy);
+            if answer.as_ref().is_err_and(|error| error.reason_word() == answer::CONNECTION_LOST) {
+                // The core is told now; the driver may work on.
+                tokio::spawn(async move {
+                    this.until_unlisted(&operation_id, CancellationToken::new()).await;
+                    drop(busy);
+                });
+            }
             answer
         });
         called.await.unwrap_or_else(|_| {
@@ -256,9 +251,14 @@ impl Adapter {
         }
     }
 
-    /// Waits until the driver answers that it does not work on an operation any more. If it does not answer, the operation
-    /// may still run.
+    /// Waits until the driver answers that it does not work on an operation any more, or another process answers in its place.
+    /// If it does not answer, the operation may still run.
     async fn until_unlisted(&self, operation_id: &str, cancelled: CancellationToken) {
+        let listed = self.while_listed(operation_id, cancelled);
+        let _ = self.shared.replaced.run_until_cancelled(listed).await;
+    }
+
+    async fn while_listed(&self, operation_id: &str, cancelled: CancellationToken) {
         let mut asked = false;
         loop {
             let mut client = self.client().calls;
@@ -399,9 +399,7 @@ impl Handler for Adapter {
     }
 
     async fn until_ended(&self, operation_id: &str, cancelled: CancellationToken) -> DriverError {
-        // Of a process that is gone nothing more is heard, and the session waits for this before it ends.
-        let replaced = &self.shared.replaced;
-        let _ = replaced.run_until_cancelled(self.until_unlisted(operation_id, cancelled)).await;
+        self.until_unlisted(operation_id, cancelled).await;
         DriverError::unknown("the operation has ended, and its adapter was replaced meanwhile")
             .reason("RESULT_LOST")
     }

@@ -1,12 +1,16 @@
 //! What a call to the driver ended with, as an error of the stream.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::iter::successors;
 
 use ostler_driver_sdk::DriverError;
 use ostler_proto::v1alpha1::{MachineErrorCode, OperationError};
 use prost::{Message as _, Name as _};
 use tonic::{Code, Status};
+
+/// The reason of a call that the driver has not answered: the connection broke, and it may work on.
+pub(crate) const CONNECTION_LOST: &str = "CONNECTION_LOST";
 
 /// The error of a failed call, and the checkpoint that came with it. What carries no detail says nothing
 /// of what was left behind: gRPC and the libraries of clouds use the same codes for other things.
@@ -22,15 +26,16 @@ pub(crate) fn error(status: &Status) -> (DriverError, String) {
     let error = if status.code() == Code::Unimplemented {
         DriverError::unimplemented(message)
     } else {
-        DriverError::unknown(format!("{}: {message}", status.code())).reason("NO_DETAIL")
+        // What a driver answers has no cause on this side.
+        let reason = if status.source().is_some() { CONNECTION_LOST } else { "NO_DETAIL" };
+        DriverError::unknown(format!("{}: {message}", status.code())).reason(reason)
     };
     (error, String::new())
 }
 
 /// What is wrong, for people: of a connection that broke the library says only how that looks from here.
 pub(crate) fn text(status: &Status) -> Cow<'_, str> {
-    let mut causes =
-        successors(std::error::Error::source(status), |error| std::error::Error::source(*error));
+    let mut causes = successors(status.source(), |error| (*error).source());
     match causes.find_map(|cause| cause.downcast_ref::<h2::Error>()) {
         Some(broken) if broken.is_io() || broken.is_go_away() => {
             format!("the driver died, or closed its connection, before it answered ({broken})")

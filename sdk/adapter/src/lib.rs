@@ -143,6 +143,8 @@ pub async fn serve(path: PathBuf, uid: Option<u32>, options: Options) -> anyhow:
     let mut lock: Option<Lock> = None;
     while let Some((client, info)) = find(&socket, &mut lock, &shutdown).await? {
         let adapter = Adapter::new(client, info);
+        // Before it registers, so that one that cannot work is never taken for ready.
+        let _ = shutdown.run_until_cancelled(adapter.probe()).await;
         let session = shutdown.child_token();
         let watched = adapter.clone();
         let options = options.clone().shutdown(session.clone());

@@ -1,236 +1,25 @@
 //! The adapter against a driver in this process, on a real socket.
 
 mod core;
+mod fake;
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::pin::Pin;
+use std::path::Path;
 
 use ostler_driver_sdk::MachineMetadata;
 use ostler_driver_sdk::testing::TestContext;
-use proto::machine_driver_service_server::{MachineDriverService, MachineDriverServiceServer};
+use proto::machine_driver_service_server::MachineDriverServiceServer;
 use tokio::net::UnixListener;
-use tokio::sync::Semaphore;
-use tokio_stream::Stream;
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::{Request as Call, Response as Reply, Status};
+use tonic::{Request as Call, Status};
 
+use self::fake::Fake;
 use super::*;
 
 const PROVIDER: &str = "fake.example.com";
 /// Only a failing test waits that long.
 const PATIENCE: Duration = Duration::from_secs(20);
 const BOOT: &str = "7f8d9440-5eea-4cbf-a2da-9816c1749049";
-
-/// A driver whose creates wait for a permit, and which remembers what it was asked.
-#[derive(Debug, Clone)]
-struct Fake {
-    permits: Arc<Semaphore>,
-    began: Arc<Semaphore>,
-    asked: Arc<Mutex<Vec<proto::OperationContext>>>,
-    cancelled: Arc<Semaphore>,
-    running: Vec<RunningOperation>,
-    /// How often its events were watched; each time it tells one and ends.
-    watched: Arc<Semaphore>,
-    /// What these calls end with, once their work is done.
-    bare: Arc<Mutex<Option<Status>>>,
-}
-
-impl Fake {
-    fn end(&self) -> Result<(), Status> {
-        self.bare.lock().clone().map_or(Ok(()), Err)
-    }
-}
-
-type Answered<T> = Result<Reply<T>, Status>;
-
-#[tonic::async_trait]
-impl MachineDriverService for Fake {
-    type ListMachinesStream =
-        Pin<Box<dyn Stream<Item = Result<proto::ListMachinesResponse, Status>> + Send>>;
-
-    async fn get_info(&self, _: Call<proto::GetInfoRequest>) -> Answered<GetInfoResponse> {
-        let kinds = [
-            OperationKind::CreateMachine,
-            OperationKind::DeleteMachine,
-            OperationKind::ListMachines,
-        ];
-        Ok(Reply::new(GetInfoResponse {
-            provider: PROVIDER.to_owned(),
-            boot_id: BOOT.to_owned(),
-            operation_kinds: kinds.map(Into::into).to_vec(),
-            running: self.running.clone(),
-            capabilities: vec![DriverCapability::Events.into()],
-            ..Default::default()
-        }))
-    }
-
-    async fn probe(&self, _: Call<proto::ProbeRequest>) -> Answered<proto::ProbeResponse> {
-        Ok(Reply::new(proto::ProbeResponse { not_ready_reason: "the cloud is away".to_owned() }))
-    }
-
-    async fn create_machine(
-        &self,
-        call: Call<proto::CreateMachineRequest>,
-    ) -> Answered<proto::CreateMachineResponse> {
-        let this = self.clone();
-        // A handler that goes on when its client has gone, as the contract says.
-        let work = tokio::spawn(async move {
-            this.asked.lock().extend(call.into_inner().context.map(|it| *it));
-            this.began.add_permits(1);
-            this.permits.acquire().await.unwrap().forget();
-        });
-        work.await.unwrap();
-        self.end()?;
-        Ok(Reply::new(proto::CreateMachineResponse {
-            checkpoint: "made".to_owned(),
-            ..Default::default()
-        }))
-    }
-
-    async fn initialize_machine(
-        &self,
-        _: Call<proto::InitializeMachineRequest>,
-    ) -> Answered<proto::InitializeMachineResponse> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    async fn update_machine(
-        &self,
-        _: Call<proto::UpdateMachineRequest>,
-    ) -> Answered<proto::UpdateMachineResponse> {
-        Err(Status::not_found("project not found"))
-    }
-
-    async fn delete_machine(
-        &self,
-        _: Call<proto::DeleteMachineRequest>,
-    ) -> Answered<proto::DeleteMachineResponse> {
-        self.end()?;
-        Ok(Reply::new(proto::DeleteMachineResponse::default()))
-    }
-
-    async fn get_machine_status(
-        &self,
-        _: Call<proto::GetMachineStatusRequest>,
-    ) -> Answered<proto::GetMachineStatusResponse> {
-        self.end()?;
-        Err(Status::unimplemented("not here"))
-    }
-
-    type WatchEventsStream = tokio_stream::Once<Result<proto::WatchEventsResponse, Status>>;
-
-    async fn watch_events(
-        &self,
-        _: Call<proto::WatchEventsRequest>,
-    ) -> Answered<Self::WatchEventsStream> {
-        self.watched.add_permits(1);
-        let provider_id = format!("fake:///{}", self.watched.available_permits());
-        let event = proto::DriverEvent { provider_id, ..Default::default() };
-        let told = proto::WatchEventsResponse { event: Some(event) };
-        Ok(Reply::new(tokio_stream::once(Ok(told))))
-    }
-
-    async fn create_pool(
-        &self,
-        _: Call<proto::CreatePoolRequest>,
-    ) -> Answered<proto::CreatePoolResponse> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    async fn update_pool(
-        &self,
-        _: Call<proto::UpdatePoolRequest>,
-    ) -> Answered<proto::UpdatePoolResponse> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    async fn delete_pool(
-        &self,
-        _: Call<proto::DeletePoolRequest>,
-    ) -> Answered<proto::DeletePoolResponse> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    type GetPoolStatusStream =
-        Pin<Box<dyn Stream<Item = Result<proto::GetPoolStatusResponse, Status>> + Send>>;
-
-    async fn get_pool_status(
-        &self,
-        call: Call<proto::GetPoolStatusRequest>,
-    ) -> Answered<Self::GetPoolStatusStream> {
-        self.asked.lock().extend(call.into_inner().context.map(|it| *it));
-        self.end()?;
-        let part = |id: &str, desired| {
-            let machines =
-                vec![proto::PoolMachineRecord { instance_id: id.to_owned(), ..Default::default() }];
-            let pool = proto::PoolRecord { desired, ..Default::default() };
-            Ok(proto::GetPoolStatusResponse { pool: Some(pool), machines, pages: 0 })
-        };
-        Ok(Reply::new(Box::pin(tokio_stream::iter([part("0", 1), part("1", 2)]))))
-    }
-
-    type ListPoolsStream = tokio_stream::Empty<Result<proto::ListPoolsResponse, Status>>;
-
-    async fn list_pools(
-        &self,
-        _: Call<proto::ListPoolsRequest>,
-    ) -> Answered<Self::ListPoolsStream> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    async fn delete_pool_machines(
-        &self,
-        _: Call<proto::DeletePoolMachinesRequest>,
-    ) -> Answered<proto::DeletePoolMachinesResponse> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    async fn update_pool_machine(
-        &self,
-        _: Call<proto::UpdatePoolMachineRequest>,
-    ) -> Answered<proto::UpdatePoolMachineResponse> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    async fn list_machines(
-        &self,
-        _: Call<proto::ListMachinesRequest>,
-    ) -> Answered<Self::ListMachinesStream> {
-        self.end()?;
-        let part = |name: &str| {
-            let machines = vec![proto::MachineRecord {
-                provider_id: format!("fake:///{name}"),
-                machine_name: name.to_owned(),
-                machine_uid: format!("uid-{name}"),
-                ..Default::default()
-            }];
-            Ok(proto::ListMachinesResponse { machines, ..Default::default() })
-        };
-        Ok(Reply::new(Box::pin(tokio_stream::iter([part("a"), part("b")]))))
-    }
-
-    async fn get_volume_ids(
-        &self,
-        _: Call<proto::GetVolumeIdsRequest>,
-    ) -> Answered<proto::GetVolumeIdsResponse> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    async fn validate_class(
-        &self,
-        _: Call<proto::ValidateClassRequest>,
-    ) -> Answered<proto::ValidateClassResponse> {
-        Err(Status::unimplemented("not here"))
-    }
-
-    async fn cancel_operation(
-        &self,
-        _: Call<proto::CancelOperationRequest>,
-    ) -> Answered<proto::CancelOperationResponse> {
-        self.cancelled.add_permits(1);
-        Ok(Reply::new(proto::CancelOperationResponse {}))
-    }
-}
 
 struct Setting {
     fake: Fake,
@@ -245,6 +34,12 @@ impl Setting {
     fn kill(&mut self) {
         self.server.take().into_iter().for_each(tokio::runtime::Runtime::shutdown_background);
     }
+
+    /// Another listener in the place of the one that was killed.
+    fn listen_again(&self) {
+        std::fs::remove_file(&self.socket.path).unwrap();
+        listen(&self.socket.path, &self.fake);
+    }
 }
 
 impl Drop for Setting {
@@ -257,23 +52,10 @@ async fn setting(running: Vec<RunningOperation>) -> Setting {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s");
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let none = || Arc::new(Semaphore::new(0));
-    let asked = Arc::default();
-    let fake = Fake {
-        permits: none(),
-        began: none(),
-        asked,
-        cancelled: none(),
-        running,
-        watched: none(),
-        bare: Arc::default(),
-    };
-    let service = MachineDriverServiceServer::new(fake.clone());
-    let server = tonic::transport::Server::builder().add_service(service);
+    let fake = Fake::new(running);
     {
         let _inside = runtime.enter();
-        let listener = UnixListener::bind(&path).unwrap();
-        tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+        listen(&path, &fake);
     }
     let socket = Socket::new(path, nix::unistd::geteuid().as_raw());
     let (client, info) = info(&socket).await.unwrap();
@@ -284,6 +66,18 @@ async fn setting(running: Vec<RunningOperation>) -> Setting {
         server: Some(runtime),
         _directory: directory,
     }
+}
+
+/// Serves a driver, which no call may give a deadline of gRPC: a client would return while the handler works.
+fn listen(path: &Path, fake: &Fake) {
+    let without_deadline = |call: Call<()>| match call.metadata().get("grpc-timeout") {
+        None => Ok(call),
+        Some(_) => Err(Status::internal("the call has a deadline of gRPC")),
+    };
+    let service = MachineDriverServiceServer::with_interceptor(fake.clone(), without_deadline);
+    let server = tonic::transport::Server::builder().add_service(service);
+    let listener = UnixListener::bind(path).unwrap();
+    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
 }
 
 fn create() -> Request {
@@ -305,7 +99,7 @@ fn machine(name: &str) -> Context {
 }
 
 #[tokio::test]
-async fn a_call_brings_class_and_identity_and_its_checkpoint_is_saved() {
+async fn a_call_brings_class_identity_and_checkpoint() {
     let it = setting(Vec::new()).await;
     it.fake.permits.add_permits(1);
     let told = MachineMetadata {
@@ -313,14 +107,91 @@ async fn a_call_brings_class_and_identity_and_its_checkpoint_is_saved() {
         zone: "z".to_owned(),
         ..Default::default()
     };
-    let ctx = TestContext::new("a", "uid-a").machine(told.clone()).build();
+    let ctx = TestContext::new("a", "uid-a")
+        .machine(told.clone())
+        .provider_spec("{\"size\": 1e400}")
+        .checkpoint("begun")
+        .cluster_id("cluster")
+        .build();
     let answer = it.adapter.perform(create(), ctx.clone()).await;
     assert!(matches!(answer, Ok(Response::CreateMachine(_))), "{answer:?}");
     let asked = it.fake.asked.lock().pop().unwrap();
+    assert_eq!(asked.operation_id, ctx.operation_id());
+    assert_eq!(asked.idempotency_key, ctx.idempotency_key());
+    assert_eq!((asked.cluster_id.as_str(), asked.checkpoint.as_str()), ("cluster", "begun"));
+    let class = asked.machine_class.unwrap();
+    assert_eq!(class.provider_spec_json, "{\"size\": 1e400}");
+    assert_eq!(class.r#ref.unwrap().name, "class");
     assert_eq!(asked.target.unwrap().kind, "Machine");
     assert_eq!(asked.identity_tags["ostler.dev/machine-uid"], "uid-a");
     assert_eq!(asked.machine.map(MachineMetadata::from), Some(told));
     assert!(asked.timeout.is_some_and(|time| time.seconds > 0));
+}
+
+/// Neither talks to an infrastructure.
+#[tokio::test]
+async fn what_reads_no_infrastructure_gets_the_class_and_no_secret() {
+    let it = setting(Vec::new()).await;
+    for request in [
+        Request::ValidateClass(proto::ValidateClassRequest::default()),
+        Request::GetVolumeIds(proto::GetVolumeIdsRequest::default()),
+    ] {
+        it.adapter.perform(request.clone(), machine("a")).await.unwrap();
+        let asked = it.fake.asked.lock().pop().unwrap();
+        assert!(asked.machine_class.is_some() && asked.secret.is_empty(), "{request:?}");
+    }
+    it.fake.permits.add_permits(1);
+    it.adapter.perform(create(), machine("a")).await.unwrap();
+    assert_eq!(it.fake.asked.lock().pop().unwrap().secret["key"], b"canary");
+}
+
+#[tokio::test]
+async fn a_driver_is_ready_as_its_probe_says_and_if_it_has_none() {
+    let it = setting(Vec::new()).await;
+    for (said, ready) in [
+        (Ok(String::new()), true),
+        (Ok("the cloud is away".to_owned()), false),
+        (Err(Status::unimplemented("not here")), true),
+        (Err(Status::internal("defect")), false),
+    ] {
+        *it.fake.lack.lock() = said.clone();
+        let answers = it.adapter.probe().await;
+        assert!(answers || !ready);
+        assert_eq!(it.adapter.readiness().is_ready(), ready, "{said:?}");
+    }
+}
+
+/// The driver lives and works on: the core reads, finds nothing yet, and asks for the same again.
+#[tokio::test]
+async fn a_mutation_whose_connection_broke_keeps_its_target_busy_until_the_driver_lists_it_no_more()
+{
+    let mut it = setting(Vec::new()).await;
+    let (adapter, ctx) = (it.adapter.clone(), machine("a"));
+    *it.fake.running.lock() = vec![running(ctx.operation_id())];
+    let called = tokio::spawn(async move { adapter.perform(create(), ctx).await });
+    it.fake.began.acquire().await.unwrap().forget();
+    it.kill();
+    let error = called.await.unwrap().unwrap_err();
+    assert_eq!((error.code(), error.certainty()), (Code::Unknown, Certainty::Unknown));
+    it.listen_again();
+    let (adapter, socket, ended) =
+        (it.adapter.clone(), it.socket.clone(), CancellationToken::new());
+    tokio::spawn(async move { adapter.watch(&socket, &ended).await });
+    // At the start, by the new connection, and for the operation.
+    let looks = tokio::time::timeout(PATIENCE, it.fake.looks.acquire_many(3)).await;
+    looks.expect("the driver is asked").unwrap().forget();
+    it.fake.permits.add_permits(1);
+    let refused = it.adapter.perform(create(), machine("a")).await.unwrap_err();
+    let said = (refused.reason_word(), refused.certainty());
+    assert_eq!(said, ("TARGET_BUSY", Certainty::NotApplied));
+    it.fake.running.lock().clear();
+    let freed = async {
+        while !it.adapter.shared.busy.lock().is_empty() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, freed).await.expect("it has ended");
+    assert!(it.adapter.perform(create(), machine("a")).await.is_ok());
 }
 
 #[tokio::test]
@@ -448,11 +319,7 @@ async fn a_lost_driver_makes_the_outcome_unknown_and_another_process_ends_the_se
     let error = called.await.unwrap().unwrap_err();
     assert_eq!((error.code(), error.certainty()), (Code::Unknown, Certainty::Unknown));
     assert!(error.message().contains("the driver died"), "{}", error.message());
-    std::fs::remove_file(&it.socket.path).unwrap();
-    let listener = UnixListener::bind(&it.socket.path).unwrap();
-    let service = MachineDriverServiceServer::new(it.fake.clone());
-    let server = tonic::transport::Server::builder().add_service(service);
-    tokio::spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
+    it.listen_again();
     successor.watch(&it.socket, &ended).await;
     assert!(ended.is_cancelled());
     assert!(!successor.readiness().is_ready());

@@ -57,12 +57,20 @@ impl Core {
     }
 
     async fn with(it: &Setting, secrets: Vec<&'static str>) -> Self {
+        let (mut core, connector) = Self::alone(secrets).await;
+        tokio::spawn(run_handler(it.adapter.clone(), Options::new(connector)));
+        while !matches!(core.events.recv().await, Ok(SessionEvent::ProviderReady { .. })) {}
+        core
+    }
+
+    /// And how to dial it.
+    async fn alone(secrets: Vec<&'static str>) -> (Self, Connector) {
         let classes = Classes(Mutex::new(secrets));
         let tokens = StaticTokens::new().with(TOKEN, Principal::new("it", Providers::Any));
         let sessions =
             Sessions::new(SessionsOptions::default(), Arc::new(classes), Arc::new(tokens));
         sessions.lead(Term(1));
-        let mut events = sessions.subscribe();
+        let events = sessions.subscribe();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = format!("http://{}", listener.local_addr().unwrap());
         let serving = sessions.clone();
@@ -71,19 +79,20 @@ impl Core {
             let endpoint = Endpoint::from_shared(endpoint.clone()).unwrap();
             async move { Connection::new(endpoint.connect().await.unwrap()).with_token(TOKEN) }
         });
-        tokio::spawn(run_handler(it.adapter.clone(), Options::new(connector)));
-        while !matches!(events.recv().await, Ok(SessionEvent::ProviderReady { .. })) {}
-        Self { sessions, events }
+        (Self { sessions, events }, connector)
     }
 
     async fn outcome(&mut self, asked: Dispatch) -> (Failure, Option<String>) {
+        let Finished { outcome, checkpoint, .. } = self.finished(asked).await;
+        (outcome.unwrap_err(), checkpoint)
+    }
+
+    async fn finished(&mut self, asked: Dispatch) -> Finished {
         let uid = asked.target.uid.clone();
         self.sessions.submit(asked).unwrap();
         loop {
-            if let OperationView::Finished(Finished { outcome, checkpoint, .. }) =
-                self.sessions.view(uid.as_str())
-            {
-                return (outcome.unwrap_err(), checkpoint);
+            if let OperationView::Finished(finished) = self.sessions.view(uid.as_str()) {
+                return finished;
             }
             self.events.recv().await.unwrap();
         }
@@ -117,6 +126,28 @@ fn failure(of: &proto::OperationError) -> Status {
         prost_types::Any { type_url: proto::OperationError::type_url(), value: of.encode_to_vec() };
     let rich = tonic_types::pb::Status { details: vec![detail], ..Default::default() };
     Status::with_details(tonic::Code::Unknown, "", rich.encode_to_vec().into())
+}
+
+#[tokio::test]
+async fn a_driver_that_cannot_work_is_not_ready_from_the_first_moment() {
+    let it = setting(Vec::new()).await;
+    let (mut core, connector) = Core::alone(Vec::new()).await;
+    let path = it.socket.path.clone();
+    tokio::spawn(crate::serve(path, None, Options::new(connector)));
+    let first = core.events.recv().await.unwrap();
+    assert!(matches!(first, SessionEvent::ProviderGone { .. }), "{first:?}");
+    let [provider] = &core.sessions.providers()[..] else { panic!("one provider") };
+    assert_eq!((provider.ready, provider.reason.as_str()), (false, "the cloud is away"));
+}
+
+#[tokio::test]
+async fn the_checkpoint_of_an_answer_is_saved() {
+    let it = setting(Vec::new()).await;
+    let mut core = Core::of(&it).await;
+    it.fake.permits.add_permits(1);
+    let done = core.finished(create_with("", Duration::from_mins(1))).await;
+    assert!(done.outcome.is_ok(), "{done:?}");
+    assert_eq!(done.checkpoint.as_deref(), Some("made"));
 }
 
 #[tokio::test]
