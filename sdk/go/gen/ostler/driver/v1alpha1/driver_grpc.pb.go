@@ -7,9 +7,14 @@
 // The contract between Ostler's core and its drivers.
 //
 // The core decides what should exist; a driver makes it so in one kind of infrastructure. The driver
-// is a process of its own, in any language. It dials in to the core, opens one long stream with
-// `Register`, and answers the operations that arrive there. This file, `session.proto` (the stream)
-// and `operation.proto` (what is asked and answered) are all that a driver author needs.
+// is a process of its own, in any language. There are two ways to write one:
+//
+// * It serves one call for each operation on a unix socket, and the adapter does the rest: begin with
+//   `machine_driver.proto`, which names the chapters of this file that hold for it.
+// * It dials in to the core, opens one long stream with `Register`, and answers the operations that
+//   arrive there: this file, and `session.proto` (the stream).
+//
+// `operation.proto` (what is asked and answered) is for both.
 //
 // # In short
 //

@@ -36,7 +36,7 @@
 // | a status with one OperationError | that error |
 // | UNIMPLEMENTED without a detail | UNIMPLEMENTED, NOT_APPLIED |
 // | any other status without a detail | UNKNOWN, and UNKNOWN what was left behind: gRPC itself and libraries of clouds use the same codes for other things |
-// | the connection breaks, or the driver dies | UNKNOWN, and UNKNOWN what was left behind |
+// | the connection breaks, or the driver dies | UNKNOWN, and UNKNOWN what was left behind; the machine is busy until GetInfo does not list the call, or another process answers |
 // | no answer by the end of `OperationContext.timeout` and 10 s | DEADLINE_EXCEEDED, UNKNOWN what was left behind; the call is left to end by itself, and the machine is busy until then |
 //
 // # Secrets

@@ -36,7 +36,7 @@
 // | a status with one OperationError | that error |
 // | UNIMPLEMENTED without a detail | UNIMPLEMENTED, NOT_APPLIED |
 // | any other status without a detail | UNKNOWN, and UNKNOWN what was left behind: gRPC itself and libraries of clouds use the same codes for other things |
-// | the connection breaks, or the driver dies | UNKNOWN, and UNKNOWN what was left behind |
+// | the connection breaks, or the driver dies | UNKNOWN, and UNKNOWN what was left behind; the machine is busy until GetInfo does not list the call, or another process answers |
 // | no answer by the end of `OperationContext.timeout` and 10 s | DEADLINE_EXCEEDED, UNKNOWN what was left behind; the call is left to end by itself, and the machine is busy until then |
 //
 // # Secrets
@@ -91,7 +91,7 @@ const (
 // `OperationContext.timeout` says how long it may take, and CancelOperation asks it to stop.
 type MachineDriverServiceClient interface {
 	// Who the driver is, and what runs. Called once for each connection, and every 2 s while an operation
-	// runs that an earlier adapter started.
+	// runs that an earlier adapter started, or whose connection broke.
 	//
 	// | condition | what the adapter does next |
 	// |---|---|
@@ -99,9 +99,9 @@ type MachineDriverServiceClient interface {
 	// | another provider, other operations or capabilities than before | registers anew |
 	// | operations run that this adapter did not start | reports them to the core as held; ends each as UNKNOWN when it is not listed any more, or another process answers |
 	// | one of them has no `operation_id`, as a call by hand, or one above 256 bytes | refuses mutations of its target while it runs, and reports nothing |
-	// | the call fails | takes the driver as not ready, calls again after 1 s to 30 s |
+	// | the call fails | takes the driver as not ready, calls again after 50 ms to 2 s |
 	GetInfo(ctx context.Context, in *GetInfoRequest, opts ...grpc.CallOption) (*GetInfoResponse, error)
-	// Whether the driver can work now. Called every 10 s.
+	// Whether the driver can work now. Called before the adapter registers it, and every 10 s.
 	//
 	// | condition | what the adapter does next |
 	// |---|---|
@@ -412,7 +412,7 @@ type MachineDriverService_WatchEventsClient = grpc.ServerStreamingClient[WatchEv
 // `OperationContext.timeout` says how long it may take, and CancelOperation asks it to stop.
 type MachineDriverServiceServer interface {
 	// Who the driver is, and what runs. Called once for each connection, and every 2 s while an operation
-	// runs that an earlier adapter started.
+	// runs that an earlier adapter started, or whose connection broke.
 	//
 	// | condition | what the adapter does next |
 	// |---|---|
@@ -420,9 +420,9 @@ type MachineDriverServiceServer interface {
 	// | another provider, other operations or capabilities than before | registers anew |
 	// | operations run that this adapter did not start | reports them to the core as held; ends each as UNKNOWN when it is not listed any more, or another process answers |
 	// | one of them has no `operation_id`, as a call by hand, or one above 256 bytes | refuses mutations of its target while it runs, and reports nothing |
-	// | the call fails | takes the driver as not ready, calls again after 1 s to 30 s |
+	// | the call fails | takes the driver as not ready, calls again after 50 ms to 2 s |
 	GetInfo(context.Context, *GetInfoRequest) (*GetInfoResponse, error)
-	// Whether the driver can work now. Called every 10 s.
+	// Whether the driver can work now. Called before the adapter registers it, and every 10 s.
 	//
 	// | condition | what the adapter does next |
 	// |---|---|

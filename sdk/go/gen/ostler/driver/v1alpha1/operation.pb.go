@@ -886,7 +886,7 @@ func (x *Target) GetUid() string {
 //
 // | condition | answer |
 // |---|---|
-// | the operation runs already | OperationAccepted |
+// | the operation runs already | nothing but its completion, when it ends; OperationAccepted may be sent again |
 // | the operation is done and not acknowledged | the same completion again |
 // | the arm of the request is not known, or not offered | UNIMPLEMENTED, NOT_APPLIED |
 // | `fencing_term` is not zero, and lower than the highest that this process has seen | FAILED_PRECONDITION, `STALE_TERM`, NOT_APPLIED: a core that lost its leadership sent it |
