@@ -15,7 +15,9 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use ostler_tests::process::Process;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use ostler_tests::process::{Process, binaries};
 use ostler_tests::stack::{Part, Stack};
 use ostler_tests::tools;
 
@@ -86,14 +88,26 @@ fn claims(stack: &Stack) -> Vec<String> {
 fn adapter(stack: &Stack, driver: &Path) -> Process {
     let (endpoint, token) =
         (format!("http://127.0.0.1:{}", stack.core_port()), stack.file("driver-token"));
-    let args = ["driver", "adapt", "--instance-name", "metal", "--", driver.to_str().unwrap()];
+    // Its log, which goes to stderr, names the process of the provider.
+    let ostler = binaries().join("ostler");
+    let args = ["-c", "exec \"$@\" 2>&1", "sh", ostler.to_str().unwrap(), "driver", "adapt"]
+        .into_iter()
+        .chain(["--instance-name", "metal", "--", driver.to_str().unwrap()]);
     let env = [
         ("OSTLER_ENDPOINT", endpoint.as_str()),
         ("OSTLER_TOKEN_FILE", token.to_str().unwrap()),
         ("METAL_KUBECONFIG", stack.kubeconfig().to_str().unwrap()),
         ("METAL_WITHOUT_APPLY", "true"),
+        ("RUST_LOG", "ostler_adapter=info"),
     ];
-    Process::start("ostler", args, &env)
+    Process::start("/bin/sh", args, &env)
+}
+
+/// The process of the provider that the adapter starts next.
+fn provider(adapter: &mut Process) -> Pid {
+    const STARTED: &str = " started process=";
+    let line = adapter.line("the start of the provider", |line| line.contains(STARTED));
+    Pid::from_raw(line.split_once(STARTED).unwrap().1.parse().unwrap())
 }
 
 #[test]
@@ -124,14 +138,16 @@ fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
     stack.kubectl().apply(&machine("adopted", "metal"));
     stack.kubectl().wait("machine", "adopted", ".status.phase", "Provisioned");
 
-    // A new one waits for its server while every process is killed.
+    // A new one waits for its server while every process is killed, and then the provider alone, which its adapter starts again.
     let waiting = ".status.waitingFor.reason";
     stack.kubectl().apply(&machine("made", "metal"));
     stack.kubectl().wait("machine", "made", waiting, "InstanceNotInitialized");
     running.kill();
     stack.kill(Part::Core);
     stack.restart(Part::Core);
-    let _running = adapter(&stack, &driver);
+    let mut running = adapter(&stack, &driver);
+    kill(provider(&mut running), Signal::SIGKILL).unwrap();
+    provider(&mut running);
     let bind = r#"{"spec": {"serverRef": {"name": "server-1"}}}"#;
     stack.kubectl().run(["patch", "serverclaim", "made", "--type=merge", "-p", bind]);
     stack.kubectl().wait("machine", "made", ".status.phase", "Provisioned");
