@@ -208,6 +208,18 @@ async fn a_deletion_that_was_partial_at_first_may_find_nothing_later() {
 }
 
 #[tokio::test]
+async fn an_instance_that_cannot_be_deleted_is_left_over_by_its_name_and_its_id() {
+    let faults = serde_json::json!([{"operation": "DeleteMachine", "code": "Unavailable"}]);
+    let focus = Some("^create/same-key-new-id$".parse().unwrap());
+    let report = with_faults(faults, Options { focus, timeout_scale: 0.1, ..options(1) }).await;
+    let left = report.results.iter().find(|it| it.name == "cleanup/nothing-left").unwrap();
+    let said = left.text();
+    assert!(matches!(left.verdict, Verdict::Failed(_)) && !report.passes(), "{said}");
+    assert!(said.contains("create/same-key-new-id: conformance-"), "{said}");
+    assert!(said.contains(" fake:///"), "{said}");
+}
+
+#[tokio::test]
 async fn many_groups_are_deleted_at_the_same_time() {
     let latency = Duration::from_millis(300);
     let faults = serde_json::json!([{"operation": "DeletePool", "latency": "300ms"}]);

@@ -187,6 +187,15 @@ const DEFECTS: &[Defect] = &[
         ],
     },
     Defect {
+        what: "does not tell what runs",
+        check: "unary/adapter-killed",
+        changes: &[(
+            "ostler_driver.py",
+            "running = [running for _, running, mutates in self.calls.values() if mutates]",
+            "running = []",
+        )],
+    },
+    Defect {
         what: "has events and tells none",
         check: "events/gone",
         changes: &[("driver.py", MAIN, HAS_EVENTS)],

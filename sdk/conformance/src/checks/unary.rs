@@ -1,9 +1,9 @@
 //! What only a unary driver can break: its adapter ends, and it works on.
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{HeldVerdict, ResumeOutcome, RoleKind, Verdict};
+use proto::{HeldVerdict, OperationKind, ResumeOutcome, RoleKind, Verdict};
 
-use super::resilience::{held, resent};
+use super::resilience::{held, must_hold, resent};
 use crate::answer::{same_instance, shown};
 use crate::bench::Bench;
 use crate::check::{Gate, checks};
@@ -17,13 +17,18 @@ checks! {
 
 async fn adapter_killed(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
+    let model = driver.ask(bench.slow_machine().create()).await?;
+    model.machine()?;
     let machine = bench.slow_machine();
     let asked = driver.start(machine.create())?;
     asked.under_way().await?;
     bench.step("killed the adapter with SIGKILL; the driver is a process of its own");
     bench.harness.forget_process();
     let session = bench.harness.arrival().await?;
-    // If it is not, it ended meanwhile, and the instance is there.
+    // One that is not may have ended meanwhile, if it had the time; then the instance is there.
+    if asked.sent.elapsed() < model.took * 9 / 10 {
+        must_hold(&session, &asked, OperationKind::CreateMachine)?;
+    }
     let is_held = held(&session, &asked).is_some();
     let verdict = HeldVerdict {
         operation_id: asked.operation.operation_id.clone(),
