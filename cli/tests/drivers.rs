@@ -8,6 +8,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 /// A driver that tells its environment and its process id, and then looks at nothing any more.
 const DRIVER: &str = "#!/bin/sh\nenv > env.part && mv env.part env\necho $$ > pid.part && mv pid.part pid\nexec sleep 1000\n";
 
@@ -78,6 +81,49 @@ fn a_driver_gets_little_of_the_environment_and_ends_though_nobody_tells_it_to() 
     // SIGKILL.
     drop(up);
     wait_for("end of the driver", || (!runs(pid)).then_some(()));
+}
+
+/// It is told where to listen and nothing of the core, is started again when it ends, and ends with its adapter.
+#[test]
+fn a_driver_of_the_adapter_gets_none_of_its_variables_and_no_longer_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = dir.path().join("mine");
+    fs::write(&driver, DRIVER).unwrap();
+    fs::set_permissions(&driver, Permissions::from_mode(0o700)).unwrap();
+    let adapter = Command::new(env!("CARGO_BIN_EXE_ostler"))
+        .args(["driver", "adapt", "--socket-parent"])
+        .arg(dir.path())
+        .arg("--")
+        .arg(&driver)
+        .current_dir(dir.path())
+        .env("OSTLER_ENDPOINT", "http://127.0.0.1:9")
+        .env("OSTLER_INSTANCE_NAME", "it")
+        .env("CLOUD_PROFILE", "test")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let adapter = Up(adapter);
+    let next = |before: &str| {
+        wait_for("driver", || {
+            let pid = fs::read_to_string(dir.path().join("pid")).ok()?.trim().to_owned();
+            (pid != before).then_some(pid)
+        })
+    };
+    let first = next("");
+    let env = fs::read_to_string(dir.path().join("env")).unwrap();
+    let names = |prefix: &str| -> Vec<String> {
+        let names = env.lines().filter_map(|line| Some(line.split_once('=')?.0.to_owned()));
+        names.filter(|name| name.starts_with(prefix)).collect()
+    };
+    assert_eq!(names("OSTLER_"), ["OSTLER_DRIVER_SOCKET"]);
+    assert_eq!(names("CLOUD_PROFILE"), ["CLOUD_PROFILE"]);
+    kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
+    let second = next(&first);
+    assert!(runs(&second));
+    // SIGKILL.
+    drop(adapter);
+    wait_for("end of the driver", || (!runs(&second)).then_some(()));
 }
 
 fn ostler(args: &[&str], data: &Path, profile: Option<&str>) -> Command {

@@ -132,6 +132,27 @@ fn without_a_target_cluster_a_machine_is_available_once_its_instance_is_initiali
 }
 
 #[test]
+fn a_driver_that_dials_in_itself_runs_machines_by_its_path() {
+    let Some(program) = tools::kubectl() else { return };
+    let dir = TempDir::new().unwrap();
+    let data = dir.path().join("data");
+    let kubectl = Kubectl::new(program, data.join("kubeconfig"), dir.path());
+    let driver = binaries().join("ostler-driver-fake");
+    let driver = format!("fake.ostler.dev={}", driver.display());
+    let files = one_machine();
+    let args = ["up", "--data-dir", data.to_str().unwrap(), "--driver", &driver];
+    let args =
+        args.into_iter().chain(FREE_PORTS).chain(files.iter().flat_map(|it| ["--apply", it]));
+    let nodes = data.join("kubeconfig");
+    let env = [("OSTLER_FAKE_NODE_KUBECONFIG", nodes.to_str().unwrap())];
+    let mut up = Process::start("ostler", args, &env);
+    up.line("`ready`", |line| line.starts_with("ready"));
+    kubectl.wait("machine", "fake-1", ".status.currentStatus.phase", "Running");
+    kubectl.run(["delete", "machine", "--all", "--wait=false"]);
+    kubectl.wait_gone("machine", "fake-1");
+}
+
+#[test]
 fn a_class_may_name_a_provider_by_an_alias_and_reset_remembers_it() {
     let Some(program) = tools::kubectl() else { return };
     let dir = TempDir::new().unwrap();
