@@ -8,11 +8,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use ostler_tests::kubectl::Kubectl;
-use ostler_tests::process::{Process, binaries};
+use ostler_tests::process::{PATIENCE, Process, binaries};
 use ostler_tests::{repository, tools};
 use serde_json::json;
 use tempfile::TempDir;
@@ -54,6 +55,16 @@ pub(crate) fn python() -> Option<&'static Path> {
     PYTHON.clone()
 }
 
+/// A process that is killed when the test ends.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _already_gone = self.0.kill();
+        let _already_reaped = self.0.wait();
+    }
+}
+
 impl Sdk {
     /// A fresh clone in which the page's set-up was done; `None` if this machine cannot.
     pub(crate) fn clone(&self) -> Option<&Path> {
@@ -86,6 +97,66 @@ impl Sdk {
         let Some(clone) = self.clone() else { return };
         let (green, said) = shell(clone, &self.page_commands("sanity --unary"));
         assert!(green, "{said}");
+    }
+
+    /// Calls the driver on its socket, as an author does by hand.
+    fn answers_by_hand(&self) {
+        const SERVICE: &str = "ostler.driver.v1alpha1.MachineDriverService";
+        const CREATE: &str = r#"{"context": {"operation_id": "ID", "cluster_id": "c", "target": {"uid": "u", "name": "m"},
+            "timeout": "600s", "secret": {"apiKey": "a2V5"}, "machine_class": {"provider_spec_json":
+            "{\"size\": \"small\", \"image\": \"linux\", \"bootSeconds\": 600}"}}}"#;
+        let Some(grpcurl) = tools::find("grpcurl", &["grpcurl"]) else { return };
+        let Some(clone) = self.clone() else { return };
+        let dir = TempDir::new().unwrap();
+        let socket = dir.path().join("s");
+        let driver = Command::new(clone.join(self.driver))
+            .env("OSTLER_DRIVER_SOCKET", &socket)
+            .env("CLOUD_FILE", dir.path().join("cloud"))
+            .spawn();
+        let _driver = Ended(driver.unwrap());
+        let address = format!("unix:{}", socket.display());
+        let command = |args: &[&str]| {
+            let mut command = Command::new(&grpcurl);
+            command.arg("-plaintext").args(args);
+            command
+        };
+        let call =
+            |data: &str, call: &str| command(&["-d", data, &address, &format!("{SERVICE}/{call}")]);
+        let ask = |data: &str, name: &str| {
+            let output = call(data, name).output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.success(), String::from_utf8(said).unwrap())
+        };
+        let info = |what: &str, fits: &dyn Fn(&str) -> bool| {
+            let until = Instant::now() + PATIENCE;
+            loop {
+                let (done, said) = ask("{}", "GetInfo");
+                if done && fits(&said) {
+                    return;
+                }
+                assert!(Instant::now() < until, "{what}: {said}");
+            }
+        };
+        // Its answer is described by nothing but what the driver says of itself.
+        info("it says who it is", &|said| said.contains(&format!("\"{}.ostler.dev\"", self.name)));
+        let listed = command(&[&address, "list"]).output().unwrap();
+        assert!(String::from_utf8(listed.stdout).unwrap().contains(SERVICE));
+
+        let create = |id: &str| CREATE.replace("ID", id);
+        let first = call(&create("first"), "CreateMachine")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        info("it lists what runs", &|said| said.contains("\"first\""));
+        let (done, said) = ask(&create("second"), "CreateMachine");
+        assert!(!done && said.contains("TARGET_BUSY"), "{said}");
+        let (done, said) = ask(r#"{"operation_id": "first"}"#, "CancelOperation");
+        assert!(done, "{said}");
+        let first = first.wait_with_output().unwrap();
+        let said = String::from_utf8(first.stderr).unwrap();
+        assert!(!first.status.success() && said.contains("PARTIAL"), "{said}");
+        info("it lists it no more", &|said| !said.contains("\"first\""));
     }
 
     /// The tags of each instance in the cloud, without the identity.
@@ -248,6 +319,16 @@ fn a_machine_of_the_python_driver_lives_a_whole_life() {
 #[test]
 fn a_machine_of_the_go_driver_lives_a_whole_life() {
     GO.runs_a_machine();
+}
+
+#[test]
+fn the_python_driver_describes_itself_and_refuses_a_second_mutation_of_one_machine() {
+    PYTHON.answers_by_hand();
+}
+
+#[test]
+fn the_go_driver_describes_itself_and_refuses_a_second_mutation_of_one_machine() {
+    GO.answers_by_hand();
 }
 
 #[test]
