@@ -296,7 +296,7 @@ fn a_pool_of_which_nothing_can_be_deleted_is_an_object_of_less_than_64_kib() {
     for _ in 0..3 {
         let plan = world.pass();
         let asked = plan.status.operation.map(|it| it.provider_ids).unwrap_or_default();
-        let why = Failure::new(ErrorCode::Internal, Certainty::NotApplied, &*text);
+        let why = Failure::new(ErrorCode::Internal, Certainty::NotApplied, &text);
         let not_deleted = asked.into_iter().map(|id| (id, why.clone())).collect();
         let answer = Success::PoolMachinesDeleted { pool: record(), not_deleted };
         world.answer(OperationKind::DeletePoolMachines, Ok(answer));

@@ -88,7 +88,7 @@ fn a_provider_has_a_group_from_the_intent_to_make_one_on() {
 fn tagged_before(replicas: i32) -> World {
     let mut world = World::running(replicas, json!({}));
     world.cluster = ClusterIds { own: "now".to_owned(), previous: vec!["before".to_owned()] };
-    world.group.as_mut().unwrap().cluster_id = "before".to_owned();
+    world.group.as_mut().unwrap().cluster_id = "before".into();
     world.pass();
     world
 }
@@ -112,7 +112,7 @@ fn a_group_with_a_previous_cluster_id_gets_the_tags_of_today_and_keeps_its_size(
     world.pass();
     world.operation = OperationView::Idle;
     for id in ["now", ""] {
-        world.group.as_mut().unwrap().cluster_id = id.to_owned();
+        world.group.as_mut().unwrap().cluster_id = id.into();
         let plan = world.plan();
         assert!(matches!(request(&plan), Some(Request::UpdatePool { .. })), "{id:?}");
     }
