@@ -48,7 +48,7 @@ impl OperationRecord {
         };
         Self {
             machine_uid: machine.uid().into(),
-            instance_uid: status.instance_uid.clone(),
+            instance_uid: status.instance_uid.clone().or_else(|| machine.noted_instance_uid()),
             creation_started_at: status.creation_started_at.clone(),
             operation: status.operation.as_ref().filter(creates).cloned(),
         }
@@ -69,6 +69,12 @@ impl Machine {
         (record.machine_uid == self.uid()).then_some(record)
     }
 
+    /// UID that the record says is on the instance. Users write annotations: it is a reason to ask a driver, and proves
+    /// nothing.
+    pub fn noted_instance_uid(&self) -> Option<Uid> {
+        self.operation_record()?.instance_uid
+    }
+
     /// The status with what a client erased that does not know it. A create sets
     /// [`MachineStatus::creation_started_at`], and nothing unsets it: where it is missing beside a create in the
     /// record, it was erased, or the core died before it wrote the status. Either way the create may have been sent.
@@ -76,7 +82,6 @@ impl Machine {
     pub fn recorded_status(&self) -> MachineStatus {
         let mut status = self.status.clone().unwrap_or_default();
         let Some(record) = self.operation_record() else { return status };
-        status.instance_uid = status.instance_uid.or(record.instance_uid);
         let (None, Some(intent)) = (&status.creation_started_at, record.operation) else {
             return status;
         };
@@ -172,8 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn the_uid_on_the_instance_comes_back() {
-        let done = r#"{"machineUID":"u","instanceUID":"u"}"#;
-        assert_eq!(machine(done, &json!({})).recorded_status().instance_uid.unwrap(), "u");
+    fn the_uid_on_the_instance_is_kept_and_no_status_comes_from_it() {
+        let machine = machine(r#"{"machineUID":"u","instanceUID":"u"}"#, &json!({}));
+        assert_eq!(machine.recorded_status(), MachineStatus::default());
+        let again = OperationRecord::of(&machine, &MachineStatus::default());
+        assert_eq!(again.instance_uid.unwrap(), "u");
     }
 }

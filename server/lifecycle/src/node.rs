@@ -12,6 +12,8 @@ use ostler_api::{
 
 /// Reason of condition `InstanceCreated` for an instance that was made for this very Machine.
 pub(crate) const MADE: &str = "Created";
+/// The same, as far as an annotation of the Machine says, which users may write.
+pub(crate) const RECORDED: &str = "Recorded";
 
 /// The Node of a Machine.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -130,9 +132,16 @@ pub(crate) fn is_stale(machine: &Machine, instance: Option<&ProviderId>, node: &
 
 /// Whether a Machine joined as a Node with another UID than this one: the name may have been used again.
 pub fn joined_as_another(machine: &Machine, node: &Node) -> bool {
-    let joined = machine.status.as_ref().and_then(|status| status.node_ref.as_ref());
-    let uid = joined.and_then(|joined| joined.uid.as_ref());
-    uid.is_some_and(|uid| node.metadata.uid.as_ref() != Some(uid))
+    joined_uid(machine).is_some() && !joined_as(machine, node)
+}
+
+/// Whether a Machine joined as this very Node.
+pub fn joined_as(machine: &Machine, node: &Node) -> bool {
+    joined_uid(machine).is_some_and(|uid| node.metadata.uid.as_ref() == Some(uid))
+}
+
+fn joined_uid(machine: &Machine) -> Option<&String> {
+    machine.status.as_ref()?.node_ref.as_ref()?.uid.as_ref()
 }
 
 /// Whether a Node was there before a Machine whose instance was made for it: an older instance left
@@ -142,7 +151,7 @@ fn is_older(machine: &Machine, node: &Node) -> bool {
     let made = conditions.into_iter().any(|condition| {
         condition.type_ == MachineConditionType::InstanceCreated.as_str()
             && condition.status == "True"
-            && condition.reason.as_deref() == Some(MADE)
+            && [Some(MADE), Some(RECORDED)].contains(&condition.reason.as_deref())
     });
     made && node.metadata.creation_timestamp < machine.metadata.creation_timestamp
         && node.metadata.creation_timestamp.is_some()

@@ -83,7 +83,12 @@ impl Cached for Machine {
             None => keys.extend(free_keys(self, namespace)),
         }
         keys.extend(cluster_of(self).map(|name| (MachineIndex::Cluster, name.to_string())));
-        keys.extend(self.node_name().map(|name| (MachineIndex::Node, name.to_owned())));
+        // Users write labels: the name of the Node that it joined as counts, too.
+        let joined = self.status.as_ref().and_then(|status| status.node_ref.as_ref());
+        let joined =
+            joined.map(|it| it.name.as_str()).filter(|name| self.node_name() != Some(*name));
+        let nodes = self.node_name().into_iter().chain(joined);
+        keys.extend(nodes.map(|name| (MachineIndex::Node, name.to_owned())));
         keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_string())));
         keys.extend(bootstrap_keys(self));
         if waits_for(self) == Some(&WaitReason::VolumesMoving) {

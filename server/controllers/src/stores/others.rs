@@ -41,11 +41,12 @@ impl Stores {
         other.map(|other| other.name().to_owned())
     }
 
-    /// Whether a Node is that of another Machine of the same cluster, whatever its kubelet and the spec of this Machine say:
-    /// the instance of that one is known to be its own, and it joined as this Node, or has its provider id.
+    /// Whether a Node is that of another Machine of the same cluster, whatever its kubelet, the spec and the labels of this
+    /// Machine say: the instance of that one is known to be its own, and it joined as this Node, or has its provider id.
     pub(crate) fn is_node_of_another(&self, machine: &Machine, node: &Node) -> bool {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let own = has_own_instance(machine);
+        let joined = own && node::joined_as(machine, node);
         let other = |index, value: &str, holds: &dyn Fn(&Machine) -> bool| {
             self.machines.any(index, value, |other| {
                 other.uid() != machine.uid()
@@ -54,6 +55,9 @@ impl Stores {
                     && holds(other)
             })
         };
+        // Of two Machines that claim the same, the older one has it.
+        let born = |one: &Machine| one.metadata.creation_timestamp.clone();
+        let older = |other: &Machine| born(other) < born(machine);
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         let id = id.filter(|id| !id.is_empty());
         let of_own_instance =
@@ -61,20 +65,22 @@ impl Stores {
         // Names are used again: by its name alone, only the Node of the UID that this Machine joined as is its own.
         let used_again = !of_own_instance && node::joined_as_another(machine, node);
         let named = machine.node_name();
-        if !own || used_again || joined_as(machine).or(named) != Some(name) {
-            // Where a driver named the Node of this Machine, the name that another one got from its driver counts, too.
-            let holds = |other: &Machine| named.is_some() || joined_as(other) == Some(name);
-            if other(MachineIndex::Node, name, &holds) {
-                return true;
+        let by_name = !own || used_again || joined_name(machine).or(named) != Some(name);
+        // Where a driver named the Node of this Machine, the name that another one got from its driver counts, too.
+        let holds = |other: &Machine| {
+            if joined || node::joined_as(other, node) {
+                return node::joined_as(other, node) && (!joined || older(other));
             }
-        }
-        let id = id.filter(|_| !of_own_instance);
-        id.is_some_and(|id| other(MachineIndex::ProviderId, id, &|_| true))
+            by_name && (named.is_some() || joined_name(other) == Some(name))
+        };
+        let has_id = |other: &Machine| !of_own_instance || older(other);
+        other(MachineIndex::Node, name, &holds)
+            || !joined && id.is_some_and(|id| other(MachineIndex::ProviderId, id, &has_id))
     }
 }
 
-/// The Node that a Machine joined as.
-fn joined_as(machine: &Machine) -> Option<&str> {
+/// Name of the Node that a Machine joined as.
+fn joined_name(machine: &Machine) -> Option<&str> {
     Some(machine.status.as_ref()?.node_ref.as_ref()?.name.as_str())
 }
 
@@ -186,6 +192,50 @@ mod tests {
         ] {
             assert_eq!(stores.is_node_of_another(machine, node), lost, "{whose}");
         }
+    }
+
+    /// A Machine as [`joined`] says, with the UID of its Node and an age in seconds.
+    fn joined_at(mut machine: Machine, uid: Option<&str>, second: i64) -> Machine {
+        let born = jiff::Timestamp::from_second(second).unwrap();
+        machine.metadata.creation_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(born));
+        let node_ref = uid.map(|uid| json!({ "name": "node-1", "uid": uid }));
+        let status = json!({ "instanceUID": machine.uid(), "nodeRef": node_ref });
+        machine.status = serde_json::from_value(status).unwrap();
+        machine
+    }
+
+    #[test]
+    fn an_instance_of_its_own_gives_no_machine_the_node_of_another() {
+        let thief =
+            |second| joined_at(machine("thief", Some("a:///1"), Some("node-1")), None, second);
+        let victim = |label, uid| joined_at(machine("victim", Some("a:///1"), label), uid, 5);
+        let mut node = node("node-1", "a:///1");
+        node.metadata.uid = Some("u-1".to_owned());
+        for (what, victim, thief) in [
+            ("it joined as this Node", victim(Some("node-1"), Some("u-1")), thief(1)),
+            ("a user took its label", victim(None, Some("u-1")), thief(9)),
+            ("it has not joined yet and is older", victim(None, None), thief(9)),
+        ] {
+            let stores = Stores::default();
+            for one in [thief.clone(), victim.clone()] {
+                stores.machines.apply(Event::Apply(one));
+            }
+            assert!(stores.is_node_of_another(&thief, &node), "{what}");
+            assert!(!stores.is_node_of_another(&victim, &node), "{what}");
+        }
+    }
+
+    #[test]
+    fn an_annotation_makes_no_instance_the_machines_own() {
+        let stores = Stores::default();
+        let victim = joined("victim", "a:///1", "node-1");
+        stores.machines.apply(Event::Apply(victim));
+        let mut thief = machine("thief", Some("a:///1"), Some("node-1"));
+        let record = r#"{"machineUID":"uid-of-thief","instanceUID":"uid-of-thief"}"#;
+        let key = ostler_api::names::annotation::OPERATION.to_owned();
+        thief.metadata.annotations = Some([(key, record.to_owned())].into());
+        assert!(stores.is_node_of_another(&thief, &node("node-1", "a:///1")));
     }
 
     #[test]

@@ -35,9 +35,15 @@ pub(crate) fn is_needed(pass: &Pass<'_>, record: &InstanceRecord) -> bool {
         return true;
     }
     match record.machine_uid.as_str() {
-        "" => by_name(pass) && !carries_own_uid(pass.machine, &pass.status),
+        "" => by_name(pass) && !was_adopted(pass),
         uid => uid != pass.machine.uid(),
     }
+}
+
+/// Whether the instance was made or adopted, as far as is known. An annotation is enough: this read found the instance.
+fn was_adopted(pass: &Pass<'_>) -> bool {
+    carries_own_uid(pass.machine, &pass.status)
+        || pass.machine.noted_instance_uid().is_some_and(|uid| uid == pass.machine.uid())
 }
 
 fn by_name(pass: &Pass<'_>) -> bool {
@@ -58,6 +64,7 @@ pub(crate) fn record_identity(pass: &mut Pass<'_>) {
     if !is_own(pass) {
         cluster_id::record_own(pass);
     }
+    instance::confirm(pass);
     conditions::remove(&mut pass.status, &ADOPTED);
 }
 

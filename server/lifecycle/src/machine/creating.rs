@@ -98,8 +98,8 @@ pub(crate) fn restore_start(pass: &mut Pass<'_>) {
         pass.status.creation_started_at =
             started.filter(|started| after(started.0, limit) > pass.snap.now);
     }
-    if pass.status.creation_started_at.is_some() && instance::created_at(pass).is_none() {
-        instance::set_made(pass);
+    if pass.status.creation_started_at.is_some() {
+        instance::set_recorded(pass);
     }
 }
 
@@ -111,8 +111,8 @@ fn restore_created_condition(pass: &mut Pass<'_>) {
     let creates = intent.filter(|it| it.operation_kind() == Some(OperationKind::CreateMachine));
     // The one that a create was to adopt was there before it.
     let made = creates.is_some_and(|intent| intent.provider_id.as_ref() != Some(id));
-    if made && instance::created_at(pass).is_none() {
-        instance::set_made(pass);
+    if made {
+        instance::set_recorded(pass);
     }
 }
 

@@ -75,7 +75,7 @@ pub(crate) fn follow(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
     if answered && matches!(state, State::Running | State::InPlace) {
         return instance_check::conclude(pass);
     }
-    let known = pass.provider_id().is_some() || pass.status.instance_uid.is_some();
+    let known = pass.provider_id().is_some() || pass.has_seen_instance();
     if pass.effects.hint.is_none()
         && hint.not_before.is_none_or(|at| at <= snap.now)
         && pass.is_free()

@@ -52,7 +52,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 /// `looked`: a read of this pass said that the instance is there and not initialized.
 fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
     let (class, driver) = preconditions::check(pass.snap)?;
-    if !driver.has(OperationKind::InitializeMachine) {
+    let looks = pass.is_unresolved() && !looked && driver.has(OperationKind::GetMachineStatus);
+    if !looks && !driver.has(OperationKind::InitializeMachine) {
         joining::enter(pass);
         return Ok(Transition::To(State::Joining));
     }
@@ -62,7 +63,7 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
         return Ok(fail(reason, MachineOperationType::Create, text));
     }
     retry::gate(pass)?;
-    if pass.is_unresolved() && !looked && driver.has(OperationKind::GetMachineStatus) {
+    if looks {
         return Ok(pass.send_read(class));
     }
     let user_data = bootstrapping::user_data(pass)?;

@@ -35,6 +35,21 @@ pub(crate) fn set_made(pass: &mut Pass<'_>) {
     conditions::set(pass, &CREATED, true, node::MADE, "");
 }
 
+/// Sets condition `InstanceCreated`: the metadata say that the instance was made. Until a driver says so, too, nothing is
+/// the Machine's for that.
+pub(crate) fn set_recorded(pass: &mut Pass<'_>) {
+    if created_at(pass).is_none() {
+        conditions::set(pass, &CREATED, true, node::RECORDED, "");
+    }
+}
+
+/// A driver says so.
+pub(crate) fn confirm(pass: &mut Pass<'_>) {
+    if conditions::reason(&pass.status, &CREATED) == Some(node::RECORDED) {
+        set_made(pass);
+    }
+}
+
 /// Sets condition `InstanceCreated`: the instance was there before. One that was made for this
 /// Machine stays so.
 pub(crate) fn set_adopted(pass: &mut Pass<'_>) {
@@ -67,7 +82,7 @@ pub(crate) fn caught_up_at(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
 
 /// Whether the instance was made for this Machine.
 pub(crate) fn was_made(status: &MachineStatus) -> bool {
-    conditions::reason(status, &CREATED) == Some(node::MADE)
+    [Some(node::MADE), Some(node::RECORDED)].contains(&conditions::reason(status, &CREATED))
 }
 
 /// Whether an instance was made by a create of this very Machine.

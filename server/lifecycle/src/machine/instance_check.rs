@@ -73,7 +73,7 @@ pub(crate) fn record(pass: &mut Pass<'_>) {
 /// Looks an instance up by identity whose provider id a user erased: without the id, its Node is no
 /// Machine's.
 pub(crate) fn find_id(pass: &Pass<'_>) -> Outcome<()> {
-    let erased = pass.provider_id().is_none() && pass.status.instance_uid.is_some();
+    let erased = pass.provider_id().is_none() && pass.has_seen_instance();
     let may_ask = erased && pass.learned.reading.is_none() && pass.is_free();
     match preconditions::class_to_read(pass.snap) {
         Some(class) if may_ask => Err(pass.send_read(class)),

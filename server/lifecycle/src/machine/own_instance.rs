@@ -14,8 +14,6 @@ use crate::{
 /// Whether the instance is known to be that of the Machine: a driver made it or found it, or a pool has it.
 pub fn has_own_instance(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| is_found(machine, status))
-        || machine.operation_record().is_some_and(|it| it.instance_uid.is_some())
-            && is_found(machine, &machine.recorded_status())
 }
 
 /// Whether the instance is known to carry the UID of the Machine.
@@ -25,7 +23,9 @@ pub(crate) fn carries_own_uid(machine: &Machine, status: &MachineStatus) -> bool
 
 fn is_found(machine: &Machine, status: &MachineStatus) -> bool {
     let created = |one: &NodeCondition| {
-        one.type_ == MachineConditionType::InstanceCreated.as_str() && one.status == "True"
+        one.type_ == MachineConditionType::InstanceCreated.as_str()
+            && one.status == "True"
+            && one.reason.as_deref() != Some(node::RECORDED)
     };
     carries_own_uid(machine, status)
         || status.conditions.iter().any(created)

@@ -154,6 +154,11 @@ impl<'a> Pass<'a> {
             })
     }
 
+    /// Whether the Machine had an instance, as far as is known: reason enough to ask for it.
+    pub(crate) fn has_seen_instance(&self) -> bool {
+        self.status.instance_uid.is_some() || self.machine.noted_instance_uid().is_some()
+    }
+
     /// Since when the Machine has waited for this; `None`: it waits for something else, or for nothing.
     pub(crate) fn has_waited_since(&self, reason: &WaitReason) -> Option<Timestamp> {
         let waits = self.machine.status.as_ref()?.waiting_for.as_ref()?;

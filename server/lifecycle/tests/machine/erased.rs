@@ -143,6 +143,7 @@ fn what_each_field_costs_that_is_erased_from_the_status() {
     let once = |kinds: &[Kind]| kinds.iter().map(|kind| (*kind, 1)).collect();
     let expected = BTreeMap::from([
         ("creationSpecDigest", once(&[Kind::UpdateMachine])),
+        ("instanceUID", once(&[Kind::GetMachineStatus])),
         (
             "operation",
             once(&[
