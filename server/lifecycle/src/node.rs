@@ -78,6 +78,7 @@ pub(crate) fn has_critical_components(node: &Node) -> bool {
 /// The Node: first of all the one with the provider id, then one without any. One of another
 /// instance is shown only for the message.
 pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
+    let unless_none = |nodes: &[Arc<Node>]| unless_none(machine, nodes);
     if let Some(view) = unless_none(&found.with_id) {
         return view;
     }
@@ -92,11 +93,16 @@ pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
         .unwrap_or(NodeView::Absent)
 }
 
-fn unless_none(nodes: &[Arc<Node>]) -> Option<NodeView> {
-    match nodes {
-        [] => None,
-        [node] => Some(NodeView::Known(Arc::clone(node))),
-        several => {
+/// Any kubelet may write the provider id of another one into its own Node. So of several, the one that the Machine joined
+/// as is its own, else the one with its name.
+fn unless_none(machine: &Machine, nodes: &[Arc<Node>]) -> Option<NodeView> {
+    let named = |node: &Node| node.metadata.name.as_deref() == expected_name(machine);
+    let joined = nodes.iter().find(|node| joined_as(machine, node));
+    let own = joined.or_else(|| nodes.iter().find(|node| named(node)));
+    match (nodes, own) {
+        ([], _) => None,
+        ([node], _) | (_, Some(node)) => Some(NodeView::Known(Arc::clone(node))),
+        (several, None) => {
             let name = |node: &Arc<Node>| node.metadata.name.clone().unwrap_or_default();
             Some(NodeView::Ambiguous(several.iter().map(name).collect()))
         }
@@ -225,6 +231,37 @@ mod tests {
         };
         let view = choose(&ours(), &found);
         assert!(matches!(view, NodeView::Ambiguous(names) if names == ["a", "b"]));
+    }
+
+    #[test]
+    fn of_two_nodes_of_one_provider_id_the_one_that_the_machine_joined_as_is_its_own() {
+        let there = |name: &str, uid: &str| {
+            let mut node = Node::clone(&node(name, Some("i-1")));
+            node.metadata.uid = Some(uid.to_owned());
+            Arc::new(node)
+        };
+        let found = Candidates {
+            with_id: vec![there("evil", "u-2"), there("worker", "u-1")],
+            ..Candidates::default()
+        };
+        for (node_ref, label, own) in [
+            (Some("u-1"), None, Some("worker")),
+            (Some("u-1"), Some("evil"), Some("worker")),
+            (Some("registered again since"), Some("worker"), Some("worker")),
+            (None, Some("worker"), Some("worker")),
+            (None, None, None),
+        ] {
+            let mut machine = ours();
+            let node_ref = node_ref.map(|uid| json!({ "name": "worker", "uid": uid }));
+            machine.status = serde_json::from_value(json!({ "nodeRef": node_ref })).unwrap();
+            machine.metadata.labels =
+                label.map(|it| [(label::NODE.to_owned(), it.to_owned())].into());
+            let chosen = match choose(&machine, &found) {
+                NodeView::Known(node) => node.metadata.name.clone(),
+                NodeView::Absent | NodeView::Unknown | NodeView::Ambiguous(_) => None,
+            };
+            assert_eq!(chosen.as_deref(), own, "{machine:?}");
+        }
     }
 
     #[test]
