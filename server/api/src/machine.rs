@@ -133,6 +133,12 @@ impl Machine {
         self.spec.provider_id.as_ref().filter(|id| !id.is_empty())
     }
 
+    /// The provider id by which its Node is known: as a driver said it; before one did, as the spec has it.
+    pub fn instance_id(&self) -> Option<&ProviderId> {
+        let said = self.status.as_ref().and_then(|status| status.instance_provider_id.as_ref());
+        said.or_else(|| self.provider_id())
+    }
+
     /// Name of the Node, if known.
     pub fn node_name(&self) -> Option<&str> {
         self.label(names::label::NODE).filter(|name| !name.is_empty())

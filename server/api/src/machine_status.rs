@@ -72,6 +72,10 @@ pub struct MachineStatus {
     /// restored or migrated, and its instance is still to be adopted.
     #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
     pub instance_uid: Option<Uid>,
+    /// Provider id of the instance, as a driver said it. `spec.providerID` is a user's to write: while that is another
+    /// one, only a Node with this id is the Machine's, and the driver is asked.
+    #[serde(rename = "instanceProviderID", default, skip_serializing_if = "Option::is_none")]
+    pub instance_provider_id: Option<ProviderId>,
     /// Cluster id that the instance is tagged with. Another one than that of the core: the cluster moved, and
     /// the instance is still to be adopted. Empty: the driver knows of none.
     #[serde(rename = "instanceClusterID", default, skip_serializing_if = "Option::is_none")]

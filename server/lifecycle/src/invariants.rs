@@ -191,7 +191,7 @@ pub fn inv_4_drain_first(snapshot: &Snapshot, plan: &Plan) -> bool {
         return true;
     }
     let NodeView::Known(node) = &snapshot.node else { return true };
-    let ours = node::is_ours(&snapshot.machine, snapshot.machine.provider_id(), node)
+    let ours = node::is_ours(&snapshot.machine, snapshot.machine.instance_id(), node)
         && !own_instance::is_by_spec_only(snapshot, &plan.status, node);
     let drain = plan.status.drain.as_ref();
     let drained = drain.is_some_and(|it| it.finished && it.purpose() == DrainPurpose::Deletion);

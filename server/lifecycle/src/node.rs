@@ -118,10 +118,28 @@ pub(crate) fn provider_id(node: &Node) -> Option<&str> {
 /// Whether a Node is that of the Machine, whose instance has this provider id.
 pub(crate) fn is_ours(machine: &Machine, instance: Option<&ProviderId>, node: &Node) -> bool {
     match provider_id(node) {
-        Some(id) => instance.is_some_and(|it| it == id),
+        Some(id) => {
+            instance.is_some_and(|it| it == id)
+                && (is_said(machine) || !is_elsewhere(machine, node))
+        }
         // While no instance is known, there is none that it could be of.
-        None => (instance.is_some() || machine.node_name().is_some()) && !is_older(machine, node),
+        None => {
+            (instance.is_some() || machine.node_name().is_some())
+                && !is_older(machine, node)
+                && !is_elsewhere(machine, node)
+        }
     }
+}
+
+/// Whether a driver said the provider id of the instance; else a user may have written it.
+fn is_said(machine: &Machine) -> bool {
+    machine.status.as_ref().is_some_and(|status| status.instance_provider_id.is_some())
+}
+
+/// Whether a Machine joined as a Node of another name than this one.
+fn is_elsewhere(machine: &Machine, node: &Node) -> bool {
+    let joined = machine.status.as_ref().and_then(|status| status.node_ref.as_ref());
+    joined.is_some_and(|it| Some(&it.name) != node.metadata.name.as_ref())
 }
 
 /// Whether a Node is what an earlier instance of this Machine left behind, an unknown one: its
@@ -261,6 +279,29 @@ mod tests {
                 NodeView::Absent | NodeView::Unknown | NodeView::Ambiguous(_) => None,
             };
             assert_eq!(chosen.as_deref(), own, "{machine:?}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_joined_gets_no_node_of_another_name_by_what_users_write() {
+        let mut machine = ours();
+        let joined = json!({ "name": "worker", "uid": "u-1" });
+        for (said, name, id, is_its_own) in [
+            (None, "worker", Some("i-1"), true),
+            (None, "worker", None, true),
+            (None, "other", Some("i-1"), false),
+            (None, "other", None, false),
+            (Some("i-1"), "other", Some("i-1"), true),
+            (Some("i-1"), "other", None, false),
+        ] {
+            let status = json!({ "nodeRef": joined, "instanceProviderID": said });
+            machine.status = serde_json::from_value(status).unwrap();
+            let node = node(name, id);
+            assert_eq!(
+                is_ours(&machine, machine.instance_id(), &node),
+                is_its_own,
+                "{said:?} {node:?}"
+            );
         }
     }
 

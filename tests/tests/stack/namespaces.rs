@@ -5,7 +5,7 @@
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Resource, ResourceExt as _};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::names::{annotation, finalizer};
@@ -158,6 +158,89 @@ async fn a_machine_with_the_provider_id_of_another_namespaces_machine_does_not_g
     assert_eq!(node.spec.unwrap().unschedulable, None);
     until(&world, "red", in_phase(MachinePhase::Running)).await;
     assert_eq!(instances(&world), 2, "that of red and that of blue");
+    world.stop().await;
+}
+
+/// Deletes a Machine of blue, and waits for as long as a drain takes.
+async fn deleted_for_long(world: &World, name: &str) {
+    let blue = Api::<Machine>::namespaced(world.client(), "blue");
+    blue.delete(name, &DeleteParams::default()).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_with_an_instance_of_its_own_does_not_get_the_node_of_another_machine() {
+    let world = World::start_with(serving("default,red,blue", "default")).await;
+    furnish(&world, "red", "red").await;
+    until(&world, "red", in_phase(MachinePhase::Running)).await;
+    let red = Api::<Machine>::namespaced(world.client(), "red").get("m-red").await.unwrap();
+    let nodes = Api::<Node>::all(world.client());
+    let before = nodes.get(&red.labels()["node"]).await.unwrap();
+    furnish(&world, "blue", "blue").await;
+    until(&world, "blue", in_phase(MachinePhase::Running)).await;
+    // Its instance never joins.
+    let thief = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": { "name": "thief" },
+        "spec": {
+            "class": { "kind": "MachineClass", "name": "c" }, "bootstrap": { "dataSecretName": "" },
+            "nodeTemplate": { "spec": { "taints": [{ "key": "stolen", "effect": "NoSchedule" }] } },
+        },
+    });
+    create::<Machine>(&world, "blue", thief).await;
+    let blue = Api::<Machine>::namespaced(world.client(), "blue");
+    let day = std::time::Duration::from_hours(24);
+    let waited = kube::runtime::wait::await_condition(
+        blue.clone(),
+        "thief",
+        waits_for(WaitReason::NodeNotJoined),
+    );
+    tokio::time::timeout(day, waited).await.unwrap().unwrap();
+    let steals = json!({
+        "metadata": { "labels": { "node": red.labels()["node"] } },
+        "spec": { "providerID": red.spec.provider_id },
+    });
+    blue.patch("thief", &PatchParams::default(), &Patch::Merge(&steals)).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_mins(2)).await;
+    assert_ne!(blue.get("thief").await.unwrap().phase(), MachinePhase::Running);
+    deleted_for_long(&world, "thief").await;
+    let node = nodes.get(&red.labels()["node"]).await.unwrap();
+    assert_eq!(
+        (&node.metadata.labels, &node.metadata.uid),
+        (&before.metadata.labels, &before.metadata.uid)
+    );
+    let spec = node.spec.unwrap();
+    assert_eq!((spec.unschedulable, spec.taints), (None, before.spec.unwrap().taints));
+    until(&world, "red", in_phase(MachinePhase::Running)).await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_runs_gets_no_node_by_a_provider_id_that_its_driver_does_not_confirm() {
+    let world = World::start_with(serving("default,blue", "default")).await;
+    furnish(&world, "blue", "blue").await;
+    until(&world, "blue", in_phase(MachinePhase::Running)).await;
+    let nodes = Api::<Node>::all(world.client());
+    let server = json!({
+        "metadata": { "name": "cp-1" }, "spec": { "providerID": "fake:///local/cp-1" },
+    });
+    let server = serde_json::from_value(server).unwrap();
+    let before = nodes.create(&PostParams::default(), &server).await.unwrap();
+    let blue = Api::<Machine>::namespaced(world.client(), "blue");
+    let steals = json!({ "spec": { "providerID": "fake:///local/cp-1" } });
+    blue.patch("m-blue", &PatchParams::default(), &Patch::Merge(&steals)).await.unwrap();
+    tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+    until(&world, "blue", in_phase(MachinePhase::Running)).await;
+    deleted_for_long(&world, "m-blue").await;
+    let node = nodes.get("cp-1").await.unwrap();
+    let of = |node: &Node| (node.metadata.labels.clone(), node.metadata.finalizers.clone());
+    assert_eq!(of(&node), of(&before));
+    let spec = node.spec.unwrap();
+    assert_eq!(spec.unschedulable, None);
+    assert!(
+        spec.taints.iter().flatten().all(|it| it.key.starts_with("node.kubernetes.io/")),
+        "{spec:?}"
+    );
     world.stop().await;
 }
 

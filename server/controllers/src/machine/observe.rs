@@ -305,7 +305,7 @@ pub(crate) fn node_view(machine: &Machine, target: &TargetOf, stores: &Stores) -
         TargetOf::Lacking { .. } => return NodeView::Unknown,
         TargetOf::Cluster(target) => &target.nodes,
     };
-    let with_id = machine.provider_id().map(|id| nodes.find(NodeIndex::ProviderId, id.as_str()));
+    let with_id = machine.instance_id().map(|id| nodes.find(NodeIndex::ProviderId, id.as_str()));
     let name = node::expected_name(machine).map(ObjectName::cluster);
     let mut found = node::Candidates {
         with_id: with_id.unwrap_or_default(),

@@ -69,8 +69,10 @@ impl Pools {
         });
         let said = plan.instances.iter().map(async |(machine, instance)| {
             let version = &machine.metadata.resource_version;
+            let id = machine.provider_id();
             let patch = json!({
-                "metadata": { "resourceVersion": version }, "status": { "instance": instance }
+                "metadata": { "resourceVersion": version },
+                "status": { "instance": instance, "instanceProviderID": id },
             });
             let patch = Patch::Merge(&patch);
             let written = self.writer.patch_status::<Machine>(api, machine.name(), patch).await;

@@ -89,7 +89,9 @@ impl Cached for Machine {
             joined.map(|it| it.name.as_str()).filter(|name| self.node_name() != Some(*name));
         let nodes = self.node_name().into_iter().chain(joined);
         keys.extend(nodes.map(|name| (MachineIndex::Node, name.to_owned())));
-        keys.extend(self.provider_id().map(|id| (MachineIndex::ProviderId, id.to_string())));
+        let said = self.instance_id().filter(|said| self.provider_id() != Some(*said));
+        let ids = self.provider_id().into_iter().chain(said);
+        keys.extend(ids.map(|id| (MachineIndex::ProviderId, id.to_string())));
         keys.extend(bootstrap_keys(self));
         if waits_for(self) == Some(&WaitReason::VolumesMoving) {
             keys.push((MachineIndex::FollowsVolumes, String::new()));
@@ -372,7 +374,8 @@ mod tests {
             "metadata": { "name": "m", "namespace": "default", "uid": "u", "labels": {
                 "node": "n", "cluster.x-k8s.io/cluster-name": "k"
             } },
-            "spec": { "class": { "kind": "MachineClass", "name": "c" }, "providerID": "fake:///1" }
+            "spec": { "class": { "kind": "MachineClass", "name": "c" }, "providerID": "fake:///1" },
+            "status": { "nodeRef": { "name": "joined" }, "instanceProviderID": "fake:///said" },
         }));
         let expected = [
             (MachineIndex::Class, "default/c"),
@@ -384,7 +387,9 @@ mod tests {
             (MachineIndex::Uncontrolled, "default"),
             (MachineIndex::Cluster, "default/k"),
             (MachineIndex::Node, "n"),
+            (MachineIndex::Node, "joined"),
             (MachineIndex::ProviderId, "fake:///1"),
+            (MachineIndex::ProviderId, "fake:///said"),
         ];
         assert_eq!(found, expected.map(|(index, value)| (index, value.to_owned())));
     }

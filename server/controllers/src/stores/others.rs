@@ -60,8 +60,9 @@ impl Stores {
         let older = |other: &Machine| born(other) < born(machine);
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         let id = id.filter(|id| !id.is_empty());
-        let of_own_instance =
-            own && id.is_some_and(|id| machine.provider_id().is_some_and(|it| it == id));
+        let has_id =
+            |one: &Machine| id.is_some_and(|id| one.instance_id().is_some_and(|it| it == id));
+        let of_own_instance = own && has_id(machine);
         // Names are used again: by its name alone, only the Node of the UID that this Machine joined as is its own.
         let used_again = !of_own_instance && node::joined_as_another(machine, node);
         let named = machine.node_name();
@@ -73,9 +74,9 @@ impl Stores {
             }
             by_name && (named.is_some() || joined_name(other) == Some(name))
         };
-        let has_id = |other: &Machine| !of_own_instance || older(other);
+        let is_its = |other: &Machine| has_id(other) && (!of_own_instance || older(other));
         other(MachineIndex::Node, name, &holds)
-            || !joined && id.is_some_and(|id| other(MachineIndex::ProviderId, id, &has_id))
+            || !joined && id.is_some_and(|id| other(MachineIndex::ProviderId, id, &is_its))
     }
 }
 
@@ -210,12 +211,26 @@ mod tests {
         let thief =
             |second| joined_at(machine("thief", Some("a:///1"), Some("node-1")), None, second);
         let victim = |label, uid| joined_at(machine("victim", Some("a:///1"), label), uid, 5);
+        let said = |mut machine: Machine, id: &str| {
+            machine.status.as_mut().unwrap().instance_provider_id = Some(id.into());
+            machine
+        };
+        let moved = |mut machine: Machine| {
+            machine.spec.provider_id = None;
+            machine
+        };
         let mut node = node("node-1", "a:///1");
         node.metadata.uid = Some("u-1".to_owned());
         for (what, victim, thief) in [
             ("it joined as this Node", victim(Some("node-1"), Some("u-1")), thief(1)),
             ("a user took its label", victim(None, Some("u-1")), thief(9)),
             ("it has not joined yet and is older", victim(None, None), thief(9)),
+            ("its driver said the id", victim(None, None), said(thief(1), "a:///2")),
+            (
+                "a user took its id",
+                said(moved(victim(None, None)), "a:///1"),
+                said(thief(1), "a:///2"),
+            ),
         ] {
             let stores = Stores::default();
             for one in [thief.clone(), victim.clone()] {

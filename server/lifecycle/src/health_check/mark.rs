@@ -33,7 +33,7 @@ pub fn holds(mark: &UnhealthyMark, machine: &Machine, view: &NodeView) -> bool {
 pub(super) fn own_node<'a>(machine: &Machine, view: &'a NodeView) -> Observed<&'a Node> {
     match view {
         NodeView::Unknown | NodeView::Ambiguous(_) => Observed::Unknown,
-        NodeView::Known(found) if node::is_ours(machine, machine.provider_id(), found) => {
+        NodeView::Known(found) if node::is_ours(machine, machine.instance_id(), found) => {
             Observed::Known(found)
         }
         NodeView::Known(_) | NodeView::Absent => Observed::Absent,

@@ -50,11 +50,12 @@ fn by_name(pass: &Pass<'_>) -> bool {
     pass.snap.class.known().is_some_and(|class| pass.snap.settings.adopts_by_name(class))
 }
 
-/// Whether the instance is known to carry the UID of this Machine and the cluster id of today. Where
-/// there is no other id, every one that we wrote down is that of today.
+/// Whether the instance of this provider id is known to carry the UID of this Machine and the cluster id of today.
+/// Where there is no other id, every one that we wrote down is that of today.
 fn is_own(pass: &Pass<'_>) -> bool {
     let (cluster, carried) = (&pass.snap.cluster, pass.status.instance_cluster_id.as_deref());
     carries_own_uid(pass.machine, &pass.status)
+        && !pass.has_other_id()
         && carried.map_or(cluster.previous.is_empty(), |id| id == cluster.own)
 }
 
@@ -83,8 +84,12 @@ pub(crate) fn was_known(intent: Option<&OperationIntent>, record: &InstanceRecor
 /// Adopts the instance of a Machine that runs already, unless there is nothing to adopt, or it has
 /// to wait for something else.
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
+    if is_own(pass) {
+        conditions::remove(&mut pass.status, &ADOPTED);
+        return Ok(());
+    }
     let may_send = pass.is_free() || (pass.is_unresolved() && is_intended(pass));
-    if !may_send || pass.provider_id().is_none() || is_own(pass) || given_up(pass) {
+    if !may_send || pass.provider_id().is_none() || given_up(pass) {
         return Ok(());
     }
     let Some(class) = preconditions::class_to_read(pass.snap) else { return Ok(()) };

@@ -14,7 +14,7 @@ use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
     last_operation::Activity,
     pass::Pass,
-    preconditions,
+    pooled, preconditions,
     reading::Reading,
     retry::{self, RetryAction},
     token,
@@ -72,6 +72,10 @@ fn join_instance_of_group(pass: &mut Pass<'_>) -> Outcome {
         return Err(wait(WaitReason::InstanceMissing, Some(text.to_owned()), None));
     }
     preconditions::target(pass.snap)?;
+    if pass.status.instance.is_none() {
+        // A user may have named the pool, and the id.
+        return Err(pooled::wait_for_word());
+    }
     start_creation(pass);
     instance::set_adopted(pass);
     instance::set_default_priority(pass);

@@ -11,7 +11,7 @@ use super::{
     hooks, instance,
     last_operation::Activity,
     pass::Pass,
-    preconditions,
+    pooled, preconditions,
     reading::Reading,
     retry,
     takeover::{self, Upstream},
@@ -80,7 +80,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if !pass.ever_asked() {
         return never_asked(pass);
     }
-    let unresolved = pass.is_unresolved();
+    let unresolved = pass.is_unresolved() || pass.has_other_id();
     if !unresolved && pass.node().is_some() {
         return Ok(Transition::To(State::Draining));
     }
@@ -104,6 +104,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             && !pass.has_node_by_spec_only() =>
         {
             Transition::To(State::Draining)
+        }
+        None if pass.has_node_by_spec_only() && pooled::is_unsaid(pass) => {
+            return Err(pooled::wait_for_word());
         }
         None => return read_instance(pass),
     })

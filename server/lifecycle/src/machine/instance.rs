@@ -9,7 +9,15 @@ use ostler_api::{
     names,
 };
 
-use super::{conditions, dispatch::key_of, pass::Pass, retry, well_formed};
+use super::{
+    State, conditions,
+    dispatch::key_of,
+    own_instance::carries_own_uid,
+    pass::Pass,
+    retry,
+    transition::{Outcome, wait},
+    well_formed,
+};
 use crate::{
     node,
     operation::{Failure, Finished, InstanceRecord},
@@ -127,6 +135,7 @@ pub(crate) fn adopt(
 
 /// Takes over what the driver knows of the instance.
 pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
+    pass.status.instance_provider_id = Some(record.provider_id.clone());
     if pass.machine.provider_id() != Some(&record.provider_id) {
         pass.effects.patch.provider_id = Some(record.provider_id.clone());
     }
@@ -144,6 +153,27 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     addresses.sort();
     addresses.dedup();
     addresses.truncate(ADDRESSES);
+}
+
+/// A core that did not write the provider id down yet called this instance the Machine's.
+pub(crate) fn note_id(pass: &mut Pass<'_>) {
+    if carries_own_uid(pass.machine, &pass.status) && pass.status.instance_provider_id.is_none() {
+        pass.status.instance_provider_id = pass.machine.provider_id().cloned();
+    }
+}
+
+/// The next pass has the Node of the instance that a driver named in this one.
+///
+/// # Errors
+/// The Node was looked up by another provider id.
+pub(crate) fn look_node_up(pass: &Pass<'_>, state: State) -> Outcome<()> {
+    let creation = matches!(state, State::Creating | State::Initializing | State::Joining);
+    let before = pass.machine.instance_id();
+    if creation || before.is_none() || before == pass.instance_id() {
+        return Ok(());
+    }
+    let what = "the node was not looked up by the new provider id yet".to_owned();
+    Err(wait(WaitReason::NotObserved, Some(what), Some(pass.snap.now)))
 }
 
 /// Labels the Machine with the name of its Node. The API server would refuse a name that is too long for a label, and with

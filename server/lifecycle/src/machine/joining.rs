@@ -109,7 +109,7 @@ fn wait_for_instance(pass: &mut Pass<'_>, what: String) -> Transition {
 /// Says which Node counts as that of the Machine.
 fn not_joined(pass: &Pass<'_>) -> String {
     let name = node::expected_name(pass.machine).map(|name| format!("its name is {name}"));
-    let id = pass.provider_id().map(|id| format!("its spec.providerID is {id}"));
+    let id = pass.instance_id().map(|id| format!("its spec.providerID is {id}"));
     let counts: Vec<_> = name.into_iter().chain(id).collect();
     format!("no node has joined; one counts if {}", counts.join(" or "))
 }

@@ -9,7 +9,7 @@
 //!
 //! | part of the status | set in |
 //! |---|---|
-//! | condition `InstanceCreated`, `addresses` | `instance.rs` |
+//! | condition `InstanceCreated`, `addresses`, `instanceProviderID` | `instance.rs` |
 //! | condition `InstanceInitialized` | `initializing.rs` |
 //! | condition `InstanceAdopted` | `adoption.rs` |
 //! | `instanceUID`, `instanceClusterID` | `cluster_id.rs` |
@@ -191,6 +191,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
     let mut pass = Pass::new(snapshot);
     token::recall(&mut pass);
     creating::restore_start(&mut pass);
+    instance::note_id(&mut pass);
     let next = walk(&mut pass).break_value().unwrap_or(Next::OnChange);
     let plan = pass.finish(next);
     debug_assert_eq!(invariants::check(snapshot, &plan), Ok(()), "in {plan:#?}");
@@ -217,6 +218,9 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
     }
     let answered = answer::settle(pass, state);
     state = follow(pass, state, answered)?;
+    if let Err(wait) = instance::look_node_up(pass, state) {
+        pass.apply(wait)?;
+    }
     if let Err(wait) = paused::hold(pass, state) {
         pass.apply(wait)?;
     }

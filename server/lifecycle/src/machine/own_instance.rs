@@ -35,8 +35,10 @@ fn is_found(machine: &Machine, status: &MachineStatus) -> bool {
 /// Whether only the spec of a Machine that is being deleted calls a Node its own: no driver found the instance, though it
 /// can be asked, and the Node does not say so. Such a Node is not touched.
 pub(crate) fn is_by_spec_only(snap: &Snapshot, status: &MachineStatus, node: &Node) -> bool {
-    let blind = matches!(&snap.driver, DriverView::Ready(driver)
-        if !driver.has(OperationKind::GetMachineStatus));
     let machine = &snap.machine;
+    // Of a Machine of a pool no driver is asked, but its pool says that it has the instance.
+    let blind = !machine.has_pool()
+        && matches!(&snap.driver, DriverView::Ready(driver)
+            if !driver.has(OperationKind::GetMachineStatus));
     machine.is_deleting() && !blind && !is_found(machine, status) && !node::says_ours(machine, node)
 }

@@ -88,6 +88,16 @@ impl<'a> Pass<'a> {
         self.effects.patch.provider_id.as_ref().or_else(|| self.machine.provider_id())
     }
 
+    /// The provider id by which the Node is known.
+    pub(crate) fn instance_id(&self) -> Option<&ProviderId> {
+        self.status.instance_provider_id.as_ref().or_else(|| self.provider_id())
+    }
+
+    /// Whether the spec has another provider id than a driver said: a user wrote it, and a driver is to say what is so.
+    pub(crate) fn has_other_id(&self) -> bool {
+        self.provider_id().is_some() && self.provider_id() != self.instance_id()
+    }
+
     /// Whether the creation of this Machine is over for good, so that what a driver still answers is
     /// recorded and leads to nothing.
     pub(crate) fn is_over(&self) -> bool {
@@ -123,7 +133,7 @@ impl<'a> Pass<'a> {
     fn named_node(&self) -> Option<&'a Node> {
         let snap: &'a Snapshot = self.snap;
         let NodeView::Known(node) = &snap.node else { return None };
-        node::is_ours(self.machine, self.provider_id(), node).then_some(node)
+        node::is_ours(self.machine, self.instance_id(), node).then_some(node)
     }
 
     /// When the creation is given up; `None`: it has not begun. A Machine that another controller

@@ -12,7 +12,7 @@ use ostler_api::{
 
 use super::{
     pass::Pass,
-    transition::{Outcome, wait},
+    transition::{Outcome, Transition, wait},
 };
 use crate::{
     pool::{awaits_its_end, is_told_gone},
@@ -22,6 +22,8 @@ use crate::{
 
 /// When to ask again whether the group of a pool that is gone is there.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
+
+const SILENT: &str = "the pool has not said yet how far the instance is";
 
 /// Whether the pool said that the instance is gone; or it went with its group before, and says nothing any more.
 pub(crate) fn is_gone(snap: &Snapshot) -> bool {
@@ -43,12 +45,23 @@ pub(crate) fn not_running(pass: &Pass<'_>) -> Option<String> {
         return None;
     }
     match pass.status.instance.as_ref().map(|it| &it.provisioning_state) {
-        None => Some("the pool has not said yet how far the instance is".to_owned()),
+        None => Some(SILENT.to_owned()),
         Some(state @ (Creating | Failed | Canceled)) => {
             Some(format!("the driver says that the instance is {state}"))
         }
         Some(_) => None,
     }
+}
+
+/// Whether the pool will still say whether it has the instance.
+pub(crate) fn is_unsaid(pass: &Pass<'_>) -> bool {
+    let silent = pass.machine.has_pool() && pass.status.instance.is_none();
+    silent && pass.snap.pool == OwnPool::There
+}
+
+/// Nothing is done for a Machine before its pool said that it has the instance.
+pub(crate) fn wait_for_word() -> Transition {
+    wait(WaitReason::InstanceNotReady, Some(SILENT.to_owned()), None)
 }
 
 /// Nothing is drained for an instance that no driver can delete alone, unless it goes all the same, or its whole group.

@@ -21,7 +21,7 @@ use crate::{bootstrap::ConfigView, snapshot::Snapshot};
 pub(crate) fn derive(pass: &mut Pass<'_>, gone: bool) {
     let node = pass.node();
     let has_provider_id = pass.provider_id().is_some();
-    let node_ready = node.is_some_and(|node| is_ready(node, pass.provider_id()));
+    let node_ready = node.is_some_and(|node| is_ready(node, pass.instance_id()));
     let life = match (gone, pass.machine.is_deleting()) {
         (true, _) => Life::Gone,
         (false, true) => Life::Deleting,

@@ -430,7 +430,8 @@ fn instance_news(facts: &Facts<'_>) -> Vec<(Arc<Machine>, InstanceStatus)> {
     let news = facts.matched.members.iter().filter_map(|Member { machine, instance }| {
         let said = template::instance_status((*instance)?, &facts.model);
         let before = machine.status.as_ref().and_then(|status| status.instance.as_deref());
-        (before != Some(&said)).then(|| (Arc::clone(machine), said))
+        let named = machine.status.as_ref().is_some_and(|it| it.instance_provider_id.is_some());
+        (before != Some(&said) || !named).then(|| (Arc::clone(machine), said))
     });
     news.take(BURST_OF_MACHINES + 1).collect()
 }

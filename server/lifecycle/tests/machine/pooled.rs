@@ -41,6 +41,7 @@ fn pooled() -> World {
     for kind in kinds {
         world.kinds.remove(&kind);
     }
+    says(&mut world, "Succeeded", true);
     world
 }
 
@@ -62,6 +63,22 @@ fn operation(world: &World) -> Option<(MachineOperationType, MachineState)> {
 fn told_gone(world: &mut World) {
     let marks = world.machine_mut().metadata.annotations.get_or_insert_default();
     marks.insert(INSTANCE_GONE.to_owned(), PROVIDER_ID.to_owned());
+}
+
+#[test]
+fn it_is_nothing_before_its_pool_says_that_it_has_the_instance() {
+    let mut world = pooled();
+    world.machine_mut().status = None;
+    world.join();
+    let before = world.node().clone();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::InstanceNotReady));
+    world.delete();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::InstanceNotReady));
+    world.pool = OwnPool::Gone;
+    world.settle();
+    assert_eq!(world.node(), &before);
 }
 
 #[test]
@@ -365,6 +382,7 @@ fn without_nodes() -> World {
 fn without_nodes_it_is_available_once_the_driver_says_that_its_instance_runs() {
     for state in ["Creating", "Failed", "Canceled"] {
         let mut world = without_nodes();
+        world.machine_mut().status = None;
         world.settle();
         assert_eq!(
             world.waits_for(),

@@ -231,7 +231,10 @@ impl World {
         self.pool.status = Some(plan.status.clone());
         for (machine, instance) in &plan.instances {
             let machine = self.named(machine.name());
-            machine.status.get_or_insert_default().instance = Some(Box::new(instance.clone()));
+            let id = machine.provider_id().cloned();
+            let status = machine.status.get_or_insert_default();
+            status.instance = Some(Box::new(instance.clone()));
+            status.instance_provider_id = id;
         }
         plan
     }
