@@ -67,12 +67,14 @@ impl Stores {
         let used_again = !of_own_instance && node::joined_as_another(machine, node);
         let named = machine.node_name();
         let by_name = !own || used_again || joined_name(machine).or(named) != Some(name);
-        // Where a driver named the Node of this Machine, the name that another one got from its driver counts, too.
+        // Where a driver named the Node of this Machine, the name that another one got from its driver counts, too, unless
+        // the Node is of another instance: users write labels.
         let holds = |other: &Machine| {
             if joined || node::joined_as(other, node) {
                 return node::joined_as(other, node) && (!joined || older(other));
             }
-            by_name && (named.is_some() || joined_name(other) == Some(name))
+            let labelled = named.is_some() && (id.is_none() || has_id(other));
+            by_name && (labelled || joined_name(other) == Some(name))
         };
         let is_its = |other: &Machine| has_id(other) && (!of_own_instance || older(other));
         other(MachineIndex::Node, name, &holds)
@@ -239,6 +241,17 @@ mod tests {
             assert!(stores.is_node_of_another(&thief, &node), "{what}");
             assert!(!stores.is_node_of_another(&victim, &node), "{what}");
         }
+    }
+
+    #[test]
+    fn a_label_takes_no_node_from_a_machine_that_no_driver_was_asked_for_yet() {
+        let stores = Stores::default();
+        let thief = joined_at(machine("thief", Some("a:///2"), Some("node-1")), None, 1);
+        let victim = machine("victim", Some("a:///1"), Some("node-1"));
+        for one in [thief, victim.clone()] {
+            stores.machines.apply(Event::Apply(one));
+        }
+        assert!(!stores.is_node_of_another(&victim, &node("node-1", "a:///1")));
     }
 
     #[test]
