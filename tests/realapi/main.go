@@ -137,9 +137,11 @@ func run(o settings) error {
 			return server.failure()
 		case <-again:
 			server.stop()
-			if server, err = start(in, "kube-apiserver", server.flags...); err != nil {
+			next, err := start(in, "kube-apiserver", server.flags...)
+			if err != nil {
 				return err
 			}
+			server = next
 			if err := answers(stop, server, kubectl); err != nil {
 				return err
 			}

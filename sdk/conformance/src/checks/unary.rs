@@ -25,8 +25,9 @@ async fn adapter_killed(bench: &Bench) -> Outcome {
     bench.step("killed the adapter with SIGKILL; the driver is a process of its own");
     bench.harness.forget_process();
     let session = bench.harness.arrival().await?;
-    // One that is not may have ended meanwhile, if it had the time; then the instance is there.
-    if asked.sent.elapsed() < model.took * 9 / 10 {
+    // One that is not may have ended meanwhile, if it had the time; then the instance is there. The first one took longer, for
+    // images, logins and caches.
+    if asked.sent.elapsed() < model.took / 2 {
         must_hold(&session, &asked, OperationKind::CreateMachine)?;
     }
     let is_held = held(&session, &asked).is_some();

@@ -79,8 +79,7 @@ impl Pools {
                 // One that is never seen was deleted meanwhile.
                 group.created.retain(|id, at| at.elapsed() < 2 * PATIENCE && !seen.contains(id));
             }
-            let created = group.created.keys().cloned().collect();
-            (group.deleted.keys().cloned().collect(), created)
+            (group.deleted.keys().cloned().collect(), group.created.keys().cloned().collect())
         });
         Ok(Some(Snapshot {
             secret,

@@ -17,6 +17,7 @@ use super::{
     transition::Outcome,
 };
 use crate::{
+    driver::DriverView,
     operation::{Failure, InstanceRecord, Request},
     plan::EventReason,
     snapshot::ClassFacts,
@@ -27,6 +28,8 @@ const ADOPTED: MachineConditionType = MachineConditionType::InstanceAdopted;
 const NOT_OURS: &str = "NotOurs";
 /// The driver does not know the instance by its name either.
 const NOT_FOUND_BY_NAME: &str = "NotFoundByName";
+/// The driver cannot say which of two provider ids is right.
+const UNCONFIRMED: &str = "Unconfirmed";
 
 /// Whether an instance that a read found carries another identity than that of this Machine. One
 /// without any UID is that of another controller, and is taken only where the class says so.
@@ -92,7 +95,13 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     if !may_send || pass.provider_id().is_none() || given_up(pass) {
         return Ok(());
     }
-    let Some(class) = preconditions::class_to_read(pass.snap) else { return Ok(()) };
+    let Some(class) = preconditions::class_to_read(pass.snap) else {
+        let reads = OperationKind::GetMachineStatus;
+        if matches!(&pass.snap.driver, DriverView::Ready(driver) if !driver.has(reads)) {
+            refuse_other_id(pass);
+        }
+        return Ok(());
+    };
     let failure = match pass.learned.reading.take() {
         None => {
             retry::gate(pass)?;
@@ -111,6 +120,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
         }
         Some(other @ (Reading::Uninitialized | Reading::CannotRead)) => {
             pass.learned.reading = Some(other);
+            refuse_other_id(pass);
             return Ok(());
         }
         Some(Reading::Failed(failure)) => failure,
@@ -125,6 +135,15 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
         return Err(retry::after_read(pass, &failure));
     }
     Ok(())
+}
+
+/// A user wrote another provider id than the driver said, and the driver cannot say which one is right: asked again, it
+/// would answer the same.
+fn refuse_other_id(pass: &mut Pass<'_>) {
+    if pass.has_other_id() {
+        let text = "the driver cannot confirm another spec.providerID than that of status.instanceProviderID";
+        set_refused(pass, EventReason::InstanceAdoptFailed, UNCONFIRMED, text);
+    }
 }
 
 fn is_intended(pass: &Pass<'_>) -> bool {

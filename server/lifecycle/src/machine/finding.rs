@@ -88,6 +88,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let is_there =
         matches!(reading, Some(Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead));
     if is_there && pass.has_node_by_spec_only() {
+        instance::confirm(pass);
         instance::set_adopted(pass);
     }
     Ok(match reading {

@@ -115,6 +115,7 @@ pub(crate) fn answered(
             if pass.is_over() {
                 return Transition::To(state);
             }
+            instance::confirm(pass);
             // One that another Machine has is not this one's for having been initialized.
             let shared = pass.snap.provider_id_holder.is_some();
             if let Some(record) = record.filter(|it| !it.provider_id.is_empty() && !shared) {

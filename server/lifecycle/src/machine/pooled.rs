@@ -56,7 +56,7 @@ pub(crate) fn not_running(pass: &Pass<'_>) -> Option<String> {
 /// Whether the pool will still say whether it has the instance.
 pub(crate) fn is_unsaid(pass: &Pass<'_>) -> bool {
     let silent = pass.machine.has_pool() && pass.status.instance.is_none();
-    silent && pass.snap.pool == OwnPool::There
+    silent && !pass.snap.pool.is_gone()
 }
 
 /// Nothing is done for a Machine before its pool said that it has the instance.

@@ -145,7 +145,8 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
     if pool.is_deleting() && !unclaimed && is_stuck(wanted, matched) {
         return [Some(Ask::Delete), remove, None, None];
     }
-    [tag(wanted, reading), remove, update(wanted, reading), bring(wanted)]
+    // Last: a driver that says that it did it, and then names the old id, holds up nothing else.
+    [remove, update(wanted, reading), bring(wanted), tag(wanted, reading)]
 }
 
 /// All are drained, and nothing is left to delete by name: each instance goes, is not there, or could not be deleted. The

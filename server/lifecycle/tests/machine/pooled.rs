@@ -76,6 +76,11 @@ fn it_is_nothing_before_its_pool_says_that_it_has_the_instance() {
     world.delete();
     world.settle();
     assert_eq!(world.waits_for(), Some(WaitReason::InstanceNotReady));
+    world.pool = OwnPool::Whole;
+    world.machine_mut().metadata.annotations =
+        Some([(names::annotation::POOL_DELETED.to_owned(), "true".to_owned())].into());
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::InstanceNotReady));
     world.pool = OwnPool::Gone;
     world.settle();
     assert_eq!(world.node(), &before);

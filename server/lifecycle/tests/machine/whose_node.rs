@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use ostler_api::ProviderId;
-use ostler_api::driver::OperationKind;
+use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::machine::{MachineConditionType, MachinePhase, WaitReason};
 use ostler_api::names::{annotation, annotation::CLUSTER_ID, finalizer, label};
-use ostler_lifecycle::operation::{InstanceRecord, Success};
+use ostler_lifecycle::operation::{Failure, InstanceRecord, Success};
 use ostler_lifecycle::snapshot::NodeView;
 
 use crate::world::{NODE, PROVIDER_ID, World};
@@ -122,6 +122,63 @@ fn a_provider_id_that_a_user_wrote_gives_a_machine_no_node() {
     world.settle();
     assert_eq!(world.node(), &before);
     assert_eq!(world.waits_for(), Some(WaitReason::InstanceNotOurs));
+}
+
+/// The core died right after the provider id was written: no status, and a Node that nobody wrote to. The driver says that the
+/// instance is there and not initialized, and knows no more.
+#[test]
+fn an_instance_that_only_the_metadata_tell_of_is_drained_once_a_driver_says_that_it_is_there() {
+    let operation = r#"{"id":"1","kind":"CreateMachine","idempotencyKey":"k","startedAt":"2027-01-15T07:59:00Z"}"#;
+    let record = format!(
+        r#"{{"machineUID":"11111111-2222-3333-4444-555555555555","creationStartedAt":"2027-01-15T07:59:00Z","operation":{operation}}}"#
+    );
+    let mut world = thief(&record);
+    world.not_ours = false;
+    world.delete();
+    while world.operation == ostler_lifecycle::operation::OperationView::Idle {
+        world.pass();
+    }
+    assert_eq!(world.kinds_sent(), [OperationKind::GetMachineStatus]);
+    let not_initialized = "not initialized";
+    world.reply(Err(Failure::new(
+        ErrorCode::Uninitialized,
+        Certainty::NotApplied,
+        not_initialized,
+    )));
+    world.pass();
+    world.pass();
+    assert_eq!(world.node().spec.as_ref().unwrap().unschedulable, Some(true), "INV-4");
+}
+
+/// Asked again, it would answer the same.
+#[test]
+fn a_driver_that_cannot_confirm_another_provider_id_is_asked_once_or_not_at_all() {
+    for reads in [true, false] {
+        let mut world = World::running();
+        if !reads {
+            world.kinds.remove(&OperationKind::GetMachineStatus);
+        }
+        world.machine_mut().spec.provider_id = Some(OTHER.into());
+        let before = world.count(OperationKind::GetMachineStatus);
+        for _ in 0..3 {
+            world.pass();
+            if world.operation != ostler_lifecycle::operation::OperationView::Idle {
+                let text = "not initialized";
+                world.reply(Err(Failure::new(
+                    ErrorCode::Uninitialized,
+                    Certainty::NotApplied,
+                    text,
+                )));
+            }
+        }
+        world.pass();
+        assert_eq!(world.count(OperationKind::GetMachineStatus), before + usize::from(reads));
+        let all = world.status().conditions;
+        let adopted =
+            all.iter().find(|it| it.type_ == MachineConditionType::InstanceAdopted.as_str());
+        assert_eq!(adopted.and_then(|it| it.reason.as_deref()), Some("Unconfirmed"));
+        assert_eq!(world.phase(), MachinePhase::Running);
+    }
 }
 
 #[test]

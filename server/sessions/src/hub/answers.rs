@@ -91,7 +91,11 @@ impl Hub {
             Err(PageFault::TooLong) => {
                 Box::new(operation.failure(TOO_LONG.0, TOO_LONG.1, TOO_LONG.2, Certainty::Unknown))
             }
-            Err(fault) => return self.close(now, key, bad_pages(&id, fault)),
+            Err(fault) => {
+                // It was begun: it is not sent again.
+                self.accepted(now, key, &id);
+                return self.close(now, key, bad_pages(&id, fault));
+            }
         };
         if let Some(session) = self.sessions.get_mut(&key) {
             session.leave(&id, kind, unread);
