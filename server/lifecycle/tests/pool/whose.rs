@@ -89,15 +89,18 @@ fn tagged_before(replicas: i32) -> World {
     let mut world = World::running(replicas, json!({}));
     world.cluster = ClusterIds { own: "now".to_owned(), previous: vec!["before".to_owned()] };
     world.group.as_mut().unwrap().cluster_id = "before".into();
+    // What new instances join with goes first.
     world.pass();
+    world.answer(OperationKind::UpdatePool, changed());
+    world.pass();
+    world.operation = OperationView::Idle;
+    world.pool.status.as_mut().unwrap().operation = None;
     world
 }
 
 #[test]
 fn a_group_with_a_previous_cluster_id_gets_the_tags_of_today_and_keeps_its_size() {
-    let world = tagged_before(3);
-    let mut world = World { operation: OperationView::Idle, ..world };
-    world.pool.status.as_mut().unwrap().operation = None;
+    let mut world = tagged_before(3);
     let mut scaled = world.clone();
     scaled.pool.spec.replicas = Some(5);
     let plan = scaled.plan();
@@ -118,7 +121,6 @@ fn a_group_with_a_previous_cluster_id_gets_the_tags_of_today_and_keeps_its_size(
 fn a_group_is_not_tagged_anew_in_its_deletion_nor_with_a_model_that_a_pause_keeps_off_it() {
     let asks = |change: fn(&mut World)| {
         let mut world = tagged_before(3);
-        world.pool.status.as_mut().unwrap().operation = None;
         change(&mut world);
         matches!(request(&world.plan()), Some(Request::CreatePool { .. }))
     };
