@@ -124,7 +124,7 @@ fn a_provider_id_that_a_user_wrote_gives_a_machine_no_node() {
     assert_eq!(world.waits_for(), Some(WaitReason::InstanceNotOurs));
 }
 
-/// The core died right after the provider id was written: no status, and a Node that nobody wrote to. The driver says that the
+/// The core died right after the provider id was written: no status, and a Node without a label of ours. The driver says that the
 /// instance is there and not initialized, and knows no more.
 #[test]
 fn an_instance_that_only_the_metadata_tell_of_is_drained_once_a_driver_says_that_it_is_there() {
