@@ -238,7 +238,7 @@ async fn a_create_that_lasts_is_shown_by_one_write_of_status_with_its_wait() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     let of_status =
         counted(&world, "ostler_api_writes_total{kind=\"Machine\",verb=\"patch_status\"");
-    assert_eq!(of_status, 1.0);
+    assert!((1.0..=1.0).contains(&of_status), "{of_status} writes of status");
     world.stop().await;
 }
 

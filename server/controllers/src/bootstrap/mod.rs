@@ -240,11 +240,11 @@ mod tests {
             let (group, version) = ("bootstrap.example.com".to_owned(), "v1".to_owned());
             ConfigKind { namespace: namespace.to_owned(), group, version, kind: index.to_string() }
         };
-        let mut watched: HashMap<_, ()> = (0..15).map(|index| (kind("a", index), ())).collect();
+        let mut watched: HashMap<_, _> = (0..15).map(|index| (kind("a", index), index)).collect();
         assert!(!is_full(&watched, "a"));
-        watched.insert(kind("a", 15), ());
+        watched.insert(kind("a", 15), 15);
         assert!(is_full(&watched, "a") && !is_full(&watched, "b"));
-        watched.extend((0..MAX_WATCHES).map(|index| (kind(&index.to_string(), 0), ())));
+        watched.extend((0..MAX_WATCHES).map(|index| (kind(&index.to_string(), 0), 0)));
         assert!(is_full(&watched, "b"), "there is a limit for all");
     }
 

@@ -223,7 +223,7 @@ mod tests {
         };
         let mut node = node("node-1", "a:///1");
         node.metadata.uid = Some("u-1".to_owned());
-        for (what, victim, thief) in [
+        let cases = vec![
             ("it joined as this Node", victim(Some("node-1"), Some("u-1")), thief(1)),
             ("a user took its label", victim(None, Some("u-1")), thief(9)),
             ("it has not joined yet and is older", victim(None, None), thief(9)),
@@ -233,7 +233,8 @@ mod tests {
                 said(moved(victim(None, None)), "a:///1"),
                 said(thief(1), "a:///2"),
             ),
-        ] {
+        ];
+        for (what, victim, thief) in cases {
             let stores = Stores::default();
             for one in [thief.clone(), victim.clone()] {
                 stores.machines.apply(Event::Apply(one));
