@@ -263,38 +263,38 @@ impl Bench {
         }
     }
 
-    /// A new pool of the class that works, for which no group is made.
-    pub(crate) fn unmade_pool(&self) -> Pool {
+    /// A new pool of the class that works.
+    pub(crate) fn pool(&self) -> Pool {
         let name = format!("{}-{}-{}", self.options().name_prefix, self.tag, self.number());
         Pool::new(name, &self.cluster_id, &self.class())
     }
 
-    /// A new pool of the class that works. Whatever it makes is deleted in the end.
-    pub(crate) fn pool(&self) -> Pool {
-        let pool = self.unmade_pool();
-        self.facts.lock().pools.insert(pool.uid.clone(), pool.clone());
-        pool
-    }
-
-    /// Remembers that an operation may make an instance.
+    /// Remembers that an operation may make an instance or a group.
     pub(crate) fn track(&self, operation: &Operation) {
-        let (Some(Request::CreateMachine(_)), Some(target)) =
-            (&operation.request, &operation.target)
-        else {
-            return;
-        };
-        let machine = Machine {
-            name: target.name.clone(),
-            uid: target.uid.clone(),
-            cluster_id: operation.cluster_id.clone(),
-            class: self.class(),
-            user_data: None,
-            adopt_by_name: operation.adopt_by_name,
-            previous: operation.previous_cluster_ids.clone(),
-        };
+        let Some(proto::Target { name, uid, .. }) = operation.target.clone() else { return };
+        let cluster_id = operation.cluster_id.clone();
+        let previous = operation.previous_cluster_ids.clone();
+        let class = self.class();
         let mut facts = self.facts.lock();
-        facts.clusters.insert(machine.cluster_id.clone());
-        facts.made.insert(machine.uid.clone(), machine);
+        match &operation.request {
+            Some(Request::CreateMachine(_)) => {
+                facts.clusters.insert(cluster_id.clone());
+                let adopt_by_name = operation.adopt_by_name;
+                let known = uid.clone();
+                let user_data = None;
+                let machine =
+                    Machine { name, uid, cluster_id, class, user_data, adopt_by_name, previous };
+                facts.made.insert(known, machine);
+            }
+            // One that another cluster asks for keeps its own, which has its group.
+            Some(Request::CreatePool(_))
+                if !previous.is_empty() || !facts.pools.contains_key(&uid) =>
+            {
+                let pool = Pool::new(name, &cluster_id, &class);
+                facts.pools.insert(uid.clone(), Pool { uid, previous, ..pool });
+            }
+            _ => {}
+        }
     }
 
     /// Of a driver that tells no UIDs, the names tell whose the records are.

@@ -25,6 +25,8 @@ pub(crate) struct Pool {
     pub(crate) user_data: Vec<u8>,
     /// Where its instances may be; empty: where the class says.
     pub(crate) zones: Vec<String>,
+    /// Ids that its cluster had before.
+    pub(crate) previous: Vec<String>,
 }
 
 /// A group and its instances.
@@ -66,15 +68,25 @@ impl Pool {
         Self { cluster_id: cluster_id.to_owned(), ..self.clone() }
     }
 
+    /// The same, after its cluster got another id and was told which one it had.
+    pub(crate) fn moved(&self) -> Self {
+        let cluster_id = format!("{}-now", self.cluster_id);
+        Self { cluster_id, previous: vec![self.cluster_id.clone()], ..self.clone() }
+    }
+
+    /// The same, of a cluster without previous ids.
+    pub(crate) fn settled(&self) -> Self {
+        Self { previous: Vec::new(), ..self.clone() }
+    }
+
+    /// The same name with a new UID, as after a restore.
+    pub(crate) fn restored(&self) -> Self {
+        Self { uid: Uuid::new_v4().to_string(), ..self.clone() }
+    }
+
     /// The same, with another class.
     pub(crate) fn of_class(&self, class: &ObjectRevision) -> Self {
         Self { class: class.clone(), ..self.clone() }
-    }
-
-    /// The same, with other user data.
-    pub(crate) fn renewed(&self) -> Self {
-        let user_data = format!("#cloud-config\n# renewed {}\n", self.uid).into_bytes();
-        Self { user_data, ..self.clone() }
     }
 
     /// A model of this name, from the class as it is.
@@ -153,7 +165,8 @@ impl Pool {
     /// ListPools of its class and cluster.
     pub(crate) fn list(&self) -> Operation {
         let request = Request::ListPools(proto::ListPoolsRequest::default());
-        on_class(&self.class, &self.cluster_id, request)
+        let asked = on_class(&self.class, &self.cluster_id, request);
+        Operation { previous_cluster_ids: self.previous.clone(), ..asked }
     }
 
     /// DeletePoolMachines.
@@ -199,7 +212,8 @@ impl Pool {
             uid: self.uid.clone(),
         };
         let key = format!("{}:{verb}", self.uid);
-        operation(target, key, &self.cluster_id, &self.class, request)
+        let asked = operation(target, key, &self.cluster_id, &self.class, request);
+        Operation { previous_cluster_ids: self.previous.clone(), ..asked }
     }
 
     /// A pool of this class and cluster.
@@ -212,6 +226,7 @@ impl Pool {
             user_data: format!("#cloud-config\n# {uid}\n").into_bytes(),
             uid,
             zones: Vec::new(),
+            previous: Vec::new(),
         }
     }
 }

@@ -17,7 +17,7 @@ use ostler_driver_fake::fault::ControlFile;
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.
-const PROBED: [&str; 24] = [
+const PROBED: [&str; 25] = [
     "create/adopt-by-name",
     "create/cloud-away",
     "create/request-tags",
@@ -33,6 +33,7 @@ const PROBED: [&str; 24] = [
     "pool/cloud-away",
     "pool/lost-instance",
     "pool/tags",
+    "pool/update-tags",
     "pool/user-data",
     "session/standby-tells-nothing",
     "status/cloud-away",

@@ -1,15 +1,18 @@
 //! Groups.
 
 mod faults;
+mod identity;
 mod made;
 mod stage;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{DeletionOutcome, MachineErrorCode, MachineErrorReason, OperationKind};
+use proto::{
+    DeletionOutcome, DriverCapability, MachineErrorCode, MachineErrorReason, OperationKind,
+};
 
-use self::stage::{has, middle, named_not_ours, settled, size_is, stage, without};
+use self::stage::{deleted, has, middle, named_not_ours, settled, size_is, stage, without};
 use super::not_ours::is_unlisted;
 use super::unanswered::{self, AWAY, DENIED};
 use crate::answer::Answer;
@@ -17,7 +20,7 @@ use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::machine::again;
 use crate::outcome::{Outcome, ensure, not_offered};
-use crate::pool::id_of;
+use crate::pool::{Pool, id_of};
 
 const MANUAL: &str = "driver.proto, \"Groups\"; operation.proto, GetPoolStatusRequest";
 const CREATE: &str = "operation.proto, CreatePoolRequest";
@@ -25,6 +28,7 @@ const UPDATE: &str = "operation.proto, UpdatePoolRequest";
 const NAMED: &str = "operation.proto, DeletePoolMachinesRequest";
 const POOLS: Gate = Gate::Kind(OperationKind::CreatePool);
 const DELETES: Gate = Gate::Kind(OperationKind::DeletePoolMachines);
+const PREVIOUS: Gate = Gate::Capability(DriverCapability::PreviousClusterIds);
 const UPDATES: Gate = Gate::Kind(OperationKind::UpdatePoolMachine);
 
 checks! {
@@ -52,6 +56,30 @@ checks! {
     "pool/not-ours" => faults::not_ours, Capability, Session, [POOLS, Gate::Creates], "driver.proto, \"Not ours\"";
         does: "changes neither size nor instances of the group of another cluster or pool, and says NOT_OURS; so it does to an instance of another group",
         why: "an id that was mixed up, or two clusters with one account, must not cost a machine";
+    "pool/bad-class" => identity::bad_class, Capability, Session, [POOLS, Gate::Creates, Gate::BadClass], CREATE;
+        does: "refuses the group of a class that is wrong with INVALID_ARGUMENT and the paths, and makes none",
+        why: "the core shows what is wrong, and waits until the class changes";
+    "pool/max-name" => identity::max_name, Capability, Session, [POOLS, Gate::Creates], CREATE;
+        does: "makes a group of each of two pools whose long names differ in their last letter, or says INVALID_ARGUMENT",
+        why: "a name that is cut is found for another pool, and is not the name of the pool in the list of orphans";
+    "pool/killed-early" => identity::killed_early, Capability, Process, [POOLS, Gate::Creates], CREATE;
+        does: "has one group with as many instances as asked for when it was killed while it made it, and is asked again",
+        why: "processes die; a second group is a second bill";
+    "pool/parallel" => identity::parallel, Capability, Session, [POOLS, Gate::Creates], CREATE;
+        does: "makes one group of two requests for it that arrive together",
+        why: "a core that lost its connection asks again while the first request still runs";
+    "pool/gone" => identity::gone, Capability, Session, [POOLS, Gate::Creates], MANUAL;
+        does: "says NOT_FOUND to each operation on a group that is gone, and makes it for none but CreatePool",
+        why: "the core makes what was lost, with the size and the model of the pool; a driver that does so by itself makes others";
+    "pool/previous" => identity::previous, Capability, Session, [POOLS, PREVIOUS, Gate::Creates], super::previous::MANUAL;
+        does: "finds and lists the group that carries a previous id of its cluster, and CreatePool puts the tags of today on it",
+        why: "a group that is not found is made a second time, with all its instances";
+    "pool/previous-by-name" => identity::previous_by_name, Capability, Session, [POOLS, PREVIOUS, Gate::Creates], super::previous::MANUAL;
+        does: "says NOT_OURS of a group of a previous cluster id whose pool has this name and another UID, and touches it for nobody",
+        why: "only the operator knows whether it is the same pool";
+    "pool/previous-delete" => identity::previous_delete, Capability, Session, [POOLS, PREVIOUS, Gate::Creates], super::previous::MANUAL;
+        does: "deletes the group that carries a previous id of its cluster",
+        why: "a group that is not found when its pool is deleted costs money for ever";
     "pool/tags" => made::tags, Capability, Session, [POOLS, Gate::Creates, Gate::Probe], CREATE;
         does: "puts all tags of the request on each instance, also on those that the group makes later, and none of a machine",
         why: "an instance whose group was removed is found by them, and no instance of others is taken for it";
@@ -65,7 +93,7 @@ checks! {
         does: "sends a long list of groups in pages, each once",
         why: "one frame for all of them ends the session, and the core looks for orphans in it";
     "pool/lost-instance" => faults::lost_instance, Capability, Session, [POOLS, Gate::Creates, Gate::Probe], MANUAL;
-        does: "tells the others as before when one instance was ended behind its back, and not that this one is as it is to be",
+        does: "tells the others as before when one instance was ended behind its back, and of this one that it is gone, or what is wrong with it",
         why: "one broken instance would hold up all machines of its pool";
     "pool/size" => size, Capability, Session, [POOLS, Gate::Creates], UPDATE;
         does: "sets a size only in place of the one that was expected, and once however often it is asked",
@@ -103,6 +131,9 @@ checks! {
     "pool/update-instance" => update_instance, Capability, Session, [POOLS, UPDATES, Gate::Creates, Gate::HotClass], "operation.proto, UpdatePoolMachineRequest";
         does: "brings one instance to the model of its group in place, and only to that one",
         why: "the core takes the model that is told for the one that the instance has";
+    "pool/update-tags" => made::update_tags, Capability, Session, [POOLS, UPDATES, Gate::Creates, Gate::HotClass, Gate::Probe], "operation.proto, UpdatePoolMachineRequest";
+        does: "gives an instance that is updated in place the tags of one that is made of the new model, and leaves it those of others",
+        why: "the core believes the model that is told; the tags of others are how they find what is theirs";
     "pool/delete" => delete, Capability, Session, [POOLS, Gate::Creates], "operation.proto, DeletePoolRequest";
         does: "deletes a group with its instances, says whether there was one, and leaves nothing",
         why: "the core forgets the pool then, and what is left costs money for ever";
@@ -152,7 +183,7 @@ async fn status(bench: &Bench) -> Outcome {
 
 async fn status_absent(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
-    let answer = driver.ask(bench.unmade_pool().status("")).await?;
+    let answer = driver.ask(bench.pool().status("")).await?;
     answer.error_of(&[MachineErrorCode::NotFound]).map(drop)
 }
 
@@ -236,21 +267,36 @@ async fn user_data(bench: &Bench) -> Outcome {
     let probe = bench.probe()?;
     let driver = bench.connect().await?;
     let (pool, group) = stage(bench, &driver, 1).await?;
-    let (renewed, id) = (pool.renewed(), &group.pool.provider_id);
-    driver.ask(renewed.update(id, None, Some("one"))).await?.pool()?;
-    driver.ask(pool.update(id, Some((1, 2)), None)).await?.pool()?;
-    for machine in settled(&driver, &pool, 2).await?.machines {
-        let id = id_of(&machine);
-        let old = group.live().contains(&id);
-        let wanted = if old { &pool.user_data } else { &renewed.user_data };
-        let got = probe.instance(&id).await?.user_data()?;
-        ensure(
-            got == *wanted,
-            format_args!("the {} user data of {id}", if old { "first" } else { "renewed" }),
-            format_args!("{} bytes, others", got.len()),
-        )?;
-        let came = &machine.model_hash;
-        ensure(came == "one", format_args!("the model `one` of {id}"), came)?;
+    let (id, mut size) = (&group.pool.provider_id, 1);
+    let mut wanted: BTreeMap<_, _> =
+        group.live().into_iter().map(|id| (id, pool.user_data.clone())).collect();
+    let large = b"0123456789abcdef".repeat(1024);
+    let samples = [
+        "#cloud-config\n# renewed\n".into(),
+        large,
+        "#cloud-config\n# Gr\u{fc}\u{df}e \u{1f40e}\r\n".into(),
+    ];
+    for user_data in samples {
+        bench.step(format_args!("{} bytes of user data", user_data.len()));
+        let renewed = Pool { user_data, ..pool.clone() };
+        driver.ask(renewed.update(id, None, Some("one"))).await?.pool()?;
+        driver.ask(pool.update(id, Some((size, size + 1)), None)).await?.pool()?;
+        size += 1;
+        for machine in settled(&driver, &pool, size).await?.machines {
+            let id = id_of(&machine);
+            let wanted = wanted.entry(id.clone()).or_insert_with(|| renewed.user_data.clone());
+            let got = probe.instance(&id).await?.user_data()?;
+            ensure(
+                got == *wanted,
+                format_args!(
+                    "the {} bytes of user data of {id} that it was made with",
+                    wanted.len()
+                ),
+                format_args!("{} bytes, others", got.len()),
+            )?;
+            let came = &machine.model_hash;
+            ensure(came == "one", format_args!("the model `one` of {id}"), came)?;
+        }
     }
     Ok(())
 }
@@ -383,11 +429,7 @@ fn refuses_rebuild(answer: &Answer) -> Outcome {
 async fn delete(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let (pool, group) = stage(bench, &driver, 2).await?;
-    let answer = driver.ask(pool.delete("")).await?;
-    let (ended, _) = answer.pool_deletion()?;
-    let done = ended == DeletionOutcome::Deleted
-        || (answer.repeated && ended == DeletionOutcome::WasAbsent);
-    ensure(done, "DELETED", ended.as_str_name())?;
+    deleted(&driver.ask(pool.delete("")).await?)?;
     let (ended, _) = driver.ask(pool.delete("")).await?.pool_deletion()?;
     ensure(ended == DeletionOutcome::WasAbsent, "WAS_ABSENT", ended.as_str_name())?;
     driver.ask(pool.status("")).await?.error_of(&[MachineErrorCode::NotFound])?;

@@ -8,9 +8,9 @@ use ostler_driver_sdk::{
     PoolSize, PoolState, PoolStatus, UpdatePool, UpdatePoolMachine,
 };
 
-use super::{Broken, is_away, is_refused};
+use super::{Broken, is_away, is_refused, remember};
 use crate::Breakage;
-use ostler_driver_fake::cloud::{GroupLookup, Seen};
+use ostler_driver_fake::cloud::{GroupLookup, NewGroup, Seen};
 
 /// An instance that has a model, as it is told.
 fn updated(instance: String, model_hash: String) -> PoolInstance {
@@ -28,6 +28,11 @@ impl Broken {
         let uid = ctx.target().uid.clone();
         let all = self.fake.cloud().groups(|_| true).unwrap_or_default();
         all.into_iter().find(|it| it.group.identity.pool_uid == uid)
+    }
+
+    /// Whether the group of the target has the tags of a previous cluster id.
+    fn is_of_before(&self, ctx: &Context) -> bool {
+        self.group(ctx).is_some_and(|it| it.group.identity.cluster_id != ctx.cluster_id())
     }
 
     /// The group of this id, of any pool and cluster.
@@ -60,12 +65,51 @@ impl Broken {
         if self.breaks(Breakage::PoolCreate) && self.group(&ctx).is_some() {
             self.force(&ctx, desired).await?;
         }
+        if self.breaks(Breakage::PoolPreviousTags) && self.is_of_before(&ctx) {
+            let asked = GetPoolStatus { ctx, provider_id: None, with_instances: false };
+            return self.fake.get_pool_status(asked).await.map(|status| status.pool);
+        }
+        if self.breaks(Breakage::PoolKilledEarly)
+            && remember(&mut self.memory.lock().made, ctx.target().uid.clone())
+        {
+            self.second_group(&ctx)?;
+        }
         let answer = self.fake.create_pool(request).await;
+        if self.breaks(Breakage::PoolMaxName) {
+            let target = ctx.target();
+            let short: String = target.name.chars().take(63).collect();
+            return Ok(answer?.pool(short, target.uid.clone()));
+        }
+        let is_wrong = |error: &DriverError| error.code() == Code::InvalidArgument;
+        if self.breaks(Breakage::PoolBadClass) && answer.as_ref().is_err_and(is_wrong) {
+            return Err(DriverError::internal("the group cannot be made").not_applied());
+        }
         if self.lies_away(Breakage::PoolCloudAwayCreate, &answer) {
             let wrong = DriverError::invalid_argument("the class has another region").not_applied();
             return Err(wrong);
         }
         answer
+    }
+
+    /// Another group of a pool, which is found by no UID.
+    fn second_group(&self, ctx: &Context) -> Result<(), DriverError> {
+        let Some(Seen { group, .. }) = self.group(ctx) else { return Ok(()) };
+        let mut identity = group.identity;
+        identity.pool_uid.push_str("-again");
+        let lookup = GroupLookup {
+            provider_id: None,
+            identity: &identity,
+            previous_clusters: &[],
+            region: None,
+        };
+        let new = NewGroup {
+            tags: identity.tags(),
+            class: group.class,
+            desired: group.desired,
+            model: group.model,
+        };
+        self.fake.cloud().create_group(lookup, new)?;
+        Ok(())
     }
 
     pub(super) async fn change_pool(&self, mut request: UpdatePool) -> Result<Pool, DriverError> {
@@ -105,6 +149,12 @@ impl Broken {
         }
         let model = request.model.clone();
         let (provider_id, size) = (request.provider_id.clone(), request.size);
+        if self.breaks(Breakage::PoolGone) && seen.is_none() {
+            let (desired, model) = (size.map_or(1, |it| it.wanted), model.unwrap_or_default());
+            let tags = ctx.pool_identity().tags().into_iter().collect();
+            let made = CreatePool { ctx, desired, model, tags, provider_id: None };
+            return self.fake.create_pool(made).await;
+        }
         let answer = self.fake.update_pool(request).await;
         if self.lies_away(Breakage::PoolCloudAwayUpdate, &answer) {
             let size = size.map_or(0, |size| size.wanted);
@@ -132,6 +182,9 @@ impl Broken {
             self.fake.cloud().remove_group(id)?;
             return Ok(Deletion::Deleted);
         }
+        if self.breaks(Breakage::PoolPreviousDelete) && self.is_of_before(&request.ctx) {
+            return Ok(Deletion::WasAbsent);
+        }
         if self.breaks(Breakage::PoolDelete) && self.group(&request.ctx).is_some() {
             return Ok(Deletion::Deleted);
         }
@@ -147,7 +200,13 @@ impl Broken {
 
     pub(super) async fn list_groups(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {
         let answer = self.fake.list_pools(request).await;
-        if self.lies_away(Breakage::PoolCloudAwayList, &answer) { Ok(Vec::new()) } else { answer }
+        if self.lies_away(Breakage::PoolCloudAwayList, &answer) {
+            return Ok(Vec::new());
+        }
+        if self.breaks(Breakage::PoolPrevious) {
+            return Ok(answer?.into_iter().map(|pool| pool.cluster_id("")).collect());
+        }
+        answer
     }
 
     pub(super) async fn read_pool(
@@ -179,8 +238,17 @@ impl Broken {
         }
         match answer {
             Ok(status) if self.breaks(Breakage::PoolLostInstance) => self.all_there(&ctx, status),
+            Ok(status) if self.breaks(Breakage::PoolLostInstanceMute) => {
+                Ok(self.with_lost(&ctx, status, PoolState::Failed))
+            }
             Ok(status) if self.breaks(Breakage::PoolLostInstanceShown) => {
-                Ok(self.with_lost(&ctx, status))
+                Ok(self.with_lost(&ctx, status, PoolState::Succeeded))
+            }
+            Err(error)
+                if self.breaks(Breakage::PoolPreviousByName)
+                    && error.reason_word() == "NOT_OURS" =>
+            {
+                Err(DriverError::not_found("there is no group"))
             }
             Err(error) if self.breaks(Breakage::PoolBadSecret) && is_refused(&error) => {
                 Err(DriverError::not_found("there is no group"))
@@ -210,14 +278,14 @@ impl Broken {
     }
 
     /// What is told of a group, with the instances that it had once.
-    fn with_lost(&self, ctx: &Context, mut status: PoolStatus) -> PoolStatus {
+    fn with_lost(&self, ctx: &Context, mut status: PoolStatus, state: PoolState) -> PoolStatus {
         let seen = self.group(ctx).map(|it| it.members).unwrap_or_default();
         let there: BTreeSet<_> = seen.into_iter().map(|vm| vm.provider_id).collect();
         let mut memory = self.memory.lock();
         memory.made.extend(there.iter().cloned());
         for lost in memory.made.difference(&there) {
             let instance = Instance::new(lost.clone());
-            status.instances.push(PoolInstance::new(instance, "lost", PoolState::Succeeded));
+            status.instances.push(PoolInstance::new(instance, "lost", state));
         }
         status
     }
@@ -306,7 +374,21 @@ impl Broken {
             return Ok(updated(vm.provider_id.clone(), request.model_hash));
         }
         let (instance, model) = (request.instance.clone(), request.model_hash.clone());
+        let member = |seen: Option<Seen>| {
+            seen.and_then(|it| it.members.into_iter().find(|vm| vm.provider_id == instance))
+        };
+        let before = member(self.group(&request.ctx));
+        let ctx = request.ctx.clone();
         let answer = self.fake.update_pool_machine(request).await;
+        if let (Some(before), Some(mut vm)) = (before, member(self.group(&ctx))) {
+            if self.breaks(Breakage::PoolUpdateTags) {
+                vm.vm.tags = before.vm.tags;
+                self.plant(&vm)?;
+            } else if self.breaks(Breakage::PoolUpdateTagsWiped) {
+                vm.vm.tags.remove("conformance-stranger");
+                self.plant(&vm)?;
+            }
+        }
         if self.lies_away(Breakage::PoolCloudAwayUpdates, &answer) {
             return Ok(updated(instance, model));
         }

@@ -363,7 +363,7 @@ impl Tap {
             }
             Breakage::SameIdTwice => rename_if_known(&mut memory, operation),
             Breakage::ClassCache => return operation.machine_class.clone().map(Call::Class),
-            Breakage::ParallelSameTarget => {
+            Breakage::ParallelSameTarget | Breakage::PoolParallel => {
                 drop(memory);
                 self.part(operation);
             }
@@ -376,10 +376,11 @@ impl Tap {
         None
     }
 
-    /// Makes the second create of a machine look like one of another machine: the session layer would refuse
-    /// it while the first one runs.
+    /// Makes the second create of a machine or pool look like one of another: the session layer would refuse it while the
+    /// first one runs.
     fn part(&mut self, operation: &mut proto::Operation) {
-        let creates = matches!(operation.request, Some(Request::CreateMachine(_)));
+        let creates =
+            matches!(operation.request, Some(Request::CreateMachine(_) | Request::CreatePool(_)));
         let Some(target) = operation.target.as_mut().filter(|_| creates) else { return };
         if !remember(&mut self.seen, format!("create of {}", target.uid)) {
             target.uid.push_str("-again");

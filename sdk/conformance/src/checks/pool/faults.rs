@@ -40,6 +40,9 @@ pub(super) async fn lost_instance(bench: &Bench) -> Outcome {
         let called_good = machine.state() == PoolMachineState::Succeeded;
         let wrong = id_of(machine) == lost && called_good;
         ensure(!wrong, format_args!("{lost} gone, or not SUCCEEDED"), "SUCCEEDED")?;
+        let fault = machine.machine.as_ref().and_then(|it| it.fault.as_ref());
+        let mute = machine.state() == PoolMachineState::Failed && fault.is_none();
+        ensure(!mute, format_args!("machine.fault of {}, which FAILED", id_of(machine)), "none")?;
     }
     let kept = without(&ids, &lost);
     let live = after.live();
@@ -53,7 +56,7 @@ pub(super) async fn not_ours(bench: &Bench) -> Outcome {
     let (id, ids) = (&group.pool.provider_id, group.live());
     let one = middle(&ids)?;
     let elsewhere = pool.of_cluster(&format!("{}-other", pool.cluster_id));
-    for other in [elsewhere, bench.unmade_pool()] {
+    for other in [elsewhere, bench.pool()] {
         driver.ask(other.create_known(2, id)).await?.not_ours(id)?;
         driver.ask(other.update(id, Some((2, 3)), None)).await?.not_ours(id)?;
         if driver.offers(OperationKind::DeletePoolMachines) {

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ostler_proto::v1alpha1::MachineErrorCode;
 
-use super::stage::{settled, stage};
+use super::stage::{middle, settled, stage, without};
 use crate::bench::Bench;
 use crate::checks::pages::{PAGE, all, in_pages};
-use crate::outcome::{Outcome, ensure, not_offered};
+use crate::outcome::{Outcome, ensure, failed, not_offered};
 use crate::pool::id_of;
+
+const STRANGER: &str = "conformance-stranger";
 
 pub(super) async fn tags(bench: &Bench) -> Outcome {
     let probe = bench.probe()?;
@@ -73,7 +75,7 @@ pub(super) async fn list_pages(bench: &Bench) -> Outcome {
     for answer in all(&driver, pools.iter().map(|pool| pool.create(0))).await? {
         answer.pool()?;
     }
-    let answer = driver.ask(bench.unmade_pool().list()).await?;
+    let answer = driver.ask(bench.pool().list()).await?;
     in_pages(&answer, pools.len(), |page| page.pools.len())?;
     let listed = answer.pools()?;
     let uids: BTreeSet<_> = listed.iter().map(|it| &it.pool_uid).collect();
@@ -81,5 +83,39 @@ pub(super) async fn list_pages(bench: &Bench) -> Outcome {
         listed.len() == pools.len() && pools.iter().all(|pool| uids.contains(&pool.uid)),
         format_args!("each of {} groups once", pools.len()),
         format_args!("{} records of {} groups", listed.len(), uids.len()),
+    )
+}
+
+pub(super) async fn update_tags(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let (pool, group) = stage(bench, &driver, 2).await?;
+    let (id, ids) = (&group.pool.provider_id, group.live());
+    let (one, other) = (middle(&ids)?, ids.first().cloned().unwrap_or_default());
+    let tags = async |id: &str| Outcome::Ok(probe.instance(id).await?.tags);
+    let (of_one, of_other) = (tags(&one).await?, tags(&other).await?);
+    // What tells one instance of a model from another.
+    let own: Vec<_> =
+        of_one.iter().filter(|(key, value)| of_other.get(*key) != Some(value)).collect();
+    bench.step(format_args!("a stranger put the tag {STRANGER}=hello on {one}"));
+    probe.add_foreign_tag(&one, &format!("{STRANGER}=hello")).await?;
+    let hot = pool.of_class(&bench.other_class("hot", bench.options().hot_class.as_ref())?);
+    driver.ask(hot.update(id, Some((2, 3)), Some("two"))).await?.pool()?;
+    driver.ask(hot.update_machine(id, &one, "two", true)).await?.result()?;
+    let made = without(&settled(&driver, &pool, 3).await?.live(), &one);
+    let made = made.into_iter().find(|it| *it != other);
+    let made = made.ok_or_else(|| failed("a third instance", "none"))?;
+    let shared = |tags: BTreeMap<String, String>| -> BTreeMap<String, String> {
+        tags.into_iter().filter(|(key, _)| !own.iter().any(|(own, _)| *own == key)).collect()
+    };
+    let mut wanted = shared(tags(&made).await?);
+    wanted.insert(STRANGER.to_owned(), "hello".to_owned());
+    let got = shared(tags(&one).await?);
+    ensure(
+        got == wanted,
+        format_args!(
+            "the tags of {made}, which was made of --hot-class, and the stranger's: {wanted:?}"
+        ),
+        format_args!("{got:?}"),
     )
 }

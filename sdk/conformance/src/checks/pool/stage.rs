@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ostler_proto::v1alpha1::{MachineErrorReason, PoolMachineFailure, PoolRecord};
+use ostler_proto::v1alpha1::{DeletionOutcome, MachineErrorReason, PoolMachineFailure, PoolRecord};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -46,6 +46,14 @@ pub(super) async fn settled(driver: &Driver<'_>, pool: &Pool, count: i32) -> Out
 
 pub(super) fn size_is(pool: &PoolRecord, desired: i32) -> Outcome {
     ensure(pool.desired == desired, format_args!("a size of {desired}"), pool.desired)
+}
+
+/// There was a group, and it is gone.
+pub(super) fn deleted(answer: &Answer) -> Outcome {
+    let (ended, _) = answer.pool_deletion()?;
+    let done = ended == DeletionOutcome::Deleted
+        || (answer.repeated && ended == DeletionOutcome::WasAbsent);
+    ensure(done, "DELETED", ended.as_str_name())
 }
 
 /// Exactly these instances are live, and that is the size.

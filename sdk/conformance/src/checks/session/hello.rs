@@ -169,7 +169,7 @@ fn harmless(machine: &Machine, pool: &Pool) -> Vec<(OperationKind, Operation)> {
 
 async fn kinds_honest(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
-    for (kind, operation) in harmless(&bench.machine(), &bench.unmade_pool()) {
+    for (kind, operation) in harmless(&bench.machine(), &bench.pool()) {
         let listed = driver.session.hello.operation_kinds.contains(&kind.into());
         let answer = driver.start(operation)?.settled().await?;
         if listed {
