@@ -406,6 +406,14 @@ impl Writer {
         Some(core.resources.iter().any(|one| one.name == "pods/eviction" && one.kind == "Eviction"))
     }
 
+    /// Whether it is the API server of `ostler up`, which lets only the Node join that is named on a bootstrap token;
+    /// `None`: it did not answer.
+    pub(crate) async fn binds_tokens(&self) -> Option<bool> {
+        let asked = self.client.apiserver_version();
+        let version = tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?;
+        Some(version.git_version.ends_with("+ostler"))
+    }
+
     /// Reads an object from the API.
     pub(crate) async fn get<K: Object>(
         &self,

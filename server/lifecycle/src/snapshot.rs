@@ -89,6 +89,8 @@ pub struct Snapshot {
     pub volumes: Observed<VolumesView>,
     /// Whether the API server can evict pods; where it cannot, they are deleted.
     pub can_evict: bool,
+    /// Whether the API server lets only the Node join that is named on a bootstrap token: the embedded one does.
+    pub binds_tokens: bool,
     /// The bootstrap token of the id that this Machine has or would take, see
     /// [`token_id_of`](crate::user_data::token_id_of).
     pub bootstrap_token: Observed<BootstrapToken>,

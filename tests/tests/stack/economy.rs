@@ -4,7 +4,9 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{Condition, await_condition};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
@@ -244,7 +246,8 @@ async fn a_create_that_lasts_is_shown_by_one_write_of_status_with_its_wait() {
 
 /// A patch of any of them waits longer for its turn than a status may wait for the next write.
 #[tokio::test(start_paused = true)]
-async fn machines_whose_core_may_ask_twenty_times_a_second_need_no_more_requests_than_others() {
+async fn machines_whose_core_may_ask_twenty_times_a_second_need_no_more_requests_and_no_event_is_late()
+ {
     let rate = Some(Rate::every(Duration::from_millis(50), 30));
     let world = Box::pin(with_plain_class(Setup { rate, ..Setup::default() })).await;
     let before = writes(&world, "Machine");
@@ -257,5 +260,19 @@ async fn machines_whose_core_may_ask_twenty_times_a_second_need_no_more_requests
     }
     let each = (writes(&world, "Machine") - before) / f64::from(MANY);
     assert!(each <= 3.0, "{each}");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let events =
+        Api::<Event>::all(world.client()).list(&ListParams::default()).await.unwrap().items;
+    let joined = events.iter().filter(|it| it.reason.as_deref() == Some("NodeJoined"));
+    assert!(joined.count() >= names.len(), "{events:#?}");
+    for event in events {
+        let (came, at) =
+            (event.metadata.creation_timestamp.unwrap().0, event.event_time.unwrap().0);
+        assert!(
+            came.duration_since(at) <= SignedDuration::from_secs(5),
+            "{came}: {:?} {at}",
+            event.reason
+        );
+    }
     world.stop().await;
 }

@@ -14,7 +14,7 @@ use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText};
 use ostler_lifecycle::replacement::Siblings;
 use ostler_lifecycle::snapshot::{
-    ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, Snapshot,
+    BootstrapToken, ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, Snapshot,
 };
 use ostler_lifecycle::unwritten::Unwritten;
 use rand::RngExt;
@@ -79,6 +79,7 @@ impl Machines {
             secret,
             bootstrap,
             can_evict: self.can_evict(&target, &pods).await,
+            binds_tokens: self.binds_tokens(&target, &bootstrap_token).await,
             pods,
             attached_volumes: attached,
             volumes,
@@ -259,6 +260,14 @@ impl Machines {
         let writer = self.writer.to(target);
         let ask = || async { writer.can_evict().await.ok_or(()) };
         target.can_evict.get_or_try_init(ask).await.copied().unwrap_or(true)
+    }
+
+    /// Asked once, when there is a token. An API server that does not answer is assumed to.
+    async fn binds_tokens(&self, target: &TargetOf, token: &Observed<BootstrapToken>) -> bool {
+        let (TargetOf::Cluster(target), Observed::Known(_)) = (target, token) else { return true };
+        let writer = self.writer.to(target);
+        let ask = || async { writer.binds_tokens().await.ok_or(()) };
+        target.binds_tokens.get_or_try_init(ask).await.copied().unwrap_or(true)
     }
 
     fn driver_view(&self, machine: &Machine, class: Option<&MachineClass>) -> DriverView {

@@ -47,6 +47,8 @@ pub struct Target {
     pub(crate) attachments: Arc<OnDemand<VolumeAttachment>>,
     /// Whether its API server supports eviction; set by the first answer.
     pub(crate) can_evict: OnceCell<bool>,
+    /// Whether its API server heeds the Node that is named on a bootstrap token; set by the first answer.
+    pub(crate) binds_tokens: OnceCell<bool>,
 }
 
 impl fmt::Debug for Target {
@@ -68,6 +70,7 @@ impl Target {
             volumes: Arc::default(),
             attachments: Arc::default(),
             can_evict: OnceCell::new(),
+            binds_tokens: OnceCell::new(),
         }
     }
 

@@ -11,6 +11,11 @@ pub(crate) fn conditions(node: &Node) -> &[NodeCondition] {
     node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
 }
 
+/// Whether its kubelet has credentials of its own: it says how the Node is, though maybe not that it is ready.
+pub(crate) fn is_registered(node: &Node) -> bool {
+    conditions(node).iter().any(|condition| condition.type_ == "Ready")
+}
+
 /// What stands against a Node; `None`: it is healthy. `Ready` must be True, and every condition in
 /// the list of the Machine, where it exists, must be exactly False.
 pub(crate) fn complaint(node: &Node, machine: &Machine, settings: &Settings) -> Option<String> {

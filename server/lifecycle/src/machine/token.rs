@@ -129,9 +129,12 @@ fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
     }
 }
 
-/// When the token is bound to the Node that the driver named; `None`: it is, or no Node has a name. A Node that joins
-/// soon makes that needless: its token is deleted.
+/// When the token is bound to the Node that the driver named; `None`: it is, or no Node has a name, or the API server does
+/// not look at it. A Node that joins soon makes that needless: its token is deleted.
 fn binds_at(pass: &Pass<'_>, token: &BootstrapToken) -> Option<Timestamp> {
+    if !pass.snap.binds_tokens {
+        return None;
+    }
     node_name(pass).filter(|name| token.node.as_deref() != Some(*name))?;
     Some(
         conditions::held_since(&pass.status, &MachineConditionType::InstanceCreated)

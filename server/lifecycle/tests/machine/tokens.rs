@@ -149,6 +149,27 @@ fn a_token_is_bound_to_the_node_that_the_driver_named_unless_it_joins_within_mom
 }
 
 #[test]
+fn no_token_is_bound_where_the_api_server_does_not_look_at_that() {
+    let mut world = creating();
+    world.binds_tokens = false;
+    world.settle();
+    world.later(60);
+    assert_eq!(asks_for(&world.pass().actions), None);
+    assert_eq!(token(&world).node, None);
+}
+
+#[test]
+fn a_token_goes_once_the_kubelet_has_registered_its_node_though_that_is_not_ready() {
+    let mut world = joining();
+    world.node_is("False");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    assert_eq!(world.token, Observed::Absent);
+    let plan = world.pass();
+    assert!(plan.actions.is_empty(), "once is enough: {:?}", plan.actions);
+}
+
+#[test]
 fn a_token_is_renewed_when_the_machine_gets_more_time_to_join() {
     let mut world = joining();
     world.later(58);

@@ -1,21 +1,17 @@
 //! The world: carries plans out, and lets a driver answer when the test says so.
 
-use ostler_api::OperationId;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::{
-    Machine, MachineClass,
+    Machine, MachineClass, OperationId,
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{MachinePhase, MachineState, MachineStatus, MachineStep, WaitReason},
     names,
 };
-use ostler_lifecycle::unwritten::Unwritten;
 use ostler_lifecycle::{
     bootstrap::BootstrapView,
     cluster::ClusterIds,
@@ -34,6 +30,7 @@ use ostler_lifecycle::{
         BootstrapToken, BudgetFacts, ClassFacts, ClassView, Fresh, NodeView, Observed, OwnPool,
         PodView, SecretView, Settings, Snapshot, TargetView, VolumesView,
     },
+    unwritten::Unwritten,
 };
 use serde_json::json;
 
@@ -87,6 +84,7 @@ pub struct World {
     pub volumes: Observed<Vec<String>>,
     pub claims: Observed<VolumesView>,
     pub can_evict: bool,
+    pub binds_tokens: bool,
     /// Budgets of the protected pods.
     pub budgets: Vec<BudgetFacts>,
     /// What a driver that is not ready says of it.
@@ -158,6 +156,7 @@ impl World {
             volumes: Observed::Absent,
             claims: Observed::Known(VolumesView::default()),
             can_evict: true,
+            binds_tokens: true,
             budgets: Vec::new(),
             volume_ids: BTreeMap::new(),
             token: Observed::Absent,
@@ -326,6 +325,7 @@ impl World {
             attached_volumes: self.volumes.clone(),
             volumes: self.claims.clone(),
             can_evict: self.can_evict,
+            binds_tokens: self.binds_tokens,
             bootstrap_token: self.token.clone(),
             driver: self.driver(),
             operation: self.operation.clone(),
