@@ -455,6 +455,23 @@ async fn what_nobody_may_have_unasked_waits_for_an_administrator() {
 }
 
 #[tokio::test]
+async fn a_request_for_a_node_that_is_there_waits_until_that_is_gone() {
+    let server = Server::with_token().await;
+    let node = json!({"metadata": {"name": "n1"}});
+    assert_eq!(server.admin("POST", NODES, &node).await.0, StatusCode::CREATED);
+    let (_, asked) = request("system:node:n1", "system:nodes");
+    let sent = signing_request("n1", SIGNER, &asked);
+    let machine = Credential::Token(TOKEN);
+    assert_eq!(server.send(machine, "POST", REQUESTS, &sent).await.0, StatusCode::CREATED);
+    server.certified("n2").await;
+    let (_, waiting) = server.admin("GET", &format!("{REQUESTS}/n1"), &json!(null)).await;
+    assert_eq!(waiting["status"], json!({}), "{waiting:#}");
+    let (code, _) = server.admin("DELETE", &format!("{NODES}/n1"), &json!(null)).await;
+    assert_eq!(code, StatusCode::OK);
+    server.until("n1", |one| one["status"]["certificate"].is_string()).await;
+}
+
+#[tokio::test]
 async fn a_certificate_of_a_stranger_is_refused() {
     let server = Server::with_token().await;
     let stranger = Server::with_token().await;

@@ -1,7 +1,10 @@
 //! Requests of nodes for client certificates are approved and signed, as kube-controller-manager
 //! does it. Requests for other signers are for others.
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -30,12 +33,14 @@ pub(super) struct Certificates {
     plane: Plane,
     authority: Arc<Authority>,
     bound: Bound,
+    /// By node: requests that wait until it is gone. A replacement may have the name of what it replaces.
+    waiting: BTreeMap<String, BTreeSet<Key>>,
 }
 
 impl Certificates {
     pub(super) fn new(plane: Plane, authority: Arc<Authority>) -> Self {
         let bound = Bound::new(plane.context.store.clone());
-        Self { plane, authority, bound }
+        Self { plane, authority, bound, waiting: BTreeMap::new() }
     }
 
     /// What a bootstrap token is good for: the node that its secret names, and without that any that
@@ -99,8 +104,8 @@ fn tell_of_taken(request: &str, node: &str) {
     tracing::warn!(
         request,
         node,
-        "a bootstrap token asks for the certificate of a node that is there already: `kubectl \
-        certificate approve` it, or delete the Node first"
+        "a bootstrap token asks for the certificate of a node that is there already: it waits until that Node is gone, or \
+        for `kubectl certificate approve`"
     );
 }
 
@@ -118,7 +123,7 @@ enum Step {
     None,
     /// It can never be signed.
     Refuse(String),
-    /// It waits for an administrator, who is told: it is for a node that is there already.
+    /// It waits for an administrator, who is told, or until the node is gone: it is for one that is there already.
     Wait(String),
     /// It is approved.
     Approve(&'static str),
@@ -192,9 +197,23 @@ impl Controller for Certificates {
         &self.plane
     }
 
+    fn forget(&mut self) {
+        self.waiting.clear();
+    }
+
     fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<Key>) {
-        if value.is_some() && key.group() == GROUP && key.resource() == PLURAL {
-            queue.push(key.clone());
+        if key.group() == GROUP && key.resource() == PLURAL {
+            if value.is_some() {
+                queue.push(key.clone());
+            } else {
+                self.waiting.retain(|_, requests| {
+                    requests.remove(key);
+                    !requests.is_empty()
+                });
+            }
+        } else if value.is_none() && key.group().is_empty() && key.resource() == "nodes" {
+            let freed = self.waiting.remove(key.name()).into_iter().flatten();
+            freed.for_each(|request| queue.push(request));
         }
     }
 
@@ -206,6 +225,7 @@ impl Controller for Certificates {
             Step::None => Outcome::Done,
             Step::Wait(node) => {
                 tell_of_taken(key.name(), &node);
+                self.waiting.entry(node).or_default().insert(key);
                 Outcome::Done
             }
             Step::Refuse(why) => {
