@@ -1,12 +1,11 @@
 //! The handle that everything else uses.
 
-use ostler_api::OperationId;
-use ostler_api::Uid;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::{Dispatch, Failure, OperationView, Outcome, Reason};
+use ostler_api::{OperationId, ProviderName, Uid};
 use ostler_proto::{scrub, scrub_bootstrap_tokens};
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, oneshot};
@@ -104,6 +103,11 @@ impl Sessions {
     /// The providers that have sessions here or operations that wait for one, by name.
     pub fn providers(&self) -> Vec<ProviderState> {
         self.shell.with(|hub, now| hub.provider_states(now))
+    }
+
+    /// One of [`Self::providers`].
+    pub fn provider(&self, name: &ProviderName) -> Option<ProviderState> {
+        self.shell.with(|hub, now| hub.state_of(now, name))
     }
 
     /// What happens from now on. A subscriber that lags loses events, see [`SessionEvent`].

@@ -13,8 +13,15 @@ struct Field {
     range: &'static str,
     /// What selectors call it.
     labels: &'static [&'static str],
-    /// Its value; of what has none, the empty text.
-    value: for<'a> fn(&'a Key, &'a Text) -> &'a str,
+    value: Value,
+}
+
+/// Where the value of a field is; of what has none, it is the empty text.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    /// In the key: it never changes.
+    Key(for<'a> fn(&'a Key) -> &'a str),
+    Text(for<'a> fn(&'a Text) -> &'a str),
 }
 
 /// What the core (the pods of a Node, a Machine in any namespace), kubelets (their pods) and kubectl (the events of an
@@ -23,36 +30,40 @@ const FIELDS: [Field; 4] = [
     Field {
         range: "machine.sapcloud.io/machines/",
         labels: &["metadata.name"],
-        value: |key, _| key.name(),
+        value: Value::Key(Key::name),
     },
-    Field { range: "/pods/", labels: &["spec.nodeName"], value: |_, it| &it.spec.node_name },
+    Field {
+        range: "/pods/",
+        labels: &["spec.nodeName"],
+        value: Value::Text(|it| &it.spec.node_name),
+    },
     Field {
         range: "/events/",
         labels: &["involvedObject.uid", "regarding.uid"],
-        value: |_, it| &it.involved_object.uid,
+        value: Value::Text(|it| &it.involved_object.uid),
     },
     Field {
         range: "/events/",
         labels: &["involvedObject.name", "regarding.name"],
-        value: |_, it| &it.involved_object.name,
+        value: Value::Text(|it| &it.involved_object.name),
     },
 ];
 
 /// What is read of a stored text.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Text {
     spec: Spec,
     involved_object: Involved,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     node_name: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 struct Involved {
     uid: String,
@@ -88,35 +99,51 @@ pub(super) struct Index {
 impl Index {
     /// Follows a change of an object.
     pub(super) fn change(&mut self, key: &Key, before: Option<&[u8]>, after: Option<&[u8]>) {
-        if !FIELDS.iter().any(|field| key.as_str().starts_with(field.range)) {
+        let is_in = |field: &&Field| key.as_str().starts_with(field.range);
+        let in_text = |field: &Field| matches!(field.value, Value::Text(_));
+        if !FIELDS.iter().any(|field| is_in(&field) && in_text(field)) {
+            // No text is read where no value is in it.
+            if before.is_some() != after.is_some() {
+                self.each(key, &Text::default(), after.is_some());
+            }
             return;
         }
-        if let Some(before) = before {
-            self.each(key, before, |values, entry| values.remove(&entry));
-            self.unreadable.remove(key);
-        }
-        if let Some(after) = after
-            && !self.each(key, after, BTreeSet::insert)
+        let [old, new] = [before, after].map(|text| text.map(serde_json::from_slice::<Text>));
+        if let (Some(Ok(old)), Some(Ok(new))) = (&old, &new)
+            && old == new
         {
-            self.unreadable.insert(key.clone());
+            return;
+        }
+        if let Some(old) = old {
+            self.unreadable.remove(key);
+            self.each(key, &old.unwrap_or_default(), false);
+        }
+        match new {
+            Some(Ok(new)) => self.each(key, &new, true),
+            Some(Err(_)) => {
+                self.unreadable.insert(key.clone());
+            }
+            None => {}
         }
     }
 
-    /// Does something with each value of an object; false if it cannot be read.
-    fn each(
-        &mut self,
-        key: &Key,
-        text: &[u8],
-        act: impl Fn(&mut BTreeSet<(Box<str>, Key)>, (Box<str>, Key)) -> bool,
-    ) -> bool {
-        let Ok(text) = serde_json::from_slice::<Text>(text) else { return false };
+    /// Adds or removes each value of an object.
+    fn each(&mut self, key: &Key, text: &Text, is_there: bool) {
         for (field, values) in FIELDS.iter().zip(&mut self.found) {
-            let value = (field.value)(key, &text);
-            if key.as_str().starts_with(field.range) && !value.is_empty() {
-                act(values, (value.into(), key.clone()));
+            let value = match field.value {
+                Value::Key(of) => of(key),
+                Value::Text(of) => of(text),
+            };
+            if !key.as_str().starts_with(field.range) || value.is_empty() {
+                continue;
             }
+            let entry = (value.into(), key.clone());
+            if is_there {
+                values.insert(entry)
+            } else {
+                values.remove(&entry)
+            };
         }
-        true
     }
 
     /// The objects of a range after a key that may have the value, in the order of their keys.

@@ -57,9 +57,7 @@ impl Drop for Asking<'_> {
 
 /// The driver that serves a class.
 pub(crate) fn driver_of(sessions: &Sessions, settings: &Settings, provider: &str) -> DriverView {
-    let name = settings.driver_name(provider);
-    let states = sessions.providers();
-    match states.into_iter().find(|state| state.provider == name) {
+    match sessions.provider(&settings.driver_name(provider)) {
         Some(state) if state.ready => DriverView::Ready(DriverFacts {
             identity: state.driver,
             process: state.instance_id,

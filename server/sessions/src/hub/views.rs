@@ -146,6 +146,15 @@ impl Hub {
         states.map(|provider| self.provider_state(now, provider, count(provider))).collect()
     }
 
+    /// A provider that has sessions or operations that wait for one.
+    pub(crate) fn state_of(&self, now: Instant, name: &ProviderName) -> Option<ProviderState> {
+        let (provider, _) = self.providers.get_key_value(name)?;
+        let sessions = self.sessions.values().filter(|it| it.driver.provider == *provider);
+        let (count, in_flight) =
+            sessions.fold((0, 0), |(count, all), it| (count + 1, all + it.in_flight.len()));
+        Some(self.provider_state(now, provider, (count, in_flight)))
+    }
+
     fn provider_state(
         &self,
         now: Instant,
