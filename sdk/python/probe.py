@@ -1,4 +1,4 @@
-"""Shows the suite what is really in the cloud: see "Looking into the cloud" in ../conformance/README.md."""
+"""Shows the suite what is really in the cloud: see "Reading the cloud" in ../conformance/README.md."""
 
 import base64, json, os, sqlite3, sys
 from pathlib import Path

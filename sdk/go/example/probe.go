@@ -19,7 +19,7 @@ type resource struct {
 }
 
 // probe answers `go-driver probe WORD` and ends the program: it shows the suite what is really in the cloud. See
-// "Looking into the cloud" in ../../conformance/README.md.
+// "Reading the cloud" in ../../conformance/README.md.
 func probe() {
 	if len(os.Args) < 3 || os.Args[1] != "probe" {
 		return

@@ -23,12 +23,15 @@ use ostler_tests::tools::root;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::sdks::GO;
+
 const CREDENTIAL: &str = "canary-credential-8c1f0e";
 const REFUSED_CREDENTIAL: &str = "invalid-canary-credential-2b";
 const USER_DATA: &str = "canary-user-data-51b2aa0c";
 const BOOT_DATA: &str = "canary-boot-data-90d3f1ce";
 const INLINE_DATA: &str = "canary-inline-data-4e7705ba";
 const BEARER: &str = "canary-bearer-77aa31d9";
+const UNARY_BEARER: &str = "canary-bearer-of-an-adapter-c05d";
 
 /// A process of ours with all it printed in files; killed when dropped.
 struct Noisy(Child);
@@ -87,22 +90,7 @@ async fn no_secret_is_left_in_anything_that_people_read() {
     let kubeconfig = PathBuf::from(at("data/kubeconfig"));
     let client = client(&kubeconfig).await;
     prepare(&client).await;
-    let token = format!("fake.ostler.dev={}", at("token"));
-    let args = [
-        "--kubeconfig",
-        kubeconfig.to_str().unwrap(),
-        "--drivers-listen",
-        &core,
-        "--metrics-listen",
-        &metrics,
-        "--driver-token",
-        &token,
-        "--drivers-tls-cert",
-        &at("tls.crt"),
-        "--drivers-tls-key",
-        &at("tls.key"),
-    ];
-    let core_process = Noisy::start(dir, "core", "ostler-server", &args, &[]);
+    let core_process = start_core(dir, &kubeconfig, &core, &metrics);
     let args = [
         "driver",
         "fake",
@@ -121,15 +109,49 @@ async fn no_secret_is_left_in_anything_that_people_read() {
     ];
     let driver_process = Noisy::start(dir, "driver", "ostler", &args, &env);
 
-    let seen = live(&client).await;
+    let mut seen = live(&client).await;
+    live_behind_an_adapter(&client, dir, &env, &mut seen).await;
     let metrics = http_get(&metrics, "/metrics").await;
     drop((driver_process, core_process, api_process));
 
     let seen = seen.into_iter().chain([("metrics".to_owned(), metrics)]).chain(files(dir));
     assert_clean(
         seen,
-        &[CREDENTIAL, REFUSED_CREDENTIAL, USER_DATA, BOOT_DATA, INLINE_DATA, BEARER, &key],
+        &[
+            CREDENTIAL,
+            REFUSED_CREDENTIAL,
+            USER_DATA,
+            BOOT_DATA,
+            INLINE_DATA,
+            BEARER,
+            UNARY_BEARER,
+            &key,
+        ],
     );
+}
+
+/// A core for the fake driver and for one behind an adapter.
+fn start_core(dir: &Path, kubeconfig: &Path, core: &str, metrics: &str) -> Noisy {
+    let at = |name: &str| dir.join(name).to_str().unwrap().to_owned();
+    let [token, unary] = [("fake", "token"), ("go", "go-token")]
+        .map(|(name, file)| format!("{name}.ostler.dev={}", at(file)));
+    let args = [
+        "--kubeconfig",
+        kubeconfig.to_str().unwrap(),
+        "--drivers-listen",
+        core,
+        "--metrics-listen",
+        metrics,
+        "--driver-token",
+        &token,
+        "--driver-token",
+        &unary,
+        "--drivers-tls-cert",
+        &at("tls.crt"),
+        "--drivers-tls-key",
+        &at("tls.key"),
+    ];
+    Noisy::start(dir, "core", "ostler-server", &args, &[])
 }
 
 /// No text holds any canary in any form.
@@ -155,6 +177,7 @@ fn write_files(dir: &Path) -> String {
     fs::write(dir.join("tls.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
     fs::write(dir.join("tls.key"), key.serialize_pem()).unwrap();
     fs::write(dir.join("token"), BEARER).unwrap();
+    fs::write(dir.join("go-token"), UNARY_BEARER).unwrap();
     let encoded = STANDARD_NO_PAD.encode(CREDENTIAL);
     let message =
         format!("login with {CREDENTIAL} ({encoded}) refused, user data was: echo {USER_DATA}");
@@ -187,15 +210,20 @@ async fn prepare(client: &Client) {
     let user_data = format!(
         "#!/bin/sh\necho {USER_DATA}\nexec kubelet --hostname-override=<<MACHINE_NAME>> --token=<<BOOTSTRAP_TOKEN>>\n"
     );
-    for (name, credential) in [("good", CREDENTIAL), ("refused", REFUSED_CREDENTIAL)] {
-        let data = [("userData", user_data.as_str()), ("accessToken", credential)];
+    let (fake, go) = ("deploy/examples/fake/class.yaml", "sdk/go/example/class.yaml");
+    for (name, key, credential, class) in [
+        ("good", "accessToken", CREDENTIAL, fake),
+        ("refused", "accessToken", REFUSED_CREDENTIAL, fake),
+        ("go", "apiKey", CREDENTIAL, go),
+    ] {
+        let data = [("userData", user_data.as_str()), (key, credential)];
         let data: BTreeMap<_, _> =
             data.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let mut secret = Secret { string_data: Some(data), ..Secret::default() };
         secret.metadata.name = Some(name.to_owned());
         let secrets = Api::<Secret>::default_namespaced(client.clone());
         secrets.create(&PostParams::default(), &secret).await.unwrap();
-        let text = fs::read_to_string(root().join("deploy/examples/fake/class.yaml")).unwrap();
+        let text = fs::read_to_string(root().join(class)).unwrap();
         let mut class: MachineClass = serde_saphyr::from_str(&text).unwrap();
         class.metadata.name = Some(name.to_owned());
         let mut class = serde_json::to_value(class).unwrap();
@@ -295,6 +323,34 @@ async fn live(client: &Client) -> Vec<(String, String)> {
     seen
 }
 
+/// A machine whose driver gets its secrets from an adapter, with the call.
+async fn live_behind_an_adapter(
+    client: &Client,
+    dir: &Path,
+    env: &[(&str, &str)],
+    seen: &mut Vec<(String, String)>,
+) {
+    let Some(clone) = GO.clone() else { return };
+    let at = |name: &str| dir.join(name).display().to_string();
+    let driver = clone.join("sdk/go/example/go-driver").display().to_string();
+    let (cloud, token) = (at("cloud"), at("go-token"));
+    let more =
+        [("CLOUD_FILE", cloud.as_str()), ("OSTLER_TOKEN_FILE", &token), ("LOG_LEVEL", "DEBUG")];
+    let args = ["driver", "adapt", "--", &driver];
+    let _adapter = Noisy::start(dir, "adapter", "ostler", &args, &[env, &more].concat());
+    let machines = Api::<Machine>::default_namespaced(client.clone());
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": { "name": "go" },
+        "spec": { "class": { "kind": "MachineClass", "name": "go" } }
+    });
+    let machine = serde_json::from_value(machine).unwrap();
+    let uid = machines.create(&PostParams::default(), &machine).await.unwrap().metadata.uid;
+    let made = |machine: Option<&Machine>| field(machine, "/status/phase") == "Provisioned";
+    until(&machines, "go", made, seen).await;
+    machines.delete("go", &DeleteParams::default()).await.unwrap();
+    until(&machines, "go", conditions::is_deleted(&uid.unwrap()), seen).await;
+}
+
 async fn until(
     machines: &Api<Machine>,
     name: &str,
@@ -332,13 +388,13 @@ fn forms(text: &str) -> Vec<String> {
     forms
 }
 
-/// Every file but those that are made to hold secrets: what the tests wrote, and the API server's store.
+/// Every file but those that are made to hold secrets: what the tests wrote, a cloud, and the API server's store.
 fn files(dir: &Path) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_str().unwrap();
-        if ["token", "tls.key", "control.json", "api"].contains(&name) {
+        if ["token", "go-token", "tls.key", "control.json", "cloud", "api"].contains(&name) {
             continue;
         }
         if path.is_dir() {

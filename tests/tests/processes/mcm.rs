@@ -85,7 +85,7 @@ fn claims(stack: &Stack) -> Vec<String> {
     claims.iter().map(|it| it["metadata"]["name"].as_str().unwrap().to_owned()).collect()
 }
 
-fn adapter(stack: &Stack, driver: &Path) -> Process {
+fn adapter(stack: &Stack, driver: &Path, kubeconfig: &Path) -> Process {
     let (endpoint, token) =
         (format!("http://127.0.0.1:{}", stack.core_port()), stack.file("driver-token"));
     // Its log, which goes to stderr, names the process of the provider.
@@ -96,7 +96,7 @@ fn adapter(stack: &Stack, driver: &Path) -> Process {
     let env = [
         ("OSTLER_ENDPOINT", endpoint.as_str()),
         ("OSTLER_TOKEN_FILE", token.to_str().unwrap()),
-        ("METAL_KUBECONFIG", stack.kubeconfig().to_str().unwrap()),
+        ("METAL_KUBECONFIG", kubeconfig.to_str().unwrap()),
         ("METAL_WITHOUT_APPLY", "true"),
         ("RUST_LOG", "ostler_adapter=info"),
     ];
@@ -108,6 +108,20 @@ fn provider(adapter: &mut Process) -> Pid {
     const STARTED: &str = " started process=";
     let line = adapter.line("the start of the provider", |line| line.contains(STARTED));
     Pid::from_raw(line.split_once(STARTED).unwrap().1.parse().unwrap())
+}
+
+/// A deletion by a provider whose credentials are refused.
+fn refused_credentials_lose_nothing(stack: &Stack, driver: &Path) {
+    let refused = stack.file("refused");
+    let kubeconfig = std::fs::read_to_string(stack.kubeconfig()).unwrap();
+    let token = kubeconfig.lines().find_map(|line| line.trim().strip_prefix("token: ")).unwrap();
+    std::fs::write(&refused, kubeconfig.replace(token, "nobody")).unwrap();
+    let mut running = adapter(stack, driver, &refused);
+    stack.kubectl().run(["delete", "machine", "made", "--wait=false"]);
+    // Its words for it tell nobody that it is about credentials.
+    stack.kubectl().wait("machine", "made", ".status.retry.code", "Unknown");
+    assert_eq!(claims(stack), ["adopted", "made", "stray"]);
+    running.kill();
 }
 
 #[test]
@@ -131,7 +145,7 @@ fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
         stack.kubectl().run(["apply", "-f", file.to_str().unwrap()]);
     }
     stack.kubectl().apply(CLASSES);
-    let mut running = adapter(&stack, &driver);
+    let mut running = adapter(&stack, &driver, stack.kubeconfig());
 
     // What machine-controller-manager made is taken over, by its name.
     stack.kubectl().apply(&claim("adopted"));
@@ -145,7 +159,7 @@ fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
     running.kill();
     stack.kill(Part::Core);
     stack.restart(Part::Core);
-    let mut running = adapter(&stack, &driver);
+    let mut running = adapter(&stack, &driver, stack.kubeconfig());
     kill(provider(&mut running), Signal::SIGKILL).unwrap();
     provider(&mut running);
     let bind = r#"{"spec": {"serverRef": {"name": "server-1"}}}"#;
@@ -174,6 +188,10 @@ fn an_unmodified_provider_of_machine_controller_manager_runs_machines() {
     assert_eq!(orphans.len(), 1, "{reported:#}");
     assert_eq!(orphans[0]["machineName"], "stray");
     assert_eq!(claims(&stack), ["adopted", "made", "stray"]);
+
+    running.kill();
+    refused_credentials_lose_nothing(&stack, &driver);
+    let _running = adapter(&stack, &driver, stack.kubeconfig());
 
     // The provider reads nothing with a class that it cannot read, so that machine goes once its class is right.
     stack

@@ -404,6 +404,11 @@ async fn a_directory_in_which_others_can_put_a_socket_is_refused() {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o700)).unwrap();
     let refused = stranger.connect().await.unwrap_err().to_string();
     assert!(refused.contains("--driver-uid"), "{refused}");
+    // Only root can give a directory away.
+    if std::os::unix::fs::chown(directory, Some(12_345), None).is_ok() {
+        let refused = it.socket.check().unwrap_err().to_string();
+        assert!(refused.contains("belongs to user 12345"), "{refused}");
+    }
 }
 
 #[tokio::test]
