@@ -304,6 +304,18 @@ func (a *api) writes(ctx context.Context) (map[string]map[string]float64, error)
 	return counts, nil
 }
 
+// cpu is what the API server says of its own process; 0 if it says nothing.
+func (a *api) cpu(ctx context.Context) float64 {
+	text, _ := a.core.RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+	for line := range strings.Lines(string(text)) {
+		if value, is := strings.CutPrefix(line, "process_cpu_seconds_total "); is {
+			used, _ := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			return used
+		}
+	}
+	return 0
+}
+
 // serve starts an API server of ours.
 func serve(directory, bin string) (*process, string, error) {
 	port, err := freePort()
