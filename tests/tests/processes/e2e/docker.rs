@@ -46,10 +46,11 @@ impl World {
         self.up.kill();
     }
 
-    /// SIGKILL for the driver alone. `up` starts another one.
-    pub(crate) fn kill_driver(&mut self) {
+    /// A signal for the driver alone, e.g. `KILL`, after which `up` starts another one.
+    pub(crate) fn signal_driver(&mut self, signal: &str) {
         let id = self.up.last_said("driver docker started, process ").unwrap();
-        sigkill(&id);
+        let sent = Command::new("kill").args([format!("-{signal}"), id]).status().unwrap();
+        assert!(sent.success());
     }
 
     /// `up` again, after it was killed.

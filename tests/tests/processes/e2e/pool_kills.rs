@@ -230,7 +230,7 @@ fn both_die_in(world: &mut World, change: impl FnOnce(&Kubectl)) {
         let pool = kubectl.get("machinepool", "pool");
         pool["status"]["observedGeneration"] == pool["metadata"]["generation"]
     });
-    world.kill_driver();
+    world.signal_driver("KILL");
     until(&|| {
         let all = kubectl.list("machines");
         let goes = all.iter().any(|it| !it["metadata"]["deletionTimestamp"].is_null());

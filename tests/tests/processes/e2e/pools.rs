@@ -76,6 +76,32 @@ fn a_group_of_containers_grows_shrinks_heals_rolls_and_leaves_nothing() {
 }
 
 #[test]
+fn a_group_that_is_lost_is_made_anew_and_goes_also_if_the_driver_hangs_when_its_pool_is_deleted() {
+    let Some(mut world) = World::start(&["pool/pool.yaml"]) else { return };
+    has(&world.kubectl, "pool", 2);
+    let (before, lost) = (names(&world.kubectl), world.of_cluster());
+    let containers = lost.iter().filter_map(|line| line.split_whitespace().next());
+    world.docker(&["rm", "--force"].into_iter().chain(containers).collect::<Vec<_>>());
+    for machine in &before {
+        world.kubectl.wait_gone("machine", machine);
+    }
+    has(&world.kubectl, "pool", 2);
+    let made = world.of_cluster();
+    // What stands for the group has its name from the pool.
+    let same = made.iter().filter(|it| lost.contains(it)).count();
+    assert_eq!((made.len(), same), (3, 1), "{lost:?}, then {made:?}");
+
+    world.signal_driver("STOP");
+    let reason = ".status.conditions[?(@.type==\"InfrastructureReady\")].reason";
+    world.kubectl.wait("machinepool", "pool", reason, "DriverUnavailable");
+    world.kubectl.run(["delete", "machinepool", "pool", "--wait=false"]);
+    assert_eq!(world.of_cluster(), made, "nobody can ask for its deletion");
+    world.signal_driver("CONT");
+    world.kubectl.wait_gone("machinepool", "pool");
+    assert_eq!(world.of_cluster(), [""; 0]);
+}
+
+#[test]
 fn a_container_that_is_made_anew_in_its_place_is_the_same_node_again() {
     let Some(world) = World::start(&["pool/pool.yaml"]) else { return };
     let kubectl = &world.kubectl;
