@@ -232,6 +232,19 @@ async fn what_the_group_says_of_itself_fails_and_is_lost_as_the_class_has_it() {
 }
 
 #[tokio::test]
+async fn each_instance_says_whether_it_runs_still_boots_or_failed_and_why() {
+    let groups = json!({"groups": {"slowEvery": 2, "slowBoot": "1h", "failEvery": 3}});
+    let world = World::with_group(&groups, 3).await;
+    let said = world.status().await.unwrap().instances;
+    let said: Vec<_> = said.iter().map(|it| format!("{it:?}")).collect();
+    for (instance, state) in said.iter().zip(["Succeeded", "Creating", "Failed"]) {
+        assert!(instance.contains(&format!("state: {state}")), "{state}: {instance}");
+        assert_eq!(instance.contains("BOOT_FAILED"), state == "Failed", "{instance}");
+    }
+    assert_eq!(said.len(), 3);
+}
+
+#[tokio::test]
 async fn an_instance_is_updated_in_its_place_and_made_anew_only_if_drained() {
     let mut world = World::with_group(&json!({}), 1).await;
     world.spec["tags"] = json!({"vm": {"team": "blue"}});

@@ -67,6 +67,14 @@ fn the_columns_of_upstream_come_first_by_name_path_and_order() {
     ];
     assert_eq!(shown(false)[..3], upstream);
     assert_eq!(shown(true)[0], ("ProviderID", ".spec.providerID"));
+    let of_a_pool = [
+        ("Pool", r".metadata.labels.cluster\.x-k8s\.io/pool-name"),
+        ("Instance", ".status.instance.id"),
+        ("State", ".status.instance.provisioningState"),
+    ];
+    assert!(
+        shown(true).ends_with(&of_a_pool) && shown(true).contains(&("Version", ".status.version"))
+    );
     assert!(columns.windows(2).all(|pair| pair[0]["priority"] != 1 || pair[1]["priority"] == 1));
 }
 

@@ -25,6 +25,7 @@ mod machine_deaths;
 mod metrics;
 mod namespaces;
 mod orphan_groups;
+mod pool_drains;
 mod pool_drivers;
 mod pool_safety;
 mod pool_updates;

@@ -83,7 +83,7 @@ async fn classic() -> World {
     world
 }
 
-async fn pods(world: &World) -> usize {
+pub(crate) async fn pods(world: &World) -> usize {
     let api = Api::<Pod>::default_namespaced(world.client());
     api.list(&ListParams::default()).await.unwrap().items.len()
 }

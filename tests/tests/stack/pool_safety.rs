@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::drain::ground;
 use crate::pool_updates::within;
 use crate::pools::{
-    ids, machines, patch, pool, pools, rest, scale, start, start_with, until, until_runs,
+    asked, ids, machines, patch, pool, pools, rest, scale, start, start_with, until, until_runs,
 };
 
 /// How many instances the group has made, and how many it is to have.
@@ -170,7 +170,7 @@ async fn at_each_in_turn(
     dying.world.stop().await;
 }
 
-async fn pod_for_each(world: &World) {
+pub(crate) async fn pod_for_each(world: &World) {
     let there = Api::<Pod>::default_namespaced(world.client());
     for machine in machines(world).await {
         if there.get_opt(machine.name()).await.unwrap().is_none() {
@@ -182,7 +182,7 @@ async fn pod_for_each(world: &World) {
 /// Pods end fast, and a request to change the group `takes` so long before it has an effect.
 async fn slow_changes(world: &World, takes: Option<&str>) {
     let slow = |verb| Some(json!({ "operation": verb, "latency": takes? }));
-    let verbs = ["UpdatePool", "DeletePoolMachines", "DeletePool"];
+    let verbs = ["UpdatePool", "UpdatePoolMachine", "DeletePoolMachines", "DeletePool"];
     let slow: Vec<_> = verbs.into_iter().filter_map(slow).collect();
     let spec = json!({ "faults": slow, "kubelet": { "podShutdown": "1s" } });
     let patch = Patch::Merge(json!({ "providerSpec": spec }));
@@ -192,10 +192,8 @@ async fn slow_changes(world: &World, takes: Option<&str>) {
 
 /// There are so many instances, each with a Machine and a Node that takes pods, and so many pods.
 async fn is_settled(world: &World, count: usize, pods: usize, said: &str) {
-    let all = machines(world).await;
-    let known = all.iter().filter_map(|it| it.provider_id()).map(ToString::to_string);
-    let (known, there) = (known.collect::<BTreeSet<_>>(), ids(world).into_iter().collect());
-    assert_eq!((all.len(), &known), (count, &there), "{said}");
+    let there = ids(world).into_iter().collect();
+    assert_eq!((machines(world).await.len(), known(world).await), (count, there), "{said}");
     let nodes = Api::<Node>::all(world.client()).list(&ListParams::default()).await.unwrap().items;
     let taking = nodes.iter().filter(|it| it.spec.as_ref().unwrap().unschedulable != Some(true));
     assert_eq!((nodes.len(), taking.count()), (count, count), "{said}");
@@ -268,6 +266,85 @@ async fn a_core_that_dies_at_any_write_or_request_of_the_deletion_of_a_pool_drai
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_core_that_dies_at_any_write_or_request_of_updates_in_place_keeps_each_instance() {
+    for death in DEATHS {
+        let begins = async |world: &World, turn| {
+            let version = json!({ "spec": { "version": format!("v{turn}") } });
+            let strategy = json!({ "type": "InPlaceUpdate" });
+            patch(world, json!({ "spec": { "strategy": strategy, "template": version } })).await;
+        };
+        let done = async |world: &World| Box::pin(within(world, 2, 1, 2)).await;
+        at_each_in_turn(death, begins, done, async |world, (made, before), said| {
+            assert_eq!((made_and_wanted(world), ids(world)), ((made, 2), before), "{said}");
+            is_settled(world, 2, 0, said).await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_dies_at_any_write_or_request_after_a_lost_instance_makes_one_and_no_other() {
+    for death in DEATHS {
+        let begins = async |world: &World, _| world.cloud().remove(&ids(world)[..1]).unwrap();
+        at_each_in_turn(death, begins, until_healed, async |world, (made, before), said| {
+            assert_eq!(made_and_wanted(world), (made + 1, 2), "{said}");
+            assert!(ids(world).contains(&before[1]), "{said}");
+            collect_pods(world).await;
+            is_settled(world, 2, 1, said).await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_dies_at_any_write_or_request_after_a_lost_group_makes_one_and_no_other() {
+    for death in DEATHS {
+        let begins = async |world: &World, _| {
+            let group = world.cloud().groups(|_| true).unwrap().remove(0).group;
+            world.cloud().remove_group(&group.provider_id).unwrap();
+        };
+        at_each_in_turn(death, begins, until_healed, async |world, (_, before), said| {
+            assert_eq!(world.cloud().groups(|_| true).unwrap().len(), 1, "{said}");
+            assert_eq!(made_and_wanted(world), (2, 2), "{said}");
+            assert!(ids(world).iter().all(|id| !before.contains(id)), "{said}");
+            // The new Nodes have the names of those before, and with them their pods.
+            is_settled(world, 2, 2, said).await;
+        })
+        .await;
+    }
+}
+
+/// As the collector of pods does it: those of Nodes that are gone go.
+async fn collect_pods(world: &World) {
+    let (pods, nodes) =
+        (Api::<Pod>::default_namespaced(world.client()), Api::<Node>::all(world.client()));
+    for pod in pods.list(&ListParams::default()).await.unwrap().items {
+        let node = pod.spec.unwrap().node_name.unwrap();
+        if nodes.get_opt(&node).await.unwrap().is_none() {
+            let at_once = DeleteParams::default().grace_period(0);
+            pods.delete(&pod.metadata.name.unwrap(), &at_once).await.unwrap();
+        }
+    }
+}
+
+/// Its Machines are those of the two instances that are there, and run.
+async fn until_healed(world: &World) {
+    let healed = async {
+        while ids(world).len() != 2 || known(world).await != ids(world).into_iter().collect() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_hours(3), healed).await.unwrap();
+    until_runs(world, 2).await;
+}
+
+/// The ids of instances that have a Machine.
+async fn known(world: &World) -> BTreeSet<String> {
+    let all = machines(world).await;
+    all.iter().filter_map(|it| it.provider_id()).map(ToString::to_string).collect()
+}
+
 async fn until_gone(world: &World) {
     until(world, "gone", |it: Option<&MachinePool>| it.is_none()).await;
 }
@@ -276,7 +353,7 @@ async fn until_gone(world: &World) {
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_goes_away_in_the_deletion_of_a_group_leaves_nothing_and_deletes_it_once() {
     let faults = [(json!({ "latency": "5s" }), 2), (json!({ "lostReply": true }), 1)];
-    for (mut fault, asked) in faults {
+    for (mut fault, times) in faults {
         for core_dies in [false, true] {
             let mut world = start_with(Setup::default()).await;
             fault["operation"] = json!("DeletePool");
@@ -287,12 +364,8 @@ async fn a_driver_that_goes_away_in_the_deletion_of_a_group_leaves_nothing_and_d
             world.apply::<MachinePool>(pool("p", 2)).await;
             until_runs(&world, 2).await;
             let said = format!("{fault}, the core dies: {core_dies}");
-            let calls = |world: &World, verb| {
-                world.calls().into_iter().filter(|call| call.operation == verb).count()
-            };
-
             pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
-            while calls(&world, Verb::DeletePool) == 0 {
+            while asked(&world, Verb::DeletePool) == 0 {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             world.crash_driver();
@@ -309,7 +382,7 @@ async fn a_driver_that_goes_away_in_the_deletion_of_a_group_leaves_nothing_and_d
             assert!(world.cloud().groups(|_| true).unwrap().is_empty(), "{said}");
             is_settled(&world, 0, 0, &said).await;
             let deletions = [Verb::DeletePool, Verb::DeletePoolMachines];
-            assert_eq!(deletions.map(|verb| calls(&world, verb)), [asked, 1], "{said}");
+            assert_eq!(deletions.map(|verb| asked(&world, verb)), [times, 1], "{said}");
             world.stop().await;
         }
     }

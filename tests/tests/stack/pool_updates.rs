@@ -15,7 +15,7 @@ use ostler_tests::objects::{instances, nodes};
 use ostler_tests::world::World;
 use serde_json::{Value, json};
 
-use crate::pools::{ids, machines, patch, pool, pools, rest, start, until, until_runs};
+use crate::pools::{asked, ids, machines, patch, pool, pools, rest, start, until, until_runs};
 
 /// Edits the class, and waits until the pool has seen that.
 async fn edit_class(world: &World, spec: Value) {
@@ -40,11 +40,6 @@ fn tags(world: &World, key: &str) -> Vec<String> {
 fn images(world: &World) -> Vec<String> {
     let all = world.cloud().instances().unwrap();
     all.into_iter().map(|it| it.image).collect()
-}
-
-fn asked(world: &World) -> usize {
-    let all = world.calls();
-    all.iter().filter(|call| call.operation == Verb::UpdatePoolMachine).count()
 }
 
 /// Never fewer Running Machines than this, and never more instances than that, until the pool is as wanted.
@@ -78,7 +73,7 @@ async fn tags_of_a_class_reach_running_instances_and_new_ones_and_replace_none()
     assert_eq!(ids(&world), before);
     assert_eq!(tags(&world, "k"), ["2", "2", "2"]);
     assert_eq!(tags(&world, "billing"), ["team-7", "team-7", "team-7"], "those of others stay");
-    assert_eq!(asked(&world), 3, "each was asked for once");
+    assert_eq!(asked(&world, Verb::UpdatePoolMachine), 3, "each was asked for once");
     patch(&world, json!({ "spec": { "replicas": 4 } })).await;
     until_runs(&world, 4).await;
     assert_eq!(tags(&world, "k"), ["2", "2", "2", "2"], "the group has the model");
@@ -95,7 +90,24 @@ async fn what_running_instances_cannot_take_rolls_and_the_driver_is_asked_once()
     within(&world, 3, 3, 4).await;
     rest().await;
     assert!(ids(&world).iter().all(|id| !before.contains(id)), "all are new");
-    assert_eq!(asked(&world), 1, "for all of one old model");
+    assert_eq!(asked(&world, Verb::UpdatePoolMachine), 1, "for all of one old model");
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_and_a_size_that_change_at_once_roll_and_scale_within_the_budget_of_both() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 3)).await;
+    until_runs(&world, 3).await;
+    for (replicas, least, most) in [(5, 3, 6), (2, 2, 5)] {
+        let before = ids(&world);
+        let version = json!({ "spec": { "version": format!("v{replicas}") } });
+        patch(&world, json!({ "spec": { "replicas": replicas, "template": version } })).await;
+        within(&world, replicas, least, most).await;
+        rest().await;
+        assert!(ids(&world).iter().all(|id| !before.contains(id)), "{replicas}: all are new");
+        assert_eq!(instances(&world), usize::try_from(replicas).unwrap());
+    }
     world.stop().await;
 }
 

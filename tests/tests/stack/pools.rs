@@ -9,6 +9,7 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::wait::{Condition, await_condition};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::{MachineClass, MachinePool};
+use ostler_driver_fake::fault::Verb;
 use ostler_tests::objects::{class, delete, instances, nodes, waits_for};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
@@ -131,6 +132,11 @@ pub(crate) async fn rest() {
 pub(crate) fn ids(world: &World) -> Vec<String> {
     let all = world.cloud().instances().unwrap();
     all.into_iter().map(|it| it.provider_id).collect()
+}
+
+/// How often a driver was asked for this.
+pub(crate) fn asked(world: &World, verb: Verb) -> usize {
+    world.calls().iter().filter(|call| call.operation == verb).count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -379,5 +385,29 @@ async fn a_template_that_changes_reaches_hundreds_of_machines_within_seconds() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     let has_it = |machine: &Machine| json!(machine.spec.drain_timeout) == json!("90s");
     assert_eq!(machines(&world).await.iter().filter(|it| has_it(it)).count(), 250);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_group_is_read_each_minute_at_rest_and_each_ten_seconds_while_an_instance_does_not_boot()
+{
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 1)).await;
+    until_runs(&world, 1).await;
+    rest().await;
+    let reads_in_ten_minutes = async || {
+        let before = asked(&world, Verb::GetPoolStatus);
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        asked(&world, Verb::GetPoolStatus) - before
+    };
+    let reads = reads_in_ten_minutes().await;
+    assert!((9..=11).contains(&reads), "at rest: {reads}");
+    let slow = json!({ "groups": { "slowEvery": 1, "slowBoot": "1h" } });
+    let patch = Patch::Merge(json!({ "providerSpec": slow }));
+    let classes = Api::<MachineClass>::default_namespaced(world.client());
+    classes.patch("group", &PatchParams::default(), &patch).await.unwrap();
+    rest().await;
+    let reads = reads_in_ten_minutes().await;
+    assert!((9..=61).contains(&reads), "one boots: {reads}");
     world.stop().await;
 }

@@ -18,6 +18,7 @@ use ostler_lifecycle::{
 
 use crate::{
     in_place::is_cordoned,
+    target::cut_off,
     world::{PROVIDER_ID, World, pod},
 };
 
@@ -111,6 +112,20 @@ fn its_deletion_drains_and_then_waits_until_the_pool_says_that_the_instance_is_g
     world.settle();
     assert!(world.machine.is_none(), "it is gone, and its Node with it");
     assert!(world.sent.is_empty(), "{:?}", world.sent);
+}
+
+#[test]
+fn its_deletion_waits_for_a_target_cluster_out_of_sight_no_longer_than_a_drain_may_take() {
+    let mut world = cut_off(running(), WaitReason::TargetNotReached);
+    world.later(7199);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::TargetNotReached));
+    world.later(2);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion));
+    told_gone(&mut world);
+    world.settle();
+    assert!(world.machine.is_none() && world.sent.is_empty(), "{:?}", world.sent);
 }
 
 #[test]

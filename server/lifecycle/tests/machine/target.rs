@@ -25,8 +25,7 @@ fn lacking(reason: WaitReason) -> TargetView {
 }
 
 /// A running machine whose cluster is not to be had any more, and that is being deleted.
-fn cut_off(reason: WaitReason) -> World {
-    let mut world = World::running();
+pub fn cut_off(mut world: World, reason: WaitReason) -> World {
     world.target = lacking(reason);
     world.node = NodeView::Unknown;
     world.pods = Observed::Unknown;
@@ -110,7 +109,7 @@ fn a_running_machine_whose_target_cluster_is_out_of_sight_stays_running() {
 
 #[test]
 fn a_deletion_waits_for_a_target_cluster_out_of_sight_until_the_drain_deadline() {
-    let mut world = cut_off(WaitReason::TargetSecretMissing);
+    let mut world = cut_off(World::running(), WaitReason::TargetSecretMissing);
     world.settle();
     assert_eq!(world.waits_for(), Some(WaitReason::TargetSecretMissing));
     assert_eq!(world.instances.len(), 1, "a Node was seen: {NODE}");

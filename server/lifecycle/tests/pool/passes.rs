@@ -501,6 +501,25 @@ fn a_pool_says_that_its_group_may_scale_in_by_itself() {
     assert_eq!(told(&world.pass()), 0, "once");
 }
 
+#[test]
+fn a_group_with_a_fault_gets_machines_for_what_it_has_and_is_scaled_in_after_a_drain() {
+    let mut world = World::running(3, json!({}));
+    world.group.as_mut().unwrap().fault = Some("quota".to_owned());
+    world.machines.truncate(2);
+    let plan = world.plan();
+    assert_eq!((plan.create.len(), plan.create[0].name()), (1, "p-3"));
+    world.adopt();
+    world.run_all();
+    world.pool.spec.replicas = Some(2);
+    let plan = world.plan();
+    assert_eq!((victims(&plan).len(), request(&plan)), (1, None), "its drain comes first");
+    let victim = victims(&plan)[0].to_owned();
+    world.drain(&victim);
+    let plan = world.plan();
+    let Some(Request::DeletePoolMachines { size, .. }) = request(&plan) else { panic!() };
+    assert_eq!((size.expected, size.wanted), (3, 2));
+}
+
 /// Those of these conditions that are True.
 fn holding(plan: &Plan) -> Vec<&str> {
     let shown = ["Ready", "ReplicasReady", "ScalingUp", "ScalingDown", "Remediating", "Deleting"];

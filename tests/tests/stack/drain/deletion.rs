@@ -1,6 +1,6 @@
 //! Deletions: without a wait where nothing has to be waited for, held by hooks, begun by hand.
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams};
 use ostler_api::machine::{FailureReason, MachinePhase, WaitReason};
 use ostler_api::names::hook;
@@ -8,7 +8,7 @@ use ostler_tests::objects::{delete, get, gone, in_phase, instances, waits_for};
 use ostler_tests::world::World;
 use serde_json::json;
 
-use crate::drain::ground::{node_status, running};
+use crate::drain::ground::{events, node_status, pod, running, runs};
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_without_pods_goes_from_step_to_step_without_waiting() {
@@ -43,6 +43,38 @@ async fn hooks_hold_the_drain_and_the_instance_until_they_are_taken_away() {
     world.patch_machine("m", json!({ "metadata": { "annotations": { &end: null } } })).await;
     world.until("m", "gone", gone).await;
     assert_eq!(world.now().duration_since(began).as_millis(), 0);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn hooks_hold_as_before_when_the_core_dies_and_nothing_is_drained_twice() {
+    let mut world = World::start().await;
+    running(&world, "m").await;
+    runs(&world, pod("db", "m")).await;
+    let keys = [hook::PRE_DRAIN, hook::PRE_TERMINATE].map(|hook| format!("{hook}/one"));
+    let annotations = json!({ &keys[0]: "", &keys[1]: "" });
+    world.patch_machine("m", json!({ "metadata": { "annotations": annotations } })).await;
+    delete(&world, "m").await;
+    let reasons = [WaitReason::PreDrainHook, WaitReason::PreTerminateHook];
+    for (drains, (key, reason)) in keys.iter().zip(reasons).enumerate() {
+        world.until("m", "held", waits_for(reason)).await;
+        let said = async |world: &World| {
+            tokio::time::sleep(std::time::Duration::from_mins(5)).await;
+            let status = get(world, "m").await.status.unwrap();
+            (status.step, status.waiting_for, status.drain)
+        };
+        let before = said(&world).await;
+        world.crash_core();
+        world.start_core().await;
+        assert_eq!(said(&world).await, before, "{key}");
+        let pods = Api::<Pod>::default_namespaced(world.client());
+        assert_eq!(pods.get_opt("db").await.unwrap().is_none(), drains == 1, "{key}");
+        let told = events(&world, "Node", "m").await;
+        let begun = told.iter().filter(|it| *it == "DrainStarted").count();
+        assert_eq!((begun, instances(&world)), (drains, 1), "{key}");
+        world.patch_machine("m", json!({ "metadata": { "annotations": { key: null } } })).await;
+    }
+    world.until("m", "gone", gone).await;
     world.stop().await;
 }
 
