@@ -274,10 +274,10 @@ impl Bench {
         let Some(proto::Target { name, uid, .. }) = operation.target.clone() else { return };
         let cluster_id = operation.cluster_id.clone();
         let previous = operation.previous_cluster_ids.clone();
-        let class = self.class();
-        let mut facts = self.facts.lock();
         match &operation.request {
             Some(Request::CreateMachine(_)) => {
+                let class = self.class();
+                let mut facts = self.facts.lock();
                 facts.clusters.insert(cluster_id.clone());
                 let adopt_by_name = operation.adopt_by_name;
                 let known = uid.clone();
@@ -286,12 +286,13 @@ impl Bench {
                     Machine { name, uid, cluster_id, class, user_data, adopt_by_name, previous };
                 facts.made.insert(known, machine);
             }
-            // One that another cluster asks for keeps its own, which has its group.
-            Some(Request::CreatePool(_))
-                if !previous.is_empty() || !facts.pools.contains_key(&uid) =>
-            {
-                let pool = Pool::new(name, &cluster_id, &class);
-                facts.pools.insert(uid.clone(), Pool { uid, previous, ..pool });
+            Some(Request::CreatePool(_)) => {
+                let pool = Pool::new(name, &cluster_id, &self.class());
+                let mut facts = self.facts.lock();
+                // One that another cluster asks for keeps its own, which has its group.
+                if !previous.is_empty() || !facts.pools.contains_key(&uid) {
+                    facts.pools.insert(uid.clone(), Pool { uid, previous, ..pool });
+                }
             }
             _ => {}
         }

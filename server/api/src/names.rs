@@ -9,6 +9,9 @@ pub const VERSION: &str = "v1alpha1";
 /// `apiVersion` of the machine kinds.
 pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";
 
+/// How the version of the API server of `ostler up` ends. Ours.
+pub const EMBEDDED: &str = "+ostler";
+
 /// Kind of a Machine.
 pub const MACHINE: &str = "Machine";
 /// Kind of a MachineClass; the only value of `spec.class.kind` that works.

@@ -472,6 +472,29 @@ async fn a_request_for_a_node_that_is_there_waits_until_that_is_gone() {
 }
 
 #[tokio::test]
+async fn a_request_that_waits_for_a_node_to_go_is_not_approved_once_its_token_is_gone() {
+    let server = Server::with_token().await;
+    let node = json!({"metadata": {"name": "victim"}});
+    assert_eq!(server.admin("POST", NODES, &node).await.0, StatusCode::CREATED);
+    let (_, asked) = request("system:node:victim", "system:nodes");
+    let sent = signing_request("victim", SIGNER, &asked);
+    let machine = Credential::Token(TOKEN);
+    assert_eq!(server.send(machine, "POST", REQUESTS, &sent).await.0, StatusCode::CREATED);
+    server.certified("n2").await;
+    let secret = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef";
+    assert_eq!(server.admin("DELETE", secret, &json!(null)).await.0, StatusCode::OK);
+    let gone = server.admin("DELETE", &format!("{NODES}/victim"), &json!(null)).await;
+    assert_eq!(gone.0, StatusCode::OK);
+    // What an administrator asks for later is signed: the request before it has been looked at.
+    let (_, later) = request("system:node:n3", "system:nodes");
+    let later = signing_request("n3", SIGNER, &later);
+    assert_eq!(server.admin("POST", REQUESTS, &later).await.0, StatusCode::CREATED);
+    server.until("n3", |one| one["status"]["certificate"].is_string()).await;
+    let (_, waiting) = server.admin("GET", &format!("{REQUESTS}/victim"), &json!(null)).await;
+    assert_eq!(waiting["status"], json!({}), "{waiting:#}");
+}
+
+#[tokio::test]
 async fn a_certificate_of_a_stranger_is_refused() {
     let server = Server::with_token().await;
     let stranger = Server::with_token().await;

@@ -16,7 +16,7 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::{Api, Client, Resource};
-use ostler_api::Machine;
+use ostler_api::{Machine, names};
 use ostler_lifecycle::bootstrap::ConfigName;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
@@ -406,12 +406,16 @@ impl Writer {
         Some(core.resources.iter().any(|one| one.name == "pods/eviction" && one.kind == "Eviction"))
     }
 
-    /// Whether it is the API server of `ostler up`, which lets only the Node join that is named on a bootstrap token;
-    /// `None`: it did not answer.
+    /// Whether it is the API server of `ostler up`, which looks at the Node that is named on a bootstrap token; `None`: it
+    /// did not answer.
     pub(crate) async fn binds_tokens(&self) -> Option<bool> {
         let asked = self.client.apiserver_version();
-        let version = tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?;
-        Some(version.git_version.ends_with("+ostler"))
+        match tokio::time::timeout(PATIENCE, asked).await.ok()? {
+            Ok(version) => Some(version.git_version.ends_with(names::EMBEDDED)),
+            // Ours tells everybody.
+            Err(kube::Error::Api(_)) => Some(false),
+            Err(_) => None,
+        }
     }
 
     /// Reads an object from the API.

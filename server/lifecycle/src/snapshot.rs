@@ -89,7 +89,7 @@ pub struct Snapshot {
     pub volumes: Observed<VolumesView>,
     /// Whether the API server can evict pods; where it cannot, they are deleted.
     pub can_evict: bool,
-    /// Whether the API server lets only the Node join that is named on a bootstrap token: the embedded one does.
+    /// Whether the API server looks at the Node that is named on a bootstrap token, as the embedded one does.
     pub binds_tokens: bool,
     /// The bootstrap token of the id that this Machine has or would take, see
     /// [`token_id_of`](crate::user_data::token_id_of).

@@ -119,6 +119,10 @@ async fn a_token_goes_when_its_machine_joins() {
     assert_eq!(tokens(&world).await.len(), 1);
     let begun = get(&world, "m").await;
     assert!(begun.status.unwrap().bootstrap_token_id.is_some());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let bound = tokens(&world).await.pop().unwrap().metadata.annotations.unwrap();
+    let node = get(&world, "m").await.node_name().map(str::to_owned);
+    assert_eq!(bound.get(annotation::TOKEN_NODE), node.as_ref(), "it has not joined by now");
     world.until("m", "Running", in_phase(MachinePhase::Running)).await;
     assert!(tokens(&world).await.is_empty());
     assert_eq!(get(&world, "m").await.status.unwrap().bootstrap_token_id, None);

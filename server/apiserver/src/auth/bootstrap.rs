@@ -99,15 +99,18 @@ fn holder(object: &Value, id: &str, secret: &str, now: Timestamp) -> Result<Iden
     Ok(identity)
 }
 
-fn bound_to(object: &Value) -> Option<&str> {
+/// The one node that may be joined with the token of a secret.
+pub(crate) fn bound_to(object: &Value) -> Option<&str> {
     object.pointer("/metadata/annotations")?.get(NODE_ANNOTATION)?.as_str()
 }
 
-/// The one node that may be joined with the token of a user, as its secret says now.
-pub(crate) fn node_of_token(store: &Store, username: &str) -> Option<String> {
+/// The secret of a user's token, if that still works.
+pub(crate) fn standing_token(store: &Store, username: &str, now: Timestamp) -> Option<Value> {
     let name = format!("bootstrap-token-{}", username.strip_prefix(USER_PREFIX)?);
     let object = store.get(&Key::new("", "secrets", NAMESPACE, &name))?.readable()?;
-    bound_to(&object).map(str::to_owned)
+    let stands = text(&object, "/metadata/deletionTimestamp").is_empty()
+        && expiration(&object).is_none_or(|ends| ends > now);
+    stands.then_some(object)
 }
 
 /// When the token of a secret ends, if it does. What is no time counts as long ago.

@@ -37,7 +37,8 @@ pub(crate) use attributes::{Attributes, Target};
 pub(crate) use authenticate::refuse_impersonation;
 pub(crate) use authorize::{is_bootstrapper, permits};
 pub(crate) use bootstrap::{
-    SECRET_TYPE as BOOTSTRAP_SECRET_TYPE, expiration as bootstrap_expiration, node_of_token,
+    SECRET_TYPE as BOOTSTRAP_SECRET_TYPE, bound_to, expiration as bootstrap_expiration,
+    standing_token,
 };
 pub(crate) use bound::Bound;
 pub(crate) use identity::Identity;

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::{Controller, Outcome, Plane, Queue, settled};
 use crate::{
     auth::{
-        Attributes, Bound, Identity, NODE_ANNOTATION, Target, is_bootstrapper, node_of_token,
-        permits,
+        Attributes, Bound, Identity, NODE_ANNOTATION, Target, bound_to, is_bootstrapper, permits,
+        standing_token,
     },
     certificates::{Authority, Request, kubelet, sign},
     kinds::{
@@ -44,7 +44,8 @@ impl Certificates {
     }
 
     /// What a bootstrap token is good for: the node that its secret names, and without that any that
-    /// is not there yet. The holder of one machine's token must not become another's node.
+    /// is not there yet, as long as the token works. The holder of one machine's token must not become
+    /// another's node.
     fn reach(&self, request: &Value, requester: &Identity, node: &str) -> Reach {
         if requester.is_master() || !is_bootstrapper(requester) {
             return Reach::Granted;
@@ -52,9 +53,11 @@ impl Certificates {
         let store = &self.plane.context.store;
         let said = request.pointer("/spec/extra").and_then(|extra| extra.get(NODE_ANNOTATION));
         let said = said.and_then(|nodes| nodes.get(0)?.as_str()).map(str::to_owned);
-        match said.or_else(|| node_of_token(store, &requester.username)) {
+        let token = standing_token(store, &requester.username, (self.plane.context.clock)());
+        match said.or_else(|| token.as_ref().and_then(bound_to).map(str::to_owned)) {
             Some(bound) if bound == node => Reach::Granted,
             Some(bound) => Reach::Bound(bound),
+            None if token.is_none() => Reach::Taken,
             None if store.get(&Key::new("", "nodes", "", node)).is_some() => Reach::Taken,
             None => Reach::Granted,
         }
@@ -104,8 +107,8 @@ fn tell_of_taken(request: &str, node: &str) {
     tracing::warn!(
         request,
         node,
-        "a bootstrap token asks for the certificate of a node that is there already: it waits until that Node is gone, or \
-        for `kubectl certificate approve`"
+        "a bootstrap token asks for the certificate of a node that is there already, or is gone itself: the request \
+        waits for `kubectl certificate approve`, or until that Node is gone"
     );
 }
 
@@ -123,7 +126,8 @@ enum Step {
     None,
     /// It can never be signed.
     Refuse(String),
-    /// It waits for an administrator, who is told, or until the node is gone: it is for one that is there already.
+    /// It waits for an administrator, who is told, or until the node is gone: it is for one that is
+    /// there already. If its token is gone, it waits for an administrator alone.
     Wait(String),
     /// It is approved.
     Approve(&'static str),
@@ -137,7 +141,7 @@ enum Reach {
     Granted,
     /// It is bound to another node.
     Bound(String),
-    /// The node is there already, and nothing says that it is the requester's.
+    /// The node is there already, or the token is gone, and nothing says that the node is the requester's.
     Taken,
 }
 

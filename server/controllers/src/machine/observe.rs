@@ -12,6 +12,7 @@ use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::is_last_look;
 use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText};
+use ostler_lifecycle::outage::ApiView;
 use ostler_lifecycle::replacement::Siblings;
 use ostler_lifecycle::snapshot::{
     BootstrapToken, ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, Snapshot,
@@ -79,7 +80,7 @@ impl Machines {
             secret,
             bootstrap,
             can_evict: self.can_evict(&target, &pods).await,
-            binds_tokens: self.binds_tokens(&target, &bootstrap_token).await,
+            binds_tokens: self.binds_tokens(&target, &bootstrap_token, &api).await,
             pods,
             attached_volumes: attached,
             volumes,
@@ -263,8 +264,16 @@ impl Machines {
     }
 
     /// Asked once, when there is a token. An API server that does not answer is assumed to.
-    async fn binds_tokens(&self, target: &TargetOf, token: &Observed<BootstrapToken>) -> bool {
-        let (TargetOf::Cluster(target), Observed::Known(_)) = (target, token) else { return true };
+    async fn binds_tokens(
+        &self,
+        target: &TargetOf,
+        token: &Observed<BootstrapToken>,
+        api: &ApiView,
+    ) -> bool {
+        let (TargetOf::Cluster(target), Observed::Known(_), None) = (target, token, api.down_since)
+        else {
+            return true;
+        };
         let writer = self.writer.to(target);
         let ask = || async { writer.binds_tokens().await.ok_or(()) };
         target.binds_tokens.get_or_try_init(ask).await.copied().unwrap_or(true)

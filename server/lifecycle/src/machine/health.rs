@@ -11,9 +11,10 @@ pub(crate) fn conditions(node: &Node) -> &[NodeCondition] {
     node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
 }
 
-/// Whether its kubelet has credentials of its own: it says how the Node is, though maybe not that it is ready.
+/// Whether its kubelet has credentials of its own: it says how the Node is, though maybe not that it is ready. `Unknown` is
+/// what a controller says in its place.
 pub(crate) fn is_registered(node: &Node) -> bool {
-    conditions(node).iter().any(|condition| condition.type_ == "Ready")
+    conditions(node).iter().any(|it| it.type_ == "Ready" && it.status != "Unknown")
 }
 
 /// What stands against a Node; `None`: it is healthy. `Ready` must be True, and every condition in

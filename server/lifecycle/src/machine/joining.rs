@@ -42,17 +42,17 @@ pub(crate) fn found(record: &InstanceRecord) -> State {
 }
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    if pass.node().is_some_and(health::is_registered) {
-        token::delete(pass);
-    } else {
-        token::keep_alive(pass);
-    }
     if matches!(pass.learned.reading, Some(Reading::NotFound)) {
         // Without an id, the driver spoke of an instance that it never named, and takes it back.
         let unnamed = pass.machine.provider_id().is_none();
         if unnamed || (pass.node().is_none() && made_and_gone(pass)) {
             return Ok(Transition::To(State::Creating));
         }
+    }
+    if pass.node().is_some_and(health::is_registered) {
+        token::delete(pass);
+    } else {
+        token::keep_alive(pass);
     }
     instance_check::find_id(pass)?;
     if pass.snap.target == TargetView::None {

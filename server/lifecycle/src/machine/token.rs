@@ -1,6 +1,7 @@
 //! The bootstrap token of a Machine: made before the create that carries it, kept alive while the
-//! instance may still join with it, and deleted as soon as it may not. It is bound to the Node of
-//! the Machine that the driver named, unless that joins within moments.
+//! instance may still join with it, and deleted as soon as it may not, or its kubelet has
+//! registered. Where the API server looks at that, it is bound to the Node of the Machine that the
+//! driver named, unless that joins within moments.
 
 use std::time::Duration;
 

@@ -161,6 +161,9 @@ fn no_token_is_bound_where_the_api_server_does_not_look_at_that() {
 #[test]
 fn a_token_goes_once_the_kubelet_has_registered_its_node_though_that_is_not_ready() {
     let mut world = joining();
+    world.node_is("Unknown");
+    world.settle();
+    assert!(world.token.known().is_some(), "no kubelet said that");
     world.node_is("False");
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Pending);

@@ -95,6 +95,7 @@ fn a_group_that_is_lost_is_made_anew_and_goes_also_if_the_driver_hangs_when_its_
     let reason = ".status.conditions[?(@.type==\"InfrastructureReady\")].reason";
     world.kubectl.wait("machinepool", "pool", reason, "DriverUnavailable");
     world.kubectl.run(["delete", "machinepool", "pool", "--wait=false"]);
+    world.kubectl.wait("machinepool", "pool", ".status.phase", "Deleting");
     assert_eq!(world.of_cluster(), made, "nobody can ask for its deletion");
     world.signal_driver("CONT");
     world.kubectl.wait_gone("machinepool", "pool");

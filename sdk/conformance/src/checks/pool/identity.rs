@@ -104,7 +104,7 @@ pub(super) async fn gone(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
     let (pool, group) = stage(bench, &driver, 1).await?;
     let (id, ids) = (&group.pool.provider_id, group.live());
-    driver.ask(pool.delete(id)).await?.pool_deletion()?;
+    deleted(&driver.ask(pool.delete(id)).await?)?;
     let mut asked = vec![pool.status(id), pool.update(id, Some((1, 2)), Some("two"))];
     if driver.offers(OperationKind::DeletePoolMachines) {
         asked.push(pool.delete_machines(id, &ids, (1, 0)));
@@ -117,13 +117,8 @@ pub(super) async fn gone(bench: &Bench) -> Outcome {
         is_absent(&driver, &pool).await?;
     }
     bench.step("asks for it again");
-    let (known, fresh) = (driver.ask(pool.create_known(1, id)).await?.pool()?, &pool);
-    let made = settled(&driver, fresh, 1).await?;
-    ensure(
-        known.provider_id == made.pool.provider_id,
-        format_args!("the group {}", known.provider_id),
-        &made.pool.provider_id,
-    )
+    let made = driver.ask(pool.create_known(1, id)).await?.pool()?;
+    same_group(&made, &settled(&driver, &pool, 1).await?)
 }
 
 pub(super) async fn previous(bench: &Bench) -> Outcome {
