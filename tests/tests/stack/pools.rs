@@ -406,6 +406,7 @@ async fn a_group_is_read_each_minute_at_rest_and_each_ten_seconds_while_an_insta
     let patch = Patch::Merge(json!({ "providerSpec": slow }));
     let classes = Api::<MachineClass>::default_namespaced(world.client());
     classes.patch("group", &PatchParams::default(), &patch).await.unwrap();
+    scale(&world, 2).await;
     rest().await;
     let reads = reads_in_ten_minutes().await;
     assert!((50..=61).contains(&reads), "one boots: {reads}");
