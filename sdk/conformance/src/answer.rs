@@ -246,3 +246,13 @@ pub(crate) fn same_instance(one: &MachineRecord, two: &MachineRecord) -> Outcome
         format_args!("the instance {:?}", two.provider_id),
     )
 }
+
+/// A class that is refused is refused with what is wrong in it.
+pub(crate) fn tells_paths(error: &OperationError) -> Outcome {
+    let paths = error.violations.iter().all(|violation| !violation.path.is_empty());
+    ensure(
+        !error.violations.is_empty() && paths,
+        "violations, each with a path",
+        format_args!("{:?}", error.violations),
+    )
+}

@@ -163,6 +163,24 @@ impl Server {
         }
     }
 
+    /// Nothing was decided about a request.
+    async fn waits(&self, name: &str) {
+        let (_, waiting) = self.admin("GET", &format!("{REQUESTS}/{name}"), &json!(null)).await;
+        assert_eq!(waiting["status"], json!({}), "{waiting:#}");
+    }
+
+    /// A machine asks for the certificate of a node that is there, and waits.
+    async fn asks_for_one_that_is_there(&self, name: &str) {
+        let node = json!({"metadata": {"name": name}});
+        assert_eq!(self.admin("POST", NODES, &node).await.0, StatusCode::CREATED);
+        let (_, asked) = request(&format!("system:node:{name}"), "system:nodes");
+        let sent = signing_request(name, SIGNER, &asked);
+        let machine = Credential::Token(TOKEN);
+        assert_eq!(self.send(machine, "POST", REQUESTS, &sent).await.0, StatusCode::CREATED);
+        self.certified("n2").await;
+        self.waits(name).await;
+    }
+
     /// A client certificate for a node, got as a machine gets it.
     async fn certified(&self, node: &str) -> Certified {
         let (key, request) = request(&format!("system:node:{node}"), "system:nodes");
@@ -457,15 +475,7 @@ async fn what_nobody_may_have_unasked_waits_for_an_administrator() {
 #[tokio::test]
 async fn a_request_for_a_node_that_is_there_waits_until_that_is_gone() {
     let server = Server::with_token().await;
-    let node = json!({"metadata": {"name": "n1"}});
-    assert_eq!(server.admin("POST", NODES, &node).await.0, StatusCode::CREATED);
-    let (_, asked) = request("system:node:n1", "system:nodes");
-    let sent = signing_request("n1", SIGNER, &asked);
-    let machine = Credential::Token(TOKEN);
-    assert_eq!(server.send(machine, "POST", REQUESTS, &sent).await.0, StatusCode::CREATED);
-    server.certified("n2").await;
-    let (_, waiting) = server.admin("GET", &format!("{REQUESTS}/n1"), &json!(null)).await;
-    assert_eq!(waiting["status"], json!({}), "{waiting:#}");
+    server.asks_for_one_that_is_there("n1").await;
     let (code, _) = server.admin("DELETE", &format!("{NODES}/n1"), &json!(null)).await;
     assert_eq!(code, StatusCode::OK);
     server.until("n1", |one| one["status"]["certificate"].is_string()).await;
@@ -474,13 +484,7 @@ async fn a_request_for_a_node_that_is_there_waits_until_that_is_gone() {
 #[tokio::test]
 async fn a_request_that_waits_for_a_node_to_go_is_not_approved_once_its_token_is_gone() {
     let server = Server::with_token().await;
-    let node = json!({"metadata": {"name": "victim"}});
-    assert_eq!(server.admin("POST", NODES, &node).await.0, StatusCode::CREATED);
-    let (_, asked) = request("system:node:victim", "system:nodes");
-    let sent = signing_request("victim", SIGNER, &asked);
-    let machine = Credential::Token(TOKEN);
-    assert_eq!(server.send(machine, "POST", REQUESTS, &sent).await.0, StatusCode::CREATED);
-    server.certified("n2").await;
+    server.asks_for_one_that_is_there("victim").await;
     let secret = "/api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef";
     assert_eq!(server.admin("DELETE", secret, &json!(null)).await.0, StatusCode::OK);
     let gone = server.admin("DELETE", &format!("{NODES}/victim"), &json!(null)).await;
@@ -490,8 +494,7 @@ async fn a_request_that_waits_for_a_node_to_go_is_not_approved_once_its_token_is
     let later = signing_request("n3", SIGNER, &later);
     assert_eq!(server.admin("POST", REQUESTS, &later).await.0, StatusCode::CREATED);
     server.until("n3", |one| one["status"]["certificate"].is_string()).await;
-    let (_, waiting) = server.admin("GET", &format!("{REQUESTS}/victim"), &json!(null)).await;
-    assert_eq!(waiting["status"], json!({}), "{waiting:#}");
+    server.waits("victim").await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use proto::{DriverCapability, MachineErrorCode, Operation};
 
 use super::interrupted::truthful;
 use super::unanswered::{self, Trouble, ask, goes_on};
-use crate::answer::same_instance;
+use crate::answer::{same_instance, tells_paths};
 use crate::bench::Bench;
 use crate::by_name;
 use crate::check::{Gate, checks};
@@ -195,12 +195,7 @@ async fn bad_class(bench: &Bench) -> Outcome {
     if by_name::declared(&driver.session.hello) {
         return driver.has_none(&machine).await; // the providers that know no tags tell no paths either
     }
-    let paths = error.violations.iter().all(|violation| !violation.path.is_empty());
-    ensure(
-        !error.violations.is_empty() && paths,
-        "violations, each with a path",
-        format_args!("{:?}", error.violations),
-    )?;
+    tells_paths(&error)?;
     driver.has_none(&machine).await
 }
 

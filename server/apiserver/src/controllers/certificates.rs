@@ -57,8 +57,9 @@ impl Certificates {
         match said.or_else(|| token.as_ref().and_then(bound_to).map(str::to_owned)) {
             Some(bound) if bound == node => Reach::Granted,
             Some(bound) => Reach::Bound(bound),
-            None if token.is_none() => Reach::Taken,
-            None if store.get(&Key::new("", "nodes", "", node)).is_some() => Reach::Taken,
+            None if token.is_none() || store.get(&Key::new("", "nodes", "", node)).is_some() => {
+                Reach::Taken
+            }
             None => Reach::Granted,
         }
     }

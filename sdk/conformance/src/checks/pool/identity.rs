@@ -7,6 +7,7 @@ use ostler_proto::v1alpha1 as proto;
 use proto::{DeletionOutcome, MachineErrorCode, OperationKind, PoolRecord};
 
 use super::stage::{deleted, has, settled, stage};
+use crate::answer::tells_paths;
 use crate::bench::Bench;
 use crate::checks::not_ours::of_cluster;
 use crate::driver::Driver;
@@ -20,12 +21,7 @@ pub(super) async fn bad_class(bench: &Bench) -> Outcome {
     let pool = bench.pool();
     let answer = driver.ask(pool.of_class(&bad).create(1)).await?;
     let error = answer.refusal(&[MachineErrorCode::InvalidArgument])?;
-    let paths = error.violations.iter().all(|violation| !violation.path.is_empty());
-    ensure(
-        !error.violations.is_empty() && paths,
-        "violations, each with a path",
-        format_args!("{:?}", error.violations),
-    )?;
+    tells_paths(&error)?;
     is_absent(&driver, &pool).await
 }
 
