@@ -38,6 +38,7 @@ var seconds = int64(longest.Seconds())
 var (
 	machines = schema.GroupVersionResource{Group: "machine.sapcloud.io", Version: "v1alpha1", Resource: "machines"}
 	classes  = schema.GroupVersionResource{Group: "machine.sapcloud.io", Version: "v1alpha1", Resource: "machineclasses"}
+	sets     = schema.GroupVersionResource{Group: "machine.sapcloud.io", Version: "v1alpha1", Resource: "machinesets"}
 )
 
 // api is the API server as the bench uses it: the user, and the kubelets of all instances.
@@ -46,6 +47,7 @@ type api struct {
 	nodes    *kubernetes.Clientset
 	machines dynamic.ResourceInterface
 	classes  dynamic.ResourceInterface
+	sets     dynamic.ResourceInterface
 }
 
 func connect(kubeconfig string) (*api, error) {
@@ -68,7 +70,10 @@ func connect(kubeconfig string) (*api, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &api{core, nodes, objects.Resource(machines).Namespace(namespace), objects.Resource(classes).Namespace(namespace)}, nil
+	of := func(resource schema.GroupVersionResource) dynamic.ResourceInterface {
+		return objects.Resource(resource).Namespace(namespace)
+	}
+	return &api{core, nodes, of(machines), of(classes), of(sets)}, nil
 }
 
 // prepare makes the class and its secret. Its user data asks for a bootstrap token, as real ones do.
@@ -202,28 +207,25 @@ func forEach(names []string, do func(string) error) error {
 	return <-failed
 }
 
-// follow asks for something with machines of these names, and waits until the watch shows each of them as done.
-func (a *api) follow(ctx context.Context, names []string, ask func(string) error, done func(watch.Event) bool, failed <-chan error) error {
+// follow asks for something, and waits until the watch shows so many machines as done.
+func (a *api) follow(ctx context.Context, count int, ask func() error, done func(watch.Event) bool, failed <-chan error) error {
 	events, err := a.watch(ctx)
 	if err != nil {
 		return err
 	}
 	defer events.Stop()
 	asked := make(chan error, 1)
-	go func() { asked <- forEach(names, ask) }()
-	left := map[string]bool{}
-	for _, name := range names {
-		left[name] = true
-	}
-	for len(left) > 0 {
+	go func() { asked <- ask() }()
+	seen := map[string]bool{}
+	for len(seen) < count {
 		select {
 		case event, open := <-events.ResultChan():
 			if !open {
-				return fmt.Errorf("the watch ended, and %d machines are left", len(left))
+				return fmt.Errorf("the watch ended, and %d machines are left", count-len(seen))
 			}
 			machine, is := event.Object.(*unstructured.Unstructured)
 			if is && done(event) {
-				delete(left, machine.GetName())
+				seen[machine.GetName()] = true
 			}
 		case err := <-asked:
 			if err != nil {
@@ -232,10 +234,34 @@ func (a *api) follow(ctx context.Context, names []string, ask func(string) error
 		case err := <-failed:
 			return err
 		case <-ctx.Done():
-			return fmt.Errorf("%d machines are left: %w", len(left), ctx.Err())
+			return fmt.Errorf("%d machines are left: %w", count-len(seen), ctx.Err())
 		}
 	}
 	return nil
+}
+
+// set makes a set with so many machines, or has that of this name have so many.
+func (a *api) set(ctx context.Context, name string, replicas int) error {
+	if replicas == 0 {
+		_, err := a.sets.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"replicas":0}}`), metav1.PatchOptions{})
+		return err
+	}
+	labels := map[string]any{"set": name}
+	set := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "machine.sapcloud.io/v1alpha1",
+		"kind":       "MachineSet",
+		"metadata":   map[string]any{"name": name},
+		"spec": map[string]any{
+			"replicas": int64(replicas),
+			"selector": map[string]any{"matchLabels": labels},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": labels},
+				"spec":     map[string]any{"class": map[string]any{"kind": "MachineClass", "name": class}},
+			},
+		},
+	}}
+	_, err := a.sets.Create(ctx, set, metav1.CreateOptions{})
+	return err
 }
 
 func (a *api) create(ctx context.Context, name string) error {

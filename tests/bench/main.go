@@ -18,6 +18,7 @@ type options struct {
 	single     int
 	sizes      []int
 	limited    int
+	sets       bool
 	bin        string
 	kubeconfig string
 	keep       bool
@@ -52,6 +53,7 @@ func run() error {
 	flag.IntVar(&o.rounds, "rounds", 3, "rounds of each side; they take turns")
 	flag.IntVar(&o.single, "single", 3, "lives of one machine in each round")
 	flag.StringVar(&sizes, "sizes", "300,1000", "machines at the same time, without limits of requests")
+	flag.BoolVar(&o.sets, "sets", false, "the machines at the same time are those of one MachineSet, and not made one by one")
 	flag.IntVar(&o.limited, "limited", 300, "machines with --kube-api-qps=20 --kube-api-burst=30; 0 for none")
 	flag.StringVar(&o.bin, "bin", "../../target/release", "where ostler and ostler-server are")
 	flag.StringVar(&o.kubeconfig, "kubeconfig", "", "an API server with Ostler's definitions; by default, one of ours for each measurement")

@@ -62,6 +62,8 @@ type world struct {
 	parts   []*process
 	starts  []func() (*process, error)
 	counter int
+	// sets: machines at the same time are those of one MachineSet.
+	sets bool
 }
 
 func with(o options, side string, l limits, do func(*world) error) error {
@@ -74,7 +76,7 @@ func with(o options, side string, l limits, do func(*world) error) error {
 	} else {
 		fmt.Fprintln(os.Stderr, side, directory)
 	}
-	w := &world{side: side, failed: make(chan error, 1000)}
+	w := &world{side: side, failed: make(chan error, 1000), sets: o.sets}
 	kubeconfig := o.kubeconfig
 	if kubeconfig == "" {
 		if w.server, kubeconfig, err = serve(directory, o.bin); err != nil {
@@ -169,8 +171,13 @@ func (w *world) life(names []string, down bool) (up, gone time.Duration, err err
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	began := time.Now()
-	create := func(name string) error { return w.api.create(ctx, name) }
-	if err := w.api.follow(ctx, names, create, runs, w.failed); err != nil {
+	create := func() error {
+		if w.isSet(names) {
+			return w.api.set(ctx, names[0], len(names))
+		}
+		return forEach(names, func(name string) error { return w.api.create(ctx, name) })
+	}
+	if err := w.api.follow(ctx, len(names), create, runs, w.failed); err != nil {
 		return 0, 0, fmt.Errorf("%d up: %w", len(names), err)
 	}
 	up = time.Since(began)
@@ -185,12 +192,22 @@ func (w *world) down(names []string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), longest)
 	defer cancel()
 	began := time.Now()
-	remove := func(name string) error { return w.api.machines.Delete(ctx, name, metav1.DeleteOptions{}) }
-	if err := w.api.follow(ctx, names, remove, isGone, w.failed); err != nil {
+	remove := func() error {
+		if w.isSet(names) {
+			return w.api.set(ctx, names[0], 0)
+		}
+		return forEach(names, func(name string) error {
+			return w.api.machines.Delete(ctx, name, metav1.DeleteOptions{})
+		})
+	}
+	if err := w.api.follow(ctx, len(names), remove, isGone, w.failed); err != nil {
 		return 0, fmt.Errorf("%d down: %w", len(names), err)
 	}
 	return time.Since(began), nil
 }
+
+// isSet says whether machines are those of one set, which has the name of the first.
+func (w *world) isSet(names []string) bool { return w.sets && len(names) > 1 }
 
 func (w *world) names(count int) []string {
 	w.counter++

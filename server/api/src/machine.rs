@@ -114,6 +114,14 @@ impl Machine {
         self.is_deleting() || drain.is_some_and(|drain| !drain.finished)
     }
 
+    /// Whether a user applied it, with kubectl or server-side: the next time, kubectl or the API server compares with what was
+    /// applied before.
+    pub fn was_applied(&self) -> bool {
+        let managers = self.metadata.managed_fields.iter().flatten();
+        self.annotation(names::annotation::LAST_APPLIED_CONFIGURATION).is_some()
+            || managers.filter_map(|it| it.operation.as_deref()).any(|it| it == "Apply")
+    }
+
     /// Whether a MachineSet made it and looks after it.
     pub fn has_machine_set(&self) -> bool {
         let owners = self.metadata.owner_references.iter().flatten();

@@ -250,6 +250,9 @@ impl Action {
 pub struct MachinePatch {
     /// Put our finalizer on it.
     pub add_finalizer: bool,
+    /// Have the API server keep no account of who set which field, which is a third of what a write costs it. Alone it
+    /// is no reason for a patch.
+    pub forget_managers: bool,
     /// New `spec.providerID`.
     pub provider_id: Option<ProviderId>,
     /// Labels to set.

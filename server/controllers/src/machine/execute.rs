@@ -447,6 +447,10 @@ fn machine_change(machine: &Machine, patch: &MachinePatch) -> Change {
         all.push(finalizer::MACHINE.to_owned());
         change = change.metadata("finalizers", json!(all));
     }
+    if patch.forget_managers {
+        // The API server takes an empty list for no change, and this for one.
+        change = change.metadata("managedFields", json!([{}]));
+    }
     if !patch.labels.is_empty() {
         change = change.metadata("labels", json!(patch.labels));
     }
@@ -544,6 +548,17 @@ mod tests {
                 "spec": { "taints": [{ "key": "other", "effect": "NoExecute" }] }
             })
         );
+    }
+
+    #[test]
+    fn a_machine_patch_may_forget_who_set_the_fields() {
+        let patch =
+            MachinePatch { add_finalizer: true, forget_managers: true, ..MachinePatch::default() };
+        let expected = json!({ "metadata": {
+            "finalizers": [finalizer::MACHINE], "managedFields": [{}], "resourceVersion": "7"
+        } });
+        let change = machine_change(&Machine::default(), &patch);
+        assert_eq!(change.on_condition(Some("7")), expected);
     }
 
     #[test]

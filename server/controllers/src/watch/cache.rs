@@ -6,6 +6,7 @@ use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Resource;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
@@ -23,7 +24,7 @@ pub trait Cached: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
     /// The index entries of the object.
     fn indexed(&self) -> Vec<(Self::Index, String)>;
 
-    /// Drops unused fields before the object is stored. `managedFields` are removed already.
+    /// Drops unused fields before the object is stored. Of `managedFields` is left that it was applied.
     fn trim(&mut self) {}
 }
 
@@ -471,7 +472,11 @@ fn is_same<K: Resource>(one: &K, other: &K) -> bool {
 }
 
 fn prepare<K: Cached>(object: &mut K) {
-    object.meta_mut().managed_fields = None;
+    let mut managers = object.meta_mut().managed_fields.take().into_iter().flatten();
+    let applied = managers.find_map(|it| it.operation.filter(|it| it == "Apply"));
+    object.meta_mut().managed_fields = applied.map(|it| {
+        vec![ManagedFieldsEntry { operation: Some(it), ..ManagedFieldsEntry::default() }]
+    });
     object.trim();
 }
 

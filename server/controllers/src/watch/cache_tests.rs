@@ -78,11 +78,22 @@ fn whether_there_is_any_is_known_after_the_first() {
 }
 
 #[test]
-fn managed_fields_are_not_kept() {
-    let cache = Cache::default();
-    cache.apply(Event::Apply(object("a", 1, "red")));
-    let kept = cache.get(&ObjectName::new("default", "a")).unwrap();
-    assert!(kept.metadata.managed_fields.is_none());
+fn of_managed_fields_is_kept_that_the_object_was_applied() {
+    let managed_by = |operation: &str| ManagedFieldsEntry {
+        manager: Some("flux".to_owned()),
+        operation: Some(operation.to_owned()),
+        ..ManagedFieldsEntry::default()
+    };
+    let bare = ManagedFieldsEntry { manager: None, ..managed_by("Apply") };
+    let all = vec![managed_by("Update"), managed_by("Apply"), managed_by("Apply")];
+    for (managers, expected) in [(vec![managed_by("Update")], None), (all, Some(vec![bare]))] {
+        let mut object = object("a", 1, "red");
+        object.metadata.managed_fields = Some(managers);
+        let cache = Cache::default();
+        cache.apply(Event::Apply(object));
+        let kept = cache.get(&ObjectName::new("default", "a")).unwrap();
+        assert_eq!(kept.metadata.managed_fields, expected);
+    }
 }
 
 /// The pass of a controller over the object of that name.

@@ -13,6 +13,7 @@ use crate::{
     hot_update::SlotUse,
     operation::OperationView,
     plan::{Action, Next, NodePatch, NodeStatusPatch, Plan},
+    set::controller,
     snapshot::NodeView,
 };
 
@@ -86,7 +87,12 @@ impl Pass<'_> {
         let busy = works || expected || self.effects.dispatch.is_some();
         let slot = self.update_slot(busy);
         let status = if quiet { before } else { self.status };
-        let effects = self.effects;
+        let mut effects = self.effects;
+        let patch = &mut effects.patch;
+        // A Machine of its own may be applied one day: then its first manager would own our finalizer.
+        patch.forget_managers = !patch.is_empty()
+            && controller(&self.machine.metadata).is_some()
+            && !self.machine.was_applied();
         let mut actions: Vec<_> = slot.into_iter().chain(effects.before).collect();
         if effects.patch.add_finalizer {
             actions.insert(0, Action::PatchMachine(effects.patch));

@@ -1,10 +1,11 @@
 //! What is recorded when a write did not come through.
 
 use k8s_openapi::api::core::v1::NodeCondition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::{
     driver::OperationKind,
     machine::{MachineConditionType, MachineStatus, WaitReason},
-    names::label,
+    names::{self, label},
 };
 use ostler_lifecycle::{
     machine,
@@ -139,4 +140,33 @@ fn an_event_that_waits_with_a_status_is_told_with_one_that_says_what_failed() {
     let failed = Performed::Failed("500".to_owned());
     assert_eq!(told(failed), [EventReason::InstanceCreated]);
     assert_eq!(told(Performed::Conflict), [], "it is kept");
+}
+
+#[test]
+fn who_set_which_field_of_a_machine_of_a_set_is_forgotten_unless_it_was_applied() {
+    let key = names::annotation::LAST_APPLIED_CONFIGURATION;
+    let owned = json!([{
+        "apiVersion": "v1", "kind": "MachineSet", "name": "s", "uid": "1", "controller": true
+    }]);
+    let by = |operation: &str| json!([{ "operation": operation }]);
+    for (metadata, forgets) in [
+        (json!({ "managedFields": by("Update") }), false),
+        (json!({ "ownerReferences": owned, "managedFields": by("Update") }), true),
+        (json!({ "ownerReferences": owned, "finalizers": [names::finalizer::MACHINE] }), true),
+        (json!({ "ownerReferences": owned, "annotations": { key: "{}" } }), false),
+        (json!({ "ownerReferences": owned, "managedFields": by("Apply") }), false),
+    ] {
+        let mut world = World::new();
+        let said: ObjectMeta = serde_json::from_value(metadata.clone()).unwrap();
+        let machine = &mut world.machine_mut().metadata;
+        machine.owner_references = said.owner_references;
+        machine.finalizers = said.finalizers;
+        machine.annotations = said.annotations;
+        machine.managed_fields = said.managed_fields;
+        world.pass();
+        world.answer();
+        let plan = world.pass();
+        let [Action::PatchMachine(patch), ..] = &plan.actions[..] else { panic!("{plan:?}") };
+        assert_eq!(patch.forget_managers, forgets, "{metadata}");
+    }
 }

@@ -55,6 +55,9 @@ impl World {
             self.hold();
         }
         let machine = self.machine_mut();
+        if patch.forget_managers {
+            machine.metadata.managed_fields = None;
+        }
         if let Some(id) = &patch.provider_id {
             machine.spec.provider_id = Some(id.clone());
         }
