@@ -203,7 +203,11 @@ func (w *world) down(names []string) (time.Duration, error) {
 	if err := w.api.follow(ctx, len(names), remove, isGone, w.failed); err != nil {
 		return 0, fmt.Errorf("%d down: %w", len(names), err)
 	}
-	return time.Since(began), nil
+	took := time.Since(began)
+	if w.isSet(names) {
+		return took, w.api.sets.Delete(ctx, names[0], metav1.DeleteOptions{})
+	}
+	return took, nil
 }
 
 // isSet says whether machines are those of one set, which has the name of the first.
