@@ -76,7 +76,7 @@ func with(o options, side string, l limits, do func(*world) error) error {
 	} else {
 		fmt.Fprintln(os.Stderr, side, directory)
 	}
-	w := &world{side: side, failed: make(chan error, 1000), sets: o.sets}
+	w := &world{side: side, failed: make(chan error, 1000), sets: o.sets && o.scale == 0}
 	kubeconfig := o.kubeconfig
 	if kubeconfig == "" {
 		if w.server, kubeconfig, err = serve(directory, o.bin); err != nil {

@@ -448,7 +448,7 @@ fn machine_change(machine: &Machine, patch: &MachinePatch) -> Change {
         change = change.metadata("finalizers", json!(all));
     }
     if patch.forget_managers {
-        // The API server takes an empty list for no change, and this for one.
+        // An empty list would change nothing; this one resets it.
         change = change.metadata("managedFields", json!([{}]));
     }
     if !patch.labels.is_empty() {

@@ -86,7 +86,11 @@ fn of_managed_fields_is_kept_that_the_object_was_applied() {
     };
     let bare = ManagedFieldsEntry { manager: None, ..managed_by("Apply") };
     let all = vec![managed_by("Update"), managed_by("Apply"), managed_by("Apply")];
-    for (managers, expected) in [(vec![managed_by("Update")], None), (all, Some(vec![bare]))] {
+    for (managers, expected) in [
+        (vec![ManagedFieldsEntry::default()], None),
+        (vec![managed_by("Update")], None),
+        (all, Some(vec![bare])),
+    ] {
         let mut object = object("a", 1, "red");
         object.metadata.managed_fields = Some(managers);
         let cache = Cache::default();

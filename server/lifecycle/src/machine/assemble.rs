@@ -89,7 +89,7 @@ impl Pass<'_> {
         let status = if quiet { before } else { self.status };
         let mut effects = self.effects;
         let patch = &mut effects.patch;
-        // A Machine of its own may be applied one day: then its first manager would own our finalizer.
+        // Whoever applies a Machine without managers server-side gets our finalizer with it, and may drop it.
         patch.forget_managers = !patch.is_empty()
             && controller(&self.machine.metadata).is_some()
             && !self.machine.was_applied();
