@@ -89,7 +89,8 @@ impl Pass<'_> {
         let status = if quiet { before } else { self.status };
         let mut effects = self.effects;
         let patch = &mut effects.patch;
-        // Whoever applies a Machine without managers server-side gets our finalizer with it, and may drop it.
+        // One without a controller keeps them: if a user applied it server-side later, our finalizer would be theirs, and go
+        // with their next apply.
         patch.forget_managers = !patch.is_empty()
             && controller(&self.machine.metadata).is_some()
             && !self.machine.was_applied();
