@@ -318,10 +318,9 @@ impl Fanout {
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         if let Some(id) = id.filter(|id| !id.is_empty()) {
             found.extend(machines.find_names(MachineIndex::ProviderId, id));
-        } else {
-            // The machine of that name may own it.
-            found.extend(machines.find_names(MachineIndex::Name, name));
         }
+        // The machine of that name may own it.
+        found.extend(machines.find_names(MachineIndex::Name, name));
         let labels = node.metadata.labels.as_ref();
         if let Some(machine) = labels.and_then(|labels| labels.get(label::MACHINE_NAME)) {
             found.extend(machines.find_names(MachineIndex::Name, machine));

@@ -133,7 +133,7 @@ impl UnmanagedNodes {
         let may_be_of = |machine: &str| {
             machines.find(MachineIndex::Name, machine).iter().any(|machine| {
                 let theirs = machine.provider_id();
-                theirs.is_none_or(|theirs| id.is_none_or(|id| *theirs == *id))
+                theirs.is_none_or(|theirs| id.is_none_or(|id| theirs.is_of_node(id)))
             })
         };
         machines.has_unreadable()

@@ -60,8 +60,9 @@ impl Stores {
         let older = |other: &Machine| born(other) < born(machine);
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         let id = id.filter(|id| !id.is_empty());
-        let has_id =
-            |one: &Machine| id.is_some_and(|id| one.instance_id().is_some_and(|it| it == id));
+        let has_id = |one: &Machine| {
+            id.is_some_and(|id| one.instance_id().is_some_and(|it| it.is_of_node(id)))
+        };
         let of_own_instance = own && has_id(machine);
         // Names are used again: by its name alone, only the Node of the UID that this Machine joined as is its own.
         let used_again = !of_own_instance && node::joined_as_another(machine, node);
