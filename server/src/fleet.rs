@@ -13,7 +13,7 @@ use crate::duration::positive;
 pub(crate) struct FleetArgs {
     /// Controllers to run, separated by commas: machine, machinehealthcheck, machineset, machinedeployment; * for all, -NAME for all but one
     ///
-    /// With `machine` alone, machine-controller-manager (or another core) runs the sets; `machinehealthcheck` needs `machine`. With
+    /// `machine` runs MachinePools, too. With `machine` alone, machine-controller-manager (or another core) runs the sets; `machinehealthcheck` needs `machine`. With
     /// `machineset,machinedeployment`, machine-controller (or another core) runs the machines. The process that runs sets holds
     /// the Lease machine-controller-manager, the one that runs machines the Lease machine-controller; a core that runs both
     /// takes the former only while it holds the latter.

@@ -48,7 +48,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "JSON", default_value = "{}")]
     set: String,
     /// How long the driver may take, e.g. 30s; by default what the contract says
-    #[arg(long, value_name = "SECONDSs")]
+    #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
     /// Needed for operations that change something
     #[arg(long)]

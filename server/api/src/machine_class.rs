@@ -23,7 +23,8 @@ use serde_json::Value;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineClassSpec {
-    /// What the autoscaler has to know of a Node before there is one.
+    /// What the autoscaler has to know of a Node before there is one: capacity with cpu, gpu and memory, instanceType, region
+    /// and zone, all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "class_node_template")]
     pub node_template: Option<Value>,

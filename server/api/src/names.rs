@@ -94,9 +94,9 @@ pub mod annotation {
     pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
     /// On a Lease that was given up: the term whose requests had all been answered by then.
     pub const ENDED_TERM: &str = "ostler.dev/ended-term";
-    /// On a Machine, any value: its set deletes it first, as Cluster API has it.
+    /// On a Machine, any value: its set or pool deletes it first, as Cluster API has it.
     pub const DELETE_MACHINE: &str = "machine.sapcloud.io/delete-machine";
-    /// The same in Cluster API's own name.
+    /// The same in Cluster API's own name. Only pools read it.
     pub const CLUSTER_API_DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
     /// On a MachinePool, any value but `false`: another system decides how many instances it has, as in Cluster API.
     pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";

@@ -17,7 +17,8 @@ pub struct Settings {
     pub in_place_timeout: Duration,
     /// How long a preserved Machine is kept.
     pub preserve_timeout: Duration,
-    /// How long a deletion waits for volumes to be detached.
+    /// How long a drain holds the next pods back for a volume that is to be detached, and how long an update in place or
+    /// a preservation waits for volumes. A deletion waits until its drain timeout.
     pub detach_timeout: Duration,
     /// How long a drain waits for a volume to be attached where a pod waits for it.
     pub reattach_timeout: Duration,

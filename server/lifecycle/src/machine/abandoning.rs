@@ -1,6 +1,6 @@
-//! An instance that its driver calls not ours, and that the operator lets be. It is the only way, but
-//! for the word of a driver, in which a Machine goes that may have an instance: `force-deletion` is no
-//! such way, for it is set routinely and means a short drain.
+//! An instance that its driver calls not ours, and that the operator lets be. Otherwise a Machine that may have an
+//! instance goes only when its driver, or its pool, says that the instance is gone: `force-deletion` is no such way, for
+//! it is set routinely and means a short drain.
 
 use ostler_api::{
     Machine,

@@ -15,7 +15,8 @@ use super::{Blind, Snapshot, Victim, claim::controller, is_frozen, preserve::Pre
 /// Most Machines that one pass creates, and most that it deletes.
 pub const BURST: usize = 100;
 
-/// A set that released more than twice its replicas and this many creates no more.
+/// A set creates no more if the Machines that it released and those that it would then have are more than twice its replicas
+/// and this many.
 pub const DRIFT_MARGIN: usize = 2;
 
 /// Why a set does not do what it wants.

@@ -29,7 +29,7 @@ pub fn broken(set: &MachineSet, has_machines: bool) -> Vec<String> {
     broken
 }
 
-/// The rules that a selector and a template break; for MachineDeployments as well.
+/// The rules that selector and template of a MachineSet break. Those of MachineDeployments are in `deployment/valid.rs`.
 pub fn template_rules(
     selector: Option<&LabelSelector>,
     template: &MachineTemplateSpec,
