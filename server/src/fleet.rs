@@ -24,10 +24,10 @@ pub(crate) struct FleetArgs {
         allow_hyphen_values = true
     )]
     pub(crate) controllers: EnabledControllers,
-    /// A set is frozen once it has this many machines more than twice its replicas, or than its deployment allows
+    /// Freeze a set at twice its replicas plus this many machines (of a deployment: at replicas plus surge plus this)
     #[arg(long, alias = "machine-safety-up", value_name = "NUMBER", default_value_t = freeze::Margins::default().up, value_parser = clap::value_parser!(i32).range(0..))]
     safety_up: i32,
-    /// A frozen set goes on once it has this many machines less than that
+    /// Unfreeze a set this many machines below the limit at which it was frozen
     #[arg(long, alias = "machine-safety-down", value_name = "NUMBER", default_value_t = freeze::Margins::default().down, value_parser = clap::value_parser!(i32).range(0..))]
     safety_down: i32,
     /// How often sets are checked for overshooting without an event, and how long a freeze lasts at least

@@ -45,8 +45,8 @@ const HINTS: [(WaitReason, &str); 52] = [
     ),
     (
         WaitReason::AdoptionUndecided,
-        "annotate the class ostler.dev/adopt-by-name: true takes over what has the machine's name, \
-         false makes a new instance, for which the driver has to read tags",
+        "annotate the class ostler.dev/adopt-by-name: true adopts an instance with the machine's name; \
+         false creates a new one (needs a driver that reads tags)",
     ),
     (
         WaitReason::AbsenceUnconfirmed,

@@ -323,7 +323,7 @@ mod tests {
                     "currentStatus": { "phase": "Terminating" },
                     "step": "DrainNode", "stepSince": minutes_ago(4),
                     "waitingFor": { "reason": "PodDisruptionBudget", "since": minutes_ago(3),
-                        "message": "pods that have to leave: 2" },
+                        "message": "2 pods still to be evicted" },
                     "drain": { "podsLeft": 2, "blocked": 1, "examples": ["default/web-1"] },
                     "history": {
                         "steps": [{ "step": "CreateInstance", "startedAt": minutes_ago(120), "endedAt": minutes_ago(118) }],
@@ -338,7 +338,7 @@ mod tests {
             "Phase     Terminating\n",
             "Class     small (not found)\n",
             "Waits for PodDisruptionBudget, for 3m0s\n",
-            "          pods that have to leave: 2\n",
+            "          2 pods still to be evicted\n",
             "          hint: make room in the budget",
             "          pods: default/web-1\n",
             "Next      DetachVolumes, DeleteInstance, DeleteNode, RemoveFinalizer; then the Machine goes\n",

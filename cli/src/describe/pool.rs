@@ -54,7 +54,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     page.line(
         "Machines",
         &format!(
-            "{} wanted, {} there, {} of the current model, {} ready, {} available",
+            "{} desired, {} current, {} up-to-date, {} ready, {} available",
             pool.replicas(),
             status.replicas,
             status.up_to_date_replicas,
@@ -135,7 +135,7 @@ fn why(Subject { pool, machines, .. }: &Subject, status: &MachinePoolStatus) -> 
     if pool.is_paused() && status.up_to_date_replicas != status.replicas {
         return "paused: instances of an old model stay; scaling goes on".to_owned();
     }
-    "nothing; all is as wanted".to_owned()
+    "nothing; up to date".to_owned()
 }
 
 #[cfg(test)]
@@ -202,7 +202,7 @@ MachinePool        default/web
 Class              big
 Phase              ScalingUp
 Group              fake:///g, 13 of 13 instances
-Machines           12 wanted, 13 there, 1 of the current model, 12 ready, 12 available
+Machines           12 desired, 13 current, 1 up-to-date, 12 ready, 12 available
 Ready              False (NotReady)
 Waits for          machine web-new waits for NodeNotJoined: no node yet
 

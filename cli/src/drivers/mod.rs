@@ -86,7 +86,7 @@ enum Command {
     },
     /// Send one operation to a driver, and print the answer
     Invoke(invoke::Args),
-    /// List instances that no machine stands for; after a restore, accept that they are deleted
+    /// List instances without a Machine; after a restore, allow their deletion with --accept
     Orphans(orphans::Args),
     /// Show the frames between core and drivers as they pass, without user data and secrets
     Tail(tail::Args),

@@ -123,10 +123,8 @@ pub(crate) fn of_pool(pool: &MachinePool) -> Progress {
         return Progress::GoesOn(format!("{ready} of {} running", machines(wanted)));
     }
     if new < replicas {
-        return Progress::GoesOn(format!(
-            "{new} of {} with the current model",
-            machines(*replicas)
-        ));
+        let are = if *replicas == 1 { "is" } else { "are" };
+        return Progress::GoesOn(format!("{new} of {} {are} up to date", machines(*replicas)));
     }
     match replicas - wanted {
         ..=0 => Progress::Complete(format!("running: {}", machines(wanted))),
@@ -235,7 +233,7 @@ mod tests {
         };
         for (replicas, ready, new, text) in [
             (2, 1, 2, "1 of 3 machines running"),
-            (4, 3, 1, "1 of 4 machines with the current model"),
+            (4, 3, 1, "1 of 4 machines are up to date"),
             (4, 4, 4, "1 machine too many"),
             (3, 3, 3, "running: 3 machines"),
         ] {
@@ -304,7 +302,7 @@ mod tests {
         let mut status = numbers(3, 1, 3);
         status["conditions"] = json!([{
             "type": "Progressing", "status": "True", "reason": "MachineSetUpdated",
-            "message": "Machine set \"a-1\" is progressing. It is hindered: 2 nodes wait for a user"
+            "message": "Machine set \"a-1\" is progressing. Blocked: 2 nodes wait for a user"
         }]);
         let text = "1 of 3 machines are replaced; 2 nodes wait for a user";
         assert_eq!(at(&status, false).text(), text);

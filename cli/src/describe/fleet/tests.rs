@@ -100,7 +100,7 @@ fn a_deployment_is_a_tree_of_sets_and_machines_with_what_each_of_them_waits_for(
 MachineDeployment  default/web, 3h0m old
 Strategy           RollingUpdate: at most 1 more than wanted, at most 0 (25%) fewer available
 Class              big
-Machines           3 wanted, 4 there, 1 of the newest template, 3 ready, 3 available
+Machines           3 desired, 4 current, 1 up-to-date, 3 ready, 3 available
 Available          True (MinimumReplicasAvailable)
 Progressing        True (MachineSetUpdated)
 Run by             core-0, which runs the machines too
@@ -108,9 +108,9 @@ Waits for          machine web-new-a waits for NodeMissing: no node yet
 
 Tree
   machinedeployment web
-  ├─ machineset web-new: 1 wanted, 1 there, 0 available (revision 2, newest)
+  ├─ machineset web-new: 1 desired, 1 current, 0 available (revision 2, newest)
   │  └─ web-new-a  Pending, JoinNode, waits for NodeMissing: no node yet for 2m0s
-  └─ machineset web-old: 3 wanted, 3 there, 3 available (revision 1)
+  └─ machineset web-old: 3 desired, 3 current, 3 available (revision 1)
      ├─ web-old-a  Running
      ├─ web-old-b  Running
      └─ web-old-c  Running
@@ -231,7 +231,7 @@ fn a_frozen_set_is_waited_for_only_if_it_lacks_machines_and_nothing_blocks_those
                 freeze(&mut fleet.sets[1]);
                 fleet.machines = [("web-new".to_owned(), vec![running("a")])].into();
             },
-            "Waits for          nothing; all is as wanted",
+            "Waits for          nothing; up to date",
         ),
         (
             |fleet| {
@@ -334,7 +334,7 @@ fn what_only_a_user_can_end_and_a_rollout_that_goes_on_do_not_pass_for_all_as_wa
         (
             |fleet| {
                 let status = fleet.deployment.as_mut().unwrap().status.as_mut().unwrap();
-                let hindered = "it is progressing. It is hindered: 3 nodes wait for a user";
+                let hindered = "it is progressing. Blocked: 3 nodes wait for a user";
                 status.conditions[1].message = Some(hindered.to_owned());
             },
             "Waits for          3 nodes wait for a user; machine web-new-a waits for NodeMissing",
@@ -361,7 +361,7 @@ fn what_only_a_user_can_end_and_a_rollout_that_goes_on_do_not_pass_for_all_as_wa
                 let status = fleet.deployment.as_mut().unwrap().status.as_mut().unwrap();
                 (status.replicas, status.updated_replicas) = (3, 3);
             },
-            "nothing; all is as wanted",
+            "nothing; up to date",
         ),
     ]);
 }

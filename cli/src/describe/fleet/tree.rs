@@ -81,7 +81,7 @@ fn head(page: &mut Page, deployment: &MachineDeployment, now: Timestamp) {
     page.line(
         "Machines",
         &format!(
-            "{} wanted, {} there, {} of the newest template, {} ready, {} available",
+            "{} desired, {} current, {} up-to-date, {} ready, {} available",
             deployment.spec.replicas,
             status.replicas,
             status.updated_replicas,
@@ -155,7 +155,7 @@ fn about(fleet: &Fleet, set: &MachineSet) -> String {
             && matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
     });
     let numbers = format!(
-        "{} wanted, {} there, {} available",
+        "{} desired, {} current, {} available",
         set.spec.replicas,
         machines.len(),
         available.count()

@@ -9,8 +9,8 @@ use ostler_api::machine_set::MachineSetConditionType as OfSet;
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::deployment::conditions::{self, hindrance};
-use ostler_lifecycle::selector;
 use ostler_lifecycle::set::FOREIGN;
+use ostler_lifecycle::{numbered, selector};
 
 use super::{Fleet, Runner};
 use crate::rollout::progress::{self, SELECTS_ALL, creation_error};
@@ -253,8 +253,7 @@ fn failure(fleet: &Fleet) -> Option<String> {
 fn goes_on(fleet: &Fleet) -> String {
     let deleting = fleet.all().filter(|machine| machine.is_deleting()).count();
     if deleting > 0 {
-        let machines = if deleting == 1 { "machine is" } else { "machines are" };
-        let text = format!("{deleting} {machines} being deleted");
+        let text = format!("deletion of {}", numbered(deleting, "machine"));
         return fleet
             .runner
             .silent()
@@ -270,7 +269,7 @@ fn goes_on(fleet: &Fleet) -> String {
             .then(|| format!("there are {there} machines, and {wanted} are wanted"))
     };
     left.map_or_else(
-        || "nothing; all is as wanted".to_owned(),
+        || "nothing; up to date".to_owned(),
         |left| match fleet.runner.silent() {
             Some(silent) => format!("{silent}: {left}"),
             None => format!("nothing; it goes on: {left}"),

@@ -151,7 +151,7 @@ fn refusal(status: &Status) -> String {
     match code {
         403 => {
             let name = label::AGGREGATE_TO_CORE;
-            format!("{message}; a ClusterRole with label {name}: \"true\" lets the core")
+            format!("{message}; grant access with a ClusterRole labelled {name}: \"true\"")
         }
         _ => message.clone(),
     }
@@ -174,7 +174,7 @@ mod tests {
             status_of(&failure).map(refusal).as_deref(),
             Some(
                 "recipes is forbidden: the core cannot list it; \
-                 a ClusterRole with label ostler.dev/aggregate-to-core: \"true\" lets the core"
+                 grant access with a ClusterRole labelled ostler.dev/aggregate-to-core: \"true\""
             )
         );
         assert!(!is_gone(&failure));

@@ -132,7 +132,7 @@ impl Kind for Classes {
         self.told.report((&name, class), "ClassInvalid", broken, str::to_owned);
         let awaited = class.filter(|_| plan.awaited).map(|class| class.uid().to_owned());
         self.told.report((&name, class), "ClassInUse", awaited, |_| {
-            format!("its deletion waits for what uses it: {}", self.users(&name))
+            format!("cannot be deleted while in use by: {}", self.users(&name))
         });
         let is_no_conflict = |failure: &&WriteError| !matches!(failure, WriteError::Conflict);
         let failure = done.finalizer.as_ref().err().filter(is_no_conflict);

@@ -184,7 +184,7 @@ async fn a_class_that_is_deleted_says_once_what_uses_it() {
     let (_, event) = bench.writes().pop().unwrap();
     assert_eq!(
         event["note"],
-        "its deletion waits for what uses it: 1 machinedeployment (d), 1 machine (m)"
+        "cannot be deleted while in use by: 1 machinedeployment (d), 1 machine (m)"
     );
 }
 

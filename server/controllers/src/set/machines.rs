@@ -215,8 +215,10 @@ impl Sets {
         }
         patch.push(json!({ "op": "add", "path": released_by(), "value": set.uid() }));
         self.writer.patch_json::<Machine>(&self.machines_of(set), machine.name(), patch).await?;
-        let note =
-            format!("machine {} lost labels of spec.selector and was let go", machine.name());
+        let note = format!(
+            "released Machine {}: its labels no longer match spec.selector",
+            machine.name()
+        );
         self.tell(set, Severity::Warning, "ReleasedMachine", "Release", note);
         Ok(())
     }

@@ -33,7 +33,7 @@ impl Sets {
         }
         if let Some(other) = &plan.overlap {
             let note = format!(
-                "spec.selector overlaps with that of machine set {other}: each may adopt what the other one lets go"
+                "spec.selector overlaps with that of machine set {other}: each may adopt Machines that the other releases"
             );
             self.tell(set, Severity::Warning, "SelectorOverlap", "Reconcile", note);
         }

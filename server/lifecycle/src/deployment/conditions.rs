@@ -82,7 +82,7 @@ pub(super) fn refresh(
 }
 
 /// Between the message of a condition and what hinders it.
-const HINDERED: &str = " It is hindered: ";
+const HINDERED: &str = " Blocked: ";
 
 /// Says in the message of a condition what hinders it, or that nothing does any more. Its times stay.
 pub(super) fn hinder(conditions: &mut [Condition], type_: &Type, by: Option<&str>) {

@@ -40,10 +40,8 @@ impl Pass<'_> {
         let waits = |view: &&MachineView| manual && in_place::is_unselected(view);
         match self.to_be_updated().filter(waits).count() {
             0 => None,
-            1 => Some(format!("1 node waits for a user to label it {SELECTED_FOR_UPDATE}")),
-            many => {
-                Some(format!("{many} nodes wait for a user to label them {SELECTED_FOR_UPDATE}"))
-            }
+            1 => Some(format!("1 node must be labelled {SELECTED_FOR_UPDATE} by a user")),
+            many => Some(format!("{many} nodes must be labelled {SELECTED_FOR_UPDATE} by a user")),
         }
     }
 

@@ -166,7 +166,7 @@ impl<'a> Pass<'a> {
         };
         for other in others.filter(overlaps).take(OVERLAPS) {
             let note = format!(
-                "spec.selector overlaps with that of machine deployment {}: each may adopt what the other one lets go",
+                "spec.selector overlaps with that of machine deployment {}: each may adopt MachineSets that the other releases",
                 other.name()
             );
             self.warn(Reason::SelectorOverlap, note);

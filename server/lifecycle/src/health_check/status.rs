@@ -83,7 +83,7 @@ fn allowed(gate: &Gate, counts: Counts, judged: &[Judged<'_>]) -> Said {
                 least => format!("{least} to {most}"),
             };
             let message = format!(
-                "{} of {} machines are not healthy; machines are replaced while {allowed} are not",
+                "{} of {} machines are unhealthy; remediation is suspended unless {allowed} are",
                 counts.unhealthy(),
                 counts.expected
             );

@@ -71,7 +71,7 @@ fn of_config(snap: &Snapshot, bootstrap: &Bootstrap) -> Option<BootstrapState> {
     };
     let (reason, message) = match &snap.bootstrap.config {
         ConfigView::Known(facts) => return of_facts(&snap.machine, bootstrap, wanted, facts),
-        ConfigView::Unknown => (WaitReason::NotObserved, format!("{wanted} was not looked up yet")),
+        ConfigView::Unknown => (WaitReason::NotObserved, format!("{wanted} has not been read yet")),
         ConfigView::KindMissing => {
             (WaitReason::BootstrapKindMissing, format!("the API server does not serve {kind}"))
         }
@@ -158,7 +158,7 @@ fn of_data(snap: &Snapshot, bootstrap: &Bootstrap) -> BootstrapState {
     let what = format!("secret {name:?}, which spec.bootstrap.dataSecretName names,");
     match &snap.bootstrap.secret {
         DataSecretView::Unknown => {
-            missing(WaitReason::NotObserved, format!("{what} was not looked up yet"))
+            missing(WaitReason::NotObserved, format!("{what} has not been read yet"))
         }
         DataSecretView::Missing => {
             missing(WaitReason::BootstrapSecretMissing, format!("{what} does not exist"))

@@ -112,10 +112,10 @@ fn wait_for_instance(pass: &mut Pass<'_>, what: String) -> Transition {
 
 /// Says which Node counts as that of the Machine.
 fn not_joined(pass: &Pass<'_>) -> String {
-    let name = node::expected_name(pass.machine).map(|name| format!("its name is {name}"));
-    let id = pass.instance_id().map(|id| format!("its spec.providerID is {id}"));
-    let counts: Vec<_> = name.into_iter().chain(id).collect();
-    format!("no node has joined; one counts if {}", counts.join(" or "))
+    let id = pass.instance_id().map(|id| format!("spec.providerID {id}"));
+    let name = node::expected_name(pass.machine).map(|name| format!("name {name}"));
+    let counts: Vec<_> = id.into_iter().chain(name).collect();
+    format!("waiting for a Node with {}", counts.join(" or "))
 }
 
 /// The driver made the instance, does not find it, and had time enough to.

@@ -270,7 +270,7 @@ impl<'a> Pass<'a> {
         }
         let verb = flight.kind.name();
         let in_the_core = |reason, why: String, until| {
-            wait(reason, Some(format!("{verb} waits in the core: {why}")), until)
+            wait(reason, Some(format!("{verb} is queued in the core: {why}")), until)
         };
         match flight.place {
             Place::Unserved => {
@@ -281,11 +281,13 @@ impl<'a> Pass<'a> {
             Place::Paused(left) => {
                 let (until, shown) = self.end_of(left);
                 let provider = &flight.provider;
-                let why = format!("{provider} throttles, its creates pause until {shown}");
+                let why = format!(
+                    "provider {provider} is rate-limited; creates are paused until {shown}"
+                );
                 in_the_core(WaitReason::OperationQueued, why, Some(until))
             }
             Place::Queued => {
-                let why = "its turn has not come".to_owned();
+                let why = "the driver or --provider-rate is at its limit".to_owned();
                 in_the_core(WaitReason::OperationQueued, why, None)
             }
             Place::Sent if flight.stalled => {
@@ -311,7 +313,7 @@ impl<'a> Pass<'a> {
     fn wait_for_lost_driver(&self, what: &str, left: Duration) -> Transition {
         let (until, seconds) = self.end_of(left);
         let text = format!(
-            "{what}; unless it comes back until {seconds}, the outcome is unknown and the core looks"
+            "{what}; if it does not reconnect by {seconds}, the core reads the instance from the driver"
         );
         wait(WaitReason::DriverLost, Some(text), Some(until))
     }

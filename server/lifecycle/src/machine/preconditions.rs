@@ -91,7 +91,7 @@ pub(crate) fn target(snap: &Snapshot) -> Result<(), MissingPrecondition> {
 pub(crate) fn unseen(snap: &Snapshot, what: &str) -> MissingPrecondition {
     target(snap).err().unwrap_or_else(|| MissingPrecondition {
         reason: WaitReason::NotObserved,
-        message: format!("{what} were not looked up yet"),
+        message: format!("{what} have not been listed yet"),
     })
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, MissingPrecondition>
     let name = &wanted.name;
     match &snap.class {
         ClassView::Unknown => {
-            lack(WaitReason::NotObserved, format!("machine class {name} was not looked up yet"))
+            lack(WaitReason::NotObserved, format!("machine class {name} has not been read yet"))
         }
         ClassView::LastKnown(class) if snap.machine.is_deleting() => Ok(class),
         ClassView::Missing | ClassView::LastKnown(_) => {
@@ -144,7 +144,7 @@ fn rules(snap: &Snapshot, class: &ClassFacts) -> Result<(), MissingPrecondition>
 fn secret(snap: &Snapshot) -> Result<(), MissingPrecondition> {
     match &snap.secret {
         SecretView::Unknown => {
-            lack(WaitReason::NotObserved, "the secrets of the class were not looked up yet".into())
+            lack(WaitReason::NotObserved, "the secrets of the class have not been read yet".into())
         }
         SecretView::LastKnown(..) if snap.machine.is_deleting() => Ok(()),
         SecretView::Missing(names) | SecretView::LastKnown(_, names) => {

@@ -38,7 +38,7 @@ pub(crate) fn for_create(pass: &mut Pass<'_>) -> Outcome<SecretText> {
     let snap = pass.snap;
     let secret = match &snap.bootstrap_token {
         Observed::Unknown => {
-            let what = "the bootstrap token was not looked up yet".to_owned();
+            let what = "the bootstrap token has not been read yet".to_owned();
             return Err(wait(WaitReason::NotObserved, Some(what), None));
         }
         Observed::Known(token) if !is_ours(pass, token) => return Err(take_next(pass, &id)),

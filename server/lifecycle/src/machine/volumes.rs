@@ -89,7 +89,7 @@ fn left(pass: &Pass<'_>) -> Option<Left> {
     let left = match attached(pass) {
         Ok(left) => left,
         Err(until) => {
-            let what = "the volumes of the node were not looked up yet".to_owned();
+            let what = "the volumes of the node have not been listed yet".to_owned();
             return Some(Left { reason: WaitReason::VolumesNotObserved, what, until });
         }
     };
@@ -167,7 +167,7 @@ fn force_detach(pass: &mut Pass<'_>) -> Transition {
         let Some(until) = pass.waits_for_volumes_until(FORCED_PATIENCE) else {
             return Transition::To(State::Deleting);
         };
-        let what = "volume attachments were not looked up yet".to_owned();
+        let what = "volume attachments have not been listed yet".to_owned();
         return wait(WaitReason::VolumesNotObserved, Some(what), Some(until));
     };
     for one in view.attachments.iter().filter(|one| !one.deleting) {

@@ -234,7 +234,7 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
         && status.bootstrap_ready
         && facts.broken.is_empty()
         && !pool.is_deleting();
-    let counted = format!("running: {} of {}", status.ready_replicas, numbered(wanted, "machine"));
+    let counted = format!("{} running", share(status.ready_replicas, wanted));
     let living = facts.snap.machines.iter().filter(|it| !it.is_deleting()).count();
     let living = i32::try_from(living).unwrap_or(i32::MAX);
     vec![
@@ -266,6 +266,12 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
     ]
 }
 
+/// So many machines of all are something.
+fn share(some: i32, all: i32) -> String {
+    let are = if all == 1 { "is" } else { "are" };
+    format!("{some} of {} {are}", numbered(all, "machine"))
+}
+
 /// Why the core replaces no Machine of the pool, whatever is wrong with it: reason and text.
 fn unchosen(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
     let lacks = facts.driver.is_some() && !facts.deletes_one_by_one();
@@ -275,7 +281,8 @@ fn unchosen(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
 fn remediating(facts: &Facts<'_>) -> Said {
     let type_ = Type::Remediating;
     let failed = facts.snap.machines.iter().filter(|it| it.phase() == MachinePhase::Failed).count();
-    let text = format!("given up: {}", numbered(failed, "machine"));
+    let have = if failed == 1 { "has" } else { "have" };
+    let text = format!("{} {have} failed", numbered(failed, "machine"));
     match (failed, unchosen(facts)) {
         (0, _) => said(type_, false, "NoneFailed", ""),
         (_, None) => said(type_, true, "MachinesFailed", text),
@@ -300,11 +307,7 @@ fn not_replaced(facts: &Facts<'_>) -> Option<(&'static str, &'static str)> {
 /// How far the current model is, and how the others get it.
 fn up_to_date(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     let type_ = Type::MachinesUpToDate;
-    let text = format!(
-        "with the current model: {} of {}",
-        status.up_to_date_replicas,
-        numbered(status.replicas, "machine")
-    );
+    let text = format!("{} up to date", share(status.up_to_date_replicas, status.replicas));
     let all = status.up_to_date_replicas == status.replicas;
     let unfinished = status.hot_update.as_ref().is_some_and(|it| !it.unfinished.is_empty());
     if all && !unfinished {

@@ -18,7 +18,7 @@ use super::{
     count::{is_active, wanted},
     preserve,
 };
-use crate::{numbered, selector};
+use crate::selector;
 
 /// Reason of the condition and of the event while another process runs a set.
 pub const FOREIGN: &str = "ForeignController";
@@ -135,7 +135,7 @@ fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
     }
     if let Some(Hold::Blind(Blind::Unreadable(broken))) = &plan.hold {
         let text = format!(
-            "it may be one of the set, which creates none until it is fixed or deleted: {broken}"
+            "this Machine may belong to the set; no Machines are created until it is fixed or deleted: {broken}"
         );
         return Say::Set("True", UNREADABLE, text);
     }
@@ -147,9 +147,8 @@ fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
     }
     if let Some(Hold::LabelDrift(drifted)) = plan.hold {
         let text = format!(
-            "released: {}, without the labels that spec.selector wants; no more are created until they have their labels \
-             again or are deleted",
-            numbered(drifted, "machine")
+            "{drifted} released Machines no longer match spec.selector; creation stops until they match again or are \
+             deleted"
         );
         return Say::Set("True", "FailedCreate", text);
     }

@@ -184,12 +184,12 @@ fn in_manual_mode_the_status_says_how_many_nodes_wait_for_the_user() {
     assert_eq!(hindered(&world), None, "there is no rollout");
     world.roll_to("two");
     settle(&mut world);
-    let says = "wait for a user to label them node.machine.sapcloud.io/selected-for-update";
+    let says = "must be labelled node.machine.sapcloud.io/selected-for-update by a user";
     assert_eq!(hindered(&world), Some(format!("2 nodes {says}")));
     let names = world.names();
     select_by_hand(&mut world, &names[0]);
     settle(&mut world);
-    let one = "1 node waits for a user to label it node.machine.sapcloud.io/selected-for-update";
+    let one = "1 node must be labelled node.machine.sapcloud.io/selected-for-update by a user";
     assert_eq!(hindered(&world).as_deref(), Some(one));
     world.edit(&json!({ "spec": { "paused": true } }));
     world.passes();
@@ -298,7 +298,7 @@ fn an_update_that_fails_holds_its_slot() {
     world.machines.insert(name, again);
     world.passes();
     let after = world.condition("Progressing").unwrap();
-    assert!(!after.message.unwrap().contains("hindered"));
+    assert!(!after.message.unwrap().contains("Blocked"));
     assert_eq!((after.reason, after.last_update_time), (before.reason, before.last_update_time));
 }
 

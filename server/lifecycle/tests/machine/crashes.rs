@@ -211,8 +211,12 @@ fn an_operation_that_the_driver_does_not_have_yet_says_that_it_waits_in_the_core
     let pause = Duration::from_mins(1);
     let end = world.now + jiff::SignedDuration::from_secs(60);
     for (place, reason, why) in [
-        (Place::Queued, WaitReason::OperationQueued, "its turn has not come".to_owned()),
-        (Place::Paused(pause), WaitReason::OperationQueued, format!("pause until {end}")),
+        (
+            Place::Queued,
+            WaitReason::OperationQueued,
+            "the driver or --provider-rate is at its limit".to_owned(),
+        ),
+        (Place::Paused(pause), WaitReason::OperationQueued, format!("paused until {end}")),
         (Place::Unserved, WaitReason::DriverUnavailable, "no driver for provider".to_owned()),
     ] {
         let OperationView::InFlight(flight) = &mut world.operation else { panic!() };
@@ -221,7 +225,7 @@ fn an_operation_that_the_driver_does_not_have_yet_says_that_it_waits_in_the_core
         let waits = world.status().waiting_for.unwrap();
         assert_eq!(waits.reason, reason);
         let text = waits.message.unwrap();
-        let said = text.starts_with("CreateMachine waits in the core: ") && text.contains(&why);
+        let said = text.starts_with("CreateMachine is queued in the core: ") && text.contains(&why);
         assert!(said, "{text}");
         assert_eq!(matches!(plan.next, Next::Wait { .. }), place == Place::Paused(pause));
     }

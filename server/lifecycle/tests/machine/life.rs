@@ -33,10 +33,7 @@ fn the_life_of_a_machine_from_new_to_gone() {
         assert!(world.happened(reason), "{reason:?}");
     }
     let said = |reason| &world.events.iter().find(|it| it.reason == reason).unwrap().message;
-    assert_eq!(
-        said(EventReason::DrainStarted),
-        &format!("the drain begins; pods that have to leave node {NODE}: 1")
-    );
+    assert_eq!(said(EventReason::DrainStarted), &format!("draining node {NODE}: evicting 1 pod"));
     assert_eq!(said(EventReason::InstanceDeleted), &format!("instance {PROVIDER_ID} is gone"));
 }
 

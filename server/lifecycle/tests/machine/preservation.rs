@@ -306,7 +306,7 @@ fn the_pods_of_a_preserved_failed_machine_leave_it_once_and_whoever_examines_it_
     }
     assert_eq!(world.phase(), MachinePhase::Failed);
     let waiting = world.status().waiting_for.unwrap();
-    assert_eq!(waiting.message.as_deref(), Some("pods that have to leave: 1"));
+    assert_eq!(waiting.message.as_deref(), Some("1 pod is terminating"));
     assert_eq!(world.node().spec.as_ref().unwrap().unschedulable, None, "the taint is enough");
     world.pods_end();
     world.settle();

@@ -25,6 +25,7 @@ use super::{
     selection::leaving,
 };
 use crate::{
+    numbered,
     plan::{Action, EventReason, PodRef},
     pod::{PodView, Refusal},
     snapshot::{Observed, Settings},
@@ -138,8 +139,7 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
     }
     if !leaving.is_empty() && !saw_pods(pass) {
         let node = pass.machine.node_name().unwrap_or_default();
-        let text =
-            format!("the drain begins; pods that have to leave node {node}: {}", leaving.len());
+        let text = format!("draining node {node}: evicting {}", numbered(leaving.len(), "pod"));
         pass.effects.event_on_node(false, EventReason::DrainStarted, text);
     }
     if !leaving.is_empty() && !force && !is_written(pass) {
@@ -158,7 +158,7 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
 /// The wait until the pods of the Node were read from the API server.
 pub(crate) fn not_looked_up(pass: &Pass<'_>) -> Transition {
     let until = after(pass.snap.now, pass.snap.settings.eviction_retry);
-    let what = "the pods of the node were not looked up yet".to_owned();
+    let what = "the pods of the node have not been listed yet".to_owned();
     wait(WaitReason::NotObserved, Some(what), Some(until))
 }
 

@@ -82,7 +82,7 @@ impl EvictionOrder {
         if until.is_none() {
             return Self::all();
         }
-        let message = "the volumes of the pods were not looked up yet".to_owned();
+        let message = "the volumes of the pods have not been listed yet".to_owned();
         let hold = Hold { reason: WaitReason::VolumesNotObserved, message, until };
         Self { open: Open::None, hold: Some(hold) }
     }

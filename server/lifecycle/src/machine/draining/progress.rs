@@ -125,24 +125,29 @@ pub(crate) fn describe(drain: &DrainProgress, failure: Option<String>) -> String
     if let Some(failure) = failure {
         return format!("{left}, {} cannot be evicted; {failure}", drain.failing);
     }
-    let budgets = match drain.budgets.join(", ") {
-        none if none.is_empty() => "budgets".to_owned(),
-        names => format!("budgets {names}"),
+    let budgets = match drain.budgets.as_slice() {
+        [] => "a PodDisruptionBudget".to_owned(),
+        [one] => format!("PodDisruptionBudget {one}"),
+        several => format!("PodDisruptionBudgets {}", several.join(", ")),
     };
+    let blocked = |count| format!("{left}; {} blocked by {budgets}", numbered(count, "eviction"));
     if drain.several_budgets > 0 {
         let count = drain.several_budgets;
         return format!("{left}, {count} selected by more than one of {budgets}");
     }
     if drain.misconfigured > 0 {
-        let count = drain.misconfigured;
-        return format!(
-            "{left}, {count} held by {budgets}, which allow no eviction though all pods are healthy"
-        );
+        let none = "none is allowed though all pods are healthy";
+        return format!("{}: {none}", blocked(drain.misconfigured));
     }
     if drain.blocked > 0 {
-        return format!("{left}, {} held by {budgets}", drain.blocked);
+        return blocked(drain.blocked);
     }
-    format!("pods that have to leave: {}", drain.pods_left)
+    match drain.terminating {
+        0 => format!("{} still to be evicted", numbered(drain.pods_left, "pod")),
+        1 if drain.pods_left == 1 => "1 pod is terminating".to_owned(),
+        all if all == drain.pods_left => format!("{all} pods are terminating"),
+        some => format!("{left}, {some} terminating"),
+    }
 }
 
 /// When a terminating pod counts as late, holds the next ones no more, or is not waited for any more.
@@ -160,12 +165,22 @@ mod tests {
 
     #[test]
     fn the_pods_that_are_left_are_counted_in_singular_and_plural() {
-        for (pods_left, text) in
-            [(1, "1 pod left, 1 held by budgets web"), (2, "2 pods left, 1 held by budgets web")]
-        {
-            let budgets = vec!["web".to_owned()];
-            let drain =
-                DrainProgress { pods_left, blocked: 1, budgets, ..DrainProgress::default() };
+        for (pods_left, terminating, blocked, text) in [
+            (1, 0, 1, "1 pod left; 1 eviction blocked by PodDisruptionBudget shop/web"),
+            (3, 0, 2, "3 pods left; 2 evictions blocked by PodDisruptionBudget shop/web"),
+            (3, 0, 0, "3 pods still to be evicted"),
+            (3, 1, 0, "3 pods left, 1 terminating"),
+            (3, 3, 0, "3 pods are terminating"),
+            (1, 1, 0, "1 pod is terminating"),
+        ] {
+            let budgets = vec!["shop/web".to_owned()];
+            let drain = DrainProgress {
+                pods_left,
+                terminating,
+                blocked,
+                budgets,
+                ..DrainProgress::default()
+            };
             assert_eq!(describe(&drain, None), text);
         }
     }

@@ -37,7 +37,8 @@ fn phrase(then: &RetryAction) -> String {
             format!("tries again in {}, and at once when the secret changes", between(*first, *max))
         }
         RetryAction::WhenThereIsRoom => {
-            "tries again after `retry_after`, or the time it is set to".to_owned()
+            "tries again after `retry_after`, else after `--resource-exhausted-retry` (10m)"
+                .to_owned()
         }
         RetryAction::GiveUp(_) => "the machine has failed".to_owned(),
         RetryAction::Accept => "as good as a result".to_owned(),

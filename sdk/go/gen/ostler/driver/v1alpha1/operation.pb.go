@@ -210,8 +210,8 @@ func (PoolMachineState) EnumDescriptor() ([]byte, []int) {
 // | ALREADY_EXISTS | others | tries again in 1 min to 10 min | DriverRetry |
 // | PERMISSION_DENIED | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | PERMISSION_DENIED | others | tries again in 3 min to 30 min, and at once when the secret changes | CredentialsRefused |
-// | RESOURCE_EXHAUSTED `THROTTLED` | any | tries again after `retry_after`, or the time it is set to | DriverRetry |
-// | RESOURCE_EXHAUSTED | any | tries again after `retry_after`, or the time it is set to | CapacityExhausted |
+// | RESOURCE_EXHAUSTED `THROTTLED` | any | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) | DriverRetry |
+// | RESOURCE_EXHAUSTED | any | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) | CapacityExhausted |
 // | FAILED_PRECONDITION `NOT_OURS` | any | tries again in 1 min to 10 min | InstanceNotOurs |
 // | FAILED_PRECONDITION `CORE_CLUSTER_ID_CHANGED` | any | tries again in 1 min to 10 min | ClusterIdChanged |
 // | FAILED_PRECONDITION `NOT_HOT_UPDATABLE` | UpdateMachine, UpdatePoolMachine | leaves the running instance as it is until class or driver change | HotUpdateRefused |
@@ -2416,7 +2416,7 @@ func (x *MachineRecord) GetClusterId() string {
 // | several instances of this identity exist | OUT_OF_RANGE | waits until class or secret change |
 // | the instance of this identity is being deleted | ABORTED, NOT_APPLIED | tries again in 5 s to 15 s |
 // | the provider spec is wrong | INVALID_ARGUMENT with violations | waits until class or secret change |
-// | no quota or capacity | RESOURCE_EXHAUSTED, `retry_after` if known | tries again after `retry_after`, or the time it is set to |
+// | no quota or capacity | RESOURCE_EXHAUSTED, `retry_after` if known | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) |
 // | credentials are refused | UNAUTHENTICATED or PERMISSION_DENIED | tries again in 3 min to 30 min, and at once when the secret changes |
 // | cancelled, nothing made or all of it removed | CANCELED, NOT_APPLIED | what it cancelled for, e.g. DeleteMachine; else tries again in 5 s to 3 min |
 // | cancelled, something made | CANCELED, PARTIAL | DeleteMachine by identity; else tries again in 5 s to 3 min, with the checkpoint |
@@ -3789,7 +3789,7 @@ func (x *PoolMachineRecord) GetZone() string {
 // | several groups of this identity exist | OUT_OF_RANGE | says so; tries again in 1 min to 10 min |
 // | the group of this identity is being deleted | ABORTED, NOT_APPLIED | tries again in 5 s to 15 s |
 // | the provider spec is wrong, or cannot be that of a group | INVALID_ARGUMENT with violations | waits until class or secret change |
-// | no quota for groups | RESOURCE_EXHAUSTED | tries again after `retry_after`, or the time it is set to |
+// | no quota for groups | RESOURCE_EXHAUSTED | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) |
 // | no capacity for its instances | result with that `fault` | shows it; what is there is used |
 // | cancelled, something made | CANCELED, PARTIAL | DeletePool; else tries again in 5 s to 3 min, with the checkpoint |
 // | not known whether it was made | the fitting one, UNKNOWN | GetPoolStatus by identity, then the same again |
@@ -3941,7 +3941,7 @@ func (x *CreatePoolResponse) GetCheckpoint() string {
 // | there is no such group | NOT_FOUND | finds or makes it, in 5 s to 3 min |
 // | the group is not ours | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | says so, tries again in 1 min to 10 min |
 // | the provider spec is wrong, or the group can never get it | INVALID_ARGUMENT with violations | waits until class or secret change |
-// | no quota for the size | RESOURCE_EXHAUSTED, NOT_APPLIED | keeps the size; tries again after `retry_after`, or the time it is set to |
+// | no quota for the size | RESOURCE_EXHAUSTED, NOT_APPLIED | keeps the size; tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) |
 // | no capacity for more instances | result with that `fault` | shows it |
 type UpdatePoolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
