@@ -57,7 +57,7 @@ fn is_undergoing(view: &MachineView) -> bool {
 }
 
 /// Whether the Machine side is at it, or gave up.
-fn is_in_update(view: &MachineView) -> bool {
+pub(super) fn is_in_update(view: &MachineView) -> bool {
     use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, InPlaceUpdating};
     let phase = view.machine.phase();
     matches!(phase, InPlaceUpdating | InPlaceUpdateSuccessful | InPlaceUpdateFailed)
@@ -168,11 +168,12 @@ impl<'a> Pass<'a> {
     pub(super) fn count_updates(&self, fleet: &mut Fleet) {
         let chosen = self.marks.due(&self.snapshot.deployment);
         let stays = |one: &&MachineView| {
-            let goes = one.machine.is_deleting() || chosen.contains(one.machine.name());
-            !goes && !one.is_preserved(self.snapshot.now)
+            !one.machine.is_deleting() && !chosen.contains(one.machine.name())
         };
         for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
+            let kept = view.kept(&chosen, self.snapshot.now);
             let all = view.machines.iter().filter(stays);
+            let all = all.filter(|one| !kept.contains(one.machine.name()));
             let undergoing = all.clone().filter(|one| is_undergoing(one));
             counts.updating =
                 count(all.filter(|one| is_undergoing(one) || is_in_update(one)).count());
