@@ -167,9 +167,8 @@ impl<'a> Pass<'a> {
     /// Counts the Machines whose Nodes are updated.
     pub(super) fn count_updates(&self, fleet: &mut Fleet) {
         let chosen = self.marks.due(&self.snapshot.deployment);
-        let stays = |one: &&MachineView| {
-            !one.machine.is_deleting() && !chosen.contains(one.machine.name())
-        };
+        let stays =
+            |one: &&MachineView| !one.machine.is_deleting() && !chosen.contains(one.machine.name());
         for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
             let kept = view.kept(&chosen, self.snapshot.now);
             let all = view.machines.iter().filter(stays);

@@ -182,7 +182,8 @@ impl Life {
                 let until = json!({ "preserveExpiryTime": "2036-01-01T00:00:00Z" });
                 let name = self.nth(index).filter(|it| self.world.nodes.contains_key(it));
                 if let Some(name) = name {
-                    self.world.edit_machine(&name, &json!({ "status": { "currentStatus": until } }));
+                    self.world
+                        .edit_machine(&name, &json!({ "status": { "currentStatus": until } }));
                 }
             }
             Event::Prefer(index) => {
