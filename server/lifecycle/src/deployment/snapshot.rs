@@ -20,7 +20,7 @@ pub struct Snapshot {
     pub deployment: Arc<MachineDeployment>,
     /// Sets that it controls.
     pub sets: Vec<SetView>,
-    /// Sets without a controller that it selects.
+    /// Sets without a controller whose labels it selects.
     pub orphans: Vec<Arc<MachineSet>>,
     /// The deployments of its namespace.
     pub others: Vec<Arc<MachineDeployment>>,

@@ -157,6 +157,26 @@ fn a_selector_that_has_another_key_and_still_selects_the_sets_is_taken() {
 }
 
 #[test]
+fn a_set_with_the_labels_of_a_deployment_that_makes_other_machines_is_not_adopted() {
+    for (selector, labels, adopted) in [
+        (json!({ "app": "x" }), json!({ "app": "x" }), false),
+        (json!({ "of": "x" }), json!({ "of": "x" }), false),
+        (json!({ "of": "x" }), json!({ "of": "x", "app": "d" }), true),
+    ] {
+        let mut world = with_a_plain_set();
+        let set = world.sets.get_mut("plain").unwrap();
+        set.spec.selector = serde_json::from_value(json!({ "matchLabels": selector })).unwrap();
+        let template = set.spec.template.metadata.as_mut().unwrap();
+        template.labels = serde_json::from_value(labels.clone()).unwrap();
+        world.settle();
+        let set = &world.sets["plain"];
+        assert_eq!(set.metadata.owner_references.is_some(), adopted, "{labels}");
+        assert_eq!(set.spec.replicas, if adopted { 0 } else { 3 }, "{labels}");
+        assert_eq!((world.condition("Valid"), world.sets.len()), (None, 2), "{labels}");
+    }
+}
+
+#[test]
 fn a_selector_that_overlaps_with_that_of_another_deployment_is_told_once_for_each_generation() {
     let other = |name: &str, selector: Value, labels: Value| {
         let mut other = deployment(1);
