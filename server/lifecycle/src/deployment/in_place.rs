@@ -355,8 +355,8 @@ impl<'a> Pass<'a> {
                 "resourceVersion": view.machine.metadata.resource_version,
                 "labels": { label::UPDATE_RESULT: null },
             },
-            // Another controller may have left the one of before (#1153).
-            "spec": { "class": { "name": set.set.spec.template.spec.class.name } },
+            // Another controller may have left those of before (#1153).
+            "spec": class_and_version(&set.set),
         });
         self.write_to_machine(&view.machine, patch);
     }
@@ -432,7 +432,13 @@ fn count(views: usize) -> i32 {
     i32::try_from(views).unwrap_or(i32::MAX)
 }
 
-/// One write makes the new set its only controller, with its labels and its class.
+/// What the update changed; `null` takes a version away.
+fn class_and_version(set: &MachineSet) -> Value {
+    let template = &set.spec.template.spec;
+    json!({ "class": { "name": template.class.name }, "version": template.version })
+}
+
+/// One write makes the new set its only controller, with its labels, its class and its version.
 fn handed_over(machine: &Arc<Machine>, new: &MachineSet) -> Value {
     let before = controller(&machine.metadata).map(|owner| owner.uid.clone());
     let others = machine.metadata.owner_references.iter().flatten();
@@ -449,7 +455,7 @@ fn handed_over(machine: &Arc<Machine>, new: &MachineSet) -> Value {
             "ownerReferences": owners,
             "labels": labels,
         },
-        "spec": { "class": { "name": new.spec.template.spec.class.name } },
+        "spec": class_and_version(new),
     })
 }
 
