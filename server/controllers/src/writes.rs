@@ -158,13 +158,15 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwne
 pub(crate) struct Found<K> {
     /// The objects that can be read.
     pub(crate) objects: Vec<Arc<K>>,
-    /// One that cannot, for people.
+    /// Those that cannot.
+    pub(crate) unread: Vec<ObjectName>,
+    /// What is wrong with the first of these, for people.
     pub(crate) unreadable: Option<String>,
 }
 
 impl<K> Default for Found<K> {
     fn default() -> Self {
-        Self { objects: Vec::new(), unreadable: None }
+        Self { objects: Vec::new(), unread: Vec::new(), unreadable: None }
     }
 }
 
@@ -177,6 +179,7 @@ impl<K: Object> Found<K> {
                 Lenient::Unreadable(broken) => {
                     let say = || cannot_be_read(&K::kind(&()), &name, &broken.why);
                     self.unreadable.get_or_insert_with(say);
+                    self.unread.push(name);
                 }
             }
         }
