@@ -47,6 +47,7 @@ use ostler_api::driver::OperationKind;
 use ostler_api::hint::HintKind;
 use tokio::time::Instant;
 
+pub(crate) use self::answers::CHECKPOINT_BYTES;
 use self::arrivals::Arrivals;
 use self::ended::Ended;
 use self::leadership::Leadership;

@@ -120,6 +120,26 @@ async fn what_a_driver_says_is_scrubbed_before_anybody_sees_it() {
     );
 }
 
+/// The cut went through the secret only after it was looked for in the whole text, however long that was.
+#[tokio::test(start_paused = true)]
+async fn of_a_long_text_the_start_is_kept_without_a_part_of_a_secret_at_its_end() {
+    let (core, mut driver) = core_with_an_operation().await;
+    let progress = OperationProgress {
+        operation_id: "op-1".into(),
+        message: format!("{}canary-secret{}", "x".repeat((2 << 10) - 9), "y".repeat(1 << 14)),
+        checkpoint: "canary-secret".repeat(400),
+        ..OperationProgress::default()
+    };
+    driver.say(Said::Progress(progress.into())).await;
+    driver.handled().await;
+    let OperationView::InFlight(flight) = core.sessions.view("uid-1") else {
+        panic!("not in flight")
+    };
+    let progress = flight.progress.unwrap();
+    assert_eq!(progress.message, "x".repeat((2 << 10) - 9));
+    assert_eq!(progress.checkpoint, "", "it is too long");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_paths_that_a_driver_applied_are_scrubbed_too() {
     let mut core = Core::start();
