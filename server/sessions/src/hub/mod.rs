@@ -202,6 +202,10 @@ impl Hub {
                 Timer::NotReady(provider) | Timer::Rate(provider) | Timer::Pause(provider) => {
                     self.assign_role(now, &provider);
                 }
+                Timer::Turned(provider) => {
+                    self.turned(&provider);
+                    self.assign_role(now, &provider);
+                }
                 Timer::Starved(provider) => self.starved(now, &provider),
                 Timer::Adoption => self.adoption_over(),
                 Timer::Age(key) => self.aged(now, key),
