@@ -520,14 +520,14 @@ mod tests {
     async fn a_list_that_never_ends_is_given_up_with_its_number_of_pages() {
         let endless = tower::service_fn(async |_: http::Request<kube::client::Body>| {
             let page = json!({ "metadata": { "continue": "more" }, "items": [] });
-            std::io::Result::Ok(http::Response::new(serde_json::to_vec(&page)?.into()))
+            let body = kube::client::Body::from(serde_json::to_vec(&page)?);
+            std::io::Result::Ok(http::Response::new(body))
         });
         let metrics = WriteMetrics::register(&mut Registry::default());
         let writer = Writer::new(Client::new(endless, "default"), metrics);
         let pods = writer.pods_on("n").await.unwrap_err().to_string();
-        assert_eq!(pods, "the list of Pod has not ended after 20 pages");
         let machines = writer.find_everywhere("m").await.unwrap_err().to_string();
-        assert_eq!(machines, "the list of Machine has not ended after 1000 pages");
+        assert!(pods.contains("20 pages") && machines.contains("1000 pages"), "{pods} {machines}");
     }
 
     #[tokio::test(start_paused = true)]
