@@ -7,20 +7,27 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 const SHORTEST_VALUE: usize = 8;
 /// Lines of longer values, e.g. of keys and user data; shorter ones are ordinary words too.
 const SHORTEST_LINE: usize = 16;
+/// Fewer letters of a value give nothing away, and are at the end of every other text.
+const PART: usize = 4;
 const MARK: &str = "***";
 
 /// What is looked for in texts, made once for all of them.
 pub struct Scrubber {
+    /// The longest first: a part of a value must not break up the whole.
     needles: Vec<String>,
+    /// The same in the order of their texts.
+    sorted: Vec<String>,
 }
 
 impl Scrubber {
     /// Looks for everything that gives away one of `values`: the value, its long lines, and both in base64.
     pub fn new<'a>(values: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        let mut needles: Vec<String> = values.into_iter().flat_map(needles).collect();
-        // The longest first: a part of a value must not break up the whole.
+        let mut sorted: Vec<String> = values.into_iter().flat_map(needles).collect();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let mut needles = sorted.clone();
         needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
-        Self { needles }
+        Self { needles, sorted }
     }
 
     /// `text` with all of it replaced.
@@ -28,6 +35,32 @@ impl Scrubber {
         self.needles.iter().fold(text.to_owned(), |text, needle| {
             if text.contains(needle.as_str()) { text.replace(needle.as_str(), MARK) } else { text }
         })
+    }
+}
+
+impl Scrubber {
+    /// The first `most` bytes of a text, scrubbed, without bootstrap tokens, and without the beginning of one of these where
+    /// the text is cut. However long it is, no more of it is looked at.
+    pub fn scrub_start(&self, text: &str, most: usize) -> String {
+        let mut kept = text.get(..text.floor_char_boundary(most)).unwrap_or_default();
+        if kept.len() < text.len() {
+            while let Some(start) = self.begins(kept).or_else(|| begun_token(kept)) {
+                kept = kept.get(..start).unwrap_or_default();
+            }
+        }
+        scrub_bootstrap_tokens(&self.scrub(kept))
+    }
+
+    /// Where the earliest value begins of which the text ends in the midst.
+    fn begins(&self, text: &str) -> Option<usize> {
+        let longest = self.needles.first().map_or(0, String::len);
+        let is_begun = |end: &str| {
+            let next = self.sorted.partition_point(|needle| needle.as_str() <= end);
+            self.sorted.get(next).is_some_and(|needle| needle.starts_with(end))
+        };
+        let mut ends = text.char_indices().filter_map(|(at, _)| Some((at, text.get(at..)?)));
+        let found = ends.find(|(_, end)| (PART..longest).contains(&end.len()) && is_begun(end));
+        found.map(|(at, _)| at)
     }
 }
 
@@ -41,6 +74,15 @@ impl std::fmt::Debug for Scrubber {
 /// One text as by a [`Scrubber`] of `values`.
 pub fn scrub<'a>(text: &str, values: impl IntoIterator<Item = &'a [u8]>) -> String {
     if text.len() < SHORTEST_VALUE { text.to_owned() } else { Scrubber::new(values).scrub(text) }
+}
+
+/// Where a bootstrap token begins of which the text ends in the midst of the secret part.
+fn begun_token(text: &str) -> Option<usize> {
+    let (before, secret) = text.rsplit_once('.')?;
+    let is_part = |part: &str| part.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let start = before.len().checked_sub(6)?;
+    let id = before.get(start..)?;
+    (secret.len() <= 16 && is_part(secret) && is_part(id)).then_some(start)
 }
 
 /// `text` without Kubernetes bootstrap tokens, which every node's user data holds.
@@ -118,6 +160,26 @@ mod tests {
         let key = "-----BEGIN KEY-----\nMIIEvAIBADANBgkqhkiG9w0BAQ\nshort\n-----END KEY-----\n";
         assert_eq!(of("bad key MIIEvAIBADANBgkqhkiG9w0BAQ, short", &[key]), "bad key ***, short");
         assert_eq!(of(&format!("bad key {key}"), &[key]), "bad key ***\n");
+    }
+
+    #[test]
+    fn the_start_of_a_long_text_shows_no_part_of_what_its_cut_goes_through() {
+        let values = ["canary-7f3a", "Tokens-7canary", "first line of a key\nand its second one"];
+        let scrubber = Scrubber::new(values.iter().map(|value| value.as_bytes()));
+        for (text, most, expected) in [
+            ("canary-7f3a is short", 100, "*** is short"),
+            ("login canary-7f3a refused", 16, "login "),
+            ("login canary-7f3a refused", 17, "login ***"),
+            ("login canary-7f3a refused", 20, "login *** re"),
+            ("login Y2FuYXJ5LTdmM2E refused", 16, "login "),
+            ("Tokens-7canary-7f3a", 18, ""),
+            ("key first line of a key\nand its", 28, "key "),
+            ("join abcdef.0123456789abcdef now", 20, "join "),
+            ("join abcdef.0123456789abcdef now", 29, "join *** "),
+            ("caf\u{e9}s", 4, "caf"),
+        ] {
+            assert_eq!(scrubber.scrub_start(text, most), expected, "{text} {most}");
+        }
     }
 
     #[test]

@@ -7,11 +7,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use ostler_sessions::{
     Caller, Gate, GateLayer, GateRules, ListenAddress, Listeners, Pass, Peer, Principal, Providers,
-    Sessions, StaticTokens,
+    Sessions, StaticTokens, bounded_server,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::service::{InterceptorLayer, Routes};
-use tonic::transport::Server;
 use tonic::{Request, Status};
 
 /// For how long calls may take to end when the core goes.
@@ -83,7 +82,7 @@ impl AdminListener {
         end: CancellationToken,
     ) -> anyhow::Result<()> {
         let Self { listeners, access, gate } = self;
-        let server = Server::builder()
+        let server = bounded_server()
             .layer(GateLayer::<Peer>::new(OWN, LARGE))
             .layer(InterceptorLayer::new(move |request| access.admit(request)))
             .add_routes(routes)

@@ -121,3 +121,18 @@ text_type! {
     /// Digest of a provider spec.
     pub struct SpecDigest;
 }
+
+impl ProviderId {
+    /// Whether a Node whose `spec.providerID` is `id` may run on this instance: the ids are equal, or their schemes and
+    /// last parts are. Drivers of machine-controller-manager write the region where the cloud's controller writes the zone
+    /// (`aws:///eu-west-1/i-1`, `aws:///eu-west-1a/i-1`), or the project after three slashes and not two; upstream links
+    /// by name alone, and Gardener's autoscaler compares last parts.
+    pub fn is_of_node(&self, id: &str) -> bool {
+        let ends = |id: &'_ str| {
+            let (scheme, path) = id.split_once("://")?;
+            let (_, last) = path.rsplit_once('/')?;
+            (!last.is_empty()).then(|| (scheme.to_owned(), last.to_owned()))
+        };
+        *self == *id || ends(self.as_str()).is_some_and(|own| ends(id) == Some(own))
+    }
+}

@@ -17,6 +17,7 @@ use kube::Resource;
 use ostler_api::machine::MachinePhase;
 use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
+use ostler_lifecycle::machine::has_own_instance;
 use ostler_lifecycle::unmanaged_nodes;
 use ostler_sessions::Sessions;
 
@@ -155,7 +156,9 @@ impl Fanout {
     fn nodes_between(&self, change: &Change<Machine>, priority: Priority) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         let link = |machine: &Machine| {
-            (machine.node_name().map(str::to_owned), machine.provider_id().cloned())
+            let names = (machine.node_name().map(str::to_owned), machine.provider_id().cloned());
+            let joined = machine.status.as_ref().and_then(|status| status.node_ref.clone());
+            (names, machine.instance_id().cloned(), has_own_instance(machine), joined)
         };
         if old.is_some() && new.is_some() && old.map(link) == new.map(link) {
             return;
@@ -163,12 +166,11 @@ impl Fanout {
         for machine in [old, new].into_iter().flatten() {
             for target in self.stores.targets.all() {
                 let nodes = &target.nodes;
-                let by_id = machine
-                    .provider_id()
-                    .map(|id| nodes.find_names(NodeIndex::ProviderId, id.as_str()));
+                let ids = machine.provider_id().into_iter().chain(machine.instance_id());
+                let by_id = ids.map(|id| nodes.find_names(NodeIndex::ProviderId, id.as_str()));
                 let by_label = nodes.find_names(NodeIndex::MachineName, machine.name());
                 let by_name = machine.node_name().map(ObjectName::cluster);
-                let names = by_id.into_iter().flatten().chain(by_label).chain(by_name);
+                let names = by_id.flatten().chain(by_label).chain(by_name);
                 names.for_each(|name| self.queues.nodes.add(name, priority));
             }
         }
@@ -318,10 +320,9 @@ impl Fanout {
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         if let Some(id) = id.filter(|id| !id.is_empty()) {
             found.extend(machines.find_names(MachineIndex::ProviderId, id));
-        } else {
-            // The machine of that name may own it.
-            found.extend(machines.find_names(MachineIndex::Name, name));
         }
+        // The machine of that name may own it.
+        found.extend(machines.find_names(MachineIndex::Name, name));
         let labels = node.metadata.labels.as_ref();
         if let Some(machine) = labels.and_then(|labels| labels.get(label::MACHINE_NAME)) {
             found.extend(machines.find_names(MachineIndex::Name, machine));

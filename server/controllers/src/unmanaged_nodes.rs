@@ -7,10 +7,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Resource};
+use ostler_api::Machine;
 use ostler_api::names::annotation::{CLUSTER_ID, NOT_MANAGED};
 use ostler_api::names::{finalizer, label};
 use ostler_lifecycle::cluster::ClusterIds;
-use ostler_lifecycle::unmanaged_nodes::{NodeTask, is_of_another, plan};
+use ostler_lifecycle::machine::has_own_instance;
+use ostler_lifecycle::node::joined_as;
+use ostler_lifecycle::unmanaged_nodes::{NodeTask, Tie, is_of_another, plan};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
@@ -46,7 +49,7 @@ pub(crate) struct Observed {
 struct Found {
     target: Arc<Target>,
     node: Arc<Node>,
-    has_machine: bool,
+    tie: Tie,
 }
 
 impl Kind for UnmanagedNodes {
@@ -59,7 +62,7 @@ impl Kind for UnmanagedNodes {
     async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let found = |target: Arc<Target>| {
             let node = target.nodes.get(name)?;
-            Some(Found { has_machine: self.has_machine(&node), target, node })
+            Some(Found { tie: tie(&self.stores, &node), target, node })
         };
         Ok(Some(Observed {
             nodes: self.stores.targets.all().into_iter().filter_map(found).collect(),
@@ -70,7 +73,7 @@ impl Kind for UnmanagedNodes {
     }
 
     fn plan(Observed { nodes, cluster, now, creation_timeout }: &Observed) -> Vec<NodeTask> {
-        let task = |it: &Found| plan(&it.node, it.has_machine, cluster, *now, *creation_timeout);
+        let task = |it: &Found| plan(&it.node, it.tie, cluster, *now, *creation_timeout);
         nodes.iter().map(task).collect()
     }
 
@@ -122,27 +125,6 @@ impl Kind for UnmanagedNodes {
 }
 
 impl UnmanagedNodes {
-    /// Whether a Machine names this Node or is named by it. True if that is unknown.
-    fn has_machine(&self, node: &Node) -> bool {
-        let machines = &self.stores.machines;
-        let name = node.metadata.name.as_deref().unwrap_or_default();
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let id = id.filter(|id| !id.is_empty());
-        let labels = node.metadata.labels.as_ref();
-        let label = labels.and_then(|labels| labels.get(label::MACHINE_NAME).map(String::as_str));
-        let may_be_of = |machine: &str| {
-            machines.find(MachineIndex::Name, machine).iter().any(|machine| {
-                let theirs = machine.provider_id();
-                theirs.is_none_or(|theirs| id.is_none_or(|id| *theirs == *id))
-            })
-        };
-        machines.has_unreadable()
-            || !machines.find_names(MachineIndex::Node, name).is_empty()
-            || id.is_some_and(|id| !machines.find_names(MachineIndex::ProviderId, id).is_empty())
-            || may_be_of(name)
-            || label.is_some_and(may_be_of)
-    }
-
     /// Patches on condition of the version that was planned from, so that finalizers of other clients are never lost.
     /// `None`: the Node is gone.
     async fn patch(&self, target: &Target, node: &Node, mut metadata: Value) -> Option<Outcome> {
@@ -180,6 +162,38 @@ impl UnmanagedNodes {
     }
 }
 
+/// What ties a Node to a Machine. While a Machine cannot be read, one may name it.
+fn tie(stores: &Stores, node: &Node) -> Tie {
+    let machines = &stores.machines;
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+    let id = id.filter(|id| !id.is_empty());
+    let known = |machine: &Machine| {
+        let has = |id: &str| machine.instance_id().is_some_and(|it| it.is_of_node(id));
+        joined_as(machine, node) || has_own_instance(machine) && id.is_some_and(has)
+    };
+    let any = |holds: &dyn Fn(&Machine) -> bool| {
+        machines.any(MachineIndex::Node, name, holds)
+            || id.is_some_and(|id| machines.any(MachineIndex::ProviderId, id, holds))
+    };
+    if any(&known) {
+        return Tie::Known;
+    }
+    let labels = node.metadata.labels.as_ref();
+    let label = labels.and_then(|labels| labels.get(label::MACHINE_NAME).map(String::as_str));
+    let may_be_of = |machine: &str| {
+        machines.any(MachineIndex::Name, machine, |machine| {
+            let theirs = machine.provider_id();
+            theirs.is_none_or(|theirs| id.is_none_or(|id| theirs.is_of_node(id)))
+        })
+    };
+    let said = machines.has_unreadable()
+        || any(&|_| true)
+        || may_be_of(name)
+        || label.is_some_and(may_be_of);
+    if said { Tie::Said } else { Tie::None }
+}
+
 /// The earlier of two.
 fn sooner(one: Outcome, other: Outcome) -> Outcome {
     match (one, other) {
@@ -200,7 +214,42 @@ fn release_patch(node: &Node, mark: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use kube::runtime::watcher::Event;
+
     use super::*;
+
+    #[test]
+    fn a_machine_has_a_node_by_what_its_driver_said_and_only_names_it_by_what_users_write() {
+        let node: Node = serde_json::from_value(json!({
+            "metadata": { "name": "n", "uid": "u" }, "spec": { "providerID": "a:///1" },
+        }))
+        .unwrap();
+        let own = |id| json!({ "instanceUID": "uid-of-m", "instanceProviderID": id });
+        let joined = |uid| json!({ "nodeRef": { "name": "n", "uid": uid } });
+        for (what, label, id, status, expected) in [
+            ("a label", Some("n"), None, json!({}), Tie::Said),
+            ("a spec", None, Some("a:///1"), json!({}), Tie::Said),
+            ("a spec with another instance", Some("n"), Some("a:///1"), own("a:///2"), Tie::Said),
+            ("an instance", None, Some("a:///1"), own("a:///1"), Tie::Known),
+            ("an instance whose spec was changed", None, Some("b"), own("a:///1"), Tie::Known),
+            ("it joined", None, None, joined("u"), Tie::Known),
+            ("it joined as one before", None, None, joined("v"), Tie::Said),
+            ("nothing", None, Some("b"), json!({}), Tie::None),
+        ] {
+            let stores = Stores::default();
+            let machine = serde_json::from_value(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": {
+                    "name": "m", "namespace": "default", "uid": "uid-of-m",
+                    "labels": label.map(|label| json!({ "node": label })),
+                },
+                "spec": { "class": { "name": "c" }, "providerID": id },
+                "status": status,
+            }));
+            stores.machines.apply(Event::Apply(machine.unwrap()));
+            assert_eq!(tie(&stores, &node), expected, "{what}");
+        }
+    }
 
     #[test]
     fn finalizers_of_others_stay_on_a_released_node() {

@@ -36,6 +36,11 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Page size of lists of machines.
 const PAGE: u32 = 500;
+/// Most pages of a list, half a million objects: an API server that always has one more must not keep a worker, and fill the
+/// memory, for ever.
+const PAGES: usize = 1000;
+/// Most pages of the pods of a Node. No kubelet has 10,000, and the API server of a target is not that of the operator.
+const PAGES_OF_PODS: usize = 20;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -158,13 +163,15 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwne
 pub(crate) struct Found<K> {
     /// The objects that can be read.
     pub(crate) objects: Vec<Arc<K>>,
-    /// One that cannot, for people.
+    /// Those that cannot.
+    pub(crate) unread: Vec<ObjectName>,
+    /// What is wrong with the first of these, for people.
     pub(crate) unreadable: Option<String>,
 }
 
 impl<K> Default for Found<K> {
     fn default() -> Self {
-        Self { objects: Vec::new(), unreadable: None }
+        Self { objects: Vec::new(), unread: Vec::new(), unreadable: None }
     }
 }
 
@@ -177,6 +184,7 @@ impl<K: Object> Found<K> {
                 Lenient::Unreadable(broken) => {
                     let say = || cannot_be_read(&K::kind(&()), &name, &broken.why);
                     self.unreadable.get_or_insert_with(say);
+                    self.unread.push(name);
                 }
             }
         }
@@ -346,7 +354,7 @@ impl Writer {
     ) -> Result<Vec<Arc<Machine>>, WriteError> {
         let api: Api<Lenient<Machine>> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
-        self.pages(&api, named).await?.complete()
+        self.pages(&api, named, PAGES).await?.complete()
     }
 
     /// A page of the Machines of all namespaces, read from the API, and the token of the next page.
@@ -372,7 +380,7 @@ impl Writer {
             Some(namespace) => self.api(namespace),
             None => Api::all(self.client.clone()),
         };
-        self.pages(&api, ListParams::default()).await
+        self.pages(&api, ListParams::default(), PAGES).await
     }
 
     /// All pages of a list: without a limit, an API server may read all that it searches in one go.
@@ -380,9 +388,10 @@ impl Writer {
         &self,
         api: &Api<Lenient<K>>,
         page: ListParams,
+        most: usize,
     ) -> Result<Found<K>, WriteError> {
         let (mut all, mut page) = (Found::default(), page.limit(PAGE));
-        loop {
+        for _ in 0..most {
             let found = self.read(api.list(&page)).await?;
             all.add(found.items);
             let Some(next) = found.metadata.continue_.filter(|token| !token.is_empty()) else {
@@ -390,13 +399,15 @@ impl Writer {
             };
             page.continue_token = Some(next);
         }
+        let kind = K::kind(&());
+        Err(WriteError::Other(format!("the list of {kind} has not ended after {most} pages")))
     }
 
     /// The pods on a Node, read from the API.
     pub(crate) async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, WriteError> {
         let api: Api<Lenient<Pod>> = Api::all(self.client.clone());
         let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
-        self.pages(&api, there).await?.complete()
+        self.pages(&api, there, PAGES_OF_PODS).await?.complete()
     }
 
     /// Whether the API server supports eviction; `None`: it did not answer.
@@ -508,6 +519,23 @@ mod tests {
         );
         assert_eq!(evicted, "POST /api/v1/namespaces/apps/pods/p/eviction");
         assert_eq!(eviction["deleteOptions"]["preconditions"], json!({ "uid": "u" }));
+    }
+
+    #[tokio::test]
+    async fn a_list_that_never_ends_is_given_up_with_its_number_of_pages() {
+        let endless = tower::service_fn(async |_: http::Request<kube::client::Body>| {
+            let page = json!({
+                "apiVersion": "v1", "kind": "PodList", "metadata": { "continue": "more" }, "items": [],
+            });
+            let body = kube::client::Body::from(serde_json::to_vec(&page)?);
+            std::io::Result::Ok(http::Response::new(body))
+        });
+        let metrics = WriteMetrics::register(&mut Registry::default());
+        let writer = Writer::new(Client::new(endless, "default"), metrics);
+        let pods = writer.pods_on("n").await.unwrap_err().to_string();
+        assert_eq!(pods, "the list of Pod has not ended after 20 pages");
+        let machines = writer.find_everywhere("m").await.unwrap_err().to_string();
+        assert_eq!(machines, "the list of Machine has not ended after 1000 pages");
     }
 
     #[tokio::test(start_paused = true)]

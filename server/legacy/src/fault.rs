@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode};
+use ostler_proto::scrub;
 use ostler_proto::v1alpha1::OperationError;
 
 /// The reasons that stand in failures of operations of a driver of the first proposal.
@@ -65,6 +66,12 @@ pub(crate) fn reported(text: &str, certainty: Certainty) -> Fault {
     failure(code, reasons::DRIVER_ERROR, message, certainty)
 }
 
+/// Without the user data of the machine in its text: the core knows those of its class alone, and these drivers have no SDK.
+pub(crate) fn scrubbed(mut fault: Fault, user_data: Option<&[u8]>) -> Fault {
+    fault.message = scrub(&fault.message, user_data);
+    fault
+}
+
 /// `machine codes error: code = [X] message = [Y]`.
 fn coded(text: &str) -> Option<(ErrorCode, &str)> {
     let (_, rest) = text.split_once("code = [")?;
@@ -77,6 +84,14 @@ fn coded(text: &str) -> Option<(ErrorCode, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn user_data_that_a_driver_quotes_does_not_leave_with_its_text() {
+        let fault = || reported("cannot send #cloud-config canary: 413", Certainty::Unknown);
+        let user_data = b"#cloud-config canary\n".as_slice();
+        assert_eq!(scrubbed(fault(), Some(user_data)).message, "cannot send ***: 413");
+        assert_eq!(scrubbed(fault(), None), fault());
+    }
 
     #[test]
     fn the_code_in_a_text_counts_and_a_text_without_one_is_unknown() {

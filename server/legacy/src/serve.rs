@@ -7,11 +7,10 @@ use std::time::Duration;
 use futures::{Stream, TryStreamExt as _};
 use ostler_proto::legacy::infra::infragrpc_server::{InfragrpcServer, SERVICE_NAME as INFRA};
 use ostler_proto::legacy::service::servicegrpc_server::SERVICE_NAME as SERVICE;
-use ostler_sessions::{ServeError, Sessions};
+use ostler_sessions::{ServeError, Sessions, bounded_server};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 use tonic::codegen::http::{Request, Uri};
-use tonic::transport::Server;
 use tower::util::MapRequestLayer;
 
 use crate::connection::Connections;
@@ -47,7 +46,7 @@ where
     let service =
         Service::new(sessions.clone(), options, metrics, Arc::clone(&connections), end.clone());
     let infra = InfragrpcServer::new(service).max_decoding_message_size(MESSAGE_BYTES);
-    let server = Server::builder()
+    let server = bounded_server()
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PONG))
         .concurrency_limit_per_connection(CALLS)

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Status, Streaming};
 
 use crate::context::{OperationContext, StreamContext};
-use crate::fault::{Fault, failure, later, reasons};
+use crate::fault::{Fault, failure, later, reasons, scrubbed};
 use crate::job::{Ask, Job, Next, Outcome};
 use crate::window::ConsistencyWindow;
 use crate::{LegacyKind, LegacyMetrics, render};
@@ -302,6 +302,7 @@ impl Session {
                     Next::Ask(ask) => self.ask(task, &ask),
                     Next::Done(outcome) => {
                         self.readable.set(None);
+                        let outcome = outcome.map_err(|it| scrubbed(it, task.user_data.as_deref()));
                         self.complete(task.operation_id, outcome);
                         self.rest()
                     }

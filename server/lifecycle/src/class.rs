@@ -204,13 +204,6 @@ pub fn users(kinds: &[(&str, Vec<String>)]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a class names the secret of this name. A secret of another namespace is never used, so
-/// it is not held either.
-pub fn uses_secret(class: &MachineClass, namespace: &str, secret: &str) -> bool {
-    class.metadata.namespace.as_deref().unwrap_or_default() == namespace
-        && class.secret_refs().iter().any(|(of, name)| of == namespace && name == secret)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -313,20 +306,6 @@ mod tests {
         let data = BTreeMap::from([("password".to_owned(), b"secret".to_vec())]);
         assert_eq!(format!("{:?}", Keep::Write(data.clone())), "Write");
         assert_eq!(format!("{:?}", Kept::Ours(data)), "Ours");
-    }
-
-    #[test]
-    fn a_secret_of_another_namespace_is_not_used() {
-        let class: MachineClass = serde_json::from_value(json!({
-            "apiVersion": names::API_VERSION, "kind": "MachineClass",
-            "metadata": { "name": "c", "namespace": "default" },
-            "providerSpec": {}, "secretRef": { "name": "s", "namespace": "other" },
-            "credentialsSecretRef": { "name": "t" }
-        }))
-        .unwrap();
-        assert!(!uses_secret(&class, "other", "s"));
-        assert!(!uses_secret(&class, "default", "s"));
-        assert!(uses_secret(&class, "default", "t"));
     }
 
     #[test]

@@ -63,9 +63,4 @@ impl DriverFacts {
     pub fn has(&self, kind: OperationKind) -> bool {
         self.kinds.contains(&kind)
     }
-
-    /// Whether it has groups.
-    pub fn has_pools(&self) -> bool {
-        self.has(OperationKind::CreatePool)
-    }
 }

@@ -73,6 +73,11 @@ impl Roll {
         self.known.insert(key(machine));
     }
 
+    /// A Machine that was there when the term began, and could not be read.
+    pub fn was_there(&mut self, namespace: &str, name: &str) {
+        self.known.insert((namespace.to_owned(), name.to_owned()));
+    }
+
     /// Forgets what is gone.
     pub fn prune(&mut self, machine_exists: impl Fn(&str, &str) -> bool, sets: &[&str]) {
         self.known.retain(|(namespace, name)| machine_exists(namespace, name));
@@ -164,6 +169,8 @@ mod tests {
         assert_eq!(look(&mut roll, &set(None), &[&before, &made], 0), None);
         let later = roll.look(&set(None), [&before, &made], &BTreeSet::new(), at(1));
         assert_eq!(later, None, "once it was seen, its creation may be forgotten");
+        roll.was_there("default", "unread");
+        assert_eq!(look(&mut roll, &set(None), &[&machine("unread")], 2), None, "it is fixed");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Which Node is that of a Machine. A Node is a Machine's only if its provider id is empty or equal.
+//! Which Node is that of a Machine. A Node is a Machine's only if its provider id is empty or that of the instance.
 
 use ostler_api::ProviderId;
 use std::sync::Arc;
@@ -79,7 +79,15 @@ pub(crate) fn has_critical_components(node: &Node) -> bool {
 /// instance is shown only for the message.
 pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
     let unless_none = |nodes: &[Arc<Node>]| unless_none(machine, nodes);
-    if let Some(view) = unless_none(&found.with_id) {
+    let mut with_id = found.with_id.clone();
+    // The index has those with an equal id only.
+    for node in found.named.iter().chain(&found.labelled) {
+        let its = provider_id(node).is_some_and(|id| has_id(machine.instance_id(), id));
+        if its && with_id.iter().all(|one| one.metadata.name != node.metadata.name) {
+            with_id.push(Arc::clone(node));
+        }
+    }
+    if let Some(view) = unless_none(&with_id) {
         return view;
     }
     let free = |node: &&Arc<Node>| provider_id(node).is_none();
@@ -115,13 +123,14 @@ pub(crate) fn provider_id(node: &Node) -> Option<&str> {
     spec.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
+fn has_id(instance: Option<&ProviderId>, id: &str) -> bool {
+    instance.is_some_and(|it| it.is_of_node(id))
+}
+
 /// Whether a Node is that of the Machine, whose instance has this provider id.
 pub(crate) fn is_ours(machine: &Machine, instance: Option<&ProviderId>, node: &Node) -> bool {
     match provider_id(node) {
-        Some(id) => {
-            instance.is_some_and(|it| it == id)
-                && (is_said(machine) || !is_elsewhere(machine, node))
-        }
+        Some(id) => has_id(instance, id) && (is_said(machine) || !is_elsewhere(machine, node)),
         // While no instance is known, there is none that it could be of.
         None => {
             (instance.is_some() || machine.node_name().is_some())
@@ -150,7 +159,7 @@ pub(crate) fn is_stale(machine: &Machine, instance: Option<&ProviderId>, node: &
     let (born, came) = (&machine.metadata.creation_timestamp, &node.metadata.creation_timestamp);
     let during = born.is_some() && came >= born;
     let named = node.metadata.name.as_deref() == expected_name(machine);
-    let of_another = provider_id(node).is_some_and(|id| instance.is_none_or(|it| it != id));
+    let of_another = provider_id(node).is_some_and(|id| !has_id(instance, id));
     during && named && of_another && !joined_as_another(machine, node)
 }
 
@@ -239,6 +248,39 @@ mod tests {
             serde_json::from_value(json!({ "creationStartedAt": "2026-01-01T00:00:00Z" })).unwrap();
         assert_eq!(expected_name(&nothing_made_yet), Some("m"), "it may be on its way");
         assert!(!is_ours(&nothing_made_yet, None, &node("m", None)), "of which instance?");
+    }
+
+    #[test]
+    fn an_id_of_which_the_cloud_writes_the_middle_in_another_way_is_that_of_the_instance() {
+        for (of_the_machine, of_the_node, is_its_own) in [
+            ("aws:///eu-west-1/i-1", "aws:///eu-west-1a/i-1", true),
+            ("gce:///project/zone/m", "gce://project/zone/m", true),
+            ("azure:///westeurope/m", "azure:///subscriptions/s/virtualMachines/m", true),
+            ("openstack:///region/uuid-1", "openstack:///uuid-1", true),
+            ("aws:///eu-west-1/i-1", "aws:///eu-west-1a/i-2", false),
+            ("aws:///eu-west-1/i-1", "gce:///eu-west-1/i-1", false),
+            ("aws:///eu-west-1/", "aws:///eu-west-1a/", false),
+            ("region.i-1", "zone.i-1", false),
+            ("region.i-1", "region.i-1", true),
+        ] {
+            let machine = machine(&json!({ "providerID": of_the_machine }));
+            let node = node("m", Some(of_the_node));
+            let mine = is_ours(&machine, machine.instance_id(), &node);
+            assert_eq!(mine, is_its_own, "{of_the_machine} {of_the_node}");
+        }
+    }
+
+    #[test]
+    fn a_kubelet_that_takes_the_very_id_of_the_machine_gets_no_precedence_over_its_node() {
+        let mut machine = machine(&json!({ "providerID": "aws:///eu-west-1/i-1" }));
+        machine.metadata.labels = Some([(label::NODE.to_owned(), "worker".to_owned())].into());
+        let found = Candidates {
+            with_id: vec![node("evil", Some("aws:///eu-west-1/i-1"))],
+            named: Some(node("worker", Some("aws:///eu-west-1a/i-1"))),
+            labelled: Vec::new(),
+        };
+        let NodeView::Known(chosen) = choose(&machine, &found) else { panic!("no node") };
+        assert_eq!(chosen.metadata.name.as_deref(), Some("worker"));
     }
 
     #[test]

@@ -47,12 +47,28 @@ pub struct Refusal {
     pub at: Timestamp,
     /// Whether a budget that refused it lets pods go since: it is tried again without waiting.
     pub lifted: bool,
-    /// How many, in a row.
+    /// How many, in a row, of this drain, and for such a cause.
     pub attempts: i32,
     /// Not before this much time has passed, as the API server said.
     pub retry_after: Option<Duration>,
     /// Why the last one failed.
     pub cause: RefusalCause,
+}
+
+impl Refusal {
+    /// How many evictions failed in a row, with one that fails for this cause now. Budgets count apart from errors, since
+    /// too many refusals by budgets end in a deletion without grace; so does each drain, which began at `drain`.
+    pub fn count(before: Option<&Self>, cause: &RefusalCause, drain: Option<Timestamp>) -> i32 {
+        let same_kind = |it: &&Self| it.cause.is_of_budgets() == cause.is_of_budgets();
+        let same_drain = |it: &&Self| drain.is_none_or(|begun| it.at >= begun);
+        let before = before.filter(same_kind).filter(same_drain);
+        before.map_or(0, |it| it.attempts).saturating_add(1)
+    }
+
+    /// How many in a row were refused because of budgets.
+    pub(crate) fn by_budgets(&self) -> i32 {
+        if self.cause.is_of_budgets() { self.attempts } else { 0 }
+    }
 }
 
 /// How the API server answered a request that a pod leaves, as far as that decides anything.
@@ -103,6 +119,12 @@ pub enum RefusalCause {
     Budgets(Vec<BudgetFacts>),
     /// The request failed with this error.
     Failed(String),
+}
+
+impl RefusalCause {
+    const fn is_of_budgets(&self) -> bool {
+        matches!(self, Self::Budgets(_))
+    }
 }
 
 impl PodView {

@@ -13,6 +13,17 @@ use ostler_api::names::{
 
 use crate::{cluster::ClusterIds, time::after};
 
+/// What ties a Node to a Machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tie {
+    /// Nothing.
+    None,
+    /// One of them names the other, which users and kubelets write.
+    Said,
+    /// The Machine joined as it, or its driver or pool says that it has the instance.
+    Known,
+}
+
 /// What is to be done about a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeTask {
@@ -25,7 +36,7 @@ pub enum NodeTask {
         /// Whether it is to be marked. One that is being deleted is not worth it.
         mark: bool,
     },
-    /// It has a Machine after all: take the mark away, and note whose it is, so that the core that marked it leaves it.
+    /// It is known to have a Machine after all: take the mark away, and note whose it is, so that the core that marked it leaves it.
     Unmark,
 }
 
@@ -40,18 +51,19 @@ pub fn is_of_another(node: &Node, ids: &ClusterIds) -> bool {
     notes.and_then(|all| all.get(CLUSTER_ID)).is_some_and(|id| !ids.has(id))
 }
 
-/// Decides about a Node. `has_machine`: a Machine names it, or it names one. Upstream waits for the
-/// creation timeout as well, and counts it from the birth of the Node.
+/// Decides about a Node. Upstream waits for the creation timeout as well, and counts it from the birth of the Node.
 pub fn plan(
     node: &Node,
-    has_machine: bool,
+    tie: Tie,
     ids: &ClusterIds,
     now: Timestamp,
     creation_timeout: Duration,
 ) -> NodeTask {
     let marked = is_not_managed(node);
-    if has_machine {
-        return if marked { NodeTask::Unmark } else { NodeTask::Leave };
+    match tie {
+        Tie::Known if marked => return NodeTask::Unmark,
+        Tie::Known | Tie::Said => return NodeTask::Leave,
+        Tie::None => {}
     }
     if is_of_another(node, ids) {
         return NodeTask::Leave;
@@ -109,16 +121,22 @@ mod tests {
         for ((held, marked, deleting), expected) in table {
             let node = node(held, marked, deleting);
             assert_eq!(
-                plan(&node, false, &ids(), time(0), TIMEOUT),
+                plan(&node, Tie::None, &ids(), time(0), TIMEOUT),
                 expected,
                 "{held} {marked} {deleting}"
             );
         }
         let young = node(true, false, false);
-        assert_eq!(plan(&young, false, &ids(), time(-1), TIMEOUT), NodeTask::LookAgain(time(0)));
+        assert_eq!(
+            plan(&young, Tie::None, &ids(), time(-1), TIMEOUT),
+            NodeTask::LookAgain(time(0))
+        );
         let doomed = node(true, false, true);
         let now = time(-1000);
-        assert_eq!(plan(&doomed, false, &ids(), now, TIMEOUT), NodeTask::Release { mark: false });
+        assert_eq!(
+            plan(&doomed, Tie::None, &ids(), now, TIMEOUT),
+            NodeTask::Release { mark: false }
+        );
     }
 
     #[test]
@@ -135,7 +153,7 @@ mod tests {
                 let mut node = node(held, marked, deleting);
                 let notes = node.metadata.annotations.get_or_insert_default();
                 notes.extend(noted.map(|id| (CLUSTER_ID.to_owned(), id.to_owned())));
-                let task = plan(&node, false, &ids(), time(0), TIMEOUT);
+                let task = plan(&node, Tie::None, &ids(), time(0), TIMEOUT);
                 let released = matches!(task, NodeTask::Release { .. });
                 assert_eq!(released, ours, "{noted:?} {held} {marked} {deleting}");
             }
@@ -143,19 +161,20 @@ mod tests {
         let mut taken_over = node(false, true, false);
         let note = (CLUSTER_ID.to_owned(), "b".to_owned());
         taken_over.metadata.annotations.get_or_insert_default().extend([note]);
-        assert_eq!(plan(&taken_over, true, &ids(), time(0), TIMEOUT), NodeTask::Unmark);
+        assert_eq!(plan(&taken_over, Tie::Known, &ids(), time(0), TIMEOUT), NodeTask::Unmark);
     }
 
     #[test]
-    fn a_node_with_a_machine_is_left_to_it_and_loses_the_mark() {
-        assert_eq!(
-            plan(&node(true, false, false), true, &ids(), time(0), TIMEOUT),
-            NodeTask::Leave
-        );
-        assert_eq!(plan(&node(true, false, true), true, &ids(), time(0), TIMEOUT), NodeTask::Leave);
-        assert_eq!(
-            plan(&node(false, true, false), true, &ids(), time(0), TIMEOUT),
-            NodeTask::Unmark
-        );
+    fn a_node_with_a_machine_is_left_to_it_and_loses_the_mark_once_more_than_words_tie_them() {
+        for (tie, marked, deleting, expected) in [
+            (Tie::Known, false, false, NodeTask::Leave),
+            (Tie::Known, false, true, NodeTask::Leave),
+            (Tie::Known, true, false, NodeTask::Unmark),
+            (Tie::Said, true, false, NodeTask::Leave),
+            (Tie::Said, false, false, NodeTask::Leave),
+        ] {
+            let node = node(!marked, marked, deleting);
+            assert_eq!(plan(&node, tie, &ids(), time(0), TIMEOUT), expected, "{tie:?} {marked}");
+        }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) const VIOLATIONS: usize = 64;
 /// Most addresses of one instance.
 pub(crate) const ADDRESSES: usize = 64;
 /// Most paths, warnings and failed parts of one answer.
-const FEW: usize = 256;
+pub(crate) const FEW: usize = 256;
 
 /// The verb of a request.
 pub(crate) fn kind_of(request: &operation::Request) -> OperationKind {

@@ -56,7 +56,7 @@ pub use debug::{
     ReportedOrphan, Targets,
 };
 pub use event::{ProviderState, SessionEvent};
-pub use gate::{Gate, GateLayer, GateRules, Guarded, Pass};
+pub use gate::{Gate, GateLayer, GateRules, Guarded, Pass, bounded_server};
 pub use listen::{
     Connection, Incoming, ListenAddress, ListenError, Listeners, ServerTls, TlsError, TlsFiles,
     UnixError,

@@ -8,6 +8,7 @@ use tonic::Status;
 
 use crate::convert::class_reference;
 use crate::hub::SessionKey;
+use crate::service::scrub;
 use crate::session::outbox::{Outbox, OutboxStream};
 use crate::shell::Shell;
 use crate::{ClassContent, ClassError, Principal, SecretContent, Sessions, SessionsOptions};
@@ -23,8 +24,9 @@ pub struct LocalSession {
 
 impl LocalSession {
     /// Sends a frame to the hub.
-    pub fn send(&mut self, frame: register_request::Frame) {
+    pub fn send(&mut self, mut frame: register_request::Frame) {
         let key = self.key;
+        scrub::frame(&self.shell, key, &mut frame, &mut None);
         self.shell.with(|hub, now| hub.frame(now, key, Some(frame)));
     }
 

@@ -35,7 +35,8 @@ impl Fanout {
                     },
                     Err(RecvError::Lagged(missed)) => {
                         warn!(missed, "session events were missed; reconciling everything");
-                        self.everything(Priority::Change);
+                        // What one driver makes too many of must not delay the changes of others.
+                        self.everything(Priority::Background);
                         // So many do not wait any more.
                         break;
                     }

@@ -165,7 +165,9 @@ impl Machines {
         let budgets = labels.as_deref().map(|labels| budgets_of(target, &pod.namespace, labels));
         let last = before.as_ref().map(|before| &before.refusal.cause);
         let cause = answer.cause(budgets.unwrap_or_default(), &failure.to_string(), last);
-        let attempts = before.map_or(0, |before| before.refusal.attempts).saturating_add(1);
+        let drain = snapshot.stored_status().and_then(|status| status.drain.as_ref());
+        let begun = drain.and_then(|drain| drain.started_at.as_ref()).map(|begun| begun.0);
+        let attempts = Refusal::count(before.as_ref().map(|it| &it.refusal), &cause, begun);
         debug!(pod = pod.name, namespace = pod.namespace, attempts, %failure, "eviction refused");
         let performed = match &cause {
             RefusalCause::Budgets(budgets) => Performed::Refused(budgets.clone()),

@@ -19,7 +19,6 @@ use super::{Done, Pools, Wrote, namespace_of};
 use crate::class::patch as finalizer_patch;
 use crate::events::Severity;
 use crate::reconcile::PassError;
-use crate::stores::MachineIndex;
 use crate::watch::{Author, By, ObjectName};
 use crate::writes::{Deletion, WriteError};
 
@@ -225,10 +224,8 @@ impl Pools {
 
     /// Another Machine that has this instance. One of the same name may be this very one.
     fn of_another(&self, machine: &Machine) -> Option<ObjectName> {
-        let id = machine.provider_id()?;
-        let all = self.stores.machines.find_names(MachineIndex::ProviderId, id.as_str());
-        let own = ObjectName::of(machine);
-        all.into_iter().find(|other| *other != own)
+        let holder = self.stores.holder_of(machine, machine.provider_id()?)?;
+        Some(ObjectName::of(&*holder))
     }
 
     /// Without a Node that another Machine has: what a driver says of one instance never drains the Node of another.

@@ -23,7 +23,7 @@ use crate::hot_update::driver_of;
 use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, PoolIndex};
 use crate::watch::ObjectName;
-use crate::writes::{PATIENCE, WriteError};
+use crate::writes::{Found, PATIENCE, WriteError};
 
 /// When a pool comes again while as many groups of its provider are read as may be.
 const READ_AGAIN: Duration = Duration::from_secs(2);
@@ -131,7 +131,9 @@ impl Pools {
     ) -> Result<Vec<Arc<Machine>>, PassError> {
         if !self.groups.with(pool, |group| group.listed) {
             let parts = self.settings.namespaces.parts();
-            let seen = |machine: &Arc<Machine>| self.await_in_cache(machine);
+            let seen = |found: &Found<Machine>| {
+                found.objects.iter().for_each(|machine| self.await_in_cache(machine));
+            };
             let failed =
                 |source| PassError::Api { what: "cannot list the machines of pools", source };
             let wait = self.handover.wait(&self.writer, &parts, seen).await.map_err(failed)?;

@@ -13,7 +13,7 @@ use super::pending::Pending;
 use crate::election::Predecessor;
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::ObjectName;
-use crate::writes::{PATIENCE, WriteError, Writer};
+use crate::writes::{Found, PATIENCE, WriteError, Writer};
 
 /// The beginning of a leadership.
 #[derive(Debug)]
@@ -64,12 +64,12 @@ impl Handover {
     }
 
     /// How much longer the process that led before may have requests on their way; `None`: none any more, and `seen` was
-    /// called for each Machine there was then.
+    /// called for the Machines that there were then.
     pub(crate) async fn wait(
         &self,
         writer: &Writer,
         namespaces: &[Option<String>],
-        seen: impl Fn(&Arc<Machine>),
+        seen: impl Fn(&Found<Machine>),
     ) -> Result<Option<Duration>, WriteError> {
         let mut listed = match self.stage().await {
             Stage::Over => return Ok(None),
@@ -78,7 +78,7 @@ impl Handover {
         };
         for namespace in namespaces {
             // One that cannot be read holds up the sets and pools of its namespace, by the cache.
-            writer.all::<Machine>(namespace.as_deref()).await?.objects.iter().for_each(&seen);
+            seen(&writer.all(namespace.as_deref()).await?);
         }
         *listed = true;
         Ok(None)

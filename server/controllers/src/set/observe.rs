@@ -31,9 +31,14 @@ impl Sets {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
         let Some(set) = self.stores.sets.get(name) else { return Ok(None) };
         let parts = self.settings.namespaces.parts();
-        let seen = |machine: &Arc<Machine>| {
-            self.roll.lock().ours(machine);
-            await_in_cache(machine, &self.stores, &self.pending);
+        let seen = |found: &Found<Machine>| {
+            let mut roll = self.roll.lock();
+            for machine in &found.objects {
+                roll.ours(machine);
+                await_in_cache(machine, &self.stores, &self.pending);
+            }
+            // They may be fixed one day.
+            found.unread.iter().for_each(|it| roll.was_there(&it.namespace, &it.name));
         };
         let predecessor = self.handover.wait(&self.writer, &parts, seen);
         let predecessor = predecessor.await.map_err(list_failed)?;
@@ -51,7 +56,7 @@ impl Sets {
         match wait {
             Some(left) if left.is_zero() => {
                 let all = self.writer.all::<Machine>(Some(&name.namespace)).await;
-                let Found { objects: all, unreadable } = all.map_err(list_failed)?;
+                let Found { objects: all, unreadable, .. } = all.map_err(list_failed)?;
                 blind = unreadable.map(Blind::Unreadable);
                 let open = self.pending.settle(set.uid(), &all);
                 unanswered = open.unanswered;

@@ -299,3 +299,25 @@ async fn a_set_that_was_scaled_far_down_deletes_nothing_before_it_is_frozen() {
         assert_eq!((done.is_ok(), deletions), (frozen, deleted), "{done:?}");
     }
 }
+
+#[tokio::test]
+async fn a_machine_that_could_not_be_read_as_the_term_began_is_no_other_process_s_once_it_can() {
+    let mut broken = json!(machine());
+    broken["spec"]["class"] = json!(5);
+    let bench = Bench::new().having(json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineList", "metadata": {},
+        "items": [broken]
+    }));
+    put(&bench.stores.sets, json!(set()));
+    let sets = controller(&bench);
+    let foreign = async || {
+        sets.gather(&ObjectName::new("default", "s")).await.unwrap().unwrap().facts.foreign
+    };
+    assert_eq!(foreign().await, None);
+    put(&bench.stores.machines, json!(machine()));
+    assert_eq!(foreign().await, None, "it was there");
+    let mut other = json!(machine());
+    other["metadata"]["name"] = json!("other");
+    put(&bench.stores.machines, other);
+    assert!(foreign().await.is_some());
+}

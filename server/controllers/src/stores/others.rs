@@ -10,23 +10,46 @@ use ostler_lifecycle::node;
 
 use super::{MachineIndex, Stores};
 use crate::target::cluster_of;
+use crate::watch::ObjectName;
 
 impl Stores {
-    /// Name of another Machine that has this provider id, or whose UID is on the instance.
+    /// Name of another Machine that has the instance of this provider id, or whose UID is on it.
     pub(crate) fn other_holder(
         &self,
         machine: &Machine,
         provider_id: &ProviderId,
         tagged: &str,
     ) -> Option<String> {
-        let find = |index, value: &str| match value {
-            "" => Vec::new(),
-            value => self.machines.find(index, value),
+        let of_uid = || {
+            let tagged = Some(tagged).filter(|it| !it.is_empty() && *it != machine.uid())?;
+            self.machines.find(MachineIndex::Uid, tagged).into_iter().next()
         };
-        let holders = find(MachineIndex::ProviderId, provider_id.as_str());
-        let mut all = holders.into_iter().chain(find(MachineIndex::Uid, tagged));
-        let other = all.find(|holder| holder.uid() != machine.uid());
-        other.map(|holder| holder.name().to_owned())
+        let holder = self.holder_of(machine, provider_id).or_else(of_uid)?;
+        Some(holder.name().to_owned())
+    }
+
+    /// Another Machine that has the instance of this provider id: its driver or its pool says so. Where only the spec does,
+    /// which anyone writes who may create Machines in a namespace, the oldest Machine of that namespace has it.
+    pub(crate) fn holder_of(
+        &self,
+        machine: &Machine,
+        provider_id: &ProviderId,
+    ) -> Option<Arc<Machine>> {
+        let has = |one: &Machine| one.instance_id() == Some(provider_id);
+        let own = has_own_instance(machine) && has(machine);
+        let born = |one: &Machine| one.metadata.creation_timestamp.clone().map(|born| born.0);
+        // One that is yet to be created is younger than all others.
+        let older = |other: &Machine| {
+            born(machine).is_none() || (born(other), other.uid()) < (born(machine), machine.uid())
+        };
+        let same = |other: &Machine| other.metadata.namespace == machine.metadata.namespace;
+        let id = Some(provider_id).filter(|id| !id.is_empty())?;
+        let all = self.machines.find(MachineIndex::ProviderId, id.as_str());
+        all.into_iter().find(|other| {
+            ObjectName::of(&**other) != ObjectName::of(machine)
+                && has(other)
+                && (has_own_instance(other) || !own && same(other) && older(other))
+        })
     }
 
     /// Name of another Machine of the same cluster whose Node has this name or, while it has no Node, will have it.
@@ -60,8 +83,9 @@ impl Stores {
         let older = |other: &Machine| born(other) < born(machine);
         let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
         let id = id.filter(|id| !id.is_empty());
-        let has_id =
-            |one: &Machine| id.is_some_and(|id| one.instance_id().is_some_and(|it| it == id));
+        let has_id = |one: &Machine| {
+            id.is_some_and(|id| one.instance_id().is_some_and(|it| it.is_of_node(id)))
+        };
         let of_own_instance = own && has_id(machine);
         // Names are used again: by its name alone, only the Node of the UID that this Machine joined as is its own.
         let used_again = !of_own_instance && node::joined_as_another(machine, node);
@@ -128,6 +152,47 @@ mod tests {
         assert_eq!(holder("a:///1", "uid-of-ours"), None);
         assert_eq!(holder("a:///3", "of a deleted machine"), None);
         assert_eq!(holder("", ""), None);
+    }
+
+    /// A user who may create Machines in one namespace could hold up the creation and the deletion of any other one.
+    #[test]
+    fn a_spec_names_an_instance_in_its_namespace_alone_and_takes_none_that_an_older_machine_has() {
+        let born = |name: &str, namespace: &str, second| {
+            let mut machine = joined_at(machine(name, Some("a:///1"), None), None, second);
+            machine.metadata.namespace = Some(namespace.to_owned());
+            machine.status = None;
+            machine
+        };
+        let known = |mut machine: Machine, said: &str| {
+            let status = json!({ "instanceUID": machine.uid(), "instanceProviderID": said });
+            machine.status = serde_json::from_value(status).unwrap();
+            machine
+        };
+        let ours = born("ours", "red", 5);
+        let is_held = |machine: &Machine, other: Machine| {
+            let stores = Stores::default();
+            for one in [machine.clone(), other] {
+                stores.machines.apply(Event::Apply(one));
+            }
+            let held = stores.other_holder(machine, &"a:///1".into(), machine.uid());
+            // A pool, which has no Machine of it yet, holds back only for the same reasons.
+            (held.is_some(), stores.holder_of(machine, &"a:///1".into()).is_some())
+        };
+        for (what, other, held) in [
+            ("a spec of another namespace", born("m", "blue", 1), false),
+            ("of the same namespace, older", born("m", "red", 1), true),
+            ("of the same age: the first by its UID", born("m", "red", 5), true),
+            ("of the same age: the last by its UID", born("z", "red", 5), false),
+            ("younger", born("m", "red", 9), false),
+            ("another namespace, by its driver", known(born("m", "blue", 9), "a:///1"), true),
+            ("its driver said another id", known(born("m", "red", 1), "a:///2"), false),
+            ("of the same namespace, too", known(born("m", "red", 9), "a:///1"), true),
+        ] {
+            assert_eq!(is_held(&ours, other), (held, held), "{what}");
+        }
+        let confirmed = known(ours, "a:///1");
+        let older = born("m", "red", 1);
+        assert!(!is_held(&confirmed, older).0, "its own driver said that it has the instance");
     }
 
     #[test]

@@ -13,7 +13,8 @@ pub struct Counts {
     pub living: i32,
     /// Its Machines that are available and not being deleted.
     pub available: i32,
-    /// Its Machines that are unavailable and go last nevertheless: failed ones that are preserved.
+    /// Its Machines that are unavailable and nevertheless go after an available one, as the set orders them: those that are
+    /// preserved, for example.
     pub kept: i32,
     /// Its Machines whose Nodes are updated in place. They do not go before available ones do.
     pub updating: i32,

@@ -57,7 +57,7 @@ fn is_undergoing(view: &MachineView) -> bool {
 }
 
 /// Whether the Machine side is at it, or gave up.
-fn is_in_update(view: &MachineView) -> bool {
+pub(super) fn is_in_update(view: &MachineView) -> bool {
     use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, InPlaceUpdating};
     let phase = view.machine.phase();
     matches!(phase, InPlaceUpdating | InPlaceUpdateSuccessful | InPlaceUpdateFailed)
@@ -167,12 +167,12 @@ impl<'a> Pass<'a> {
     /// Counts the Machines whose Nodes are updated.
     pub(super) fn count_updates(&self, fleet: &mut Fleet) {
         let chosen = self.marks.due(&self.snapshot.deployment);
-        let stays = |one: &&MachineView| {
-            let goes = one.machine.is_deleting() || chosen.contains(one.machine.name());
-            !goes && !one.is_preserved(self.snapshot.now)
-        };
+        let stays =
+            |one: &&MachineView| !one.machine.is_deleting() && !chosen.contains(one.machine.name());
         for (counts, view) in fleet.old.iter_mut().zip(self.old_views()) {
+            let kept = view.kept(&chosen, self.snapshot.now);
             let all = view.machines.iter().filter(stays);
+            let all = all.filter(|one| !kept.contains(one.machine.name()));
             let undergoing = all.clone().filter(|one| is_undergoing(one));
             counts.updating =
                 count(all.filter(|one| is_undergoing(one) || is_in_update(one)).count());
@@ -355,8 +355,8 @@ impl<'a> Pass<'a> {
                 "resourceVersion": view.machine.metadata.resource_version,
                 "labels": { label::UPDATE_RESULT: null },
             },
-            // Another controller may have left the one of before (#1153).
-            "spec": { "class": { "name": set.set.spec.template.spec.class.name } },
+            // Another controller may have left those of before (#1153).
+            "spec": class_and_version(&set.set),
         });
         self.write_to_machine(&view.machine, patch);
     }
@@ -432,7 +432,13 @@ fn count(views: usize) -> i32 {
     i32::try_from(views).unwrap_or(i32::MAX)
 }
 
-/// One write makes the new set its only controller, with its labels and its class.
+/// What the update changed; `null` takes a version away.
+fn class_and_version(set: &MachineSet) -> Value {
+    let template = &set.spec.template.spec;
+    json!({ "class": { "name": template.class.name }, "version": template.version })
+}
+
+/// One write makes the new set its only controller, with its labels, its class and its version.
 fn handed_over(machine: &Arc<Machine>, new: &MachineSet) -> Value {
     let before = controller(&machine.metadata).map(|owner| owner.uid.clone());
     let others = machine.metadata.owner_references.iter().flatten();
@@ -449,7 +455,7 @@ fn handed_over(machine: &Arc<Machine>, new: &MachineSet) -> Value {
             "ownerReferences": owners,
             "labels": labels,
         },
-        "spec": { "class": { "name": new.spec.template.spec.class.name } },
+        "spec": class_and_version(new),
     })
 }
 

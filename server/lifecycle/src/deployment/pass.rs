@@ -16,6 +16,7 @@ use super::revisions::{self, Rollback};
 use super::snapshot::{MachineView, SetView, Snapshot};
 use super::status::{self, Sets};
 use super::template::identity;
+use super::valid;
 use crate::record::merge_patch;
 use crate::selector;
 
@@ -130,7 +131,14 @@ impl<'a> Pass<'a> {
     /// Adopts and releases sets. Returns whether there was one.
     pub(super) fn claim(&mut self) -> bool {
         let Some(selector) = self.seen().spec.selector.as_ref() else { return false };
-        for set in self.snapshot.orphans.iter().filter(|set| !set.is_deleting()) {
+        let fits = |set: &&Arc<MachineSet>| {
+            let metadata = set.spec.template.metadata.as_ref();
+            // One that makes other Machines would be shrunk as an old set, or keep the deployment refused.
+            selector::matches(selector, metadata.and_then(|it| it.labels.as_ref()))
+                && !valid::is_made_for_another(set, selector)
+        };
+        let free = self.snapshot.orphans.iter().filter(|set| !set.is_deleting());
+        for set in free.filter(fits) {
             let mut owned = set.as_ref().clone();
             // The controller comes first: autoscalers look nowhere else.
             owned.metadata.owner_references.get_or_insert_default().insert(0, owner(self.seen()));

@@ -10,6 +10,8 @@ use ostler_api::names::annotation;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 
 use super::counts::Counts;
+use super::in_place::is_in_update;
+use crate::set::{Policy, Rank};
 
 /// The input of a plan.
 #[derive(Debug, Clone)]
@@ -18,7 +20,7 @@ pub struct Snapshot {
     pub deployment: Arc<MachineDeployment>,
     /// Sets that it controls.
     pub sets: Vec<SetView>,
-    /// Sets without a controller that it selects.
+    /// Sets without a controller whose labels it selects.
     pub orphans: Vec<Arc<MachineSet>>,
     /// The deployments of its namespace.
     pub others: Vec<Arc<MachineDeployment>>,
@@ -73,12 +75,32 @@ impl SetView {
             machines: number(self.machines.len()),
             living: number(living().count()),
             available: number(living().filter(|one| one.is_available() && !is_marked(one)).count()),
-            kept: number(living().filter(|one| one.is_preserved(now)).count()),
+            kept: number(self.kept(marked, now).len()),
             updating: 0,
             marked: number(living().filter(is_marked).count()),
             desired_mark: mark(&self.set, annotation::DESIRED_REPLICAS),
             max_mark: mark(&self.set, annotation::MAX_REPLICAS),
         }
+    }
+
+    /// Names of its unavailable Machines that it deletes after an available one, for whatever reason: they are preserved,
+    /// or the priority of that one is lower. Those that are updated in place are counted by themselves.
+    pub(super) fn kept(&self, marked: &BTreeSet<String>, now: Timestamp) -> BTreeSet<&str> {
+        let stays = |one: &&MachineView| {
+            !one.machine.is_deleting() && !marked.contains(one.machine.name()) && !is_in_update(one)
+        };
+        let (available, others): (Vec<_>, Vec<_>) =
+            self.machines.iter().filter(stays).partition(|one| one.is_available());
+        if others.is_empty() {
+            return BTreeSet::new();
+        }
+        let policy = Policy::of(&self.set);
+        let rank = |one: &MachineView| Rank::of(&one.machine, policy, now);
+        let first = available.into_iter().map(rank).min();
+        let is_kept = |one: &&MachineView| {
+            first.as_ref().map_or_else(|| one.is_preserved(now), |first| rank(one) > *first)
+        };
+        others.into_iter().filter(is_kept).map(|one| one.machine.name()).collect()
     }
 }
 

@@ -1,11 +1,9 @@
 //! What is wrong with a MachineDeployment.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use ostler_api::MachineDeployment;
 use ostler_api::machine_deployment::{MachineDeploymentStrategy, OrchestrationType, StrategyType};
+use ostler_api::{MachineDeployment, MachineSet};
 
 use super::fenceposts;
 use super::snapshot::SetView;
@@ -120,18 +118,24 @@ fn check_selector(
         let text = "spec.selector does not select the labels in spec.template.metadata: give both the same ones";
         found.push(text.to_owned());
     }
-    // A set whose own labels were changed is released; one that was made for another selector would be orphaned.
-    let made_for_another = |view: &&SetView| {
-        let own = view.set.spec.selector.as_ref().and_then(|own| own.match_labels.as_ref());
-        let wanted = selector.match_labels.iter().flatten();
-        own.is_some_and(|own: &BTreeMap<_, _>| {
-            wanted.into_iter().any(|(key, value)| own.get(key).is_some_and(|is| is != value))
-        })
+    // A set whose own labels were changed is released; all that a changed selector does not select would be orphaned.
+    let last = deployment.status.as_ref().and_then(|status| status.selector.as_deref());
+    let changed = last.is_some_and(|last| last != selector::text(selector));
+    let is_lost = |view: &&SetView| {
+        changed && !selector::matches(selector, view.set.metadata.labels.as_ref())
+            || is_made_for_another(&view.set, selector)
     };
-    if let Some(view) = sets.iter().find(made_for_another) {
+    if let Some(view) = sets.iter().find(is_lost) {
         let name = view.set.name();
         found.push(format!(
             "spec.selector was changed: it does not select machine set {name} any more"
         ));
     }
+}
+
+/// Whether the selector of a set asks for another value than this one does.
+pub(super) fn is_made_for_another(set: &MachineSet, selector: &LabelSelector) -> bool {
+    let own = set.spec.selector.as_ref().and_then(|own| own.match_labels.as_ref());
+    let mut wanted = selector.match_labels.iter().flatten();
+    own.is_some_and(|own| wanted.any(|(key, value)| own.get(key).is_some_and(|is| is != value)))
 }

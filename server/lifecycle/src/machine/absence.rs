@@ -36,8 +36,11 @@ pub fn is_proof(
 
 /// Whether "none" proves that there is none, from what a pass sees.
 pub(crate) fn proves(snap: &Snapshot, status: &MachineStatus) -> bool {
-    let by_name = matches!(&snap.driver, DriverView::Ready(driver) if driver.by_name);
-    is_proof(&snap.machine, status, &snap.cluster, by_name)
+    is_proof(&snap.machine, status, &snap.cluster, is_by_name(snap))
+}
+
+fn is_by_name(snap: &Snapshot) -> bool {
+    matches!(&snap.driver, DriverView::Ready(driver) if driver.by_name)
 }
 
 /// Whether the instance carries a cluster id that this core does not know.
@@ -46,9 +49,12 @@ fn has_moved(status: &MachineStatus, cluster: &ClusterIds) -> bool {
     carried.is_some_and(|id| !cluster.has(id))
 }
 
-/// No controller began to make anything; one that we gave up before that says why.
+/// No controller began to make anything; one that we gave up before that says why. machine-controller-manager writes the
+/// finalizer before it creates, and its first status after that; the core writes its record with the finalizer.
 fn is_fresh(machine: &Machine, status: &MachineStatus) -> bool {
-    let untouched = matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating);
+    let held = machine.has_finalizer() && machine.operation_record().is_none();
+    let untouched =
+        !held && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating);
     machine.provider_id().is_none() && (untouched || status.failure_reason.is_some())
 }
 
@@ -86,12 +92,14 @@ pub(crate) fn is_asked_again(status: &MachineStatus) -> bool {
 
 /// Takes "none" as the answer to a deletion. True: the instance is gone.
 pub(crate) fn accept(pass: &mut Pass<'_>) -> bool {
-    let proof = proves(pass.snap, &pass.status);
+    // Lists may not have yet what was made moments ago, and without tags it is no orphan that could be deleted.
+    let early = is_by_name(pass.snap) && instance::catching_up(pass).is_some();
+    let proof = proves(pass.snap, &pass.status) && !early;
     if proof || is_asked_again(&pass.status) {
         return true;
     }
-    let text = "the driver finds no instance, and did not make this machine's: it is asked once more, \
-                by the name of the machine";
+    let text = "the driver finds no instance, and did not make this machine's, or only just now: it is asked \
+                once more, by the name of the machine";
     let until = after(pass.snap.now, SECOND_LOOK);
     let (kind, reason) = (OperationKind::DeleteMachine, WaitReason::AbsenceUnconfirmed);
     retry::wait_until(pass, kind, ErrorCode::NotFound, reason, text, until);

@@ -27,8 +27,7 @@ impl Pass<'_> {
             .as_ref()
             .is_some_and(|it| it.kind() == OperationKind::CreateMachine);
         let unheld = self.effects.holds && !self.machine.has_finalizer();
-        let asked = creates || self.ever_asked() || !self.effects.patch.is_empty();
-        self.effects.patch.add_finalizer = unheld && asked;
+        self.effects.patch.add_finalizer = unheld && (creates || self.ever_asked());
         let old = self.machine.operation_record().unwrap_or_default();
         let new = OperationRecord::of(self.machine, &self.status);
         let key = |record: &OperationRecord| {

@@ -27,6 +27,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.learned.release.is_some() {
         return Ok(Transition::To(State::Finishing));
     }
+    if !pass.ever_asked() && preconditions::check(pass.snap).is_err() {
+        return Ok(Transition::To(State::Finding));
+    }
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
         pass.step(Some(MachineStep::DeleteInstance));
     }
@@ -43,6 +46,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     // Once the driver was asked to delete the instance, no drain is repeated.
     if !pass.is_unresolved() && !going {
+        draining::unless_unseen(pass)?;
         draining::repeat_if_needed(pass)?;
     }
     hooks::hold(pass, hooks::PRE_TERMINATE)?;

@@ -27,8 +27,10 @@ const TABLE: &[(State, State, &str)] = &[
     (State::Finding, State::Finishing, "gone already, never asked for, or abandoned"),
     (State::Draining, State::Detaching, "pods gone, deadline, or force"),
     (State::Draining, State::Deleting, "no node"),
+    (State::Detaching, State::Draining, "pods came since"),
     (State::Detaching, State::Deleting, "volumes gone, time up, or force"),
     (State::Deleting, State::Draining, "node came after all, or is not empty any more"),
+    (State::Deleting, State::Finding, "nothing was ever asked of a driver, and none can be"),
     (State::Deleting, State::Finishing, "driver says gone, or abandoned"),
 ];
 

@@ -242,7 +242,7 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
             State::Failed => failed::plan(pass),
             State::Finding => finding::plan(pass),
             State::Draining => draining::plan(pass),
-            State::Detaching => Ok(volumes::plan(pass)),
+            State::Detaching => volumes::plan(pass),
             State::Deleting => deleting::plan(pass),
             State::Finishing => finishing::plan(pass),
         };

@@ -131,13 +131,11 @@ fn derive_node(status: &mut MachineStatus, node: Option<&Node>) {
 
 /// The Node has the provider id of the Machine, and is Ready.
 fn is_ready(node: &Node, provider_id: Option<&ProviderId>) -> bool {
-    let theirs = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
     let ready = |condition: &k8s_openapi::api::core::v1::NodeCondition| {
         condition.type_ == "Ready" && condition.status == "True"
     };
-    provider_id.is_some()
-        && theirs == provider_id.map(ProviderId::as_str)
-        && health::conditions(node).iter().any(ready)
+    let its = |id| provider_id.is_some_and(|own| own.is_of_node(id));
+    crate::node::provider_id(node).is_some_and(its) && health::conditions(node).iter().any(ready)
 }
 
 #[cfg(test)]

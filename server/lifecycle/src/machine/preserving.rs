@@ -74,7 +74,7 @@ pub(crate) fn follow_wish(pass: &mut Pass<'_>) {
         return;
     }
     if expired || (wish == Wish::Auto && !failed) {
-        forget(pass);
+        forget(pass, expired && failed && pass.machine.has_machine_set());
     }
     end(pass, expired);
 }
@@ -170,13 +170,13 @@ fn begin(pass: &mut Pass<'_>) -> Timestamp {
     until
 }
 
-/// The annotations have done their work.
-fn forget(pass: &mut Pass<'_>) {
-    for key in [annotation::PRESERVE, annotation::LAST_NODE_PRESERVE] {
-        if pass.machine.annotation(key).is_some()
-            || pass.effects.patch.annotations.contains_key(key)
+/// The annotations have done their work. `spent`: its set is to replace the Machine, and not to preserve it again.
+fn forget(pass: &mut Pass<'_>, spent: bool) {
+    let refusal = spent.then_some("false");
+    for (key, value) in [(annotation::PRESERVE, refusal), (annotation::LAST_NODE_PRESERVE, None)] {
+        if pass.machine.annotation(key) != value || pass.effects.patch.annotations.contains_key(key)
         {
-            pass.effects.patch.annotations.insert(key.to_owned(), None);
+            pass.effects.patch.annotations.insert(key.to_owned(), value.map(str::to_owned));
         }
     }
     let Some(node) = pass.node() else { return };

@@ -26,8 +26,13 @@ const FORCED_PATIENCE: Duration = Duration::from_secs(30);
 /// How many volumes a message names.
 const MOST_NAMES: usize = 3;
 
-pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
-    let Some(node) = pass.node() else { return Transition::To(State::Deleting) };
+pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
+    draining::unless_unseen(pass)?;
+    let Some(node) = pass.node() else { return Ok(Transition::To(State::Deleting)) };
+    if pass.status.step == Some(MachineStep::DetachVolumes) {
+        // Pods that came since have volumes as well.
+        draining::repeat_if_needed(pass)?;
+    }
     let forced = pass.status.drain.as_ref().is_some_and(|drain| drain.forced);
     let force = forced || draining::must_force(pass, node);
     let late = !forced && draining::is_overdue(pass) && !pass.machine.wants_force();
@@ -35,19 +40,19 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Transition {
         if pass.status.step == Some(MachineStep::DetachVolumes) {
             pass.show(Activity::Delete("the volumes are detached", Upstream::DeleteVm));
         }
-        return Transition::To(State::Deleting);
+        return Ok(Transition::To(State::Deleting));
     };
     pass.step(Some(MachineStep::DetachVolumes));
     if late {
         record_force(pass, &what);
     }
     if force {
-        return force_detach(pass);
+        return Ok(force_detach(pass));
     }
     // machine-controller-manager, should it take over, waits for volumes within its drain.
     pass.show(Activity::Delete("volumes are attached", Upstream::Drain));
     let until = draining::deadline(pass).into_iter().chain(until).min();
-    wait(reason, Some(what), until)
+    Ok(wait(reason, Some(what), until))
 }
 
 /// Before a Node is updated in place, or kept for examination: as long as volumes of pods that left

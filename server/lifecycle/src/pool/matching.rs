@@ -10,10 +10,16 @@ use ostler_api::{
     names::annotation::INSTANCE_GONE,
 };
 
-use super::group::{Instance, Reading};
+use super::{
+    Facts,
+    group::{Instance, Reading},
+};
 
 /// So many reads in a row have to miss the instance of a Machine that lives.
 const LOOKS: u32 = 2;
+
+/// The largest size of a group that counts because the driver says it, and not the pool: of the largest pool that was measured.
+const MOST_BELIEVED: usize = 10_000;
 
 /// A Machine of a pool, and its instance, if the read names it.
 #[derive(Debug, Clone, Copy)]
@@ -63,6 +69,23 @@ pub(super) fn compare<'a>(
     let gone = gone.map(|member| member.machine).collect();
     let new = by_id.into_values().filter(is_new).map(|(one, _)| one).collect();
     Matched { members, new, gone }
+}
+
+impl<'a> Facts<'a> {
+    /// Instances for which no Machine was made.
+    pub(super) fn unmade(&self) -> impl Iterator<Item = &'a Instance> {
+        let is_new = |it: &&Instance| !self.snap.created.contains(&it.provider_id);
+        self.matched.new.iter().copied().filter(is_new)
+    }
+
+    /// For how many of them one may be made. A driver may list 100,000: beyond what the pool wants, or its group is to have,
+    /// there is a tenth more for what comes and goes, and 10 at least.
+    pub(super) fn room(&self) -> usize {
+        let desired = self.reading.map_or(0, |it| it.desired.min(MOST_BELIEVED));
+        let most = usize::try_from(self.snap.pool.replicas()).unwrap_or(0).max(desired);
+        let coming = self.matched.new.len() - self.unmade().count();
+        (most + (most / 10).max(10)).saturating_sub(self.live().count() + coming)
+    }
 }
 
 /// Whether its Node is Ready or, where Machines have no Nodes, its instance is as it is to be.

@@ -206,8 +206,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
         plan.patches.splice(0..0, in_place::marks(&facts, &plan.delete));
         one_write_each(&mut plan);
         // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
-        let is_new = |it: &&&Instance| !snap.created.contains(&it.provider_id);
-        let new = facts.matched.new.iter().filter(is_new).take(BURST_OF_MACHINES);
+        let new = facts.unmade().take(facts.room().min(BURST_OF_MACHINES));
         plan.create = new.map(|instance| machine(pool, instance)).collect();
         send(&mut plan, &mut facts);
     }

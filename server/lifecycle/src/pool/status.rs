@@ -449,6 +449,14 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     if let Some(fault) = fault {
         return said(type_, false, "GroupFaulty", fault);
     }
+    let surplus = facts.unmade().count().saturating_sub(facts.room());
+    if surplus > 0 {
+        let text = format!(
+            "the driver lists {} for which no machine is made: neither the pool nor its group wants so many",
+            numbered(surplus, "instance")
+        );
+        return said(type_, false, "TooManyInstances", text);
+    }
     if status.infrastructure_ready {
         return said(type_, true, "Ready", "");
     }

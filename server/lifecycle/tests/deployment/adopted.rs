@@ -120,6 +120,63 @@ fn the_selector_waits_until_the_set_knows_its_template_and_lacks_no_machine() {
 }
 
 #[test]
+fn a_selector_that_loses_a_set_is_refused_until_it_is_put_back() {
+    let exists = json!([{ "key": "tier", "operator": "Exists" }]);
+    for (what, labels, exact, rules) in [
+        ("another value", json!({ "app": "x" }), json!({ "app": "x" }), Value::Null),
+        ("another key", json!({ "tier": "x" }), json!({ "tier": "x" }), Value::Null),
+        ("an expression", json!({ "tier": "x" }), json!({}), exists),
+    ] {
+        let select = |labels: &Value, exact: &Value, rules: &Value| {
+            let template = json!({ "metadata": { "labels": labels } });
+            let selector = json!({ "matchLabels": exact, "matchExpressions": rules });
+            json!({ "spec": { "selector": selector, "template": template } })
+        };
+        let mut world = World::running(3);
+        let sets = world.sets.clone();
+        world.edit(&select(&labels, &exact, &rules));
+        world.settle();
+        assert_eq!((&world.sets, world.machines.len()), (&sets, 3), "{what}");
+        let said = world.condition("Valid").unwrap().message.clone().unwrap();
+        assert!(said.contains("spec.selector was changed"), "{what}: {said}");
+        let before = json!({ "app": "d", "tier": null });
+        world.edit(&select(&before, &before, &Value::Null));
+        world.settle();
+        let found = (world.condition("Valid"), world.sets.len(), world.machines.len());
+        assert_eq!(found, (None, 1, 3), "{what}");
+    }
+}
+
+#[test]
+fn a_selector_that_has_another_key_and_still_selects_the_sets_is_taken() {
+    let mut world = World::running(3);
+    world.edit(&json!({ "spec": { "selector": { "matchLabels": { "name": "d" } } } }));
+    world.settle();
+    assert_eq!((world.condition("Valid"), world.sets.len()), (None, 1));
+    assert_eq!(world.status().selector.as_deref(), Some("app=d,name=d"));
+}
+
+#[test]
+fn a_set_with_the_labels_of_a_deployment_that_makes_other_machines_is_not_adopted() {
+    for (selector, labels, adopted) in [
+        (json!({ "app": "x" }), json!({ "app": "x" }), false),
+        (json!({ "of": "x" }), json!({ "of": "x" }), false),
+        (json!({ "of": "x" }), json!({ "of": "x", "app": "d" }), true),
+    ] {
+        let mut world = with_a_plain_set();
+        let set = world.sets.get_mut("plain").unwrap();
+        set.spec.selector = serde_json::from_value(json!({ "matchLabels": selector })).unwrap();
+        let template = set.spec.template.metadata.as_mut().unwrap();
+        template.labels = serde_json::from_value(labels.clone()).unwrap();
+        world.settle();
+        let set = &world.sets["plain"];
+        assert_eq!(set.metadata.owner_references.is_some(), adopted, "{labels}");
+        assert_eq!(set.spec.replicas, if adopted { 0 } else { 3 }, "{labels}");
+        assert_eq!((world.condition("Valid"), world.sets.len()), (None, 2), "{labels}");
+    }
+}
+
+#[test]
 fn a_selector_that_overlaps_with_that_of_another_deployment_is_told_once_for_each_generation() {
     let other = |name: &str, selector: Value, labels: Value| {
         let mut other = deployment(1);

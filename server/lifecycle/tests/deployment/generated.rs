@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 
 use ostler_api::MachineSet;
-use ostler_api::names::annotation::{REPLICAS_CHANGED_BY_SCALER, TRIGGER_DELETION};
+use ostler_api::names::annotation::{PRIORITY, REPLICAS_CHANGED_BY_SCALER, TRIGGER_DELETION};
 use ostler_api::names::label::{
     CANDIDATE_FOR_UPDATE, SCALE_UP_DISABLED, SELECTED_FOR_UPDATE, UPDATE_RESULT,
 };
@@ -60,6 +60,8 @@ enum Event {
     Roll(usize),
     Scale(i32),
     Lose(usize),
+    Preserve(usize),
+    Prefer(usize),
     Recover,
     Select(usize),
     Choose(usize),
@@ -176,6 +178,20 @@ impl Life {
                     self.world.machines.insert(name, lost);
                 }
             }
+            Event::Preserve(index) => {
+                let until = json!({ "preserveExpiryTime": "2036-01-01T00:00:00Z" });
+                let name = self.nth(index).filter(|it| self.world.nodes.contains_key(it));
+                if let Some(name) = name {
+                    self.world
+                        .edit_machine(&name, &json!({ "status": { "currentStatus": until } }));
+                }
+            }
+            Event::Prefer(index) => {
+                let first = json!({ "metadata": { "annotations": { PRIORITY: "1" } } });
+                if let Some(name) = self.nth(index) {
+                    self.world.edit_machine(&name, &first);
+                }
+            }
             Event::Recover => self.world.recover(),
             Event::Select(index) => {
                 // Where users select, a Node that may be; else one whose turn has not come. More than the controller
@@ -269,6 +285,17 @@ fn trouble() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// What makes sets delete their Machines in another order, and what shows it.
+fn orders() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        (0..CLASSES.len()).prop_map(Event::Roll),
+        (0..6_usize).prop_map(Event::Lose),
+        (0..6_usize).prop_map(Event::Preserve),
+        (0..6_usize).prop_map(Event::Prefer),
+        Just(Event::Recover),
+    ]
+}
+
 fn choices() -> impl Strategy<Value = Event> {
     prop_oneof![(0..6_usize).prop_map(Event::Choose), (0..6_usize).prop_map(Event::Select)]
 }
@@ -280,6 +307,19 @@ proptest! {
     fn a_deployment_of_any_strategy_keeps_its_promises_and_ends(
         kind in kinds(), replicas in 0..6, posts in (0..3, 0..3),
         events in vec(prop_oneof![4 => work(), 1 => trouble()], 0..80),
+    ) {
+        let mut life = Life::of(kind, replicas, posts);
+        for event in events {
+            life.happens(event);
+        }
+        life.ends();
+    }
+
+    /// Users scale in no matter what that order is, so none does here.
+    #[test]
+    fn a_rollout_keeps_its_promises_in_whatever_order_its_sets_delete(
+        kind in kinds(), replicas in 1..6, posts in (0..3, 0..3),
+        events in vec(prop_oneof![3 => work(), 1 => orders()], 0..80),
     ) {
         let mut life = Life::of(kind, replicas, posts);
         for event in events {

@@ -96,6 +96,20 @@ fn the_taint_of_critical_components_comes_back_unless_the_node_is_known_to_have_
 }
 
 #[test]
+fn a_machine_that_is_updated_gets_the_version_of_its_new_set() {
+    let mut world = running(2, (0, 1), "Auto");
+    let names = world.names();
+    for version in [json!("1.34.1"), json!("1.35.0"), Value::Null] {
+        world.edit(&json!({ "spec": { "template": { "spec": { "version": version } } } }));
+        settle(&mut world);
+        assert_eq!(world.names(), names, "none is replaced");
+        for machine in world.machines.values() {
+            assert_eq!(json!(machine.spec.version), version);
+        }
+    }
+}
+
+#[test]
 fn a_surge_creates_new_machines_and_the_last_old_ones_go() {
     let mut world = running(3, (1, 0), "Auto");
     world.roll_to("two");

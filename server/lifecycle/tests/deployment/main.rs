@@ -4,6 +4,7 @@
 mod adopted;
 mod chosen;
 mod generated;
+mod goes_first;
 mod in_place;
 mod numbers;
 mod passes;

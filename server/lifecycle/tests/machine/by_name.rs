@@ -64,6 +64,23 @@ fn nothing_of_its_name_is_deleted_before_the_class_allows_it() {
 }
 
 #[test]
+fn that_it_finds_no_instance_right_after_it_made_it_is_no_proof() {
+    for (seconds, goes) in [(10, false), (121, true)] {
+        let mut world = with_annotation(Some("true"));
+        world.settle();
+        assert_eq!(world.instances.len(), 1);
+        world.later(seconds);
+        world.instances.clear();
+        world.delete();
+        world.settle();
+        assert_eq!(world.machine.is_none(), goes, "{seconds} s after the create");
+        world.later(61);
+        world.settle();
+        assert!(world.machine.is_none());
+    }
+}
+
+#[test]
 fn that_it_finds_no_instance_proves_nothing_of_one_that_it_did_not_make() {
     let mut world = taken_over();
     world.instances.clear();

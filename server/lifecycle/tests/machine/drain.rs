@@ -8,6 +8,7 @@ use ostler_api::{
 use ostler_lifecycle::{
     operation::OperationView,
     plan::{Action, EventReason, NodePatch, PodRef},
+    pod::Refusal,
     snapshot::{BudgetFacts, NodeView, Observed, PodView, RefusalCause},
 };
 
@@ -265,6 +266,39 @@ fn a_pod_that_was_refused_too_often_is_deleted() {
     world.settle();
     assert!(world.machine.is_none());
     assert!(!world.happened(EventReason::DrainForced), "the drain itself was not forced");
+}
+
+#[test]
+fn errors_of_evictions_are_no_refusals_and_each_drain_counts_anew() {
+    let budgets = RefusalCause::Budgets(Vec::new());
+    let failed = RefusalCause::Failed("webhook".to_owned());
+    let at = |second| jiff::Timestamp::from_second(second).unwrap();
+    let refusal = |cause: &RefusalCause, attempts| Refusal {
+        at: at(100),
+        lifted: false,
+        attempts,
+        retry_after: None,
+        cause: cause.clone(),
+    };
+    for (before, cause, begun, count) in [
+        (None, &budgets, 50, 1),
+        (Some(refusal(&budgets, 4)), &budgets, 50, 5),
+        (Some(refusal(&failed, 4)), &failed, 50, 5),
+        (Some(refusal(&failed, 4)), &budgets, 50, 1),
+        (Some(refusal(&budgets, 4)), &failed, 50, 1),
+        (Some(refusal(&budgets, 4)), &budgets, 101, 1),
+    ] {
+        let counted = Refusal::count(before.as_ref(), cause, Some(at(begun)));
+        assert_eq!(counted, count, "{before:?} {cause:?} {begun}");
+    }
+    let mut world = draining(vec![pod("db")]);
+    world.protected.insert("db".to_owned());
+    world.machine_mut().spec.max_evict_retries = Some(2);
+    world.pass();
+    let Observed::Known(pods) = &mut world.pods else { panic!() };
+    pods[0].refused = Some(Refusal { at: world.now, ..refusal(&failed, 9) });
+    world.later(600);
+    assert_eq!(evicted(&world.pass().actions), ["db"], "the API server breaks, no budget refuses");
 }
 
 #[test]

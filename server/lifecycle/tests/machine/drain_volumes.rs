@@ -277,6 +277,43 @@ fn the_wait_for_volumes_that_nobody_looked_up_has_a_time_of_its_own() {
     assert_eq!(world.waits_for(), Some(WaitReason::VolumesAttached));
 }
 
+/// A drain whose pods are gone, and a volume that is still attached.
+fn detaching() -> World {
+    let mut world = draining(&[("db", 0, "v-1")]);
+    world.pass();
+    world.pods_end();
+    world.settle();
+    assert_eq!(world.step(), Some(MachineStep::DetachVolumes));
+    world
+}
+
+#[test]
+fn a_node_out_of_sight_is_no_reason_to_delete_an_instance_with_its_volumes() {
+    let mut world = detaching();
+    let node = std::mem::replace(&mut world.node, NodeView::Unknown);
+    world.settle();
+    world.node = node;
+    world.settle();
+    assert_eq!(world.count(Kind::DeleteMachine), 0);
+    assert_eq!(world.waits_for(), Some(WaitReason::VolumesAttached));
+    world.detach("v-1");
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
+#[test]
+fn pods_that_come_while_volumes_are_attached_are_asked_to_leave() {
+    let mut world = detaching();
+    world.pods = Observed::Known(vec![pod("late")]);
+    world.settle_pods();
+    assert_eq!(world.step(), Some(MachineStep::DrainNode));
+    world.pods_end();
+    world.detach("v-1");
+    world.settle();
+    assert!(world.machine.is_none());
+    assert!(!world.happened(EventReason::VolumesForced));
+}
+
 #[test]
 fn a_node_is_not_updated_before_somebody_looked_whether_its_volumes_left() {
     let mut world = World::running();

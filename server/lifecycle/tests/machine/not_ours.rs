@@ -234,6 +234,20 @@ fn begun_by_another_controller() -> World {
     world
 }
 
+#[test]
+fn a_finalizer_without_a_record_says_that_another_controller_began() {
+    let mut world = World::new();
+    world.hold();
+    world.settle();
+    assert_eq!((world.creates, world.waits_for()), (0, Some(WaitReason::AdoptionUndecided)));
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_some(), "it is asked once more");
+    world.later(61);
+    world.settle();
+    assert!(world.machine.is_none());
+}
+
 fn adopt_by_name(world: &mut World, value: &str) {
     let key = names::annotation::ADOPT_BY_NAME.to_owned();
     world.class.as_mut().unwrap().metadata.annotations = Some([(key, value.to_owned())].into());

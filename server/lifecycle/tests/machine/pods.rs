@@ -22,8 +22,8 @@ impl World {
         let found = pods.iter_mut().find(|one| one.uid == pod.uid);
         let Some(found) = found else { return Performed::Gone };
         if protected {
-            let attempts = found.refused.as_ref().map_or(0, |refusal| refusal.attempts) + 1;
             let cause = RefusalCause::Budgets(budgets.clone());
+            let attempts = Refusal::count(found.refused.as_ref(), &cause, None);
             found.refused =
                 Some(Refusal { at: now, lifted: false, attempts, retry_after: None, cause });
             return Performed::Refused(budgets);

@@ -3,14 +3,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use ostler_api::{
+    Machine, MachineSet,
     driver::OperationKind as Kind,
     machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
     names::{annotation, label, taint},
 };
 use ostler_lifecycle::{
     plan::{Action, EventReason},
+    set::{NodeWish, Snapshot, owner_reference, plan},
     snapshot::{NodeView, Observed, PodView},
 };
+
+use serde_json::json;
 
 use crate::in_place::{is_cordoned, select, set};
 use crate::world::{World, looks_again, pod};
@@ -118,6 +122,65 @@ fn preservation_ends_by_itself_and_asks_for_nothing_afterwards() {
     assert_eq!(world.waits_for(), Some(WaitReason::Failed));
     assert!(world.happened(EventReason::PreservationEnded));
     assert!(world.pass().actions.is_empty());
+}
+
+/// Its set found it Failed, kept for nothing, and preserved it again.
+#[test]
+fn a_failed_machine_whose_time_is_over_is_replaced_by_its_set_whichever_write_that_sees() {
+    for (value, on_node) in
+        [("auto-preserved", false), ("when-failed", false), ("now", false), ("now", true)]
+    {
+        let mut world = World::running();
+        let machine = world.machine_mut();
+        machine.spec.machine_preserve_timeout = Some("1h".into());
+        machine.metadata.labels.get_or_insert_default().insert("app".into(), "a".into());
+        let set: MachineSet = serde_json::from_value(json!({
+            "metadata": {
+                "name": "s", "uid": "s", "finalizers": ["machine.sapcloud.io/machine-controller-manager"]
+            },
+            "spec": {
+                "replicas": 1, "autoPreserveFailedMachineMax": 1,
+                "selector": { "matchLabels": { "app": "a" } },
+                "template": {
+                    "metadata": { "labels": { "app": "a" } },
+                    "spec": {
+                        "class": { "kind": "MachineClass", "name": "c" },
+                        "machinePreserveTimeout": "1h"
+                    }
+                }
+            }
+        }))
+        .unwrap();
+        machine.metadata.owner_references = Some(vec![owner_reference(&set)]);
+        fails(&mut world);
+        if on_node {
+            ask_node(&mut world, Some(value));
+        } else {
+            ask(&mut world, value);
+        }
+        world.settle();
+        assert!(until(&world).is_some(), "{value}");
+        let before = world.machine().clone();
+        world.later(3600);
+        world.settle();
+        let after = world.machine().clone();
+        assert_eq!((until(&world), note(&world, annotation::PRESERVE)), (None, None), "{value}");
+        assert_eq!(after.annotation(annotation::PRESERVE), Some("false"), "{value}");
+        for status in [before.status, after.status.clone()] {
+            let machine = Arc::new(Machine { status, ..after.clone() });
+            let plan = plan(&Snapshot {
+                set: Arc::new(set.clone()),
+                wishes: [(after.uid().to_owned(), NodeWish::Known(None))].into(),
+                machines: vec![machine],
+                others: Vec::new(),
+                unanswered: Vec::new(),
+                blind: None,
+                foreign: None,
+                now: world.now,
+            });
+            assert_eq!((plan.delete.len(), plan.patches.len()), (1, 0), "{value}");
+        }
+    }
 }
 
 #[test]

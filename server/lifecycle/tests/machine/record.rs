@@ -152,7 +152,11 @@ fn who_set_which_field_of_a_machine_of_a_set_is_forgotten_unless_it_was_applied(
     for (metadata, forgets) in [
         (json!({ "managedFields": by("Update") }), false),
         (json!({ "ownerReferences": owned, "managedFields": by("Update") }), true),
-        (json!({ "ownerReferences": owned, "finalizers": [names::finalizer::MACHINE] }), true),
+        (
+            json!({ "ownerReferences": owned, "finalizers": [names::finalizer::MACHINE],
+                    "annotations": { names::annotation::OPERATION: "{}" } }),
+            true,
+        ),
         (json!({ "ownerReferences": owned, "annotations": { key: "{}" } }), false),
         (json!({ "ownerReferences": owned, "managedFields": by("Apply") }), false),
     ] {

@@ -6,7 +6,10 @@ use ostler_api::{
     machine::{LastOperation, MachineOperationType, MachinePhase, MachineState},
     names,
 };
-use ostler_lifecycle::{plan::EventReason, snapshot::Observed};
+use ostler_lifecycle::{
+    plan::EventReason,
+    snapshot::{NodeView, Observed},
+};
 
 use crate::world::{PROVIDER_ID, World, pod};
 
@@ -26,6 +29,24 @@ fn goes_on(status: &ostler_api::machine::MachineStatus) -> &'static str {
     let text = last.description.as_deref().unwrap();
     let row = UPSTREAM.iter().find(|(words, _)| text.contains(words));
     row.map_or_else(|| panic!("it begins anew: {text}"), |(_, does)| does)
+}
+
+#[test]
+fn a_node_whose_id_the_cloud_writes_in_another_way_stays_that_of_the_machine_and_is_drained() {
+    let mut world = World::running();
+    let mut node = world.node().clone();
+    node.spec.as_mut().unwrap().provider_id = Some("fake:///zone-a/i-1".to_owned());
+    world.node = NodeView::Known(node.into());
+    world.later(3600);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.delete();
+    world.settle_pods();
+    assert_eq!(world.instances.len(), 1, "the pod has to leave first");
+    world.pods_end();
+    world.settle();
+    assert!(world.machine.is_none());
 }
 
 /// A running machine with a pod that was deleted, one pass later.

@@ -2,7 +2,7 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{LifecyclePhase, MachinePhase, MachineState, WaitReason},
+    machine::{LifecyclePhase, MachinePhase, MachineState, MachineStep, WaitReason},
     names::{self, bootstrap::TOKEN_PLACEHOLDER},
 };
 use ostler_lifecycle::{
@@ -177,4 +177,21 @@ fn a_deletion_that_is_overdue_or_forced_does_not_wait_for_an_api_server_that_is_
         assert_eq!(world.machine.is_none(), ends, "forced: {force}, after {later} s");
         assert_eq!(world.instances.is_empty(), ends);
     }
+}
+
+#[test]
+fn a_node_that_may_have_joined_meanwhile_is_looked_for_before_the_instance_is_deleted() {
+    let mut world = World::new();
+    world.settle();
+    world.delete();
+    world.connected = false;
+    world.settle();
+    assert_eq!(world.step(), Some(MachineStep::DeleteInstance));
+    world.node = NodeView::Unknown;
+    world.connected = true;
+    world.settle();
+    assert_eq!(world.count(OperationKind::DeleteMachine), 0, "pods may run there");
+    world.node = NodeView::Absent;
+    world.settle();
+    assert!(world.machine.is_none());
 }

@@ -34,6 +34,41 @@ fn every_instance_gets_a_machine_of_its_name_that_the_pool_owns() {
     assert_eq!(bootstrap.data_secret_name.as_deref(), Some(""), "the step is left out");
 }
 
+/// A driver may list 100,000 instances, of other groups or of none.
+#[test]
+fn instances_beyond_what_the_pool_and_its_group_want_get_no_machine_and_the_pool_says_so() {
+    let said = |replicas: i32, desired: usize, listed: usize| {
+        let mut world = World::running(replicas, json!({}));
+        world.group.as_mut().unwrap().desired = desired;
+        let before = world.machines.len();
+        (before..listed).for_each(|_| world.boot());
+        let mut made = 0;
+        loop {
+            let plan = world.plan();
+            made += plan.create.len();
+            if plan.create.is_empty() {
+                let all = plan.status.conditions.into_iter();
+                let mut one = all.filter(|it| it.type_ == "InfrastructureReady");
+                break (before + made, one.next().unwrap().reason);
+            }
+            // The cache does not show them yet.
+            world.created.extend(plan.create.iter().filter_map(|it| it.provider_id().cloned()));
+        }
+    };
+    for (replicas, desired, listed, machines, reason) in [
+        (2, 2, 12, 12, "Ready"),
+        (2, 2, 13, 12, "TooManyInstances"),
+        (2, 2, 300, 12, "TooManyInstances"),
+        (200, 200, 300, 220, "TooManyInstances"),
+        (2, 250, 300, 275, "TooManyInstances"),
+        (2, 250, 275, 275, "Ready"),
+        (2, 1_000_000, 11_500, 11_000, "TooManyInstances"),
+    ] {
+        let reason = reason.to_owned();
+        assert_eq!(said(replicas, desired, listed), (machines, reason), "{replicas} {desired}");
+    }
+}
+
 #[test]
 fn an_instance_that_is_on_its_way_out_gets_no_machine() {
     let mut world = World::running(1, json!({}));

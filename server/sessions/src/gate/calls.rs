@@ -11,6 +11,7 @@ use http_body_util::{BodyExt as _, Limited};
 use tonic::body::Body;
 use tonic::codegen::http::{Request, Response};
 use tonic::codegen::{Bytes, StdError};
+use tonic::transport::Server;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
@@ -22,6 +23,18 @@ use super::guarded::Admitted;
 const REQUEST_BYTES: usize = 64 << 10;
 /// What a peer may send on a connection before it is read, in bytes.
 pub(crate) const WINDOW: u32 = 256 << 10;
+
+/// Calls that a connection may have open, as many as RFC 9113 recommends at least. Also one that is refused at once stays
+/// with the core until its peer has read the answer.
+const STREAMS: u32 = 100;
+/// Streams of a connection that the core resets for what its peer did wrong; they do not count as open.
+const RESETS: usize = 1024;
+
+/// A server whose connections hold a bounded number of calls. tonic's own has no bound, neither that of hyper.
+pub fn bounded_server() -> Server {
+    let server = Server::builder().max_concurrent_streams(STREAMS);
+    server.http2_max_local_error_reset_streams(Some(RESETS))
+}
 
 /// Lets calls learn of the [`Pass`](super::Pass) of their connection, and bounds those that are not
 /// authenticated. `C` is what the connections say of themselves.

@@ -23,8 +23,8 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tonic::transport::server::TcpConnectInfo;
 
-pub use self::calls::GateLayer;
 pub(crate) use self::calls::WINDOW;
+pub use self::calls::{GateLayer, bounded_server};
 pub use self::guarded::Guarded;
 use self::metrics::Metrics;
 use crate::Peer;

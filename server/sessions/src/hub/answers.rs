@@ -16,7 +16,7 @@ use crate::session::outbox::Room;
 use crate::session::{Close, frames};
 use crate::{SessionEvent, convert};
 
-const CHECKPOINT_BYTES: usize = 4 << 10;
+pub(crate) const CHECKPOINT_BYTES: usize = 4 << 10;
 /// Times for acceptance that may pass without it before the session ends: of operations in a row,
 /// or of one.
 const NOT_ACCEPTED: u32 = 3;

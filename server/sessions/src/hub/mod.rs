@@ -47,6 +47,7 @@ use ostler_api::driver::OperationKind;
 use ostler_api::hint::HintKind;
 use tokio::time::Instant;
 
+pub(crate) use self::answers::CHECKPOINT_BYTES;
 use self::arrivals::Arrivals;
 use self::ended::Ended;
 use self::leadership::Leadership;
@@ -199,6 +200,10 @@ impl Hub {
                 Timer::Resume(key) => self.not_resumed(now, key),
                 Timer::Stall(id) => self.stalled(&id),
                 Timer::NotReady(provider) | Timer::Rate(provider) | Timer::Pause(provider) => {
+                    self.assign_role(now, &provider);
+                }
+                Timer::Turned(provider) => {
+                    self.turned(&provider);
                     self.assign_role(now, &provider);
                 }
                 Timer::Starved(provider) => self.starved(now, &provider),

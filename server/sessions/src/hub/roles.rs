@@ -37,10 +37,12 @@ impl Hub {
         let differs = !differ_by_numbers_only(&record.reason, &reason);
         record.reason = reason;
         let waiting = record.queue.len() > 0;
-        if ready && (!announced || chosen != before) {
-            self.publish(SessionEvent::ProviderReady { provider: provider.clone() });
-        } else if !ready && (announced || differs) {
-            self.publish(SessionEvent::ProviderGone { provider: provider.clone() });
+        let turned = if ready { !announced || chosen != before } else { announced || differs };
+        if turned && !self.timers.is_set(&Timer::Turned(provider.clone())) {
+            match record.turns.take(now) {
+                Ok(()) => self.turned(provider),
+                Err(at) => self.timers.set(Timer::Turned(provider.clone()), at),
+            }
         }
         if chosen.is_some() {
             self.timers.clear(&Timer::Starved(provider.clone()));
@@ -51,6 +53,18 @@ impl Hub {
         } else {
             self.drop_idle(now, provider);
         }
+    }
+
+    /// Tells the controllers whether operations are sent to a provider now. Each such word costs a look at all its Machines,
+    /// so of a driver that says another thing again and again they hear the last one of a second.
+    pub(super) fn turned(&mut self, provider: &ProviderName) {
+        let ready = self.providers.get(provider).is_some_and(|record| record.announced);
+        let provider = provider.clone();
+        self.publish(if ready {
+            SessionEvent::ProviderReady { provider }
+        } else {
+            SessionEvent::ProviderGone { provider }
+        });
     }
 
     fn choose(
@@ -120,13 +134,13 @@ impl Hub {
         self.drop_idle(now, provider);
     }
 
-    /// A provider without sessions and operations is forgotten, once its creates do not pause any
-    /// more: a driver that restarts does not end the pause.
+    /// A provider without sessions and operations is forgotten, once its creates do not pause any more, and the controllers
+    /// know: a driver that restarts does not end the pause.
     fn drop_idle(&mut self, now: Instant, provider: &ProviderName) {
         let lives = self.sessions.values().any(|session| session.driver.provider == *provider);
         let record = self.providers.get(provider);
         let pauses = record.is_some_and(|record| record.pace.paused_until(now).is_some());
-        if !lives && !pauses {
+        if !lives && !pauses && !self.timers.is_set(&Timer::Turned(provider.clone())) {
             self.providers.remove(provider);
         }
     }

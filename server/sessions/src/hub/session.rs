@@ -2,6 +2,7 @@
 
 use ostler_api::ProviderName;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{ObjectRevision, Readiness, RoleKind};
@@ -169,6 +170,11 @@ pub(crate) struct Lost {
     pub(crate) stream_ended: bool,
 }
 
+/// The controllers are told so often at most that a provider has a driver that is ready, or none.
+const TURN_EVERY: Duration = Duration::from_secs(1);
+/// So many times in a row after a rest: the start, restart or upgrade of a driver takes fewer.
+const TURN_BURST: u32 = 10;
+
 /// A provider that has sessions, or had some and still has operations.
 #[derive(Debug)]
 pub(crate) struct Provider {
@@ -178,6 +184,8 @@ pub(crate) struct Provider {
     pub(crate) announced: bool,
     /// What the active session said of its readiness when they were told.
     pub(crate) reason: String,
+    /// How often they are told.
+    pub(crate) turns: TokenBucket,
     pub(crate) queue: Queue,
     pub(crate) pace: Pace,
     /// How many events of its drivers are passed on.
@@ -197,6 +205,7 @@ impl Provider {
             active: None,
             announced: false,
             reason: String::new(),
+            turns: TokenBucket::new(Rate::every(TURN_EVERY, TURN_BURST)),
             queue: Queue::default(),
             pace: Pace::new(rate),
             hints: TokenBucket::new(Rate::every(HINT_EVERY, HINT_BURST)),

@@ -30,6 +30,8 @@ pub(crate) enum Timer {
     Pause(ProviderName),
     /// The readiness of the active session of a provider.
     NotReady(ProviderName),
+    /// The word that a provider has a driver that is ready, or none, after too many of them.
+    Turned(ProviderName),
     /// Any driver at all of a provider with operations in its queue.
     Starved(ProviderName),
     /// The return of drivers with operations of an earlier core.

@@ -3,7 +3,7 @@
 mod health;
 mod reads;
 mod register;
-mod scrub;
+pub(crate) mod scrub;
 mod serve;
 
 use std::collections::HashMap;

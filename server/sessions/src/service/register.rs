@@ -106,9 +106,12 @@ fn together(
 
 /// Hands frames that came together to the hub together: it is locked once.
 fn hand_over(shell: &Shell, key: SessionKey, outbox: &Outbox, read: &mut Vec<RegisterRequest>) {
-    for frame in read.iter_mut() {
-        scrub::frame(shell, key, frame);
-        outbox.received(frame);
+    let mut last = None;
+    for request in read.iter_mut() {
+        if let Some(frame) = &mut request.frame {
+            scrub::frame(shell, key, frame, &mut last);
+        }
+        outbox.received(request);
     }
     let clock = SystemTime::now();
     shell.with(|hub, now| {

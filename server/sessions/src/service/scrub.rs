@@ -1,46 +1,72 @@
 //! What drivers say is for people's eyes: it must not hold what only drivers may know.
 
+use ostler_proto::Scrubber;
 use ostler_proto::v1alpha1::operation_completed::Outcome;
 use ostler_proto::v1alpha1::operation_result::Response;
 use ostler_proto::v1alpha1::register_request::Frame;
 use ostler_proto::v1alpha1::{
-    MachineRecord, OperationError, OperationResult, PoolMachineRecord, PoolRecord, RegisterRequest,
+    FieldViolation, MachineRecord, ObjectRevision, OperationError, OperationResult,
+    PoolMachineRecord, PoolRecord,
 };
-use ostler_proto::{Scrubber, scrub_bootstrap_tokens};
 
-use crate::convert::{VIOLATIONS, few};
-use crate::hub::SessionKey;
+use crate::convert::{FEW, MESSAGE_BYTES, VIOLATIONS, WORD_BYTES, few};
+use crate::hub::{CHECKPOINT_BYTES, SessionKey};
 use crate::shell::Shell;
+
+/// What is confidential of the class that the frames before were about: making it ready to be looked for takes longer than
+/// looking. It is kept for frames that come together only, so it is that of the revision of now.
+pub(crate) type Last = Option<(ObjectRevision, Scrubber)>;
 
 /// Takes the secret and the user data of an operation out of what its driver says about it. The
 /// driver should have done so; not every driver does.
-pub(super) fn frame(shell: &Shell, key: SessionKey, request: &mut RegisterRequest) {
-    let Some(frame) = &mut request.frame else { return };
+pub(crate) fn frame(shell: &Shell, key: SessionKey, frame: &mut Frame, last: &mut Last) {
     let Some((operation_id, texts)) = texts(frame) else { return };
-    if texts.iter().all(|text| text.is_empty()) {
+    if texts.iter().all(|(text, _)| text.is_empty()) {
         return;
     }
-    let class = shell.with(|hub, _| hub.class_of(key, operation_id));
-    let confidential = class
-        .map(|class| shell.classes.confidential(&class.namespace, &class.name))
-        .unwrap_or_default();
-    let scrubber = Scrubber::new(confidential.iter().map(Vec::as_slice));
-    for text in texts {
-        *text = scrub_bootstrap_tokens(&scrubber.scrub(text));
+    let class = shell.with(|hub, _| hub.class_of(key, operation_id)).unwrap_or_default();
+    let (_, scrubber) = match last.take().filter(|(of, _)| *of == class) {
+        Some(same) => last.insert(same),
+        None => {
+            let values = shell.classes.confidential(&class.namespace, &class.name);
+            last.insert((class, Scrubber::new(values.iter().map(Vec::as_slice))))
+        }
+    };
+    for (text, most) in texts {
+        *text = scrubber.scrub_start(text, most);
     }
+}
+
+/// A free text and how many bytes of it are kept at most.
+type Text<'a> = (&'a mut String, usize);
+
+fn message(text: &mut String) -> Text<'_> {
+    (text, MESSAGE_BYTES)
+}
+
+fn word(text: &mut String) -> Text<'_> {
+    (text, WORD_BYTES)
+}
+
+/// One that is too long is not kept at all.
+fn checkpoint(text: &mut String) -> Text<'_> {
+    if text.len() > CHECKPOINT_BYTES {
+        text.clear();
+    }
+    (text, CHECKPOINT_BYTES)
 }
 
 /// The operation that a frame is about, and the free texts in it. Ids are none: a changed id is
 /// worth nothing.
-fn texts(frame: &mut Frame) -> Option<(&str, Vec<&mut String>)> {
+fn texts(frame: &mut Frame) -> Option<(&str, Vec<Text<'_>>)> {
     match frame {
-        Frame::Progress(progress) => Some((
-            &progress.operation_id,
-            vec![&mut progress.stage, &mut progress.message, &mut progress.checkpoint],
+        Frame::Progress(it) => Some((
+            &it.operation_id,
+            vec![word(&mut it.stage), message(&mut it.message), checkpoint(&mut it.checkpoint)],
         )),
         Frame::Completed(completed) => {
             let mut texts = Vec::new();
-            texts.extend(Some(&mut completed.checkpoint).filter(|it| !it.is_empty()));
+            texts.extend(Some(&mut completed.checkpoint).filter(|it| !it.is_empty()).map(checkpoint));
             match &mut completed.outcome {
                 Some(Outcome::Error(error)) => texts.extend(texts_of(error)),
                 Some(Outcome::Result(result)) => texts_of_result(result, &mut texts),
@@ -66,14 +92,14 @@ fn texts(frame: &mut Frame) -> Option<(&str, Vec<&mut String>)> {
 
 /// What events and status show of an answer: the paths that a driver says it applied, what it finds in a spec, what is
 /// wrong with an instance or a group, and why it deleted an instance not.
-fn texts_of_result<'a>(result: &'a mut OperationResult, texts: &mut Vec<&'a mut String>) {
+fn texts_of_result<'a>(result: &'a mut OperationResult, texts: &mut Vec<Text<'a>>) {
     let Some(response) = &mut result.response else { return };
     match response {
-        Response::UpdateMachine(it) => texts.extend(&mut it.applied_paths),
+        Response::UpdateMachine(it) => texts.extend(few_of(&mut it.applied_paths).map(word)),
         Response::ValidateClass(it) => {
-            texts.extend(it.violations.iter_mut().map(|one| &mut one.description));
-            texts.extend(&mut it.not_hot_updatable_paths);
-            texts.extend(&mut it.warnings);
+            texts.extend(of_violations(&mut it.violations));
+            texts.extend(few_of(&mut it.not_hot_updatable_paths).map(word));
+            texts.extend(few_of(&mut it.warnings).map(message));
         }
         Response::CreateMachine(it) => of_machines(&mut it.machine, texts),
         Response::InitializeMachine(it) => of_machines(&mut it.machine, texts),
@@ -88,7 +114,7 @@ fn texts_of_result<'a>(result: &'a mut OperationResult, texts: &mut Vec<&'a mut 
         }
         Response::DeletePoolMachines(it) => {
             of_pools(&mut it.pool, texts);
-            let errors = it.not_deleted.iter_mut().filter_map(|one| one.error.as_mut());
+            let errors = few_of(&mut it.not_deleted).filter_map(|one| one.error.as_mut());
             texts.extend(errors.flat_map(texts_of));
         }
         Response::UpdatePoolMachine(it) => of_instances(&mut it.machine, texts),
@@ -98,7 +124,7 @@ fn texts_of_result<'a>(result: &'a mut OperationResult, texts: &mut Vec<&'a mut 
 
 fn of_machines<'a>(
     machines: impl IntoIterator<Item = &'a mut MachineRecord>,
-    texts: &mut Vec<&'a mut String>,
+    texts: &mut Vec<Text<'a>>,
 ) {
     let faults = machines.into_iter().filter_map(|one| one.fault.as_deref_mut());
     texts.extend(faults.flat_map(texts_of));
@@ -106,29 +132,35 @@ fn of_machines<'a>(
 
 fn of_instances<'a>(
     instances: impl IntoIterator<Item = &'a mut PoolMachineRecord>,
-    texts: &mut Vec<&'a mut String>,
+    texts: &mut Vec<Text<'a>>,
 ) {
     of_machines(instances.into_iter().filter_map(|one| one.machine.as_mut()), texts);
 }
 
-fn of_pools<'a>(
-    pools: impl IntoIterator<Item = &'a mut PoolRecord>,
-    texts: &mut Vec<&'a mut String>,
-) {
+fn of_pools<'a>(pools: impl IntoIterator<Item = &'a mut PoolRecord>, texts: &mut Vec<Text<'a>>) {
     let faults = pools.into_iter().filter_map(|one| one.fault.as_deref_mut());
     texts.extend(faults.flat_map(texts_of));
 }
 
-fn texts_of(error: &mut OperationError) -> impl Iterator<Item = &mut String> {
-    // No more are kept, so no more are looked through.
-    few(&mut error.violations, VIOLATIONS);
-    let violations = error.violations.iter_mut().map(|violation| &mut violation.description);
+fn texts_of(error: &mut OperationError) -> impl Iterator<Item = Text<'_>> {
     [
-        &mut error.message,
-        &mut error.reason,
-        &mut error.provider_code,
-        &mut error.provider_request_id,
+        message(&mut error.message),
+        word(&mut error.reason),
+        word(&mut error.provider_code),
+        word(&mut error.provider_request_id),
     ]
     .into_iter()
-    .chain(violations)
+    .chain(of_violations(&mut error.violations))
+}
+
+// No more are kept, so no more are looked through.
+
+fn of_violations(all: &mut Vec<FieldViolation>) -> impl Iterator<Item = Text<'_>> {
+    few(all, VIOLATIONS);
+    all.iter_mut().map(|one| message(&mut one.description))
+}
+
+fn few_of<T>(all: &mut Vec<T>) -> std::slice::IterMut<'_, T> {
+    few(all, FEW);
+    all.iter_mut()
 }

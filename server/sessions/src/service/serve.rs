@@ -7,10 +7,9 @@ use futures::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
 use tonic::transport::server::{Connected, TcpIncoming};
 
-use crate::gate::WINDOW;
+use crate::gate::{WINDOW, bounded_server};
 use crate::{GateLayer, Sessions};
 
 /// Pings find a peer that is gone without a word; they say nothing of a driver that hangs.
@@ -51,7 +50,7 @@ impl Sessions {
         E: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let stop = CancellationToken::new();
-        let server = Server::builder()
+        let server = bounded_server()
             .http2_keepalive_interval(Some(PING))
             .http2_keepalive_timeout(Some(PONG))
             .initial_connection_window_size(WINDOW)

@@ -2,15 +2,18 @@
 
 use ostler_api::operation::{OperationView, Success};
 use ostler_proto::v1alpha1::{
-    GetMachineClassRequest, GetMachineClassResponse, HeldOperation, HeldState, ObjectRevision,
-    OperationError, OperationProgress, OperationResult, UpdateMachineResponse, Verdict,
-    operation_completed, operation_result,
+    self as proto, GetMachineClassRequest, GetMachineClassResponse, HeldOperation, HeldState,
+    ObjectRevision, OperationError, OperationProgress, OperationResult, UpdateMachineResponse,
+    Verdict, operation_completed, operation_result,
 };
+use ostler_sessions::{Principal, Providers};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
-use crate::core::{Core, FOREIGN_TOKEN, SECOND_TOKEN, TOKEN, class, class_ref, create, update};
-use crate::driver::{Driver, Heard, Said, authorized, created, held, holding};
+use crate::core::{
+    Core, FOREIGN_TOKEN, PROVIDER, SECOND_TOKEN, TOKEN, class, class_ref, create, update,
+};
+use crate::driver::{Driver, Heard, Said, authorized, created, held, hello, holding};
 
 async fn class_of(
     core: &Core,
@@ -118,6 +121,50 @@ async fn what_a_driver_says_is_scrubbed_before_anybody_sees_it() {
         (failure.message.as_str(), finished.checkpoint.as_deref().unwrap()),
         ("*** and ***", "*** and ***")
     );
+}
+
+/// The cut went through the secret only after it was looked for in the whole text, however long that was.
+#[tokio::test(start_paused = true)]
+async fn of_a_long_text_the_start_is_kept_without_a_part_of_a_secret_at_its_end() {
+    let (core, mut driver) = core_with_an_operation().await;
+    let progress = OperationProgress {
+        operation_id: "op-1".into(),
+        message: format!("{}canary-secret{}", "x".repeat((2 << 10) - 9), "y".repeat(1 << 14)),
+        checkpoint: "canary-secret".repeat(400),
+        ..OperationProgress::default()
+    };
+    driver.say(Said::Progress(progress.into())).await;
+    driver.handled().await;
+    let OperationView::InFlight(flight) = core.sessions.view("uid-1") else {
+        panic!("not in flight")
+    };
+    let progress = flight.progress.unwrap();
+    assert_eq!(progress.message, "x".repeat((2 << 10) - 9));
+    assert_eq!(progress.checkpoint, "", "it is too long");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_driver_within_the_process_says_is_scrubbed_too() {
+    let mut core = Core::start();
+    let principal = Principal::new("old", Providers::named([PROVIDER]));
+    let mut driver = core.sessions.open_local(principal, "here".into(), hello(1)).unwrap();
+    let ready = proto::DriverState {
+        readiness: proto::Readiness::Ready.into(),
+        max_in_flight: 1,
+        ..proto::DriverState::default()
+    };
+    driver.send(Said::State(ready));
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    while !matches!(driver.next().await.unwrap(), Some(Heard::Operation(_))) {}
+    let error = OperationError { message: "key canary-secret".into(), ..<_>::default() };
+    driver.send(Said::Completed(Box::new(proto::OperationCompleted {
+        operation_id: "op-1".into(),
+        outcome: Some(operation_completed::Outcome::Error(error)),
+        ..<_>::default()
+    })));
+    let finished = core.outcome("uid-1").await;
+    let Err(failure) = &finished.outcome else { panic!("a result") };
+    assert_eq!(failure.message, "key ***");
 }
 
 #[tokio::test(start_paused = true)]

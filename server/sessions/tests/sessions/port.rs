@@ -99,6 +99,22 @@ async fn a_connection_has_few_calls_that_show_no_token() {
     }
 }
 
+/// Strangers could open streams without end, and leave their answers with the core.
+#[tokio::test(start_paused = true)]
+async fn a_connection_is_told_how_many_calls_it_may_have_open() {
+    const MAX_CONCURRENT_STREAMS: u16 = 3;
+    let core = Core::start();
+    let mut stream = core.raw().await;
+    stream.write_all(PREFACE).await.unwrap();
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.unwrap();
+    assert_eq!(head[3], 4, "a SETTINGS frame");
+    let mut settings = vec![0; usize::from(head[2])];
+    stream.read_exact(&mut settings).await.unwrap();
+    let limit = settings.chunks(6).find(|it| it[..2] == MAX_CONCURRENT_STREAMS.to_be_bytes());
+    assert_eq!(limit.map(|it| &it[2..]), Some(&100_u32.to_be_bytes()[..]), "{settings:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_driver_gets_in_and_stays_while_the_pool_of_strangers_is_full() {
     let mut core = Core::start();

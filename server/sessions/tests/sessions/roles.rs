@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ostler_api::operation::{OperationView, Reason};
 use ostler_proto::v1alpha1::{DriverCapability, DriverState, Hello, Readiness, RoleKind};
-use ostler_sessions::{SessionsOptions, SubmitError};
+use ostler_sessions::{SessionEvent, SessionsOptions, SubmitError};
 
 use crate::core::{Core, PROVIDER, SECOND_TOKEN, create, delete};
 use crate::driver::{Driver, Heard, Said, created, hello};
@@ -62,6 +62,37 @@ async fn why_a_driver_is_not_ready_is_told_whenever_that_changes() {
     assert!(core.events.try_recv().is_err(), "nothing new");
     drop(driver);
     core.provider_gone().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_flaps_turns_its_machines_once_a_second_and_its_last_word_counts() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready(&mut core, 1).await;
+    for _ in 0..500 {
+        driver.state(Readiness::NotReady, 4).await;
+        driver.state(Readiness::Ready, 4).await;
+    }
+    driver.state(Readiness::NotReady, 4).await;
+    driver.handled().await;
+    let mut turns = Vec::new();
+    let mut turned = async |within: u64| {
+        tokio::time::sleep(std::time::Duration::from_secs(within)).await;
+        while let Ok(event) = core.events.try_recv() {
+            turns.extend(
+                event.turned().map(|_| matches!(event, SessionEvent::ProviderReady { .. })),
+            );
+        }
+        (turns.len(), turns.last().copied())
+    };
+    let (at_once, _) = turned(0).await;
+    assert!(at_once <= 10, "{at_once}");
+    assert_eq!(turned(2).await, (at_once + 1, Some(false)));
+    // After a rest nothing waits.
+    assert_eq!(turned(15).await.0, at_once + 1);
+    driver.state(Readiness::Ready, 4).await;
+    driver.handled().await;
+    assert_eq!(turned(0).await, (at_once + 2, Some(true)));
+    drop(driver);
 }
 
 #[tokio::test(start_paused = true)]

@@ -272,7 +272,7 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
             }
             refused => {
                 again(after(pass.snap.now, pass.snap.settings.eviction_retry));
-                if refused.as_ref().map_or(0, |refusal| refusal.attempts) >= tries {
+                if refused.as_ref().map_or(0, Refusal::by_budgets) >= tries {
                     pass.effects.act(Action::DeletePod(reference(pod)));
                 } else {
                     request_eviction(pass, pod);
@@ -307,7 +307,7 @@ fn next_try(refusal: &Refusal, settings: &Settings) -> Timestamp {
     after(refusal.at, said.map_or(usual, |wait| wait.clamp(settings.eviction_retry, MOST)))
 }
 
-/// How many evictions of one pod are tried before it is deleted without grace. As many as the
+/// How many evictions of one pod budgets may refuse before it is deleted without grace. As many as the
 /// drain timeout has room for, or more, is no limit of its own: the deadline comes first.
 fn most_tries(pass: &Pass<'_>) -> i32 {
     let own = pass.machine.spec.max_evict_retries.unwrap_or(pass.snap.settings.max_evict_retries);

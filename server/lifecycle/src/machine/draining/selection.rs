@@ -39,8 +39,14 @@ pub fn is_last_look(
     let drained = drain.is_some_and(|drain| drain.finished);
     let is_held = |status: &MachineStatus| {
         let step = &status.step;
-        let held =
-            matches!(step, Some(MachineStep::DeleteInstance | MachineStep::PreTerminateHook));
+        let held = matches!(
+            step,
+            Some(
+                MachineStep::DetachVolumes
+                    | MachineStep::DeleteInstance
+                    | MachineStep::PreTerminateHook
+            )
+        );
         held && status.operation.is_none()
     };
     let waits = machine.is_deleting() && status.is_some_and(is_held);
