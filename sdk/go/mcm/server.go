@@ -38,26 +38,31 @@ type Info struct {
 	Classes string
 	// Version is for people.
 	Version string
-	// MaxInFlight is how many operations the provider works on at once; 0: 16.
+	// MaxInFlight is how many operations the provider works on at once; 0: 100, as many as the workers of
+	// machine-controller-manager, for which providers are written: they may block for 20 minutes.
 	MaxInFlight uint32
+}
+
+func (info Info) driver() driver.Info {
+	return driver.Info{
+		Provider: info.Provider, Version: info.Version, MaxInFlight: cmp.Or(info.MaxInFlight, 100), IdentityByName: true,
+	}
 }
 
 // Main serves the provider on the unix socket that OSTLER_DRIVER_SOCKET names, until SIGTERM. It ends the program with 1
 // and says why if it cannot.
 func Main(provider upstream.Driver, info Info) {
-	driver.Main(New(provider, info.Classes), driver.Info{
-		Provider: info.Provider, Version: info.Version, MaxInFlight: info.MaxInFlight, IdentityByName: true,
-	})
+	driver.Main(New(provider, info), info.driver())
 }
 
-// New makes a driver of a provider. classes is what `provider` of a MachineClass must be for the provider.
-func New(provider upstream.Driver, classes string) driver.Driver {
-	return shim{provider, classes}
+// New makes a driver of a provider.
+func New(provider upstream.Driver, info Info) driver.Driver {
+	return shim{provider, info}
 }
 
 type shim struct {
 	provider upstream.Driver
-	classes  string
+	info     Info
 }
 
 // CreateMachine looks first, as machine-controller-manager does: not every provider does so by itself.
@@ -265,7 +270,7 @@ func (s shim) class(op *pb.OperationContext) *v1alpha1.MachineClass {
 			Namespace: it.GetRef().GetNamespace(), Name: it.GetRef().GetName(), UID: types.UID(it.GetRef().GetUid()),
 			ResourceVersion: it.GetRef().GetRevision(), Labels: it.GetLabels(),
 		},
-		Provider:     s.classes,
+		Provider:     s.info.Classes,
 		ProviderSpec: runtime.RawExtension{Raw: []byte(it.GetProviderSpecJson())},
 		SecretRef:    &corev1.SecretReference{Namespace: it.GetRef().GetNamespace(), Name: it.GetRef().GetName()},
 	}

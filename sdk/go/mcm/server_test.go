@@ -22,30 +22,45 @@ import (
 	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
 )
 
+var cloud = Info{Classes: "Cloud"}
+
 // provider answers what a test says, and keeps the last requests.
 type provider struct {
 	status, create, initialize, remove, list error
 	state                                    string
-	unknown                                  bool // GetMachineStatus returns no response with its error
-	hangs                                    bool // GetMachineStatus ends with its context
+	unknown                                  bool   // GetMachineStatus returns no response with its error
+	hangs                                    bool   // GetMachineStatus ends with its context
+	needsID                                  bool   // GetMachineStatus finds nothing without an id
+	meanwhile                                func() // what happens while CreateMachine, InitializeMachine or DeleteMachine runs
 	machines                                 map[string]string
 	created                                  *upstream.CreateMachineRequest
 	initialized                              *upstream.InitializeMachineRequest
 	read                                     *upstream.GetMachineStatusRequest
+	removed                                  *upstream.DeleteMachineRequest
 }
 
-func (p *provider) CreateMachine(_ context.Context, q *upstream.CreateMachineRequest) (*upstream.CreateMachineResponse, error) {
+// work is an operation that ends with its context.
+func (p *provider) work(ctx context.Context) error {
+	if p.meanwhile != nil {
+		p.meanwhile()
+	}
+	return ctx.Err()
+}
+
+func (p *provider) CreateMachine(ctx context.Context, q *upstream.CreateMachineRequest) (*upstream.CreateMachineResponse, error) {
 	p.created = q
-	return &upstream.CreateMachineResponse{ProviderID: "cloud:///1", NodeName: "node", LastKnownState: p.state}, p.create
+	answer := &upstream.CreateMachineResponse{ProviderID: "cloud:///1", NodeName: "node", LastKnownState: p.state}
+	return answer, cmp.Or(p.work(ctx), p.create)
 }
 
-func (p *provider) InitializeMachine(_ context.Context, q *upstream.InitializeMachineRequest) (*upstream.InitializeMachineResponse, error) {
+func (p *provider) InitializeMachine(ctx context.Context, q *upstream.InitializeMachineRequest) (*upstream.InitializeMachineResponse, error) {
 	p.initialized = q
-	return nil, p.initialize
+	return nil, cmp.Or(p.work(ctx), p.initialize)
 }
 
-func (p *provider) DeleteMachine(ctx context.Context, _ *upstream.DeleteMachineRequest) (*upstream.DeleteMachineResponse, error) {
-	return &upstream.DeleteMachineResponse{LastKnownState: p.state}, cmp.Or(p.remove, ctx.Err())
+func (p *provider) DeleteMachine(ctx context.Context, q *upstream.DeleteMachineRequest) (*upstream.DeleteMachineResponse, error) {
+	p.removed = q
+	return &upstream.DeleteMachineResponse{LastKnownState: p.state}, cmp.Or(p.work(ctx), p.remove)
 }
 
 func (p *provider) GetMachineStatus(ctx context.Context, q *upstream.GetMachineStatusRequest) (*upstream.GetMachineStatusResponse, error) {
@@ -53,6 +68,9 @@ func (p *provider) GetMachineStatus(ctx context.Context, q *upstream.GetMachineS
 	if p.hangs {
 		<-ctx.Done()
 		return nil, ctx.Err()
+	}
+	if p.needsID && q.Machine.Spec.ProviderID == "" {
+		return nil, absent()
 	}
 	if p.unknown {
 		return nil, p.status
@@ -161,7 +179,7 @@ func TestACreateLooksFirst(t *testing.T) {
 		"no code":                     {errors.New("not found"), false, driver.Unknown, nil},
 	} {
 		p := &provider{status: row.status}
-		answer, err := New(p, "Cloud").CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+		answer, err := New(p, cloud).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
 		if (p.created != nil) != row.creates {
 			t.Errorf("%s: created %v", text, p.created)
 		}
@@ -177,7 +195,7 @@ func TestACreateLooksFirst(t *testing.T) {
 
 func TestAFailedCreateIsOfUnknownOutcomeAndKeepsItsState(t *testing.T) {
 	p := &provider{status: absent(), create: status.Error(codes.InvalidArgument, "no such image"), state: "disk made"}
-	_, err := New(p, "Cloud").CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+	_, err := New(p, cloud).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
 	if failed := detail(t, err); failed.Certainty != driver.NotKnown || failed.Checkpoint != "disk made" {
 		t.Error(failed)
 	}
@@ -185,7 +203,7 @@ func TestAFailedCreateIsOfUnknownOutcomeAndKeepsItsState(t *testing.T) {
 
 func TestAProviderGetsWhatMachineControllerManagerGivesIt(t *testing.T) {
 	p := &provider{status: absent()}
-	d := New(p, "Cloud")
+	d := New(p, cloud)
 	bootstrap := &pb.BootstrapData{UserData: []byte("#cloud-config")}
 	if _, err := d.CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation(), Bootstrap: bootstrap}); err != nil {
 		t.Fatal(err)
@@ -219,6 +237,14 @@ func TestAProviderGetsWhatMachineControllerManagerGivesIt(t *testing.T) {
 	}
 }
 
+func TestADriverWorksOnAsManyMachinesAsMachineControllerManager(t *testing.T) {
+	for given, want := range map[uint32]uint32{0: 100, 7: 7} {
+		if info := (Info{MaxInFlight: given}).driver(); info.MaxInFlight != want || !info.IdentityByName {
+			t.Errorf("%d: %v", given, info)
+		}
+	}
+}
+
 func TestAProviderThatCannotReadOneIsAskedForAll(t *testing.T) {
 	unimplemented := status.Error(codes.Unimplemented, "")
 	for text, row := range map[string]struct {
@@ -233,7 +259,7 @@ func TestAProviderThatCannotReadOneIsAskedForAll(t *testing.T) {
 		"cannot list":    {nil, unimplemented, driver.Unimplemented},
 	} {
 		p := &provider{status: unimplemented, machines: row.machines, list: row.list}
-		answer, err := New(p, "Cloud").(driver.StatusGetter).GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()})
+		answer, err := New(p, cloud).(driver.StatusGetter).GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()})
 		if row.code == 0 {
 			if err != nil || answer.Machine.ProviderId != "a" || answer.Machine.MachineUid != "" {
 				t.Errorf("%s: %v %v", text, answer, err)
@@ -248,7 +274,7 @@ func TestAnInstanceWithoutInitializationIsARecordOnlyIfItHasAnID(t *testing.T) {
 	p := &provider{status: status.Error(codes.Uninitialized, "not yet"), unknown: true}
 	read := func(id string) (*pb.GetMachineStatusResponse, error) {
 		q := &pb.GetMachineStatusRequest{Context: operation(), ProviderId: id}
-		return New(p, "Cloud").(driver.StatusGetter).GetMachineStatus(t.Context(), q)
+		return New(p, cloud).(driver.StatusGetter).GetMachineStatus(t.Context(), q)
 	}
 	if answer, err := read("cloud:///1"); err != nil || answer.Machine.GetInitialized() || answer.Machine.Initialized == nil {
 		t.Error(answer, err)
@@ -271,13 +297,13 @@ func TestADeletionEndsOrGoesOn(t *testing.T) {
 		"not read":                    {status.Error(codes.Unavailable, ""), nil, pb.DeletionOutcome_DELETION_OUTCOME_DELETED},
 	} {
 		p := &provider{status: row.read, remove: row.err, state: "nic left"}
-		answer, err := New(p, "Cloud").DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+		answer, err := New(p, cloud).DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
 		if err != nil || answer.Outcome != row.outcome || answer.Checkpoint != "nic left" {
 			t.Errorf("%s: %v %v", text, answer, err)
 		}
 	}
 	p := &provider{remove: status.Error(codes.Internal, "disk in use"), state: "disk left"}
-	_, err := New(p, "Cloud").DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+	_, err := New(p, cloud).DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
 	if failed := detail(t, err); failed.Certainty != driver.Partial || failed.Checkpoint != "disk left" {
 		t.Error(failed)
 	}
@@ -288,7 +314,7 @@ func TestAReadThatHangsLeavesTimeToDelete(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		q := &pb.DeleteMachineRequest{Context: operation()}
-		answer, err := New(&provider{hangs: true}, "Cloud").DeleteMachine(ctx, q)
+		answer, err := New(&provider{hangs: true}, cloud).DeleteMachine(ctx, q)
 		if err != nil || answer.Outcome != pb.DeletionOutcome_DELETION_OUTCOME_DELETED {
 			t.Error(answer, err)
 		}
@@ -297,7 +323,7 @@ func TestAReadThatHangsLeavesTimeToDelete(t *testing.T) {
 
 func TestAListHasNamesAndNoUIDs(t *testing.T) {
 	p := &provider{machines: map[string]string{"b": "n", "a": "m"}}
-	all, err := New(p, "Cloud").ListMachines(t.Context(), &pb.ListMachinesRequest{Context: operation()})
+	all, err := New(p, cloud).ListMachines(t.Context(), &pb.ListMachinesRequest{Context: operation()})
 	if err != nil || len(all) != 2 || all[0].ProviderId != "a" || all[0].MachineName != "m" || all[0].MachineUid != "" {
 		t.Error(all, err)
 	}
@@ -305,7 +331,7 @@ func TestAListHasNamesAndNoUIDs(t *testing.T) {
 
 func TestEachVolumeIsNamedInItsPlace(t *testing.T) {
 	q := &pb.GetVolumeIdsRequest{PvSpecsJson: []string{`{"nfs": {}}`, `{"csi": {"driver": "d", "volumeHandle": "v"}}`}}
-	answer, err := New(&provider{}, "Cloud").(driver.VolumeNamer).GetVolumeIds(t.Context(), q)
+	answer, err := New(&provider{}, cloud).(driver.VolumeNamer).GetVolumeIds(t.Context(), q)
 	if err != nil || !reflect.DeepEqual(answer.VolumeIds, []string{"", "v"}) {
 		t.Error(answer, err)
 	}
