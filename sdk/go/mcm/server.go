@@ -75,6 +75,11 @@ func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*p
 	if code := codeOf(err); code != codes.NotFound && code != codes.Unimplemented {
 		return nil, failure(err, driver.NotApplied, "")
 	}
+	if ctx.Err() != nil {
+		return nil, driver.Fail(driver.Canceled, "CANCELED", "the operation was over before the provider was asked to create")
+	}
+	ctx, end := uncancelled(ctx)
+	defer end()
 	made, err := s.provider.CreateMachine(ctx, &upstream.CreateMachineRequest{
 		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, q.Bootstrap),
 	})
@@ -94,6 +99,8 @@ func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*p
 // InitializeMachine is asked until it succeeds, whatever a read says meanwhile.
 func (s shim) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequest) (*pb.InitializeMachineResponse, error) {
 	op := q.Context
+	ctx, end := uncancelled(ctx)
+	defer end()
 	done, err := s.provider.InitializeMachine(ctx, &upstream.InitializeMachineRequest{
 		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, q.Bootstrap),
 	})
@@ -115,6 +122,8 @@ func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*p
 	looking, stop := quarter(ctx)
 	_, unseen := s.find(looking, op, q.ProviderId, nil)
 	stop()
+	ctx, end := uncancelled(ctx)
+	defer end()
 	gone, err := s.provider.DeleteMachine(ctx, &upstream.DeleteMachineRequest{
 		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, nil),
 	})
@@ -130,6 +139,16 @@ func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*p
 		return nil, failure(err, driver.Partial, answer.Checkpoint)
 	}
 	return answer, nil
+}
+
+// uncancelled is ctx without its cancellation, with its deadline: machine-controller-manager cancels no change, and a
+// provider that is cut off may have made an instance whose id it never says.
+func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
+	whole := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(whole, deadline)
+	}
+	return context.WithCancel(whole)
 }
 
 // quarter leaves time for what comes after a read that ends only with its context.

@@ -201,6 +201,51 @@ func TestAFailedCreateIsOfUnknownOutcomeAndKeepsItsState(t *testing.T) {
 	}
 }
 
+func TestAProviderIsNotCancelledInTheMiddleAndKeepsItsDeadline(t *testing.T) {
+	for verb, do := range map[string]func(context.Context, driver.Driver) (*pb.MachineRecord, error){
+		"create": func(ctx context.Context, d driver.Driver) (*pb.MachineRecord, error) {
+			answer, err := d.CreateMachine(ctx, &pb.CreateMachineRequest{Context: operation()})
+			return answer.GetMachine(), err
+		},
+		"initialize": func(ctx context.Context, d driver.Driver) (*pb.MachineRecord, error) {
+			q := &pb.InitializeMachineRequest{Context: operation(), ProviderId: "cloud:///1"}
+			answer, err := d.(driver.Initializer).InitializeMachine(ctx, q)
+			return answer.GetMachine(), err
+		},
+		"delete": func(ctx context.Context, d driver.Driver) (*pb.MachineRecord, error) {
+			_, err := d.DeleteMachine(ctx, &pb.DeleteMachineRequest{Context: operation()})
+			return &pb.MachineRecord{ProviderId: "cloud:///1"}, err
+		},
+	} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				p := &provider{status: absent(), meanwhile: cancel}
+				if record, err := do(ctx, New(p, cloud)); err != nil || record.GetProviderId() != "cloud:///1" {
+					t.Error(record, err)
+				}
+				ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				p.meanwhile = func() { time.Sleep(time.Minute); synctest.Wait() }
+				if _, err := do(ctx, New(p, cloud)); err == nil {
+					t.Error("the provider goes on after the time of the operation")
+				}
+			})
+		})
+	}
+}
+
+func TestACreateThatIsCancelledBeforeTheProviderIsAskedMakesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := &provider{status: absent()}
+	_, err := New(p, cloud).CreateMachine(ctx, &pb.CreateMachineRequest{Context: operation()})
+	if failed := detail(t, err); p.created != nil || failed.Code != driver.Canceled || failed.Certainty != driver.NotApplied {
+		t.Error(p.created, failed)
+	}
+}
+
 func TestAProviderGetsWhatMachineControllerManagerGivesIt(t *testing.T) {
 	p := &provider{status: absent()}
 	d := New(p, cloud)
