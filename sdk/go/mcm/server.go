@@ -65,7 +65,8 @@ type shim struct {
 	info     Info
 }
 
-// CreateMachine looks first, as machine-controller-manager does: not every provider does so by itself.
+// CreateMachine looks first, as machine-controller-manager does: not every provider does so by itself. One that cannot
+// read must: asked again, it finds by name what it made, and finishes it.
 func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
 	op := q.Context
 	found, err := s.find(ctx, op, q.ProviderId, q.Bootstrap)
@@ -120,7 +121,10 @@ func (s shim) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequ
 func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
 	op := q.Context
 	looking, stop := quarter(ctx)
-	_, unseen := s.find(looking, op, q.ProviderId, nil)
+	_, unseen := s.read(looking, op, q.ProviderId, nil)
+	if codeOf(unseen) == codes.Unimplemented {
+		_, unseen = s.listed(looking, op)
+	}
 	stop()
 	ctx, end := uncancelled(ctx)
 	defer end()
@@ -167,9 +171,20 @@ func (s shim) GetMachineStatus(ctx context.Context, q *pb.GetMachineStatusReques
 	return &pb.GetMachineStatusResponse{Machine: found}, nil
 }
 
-// find reads one instance: as the provider does, with one that is not initialized as a result, or in the list of a
-// provider that can only list.
+// find reads one instance. That of a provider that can only list is looked for in its list, once its id is known: a list
+// does not tell a server that is half made, which the provider goes on with when it is asked to create again.
 func (s shim) find(
+	ctx context.Context, op *pb.OperationContext, id string, bootstrap *pb.BootstrapData,
+) (*pb.MachineRecord, error) {
+	found, err := s.read(ctx, op, id, bootstrap)
+	if codeOf(err) == codes.Unimplemented && id != "" {
+		return s.listed(ctx, op)
+	}
+	return found, err
+}
+
+// read reads one instance as the provider does, with one that is not initialized as a result.
+func (s shim) read(
 	ctx context.Context, op *pb.OperationContext, id string, bootstrap *pb.BootstrapData,
 ) (*pb.MachineRecord, error) {
 	found, err := s.provider.GetMachineStatus(ctx, &upstream.GetMachineStatusRequest{
@@ -182,8 +197,6 @@ func (s shim) find(
 	switch code := codeOf(err); {
 	case err == nil:
 		return record, nil
-	case code == codes.Unimplemented:
-		return s.listed(ctx, op)
 	case code == codes.Uninitialized && record.ProviderId != "":
 		record.Initialized = new(bool)
 		return record, nil
@@ -191,7 +204,7 @@ func (s shim) find(
 	return nil, err
 }
 
-// listed reads one instance of a provider that can only list.
+// listed is the instance that the list has under the name of the machine.
 func (s shim) listed(ctx context.Context, op *pb.OperationContext) (*pb.MachineRecord, error) {
 	all, err := s.list(ctx, op)
 	if err != nil {

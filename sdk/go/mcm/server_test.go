@@ -282,35 +282,48 @@ func TestAProviderGetsWhatMachineControllerManagerGivesIt(t *testing.T) {
 	}
 }
 
-func TestADriverWorksOnAsManyMachinesAsMachineControllerManager(t *testing.T) {
-	for given, want := range map[uint32]uint32{0: 100, 7: 7} {
-		if info := (Info{MaxInFlight: given}).driver(); info.MaxInFlight != want || !info.IdentityByName {
-			t.Errorf("%d: %v", given, info)
-		}
-	}
-}
-
-func TestAProviderThatCannotReadOneIsAskedForAll(t *testing.T) {
+// Without an id a list cannot tell a whole instance from one whose creation was cut off: such a provider finishes that
+// one when it is asked to create again. With an id its creation has ended.
+func TestAProviderThatCannotReadOneIsAskedForAllOnlyWithAnID(t *testing.T) {
 	unimplemented := status.Error(codes.Unimplemented, "")
 	for text, row := range map[string]struct {
+		id       string
 		machines map[string]string
 		list     error
 		code     driver.Code
 	}{
-		"listed":         {map[string]string{"a": "m", "b": "n"}, nil, 0},
-		"not listed":     {map[string]string{"b": "n"}, nil, driver.NotFound},
-		"listed twice":   {map[string]string{"a": "m", "b": "m"}, nil, driver.OutOfRange},
-		"could not list": {nil, status.Error(codes.Unavailable, ""), driver.Unavailable},
-		"cannot list":    {nil, unimplemented, driver.Unimplemented},
+		"no id":          {"", map[string]string{"a": "m", "b": "n"}, nil, driver.Unimplemented},
+		"listed":         {"a", map[string]string{"a": "m", "b": "n"}, nil, 0},
+		"not listed":     {"a", map[string]string{"b": "n"}, nil, driver.NotFound},
+		"listed twice":   {"a", map[string]string{"a": "m", "b": "m"}, nil, driver.OutOfRange},
+		"could not list": {"a", nil, status.Error(codes.Unavailable, ""), driver.Unavailable},
+		"cannot list":    {"a", nil, unimplemented, driver.Unimplemented},
 	} {
 		p := &provider{status: unimplemented, machines: row.machines, list: row.list}
-		answer, err := New(p, cloud).(driver.StatusGetter).GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()})
+		q := &pb.GetMachineStatusRequest{Context: operation(), ProviderId: row.id}
+		answer, err := New(p, cloud).(driver.StatusGetter).GetMachineStatus(t.Context(), q)
 		if row.code == 0 {
 			if err != nil || answer.Machine.ProviderId != "a" || answer.Machine.MachineUid != "" {
 				t.Errorf("%s: %v %v", text, answer, err)
 			}
 		} else if failed := detail(t, err); failed.Code != row.code {
 			t.Errorf("%s: %v", text, failed)
+		}
+	}
+}
+
+func TestACreateThatWasCutOffIsFinishedByItsProvider(t *testing.T) {
+	p := &provider{status: status.Error(codes.Unimplemented, ""), machines: map[string]string{"cloud:///1": "m"}}
+	answer, err := New(p, cloud).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+	if err != nil || p.created == nil || answer.Machine.ProviderId != "cloud:///1" {
+		t.Errorf("%v %v", answer, err)
+	}
+}
+
+func TestADriverWorksOnAsManyMachinesAsMachineControllerManager(t *testing.T) {
+	for given, want := range map[uint32]uint32{0: 100, 7: 7} {
+		if info := (Info{MaxInFlight: given}).driver(); info.MaxInFlight != want || !info.IdentityByName {
+			t.Errorf("%d: %v", given, info)
 		}
 	}
 }
