@@ -3,7 +3,8 @@
 // The main of a provider becomes
 //
 //	func main() {
-//		mcm.Main(aws.NewAWSDriver(&cpi.ClientProvider{}), mcm.Info{Provider: "aws.example.com", Classes: "AWS"})
+//		mcm.Main(aws.NewAWSDriver(&cpi.ClientProvider{}),
+//			mcm.Info{Provider: "aws.example.com", Classes: "AWS", FindsByName: true})
 //	}
 //
 // ../../../docs/mcm-providers.md says what such a driver can and cannot do.
@@ -38,6 +39,10 @@ type Info struct {
 	Classes string
 	// Version is for people.
 	Version string
+	// FindsByName says that the provider needs no spec.providerID to find an instance: GetMachineStatus reads it by its name,
+	// or CreateMachine finds by name what it made before, and finishes it; and DeleteMachine deletes it by name. For any other
+	// provider NotFound without an id says nothing, and ListMachines is asked as well.
+	FindsByName bool
 	// MaxInFlight is how many operations the provider works on at once; 0: 100, as many as the workers of
 	// machine-controller-manager, for which providers are written: they may block for 20 minutes.
 	MaxInFlight uint32
@@ -119,17 +124,21 @@ func (s shim) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequ
 // WAS_ABSENT, which the core doubts for an instance that it did not have made. What a read does not see, such as disks,
 // is deleted all the same.
 func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
-	op := q.Context
+	op, id := q.Context, q.ProviderId
 	looking, stop := quarter(ctx)
-	_, unseen := s.read(looking, op, q.ProviderId, nil)
+	defer stop()
+	_, unseen := s.read(looking, op, id, nil)
 	if codeOf(unseen) == codes.Unimplemented {
 		_, unseen = s.listed(looking, op)
+	} else if listed, err := s.idInList(looking, op, id, unseen); err != nil {
+		return nil, failure(err, driver.NotApplied, "")
+	} else if listed != "" {
+		id, unseen = listed, nil
 	}
-	stop()
 	ctx, end := uncancelled(ctx)
 	defer end()
 	gone, err := s.provider.DeleteMachine(ctx, &upstream.DeleteMachineRequest{
-		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, nil),
+		Machine: s.machine(op, id), MachineClass: s.class(op), Secret: secretOf(op, nil),
 	})
 	answer := &pb.DeleteMachineResponse{Outcome: pb.DeletionOutcome_DELETION_OUTCOME_DELETED}
 	if gone != nil {
@@ -172,7 +181,8 @@ func (s shim) GetMachineStatus(ctx context.Context, q *pb.GetMachineStatusReques
 }
 
 // find reads one instance. That of a provider that can only list is looked for in its list, once its id is known: a list
-// does not tell a server that is half made, which the provider goes on with when it is asked to create again.
+// does not tell a server that is half made, which the provider goes on with when it is asked to create again. What the
+// provider does not find without an id is read by that of the list: remnants of a failed creation are listed, too.
 func (s shim) find(
 	ctx context.Context, op *pb.OperationContext, id string, bootstrap *pb.BootstrapData,
 ) (*pb.MachineRecord, error) {
@@ -180,7 +190,27 @@ func (s shim) find(
 	if codeOf(err) == codes.Unimplemented && id != "" {
 		return s.listed(ctx, op)
 	}
+	listed, failed := s.idInList(ctx, op, id, err)
+	if failed != nil {
+		return nil, failed
+	}
+	if listed != "" {
+		return s.read(ctx, op, listed, bootstrap)
+	}
 	return found, err
+}
+
+// idInList is the id that the list has of an instance that the provider may have missed for want of one: `read` is what it
+// said without. Empty: there is none, or the provider cannot list. A list that fails is no absence.
+func (s shim) idInList(ctx context.Context, op *pb.OperationContext, id string, read error) (string, error) {
+	if codeOf(read) != codes.NotFound || id != "" || s.info.FindsByName {
+		return "", nil
+	}
+	listed, err := s.listed(ctx, op)
+	if code := codeOf(err); code == codes.NotFound || code == codes.Unimplemented {
+		err = nil
+	}
+	return listed.GetProviderId(), err
 }
 
 // read reads one instance as the provider does, with one that is not initialized as a result.

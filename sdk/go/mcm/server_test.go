@@ -313,10 +313,83 @@ func TestAProviderThatCannotReadOneIsAskedForAllOnlyWithAnID(t *testing.T) {
 }
 
 func TestACreateThatWasCutOffIsFinishedByItsProvider(t *testing.T) {
-	p := &provider{status: status.Error(codes.Unimplemented, ""), machines: map[string]string{"cloud:///1": "m"}}
+	for text, row := range map[string]struct {
+		status error
+		info   Info
+	}{
+		"cannot read":                       {status.Error(codes.Unimplemented, ""), cloud},
+		"cannot read without an id":         {absent(), Info{Classes: "Cloud", FindsByName: true}},
+		"cannot read, and says FindsByName": {status.Error(codes.Unimplemented, ""), Info{Classes: "Cloud", FindsByName: true}},
+	} {
+		p := &provider{status: row.status, machines: map[string]string{"cloud:///1": "m"}}
+		answer, err := New(p, row.info).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+		if err != nil || p.created == nil || answer.Machine.ProviderId != "cloud:///1" {
+			t.Errorf("%s: %v %v", text, answer, err)
+		}
+	}
+}
+
+// metal-stack and equinix-metal say NotFound, and delete nothing, as long as spec.providerID is empty.
+func TestAProviderThatFindsNothingWithoutAnIDGetsThatOfTheList(t *testing.T) {
+	unavailable := status.Error(codes.Unavailable, "")
+	for text, row := range map[string]struct {
+		machines map[string]string
+		list     error
+		code     driver.Code // of the read; 0: it is found
+		creates  bool
+		outcome  pb.DeletionOutcome // 0: the deletion fails, too
+	}{
+		"listed":         {map[string]string{"cloud:///1": "m", "b": "n"}, nil, 0, false, pb.DeletionOutcome_DELETION_OUTCOME_DELETED},
+		"not listed":     {map[string]string{"b": "n"}, nil, driver.NotFound, true, pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+		"listed twice":   {map[string]string{"a": "m", "b": "m"}, nil, driver.OutOfRange, false, 0},
+		"could not list": {nil, unavailable, driver.Unavailable, false, 0},
+		"cannot list":    {nil, status.Error(codes.Unimplemented, ""), driver.NotFound, true, pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+	} {
+		p := &provider{needsID: true, machines: row.machines, list: row.list}
+		d := New(p, cloud)
+		found, err := d.(driver.StatusGetter).GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()})
+		if row.code == 0 {
+			if err != nil || found.Machine.ProviderId != "cloud:///1" || found.Machine.NodeName != "node" {
+				t.Errorf("%s: %v %v", text, found, err)
+			}
+		} else if failed := detail(t, err); failed.Code != row.code {
+			t.Errorf("%s: %v", text, failed)
+		}
+		if _, err = d.CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()}); (p.created != nil) != row.creates {
+			t.Errorf("%s: created %v, %v", text, p.created, err)
+		}
+		gone, err := d.DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+		if row.outcome == 0 {
+			if failed := detail(t, err); p.removed != nil || failed.Code != row.code {
+				t.Errorf("%s: %v %v", text, p.removed, failed)
+			}
+			continue
+		}
+		id := ""
+		if row.code == 0 {
+			id = "cloud:///1"
+		}
+		if err != nil || gone.Outcome != row.outcome || p.removed.Machine.Spec.ProviderID != id {
+			t.Errorf("%s: %v %v %v", text, gone, err, p.removed)
+		}
+	}
+}
+
+func TestWhatIsListedIsReadByItsID(t *testing.T) {
+	p := &provider{status: absent(), unknown: true, machines: map[string]string{"cloud:///1": "m"}}
+	// What a failed creation left, such as a network card, is listed under the name, too.
 	answer, err := New(p, cloud).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
-	if err != nil || p.created == nil || answer.Machine.ProviderId != "cloud:///1" {
-		t.Errorf("%v %v", answer, err)
+	if err != nil || p.created == nil || p.read.Machine.Spec.ProviderID != "cloud:///1" {
+		t.Error(answer, err, p.read)
+	}
+}
+
+func TestADeletionOfAProviderThatFindsByNameNeedsNoList(t *testing.T) {
+	p := &provider{status: absent(), list: status.Error(codes.Unavailable, "")}
+	d := New(p, Info{Classes: "Cloud", FindsByName: true})
+	answer, err := d.DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+	if err != nil || answer.Outcome != pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT {
+		t.Error(answer, err)
 	}
 }
 
