@@ -205,6 +205,31 @@ func TestAnOperationGoesOnWithoutItsCallerAndKeepsItsMachine(t *testing.T) {
 	}
 }
 
+func TestAnOperationThatEndsWellAfterItWasCancelledSaysSo(t *testing.T) {
+	began, release, answer := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	client := serve(t, fake{create: func(context.Context) error {
+		close(began)
+		<-release
+		return nil
+	}})
+	go func() {
+		_, err := client.CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation("first", "u")})
+		answer <- err
+	}()
+	<-began
+	if _, err := client.CancelOperation(t.Context(), &pb.CancelOperationRequest{OperationId: "first"}); err != nil {
+		t.Error(err)
+	}
+	_, err := client.DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation("second", "u")})
+	if _, said := detail(t, err); said.Reason != "TARGET_BUSY" {
+		t.Error(said)
+	}
+	close(release)
+	if err := <-answer; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestASignalEndsTheDriverAfterItsCallsOrAfterItsAdapter(t *testing.T) {
 	for name, adapterStays := range map[string]bool{"the adapter waits": true, "the adapter has gone": false} {
 		t.Run(name, func(t *testing.T) {

@@ -3,7 +3,8 @@
 // The main of a provider becomes
 //
 //	func main() {
-//		mcm.Main(aws.NewAWSDriver(&cpi.ClientProvider{}), mcm.Info{Provider: "aws.example.com", Classes: "AWS"})
+//		mcm.Main(aws.NewAWSDriver(&cpi.ClientProvider{}),
+//			mcm.Info{Provider: "aws.example.com", Classes: "AWS", FindsByName: true})
 //	}
 //
 // ../../../docs/mcm-providers.md says what such a driver can and cannot do.
@@ -38,29 +39,39 @@ type Info struct {
 	Classes string
 	// Version is for people.
 	Version string
-	// MaxInFlight is how many operations the provider works on at once; 0: 16.
+	// FindsByName says that the provider needs no spec.providerID to find an instance: GetMachineStatus reads it by its name,
+	// or CreateMachine finds by name what it made before, and finishes it; and DeleteMachine deletes it by name. For any other
+	// provider NotFound without an id says nothing, and ListMachines is asked as well.
+	FindsByName bool
+	// MaxInFlight is how many operations the provider works on at once; 0: 100, as many as the workers of
+	// machine-controller-manager, for which providers are written: they may block for 20 minutes.
 	MaxInFlight uint32
+}
+
+func (info Info) driver() driver.Info {
+	return driver.Info{
+		Provider: info.Provider, Version: info.Version, MaxInFlight: cmp.Or(info.MaxInFlight, 100), IdentityByName: true,
+	}
 }
 
 // Main serves the provider on the unix socket that OSTLER_DRIVER_SOCKET names, until SIGTERM. It ends the program with 1
 // and says why if it cannot.
 func Main(provider upstream.Driver, info Info) {
-	driver.Main(New(provider, info.Classes), driver.Info{
-		Provider: info.Provider, Version: info.Version, MaxInFlight: info.MaxInFlight, IdentityByName: true,
-	})
+	driver.Main(New(provider, info), info.driver())
 }
 
-// New makes a driver of a provider. classes is what `provider` of a MachineClass must be for the provider.
-func New(provider upstream.Driver, classes string) driver.Driver {
-	return shim{provider, classes}
+// New makes a driver of a provider.
+func New(provider upstream.Driver, info Info) driver.Driver {
+	return shim{provider, info}
 }
 
 type shim struct {
 	provider upstream.Driver
-	classes  string
+	info     Info
 }
 
-// CreateMachine looks first, as machine-controller-manager does: not every provider does so by itself.
+// CreateMachine looks first, as machine-controller-manager does: not every provider does so by itself. One that cannot
+// read must: asked again, it finds by name what it made, and finishes it.
 func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
 	op := q.Context
 	found, err := s.find(ctx, op, q.ProviderId, q.Bootstrap)
@@ -70,6 +81,11 @@ func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*p
 	if code := codeOf(err); code != codes.NotFound && code != codes.Unimplemented {
 		return nil, failure(err, driver.NotApplied, "")
 	}
+	if ctx.Err() != nil {
+		return nil, driver.Fail(driver.Canceled, "CANCELED", "the operation was over before the provider was asked to create")
+	}
+	ctx, end := uncancelled(ctx)
+	defer end()
 	made, err := s.provider.CreateMachine(ctx, &upstream.CreateMachineRequest{
 		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, q.Bootstrap),
 	})
@@ -89,6 +105,8 @@ func (s shim) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*p
 // InitializeMachine is asked until it succeeds, whatever a read says meanwhile.
 func (s shim) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequest) (*pb.InitializeMachineResponse, error) {
 	op := q.Context
+	ctx, end := uncancelled(ctx)
+	defer end()
 	done, err := s.provider.InitializeMachine(ctx, &upstream.InitializeMachineRequest{
 		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, q.Bootstrap),
 	})
@@ -106,12 +124,21 @@ func (s shim) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequ
 // WAS_ABSENT, which the core doubts for an instance that it did not have made. What a read does not see, such as disks,
 // is deleted all the same.
 func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
-	op := q.Context
+	op, id := q.Context, q.ProviderId
 	looking, stop := quarter(ctx)
-	_, unseen := s.find(looking, op, q.ProviderId, nil)
-	stop()
+	defer stop()
+	_, unseen := s.read(looking, op, id, nil)
+	if codeOf(unseen) == codes.Unimplemented {
+		_, unseen = s.listed(looking, op)
+	} else if listed, err := s.idInList(looking, op, id, unseen); err != nil {
+		return nil, failure(err, driver.NotApplied, "")
+	} else if listed != "" {
+		id, unseen = listed, nil
+	}
+	ctx, end := uncancelled(ctx)
+	defer end()
 	gone, err := s.provider.DeleteMachine(ctx, &upstream.DeleteMachineRequest{
-		Machine: s.machine(op, q.ProviderId), MachineClass: s.class(op), Secret: secretOf(op, nil),
+		Machine: s.machine(op, id), MachineClass: s.class(op), Secret: secretOf(op, nil),
 	})
 	answer := &pb.DeleteMachineResponse{Outcome: pb.DeletionOutcome_DELETION_OUTCOME_DELETED}
 	if gone != nil {
@@ -125,6 +152,16 @@ func (s shim) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*p
 		return nil, failure(err, driver.Partial, answer.Checkpoint)
 	}
 	return answer, nil
+}
+
+// uncancelled is ctx without its cancellation, with its deadline: machine-controller-manager cancels no change, and a
+// provider that is cut off may have made an instance whose id it never says.
+func uncancelled(ctx context.Context) (context.Context, context.CancelFunc) {
+	whole := context.WithoutCancel(ctx)
+	if deadline, ok := ctx.Deadline(); ok {
+		return context.WithDeadline(whole, deadline)
+	}
+	return context.WithCancel(whole)
 }
 
 // quarter leaves time for what comes after a read that ends only with its context.
@@ -143,9 +180,41 @@ func (s shim) GetMachineStatus(ctx context.Context, q *pb.GetMachineStatusReques
 	return &pb.GetMachineStatusResponse{Machine: found}, nil
 }
 
-// find reads one instance: as the provider does, with one that is not initialized as a result, or in the list of a
-// provider that can only list.
+// find reads one instance. That of a provider that can only list is looked for in its list, once its id is known: a list
+// does not tell a server that is half made, which the provider goes on with when it is asked to create again. What the
+// provider does not find without an id is read by that of the list: remnants of a failed creation are listed, too.
 func (s shim) find(
+	ctx context.Context, op *pb.OperationContext, id string, bootstrap *pb.BootstrapData,
+) (*pb.MachineRecord, error) {
+	found, err := s.read(ctx, op, id, bootstrap)
+	if codeOf(err) == codes.Unimplemented && id != "" {
+		return s.listed(ctx, op)
+	}
+	listed, failed := s.idInList(ctx, op, id, err)
+	if failed != nil {
+		return nil, failed
+	}
+	if listed != "" {
+		return s.read(ctx, op, listed, bootstrap)
+	}
+	return found, err
+}
+
+// idInList is the id that the list has of an instance that the provider may have missed for want of one: `read` is what it
+// said without. Empty: there is none, or the provider cannot list. A list that fails is no absence.
+func (s shim) idInList(ctx context.Context, op *pb.OperationContext, id string, read error) (string, error) {
+	if codeOf(read) != codes.NotFound || id != "" || s.info.FindsByName {
+		return "", nil
+	}
+	listed, err := s.listed(ctx, op)
+	if code := codeOf(err); code == codes.NotFound || code == codes.Unimplemented {
+		err = nil
+	}
+	return listed.GetProviderId(), err
+}
+
+// read reads one instance as the provider does, with one that is not initialized as a result.
+func (s shim) read(
 	ctx context.Context, op *pb.OperationContext, id string, bootstrap *pb.BootstrapData,
 ) (*pb.MachineRecord, error) {
 	found, err := s.provider.GetMachineStatus(ctx, &upstream.GetMachineStatusRequest{
@@ -158,8 +227,6 @@ func (s shim) find(
 	switch code := codeOf(err); {
 	case err == nil:
 		return record, nil
-	case code == codes.Unimplemented:
-		return s.listed(ctx, op)
 	case code == codes.Uninitialized && record.ProviderId != "":
 		record.Initialized = new(bool)
 		return record, nil
@@ -167,7 +234,7 @@ func (s shim) find(
 	return nil, err
 }
 
-// listed reads one instance of a provider that can only list.
+// listed is the instance that the list has under the name of the machine.
 func (s shim) listed(ctx context.Context, op *pb.OperationContext) (*pb.MachineRecord, error) {
 	all, err := s.list(ctx, op)
 	if err != nil {
@@ -265,7 +332,7 @@ func (s shim) class(op *pb.OperationContext) *v1alpha1.MachineClass {
 			Namespace: it.GetRef().GetNamespace(), Name: it.GetRef().GetName(), UID: types.UID(it.GetRef().GetUid()),
 			ResourceVersion: it.GetRef().GetRevision(), Labels: it.GetLabels(),
 		},
-		Provider:     s.classes,
+		Provider:     s.info.Classes,
 		ProviderSpec: runtime.RawExtension{Raw: []byte(it.GetProviderSpecJson())},
 		SecretRef:    &corev1.SecretReference{Namespace: it.GetRef().GetNamespace(), Name: it.GetRef().GetName()},
 	}

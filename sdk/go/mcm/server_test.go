@@ -22,30 +22,45 @@ import (
 	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
 )
 
+var cloud = Info{Classes: "Cloud"}
+
 // provider answers what a test says, and keeps the last requests.
 type provider struct {
 	status, create, initialize, remove, list error
 	state                                    string
-	unknown                                  bool // GetMachineStatus returns no response with its error
-	hangs                                    bool // GetMachineStatus ends with its context
+	unknown                                  bool   // GetMachineStatus returns no response with its error
+	hangs                                    bool   // GetMachineStatus ends with its context
+	needsID                                  bool   // GetMachineStatus finds nothing without an id
+	meanwhile                                func() // what happens while CreateMachine, InitializeMachine or DeleteMachine runs
 	machines                                 map[string]string
 	created                                  *upstream.CreateMachineRequest
 	initialized                              *upstream.InitializeMachineRequest
 	read                                     *upstream.GetMachineStatusRequest
+	removed                                  *upstream.DeleteMachineRequest
 }
 
-func (p *provider) CreateMachine(_ context.Context, q *upstream.CreateMachineRequest) (*upstream.CreateMachineResponse, error) {
+// work is an operation that ends with its context.
+func (p *provider) work(ctx context.Context) error {
+	if p.meanwhile != nil {
+		p.meanwhile()
+	}
+	return ctx.Err()
+}
+
+func (p *provider) CreateMachine(ctx context.Context, q *upstream.CreateMachineRequest) (*upstream.CreateMachineResponse, error) {
 	p.created = q
-	return &upstream.CreateMachineResponse{ProviderID: "cloud:///1", NodeName: "node", LastKnownState: p.state}, p.create
+	answer := &upstream.CreateMachineResponse{ProviderID: "cloud:///1", NodeName: "node", LastKnownState: p.state}
+	return answer, cmp.Or(p.work(ctx), p.create)
 }
 
-func (p *provider) InitializeMachine(_ context.Context, q *upstream.InitializeMachineRequest) (*upstream.InitializeMachineResponse, error) {
+func (p *provider) InitializeMachine(ctx context.Context, q *upstream.InitializeMachineRequest) (*upstream.InitializeMachineResponse, error) {
 	p.initialized = q
-	return nil, p.initialize
+	return nil, cmp.Or(p.work(ctx), p.initialize)
 }
 
-func (p *provider) DeleteMachine(ctx context.Context, _ *upstream.DeleteMachineRequest) (*upstream.DeleteMachineResponse, error) {
-	return &upstream.DeleteMachineResponse{LastKnownState: p.state}, cmp.Or(p.remove, ctx.Err())
+func (p *provider) DeleteMachine(ctx context.Context, q *upstream.DeleteMachineRequest) (*upstream.DeleteMachineResponse, error) {
+	p.removed = q
+	return &upstream.DeleteMachineResponse{LastKnownState: p.state}, cmp.Or(p.work(ctx), p.remove)
 }
 
 func (p *provider) GetMachineStatus(ctx context.Context, q *upstream.GetMachineStatusRequest) (*upstream.GetMachineStatusResponse, error) {
@@ -53,6 +68,9 @@ func (p *provider) GetMachineStatus(ctx context.Context, q *upstream.GetMachineS
 	if p.hangs {
 		<-ctx.Done()
 		return nil, ctx.Err()
+	}
+	if p.needsID && q.Machine.Spec.ProviderID == "" {
+		return nil, absent()
 	}
 	if p.unknown {
 		return nil, p.status
@@ -161,7 +179,7 @@ func TestACreateLooksFirst(t *testing.T) {
 		"no code":                     {errors.New("not found"), false, driver.Unknown, nil},
 	} {
 		p := &provider{status: row.status}
-		answer, err := New(p, "Cloud").CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+		answer, err := New(p, cloud).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
 		if (p.created != nil) != row.creates {
 			t.Errorf("%s: created %v", text, p.created)
 		}
@@ -177,15 +195,60 @@ func TestACreateLooksFirst(t *testing.T) {
 
 func TestAFailedCreateIsOfUnknownOutcomeAndKeepsItsState(t *testing.T) {
 	p := &provider{status: absent(), create: status.Error(codes.InvalidArgument, "no such image"), state: "disk made"}
-	_, err := New(p, "Cloud").CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+	_, err := New(p, cloud).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
 	if failed := detail(t, err); failed.Certainty != driver.NotKnown || failed.Checkpoint != "disk made" {
 		t.Error(failed)
 	}
 }
 
+func TestAProviderIsNotCancelledInTheMiddleAndKeepsItsDeadline(t *testing.T) {
+	for verb, do := range map[string]func(context.Context, driver.Driver) (*pb.MachineRecord, error){
+		"create": func(ctx context.Context, d driver.Driver) (*pb.MachineRecord, error) {
+			answer, err := d.CreateMachine(ctx, &pb.CreateMachineRequest{Context: operation()})
+			return answer.GetMachine(), err
+		},
+		"initialize": func(ctx context.Context, d driver.Driver) (*pb.MachineRecord, error) {
+			q := &pb.InitializeMachineRequest{Context: operation(), ProviderId: "cloud:///1"}
+			answer, err := d.(driver.Initializer).InitializeMachine(ctx, q)
+			return answer.GetMachine(), err
+		},
+		"delete": func(ctx context.Context, d driver.Driver) (*pb.MachineRecord, error) {
+			_, err := d.DeleteMachine(ctx, &pb.DeleteMachineRequest{Context: operation()})
+			return &pb.MachineRecord{ProviderId: "cloud:///1"}, err
+		},
+	} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				p := &provider{status: absent(), meanwhile: cancel}
+				if record, err := do(ctx, New(p, cloud)); err != nil || record.GetProviderId() != "cloud:///1" {
+					t.Error(record, err)
+				}
+				ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				p.meanwhile = func() { time.Sleep(time.Minute); synctest.Wait() }
+				if _, err := do(ctx, New(p, cloud)); err == nil {
+					t.Error("the provider goes on after the time of the operation")
+				}
+			})
+		})
+	}
+}
+
+func TestACreateThatIsCancelledBeforeTheProviderIsAskedMakesNothing(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := &provider{status: absent()}
+	_, err := New(p, cloud).CreateMachine(ctx, &pb.CreateMachineRequest{Context: operation()})
+	if failed := detail(t, err); p.created != nil || failed.Code != driver.Canceled || failed.Certainty != driver.NotApplied {
+		t.Error(p.created, failed)
+	}
+}
+
 func TestAProviderGetsWhatMachineControllerManagerGivesIt(t *testing.T) {
 	p := &provider{status: absent()}
-	d := New(p, "Cloud")
+	d := New(p, cloud)
 	bootstrap := &pb.BootstrapData{UserData: []byte("#cloud-config")}
 	if _, err := d.CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation(), Bootstrap: bootstrap}); err != nil {
 		t.Fatal(err)
@@ -219,21 +282,26 @@ func TestAProviderGetsWhatMachineControllerManagerGivesIt(t *testing.T) {
 	}
 }
 
-func TestAProviderThatCannotReadOneIsAskedForAll(t *testing.T) {
+// Without an id a list cannot tell a whole instance from one whose creation was cut off: such a provider finishes that
+// one when it is asked to create again. With an id its creation has ended.
+func TestAProviderThatCannotReadOneIsAskedForAllOnlyWithAnID(t *testing.T) {
 	unimplemented := status.Error(codes.Unimplemented, "")
 	for text, row := range map[string]struct {
+		id       string
 		machines map[string]string
 		list     error
 		code     driver.Code
 	}{
-		"listed":         {map[string]string{"a": "m", "b": "n"}, nil, 0},
-		"not listed":     {map[string]string{"b": "n"}, nil, driver.NotFound},
-		"listed twice":   {map[string]string{"a": "m", "b": "m"}, nil, driver.OutOfRange},
-		"could not list": {nil, status.Error(codes.Unavailable, ""), driver.Unavailable},
-		"cannot list":    {nil, unimplemented, driver.Unimplemented},
+		"no id":          {"", map[string]string{"a": "m", "b": "n"}, nil, driver.Unimplemented},
+		"listed":         {"a", map[string]string{"a": "m", "b": "n"}, nil, 0},
+		"not listed":     {"a", map[string]string{"b": "n"}, nil, driver.NotFound},
+		"listed twice":   {"a", map[string]string{"a": "m", "b": "m"}, nil, driver.OutOfRange},
+		"could not list": {"a", nil, status.Error(codes.Unavailable, ""), driver.Unavailable},
+		"cannot list":    {"a", nil, unimplemented, driver.Unimplemented},
 	} {
 		p := &provider{status: unimplemented, machines: row.machines, list: row.list}
-		answer, err := New(p, "Cloud").(driver.StatusGetter).GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()})
+		q := &pb.GetMachineStatusRequest{Context: operation(), ProviderId: row.id}
+		answer, err := New(p, cloud).(driver.StatusGetter).GetMachineStatus(t.Context(), q)
 		if row.code == 0 {
 			if err != nil || answer.Machine.ProviderId != "a" || answer.Machine.MachineUid != "" {
 				t.Errorf("%s: %v %v", text, answer, err)
@@ -244,11 +312,100 @@ func TestAProviderThatCannotReadOneIsAskedForAll(t *testing.T) {
 	}
 }
 
+func TestACreateThatWasCutOffIsFinishedByItsProvider(t *testing.T) {
+	for text, row := range map[string]struct {
+		status error
+		info   Info
+	}{
+		"cannot read":                       {status.Error(codes.Unimplemented, ""), cloud},
+		"cannot read without an id":         {absent(), Info{Classes: "Cloud", FindsByName: true}},
+		"cannot read, and says FindsByName": {status.Error(codes.Unimplemented, ""), Info{Classes: "Cloud", FindsByName: true}},
+	} {
+		p := &provider{status: row.status, machines: map[string]string{"cloud:///1": "m"}}
+		answer, err := New(p, row.info).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+		if err != nil || p.created == nil || answer.Machine.ProviderId != "cloud:///1" {
+			t.Errorf("%s: %v %v", text, answer, err)
+		}
+	}
+}
+
+// metal-stack and equinix-metal say NotFound, and delete nothing, as long as spec.providerID is empty.
+func TestAProviderThatFindsNothingWithoutAnIDGetsThatOfTheList(t *testing.T) {
+	unavailable := status.Error(codes.Unavailable, "")
+	for text, row := range map[string]struct {
+		machines map[string]string
+		list     error
+		code     driver.Code // of the read; 0: it is found
+		creates  bool
+		outcome  pb.DeletionOutcome // 0: the deletion fails, too
+	}{
+		"listed":         {map[string]string{"cloud:///1": "m", "b": "n"}, nil, 0, false, pb.DeletionOutcome_DELETION_OUTCOME_DELETED},
+		"not listed":     {map[string]string{"b": "n"}, nil, driver.NotFound, true, pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+		"listed twice":   {map[string]string{"a": "m", "b": "m"}, nil, driver.OutOfRange, false, 0},
+		"could not list": {nil, unavailable, driver.Unavailable, false, 0},
+		"cannot list":    {nil, status.Error(codes.Unimplemented, ""), driver.NotFound, true, pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT},
+	} {
+		p := &provider{needsID: true, machines: row.machines, list: row.list}
+		d := New(p, cloud)
+		found, err := d.(driver.StatusGetter).GetMachineStatus(t.Context(), &pb.GetMachineStatusRequest{Context: operation()})
+		if row.code == 0 {
+			if err != nil || found.Machine.ProviderId != "cloud:///1" || found.Machine.NodeName != "node" {
+				t.Errorf("%s: %v %v", text, found, err)
+			}
+		} else if failed := detail(t, err); failed.Code != row.code {
+			t.Errorf("%s: %v", text, failed)
+		}
+		if _, err = d.CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()}); (p.created != nil) != row.creates {
+			t.Errorf("%s: created %v, %v", text, p.created, err)
+		}
+		gone, err := d.DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+		if row.outcome == 0 {
+			if failed := detail(t, err); p.removed != nil || failed.Code != row.code {
+				t.Errorf("%s: %v %v", text, p.removed, failed)
+			}
+			continue
+		}
+		id := ""
+		if row.code == 0 {
+			id = "cloud:///1"
+		}
+		if err != nil || gone.Outcome != row.outcome || p.removed.Machine.Spec.ProviderID != id {
+			t.Errorf("%s: %v %v %v", text, gone, err, p.removed)
+		}
+	}
+}
+
+func TestWhatIsListedIsReadByItsID(t *testing.T) {
+	p := &provider{status: absent(), unknown: true, machines: map[string]string{"cloud:///1": "m"}}
+	// What a failed creation left, such as a network card, is listed under the name, too.
+	answer, err := New(p, cloud).CreateMachine(t.Context(), &pb.CreateMachineRequest{Context: operation()})
+	if err != nil || p.created == nil || p.read.Machine.Spec.ProviderID != "cloud:///1" {
+		t.Error(answer, err, p.read)
+	}
+}
+
+func TestADeletionOfAProviderThatFindsByNameNeedsNoList(t *testing.T) {
+	p := &provider{status: absent(), list: status.Error(codes.Unavailable, "")}
+	d := New(p, Info{Classes: "Cloud", FindsByName: true})
+	answer, err := d.DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+	if err != nil || answer.Outcome != pb.DeletionOutcome_DELETION_OUTCOME_WAS_ABSENT {
+		t.Error(answer, err)
+	}
+}
+
+func TestADriverWorksOnAsManyMachinesAsMachineControllerManager(t *testing.T) {
+	for given, want := range map[uint32]uint32{0: 100, 7: 7} {
+		if info := (Info{MaxInFlight: given}).driver(); info.MaxInFlight != want || !info.IdentityByName {
+			t.Errorf("%d: %v", given, info)
+		}
+	}
+}
+
 func TestAnInstanceWithoutInitializationIsARecordOnlyIfItHasAnID(t *testing.T) {
 	p := &provider{status: status.Error(codes.Uninitialized, "not yet"), unknown: true}
 	read := func(id string) (*pb.GetMachineStatusResponse, error) {
 		q := &pb.GetMachineStatusRequest{Context: operation(), ProviderId: id}
-		return New(p, "Cloud").(driver.StatusGetter).GetMachineStatus(t.Context(), q)
+		return New(p, cloud).(driver.StatusGetter).GetMachineStatus(t.Context(), q)
 	}
 	if answer, err := read("cloud:///1"); err != nil || answer.Machine.GetInitialized() || answer.Machine.Initialized == nil {
 		t.Error(answer, err)
@@ -271,13 +428,13 @@ func TestADeletionEndsOrGoesOn(t *testing.T) {
 		"not read":                    {status.Error(codes.Unavailable, ""), nil, pb.DeletionOutcome_DELETION_OUTCOME_DELETED},
 	} {
 		p := &provider{status: row.read, remove: row.err, state: "nic left"}
-		answer, err := New(p, "Cloud").DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+		answer, err := New(p, cloud).DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
 		if err != nil || answer.Outcome != row.outcome || answer.Checkpoint != "nic left" {
 			t.Errorf("%s: %v %v", text, answer, err)
 		}
 	}
 	p := &provider{remove: status.Error(codes.Internal, "disk in use"), state: "disk left"}
-	_, err := New(p, "Cloud").DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
+	_, err := New(p, cloud).DeleteMachine(t.Context(), &pb.DeleteMachineRequest{Context: operation()})
 	if failed := detail(t, err); failed.Certainty != driver.Partial || failed.Checkpoint != "disk left" {
 		t.Error(failed)
 	}
@@ -288,7 +445,7 @@ func TestAReadThatHangsLeavesTimeToDelete(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		q := &pb.DeleteMachineRequest{Context: operation()}
-		answer, err := New(&provider{hangs: true}, "Cloud").DeleteMachine(ctx, q)
+		answer, err := New(&provider{hangs: true}, cloud).DeleteMachine(ctx, q)
 		if err != nil || answer.Outcome != pb.DeletionOutcome_DELETION_OUTCOME_DELETED {
 			t.Error(answer, err)
 		}
@@ -297,7 +454,7 @@ func TestAReadThatHangsLeavesTimeToDelete(t *testing.T) {
 
 func TestAListHasNamesAndNoUIDs(t *testing.T) {
 	p := &provider{machines: map[string]string{"b": "n", "a": "m"}}
-	all, err := New(p, "Cloud").ListMachines(t.Context(), &pb.ListMachinesRequest{Context: operation()})
+	all, err := New(p, cloud).ListMachines(t.Context(), &pb.ListMachinesRequest{Context: operation()})
 	if err != nil || len(all) != 2 || all[0].ProviderId != "a" || all[0].MachineName != "m" || all[0].MachineUid != "" {
 		t.Error(all, err)
 	}
@@ -305,7 +462,7 @@ func TestAListHasNamesAndNoUIDs(t *testing.T) {
 
 func TestEachVolumeIsNamedInItsPlace(t *testing.T) {
 	q := &pb.GetVolumeIdsRequest{PvSpecsJson: []string{`{"nfs": {}}`, `{"csi": {"driver": "d", "volumeHandle": "v"}}`}}
-	answer, err := New(&provider{}, "Cloud").(driver.VolumeNamer).GetVolumeIds(t.Context(), q)
+	answer, err := New(&provider{}, cloud).(driver.VolumeNamer).GetVolumeIds(t.Context(), q)
 	if err != nil || !reflect.DeepEqual(answer.VolumeIds, []string{"", "v"}) {
 		t.Error(answer, err)
 	}

@@ -8,7 +8,8 @@ import (
 	"ostler.dev/sdk/go/mcm"
 )
 
+var info = mcm.Info{Provider: "azure.ostler.dev", Classes: "Azure", Version: "0.21.0", FindsByName: true}
+
 func main() {
-	mcm.Main(provider.NewDefaultDriver(access.NewDefaultAccessFactory()),
-		mcm.Info{Provider: "azure.ostler.dev", Classes: "Azure", Version: "0.21.0"})
+	mcm.Main(provider.NewDefaultDriver(access.NewDefaultAccessFactory()), info)
 }

@@ -65,7 +65,7 @@ func (a azure) driver(vms, graph *fakes.APIBehaviorSpec) driver.Driver {
 	factory.WithVirtualMachineAccess(access).WithVirtualMachineImagesAccess(images).WithSubnetAccess(subnets).
 		WithMarketPlaceAgreementsAccess(agreements).WithNetworkInterfacesAccess(nics).WithDisksAccess(disks).
 		WithResourceGroupsAccess(groups).WithResourceGraphAccess(resources)
-	return mcm.New(provider.NewDefaultDriver(factory), "Azure")
+	return mcm.New(provider.NewDefaultDriver(factory), info)
 }
 
 func (a azure) must(err error) {

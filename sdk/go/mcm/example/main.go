@@ -116,5 +116,7 @@ func (provider) GetVolumeIDs(_ context.Context, q *upstream.GetVolumeIDsRequest)
 
 func main() {
 	probe()
-	mcm.Main(provider{}, mcm.Info{Provider: "example.ostler.dev", Classes: classes, Version: "0.1.0", MaxInFlight: 64})
+	mcm.Main(provider{}, mcm.Info{
+		Provider: "example.ostler.dev", Classes: classes, Version: "0.1.0", FindsByName: true, MaxInFlight: 64,
+	})
 }

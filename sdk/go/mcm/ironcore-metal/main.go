@@ -25,5 +25,5 @@ func main() {
 		log.Fatal(err)
 	}
 	mcm.Main(metal.NewDriver(clients, namespace, cmd.NodeNamePolicyServerClaimName),
-		mcm.Info{Provider: "ironcore-metal.ostler.dev", Classes: "ironcore-metal", Version: "0.2.0"})
+		mcm.Info{Provider: "ironcore-metal.ostler.dev", Classes: "ironcore-metal", Version: "0.2.0", FindsByName: true})
 }
