@@ -341,7 +341,7 @@ impl<'a> Facts<'a> {
         way(&Situation {
             has,
             wanted: &self.model,
-            unfinished: machine.provider_id().is_some_and(|id| hot.unfinished.contains(id)),
+            unfinished: machine.instance_id().is_some_and(|id| hot.unfinished.contains(id)),
             can_update,
             refused: way::is_refused(hot, has),
             asked: in_place::is_asked_for(machine) || is_begun(machine),
@@ -367,12 +367,12 @@ fn learn(
     }
     if !standing.hot.unfinished.is_empty() {
         // Of instances that are gone, nothing is to be finished.
-        let there: BTreeSet<_> = snap.machines.iter().filter_map(|it| it.provider_id()).collect();
+        let there: BTreeSet<_> = snap.machines.iter().filter_map(|it| it.instance_id()).collect();
         standing.hot.unfinished.retain(|id| there.contains(id));
     }
     let Some((id, why)) = &standing.refusal else { return };
     let told = group.known().and_then(|it| it.instances.iter().find(|it| it.provider_id == *id));
-    let machine = snap.machines.iter().find(|it| it.provider_id() == Some(id));
+    let machine = snap.machines.iter().find(|it| it.instance_id() == Some(id));
     let said = machine.and_then(|it| it.status.as_ref()?.instance.as_ref()?.model_hash.as_ref());
     if let Some(from) = told.map(|it| &it.model_hash).or(said) {
         way::refuse(&mut standing.hot, (from.clone(), model), driver, why);
@@ -485,7 +485,7 @@ fn candidate<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
         uid: machine.uid(),
         created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: facts.is_leaving(member),
-        stuck: machine.provider_id().is_some_and(|id| facts.standing.is_refused(id))
+        stuck: machine.instance_id().is_some_and(|id| facts.standing.is_refused(id))
             || is_held(machine),
         failed: machine.phase() == MachinePhase::Failed || is_broken(member),
         ready: is_ready(machine) && !is_begun(machine),
@@ -565,7 +565,7 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         // What failed, and is not wanted any more, is no failure of this pool.
         let may_be_there = |id: &ProviderId| {
             let mut members = facts.matched.members.iter();
-            let of_it = members.find(|it| it.machine.provider_id() == Some(id));
+            let of_it = members.find(|it| it.machine.instance_id() == Some(id));
             of_it.is_some_and(|it| match it.instance {
                 Some(instance) => !instance.is_going(),
                 None => reading.is_doubtful(),
