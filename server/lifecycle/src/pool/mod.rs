@@ -51,7 +51,7 @@ use serde_json::{Value, json};
 use self::{
     ask::Wanted,
     matching::{Matched, Member, compare, is_ready},
-    operation::Standing,
+    operation::{Basis, Standing},
 };
 use crate::{
     class::Hold,
@@ -170,6 +170,8 @@ struct Facts<'a> {
     budget: Budget,
     /// The model that instances are to have; empty: not known.
     model: SpecDigest,
+    /// What requests are made from now.
+    basis: Basis,
     standing: Standing,
     /// The read that decisions are made from.
     reading: Option<&'a Reading>,
@@ -237,21 +239,29 @@ impl<'a> Facts<'a> {
             DriverView::Unavailable | DriverView::NotReady(_) => (None, &snap.group),
         };
         let old = pool.status.clone().unwrap_or_default();
-        let revision = class.map(|class| &class.revision);
         let chooses = driver.is_none_or(|driver| {
             !driver.pool_surge && driver.has(OperationKind::DeletePoolMachines)
         });
         let limits = budget(pool).unwrap_or_default();
+        let model = class.map(|class| model_hash(pool, class)).or_else(|| old.model_hash.clone());
+        let model = model.unwrap_or_default();
+        let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
+        let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
+        let basis = Basis {
+            class: class.map(|class| class.revision.clone()),
+            secret: (!matches!(snap.secret, SecretView::Unknown))
+                .then(|| snap.secret.revision().cloned().unwrap_or_default()),
+            user_data: user_data.clone(),
+            model: model.clone(),
+            replicas: pool.replicas(),
+        };
         let mut standing =
-            operation::settle(&old, &snap.operation, driver.is_some(), revision, snap.now);
+            operation::settle(&old, &snap.operation, driver.is_some(), &basis, snap.now);
         let reading = group.known().filter(|_| !standing.reread);
         if reading.is_some() {
             standing.intent.take_if(|it| it.intent.outcome_unknown);
         }
-        let model = class.map(|class| model_hash(pool, class)).or(old.model_hash);
-        let model = model.unwrap_or_default();
         learn(&mut standing, (snap, group), &model, driver);
-        let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
         let broken = broken(pool);
         Self {
             snap,
@@ -262,11 +272,12 @@ impl<'a> Facts<'a> {
             // no instance can be chosen would keep the surge for ever.
             budget: Budget { rolls: limits.rolls && chooses && broken.is_empty(), ..limits },
             model,
+            basis,
             standing,
             reading,
             matched: compare(&snap.machines, reading),
             broken,
-            user_data: data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref())),
+            user_data,
             data,
         }
     }
@@ -531,8 +542,7 @@ pub fn target_of(pool: &MachinePool) -> Target {
 fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let snap = facts.snap;
     let (Some(class), Some(driver)) = (facts.class, facts.driver) else { return };
-    let revision = Some(&class.revision);
-    let held = operation::held(&facts.standing.retries, revision, snap.now);
+    let held = operation::held(&facts.standing.retries, &facts.basis, snap.now);
     plan.retry_at = held.next;
     if facts.standing.busy || facts.standing.reread || !driver.has(OperationKind::CreatePool) {
         return;
