@@ -573,15 +573,16 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let (ask, kinds) = ask::next(&wanted, facts.group, &facts.matched);
     if let Some(reading) = facts.reading {
         // What failed, and is not wanted any more, is no failure of this pool.
-        let may_be_there = |id: &ProviderId| {
-            let mut members = facts.matched.members.iter();
-            let of_it = members.find(|it| it.machine.instance_id() == Some(id));
-            of_it.is_some_and(|it| match it.instance {
-                Some(instance) => !instance.is_going(),
-                None => reading.is_doubtful(),
-            })
+        let members = &facts.matched.members;
+        let is_there = |it: &Member<'_>| match it.instance {
+            Some(instance) => !instance.is_going(),
+            None => reading.is_doubtful(),
         };
-        facts.standing.forget_all_but(&kinds, &bring, may_be_there);
+        let may_be_there = |id: &ProviderId| {
+            members.iter().find(|it| it.machine.instance_id() == Some(id)).is_some_and(is_there)
+        };
+        let deletes = members.iter().any(|it| awaits_its_end(it.machine) && is_there(it));
+        facts.standing.forget_all_but(&kinds, &bring, deletes, may_be_there);
     }
     let Some(ask) = ask else { return };
     let Some(request) = intent::request(facts, &ask) else { return };

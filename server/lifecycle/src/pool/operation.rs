@@ -88,19 +88,20 @@ impl Held {
 
 impl Standing {
     /// What waits for its next attempt, of these verbs alone, of updates of these instances, and of deletions of those that
-    /// may be there.
+    /// may be there. `deletes`: any of those is to be deleted.
     pub(super) fn forget_all_but(
         &mut self,
         kinds: &[OperationKind],
         updates: &[Bring],
+        deletes: bool,
         may_be_there: impl Fn(&ProviderId) -> bool,
     ) {
-        let deletes = OperationKind::DeletePoolMachines;
+        let deletion = OperationKind::DeletePoolMachines;
         self.retries.retain(|retry| {
             let kind = OperationKind::from_name(retry.kind.as_str());
             match (&retry.provider_id, kind) {
-                (Some(id), Some(kind)) if kind == deletes => may_be_there(id),
-                (None, Some(kind)) if kind == deletes => true,
+                (Some(id), Some(kind)) if kind == deletion => may_be_there(id),
+                (None, Some(kind)) if kind == deletion => deletes,
                 (id, Some(kind)) => {
                     let wanted = |id: &ProviderId| updates.iter().any(|it| it.id == *id);
                     kinds.contains(&kind) && id.as_ref().is_none_or(wanted)
