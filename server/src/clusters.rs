@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use anyhow::Context as _;
-use axum::http::HeaderValue;
-use axum::http::header::USER_AGENT;
 use clap::Args;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -26,8 +24,6 @@ pub(crate) enum Access {
     File(PathBuf),
 }
 
-/// By this name API servers tell our requests from those of others.
-const AGENT: &str = concat!("ostler-server/", env!("CARGO_PKG_VERSION"));
 /// What stands for [`Access::InCluster`] on the command line; upstream's word.
 const IN_CLUSTER: &str = "inClusterConfig";
 
@@ -142,9 +138,7 @@ async fn client(access: &Access, flag: &str, rate: Option<Rate>) -> anyhow::Resu
         Access::InCluster => Config::incluster()
             .with_context(|| format!("there are no in-cluster credentials here; give {flag}"))?,
     };
-    // A refused eviction must come back immediately; the work queue tries again.
-    config.default_retry = false;
-    config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
+    ostler_controllers::configure(&mut config);
     let client = ClientBuilder::try_from(config).with_context(unusable)?;
     Ok(match rate {
         Some(rate) => client.with_layer(&Throttle::new(rate)).build(),

@@ -57,5 +57,5 @@ pub use stores::{
     AttachmentIndex, BudgetIndex, CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex,
     PodIndex, PoolIndex, SetIndex, StoreClassSource, Stores,
 };
-pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, connect};
+pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, configure, connect};
 pub use watch::{Cache, Cached, Change, ObjectName, status_of};

@@ -41,10 +41,10 @@ impl Fanout {
         if old != new {
             old.into_iter().chain(new).for_each(|class| self.queues.classes.add(class, priority));
         }
-        if change.new.is_none() {
-            self.sessions.abandon(pool.uid());
+        if let Some(gone) = change.gone() {
+            self.sessions.abandon(gone.uid());
             // Those that it left wait for it.
-            for machine in self.stores.machines.find_names(MachineIndex::Controller, pool.uid()) {
+            for machine in self.stores.machines.find_names(MachineIndex::Controller, gone.uid()) {
                 self.queues.machines.add(machine, priority);
             }
         }

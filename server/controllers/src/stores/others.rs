@@ -178,7 +178,7 @@ mod tests {
             // A pool, which has no Machine of it yet, holds back only for the same reasons.
             (held.is_some(), stores.holder_of(machine, &"a:///1".into()).is_some())
         };
-        for (what, other, held) in [
+        let cases = vec![
             ("a spec of another namespace", born("m", "blue", 1), false),
             ("of the same namespace, older", born("m", "red", 1), true),
             ("of the same age: the first by its UID", born("m", "red", 5), true),
@@ -187,7 +187,8 @@ mod tests {
             ("another namespace, by its driver", known(born("m", "blue", 9), "a:///1"), true),
             ("its driver said another id", known(born("m", "red", 1), "a:///2"), false),
             ("of the same namespace, too", known(born("m", "red", 9), "a:///1"), true),
-        ] {
+        ];
+        for (what, other, held) in cases {
             assert_eq!(is_held(&ours, other), (held, held), "{what}");
         }
         let confirmed = known(ours, "a:///1");

@@ -1,7 +1,7 @@
 //! Reads kubeconfigs from secrets. A user who may write such a secret must not be able to make the core run a program
 //! or read a file.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use http::HeaderValue;
@@ -11,6 +11,9 @@ use kube::{Client, Config};
 
 /// By this name API servers tell our requests from those of others.
 const AGENT: &str = concat!("ostler-server/", env!("CARGO_PKG_VERSION"));
+
+/// For how long an API server may say nothing on a connection that has a request. A watch without events lasts 290 s.
+const SILENCE: Duration = Duration::from_secs(330);
 
 /// Creates a client from a kubeconfig. Tests use one that needs no network.
 pub type Connect =
@@ -39,10 +42,19 @@ async fn client(text: &str) -> Result<Client, Unusable> {
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .map_err(|_| Unusable::Malformed)?;
+    configure(&mut config);
+    Client::try_from(config).map_err(|_| Unusable::Malformed)
+}
+
+/// How the core talks to every API server: by its name, without retries of its own, and not for ever.
+pub fn configure(config: &mut Config) {
     // A refused eviction must return immediately; the work queue retries it.
     config.default_retry = false;
+    // Lists and the start of a watch have no other limit: over a connection that was dropped silently they would
+    // never end, and the core would lead on with a cache that stands still.
+    config.read_timeout = Some(SILENCE);
+    config.reset_reader_on_write = true;
     config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
-    Client::try_from(config).map_err(|_| Unusable::Malformed)
 }
 
 fn check(kubeconfig: &Kubeconfig) -> Result<(), Unusable> {
@@ -101,5 +113,23 @@ mod tests {
         let refused = client("hunter2: [").await.err().unwrap();
         assert_eq!(refused, Unusable::Malformed);
         assert!(!refused.to_string().contains("hunter2"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_gets_no_answer_ends() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _silent = tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                open.push(stream);
+            }
+        });
+        let text = kubeconfig("token: x", "").replace("127.0.0.1:1", &address.to_string());
+        let client = client(&text).await.unwrap();
+        let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(client);
+        let parameters = kube::api::ListParams::default();
+        let listed = tokio::time::timeout(2 * SILENCE, nodes.list(&parameters)).await;
+        assert!(listed.expect("it waits for ever").is_err());
     }
 }

@@ -8,7 +8,7 @@ mod kubeconfig;
 pub use clusters::{Clusters, MAX_TARGETS};
 pub(crate) use clusters::{SECRET_SUFFIX, cluster_of};
 pub(crate) use controller::TargetController;
-pub use kubeconfig::{Connect, Unusable, connect};
+pub use kubeconfig::{Connect, Unusable, configure, connect};
 
 use std::fmt;
 use std::sync::Arc;

@@ -93,7 +93,8 @@ pub(crate) fn is_asked_again(status: &MachineStatus) -> bool {
 /// Takes "none" as the answer to a deletion. True: the instance is gone.
 pub(crate) fn accept(pass: &mut Pass<'_>) -> bool {
     // Lists may not have yet what was made moments ago, and without tags it is no orphan that could be deleted.
-    let early = is_by_name(pass.snap) && instance::catching_up(pass).is_some();
+    let unanswered = pass.provider_id().is_none() && pass.status.creation_spec_digest.is_some();
+    let early = is_by_name(pass.snap) && (unanswered || instance::catching_up(pass).is_some());
     let proof = proves(pass.snap, &pass.status) && !early;
     if proof || is_asked_again(&pass.status) {
         return true;

@@ -1,7 +1,7 @@
 //! Drivers that know instances by their names alone.
 
 use ostler_api::{
-    driver::OperationKind as Kind,
+    driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{MachinePhase, WaitReason},
     names,
 };
@@ -78,6 +78,24 @@ fn that_it_finds_no_instance_right_after_it_made_it_is_no_proof() {
         world.settle();
         assert!(world.machine.is_none());
     }
+}
+
+#[test]
+fn that_it_finds_no_instance_after_a_create_without_an_answer_is_no_proof() {
+    let mut world = with_annotation(Some("true"));
+    world.pass();
+    world.answer();
+    world.pass();
+    assert_eq!(world.kinds_sent().last(), Some(&Kind::CreateMachine));
+    world.delete();
+    world.pass();
+    world.fail(ErrorCode::Internal, Certainty::Unknown);
+    world.settle();
+    assert!(world.machine.is_some(), "lists may not show it yet");
+    world.later(61);
+    world.settle();
+    assert!(world.machine.is_none());
+    assert_eq!(world.count(Kind::DeleteMachine), 2);
 }
 
 #[test]

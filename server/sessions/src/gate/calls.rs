@@ -24,7 +24,7 @@ const REQUEST_BYTES: usize = 64 << 10;
 /// What a peer may send on a connection before it is read, in bytes.
 pub(crate) const WINDOW: u32 = 256 << 10;
 
-/// Calls that a connection may have open, as many as RFC 9113 recommends at least. Also one that is refused at once stays
+/// Calls that a connection may have open, as many as RFC 9113 recommends at least. Also one that is refused immediately stays
 /// with the core until its peer has read the answer.
 const STREAMS: u32 = 100;
 /// Streams of a connection that the core resets for what its peer did wrong; they do not count as open.

@@ -252,9 +252,15 @@ impl Hub {
     }
 
     /// The target is gone: its outcome is dropped, or will be. Until then the driver works on it, and the target is
-    /// not idle.
+    /// not idle. What would make an instance for it and was not sent yet is not sent at all.
     pub(crate) fn abandon(&mut self, now: Instant, target_uid: &str) {
         let Some(id) = self.slots.get(target_uid).cloned() else { return };
+        let operation = self.operations.get(&id);
+        if operation
+            .is_some_and(|it| matches!(it.place, Place::Queued(_)) && it.kind.makes_instances())
+        {
+            self.cancel(now, &id, "its target is gone");
+        }
         self.acknowledge(now, &id);
         if let Some(operation) = self.operations.get_mut(&id)
             && matches!(operation.owner, Owner::Target)

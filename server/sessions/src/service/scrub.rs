@@ -25,13 +25,11 @@ pub(crate) fn frame(shell: &Shell, key: SessionKey, frame: &mut Frame, last: &mu
         return;
     }
     let class = shell.with(|hub, _| hub.class_of(key, operation_id)).unwrap_or_default();
-    let (_, scrubber) = match last.take().filter(|(of, _)| *of == class) {
-        Some(same) => last.insert(same),
-        None => {
-            let values = shell.classes.confidential(&class.namespace, &class.name);
-            last.insert((class, Scrubber::new(values.iter().map(Vec::as_slice))))
-        }
-    };
+    let same = last.take().filter(|(of, _)| *of == class);
+    let (_, scrubber) = last.insert(same.unwrap_or_else(|| {
+        let values = shell.classes.confidential(&class.namespace, &class.name);
+        (class, Scrubber::new(values.iter().map(Vec::as_slice)))
+    }));
     for (text, most) in texts {
         *text = scrubber.scrub_start(text, most);
     }

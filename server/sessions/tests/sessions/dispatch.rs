@@ -77,6 +77,22 @@ async fn a_target_that_is_gone_is_idle_as_soon_as_its_operation_has_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_would_make_an_instance_for_a_target_that_is_gone_is_not_sent_any_more() {
+    let mut core = Core::start();
+    let mut driver = Driver::ready_with(&mut core, 1, 1).await;
+    core.sessions.submit(create("op-1", "uid-1")).unwrap();
+    assert_eq!(driver.take().await.operation_id, "op-1");
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    core.sessions.submit(delete("op-3", "uid-3")).unwrap();
+    core.sessions.abandon("uid-2");
+    core.sessions.abandon("uid-3");
+    assert_eq!(core.sessions.view("uid-2"), OperationView::Idle);
+    driver.complete("op-1", created("m")).await;
+    assert_eq!(driver.take().await.operation_id, "op-3", "deletions go on");
+    assert_eq!(core.sessions.providers()[0].queued, 0);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_target_has_one_operation_at_a_time_and_reads_may_overlap_it() {
     let mut core = Core::start();
     let mut driver = Driver::ready(&mut core, 1).await;

@@ -84,14 +84,14 @@ async fn a_driver_that_flaps_turns_its_machines_once_a_second_and_its_last_word_
         }
         (turns.len(), turns.last().copied())
     };
-    let (at_once, _) = turned(0).await;
-    assert!(at_once <= 10, "{at_once}");
-    assert_eq!(turned(2).await, (at_once + 1, Some(false)));
+    let (first, _) = turned(0).await;
+    assert!(first <= 10, "{first}");
+    assert_eq!(turned(2).await, (first + 1, Some(false)));
     // After a rest nothing waits.
-    assert_eq!(turned(15).await.0, at_once + 1);
+    assert_eq!(turned(15).await.0, first + 1);
     driver.state(Readiness::Ready, 4).await;
     driver.handled().await;
-    assert_eq!(turned(0).await, (at_once + 2, Some(true)));
+    assert_eq!(turned(0).await, (first + 2, Some(true)));
     drop(driver);
 }
 
