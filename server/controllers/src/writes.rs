@@ -29,7 +29,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::target::Target;
-use crate::watch::{Lenient, ObjectName, cannot_be_read};
+use crate::watch::{Found, Lenient, ObjectName};
 
 /// Longest wait for an answer. After that, a retry is better than a waiting worker.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
@@ -154,38 +154,7 @@ pub(crate) trait Object:
 
 impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned> Object for K {}
 
-/// What a list has.
-#[derive(Debug)]
-pub(crate) struct Found<K> {
-    /// The objects that can be read.
-    pub(crate) objects: Vec<Arc<K>>,
-    /// Those that cannot.
-    pub(crate) unread: Vec<ObjectName>,
-    /// What is wrong with the first of these, for people.
-    pub(crate) unreadable: Option<String>,
-}
-
-impl<K> Default for Found<K> {
-    fn default() -> Self {
-        Self { objects: Vec::new(), unread: Vec::new(), unreadable: None }
-    }
-}
-
-impl<K: Object> Found<K> {
-    fn add(&mut self, items: Vec<Lenient<K>>) {
-        for item in items {
-            let name = ObjectName::of(&item);
-            match item {
-                Lenient::Read(object) => self.objects.push(Arc::new(object)),
-                Lenient::Unreadable(broken) => {
-                    let say = || cannot_be_read(&K::kind(&()), &name, &broken.why);
-                    self.unreadable.get_or_insert_with(say);
-                    self.unread.push(name);
-                }
-            }
-        }
-    }
-
+impl<K> Found<K> {
     /// All of them, for a decision that one that cannot be read might change.
     pub(crate) fn complete(self) -> Result<Vec<Arc<K>>, WriteError> {
         match self.unreadable {

@@ -31,8 +31,8 @@ use crate::hot_update::Reviewer;
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::{Stores, kept_in};
-use crate::watch::{Cached, ObjectName};
-use crate::writes::{Found, Object, WriteError, Writer};
+use crate::watch::{Cached, Found, ObjectName};
+use crate::writes::{Object, WriteError, Writer};
 use told::Told;
 
 /// When usage is checked again while a possible user cannot be read.

@@ -22,8 +22,8 @@ use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, PoolIndex};
-use crate::watch::ObjectName;
-use crate::writes::{Found, PATIENCE, WriteError};
+use crate::watch::{Found, ObjectName};
+use crate::writes::{PATIENCE, WriteError};
 
 /// When a pool comes again while as many groups of its provider are read as may be.
 const READ_AGAIN: Duration = Duration::from_secs(2);

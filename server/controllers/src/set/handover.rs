@@ -12,8 +12,8 @@ use tokio::time::Instant;
 use super::pending::Pending;
 use crate::election::Predecessor;
 use crate::stores::{MachineIndex, Stores};
-use crate::watch::ObjectName;
-use crate::writes::{Found, PATIENCE, WriteError, Writer};
+use crate::watch::{Found, ObjectName};
+use crate::writes::{PATIENCE, WriteError, Writer};
 
 /// The beginning of a leadership.
 #[derive(Debug)]

@@ -19,8 +19,8 @@ use crate::clock;
 use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, SetIndex, free_label};
 use crate::target::TargetOf;
-use crate::watch::ObjectName;
-use crate::writes::{Found, WriteError};
+use crate::watch::{Found, ObjectName};
+use crate::writes::WriteError;
 
 /// How often it is checked whether a Machine that cannot be read has become readable.
 const UNREADABLE: Duration = Duration::from_mins(1);

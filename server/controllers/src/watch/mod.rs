@@ -15,6 +15,7 @@
 mod author;
 mod cache;
 mod failure;
+mod found;
 mod lenient;
 mod metrics;
 mod names;
@@ -28,6 +29,7 @@ pub(crate) use cache::Seen;
 pub use cache::{Cache, Cached, Change};
 pub use failure::status_of;
 pub(crate) use failure::{causes, watch_failed};
+pub(crate) use found::Found;
 pub(crate) use lenient::{Lenient, Unreadable, cannot_be_read};
 pub(crate) use metrics::WatchMetrics;
 pub use object_name::ObjectName;

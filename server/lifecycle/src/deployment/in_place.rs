@@ -56,13 +56,6 @@ fn is_undergoing(view: &MachineView) -> bool {
         && !is_updated(view)
 }
 
-/// Whether the Machine side is at it, or gave up.
-pub(super) fn is_in_update(view: &MachineView) -> bool {
-    use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, InPlaceUpdating};
-    let phase = view.machine.phase();
-    matches!(phase, InPlaceUpdating | InPlaceUpdateSuccessful | InPlaceUpdateFailed)
-}
-
 /// Whether its update is still to begin.
 pub(super) fn waits(view: &MachineView) -> bool {
     !view.machine.is_deleting() && !is_undergoing(view) && !is_updated(view)
@@ -175,14 +168,14 @@ impl<'a> Pass<'a> {
             let all = all.filter(|one| !kept.contains(one.machine.name()));
             let undergoing = all.clone().filter(|one| is_undergoing(one));
             counts.updating =
-                count(all.filter(|one| is_undergoing(one) || is_in_update(one)).count());
+                count(all.filter(|one| is_undergoing(one) || one.is_in_update()).count());
             // It is drained any moment now, whatever its phase says.
             counts.available -= count(undergoing.filter(|one| one.is_available()).count());
         }
         let new = self.new.and_then(|index| self.views.get(index));
         if let (Some(counts), Some(view)) = (&mut fleet.new, new) {
             // After a rollback: their updates go on, or failed.
-            let updating = view.machines.iter().filter(stays).filter(|one| is_in_update(one));
+            let updating = view.machines.iter().filter(stays).filter(|one| one.is_in_update());
             counts.updating = count(updating.count());
         }
     }

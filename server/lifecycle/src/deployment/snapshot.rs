@@ -10,7 +10,6 @@ use ostler_api::names::annotation;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 
 use super::counts::Counts;
-use super::in_place::is_in_update;
 use crate::set::{Policy, Rank};
 
 /// The input of a plan.
@@ -57,6 +56,13 @@ impl MachineView {
         self.machine.phase() == MachinePhase::Failed && until.is_some_and(|until| until.0 > now)
     }
 
+    /// Whether the Machine side is at an update in place, or gave up.
+    pub(super) fn is_in_update(&self) -> bool {
+        use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, InPlaceUpdating};
+        let phase = self.machine.phase();
+        matches!(phase, InPlaceUpdating | InPlaceUpdateSuccessful | InPlaceUpdateFailed)
+    }
+
     /// Whether pods can run on it.
     pub fn is_available(&self) -> bool {
         let phase = self.machine.phase();
@@ -87,7 +93,9 @@ impl SetView {
     /// or the priority of that one is lower. Those that are updated in place are counted by themselves.
     pub(super) fn kept(&self, marked: &BTreeSet<String>, now: Timestamp) -> BTreeSet<&str> {
         let stays = |one: &&MachineView| {
-            !one.machine.is_deleting() && !marked.contains(one.machine.name()) && !is_in_update(one)
+            !one.machine.is_deleting()
+                && !marked.contains(one.machine.name())
+                && !one.is_in_update()
         };
         let (available, others): (Vec<_>, Vec<_>) =
             self.machines.iter().filter(stays).partition(|one| one.is_available());

@@ -1,0 +1,41 @@
+//! What a list has, object by object.
+
+use std::sync::Arc;
+
+use kube::Resource;
+
+use super::{Lenient, ObjectName, cannot_be_read};
+
+/// What a list has.
+#[derive(Debug)]
+pub(crate) struct Found<K> {
+    /// The objects that can be read.
+    pub(crate) objects: Vec<Arc<K>>,
+    /// Those that cannot.
+    pub(crate) unread: Vec<ObjectName>,
+    /// What is wrong with the first of these, for people.
+    pub(crate) unreadable: Option<String>,
+}
+
+impl<K> Default for Found<K> {
+    fn default() -> Self {
+        Self { objects: Vec::new(), unread: Vec::new(), unreadable: None }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Found<K> {
+    /// Adds a page of it.
+    pub(crate) fn add(&mut self, items: Vec<Lenient<K>>) {
+        for item in items {
+            let name = ObjectName::of(&item);
+            match item {
+                Lenient::Read(object) => self.objects.push(Arc::new(object)),
+                Lenient::Unreadable(broken) => {
+                    let say = || cannot_be_read(&K::kind(&()), &name, &broken.why);
+                    self.unreadable.get_or_insert_with(say);
+                    self.unread.push(name);
+                }
+            }
+        }
+    }
+}
