@@ -188,11 +188,10 @@ fn a_machine_that_checks_are_to_skip_does_not_fail_for_a_mark() {
 /// It was never replaced, and counted as unhealthy for good: with `maxUnhealthy: 1` no other was replaced either.
 #[test]
 fn a_marked_machine_whose_update_in_place_failed_fails_although_its_node_is_ready_and_not_before() {
-    let mut of_a_set = World::running();
-    select(&mut of_a_set);
-    of_a_set.settle();
-    for mut world in [of_a_set, emptied()] {
-        let pooled = world.machine().has_pool();
+    for pooled in [false, true] {
+        let mut world = if pooled { emptied() } else { World::running() };
+        select(&mut world);
+        world.settle();
         world.machine_mut().spec.node_conditions = Some("None".to_owned());
         sick(&mut world);
         world.settle();
