@@ -228,11 +228,18 @@ fn a_user_asks_for_a_replacement_by_annotation() {
     let asked = annotated(machine("m", "Running"), annotation::REMEDIATE_MACHINE, "");
     let mut target = target(asked, node("Ready", "True", 60));
     let said = UnhealthyReason::HasRemediateAnnotation;
-    assert_eq!(judged(&target, 100), Ok(Some(said)));
+    assert_eq!(judged(&target, 100), Ok(Some(said.clone())));
     let mark = mark(&check(json!({})), &target, 100);
     assert!(holds(&mark, &target.machine, &target.node));
     Arc::make_mut(&mut target.machine).metadata.annotations = None;
     assert!(!holds(&mark, &target.machine, &target.node), "he took it back");
+    for (phase, expected) in
+        [("InPlaceUpdating", Err(None)), ("InPlaceUpdateFailed", Ok(Some(said)))]
+    {
+        let asked = annotated(machine("m", phase), annotation::REMEDIATE_MACHINE, "");
+        target.machine = Arc::new(asked);
+        assert_eq!(judged(&target, 100), expected, "{phase}");
+    }
 }
 
 #[test]

@@ -68,7 +68,7 @@ impl Pools {
         });
         let said = plan.instances.iter().map(async |(machine, instance)| {
             let version = &machine.metadata.resource_version;
-            let id = machine.provider_id();
+            let id = machine.instance_id();
             let patch = json!({
                 "metadata": { "resourceVersion": version },
                 "status": { "instance": instance, "instanceProviderID": id },
@@ -104,7 +104,7 @@ impl Pools {
     }
 
     async fn mark_gone(&self, pool: &MachinePool, api: &Api<Machine>, machine: &Machine) -> Wrote {
-        let id = machine.provider_id().map(ToString::to_string).unwrap_or_default();
+        let id = machine.instance_id().map(ToString::to_string).unwrap_or_default();
         let version = &machine.metadata.resource_version;
         let patch = json!({
             "metadata": { "resourceVersion": version, "annotations": { INSTANCE_GONE: id } }
@@ -167,7 +167,7 @@ impl Pools {
         if matches!(answer, Err(WriteError::Conflict)) {
             // There is one of that name: ours, which the cache does not show, or a stranger's.
             answer = match self.writer.get(api, name).await {
-                Ok(Some(found)) if found.provider_id() != machine.provider_id() => {
+                Ok(Some(found)) if found.instance_id() != machine.provider_id() => {
                     if is_controlled_by(&found.metadata, pool.uid()) {
                         // Of an instance before it that had the same name, and goes: it is tried again after a while.
                         self.made(pool, machine);
@@ -203,7 +203,7 @@ impl Pools {
     /// Both instances are in the group, and their names differ only in what the name of an object cannot have: one of them
     /// gets no Machine while the other is there.
     fn tell_of_namesake(&self, pool: &MachinePool, machine: &Machine, found: &Machine) {
-        let (Some(id), Some(other)) = (machine.provider_id(), found.provider_id()) else { return };
+        let (Some(id), Some(other)) = (machine.provider_id(), found.instance_id()) else { return };
         let is_there = |group: &mut Group| {
             let all = group.view.known().map(|reading| &reading.instances);
             all.into_iter().flatten().any(|it| it.provider_id == *other && !it.is_going())

@@ -139,7 +139,7 @@ impl Group {
                 read.is_some_and(|it| it.instances.iter().any(|one| one.provider_id == *id))
             };
             let is_gone = |id: &ProviderId| is_deleted(id) && !is_there(id);
-            for machine in machines.iter().filter(|it| it.provider_id().is_some_and(is_gone)) {
+            for machine in machines.iter().filter(|it| it.instance_id().is_some_and(is_gone)) {
                 self.absent.entry(machine.uid().to_owned()).or_insert(1);
             }
         }

@@ -75,7 +75,7 @@ impl Pools {
                     .retain(|uid, at| at.elapsed() < 2 * PATIENCE && live.contains(uid.as_str()));
             }
             if !group.created.is_empty() {
-                let seen: BTreeSet<_> = machines.iter().filter_map(|it| it.provider_id()).collect();
+                let seen: BTreeSet<_> = machines.iter().filter_map(|it| it.instance_id()).collect();
                 // One that is never seen was deleted meanwhile.
                 group.created.retain(|id, at| at.elapsed() < 2 * PATIENCE && !seen.contains(id));
             }
@@ -153,7 +153,7 @@ impl Pools {
         let cached = self.stores.machines.get(&ObjectName::of(machine));
         let cached = cached.filter(|it| it.uid() == machine.uid());
         for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {
-            self.groups.with(&pool, |group| match (&cached, machine.provider_id()) {
+            self.groups.with(&pool, |group| match (&cached, machine.instance_id()) {
                 (None, Some(id)) => {
                     group.created.insert(id.clone(), Instant::now());
                 }
@@ -271,7 +271,7 @@ pub(super) fn expected<'a>(pool: &MachinePool, machines: &'a [Arc<Machine>]) -> 
     let kind = Some(OperationKind::UpdatePoolMachine);
     let updated = operation.filter(|it| it.intent.operation_kind() == kind);
     let updated = updated.map_or(&[][..], |it| &it.provider_ids);
-    let is_expected = |it: &&Machine| it.provider_id().is_none_or(|id| !updated.contains(id));
+    let is_expected = |it: &&Machine| it.instance_id().is_none_or(|id| !updated.contains(id));
     machines.iter().map(AsRef::as_ref).filter(is_expected).collect()
 }
 

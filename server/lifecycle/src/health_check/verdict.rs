@@ -67,7 +67,9 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
         TargetView::Lacking { .. } => return Verdict::Unknown { until: None },
         TargetView::Watched => {}
     }
-    if machine.annotation(annotation::REMEDIATE_MACHINE).is_some() {
+    // Another controller updates it in place, and says how that went.
+    let is_updated = machine.phase() == MachinePhase::InPlaceUpdating;
+    if !is_updated && machine.annotation(annotation::REMEDIATE_MACHINE).is_some() {
         let text = format!("a user asked for it by annotation {}", annotation::REMEDIATE_MACHINE);
         return unhealthy(check, UnhealthyReason::HasRemediateAnnotation, None, now, text);
     }
@@ -77,8 +79,7 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
     }
     match own_node(machine, &target.node) {
         Observed::Unknown => Verdict::Unknown { until: None },
-        // Another controller updates it in place, and says how that went.
-        _ if machine.phase() == MachinePhase::InPlaceUpdating => Verdict::Pending { until: None },
+        _ if is_updated => Verdict::Pending { until: None },
         Observed::Absent if has_joined(machine) => {
             unhealthy(check, UnhealthyReason::NodeDeleted, None, now, "its node is gone".to_owned())
         }

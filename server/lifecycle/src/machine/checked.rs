@@ -1,13 +1,14 @@
 //! A MachineHealthCheck found the Machine unhealthy. It is given up for that as for the health timeout: where its Node
 //! was there, within the replacement budget; where none came, as for the creation timeout.
 
+use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
     machine::{FailureReason, MachineOperationType},
     machine_health_check::UnhealthyMark,
 };
 
 use super::{
-    State,
+    State, health,
     pass::Pass,
     transition::{Outcome, Transition, fail},
 };
@@ -22,6 +23,12 @@ pub(crate) fn evidence(pass: &Pass<'_>) -> Option<UnhealthyMark> {
 /// The same, unless nothing is to follow from it.
 pub(crate) fn verdict(pass: &Pass<'_>) -> Option<UnhealthyMark> {
     evidence(pass).filter(|_| exempt(pass.machine, pass.snap.now).is_none())
+}
+
+/// What is wrong with a Node that is there, by itself or by a check.
+pub(crate) fn complaint(pass: &Pass<'_>, node: &Node) -> Option<String> {
+    let own = health::complaint(node, pass.machine, &pass.snap.settings);
+    own.or_else(|| verdict(pass).map(|mark| words(&mark)))
 }
 
 /// Gives up a Machine whose Node did not come in the time that a check allows.
@@ -44,6 +51,6 @@ pub(crate) fn give_up(mark: &UnhealthyMark, type_: MachineOperationType) -> Tran
 }
 
 /// For people.
-pub(crate) fn words(mark: &UnhealthyMark) -> String {
+fn words(mark: &UnhealthyMark) -> String {
     format!("machine health check {}: {}", mark.check, mark.message)
 }

@@ -17,6 +17,7 @@ use ostler_api::{
 };
 
 use super::{
+    checked,
     draining::drain,
     health, instance_check,
     last_operation::Activity,
@@ -170,7 +171,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         (MachinePhase::InPlaceUpdating, node) => updating(pass, node),
         (_, None) => unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone"),
         (phase, Some(node)) => {
-            if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
+            if let Some(complaint) = checked::complaint(pass, node) {
                 return unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint);
             }
             show_stage(pass, node);

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::{DrainPurpose, MachinePhase, MachineStep, WaitReason};
 
 use super::{
-    State,
+    State, checked,
     draining::drain,
     health, in_place,
     last_operation::Activity,
@@ -35,6 +35,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return empty(pass, node);
     }
     let complaint = match own_node::observe(pass)? {
+        Some(node) if phase == MachinePhase::InPlaceUpdateFailed => checked::complaint(pass, node),
         Some(node) => health::complaint(node, pass.machine, &pass.snap.settings),
         None => Some("the node is gone".to_owned()),
     };

@@ -24,12 +24,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let Some(node) = own_node::observe(pass)? else {
         return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
     };
-    match health::complaint(node, pass.machine, &pass.snap.settings) {
+    match checked::complaint(pass, node) {
         Some(complaint) => unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint),
-        None => match checked::verdict(pass) {
-            Some(mark) => unhealthy::plan(pass, WaitReason::NodeUnhealthy, &checked::words(&mark)),
-            None => healthy(pass, node),
-        },
+        None => healthy(pass, node),
     }
 }
 

@@ -185,7 +185,7 @@ fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Opti
         let doubt = || reading.is_doubtful() && !reading.absent.contains_key(machine.uid());
         let id = match instance {
             Some(it) => Some(&it.provider_id).filter(|_| !it.is_going()),
-            None => machine.provider_id().filter(|_| doubt() && !is_told_gone(machine)),
+            None => machine.instance_id().filter(|_| doubt() && !is_told_gone(machine)),
         };
         id.filter(|id| ready && !waits(id)).cloned()
     });

@@ -10,6 +10,8 @@ use ostler_api::{
     operation::{Failure, PoolInstance, PoolRecord},
 };
 
+use super::matching::awaits_its_end;
+
 /// An instance of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
@@ -92,7 +94,7 @@ impl Reading {
     }
 
     /// Counts the Machines whose instance it does not name, on from the read before. One that names nothing counts for
-    /// nothing.
+    /// nothing, and no Machine without an id counts before its Node is drained.
     #[must_use]
     pub fn counted(mut self, before: &BTreeMap<String, u32>, machines: &[&Machine]) -> Self {
         if self.is_doubtful() {
@@ -101,8 +103,11 @@ impl Reading {
         }
         let named: BTreeSet<&ProviderId> =
             self.instances.iter().map(|instance| &instance.provider_id).collect();
-        let missing =
-            machines.iter().filter(|one| one.provider_id().is_none_or(|id| !named.contains(id)));
+        let is_missing = |one: &&&Machine| match one.instance_id() {
+            Some(id) => !named.contains(id),
+            None => awaits_its_end(one),
+        };
+        let missing = machines.iter().filter(is_missing);
         let count = |machine: &&Machine| {
             let looks = before.get(machine.uid()).copied().unwrap_or(0).saturating_add(1);
             (machine.uid().to_owned(), looks)

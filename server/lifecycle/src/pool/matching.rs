@@ -47,7 +47,7 @@ pub(super) fn compare<'a>(
     let instances = || reading.into_iter().flat_map(|it| &it.instances);
     let mut by_id: BTreeMap<_, _> = instances().map(|it| (&it.provider_id, (it, false))).collect();
     let member = |machine: &'a Arc<Machine>| {
-        let found = machine.provider_id().and_then(|id| by_id.get_mut(id));
+        let found = machine.instance_id().and_then(|id| by_id.get_mut(id));
         let instance = found.map(|(instance, held)| {
             *held = true;
             &**instance
@@ -97,10 +97,10 @@ pub(super) fn is_ready(machine: &Machine) -> bool {
             && matches!(said(), Some(InstanceState::Succeeded | InstanceState::Unknown))
 }
 
-/// Whether it says already that its instance is gone.
+/// Whether it says already that its instance is gone. Of one without an id, that means nothing before it is deleted.
 pub fn is_told_gone(machine: &Machine) -> bool {
-    let id = machine.provider_id().map(ProviderId::as_str).unwrap_or_default();
-    machine.annotation(INSTANCE_GONE) == Some(id)
+    let id = machine.instance_id().map(ProviderId::as_str).unwrap_or_default();
+    machine.annotation(INSTANCE_GONE) == Some(id) && (!id.is_empty() || machine.is_deleting())
 }
 
 /// Whether everything is done before its instance goes: its Node is drained, and no hook holds it.

@@ -51,7 +51,7 @@ use serde_json::{Value, json};
 use self::{
     ask::Wanted,
     matching::{Matched, Member, compare, is_ready},
-    operation::Standing,
+    operation::{Basis, Standing},
 };
 use crate::{
     class::Hold,
@@ -170,6 +170,8 @@ struct Facts<'a> {
     budget: Budget,
     /// The model that instances are to have; empty: not known.
     model: SpecDigest,
+    /// What requests are made from now.
+    basis: Basis,
     standing: Standing,
     /// The read that decisions are made from.
     reading: Option<&'a Reading>,
@@ -237,21 +239,29 @@ impl<'a> Facts<'a> {
             DriverView::Unavailable | DriverView::NotReady(_) => (None, &snap.group),
         };
         let old = pool.status.clone().unwrap_or_default();
-        let revision = class.map(|class| &class.revision);
         let chooses = driver.is_none_or(|driver| {
             !driver.pool_surge && driver.has(OperationKind::DeletePoolMachines)
         });
         let limits = budget(pool).unwrap_or_default();
+        let model = class.map(|class| model_hash(pool, class)).or_else(|| old.model_hash.clone());
+        let model = model.unwrap_or_default();
+        let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
+        let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
+        let basis = Basis {
+            class: class.map(|class| class.revision.clone()),
+            secret: (!matches!(snap.secret, SecretView::Unknown))
+                .then(|| snap.secret.revision().cloned().unwrap_or_default()),
+            user_data: user_data.clone(),
+            model: model.clone(),
+            replicas: pool.replicas(),
+        };
         let mut standing =
-            operation::settle(&old, &snap.operation, driver.is_some(), revision, snap.now);
+            operation::settle(&old, &snap.operation, driver.is_some(), &basis, snap.now);
         let reading = group.known().filter(|_| !standing.reread);
         if reading.is_some() {
             standing.intent.take_if(|it| it.intent.outcome_unknown);
         }
-        let model = class.map(|class| model_hash(pool, class)).or(old.model_hash);
-        let model = model.unwrap_or_default();
         learn(&mut standing, (snap, group), &model, driver);
-        let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
         let broken = broken(pool);
         Self {
             snap,
@@ -262,11 +272,12 @@ impl<'a> Facts<'a> {
             // no instance can be chosen would keep the surge for ever.
             budget: Budget { rolls: limits.rolls && chooses && broken.is_empty(), ..limits },
             model,
+            basis,
             standing,
             reading,
             matched: compare(&snap.machines, reading),
             broken,
-            user_data: data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref())),
+            user_data,
             data,
         }
     }
@@ -341,7 +352,7 @@ impl<'a> Facts<'a> {
         way(&Situation {
             has,
             wanted: &self.model,
-            unfinished: machine.provider_id().is_some_and(|id| hot.unfinished.contains(id)),
+            unfinished: machine.instance_id().is_some_and(|id| hot.unfinished.contains(id)),
             can_update,
             refused: way::is_refused(hot, has),
             asked: in_place::is_asked_for(machine) || is_begun(machine),
@@ -367,12 +378,12 @@ fn learn(
     }
     if !standing.hot.unfinished.is_empty() {
         // Of instances that are gone, nothing is to be finished.
-        let there: BTreeSet<_> = snap.machines.iter().filter_map(|it| it.provider_id()).collect();
+        let there: BTreeSet<_> = snap.machines.iter().filter_map(|it| it.instance_id()).collect();
         standing.hot.unfinished.retain(|id| there.contains(id));
     }
     let Some((id, why)) = &standing.refusal else { return };
     let told = group.known().and_then(|it| it.instances.iter().find(|it| it.provider_id == *id));
-    let machine = snap.machines.iter().find(|it| it.provider_id() == Some(id));
+    let machine = snap.machines.iter().find(|it| it.instance_id() == Some(id));
     let said = machine.and_then(|it| it.status.as_ref()?.instance.as_ref()?.model_hash.as_ref());
     if let Some(from) = told.map(|it| &it.model_hash).or(said) {
         way::refuse(&mut standing.hot, (from.clone(), model), driver, why);
@@ -485,7 +496,7 @@ fn candidate<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
         uid: machine.uid(),
         created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
         deleting: facts.is_leaving(member),
-        stuck: machine.provider_id().is_some_and(|id| facts.standing.is_refused(id))
+        stuck: machine.instance_id().is_some_and(|id| facts.standing.is_refused(id))
             || is_held(machine),
         failed: machine.phase() == MachinePhase::Failed || is_broken(member),
         ready: is_ready(machine) && !is_begun(machine),
@@ -531,8 +542,7 @@ pub fn target_of(pool: &MachinePool) -> Target {
 fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let snap = facts.snap;
     let (Some(class), Some(driver)) = (facts.class, facts.driver) else { return };
-    let revision = Some(&class.revision);
-    let held = operation::held(&facts.standing.retries, revision, snap.now);
+    let held = operation::held(&facts.standing.retries, &facts.basis, snap.now);
     plan.retry_at = held.next;
     if facts.standing.busy || facts.standing.reread || !driver.has(OperationKind::CreatePool) {
         return;
@@ -563,15 +573,16 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let (ask, kinds) = ask::next(&wanted, facts.group, &facts.matched);
     if let Some(reading) = facts.reading {
         // What failed, and is not wanted any more, is no failure of this pool.
-        let may_be_there = |id: &ProviderId| {
-            let mut members = facts.matched.members.iter();
-            let of_it = members.find(|it| it.machine.provider_id() == Some(id));
-            of_it.is_some_and(|it| match it.instance {
-                Some(instance) => !instance.is_going(),
-                None => reading.is_doubtful(),
-            })
+        let members = &facts.matched.members;
+        let is_there = |it: &Member<'_>| match it.instance {
+            Some(instance) => !instance.is_going(),
+            None => reading.is_doubtful(),
         };
-        facts.standing.forget_all_but(&kinds, &bring, may_be_there);
+        let may_be_there = |id: &ProviderId| {
+            members.iter().find(|it| it.machine.instance_id() == Some(id)).is_some_and(is_there)
+        };
+        let deletes = members.iter().any(|it| awaits_its_end(it.machine) && is_there(it));
+        facts.standing.forget_all_but(&kinds, &bring, deletes, may_be_there);
     }
     let Some(ask) = ask else { return };
     let Some(request) = intent::request(facts, &ask) else { return };

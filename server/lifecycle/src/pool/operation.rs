@@ -16,6 +16,7 @@ use ostler_api::{
 
 use super::{Snapshot, bring::Bring};
 use crate::{
+    digest,
     machine::{RetryAction, backoff, is_over, rule},
     operation::{Dispatch, Failure, Finished, OperationView, PoolInstance, Success},
     time::after,
@@ -87,19 +88,20 @@ impl Held {
 
 impl Standing {
     /// What waits for its next attempt, of these verbs alone, of updates of these instances, and of deletions of those that
-    /// may be there.
+    /// may be there. `deletes`: any of those is to be deleted.
     pub(super) fn forget_all_but(
         &mut self,
         kinds: &[OperationKind],
         updates: &[Bring],
+        deletes: bool,
         may_be_there: impl Fn(&ProviderId) -> bool,
     ) {
-        let deletes = OperationKind::DeletePoolMachines;
+        let deletion = OperationKind::DeletePoolMachines;
         self.retries.retain(|retry| {
             let kind = OperationKind::from_name(retry.kind.as_str());
             match (&retry.provider_id, kind) {
-                (Some(id), Some(kind)) if kind == deletes => may_be_there(id),
-                (None, Some(kind)) if kind == deletes => true,
+                (Some(id), Some(kind)) if kind == deletion => may_be_there(id),
+                (None, Some(kind)) if kind == deletion => deletes,
                 (id, Some(kind)) => {
                     let wanted = |id: &ProviderId| updates.iter().any(|it| it.id == *id);
                     kinds.contains(&kind) && id.as_ref().is_none_or(wanted)
@@ -194,6 +196,45 @@ impl Standing {
     }
 }
 
+/// What a request is made from.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Basis {
+    pub(super) class: Option<Revision>,
+    /// Of its secrets; `None`: they were not read yet.
+    pub(super) secret: Option<Revision>,
+    pub(super) user_data: Option<SpecDigest>,
+    pub(super) model: SpecDigest,
+    pub(super) replicas: i32,
+}
+
+impl Basis {
+    /// What was sent may be older than what is wanted now, and the driver did not see that.
+    fn sent_with(mut self, intent: Option<&PoolIntent>) -> Self {
+        let Some(intent) = intent else { return self };
+        self.class = intent.intent.class_revision.clone().or(self.class);
+        self.user_data = intent.user_data_hash.clone().or(self.user_data);
+        self.model = intent.model_hash.clone().unwrap_or(self.model);
+        self
+    }
+
+    /// All but the class. The size counts where nothing but a change ends the wait: autoscalers change it all the time.
+    fn rest(&self, is_refused: bool) -> Option<Revision> {
+        let size = is_refused.then_some(self.replicas);
+        let (secret, data) = (self.secret.as_ref()?, &self.user_data);
+        Some(digest::of_text(&format!("{secret} {data:?} {} {size:?}", self.model)).into())
+    }
+
+    /// Whether something else failed than what is wanted now. A refusal that an older core wrote down does not say what
+    /// it was made from.
+    fn differs(&self, retry: &Retry) -> bool {
+        let is_refused = retry.not_before.is_none();
+        let rest = self.rest(is_refused);
+        let other = rest.is_some() && retry.secret_revision != rest;
+        retry.class_revision.is_some() && retry.class_revision != self.class
+            || other && (is_refused || retry.secret_revision.is_some())
+    }
+}
+
 /// What was asked: of an update of one instance, which one, the model and whether it was drained; of a named deletion,
 /// which ones.
 #[derive(Debug, Clone, Default)]
@@ -227,7 +268,7 @@ pub(super) fn settle(
     status: &MachinePoolStatus,
     view: &OperationView,
     is_ready: bool,
-    class: Option<&Revision>,
+    basis: &Basis,
     now: Timestamp,
 ) -> Standing {
     let mut standing = Standing {
@@ -252,15 +293,16 @@ pub(super) fn settle(
                 standing.reread = true;
             }
         },
-        OperationView::Finished(finished) => take(&mut standing, finished, class, now),
+        OperationView::Finished(finished) => take(&mut standing, finished, basis, now),
     }
     standing
 }
 
-fn take(standing: &mut Standing, finished: &Finished, class: Option<&Revision>, now: Timestamp) {
+fn take(standing: &mut Standing, finished: &Finished, basis: &Basis, now: Timestamp) {
     standing.acknowledge = Some(finished.id.clone());
     let intent = standing.intent.take();
     let asked = Asked::of(intent.as_ref());
+    let basis = &basis.clone().sent_with(intent.as_ref());
     standing.reread = true;
     let kind = finished.kind;
     if matches!(finished.outcome, Ok(Success::PoolChanged(_))) {
@@ -269,14 +311,14 @@ fn take(standing: &mut Standing, finished: &Finished, class: Option<&Revision>, 
     }
     match &finished.outcome {
         Ok(Success::PoolMachineUpdated(told)) if kind == OperationKind::UpdatePoolMachine => {
-            updated(standing, &asked, told, class, now);
+            updated(standing, &asked, told, basis, now);
         }
         Ok(success) => succeeded(standing, (kind, &asked), success, now),
         Err(failure) => {
             if failure.certainty != Certainty::NotApplied {
                 standing.doubt(intent);
             }
-            failed(standing, (kind, &asked), failure, class, now);
+            failed(standing, (kind, &asked), failure, basis, now);
         }
     }
 }
@@ -286,14 +328,14 @@ fn updated(
     standing: &mut Standing,
     asked: &Asked,
     told: &PoolInstance,
-    class: Option<&Revision>,
+    basis: &Basis,
     now: Timestamp,
 ) {
     let kind = OperationKind::UpdatePoolMachine;
     let same = asked.instance.as_ref() == Some(&told.instance.provider_id)
         && asked.model.as_ref().is_some_and(|it| it.as_str() == told.model_hash);
     if !same {
-        return failed(standing, (kind, asked), &Failure::wrong_answer(), class, now);
+        return failed(standing, (kind, asked), &Failure::wrong_answer(), basis, now);
     }
     standing.reread = false;
     standing.forget(kind, asked.instance.as_ref());
@@ -334,7 +376,7 @@ fn failed(
     standing: &mut Standing,
     (kind, asked): (OperationKind, &Asked),
     failure: &Failure,
-    class: Option<&Revision>,
+    basis: &Basis,
     now: Timestamp,
 ) {
     let rule = rule(kind, failure.code, &failure.reason, failure.certainty);
@@ -366,10 +408,14 @@ fn failed(
     });
     let text = format!("{}: {}", failure.code, failure.text());
     standing.failure = Some((kind, text.clone()));
-    let class_revision = class.cloned();
-    let again = retry(kind, failure, rule.reason, text, until);
-    let provider_id = asked.instance.clone();
-    standing.retries.push(Retry { failures, class_revision, provider_id, ..again });
+    let again = Retry {
+        failures,
+        class_revision: basis.class.clone(),
+        secret_revision: basis.rest(until.is_none()),
+        provider_id: asked.instance.clone(),
+        ..retry(kind, failure, rule.reason, text, until)
+    };
+    standing.retries.push(again);
 }
 
 fn retry(
@@ -405,11 +451,10 @@ pub(super) fn unfounded(snap: &Snapshot, next: &Dispatch) -> Option<(Timestamp, 
 }
 
 /// What waits, and when the first of it is tried again.
-pub(super) fn held(retries: &[Retry], class: Option<&Revision>, now: Timestamp) -> Held {
+pub(super) fn held(retries: &[Retry], basis: &Basis, now: Timestamp) -> Held {
     let waits = |retry: &&Retry| {
-        let changed = retry.class_revision.is_some() && retry.class_revision.as_ref() != class;
         let over = retry.not_before.as_ref().is_some_and(|until| is_over(until.0, now, LATER));
-        !changed && !over
+        !basis.differs(retry) && !over
     };
     let waiting: Vec<_> = retries.iter().filter(waits).collect();
     let next = waiting.iter().filter_map(|retry| retry.not_before.as_ref()).map(|it| it.0).min();

@@ -92,7 +92,7 @@ fn own_labels(pool: &MachinePool) -> impl Iterator<Item = (String, String)> {
 }
 
 /// One merge patch for each Machine that differs from the template, those that are being deleted among them: a shorter
-/// drain timeout ends a drain that is stuck.
+/// drain timeout ends a drain that is stuck. A provider id that a user erased or changed is put back.
 pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machine>, Value)> {
     let template = &pool.spec.template.spec;
     let metadata = pool.spec.template.metadata.clone().unwrap_or_default();
@@ -104,8 +104,9 @@ pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machin
     let patch = |machine: &Arc<Machine>| {
         let lacks = lacking(&labels, |key| machine.label(key));
         let lacks_annotations = lacking(&annotations, |key| machine.annotation(key));
-        let spec =
-            if has_all(template, &machine.spec) { None } else { spec_patch(machine, template) };
+        let same =
+            has_all(template, &machine.spec) && machine.provider_id() == machine.instance_id();
+        let spec = if same { None } else { spec_patch(machine, template) };
         if lacks.is_empty() && lacks_annotations.is_empty() && spec.is_none() {
             return None;
         }
@@ -156,6 +157,7 @@ fn lacking<'a>(
 fn spec_patch(machine: &Machine, template: &MachineSpec) -> Option<Value> {
     let mut new = machine.spec.clone();
     push_down(template, &mut new);
+    new.provider_id = machine.instance_id().cloned().or(new.provider_id);
     let value = |spec: &MachineSpec| serde_json::to_value(spec).unwrap_or_default();
     merge_patch(&value(&machine.spec), &value(&new))
 }

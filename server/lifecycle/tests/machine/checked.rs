@@ -7,6 +7,7 @@ use ostler_api::{
     machine::{FailureReason, MachinePhase, WaitReason},
     machine_health_check::{NodeConditionIs, UnhealthyMark, UnhealthyReason},
     names::annotation::{SKIP_REMEDIATION, UNHEALTHY},
+    names::label,
 };
 use ostler_lifecycle::{
     outage::{ApiView, Reachability},
@@ -15,7 +16,11 @@ use ostler_lifecycle::{
     snapshot::NodeView,
 };
 
-use crate::world::{World, seconds};
+use crate::{
+    in_place::{select, set},
+    pooled::emptied,
+    world::{World, seconds},
+};
 
 fn mark(world: &mut World, reason: UnhealthyReason, condition: Option<(&str, &str)>) {
     let mark = UnhealthyMark {
@@ -178,4 +183,31 @@ fn a_machine_that_checks_are_to_skip_does_not_fail_for_a_mark() {
     annotate(&mut world, SKIP_REMEDIATION, Some(String::new()));
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Running);
+}
+
+/// It was never replaced, and counted as unhealthy for good: with `maxUnhealthy: 1` no other was replaced either.
+#[test]
+fn a_marked_machine_whose_update_in_place_failed_fails_although_its_node_is_ready_and_not_before() {
+    for pooled in [false, true] {
+        let mut world = if pooled { emptied() } else { World::running() };
+        select(&mut world);
+        world.settle();
+        world.machine_mut().spec.node_conditions = Some("None".to_owned());
+        sick(&mut world);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::InPlaceUpdating, "pool: {pooled}");
+        annotate(&mut world, UNHEALTHY, None);
+        if !pooled {
+            set(&mut world, label::UPDATE_RESULT, Some("failed"));
+        }
+        world.later(1200);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed, "pool: {pooled}");
+        sick(&mut world);
+        let plan = world.pass();
+        let confirms = |action: &Action| matches!(action, Action::ConfirmNode { .. });
+        assert!(plan.actions.iter().any(confirms), "pool: {pooled}");
+        assert_eq!(world.phase(), MachinePhase::Failed, "pool: {pooled}");
+        assert_eq!(world.status().failure_reason, Some(FailureReason::HealthCheck));
+    }
 }

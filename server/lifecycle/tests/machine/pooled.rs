@@ -313,7 +313,7 @@ fn a_node_that_comes_after_the_deletion_was_sent_is_drained_and_holds_up_nothing
 }
 
 /// Its Node is drained, and the pool is to have the driver update the instance.
-fn emptied() -> World {
+pub fn emptied() -> World {
     let mut world = running();
     says(&mut world, "Succeeded", false);
     world.pods = Observed::Known(vec![pod("web")]);

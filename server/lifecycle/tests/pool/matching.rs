@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use ostler_api::machine::InstanceState;
 use ostler_api::names::{annotation::INSTANCE_GONE, label};
+use ostler_api::operation::Request;
 use ostler_lifecycle::pool::{Cause, label_value, model_hash, selector};
 use serde_json::json;
 
-use crate::world::{World, victims};
+use crate::world::{World, request, victims};
 
 fn names(world: &World) -> Vec<String> {
     world.plan().create.iter().map(|machine| machine.name().to_owned()).collect()
@@ -111,6 +112,61 @@ fn a_machine_goes_when_two_reads_did_not_name_its_instance_and_says_so_first() {
     let plan = world.plan();
     assert!(plan.gone.is_empty(), "it says so");
     assert_eq!(victims(&plan), ["p-1"]);
+}
+
+/// The group is read twice, and each read counts.
+fn read_twice(world: &mut World) {
+    for _ in 0..2 {
+        let reading = world.group.clone().unwrap();
+        let before = reading.absent.clone();
+        let machines: Vec<_> = world.machines.iter().collect();
+        world.group = Some(reading.counted(&before, &machines));
+    }
+}
+
+/// It was deleted without a drain, and its live Node with it.
+#[test]
+fn a_machine_whose_provider_id_a_user_erases_or_changes_keeps_its_instance_and_gets_its_id_back() {
+    for id in [None, Some(""), Some("fake:///none"), Some("fake:///i-2")] {
+        let mut world = World::running(2, json!({}));
+        world.pass();
+        world.named("p-1").spec.provider_id = id.map(Into::into);
+        read_twice(&mut world);
+        let plan = world.plan();
+        assert!(plan.create.is_empty() && plan.gone.is_empty(), "{id:?}");
+        assert!(plan.delete.is_empty() && plan.dispatch.is_none(), "{id:?}");
+        let [(machine, patch)] = &plan.patches[..] else { panic!("{id:?}: {:?}", plan.patches) };
+        let back = json!({ "providerID": "fake:///i-1" });
+        assert_eq!((machine.name(), &patch["spec"]), ("p-1", &back), "{id:?}");
+        world.drain("p-1");
+        let plan = world.plan();
+        let Some(Request::DeletePoolMachines { instances, .. }) = request(&plan) else { panic!() };
+        assert_eq!(instances[..], ["fake:///i-1"], "{id:?}");
+        world.group.as_mut().unwrap().instances.remove(0);
+        read_twice(&mut world);
+        assert_eq!(world.plan().gone[0].name(), "p-1", "{id:?}");
+        let marks = [(INSTANCE_GONE.to_owned(), "fake:///i-1".to_owned())].into();
+        world.named("p-1").metadata.annotations = Some(marks);
+        assert!(world.plan().gone.is_empty(), "{id:?}: it says so");
+    }
+}
+
+#[test]
+fn a_machine_without_any_provider_id_is_drained_before_it_counts_as_gone() {
+    let mut world = World::running(1, json!({}));
+    world.machines[0].spec.provider_id = None;
+    // As a core wrote that took it for gone.
+    let marks = [(INSTANCE_GONE.to_owned(), String::new())].into();
+    for marks in [None, Some(marks)] {
+        world.machines[0].metadata.annotations = marks;
+        read_twice(&mut world);
+        let plan = world.plan();
+        assert!(plan.gone.is_empty() && plan.delete.is_empty());
+    }
+    world.machines[0].metadata.annotations = None;
+    world.drain("p-1");
+    read_twice(&mut world);
+    assert_eq!(world.plan().gone.len(), 1);
 }
 
 #[test]

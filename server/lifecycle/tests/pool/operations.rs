@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
-    machine::MachinePhase,
+    machine::{InstanceState, MachinePhase},
     operation::{OperationView, PoolSize, Request, Success},
 };
 use ostler_lifecycle::{
@@ -303,6 +303,26 @@ fn an_instance_that_cannot_be_deleted_is_tried_again_ever_more_rarely() {
             assert_eq!(until, world.now + SignedDuration::from_secs(seconds), "{code}");
             world.now = until;
         }
+    }
+}
+
+/// The pool said so until some later deletion succeeded.
+#[test]
+fn a_deletion_whose_outcome_was_lost_is_no_failure_once_its_instance_goes() {
+    for (state, failed) in [(InstanceState::Succeeded, true), (InstanceState::Deleting, false)] {
+        let mut world = World::running(2, json!({}));
+        world.drain("p-1");
+        world.pass();
+        let unknown = Failure::new(ErrorCode::Unavailable, Certainty::Unknown, "lost");
+        world.answer(OperationKind::DeletePoolMachines, Err(unknown));
+        world.pass();
+        world.operation = OperationView::Idle;
+        world.group.as_mut().unwrap().instances[0].state = state;
+        let status = world.pass().status;
+        assert_eq!(!status.retries.is_empty(), failed);
+        let mut said = status.conditions.iter();
+        let said = said.find(|it| it.type_ == "InfrastructureReady").unwrap();
+        assert_eq!(said.reason == "DeletePoolMachinesFailed", failed, "{}", said.reason);
     }
 }
 

@@ -1,10 +1,15 @@
-//! What the driver refuses for running instances, of more old models than are remembered.
+//! What the driver refuses, and what ends the wait for it.
 
-use ostler_api::operation::OperationView;
-use serde_json::json;
+use jiff::SignedDuration;
+use ostler_api::{
+    driver::{ErrorCode, OperationKind},
+    operation::OperationView,
+};
+use ostler_lifecycle::snapshot::{SecretFacts, SecretView};
+use serde_json::{Value, json};
 
 use crate::updates::{UPDATE, asked, id, retag, updating};
-use crate::world::{World, not_hot};
+use crate::world::{World, failure, not_hot};
 
 /// Each refusal pushed an older one out, and that was asked about again: without end, and without a wait.
 #[test]
@@ -34,4 +39,80 @@ fn of_more_old_models_than_are_remembered_some_are_asked_about_once_and_all_are_
     }
     assert_eq!(asked(&world.pass()), Some((id(11), false)), "there is room again");
     assert_eq!(world.pool.status.as_ref().unwrap().hot_update.as_ref().unwrap().refused.len(), 6);
+}
+
+/// A pool whose class has a secret, and whose last request was refused so.
+fn refused(mut world: World, code: ErrorCode) -> World {
+    has_secret(&mut world, "s1");
+    let kind = world.pass().dispatch.unwrap().kind();
+    world.answer(kind, failure(code));
+    world.pass();
+    world.operation = OperationView::Idle;
+    world.pass();
+    world
+}
+
+fn has_secret(world: &mut World, revision: &str) {
+    let facts = SecretFacts { revision: revision.into(), user_data: None };
+    world.secret = SecretView::Known(facts);
+}
+
+fn edit(world: &mut World, change: &Value) {
+    let mut spec = serde_json::to_value(&world.pool.spec).unwrap();
+    json_patch::merge(&mut spec, change);
+    world.pool.spec = serde_json::from_value(spec).unwrap();
+}
+
+/// Only another class ended it: the pool stayed Failed with the message of a mistake that was corrected.
+#[test]
+fn what_was_refused_is_asked_again_when_the_pool_or_the_secret_is_corrected() {
+    use ErrorCode::{InvalidArgument, PermissionDenied};
+    let zones = json!({ "failureDomains": ["b"] });
+    let data = json!({ "template": { "spec": { "bootstrap": { "data": "join" } } } });
+    let size = json!({ "replicas": 5 });
+    for (code, change, secret, asks) in [
+        (InvalidArgument, json!({}), "s1", false),
+        (InvalidArgument, json!({ "deletePolicy": "Oldest" }), "s1", false),
+        (InvalidArgument, zones.clone(), "s1", true),
+        (InvalidArgument, data.clone(), "s1", true),
+        (InvalidArgument, size.clone(), "s1", true),
+        (InvalidArgument, json!({}), "s2", true),
+        (PermissionDenied, json!({}), "s1", false),
+        (PermissionDenied, size, "s1", false),
+        (PermissionDenied, data, "s1", true),
+        (PermissionDenied, json!({}), "s2", true),
+    ] {
+        let mut larger = World::running(2, json!({}));
+        larger.pool.spec.replicas = Some(10_000);
+        for (kind, world) in [
+            (OperationKind::CreatePool, World::new(3, json!({}))),
+            (OperationKind::UpdatePool, larger),
+        ] {
+            let mut world = refused(world, code);
+            world.now += SignedDuration::from_secs(100);
+            edit(&mut world, &change);
+            has_secret(&mut world, secret);
+            let asked = world.plan().dispatch.map(|it| it.kind());
+            assert_eq!(asked, asks.then_some(kind), "{code} {kind} {change} {secret}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_is_asked_again_if_the_pool_was_corrected_before_it_came_or_was_written_by_an_older_core()
+ {
+    let mut world = World::new(3, json!({}));
+    world.pass();
+    edit(&mut world, &json!({ "failureDomains": ["b"] }));
+    world.answer(OperationKind::CreatePool, failure(ErrorCode::InvalidArgument));
+    world.pass();
+    world.operation = OperationView::Idle;
+    assert!(world.plan().dispatch.is_some(), "the driver did not see the correction");
+    let mut world = refused(World::new(3, json!({})), ErrorCode::InvalidArgument);
+    assert!(world.plan().dispatch.is_none());
+    world.secret = SecretView::Unknown;
+    assert!(world.plan().dispatch.is_none(), "the secret was not read yet");
+    has_secret(&mut world, "s1");
+    world.pool.status.as_mut().unwrap().retries[0].secret_revision = None;
+    assert!(world.plan().dispatch.is_some());
 }

@@ -37,6 +37,7 @@ pub struct World {
     /// The provider that has the group, if it is another one than that of the class.
     pub elsewhere: Option<ProviderName>,
     pub cluster: ClusterIds,
+    pub secret: SecretView,
     pub data: DataSecret,
     pub class: ClassFacts,
     pub now: Timestamp,
@@ -103,6 +104,7 @@ impl World {
             driver: driver(&ALL),
             elsewhere: None,
             cluster: ClusterIds::only("now"),
+            secret: SecretView::NotReferenced,
             data: DataSecret::NotNamed,
             class: class(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -204,7 +206,7 @@ impl World {
             created: self.created.clone(),
             refused_machines: self.refused_machines,
             class: ClassView::Known(self.class.clone()),
-            secret: SecretView::NotReferenced,
+            secret: self.secret.clone(),
             data: self.data.clone(),
             driver: self.driver.clone(),
             elsewhere: self.elsewhere.clone(),
@@ -231,7 +233,7 @@ impl World {
         self.pool.status = Some(plan.status.clone());
         for (machine, instance) in &plan.instances {
             let machine = self.named(machine.name());
-            let id = machine.provider_id().cloned();
+            let id = machine.instance_id().cloned();
             let status = machine.status.get_or_insert_default();
             status.instance = Some(Box::new(instance.clone()));
             status.instance_provider_id = id;

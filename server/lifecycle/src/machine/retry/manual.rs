@@ -150,7 +150,8 @@ fn page() -> String {
          stands in the comments of the contract. To draw it anew: `UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib`.\n\n\
          \"5 s to 3 min\" means: waits 5 s, and twice as long after every further failure, up to 3 min. `retry_after` of the\n\
          driver, an hour at most, replaces such a wait, and a change of the class or of its secret ends it. So does another\n\
-         process of the driver for a Machine after INTERNAL or UNIMPLEMENTED, once for each process. Only the core\n\
+         process of the driver for a Machine after INTERNAL or UNIMPLEMENTED, once for each process. For a pool,\n\
+         `failureDomains`, version and bootstrap data count as its class does and, once the driver refused a request, `replicas`. Only the core\n\
          retries a mutation; \"Retries\" in `driver.proto` says which calls a driver may repeat. The last column is `status.waitingFor.reason` of the\n\
          Machine, and the column `WAITING` of `kubectl get machines`.\n\n\
          A code stands for what the driver said. `CORE_*` words are the core's own: no driver was there to answer, or the\n\
