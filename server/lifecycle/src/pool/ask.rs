@@ -8,8 +8,9 @@ use ostler_api::{MachinePool, ProviderId, SpecDigest, driver::OperationKind};
 use super::{
     Budget,
     bring::Bring,
+    ending::{awaits_its_end, is_told_gone},
     group::{GroupView, Reading},
-    matching::{Matched, Member, awaits_its_end, is_told_gone},
+    matching::{Matched, Member},
     operation::{BURST, Held},
 };
 use crate::driver::DriverFacts;

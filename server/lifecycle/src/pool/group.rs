@@ -10,7 +10,7 @@ use ostler_api::{
     operation::{Failure, PoolInstance, PoolRecord},
 };
 
-use super::matching::awaits_its_end;
+use super::ending::awaits_its_end;
 
 /// An instance of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]

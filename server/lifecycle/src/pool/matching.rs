@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ostler_api::{
-    Machine, ProviderId,
-    machine::{InstanceState, MachinePhase, MachineStep},
-    names::annotation::INSTANCE_GONE,
+    Machine,
+    machine::{InstanceState, MachinePhase},
 };
 
 use super::{
     Facts,
+    ending::{awaits_its_end, is_told_gone},
     group::{Instance, Reading},
 };
 
@@ -72,6 +72,11 @@ pub(super) fn compare<'a>(
 }
 
 impl<'a> Facts<'a> {
+    /// The Machines whose deletion was not asked for.
+    pub(super) fn live(&self) -> impl Iterator<Item = Member<'a>> {
+        self.matched.members.iter().filter(|it| !self.is_deleting(it.machine)).copied()
+    }
+
     /// Instances for which no Machine was made.
     pub(super) fn unmade(&self) -> impl Iterator<Item = &'a Instance> {
         let is_new = |it: &&Instance| !self.snap.created.contains(&it.provider_id);
@@ -95,16 +100,4 @@ pub(super) fn is_ready(machine: &Machine) -> bool {
     phase == MachinePhase::Running
         || phase == MachinePhase::Available
             && matches!(said(), Some(InstanceState::Succeeded | InstanceState::Unknown))
-}
-
-/// Whether it says already that its instance is gone. Of one without an id, that means nothing before it is deleted.
-pub fn is_told_gone(machine: &Machine) -> bool {
-    let id = machine.instance_id().map(ProviderId::as_str).unwrap_or_default();
-    machine.annotation(INSTANCE_GONE) == Some(id) && (!id.is_empty() || machine.is_deleting())
-}
-
-/// Whether everything is done before its instance goes: its Node is drained, and no hook holds it.
-pub fn awaits_its_end(machine: &Machine) -> bool {
-    let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
-    machine.is_deleting() && step == Some(&MachineStep::DeleteInstance)
 }

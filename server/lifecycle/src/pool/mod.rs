@@ -2,9 +2,11 @@
 //! many there are. An instance is an ordinary Machine. One file for each rule.
 
 mod ask;
+mod basis;
 mod bootstrap;
 mod bring;
 mod budget;
+mod ending;
 mod group;
 mod in_place;
 mod intent;
@@ -23,9 +25,9 @@ pub use ask::Ask;
 pub use bootstrap::{DataSecret, hash as user_data_hash, secret_name};
 pub use bring::Bring;
 pub use budget::{Budget, of as budget};
+pub use ending::{awaits_its_end, is_told_gone};
 pub use group::{GroupView, Instance, Reading};
 pub use in_place::{is_begun, is_emptied};
-pub use matching::{awaits_its_end, is_told_gone};
 pub use name::{label_value, machine_name, selector};
 pub use operation::BURST;
 pub use policy::Policy;
@@ -50,8 +52,9 @@ use serde_json::{Value, json};
 
 use self::{
     ask::Wanted,
+    basis::Basis,
     matching::{Matched, Member, compare, is_ready},
-    operation::{Basis, Standing},
+    operation::Standing,
 };
 use crate::{
     class::Hold,
@@ -247,14 +250,7 @@ impl<'a> Facts<'a> {
         let model = model.unwrap_or_default();
         let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
         let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
-        let basis = Basis {
-            class: class.map(|class| class.revision.clone()),
-            secret: (!matches!(snap.secret, SecretView::Unknown))
-                .then(|| snap.secret.revision().cloned().unwrap_or_default()),
-            user_data: user_data.clone(),
-            model: model.clone(),
-            replicas: pool.replicas(),
-        };
+        let basis = Basis::of(snap, class, user_data.clone(), model.clone());
         let mut standing =
             operation::settle(&old, &snap.operation, driver.is_some(), &basis, snap.now);
         let reading = group.known().filter(|_| !standing.reread);
@@ -291,11 +287,6 @@ impl<'a> Facts<'a> {
             | GroupView::Unreadable(_)
             | GroupView::Known(_) => None,
         }
-    }
-
-    /// The Machines whose deletion was not asked for.
-    fn live(&self) -> impl Iterator<Item = Member<'a>> {
-        self.matched.members.iter().filter(|it| !self.is_deleting(it.machine)).copied()
     }
 
     fn deletes_one_by_one(&self) -> bool {
