@@ -60,14 +60,17 @@ impl Refusal {
     /// too many refusals by budgets end in a deletion without grace; so does each drain, which began at `drain`.
     pub fn count(before: Option<&Self>, cause: &RefusalCause, drain: Option<Timestamp>) -> i32 {
         let same_kind = |it: &&Self| it.cause.is_of_budgets() == cause.is_of_budgets();
-        let same_drain = |it: &&Self| drain.is_none_or(|begun| it.at >= begun);
-        let before = before.filter(same_kind).filter(same_drain);
+        let before = before.filter(same_kind).filter(|it| it.is_of(drain));
         before.map_or(0, |it| it.attempts).saturating_add(1)
     }
 
-    /// How many in a row were refused because of budgets.
-    pub(crate) fn by_budgets(&self) -> i32 {
-        if self.cause.is_of_budgets() { self.attempts } else { 0 }
+    /// How many in a row were refused because of budgets, in the drain that began then.
+    pub(crate) fn by_budgets(&self, drain: Option<Timestamp>) -> i32 {
+        if self.cause.is_of_budgets() && self.is_of(drain) { self.attempts } else { 0 }
+    }
+
+    fn is_of(&self, drain: Option<Timestamp>) -> bool {
+        drain.is_none_or(|begun| self.at >= begun)
     }
 }
 

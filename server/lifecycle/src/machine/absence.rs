@@ -49,12 +49,19 @@ fn has_moved(status: &MachineStatus, cluster: &ClusterIds) -> bool {
     carried.is_some_and(|id| !cluster.has(id))
 }
 
-/// No controller began to make anything; one that we gave up before that says why. machine-controller-manager writes the
-/// finalizer before it creates, and its first status after that; the core writes its record with the finalizer.
+/// Whether machine-controller-manager may have begun to make an instance: it writes the finalizer before that, and its
+/// first status afterwards. The core writes its record with the finalizer; a core before that rule wrote the finalizer of
+/// a Machine with bootstrap objects earlier, which upstream does not have.
+pub(crate) fn was_begun_elsewhere(machine: &Machine) -> bool {
+    machine.has_finalizer()
+        && machine.operation_record().is_none()
+        && machine.spec.bootstrap.is_none()
+}
+
+/// No controller began to make anything; one that we gave up before that says why.
 fn is_fresh(machine: &Machine, status: &MachineStatus) -> bool {
-    let held = machine.has_finalizer() && machine.operation_record().is_none();
-    let untouched =
-        !held && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating);
+    let untouched = !was_begun_elsewhere(machine)
+        && matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating);
     machine.provider_id().is_none() && (untouched || status.failure_reason.is_some())
 }
 

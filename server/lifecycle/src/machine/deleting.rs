@@ -27,9 +27,6 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.learned.release.is_some() {
         return Ok(Transition::To(State::Finishing));
     }
-    if !pass.ever_asked() && preconditions::check(pass.snap).is_err() {
-        return Ok(Transition::To(State::Finding));
-    }
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
         pass.step(Some(MachineStep::DeleteInstance));
     }

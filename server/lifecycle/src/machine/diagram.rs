@@ -30,7 +30,6 @@ const TABLE: &[(State, State, &str)] = &[
     (State::Detaching, State::Draining, "pods came since"),
     (State::Detaching, State::Deleting, "volumes gone, time up, or force"),
     (State::Deleting, State::Draining, "node came after all, or is not empty any more"),
-    (State::Deleting, State::Finding, "nothing was ever asked of a driver, and none can be"),
     (State::Deleting, State::Finishing, "driver says gone, or abandoned"),
 ];
 

@@ -1,5 +1,6 @@
 use ostler_api::ProviderId;
 use ostler_api::{
+    bootstrap::Bootstrap,
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{LifecyclePhase, MachinePhase, MachineStep, WaitReason},
 };
@@ -206,13 +207,18 @@ fn a_machine_for_which_nothing_was_ever_asked_can_always_be_deleted() {
         spoil(&mut world);
         world.settle();
         assert!(!world.machine().has_finalizer(), "there is nothing to hold it for");
-        // Upstream puts it there before anything is asked.
         world.hold();
-        world.settle();
-        world.delete();
-        world.settle();
-        assert!(world.machine.is_none());
-        assert!(world.happened(EventReason::InstanceNeverRequested));
+        let upstreams = world.clone();
+        // Where the core copies bootstrap objects, an older one held Machines before anything was asked.
+        world.machine_mut().spec.bootstrap = Some(Bootstrap::default());
+        for (world, goes) in [(world, true), (upstreams, false)] {
+            let mut world = world;
+            world.settle();
+            world.delete();
+            world.settle();
+            assert_eq!(world.machine.is_none(), goes, "upstream may have asked");
+            assert_eq!(world.happened(EventReason::InstanceNeverRequested), goes);
+        }
     }
 }
 

@@ -299,6 +299,10 @@ fn errors_of_evictions_are_no_refusals_and_each_drain_counts_anew() {
     pods[0].refused = Some(Refusal { at: world.now, ..refusal(&failed, 9) });
     world.later(600);
     assert_eq!(evicted(&world.pass().actions), ["db"], "the API server breaks, no budget refuses");
+    let Observed::Known(pods) = &mut world.pods else { panic!() };
+    pods[0].refused = Some(refusal(&RefusalCause::Budgets(Vec::new()), 9));
+    pods[0].terminating = false;
+    assert_eq!(evicted(&world.pass().actions), ["db"], "the refusals are of an earlier drain");
 }
 
 #[test]

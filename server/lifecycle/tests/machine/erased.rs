@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ostler_api::{driver::OperationKind as Kind, machine::MachinePhase, names::annotation};
+use ostler_api::{
+    bootstrap::Bootstrap, driver::OperationKind as Kind, machine::MachinePhase, names::annotation,
+};
 use ostler_lifecycle::{operation::OperationView, plan::Action};
 use serde_json::{Value, json};
 
@@ -189,6 +191,7 @@ fn a_record_of_another_machine_says_nothing() {
     world.class = None;
     world.settle();
     world.hold();
+    world.machine_mut().spec.bootstrap = Some(Bootstrap::default());
     world.delete();
     world.settle();
     assert!(world.machine.is_none(), "nothing was ever asked for this one");

@@ -74,20 +74,6 @@ fn a_pre_terminate_hook_holds_the_instance_and_not_the_drain() {
 }
 
 #[test]
-fn a_hook_keeps_no_machine_for_ever_that_no_driver_was_asked_for() {
-    let mut world = World::new();
-    world.hold();
-    world.class = None;
-    hook(&mut world, names::hook::PRE_TERMINATE, Some("x"));
-    world.delete();
-    world.settle();
-    assert_eq!(world.waits_for(), Some(WaitReason::PreTerminateHook));
-    hook(&mut world, names::hook::PRE_TERMINATE, None);
-    world.settle();
-    assert!(world.machine.is_none());
-}
-
-#[test]
 fn force_does_not_get_past_a_hook() {
     for prefix in [names::hook::PRE_DRAIN, names::hook::PRE_TERMINATE] {
         let mut world = World::running();

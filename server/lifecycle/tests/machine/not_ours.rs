@@ -243,7 +243,11 @@ fn a_finalizer_without_a_record_says_that_another_controller_began() {
     world.delete();
     world.settle();
     assert!(world.machine.is_some(), "it is asked once more");
+    world.connected = false;
     world.later(61);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::DriverUnavailable), "and not given up");
+    world.connected = true;
     world.settle();
     assert!(world.machine.is_none());
 }

@@ -30,7 +30,7 @@ const STREAMS: u32 = 100;
 /// Streams of a connection that the core resets for what its peer did wrong; they do not count as open.
 const RESETS: usize = 1024;
 
-/// A server whose connections hold a bounded number of calls. tonic's own has no bound, neither that of hyper.
+/// A server whose connections hold a bounded number of calls. tonic's own has no bound, nor has hyper's.
 pub fn bounded_server() -> Server {
     let server = Server::builder().max_concurrent_streams(STREAMS);
     server.http2_max_local_error_reset_streams(Some(RESETS))

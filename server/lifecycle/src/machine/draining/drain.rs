@@ -253,6 +253,8 @@ fn request_eviction(pass: &mut Pass<'_>, pod: &PodView) {
 fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
     let order = EvictionOrder::of(pass, leaving);
     let tries = most_tries(pass);
+    let begun = pass.status.drain.as_ref().and_then(|drain| drain.started_at.as_ref());
+    let begun = begun.map(|begun| begun.0);
     let mut soonest = [deadline(pass), order.hold.as_ref().and_then(|hold| hold.until)]
         .into_iter()
         .flatten()
@@ -272,7 +274,7 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
             }
             refused => {
                 again(after(pass.snap.now, pass.snap.settings.eviction_retry));
-                if refused.as_ref().map_or(0, Refusal::by_budgets) >= tries {
+                if refused.as_ref().map_or(0, |it| it.by_budgets(begun)) >= tries {
                     pass.effects.act(Action::DeletePod(reference(pod)));
                 } else {
                     request_eviction(pass, pod);
