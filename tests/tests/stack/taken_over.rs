@@ -147,7 +147,7 @@ impl Stage {
         self.write::<MachineSet>(object).await
     }
 
-    /// A machine of a set, which comes up.
+    /// A machine of a set, as that made it and before its machine controller saw it: it comes up.
     async fn machine(
         &self,
         (hash, set): (&str, &str),
@@ -161,7 +161,6 @@ impl Stage {
         object["kind"] = json!("Machine");
         object["metadata"]["name"] = json!(name);
         object["metadata"]["namespace"] = json!("default");
-        object["metadata"]["finalizers"] = json!([FINALIZER]);
         object["metadata"]["ownerReferences"] = json!([owner("MachineSet", set, uid)]);
         self.write::<Machine>(object).await;
         self.world.until(&name, "Running", in_phase(MachinePhase::Running)).await;
