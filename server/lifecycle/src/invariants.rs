@@ -180,7 +180,7 @@ fn was_ever_asked(snapshot: &Snapshot) -> bool {
     let status = status(snapshot);
     snapshot.machine.provider_id().is_some()
         || snapshot.machine.operation_record().is_some()
-        || absence::was_begun_elsewhere(&snapshot.machine)
+        || own_instance::was_begun_elsewhere(&snapshot.machine)
         || status.operation.is_some()
         || status.creation_started_at.is_some()
         || !matches!(status.machine_phase(), MachinePhase::New | MachinePhase::Terminating)

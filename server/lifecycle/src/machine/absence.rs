@@ -7,7 +7,12 @@ use ostler_api::{
     machine::{Machine, MachinePhase, MachineStatus, WaitReason},
 };
 
-use super::{instance, own_instance::carries_own_uid, pass::Pass, retry};
+use super::{
+    instance,
+    own_instance::{carries_own_uid, was_begun_elsewhere},
+    pass::Pass,
+    retry,
+};
 use crate::{
     cluster::ClusterIds,
     snapshot::{AdoptByName, ClassFacts, DriverView, Snapshot},
@@ -47,15 +52,6 @@ fn is_by_name(snap: &Snapshot) -> bool {
 fn has_moved(status: &MachineStatus, cluster: &ClusterIds) -> bool {
     let carried = status.instance_cluster_id.as_deref().filter(|id| !id.is_empty());
     carried.is_some_and(|id| !cluster.has(id))
-}
-
-/// Whether machine-controller-manager may have begun to make an instance: it writes the finalizer before that, and its
-/// first status afterwards. The core writes its record with the finalizer; a core before that rule wrote the finalizer of
-/// a Machine with bootstrap objects earlier, which upstream does not have.
-pub(crate) fn was_begun_elsewhere(machine: &Machine) -> bool {
-    machine.has_finalizer()
-        && machine.operation_record().is_none()
-        && machine.spec.bootstrap.is_none()
 }
 
 /// No controller began to make anything; one that we gave up before that says why.

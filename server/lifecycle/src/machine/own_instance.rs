@@ -16,6 +16,15 @@ pub fn has_own_instance(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| is_found(machine, status))
 }
 
+/// Whether machine-controller-manager may have begun to make an instance: it writes the finalizer before that, and its
+/// first status afterwards. The core writes its record with the finalizer; a core before that rule wrote the finalizer of
+/// a Machine with bootstrap objects earlier, which upstream does not have.
+pub(crate) fn was_begun_elsewhere(machine: &Machine) -> bool {
+    machine.has_finalizer()
+        && machine.operation_record().is_none()
+        && machine.spec.bootstrap.is_none()
+}
+
 /// Whether the instance is known to carry the UID of the Machine.
 pub(crate) fn carries_own_uid(machine: &Machine, status: &MachineStatus) -> bool {
     status.instance_uid.as_ref().is_some_and(|it| it == machine.uid())

@@ -12,10 +12,9 @@ use ostler_api::machine::{
 };
 
 use super::{
-    absence,
     effects::Effects,
     operation_state::{self, OperationState},
-    own_instance::is_by_spec_only,
+    own_instance::{is_by_spec_only, was_begun_elsewhere},
     reading::Reading,
     transition::{Outcome, Transition, wait},
 };
@@ -155,7 +154,7 @@ impl<'a> Pass<'a> {
     pub(crate) fn ever_asked(&self) -> bool {
         self.machine.provider_id().is_some()
             || self.machine.operation_record().is_some()
-            || absence::was_begun_elsewhere(self.machine)
+            || was_begun_elsewhere(self.machine)
             || self.machine.status.as_ref().is_some_and(|status| {
                 status.operation.is_some()
                     || status.creation_started_at.is_some()

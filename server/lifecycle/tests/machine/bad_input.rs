@@ -198,6 +198,13 @@ fn a_provider_id_that_another_machine_has_is_not_taken() {
 
 #[test]
 fn a_machine_for_which_nothing_was_ever_asked_can_always_be_deleted() {
+    let goes = |mut world: World, goes: bool| {
+        world.settle();
+        world.delete();
+        world.settle();
+        assert_eq!(world.machine.is_none(), goes, "upstream may have asked");
+        assert_eq!(world.happened(EventReason::InstanceNeverRequested), goes);
+    };
     for spoil in [
         (|world| world.class = None) as fn(&mut World),
         |world| world.connected = false,
@@ -211,14 +218,8 @@ fn a_machine_for_which_nothing_was_ever_asked_can_always_be_deleted() {
         let upstreams = world.clone();
         // Where the core copies bootstrap objects, an older one held Machines before anything was asked.
         world.machine_mut().spec.bootstrap = Some(Bootstrap::default());
-        for (world, goes) in [(world, true), (upstreams, false)] {
-            let mut world = world;
-            world.settle();
-            world.delete();
-            world.settle();
-            assert_eq!(world.machine.is_none(), goes, "upstream may have asked");
-            assert_eq!(world.happened(EventReason::InstanceNeverRequested), goes);
-        }
+        goes(world, true);
+        goes(upstreams, false);
     }
 }
 
