@@ -128,11 +128,11 @@ impl ProviderId {
     /// (`aws:///eu-west-1/i-1`, `aws:///eu-west-1a/i-1`), or the project after three slashes and not two; upstream links
     /// by name alone, and Gardener's autoscaler compares last parts.
     pub fn is_of_node(&self, id: &str) -> bool {
-        let ends = |id: &'_ str| {
+        fn ends(id: &str) -> Option<(&str, &str)> {
             let (scheme, path) = id.split_once("://")?;
             let (_, last) = path.rsplit_once('/')?;
-            (!last.is_empty()).then(|| (scheme.to_owned(), last.to_owned()))
-        };
+            (!last.is_empty()).then_some((scheme, last))
+        }
         *self == *id || ends(self.as_str()).is_some_and(|own| ends(id) == Some(own))
     }
 }

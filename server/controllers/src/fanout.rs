@@ -18,6 +18,7 @@ use ostler_api::machine::MachinePhase;
 use ostler_api::names::{LEADER_LEASE, label};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::machine::has_own_instance;
+use ostler_lifecycle::node::provider_id;
 use ostler_lifecycle::unmanaged_nodes;
 use ostler_sessions::Sessions;
 
@@ -317,8 +318,7 @@ impl Fanout {
         let machines = &self.stores.machines;
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let mut found = machines.find_names(MachineIndex::Node, name);
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        if let Some(id) = id.filter(|id| !id.is_empty()) {
+        if let Some(id) = provider_id(node) {
             found.extend(machines.find_names(MachineIndex::ProviderId, id));
         }
         // The machine of that name may own it.

@@ -12,7 +12,7 @@ use ostler_api::names::annotation::{CLUSTER_ID, NOT_MANAGED};
 use ostler_api::names::{finalizer, label};
 use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::machine::has_own_instance;
-use ostler_lifecycle::node::joined_as;
+use ostler_lifecycle::node::{joined_as, provider_id};
 use ostler_lifecycle::unmanaged_nodes::{NodeTask, Tie, is_of_another, plan};
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -166,8 +166,7 @@ impl UnmanagedNodes {
 fn tie(stores: &Stores, node: &Node) -> Tie {
     let machines = &stores.machines;
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-    let id = id.filter(|id| !id.is_empty());
+    let id = provider_id(node);
     let known = |machine: &Machine| {
         let has = |id: &str| machine.instance_id().is_some_and(|it| it.is_of_node(id));
         joined_as(machine, node) || has_own_instance(machine) && id.is_some_and(has)

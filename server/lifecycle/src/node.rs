@@ -118,7 +118,7 @@ fn unless_none(machine: &Machine, nodes: &[Arc<Node>]) -> Option<NodeView> {
 }
 
 /// The provider id of a Node, if it has one.
-pub(crate) fn provider_id(node: &Node) -> Option<&str> {
+pub fn provider_id(node: &Node) -> Option<&str> {
     let spec = node.spec.as_ref()?;
     spec.provider_id.as_deref().filter(|id| !id.is_empty())
 }

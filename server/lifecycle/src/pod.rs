@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, Volume};
-use ostler_api::{differ_by_numbers_only, names};
+use ostler_api::{differ_by_numbers_only, machine::DrainProgress, names};
 
 use crate::budget::BudgetFacts;
 
@@ -57,20 +57,25 @@ pub struct Refusal {
 
 impl Refusal {
     /// How many evictions failed in a row, with one that fails for this cause now. Budgets count apart from errors, since
-    /// too many refusals by budgets end in a deletion without grace; so does each drain, which began at `drain`.
-    pub fn count(before: Option<&Self>, cause: &RefusalCause, drain: Option<Timestamp>) -> i32 {
+    /// too many refusals by budgets end in a deletion without grace; so does each drain.
+    pub fn count(
+        before: Option<&Self>,
+        cause: &RefusalCause,
+        drain: Option<&DrainProgress>,
+    ) -> i32 {
         let same_kind = |it: &&Self| it.cause.is_of_budgets() == cause.is_of_budgets();
         let before = before.filter(same_kind).filter(|it| it.is_of(drain));
         before.map_or(0, |it| it.attempts).saturating_add(1)
     }
 
-    /// How many in a row were refused because of budgets, in the drain that began then.
-    pub(crate) fn by_budgets(&self, drain: Option<Timestamp>) -> i32 {
+    /// How many in a row were refused because of budgets, in this drain.
+    pub(crate) fn by_budgets(&self, drain: Option<&DrainProgress>) -> i32 {
         if self.cause.is_of_budgets() && self.is_of(drain) { self.attempts } else { 0 }
     }
 
-    fn is_of(&self, drain: Option<Timestamp>) -> bool {
-        drain.is_none_or(|begun| self.at >= begun)
+    fn is_of(&self, drain: Option<&DrainProgress>) -> bool {
+        let begun = drain.and_then(|drain| drain.started_at.as_ref());
+        begun.is_none_or(|begun| self.at >= begun.0)
     }
 }
 

@@ -166,8 +166,7 @@ impl Machines {
         let last = before.as_ref().map(|before| &before.refusal.cause);
         let cause = answer.cause(budgets.unwrap_or_default(), &failure.to_string(), last);
         let drain = snapshot.stored_status().and_then(|status| status.drain.as_ref());
-        let begun = drain.and_then(|drain| drain.started_at.as_ref()).map(|begun| begun.0);
-        let attempts = Refusal::count(before.as_ref().map(|it| &it.refusal), &cause, begun);
+        let attempts = Refusal::count(before.as_ref().map(|it| &it.refusal), &cause, drain);
         debug!(pod = pod.name, namespace = pod.namespace, attempts, %failure, "eviction refused");
         let performed = match &cause {
             RefusalCause::Budgets(budgets) => Performed::Refused(budgets.clone()),

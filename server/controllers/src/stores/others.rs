@@ -81,8 +81,7 @@ impl Stores {
         // Of two Machines that claim the same, the older one has it.
         let born = |one: &Machine| one.metadata.creation_timestamp.clone();
         let older = |other: &Machine| born(other) < born(machine);
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let id = id.filter(|id| !id.is_empty());
+        let id = node::provider_id(node);
         let has_id = |one: &Machine| {
             id.is_some_and(|id| one.instance_id().is_some_and(|it| it.is_of_node(id)))
         };

@@ -1,8 +1,9 @@
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
     driver::OperationKind as Kind,
-    machine::{MachineStep, WaitReason},
+    machine::{DrainProgress, MachineStep, WaitReason},
     names,
 };
 use ostler_lifecycle::{
@@ -288,7 +289,9 @@ fn errors_of_evictions_are_no_refusals_and_each_drain_counts_anew() {
         (Some(refusal(&budgets, 4)), &failed, 50, 1),
         (Some(refusal(&budgets, 4)), &budgets, 101, 1),
     ] {
-        let counted = Refusal::count(before.as_ref(), cause, Some(at(begun)));
+        let started_at = Some(Time(at(begun)));
+        let drain = DrainProgress { started_at, ..DrainProgress::default() };
+        let counted = Refusal::count(before.as_ref(), cause, Some(&drain));
         assert_eq!(counted, count, "{before:?} {cause:?} {begun}");
     }
     let mut world = draining(vec![pod("db")]);

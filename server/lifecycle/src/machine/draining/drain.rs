@@ -253,8 +253,6 @@ fn request_eviction(pass: &mut Pass<'_>, pod: &PodView) {
 fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
     let order = EvictionOrder::of(pass, leaving);
     let tries = most_tries(pass);
-    let begun = pass.status.drain.as_ref().and_then(|drain| drain.started_at.as_ref());
-    let begun = begun.map(|begun| begun.0);
     let mut soonest = [deadline(pass), order.hold.as_ref().and_then(|hold| hold.until)]
         .into_iter()
         .flatten()
@@ -274,7 +272,9 @@ fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
             }
             refused => {
                 again(after(pass.snap.now, pass.snap.settings.eviction_retry));
-                if refused.as_ref().map_or(0, |it| it.by_budgets(begun)) >= tries {
+                if refused.as_ref().map_or(0, |it| it.by_budgets(pass.status.drain.as_ref()))
+                    >= tries
+                {
                     pass.effects.act(Action::DeletePod(reference(pod)));
                 } else {
                     request_eviction(pass, pod);
