@@ -28,6 +28,11 @@ pub fn of_bytes(bytes: &[u8]) -> String {
     digits
 }
 
+/// FNV-1a of 32 bits.
+pub(crate) fn fnv(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
 fn write_value(value: &Value, text: &mut String) {
     match value {
         Value::Object(map) => {

@@ -5,7 +5,7 @@ use ostler_api::machine_set::MachineTemplateSpec;
 use ostler_api::names::label;
 use serde_json::Value;
 
-use crate::digest::canonical;
+use crate::digest::{self, canonical};
 use crate::push_down::push_down;
 
 /// Letters that form no words.
@@ -49,9 +49,7 @@ fn without_empty(value: Value) -> Option<Value> {
 /// Label value that tells the sets of a deployment apart: a hash (FNV-1a) of the template and the number of names that
 /// were taken.
 pub fn hash(template: &MachineTemplateSpec, collisions: i32) -> String {
-    let text = format!("{}{collisions}", identity(template));
-    let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
-    text.as_bytes().iter().fold(0x811c_9dc5, step).to_string()
+    digest::fnv(&format!("{}{collisions}", identity(template))).to_string()
 }
 
 /// Name of the set with this hash.

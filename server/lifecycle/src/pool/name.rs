@@ -10,7 +10,11 @@ const LONGEST: usize = 63;
 /// The value of the label that names a pool, on its Machines and in its selector: the name, or for one that is no valid
 /// value its hash, in the form that Cluster API has.
 pub fn label_value(pool: &str) -> String {
-    if is_label_value(pool) { pool.to_owned() } else { format!("hash_{}_z", base64(fnv(pool))) }
+    if is_label_value(pool) {
+        pool.to_owned()
+    } else {
+        format!("hash_{}_z", base64(digest::fnv(pool)))
+    }
 }
 
 /// The selector of the Machines of a pool, as text.
@@ -20,11 +24,6 @@ pub fn selector(pool: &str) -> String {
 
 pub(super) fn is_label_value(text: &str) -> bool {
     !text.is_empty() && well_formed::label_value(text)
-}
-
-/// FNV-1a of 32 bits.
-fn fnv(text: &str) -> u32 {
-    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Four bytes in the alphabet of URLs, without padding: six digits, the last of which has two bits.
@@ -86,9 +85,9 @@ mod tests {
 
     #[test]
     fn fnv_and_base64_are_the_published_ones() {
-        assert_eq!(fnv(""), 0x811c_9dc5);
-        assert_eq!(fnv("a"), 0xe40c_292c);
-        assert_eq!(fnv("foobar"), 0xbf9c_f968);
+        assert_eq!(digest::fnv(""), 0x811c_9dc5);
+        assert_eq!(digest::fnv("a"), 0xe40c_292c);
+        assert_eq!(digest::fnv("foobar"), 0xbf9c_f968);
         assert_eq!(base64(0x0000_0000), "AAAAAA");
         assert_eq!(base64(0xffff_ffff), "_____w");
     }
