@@ -124,6 +124,9 @@ pub(crate) enum Count {
     Closed { provider: ProviderName, reason: &'static str },
 }
 
+/// More than a core has providers. One that is forgotten has its bursts again.
+const FORMER: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
 /// What the core knows of drivers and operations.
 #[derive(Debug)]
 pub(crate) struct Hub {
@@ -140,6 +143,8 @@ pub(crate) struct Hub {
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
     providers: BTreeMap<ProviderName, Provider>,
+    /// Those that had sessions: a driver that comes back has no more of its rates than one that stayed.
+    former: LruCache<ProviderName, Provider>,
     operations: Map<OperationId, Box<Op>>,
     /// The operation that occupies a target, by UID.
     slots: Map<Uid, OperationId>,
@@ -170,6 +175,7 @@ impl Hub {
             sessions: BTreeMap::new(),
             lost: BTreeMap::new(),
             providers: BTreeMap::new(),
+            former: LruCache::new(FORMER),
             operations: Map::default(),
             slots: Map::default(),
             secrets: LruCache::new(classes),

@@ -96,6 +96,20 @@ async fn a_driver_that_flaps_turns_its_machines_once_a_second_and_its_last_word_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_driver_that_comes_and_goes_turns_its_machines_no_more_often() {
+    let mut core = Core::start();
+    for _ in 0..12 {
+        let (mut driver, _) = Driver::dial(&core, hello(1)).await;
+        driver.state(Readiness::Ready, 4).await;
+        driver.handled().await;
+        driver.leave();
+        assert_eq!(driver.item().await.unwrap(), None);
+    }
+    let turns = std::iter::from_fn(|| core.events.try_recv().ok());
+    assert_eq!(turns.filter(|event| event.turned().is_some()).count(), 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn of_two_the_one_that_is_ready_first_becomes_active() {
     let mut core = Core::start();
     let (mut slow, welcome) = Driver::dial(&core, hello(1)).await;
