@@ -137,7 +137,9 @@ impl Inner {
 
     /// Stores the facts. Returns whether they are new.
     fn put(&mut self, name: String, facts: Arc<ConfigFacts>) -> bool {
-        self.objects.insert(name, Arc::clone(&facts)).is_none_or(|here| here != facts)
+        let news = self.objects.get(&name) != Some(&facts);
+        self.objects.insert(name, facts);
+        news
     }
 
     fn finish_listing(&mut self) -> (Vec<String>, bool) {

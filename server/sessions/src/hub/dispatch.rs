@@ -52,7 +52,7 @@ impl Hub {
             return Err(SubmitError::QueueFull { provider: provider.clone() });
         }
         let ticket = record.queue.push(id.clone(), lane, kind, bytes);
-        if let (Some(class), Some(secret)) = (&request.machine_class, secret) {
+        if let (Some(class), Some(secret)) = (&request.machine_class, &secret) {
             self.invalidate(&provider, class, secret);
         }
         if slotted {
@@ -134,9 +134,9 @@ impl Hub {
 
     /// Tells the drivers of a provider to read a class and its secret anew if that is another one than they may have
     /// read. This is done when an operation is accepted: before that it may be refused, or overtaken by another one.
-    fn invalidate(&mut self, provider: &ProviderName, class: &ObjectRevision, secret: Revision) {
+    fn invalidate(&mut self, provider: &ProviderName, class: &ObjectRevision, secret: &Revision) {
         let read = self.secrets.put(class_name(class), secret.clone());
-        if read.is_none_or(|read| read == secret) {
+        if read.is_none_or(|read| read == *secret) {
             return;
         }
         let ObjectRevision { namespace, name, .. } = class.clone();
