@@ -211,6 +211,9 @@ impl Controllers {
         } else {
             core.lead_sets_alone(&stop).await
         };
+        if matches!(ended, Err(ElectionError::Restored { .. })) {
+            core.admin.api_was_restored().await;
+        }
         all_recorded.cancel();
         if let Err(failure) = events.await {
             warn!(error = %failure, "the event writer panicked");
@@ -240,13 +243,15 @@ fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
 
 impl Core {
     /// Waits until this process leads. Returns `None` if `stop` comes first, else also what was seen of the Lease of
-    /// the sets meanwhile.
+    /// the sets meanwhile; an error if it cannot lead any more.
     async fn acquire(
         &self,
         sets: &SetLeader,
         stop: &CancellationToken,
-    ) -> Option<(Leadership, Observed)> {
-        stop.run_until_cancelled(self.stores.synced()).await?;
+    ) -> Result<Option<(Leadership, Observed)>, ElectionError> {
+        if stop.run_until_cancelled(self.stores.synced()).await.is_none() {
+            return Ok(None);
+        }
         info!(machines = self.stores.machines.len(), "synced");
         let election = self.settings.election(LEADER_LEASE);
         let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock));
@@ -255,12 +260,12 @@ impl Core {
             leadership = elector.acquire(Observed::default(), stop) => leadership?,
             never = sets.observe(&mut sets_lease) => match never {},
         };
-        Some((leadership, sets_lease))
+        Ok(leadership.map(|leadership| (leadership, sets_lease)))
     }
 
     async fn lead(&self, stop: &CancellationToken) -> Result<(), ElectionError> {
         let sets = self.sets();
-        let Some((leadership, sets_lease)) = self.acquire(&sets, stop).await else {
+        let Some((leadership, sets_lease)) = self.acquire(&sets, stop).await? else {
             return Ok(());
         };
         let _leads = self.leases.machines.begin();

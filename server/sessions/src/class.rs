@@ -30,6 +30,13 @@ pub struct ClassContent {
     pub shape: Option<MachineShape>,
 }
 
+impl ClassContent {
+    /// Revision of the merged secret, empty if there is none.
+    pub(crate) fn secret(&self) -> Revision {
+        self.secret_revision.clone().unwrap_or_default()
+    }
+}
+
 /// What the instance of a class looks like to the scheduler: `MachineClass.nodeTemplate`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MachineShape {

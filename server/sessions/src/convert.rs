@@ -110,7 +110,7 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
         }),
         volumes,
         class: None,
-        stale: Vec::new(),
+        secret: None,
     }
 }
 

@@ -1,13 +1,12 @@
 //! An operation on its way to a driver, and why it is not accepted.
 
-use ostler_api::OperationId;
-use ostler_api::ProviderName;
+use ostler_api::{OperationId, ProviderName, Revision};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::{Failure, Lane, Reason};
-use ostler_proto::v1alpha1::{ObjectRevision, Operation};
+use ostler_proto::v1alpha1::Operation;
 
 use crate::ClassContent;
 
@@ -30,8 +29,8 @@ pub(crate) struct Order {
     pub(crate) volumes: Vec<String>,
     /// The class at its revision, kept until the operation ends.
     pub(crate) class: Option<Arc<ClassContent>>,
-    /// What drivers may have cached and must not use any more.
-    pub(crate) stale: Vec<ObjectRevision>,
+    /// What the secret of the class is now, if that is known.
+    pub(crate) secret: Option<Revision>,
 }
 
 /// Why an operation was not accepted. Nothing was sent; nothing was changed.

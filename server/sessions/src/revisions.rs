@@ -1,10 +1,9 @@
 //! Revisions of classes that drivers may still ask for.
 
-use ostler_api::Revision;
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use lru::LruCache;
+use ostler_api::Revision;
 use ostler_proto::v1alpha1::ObjectRevision;
 use parking_lot::Mutex;
 
@@ -21,40 +20,28 @@ struct State {
     limit: usize,
     /// By name and revision. [`Self::keep`] holds the limit, because it spares what operations refer to.
     kept: LruCache<String, Arc<ClassContent>>,
-    /// By name: what was newest when it was last dispatched. Only invalidations are lost with one that is dropped:
-    /// a driver that asks for a stale secret is told so.
-    seen: LruCache<String, Seen>,
-}
-
-/// The revisions of a class and of its secret.
-#[derive(Debug)]
-struct Seen {
-    class: Revision,
-    secret: Option<Revision>,
 }
 
 impl RevisionCache {
     /// Keeps `limit` revisions that no operation refers to.
     pub(crate) fn new(limit: usize) -> Self {
-        let seen = LruCache::new(NonZeroUsize::new(limit).unwrap_or(NonZeroUsize::MIN));
-        Self(Mutex::new(State { limit, kept: LruCache::unbounded(), seen }))
+        Self(Mutex::new(State { limit, kept: LruCache::unbounded() }))
     }
 
-    /// The class of an operation that is about to be dispatched, and what drivers may have cached
-    /// of an older secret of it.
+    /// The class of an operation that is about to be dispatched, and what its secret is now, if that is known.
     pub(crate) fn pin(
         &self,
         source: &dyn ClassSource,
         wanted: &ObjectRevision,
-    ) -> (Option<Arc<ClassContent>>, Vec<ObjectRevision>) {
+    ) -> (Option<Arc<ClassContent>>, Option<Revision>) {
         let newest = source.class(&wanted.namespace, &wanted.name).ok();
         let mut state = self.0.lock();
-        let stale = newest.as_ref().map(|newest| state.look(wanted, newest));
+        let secret = newest.as_ref().map(ClassContent::secret);
         let class = match newest.filter(|newest| fits(wanted, newest)) {
             Some(newest) => Some(state.keep(wanted, newest)),
             None => state.earlier(source, wanted),
         };
-        (class, stale.unwrap_or_default())
+        (class, secret)
     }
 
     /// The class that a driver asks for. `Ok(None)` if the class is there, but not at that
@@ -89,19 +76,6 @@ impl State {
             return Some(Arc::clone(kept));
         }
         source.earlier(&class_reference(wanted)).map(|class| self.keep(wanted, class))
-    }
-
-    /// Notes what is newest; what it makes stale.
-    fn look(&mut self, wanted: &ObjectRevision, newest: &ClassContent) -> Vec<ObjectRevision> {
-        let name = format!("{}/{}", wanted.namespace, wanted.name);
-        let now = Seen { class: newest.revision.clone(), secret: newest.secret_revision.clone() };
-        let Some(before) = self.seen.put(name, now) else { return Vec::new() };
-        if before.secret == newest.secret_revision {
-            return Vec::new();
-        }
-        let at =
-            |revision: Revision| ObjectRevision { revision: revision.into(), ..wanted.clone() };
-        std::iter::once(before.class).chain(before.secret).map(at).collect()
     }
 
     /// Keeps a revision, at the price of the one that was used least recently and that no operation holds.
@@ -200,15 +174,6 @@ mod tests {
         revisions.find(&At(10, 1), &class("")).unwrap();
         revisions.find(&At(11, 1), &class("")).unwrap();
         assert_eq!(found(&revisions, &At(11, 1), "0"), None);
-    }
-
-    #[test]
-    fn a_new_secret_makes_the_old_one_and_its_class_stale() {
-        let revisions = RevisionCache::new(2);
-        assert_eq!(revisions.pin(&At(7, 1), &class("7")).1, []);
-        assert_eq!(revisions.pin(&At(7, 1), &class("7")).1, []);
-        assert_eq!(revisions.pin(&At(7, 2), &class("7")).1, [class("7"), class("1")]);
-        assert_eq!(revisions.pin(&At(8, 2), &class("8")).1, []);
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl Sessions {
         let shell = &self.shell;
         let class = order.operation.machine_class.as_ref().filter(|class| !class.name.is_empty());
         if let Some(class) = class {
-            (order.class, order.stale) = shell.revisions.pin(shell.classes.as_ref(), class);
+            (order.class, order.secret) = shell.revisions.pin(shell.classes.as_ref(), class);
         }
         if let (Some(named), Some(class)) = (&mut order.operation.machine_class, &order.class) {
             named.uid = class.uid.to_string();

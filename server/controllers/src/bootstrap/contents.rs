@@ -1,7 +1,7 @@
 //! The cached state of one kind of bootstrap config and of its objects.
 
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kube::api::{ApiResource, DynamicObject};
@@ -41,7 +41,14 @@ struct Inner {
     resource: Option<ApiResource>,
     objects: Objects,
     /// The list that is being read, until it is complete.
-    listing: Option<Objects>,
+    listing: Option<Listing>,
+}
+
+#[derive(Debug, Default)]
+struct Listing {
+    objects: Objects,
+    /// What this process wrote since the list began, and which the list may not show yet.
+    written: HashSet<String>,
 }
 
 impl Contents {
@@ -85,7 +92,10 @@ impl Contents {
     pub(super) fn update(&self, object: &DynamicObject) {
         let (name, facts) = read(object);
         let mut inner = self.inner.lock();
-        if inner.objects.contains_key(&name) {
+        if inner.objects.contains_key(&name) && !inner.has_newer(&name, &facts) {
+            if let Some(listing) = &mut inner.listing {
+                listing.written.insert(name.clone());
+            }
             inner.put(name, facts);
         }
     }
@@ -97,19 +107,20 @@ impl Contents {
         match event {
             Event::Apply(object) => {
                 let (name, facts) = read(&object);
-                (inner.put(name.clone(), facts).then_some(name).into_iter().collect(), false)
+                let changed = !inner.has_newer(&name, &facts) && inner.put(name.clone(), facts);
+                (changed.then_some(name).into_iter().collect(), false)
             }
             Event::Delete(object) => {
                 let (name, _) = read(&object);
                 (inner.objects.remove(&name).map(|_| name).into_iter().collect(), false)
             }
             Event::Init => {
-                inner.listing = Some(HashMap::new());
+                inner.listing = Some(Listing::default());
                 (Vec::new(), false)
             }
             Event::InitApply(object) => {
                 let (name, facts) = read(&object);
-                inner.listing.get_or_insert_default().insert(name, facts);
+                inner.listing.get_or_insert_default().objects.insert(name, facts);
                 (Vec::new(), false)
             }
             Event::InitDone => inner.finish_listing(),
@@ -118,24 +129,28 @@ impl Contents {
 }
 
 impl Inner {
-    /// Stores the facts unless they are known already or older. Returns whether it stored them.
+    /// Whether these facts are older than what is known.
+    fn has_newer(&self, name: &str, facts: &ConfigFacts) -> bool {
+        let here = self.objects.get(name);
+        here.is_some_and(|here| revision(facts).is_older_than(revision(here)))
+    }
+
+    /// Stores the facts. Returns whether they are new.
     fn put(&mut self, name: String, facts: Arc<ConfigFacts>) -> bool {
-        if let Some(here) = self.objects.get(&name)
-            && (**here == *facts || revision(&facts).is_older_than(revision(here)))
-        {
-            return false;
-        }
+        let news = self.objects.get(&name) != Some(&facts);
         self.objects.insert(name, facts);
-        true
+        news
     }
 
     fn finish_listing(&mut self) -> (Vec<String>, bool) {
-        let listing = self.listing.take().unwrap_or_default();
+        let Listing { objects, written } = self.listing.take().unwrap_or_default();
         let mut changed: Vec<_> =
-            self.objects.keys().filter(|name| !listing.contains_key(*name)).cloned().collect();
-        self.objects.retain(|name, _| listing.contains_key(name));
-        for (name, facts) in listing {
-            if self.put(name.clone(), facts) {
+            self.objects.keys().filter(|name| !objects.contains_key(*name)).cloned().collect();
+        self.objects.retain(|name, _| objects.contains_key(name));
+        for (name, facts) in objects {
+            // Anything else that is newer here is from before a restore of the API.
+            let outdated = written.contains(&name) && self.has_newer(&name, &facts);
+            if !outdated && self.put(name.clone(), facts) {
                 changed.push(name);
             }
         }
@@ -212,6 +227,18 @@ mod tests {
         assert!(matches!(contents.view("a"), ConfigView::Known(facts) if facts.ready));
         contents.update(&object("z", "9", &json!({})));
         assert_eq!(contents.view("z"), ConfigView::Absent, "a deleted object is not brought back");
+    }
+
+    #[test]
+    fn a_list_replaces_what_is_newer_unless_we_wrote_it_since_the_list_began() {
+        let contents = listed(vec![object("a", "5", &json!({ "ready": true }))]);
+        contents.apply(Event::Init);
+        contents.update(&object("a", "7", &json!({ "ready": true })));
+        contents.apply(Event::InitApply(object("a", "5", &json!({}))));
+        assert_eq!(contents.apply(Event::InitDone), (Vec::new(), false));
+        let (changed, _) = list(&contents, vec![object("a", "3", &json!({}))]);
+        assert_eq!(changed, ["a"], "the API was restored from a backup");
+        assert!(matches!(contents.view("a"), ConfigView::Known(facts) if !facts.ready));
     }
 
     #[test]

@@ -45,6 +45,15 @@ pub enum ElectionError {
         /// When it took the lease, by its own clock.
         since: Option<Timestamp>,
     },
+    /// The API server has an older state of the lease than before. What this process knows of all else is of no use either.
+    #[error(
+        "the API server has an earlier state of the lease {lease:?} than before: it was restored from a backup under this \
+         core, which ends, to read everything anew. See docs/backup.md"
+    )]
+    Restored {
+        /// The lease.
+        lease: &'static str,
+    },
     /// The lease has no holder before ours expired.
     #[error(
         "another client deleted the lease {lease:?} or took this core out of it, so another core may lead; this one \
@@ -93,17 +102,18 @@ impl Elector {
         }
     }
 
-    /// Waits until this process leads; of the Lease it has `observed` this. Returns `None` if `stop` comes first.
+    /// Waits until this process leads; of the Lease it has `observed` this. Returns `None` if `stop` comes first, and an error
+    /// if this process cannot lead any more.
     pub(crate) async fn acquire(
         self,
         mut observed: Observed,
         stop: &CancellationToken,
-    ) -> Option<Leadership> {
+    ) -> Result<Option<Leadership>, ElectionError> {
         let mut waiting_for = None;
         loop {
             let started = Instant::now();
             let attempt = tokio::select! {
-                () = stop.cancelled() => return None,
+                () = stop.cancelled() => return Ok(None),
                 attempt = self.attempt(&mut observed) => attempt,
             };
             match attempt {
@@ -115,19 +125,22 @@ impl Elector {
                         term = record::term_of(&lease).0,
                         "leads"
                     );
-                    return Some(Leadership {
+                    return Ok(Some(Leadership {
                         elector: self,
                         lease,
                         renewed_at: started,
                         before,
                         predecessor,
-                    });
+                    }));
+                }
+                Some(Attempt::Restored) => {
+                    return Err(ElectionError::Restored { lease: self.settings.lease });
                 }
                 Some(Attempt::HeldBy(holder)) => self.tell_once(&mut waiting_for, holder),
                 None => {}
             }
             tokio::select! {
-                () = stop.cancelled() => return None,
+                () = stop.cancelled() => return Ok(None),
                 () = sleep(self.settings.retry_period) => {}
             }
         }
@@ -151,6 +164,7 @@ impl Elector {
                 let lease = record::new_lease(observed, &self.settings, wall);
                 self.api.create(&PostParams::default(), &lease).await
             }
+            Some(lease) if observed.went_back(&lease) => return Ok(Attempt::Restored),
             Some(lease) => {
                 before = record::renewed_at(&lease);
                 predecessor = Predecessor::of(&lease);
@@ -163,6 +177,7 @@ impl Elector {
             }
         };
         match written {
+            Ok(lease) if observed.went_back(&lease) => Ok(Attempt::Restored),
             Ok(lease) => Ok(Attempt::Leads(Box::new(lease), before, predecessor)),
             // Another candidate was faster.
             Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -183,6 +198,7 @@ impl Elector {
 enum Attempt {
     Leads(Box<Lease>, Option<Timestamp>, Predecessor),
     HeldBy(String),
+    Restored,
 }
 
 fn holder(lease: &Lease) -> String {
@@ -262,9 +278,13 @@ impl Leadership {
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     // Our own write whose answer was lost, a manual edit, or another holder.
                     let now = api.get(settings.lease).await?;
+                    let lease = settings.lease;
+                    if record::version_of(&now).is_older_than(record::version_of(&self.lease)) {
+                        return Ok(Written::Over(ElectionError::Restored { lease }));
+                    }
                     let same_term = record::term_of(&now) == record::term_of(&self.lease);
                     if !record::is_ours(&now, settings) || !same_term {
-                        return Ok(Written::Over(taken(&now, settings.lease)));
+                        return Ok(Written::Over(taken(&now, lease)));
                     }
                     self.lease = now;
                 }

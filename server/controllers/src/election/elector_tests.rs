@@ -93,7 +93,11 @@ fn elector(server: &Shared, identity: &str) -> Elector {
 }
 
 async fn leader(server: &Shared, identity: &str) -> Leadership {
-    elector(server, identity).acquire(Observed::default(), &CancellationToken::new()).await.unwrap()
+    elector(server, identity)
+        .acquire(Observed::default(), &CancellationToken::new())
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 /// Leads until the leadership ends. An hour on a paused clock is more than any end takes.
@@ -161,7 +165,7 @@ async fn a_lease_that_was_observed_to_expire_before_it_may_be_taken_is_taken_at_
     let watched = timeout(Duration::from_secs(15), next.observe(&mut observed)).await;
     assert!(watched.is_err(), "it does not end by itself");
     let before = Instant::now();
-    let second = next.acquire(observed, &CancellationToken::new()).await.unwrap();
+    let second = next.acquire(observed, &CancellationToken::new()).await.unwrap().unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert!(second.term() > dead.term());
 }
@@ -174,7 +178,8 @@ async fn a_candidate_that_must_not_wait_takes_a_held_lease_and_its_holder_ends()
     let mut impatient = elector(&server, "b");
     impatient.settings.take_immediately = true;
     let before = Instant::now();
-    let second = impatient.acquire(Observed::default(), &CancellationToken::new()).await.unwrap();
+    let second =
+        impatient.acquire(Observed::default(), &CancellationToken::new()).await.unwrap().unwrap();
     assert_eq!(before.elapsed(), Duration::ZERO);
     assert!(second.term() > term, "drivers can distinguish them");
     let ended = end_of(first).await;
@@ -250,7 +255,8 @@ async fn a_deleted_lease_ends_leadership_and_the_next_one_has_a_later_term() {
     server.lock().unwrap().lease = None;
     let ended = end_of(first).await;
     assert!(matches!(ended, Err(ElectionError::Freed { .. })), "{ended:?}");
-    let second = candidate.acquire(Observed::default(), &CancellationToken::new()).await.unwrap();
+    let second =
+        candidate.acquire(Observed::default(), &CancellationToken::new()).await.unwrap().unwrap();
     assert_ne!(second.lease_uid(), lease);
     assert!(second.term() > term);
 }
@@ -285,4 +291,41 @@ async fn a_leader_that_an_edit_forestalls_at_every_renewal_ends_before_another_m
     let ended = end_of(first).await;
     assert!(matches!(ended, Err(ElectionError::Lost { .. })), "{ended:?}");
     assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
+}
+
+/// The API server has this Lease again.
+fn restore(server: &Shared, backup: Option<Lease>) {
+    let mut server = server.lock().unwrap();
+    (server.lease, server.version) = (backup, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_ends_if_the_api_was_restored_although_the_lease_is_its_own() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let backup = server.lock().unwrap().lease.clone();
+    let ended = tokio::spawn(end_of(first));
+    sleep(Duration::from_secs(5)).await;
+    restore(&server, backup);
+    let ended = ended.await.unwrap();
+    assert!(matches!(ended, Err(ElectionError::Restored { .. })), "{ended:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_that_saw_what_a_restored_api_does_not_have_does_not_lead() {
+    for has_lease in [true, false] {
+        let server = Shared::default();
+        let _dead = leader(&server, "a").await;
+        let backup = server.lock().unwrap().lease.clone().filter(|_| has_lease);
+        server.lock().unwrap().version = 7;
+        server.lock().unwrap().edit();
+        let next = elector(&server, "b");
+        let ended = tokio::spawn(async move {
+            next.acquire(Observed::default(), &CancellationToken::new()).await
+        });
+        sleep(Duration::from_secs(5)).await;
+        restore(&server, backup);
+        let ended = ended.await.unwrap().map(|_| ());
+        assert!(matches!(ended, Err(ElectionError::Restored { .. })), "{ended:?}");
+    }
 }

@@ -10,6 +10,7 @@ use ostler_api::operation::Term;
 use tokio::time::Instant;
 
 use super::ElectionSettings;
+use crate::watch::Revision;
 
 /// Where the time of terms begins: 2020-01-01T00:00:00Z. Its seconds fit the field of the Lease until 2088.
 const TERMS_BEGIN: i64 = 1_577_836_800;
@@ -34,6 +35,12 @@ fn next_term(transitions: i32, wall: Timestamp) -> i32 {
 #[derive(Debug, Default)]
 pub(crate) struct Observed {
     last: Option<(LeaseSpec, Instant)>,
+    version: Revision,
+}
+
+/// The version that the API server has of `lease`.
+pub(super) fn version_of(lease: &Lease) -> Revision {
+    Revision::of(lease.metadata.resource_version.as_deref())
 }
 
 /// What the process that led before may still do.
@@ -72,6 +79,12 @@ impl Observed {
     /// Whose Lease is not there: it never was, or a client deleted it under its holder.
     pub(super) fn of_none(&self) -> Predecessor {
         if self.last.is_some() { Predecessor::MayAct } else { Predecessor::None }
+    }
+
+    /// The API server has this Lease now. Returns whether that is older than what it had.
+    pub(super) fn went_back(&mut self, lease: &Lease) -> bool {
+        let version = version_of(lease);
+        version.is_older_than(std::mem::replace(&mut self.version, version))
     }
 
     /// The Lease has this content now. Returns since when it has had it, as far as is known.

@@ -112,6 +112,19 @@ impl OrphanAdmin {
         Ok(hold)
     }
 
+    /// The API knows nothing of the instances made since its backup. The next core could delete them before an operator has
+    /// seen them, so this one sets the mark while it still knows.
+    pub(crate) async fn api_was_restored(&self) {
+        let now = (self.clock.0)();
+        let mark = |data: &mut Data| {
+            Hold::new(now, "the API was restored from a backup while the core ran").set(data);
+            true
+        };
+        if let Err(error) = self.change(mark).await {
+            tracing::warn!(%error, "cannot set the mark by which orphans are only reported; see docs/backup.md");
+        }
+    }
+
     /// Writes the ConfigMap if `edit` returns that it changed it. Returns the current data.
     async fn change(&self, edit: impl Fn(&mut Data) -> bool) -> Result<Data, WriteError> {
         let mut last = WriteError::Conflict;

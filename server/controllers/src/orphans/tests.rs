@@ -111,6 +111,15 @@ fn free() -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_orphan_is_deleted_after_the_api_was_restored_under_the_core() {
+    let bench = with_class();
+    *bench.config_map.lock() = Some(free());
+    orphans(&bench).admin.api_was_restored().await;
+    let (_, written) = bench.writes().remove(0);
+    assert_eq!(written["data"]["orphans"], "report-only");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_orphan_is_not_deleted_once_a_hold_or_a_pause_came_during_the_scan() {
     let mark = json!({ "lease": "lease", "orphans": "report-only" });
     for (paused, data, called_off) in [

@@ -75,7 +75,9 @@ impl Core {
             () = self.stores.synced() => info!(machines = self.stores.machines.len(), "synced"),
         }
         let sets = self.sets();
-        let Some(leadership) = sets.acquire(Observed::default(), stop).await else { return Ok(()) };
+        let Some(leadership) = sets.acquire(Observed::default(), stop).await? else {
+            return Ok(());
+        };
         self.leading.send_replace(Some(leadership.term()));
         let ended = sets.work(leadership, stop).await;
         self.leading.send_replace(None);
@@ -96,13 +98,14 @@ impl SetLeader {
     /// Runs the sets whenever this process has their Lease, of which it has `observed` this. Dropping it stops their
     /// controllers where they are; the Lease then expires.
     pub(super) async fn follow(self, mut observed: Observed, stop: CancellationToken) {
-        while let Some(leadership) = self.acquire(std::mem::take(&mut observed), &stop).await {
-            match self.work(leadership, &stop).await {
-                Ok(()) => return,
-                Err(error) => {
-                    warn!(%error, "another process may run the sets; waiting for their lease");
-                }
-            }
+        loop {
+            let ended = match self.acquire(std::mem::take(&mut observed), &stop).await {
+                Ok(Some(leadership)) => self.work(leadership, &stop).await,
+                Ok(None) => return,
+                Err(error) => Err(error),
+            };
+            let Err(error) = ended else { return };
+            warn!(%error, "another process may run the sets; waiting for their lease");
         }
     }
 
@@ -111,8 +114,14 @@ impl SetLeader {
         Elector::new(self.client.clone(), election, Arc::clone(&self.clock))
     }
 
-    async fn acquire(&self, observed: Observed, stop: &CancellationToken) -> Option<Leadership> {
-        stop.run_until_cancelled(self.fanout.stores.fleet_synced()).await?;
+    async fn acquire(
+        &self,
+        observed: Observed,
+        stop: &CancellationToken,
+    ) -> Result<Option<Leadership>, ElectionError> {
+        if stop.run_until_cancelled(self.fanout.stores.fleet_synced()).await.is_none() {
+            return Ok(None);
+        }
         self.elector().acquire(observed, stop).await
     }
 

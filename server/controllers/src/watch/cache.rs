@@ -1,7 +1,7 @@
 //! The objects of one kind and their indexes.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -77,6 +77,8 @@ pub(crate) enum Seen {
 struct Listing<K> {
     objects: HashMap<ObjectName, Arc<K>>,
     unreadable: HashMap<ObjectName, Broken>,
+    /// What this process wrote since the list began, and which the list may not show yet.
+    written: HashSet<ObjectName>,
 }
 
 /// A version of an object that cannot be read, and what is wrong with it.
@@ -88,7 +90,7 @@ struct Broken {
 
 impl<K> Default for Listing<K> {
     fn default() -> Self {
-        Self { objects: HashMap::new(), unreadable: HashMap::new() }
+        Self { objects: HashMap::new(), unreadable: HashMap::new(), written: HashSet::new() }
     }
 }
 
@@ -288,7 +290,8 @@ impl<K: Cached> Cache<K> {
         let mut contents = self.write();
         let name = ObjectName::of(&object);
         // Not cached: it is either gone, or new and the watch will report it. Never resurrect.
-        if contents.objects.contains_key(&name) && contents.is_news(&name, &object) {
+        let here = contents.objects.get(&name);
+        if here.is_some_and(|here| !is_same(here.as_ref(), &object) && !is_older(&object, here)) {
             contents.note(&name, author);
             contents.put(name, Arc::new(object));
         }
@@ -330,7 +333,11 @@ impl<K: Cached> Cache<K> {
     fn apply_one(&self, mut object: K) -> Option<Change<K>> {
         prepare(&mut object);
         let name = ObjectName::of(&object);
-        self.write().report(name, Arc::new(object), false)
+        let mut contents = self.write();
+        if contents.objects.get(&name).is_some_and(|here| is_older(&object, here)) {
+            return None;
+        }
+        contents.report(name, Arc::new(object), false)
     }
 
     fn delete(&self, object: &K) -> Option<Change<K>> {
@@ -338,11 +345,12 @@ impl<K: Cached> Cache<K> {
         self.write().delete(&name, revision(object))
     }
 
-    /// Completes the list of a part: returns what changed, and whether every part was listed.
+    /// Completes the list of a part: returns what changed, and whether every part was listed. A list shows the objects as they
+    /// are, so all that may be newer here is what was written since it began. Anything else is from before a restore of the API.
     fn finish_listing(&self, part: Option<&str>) -> (Vec<Change<K>>, bool) {
         let mut contents = self.write();
         let key = part.map(str::to_owned);
-        let Listing { objects: listing, unreadable } =
+        let Listing { objects: listing, unreadable, written } =
             contents.listings.remove(&key).unwrap_or_default();
         contents.complete.insert(key);
         contents.unreadable.retain(|name, _| part.is_some_and(|part| part != name.namespace));
@@ -359,7 +367,10 @@ impl<K: Cached> Cache<K> {
             changes.push(Change { old, new: None, listed: true, author: None });
         }
         for (name, new) in listing {
-            changes.extend(contents.report(name, new, true));
+            let here = contents.objects.get(&name).filter(|_| written.contains(&name));
+            if here.is_none_or(|here| !is_older(new.as_ref(), here)) {
+                changes.extend(contents.report(name, new, true));
+            }
         }
         contents.unreadable.extend(unreadable);
         let complete = contents.complete.len() >= contents.parts;
@@ -373,14 +384,11 @@ impl<K: Cached> Contents<K> {
         self.index.get(&(index, value.to_owned())).into_iter().flat_map(Names::iter)
     }
 
-    /// Whether `object` differs from the cached version and is not older.
-    fn is_news(&self, name: &ObjectName, object: &K) -> bool {
-        let Some(here) = self.objects.get(name) else { return true };
-        !is_same(here.as_ref(), object) && !revision(object).is_older_than(revision(here.as_ref()))
-    }
-
     /// Notes an own write before it is stored.
     fn note(&mut self, name: &ObjectName, author: Author) {
+        for listing in self.listings.values_mut() {
+            listing.written.insert(name.clone());
+        }
         if let Some(earlier) = self.unreported.get_mut(name) {
             earlier.author = earlier.author.take().filter(|before| *before == author);
         } else if let Some(before) = self.objects.get(name).cloned() {
@@ -390,17 +398,15 @@ impl<K: Cached> Contents<K> {
 
     /// Stores what the watch reports; returns what is new to others than the authors of own writes.
     fn report(&mut self, name: ObjectName, new: Arc<K>, listed: bool) -> Option<Change<K>> {
-        if self.is_news(&name, &new) {
-            let before = self.unreported.remove(&name).map(|own| own.before);
-            let old = self.put(name, Arc::clone(&new));
-            return Some(Change { old: before.or(old), new: Some(new), listed, author: None });
+        let own = self.unreported.remove(&name);
+        let same = self.objects.get(&name).filter(|here| is_same(here.as_ref(), new.as_ref()));
+        if let Some(here) = same.cloned() {
+            let Unreported { before, author } = own?;
+            return Some(Change { old: Some(before), new: Some(here), listed, author });
         }
-        let here = self.objects.get(&name)?;
-        if !is_same(here.as_ref(), new.as_ref()) {
-            return None;
-        }
-        let Unreported { before, author } = self.unreported.remove(&name)?;
-        Some(Change { old: Some(before), new: Some(Arc::clone(here)), listed, author })
+        let old = self.put(name, Arc::clone(&new));
+        let old = own.map(|own| own.before).or(old);
+        Some(Change { old, new: Some(new), listed, author: None })
     }
 
     /// Removes an object, unless the cached version is newer.
@@ -463,6 +469,11 @@ fn counted<T>(handed_out: Vec<T>) -> Vec<T> {
 
 fn revision<K: Resource>(object: &K) -> Revision {
     Revision::of(object.meta().resource_version.as_deref())
+}
+
+/// Whether a version of an object is known to be older than the one here.
+fn is_older<K: Resource>(object: &K, here: &Arc<K>) -> bool {
+    revision(object).is_older_than(revision(here.as_ref()))
 }
 
 /// Whether two objects of one name are the same version of it.

@@ -228,6 +228,35 @@ fn a_relist_reports_what_changed_meanwhile_and_nothing_else() {
 }
 
 #[test]
+fn the_list_of_an_api_that_went_back_in_time_replaces_what_was_seen_of_later() {
+    let cache = Cache::default();
+    listed(&cache, vec![object("a", 7, "red"), object("b", 9, "red"), object("gone", 8, "red")]);
+    cache.update(object("b", 12, "blue"), pass(By::Set, "s"));
+    let mut changes = told(&listed(&cache, vec![object("a", 3, "blue"), object("b", 4, "green")]));
+    changes.sort_unstable();
+    assert_eq!(changes, [(7, 3, [true; 3]), (8, 0, [true; 3]), (9, 4, [true; 3])]);
+    assert_eq!(
+        (names(&cache, "blue"), names(&cache, "green")),
+        (vec!["a".into()], vec!["b".into()])
+    );
+    assert_eq!(told(&cache.apply(Event::Apply(object("a", 5, "green")))), [(3, 5, [true; 3])]);
+}
+
+#[test]
+fn a_list_that_began_before_an_own_write_does_not_bring_the_old_state_back() {
+    let cache = Cache::default();
+    listed(&cache, vec![object("a", 1, "red"), object("gone", 2, "red")]);
+    cache.apply(Event::Init);
+    cache.apply(Event::InitApply(object("a", 1, "red")));
+    cache.update(object("a", 5, "blue"), pass(By::Set, "s"));
+    cache.update(object("gone", 6, "blue"), pass(By::Set, "s"));
+    assert_eq!(told(&cache.apply(Event::InitDone)), [(6, 0, [true; 3])], "deleted after that");
+    assert_eq!(version(&cache, "a").as_deref(), Some("5"));
+    let event = cache.apply(Event::Apply(object("a", 5, "blue")));
+    assert_eq!(told(&event), [(1, 5, [false, true, true])]);
+}
+
+#[test]
 fn a_relist_that_breaks_off_changes_nothing() {
     let cache = Cache::default();
     listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);

@@ -2,7 +2,7 @@
 
 /// A `metadata.resourceVersion`. All known servers count upwards, so two numbers can be compared; if one is not a
 /// number, the order is unknown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Revision(Option<u64>);
 
 impl Revision {

@@ -94,7 +94,7 @@ pub(super) fn prepare(
         operation: Box::new(operation),
         volumes: Vec::new(),
         class: None,
-        stale: Vec::new(),
+        secret: None,
     };
     Ok(Prepared { order, session })
 }

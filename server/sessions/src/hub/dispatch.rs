@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::operation::Reason;
+use ostler_api::{ProviderName, Revision};
 use ostler_proto::v1alpha1::{ObjectRevision, Operation};
 use tokio::time::Instant;
 
@@ -22,6 +22,10 @@ use crate::{SessionEvent, SubmitError};
 /// The controllers hear that an operation is sent only if it waited for so long: before that, they do not show that it waits.
 const WORTH_SAYING: Duration = Duration::from_secs(2);
 
+fn class_name(class: &ObjectRevision) -> String {
+    format!("{}/{}", class.namespace, class.name)
+}
+
 impl Hub {
     /// Accepts an operation for dispatch, or says why not.
     pub(crate) fn submit(
@@ -30,7 +34,7 @@ impl Hub {
         order: Order,
         owner: Owner,
     ) -> Result<(), SubmitError> {
-        let Order { id, kind, provider, timeout, lane, operation, volumes, class, stale } = order;
+        let Order { id, kind, provider, timeout, lane, operation, volumes, class, secret } = order;
         let provider = self.options.aliases.get(&provider).cloned().unwrap_or(provider);
         self.may_ask(kind, &provider)?;
         let slotted = matches!(owner, Owner::Target) || kind.is_mutation();
@@ -48,7 +52,9 @@ impl Hub {
             return Err(SubmitError::QueueFull { provider: provider.clone() });
         }
         let ticket = record.queue.push(id.clone(), lane, kind, bytes);
-        self.invalidate(&provider, &stale);
+        if let (Some(class), Some(secret)) = (&request.machine_class, &secret) {
+            self.invalidate(&provider, class, secret);
+        }
         if slotted {
             self.slots.insert(target_uid.into(), id.clone());
         }
@@ -126,16 +132,25 @@ impl Hub {
         operation
     }
 
-    /// Tells the drivers of a provider what not to use any more.
-    fn invalidate(&mut self, provider: &ProviderName, stale: &[ObjectRevision]) {
-        if stale.is_empty() {
+    /// Tells the drivers of a provider to read a class and its secret anew if that is another one than they may have
+    /// read. This is done when an operation is accepted: before that it may be refused, or overtaken by another one.
+    fn invalidate(&mut self, provider: &ProviderName, class: &ObjectRevision, secret: &Revision) {
+        let read = self.secrets.put(class_name(class), secret.clone());
+        if read.is_none_or(|read| read == *secret) {
             return;
         }
+        let ObjectRevision { namespace, name, .. } = class.clone();
+        let stale = ObjectRevision { namespace, name, ..ObjectRevision::default() };
         let sessions = self.sessions.iter().filter(|(_, it)| it.driver.provider == *provider);
         let keys: Vec<SessionKey> = sessions.map(|(key, _)| *key).collect();
         for key in keys {
-            self.send_frame(key, frames::invalidate(stale.to_vec()), Room::Limited);
+            self.send_frame(key, frames::invalidate(stale.clone()), Room::Limited);
         }
+    }
+
+    /// A driver reads a class with this secret, maybe for an operation that another core sent.
+    pub(crate) fn class_read(&mut self, class: &ObjectRevision, secret: Revision) {
+        self.secrets.get_or_insert(class_name(class), || secret);
     }
 
     /// Sends what waits for a provider, as far as the credit of its active session and its rate go.

@@ -38,13 +38,14 @@ mod size;
 mod timers;
 mod views;
 
-use ostler_api::ProviderName;
-use ostler_api::Uid;
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use lru::LruCache;
 use ostler_api::driver::OperationKind;
 use ostler_api::hint::HintKind;
+use ostler_api::{ProviderName, Revision, Uid};
 use tokio::time::Instant;
 
 pub(crate) use self::answers::CHECKPOINT_BYTES;
@@ -123,6 +124,9 @@ pub(crate) enum Count {
     Closed { provider: ProviderName, reason: &'static str },
 }
 
+/// More than a core has providers. One that is forgotten has its bursts again.
+const FORMER: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
+
 /// What the core knows of drivers and operations.
 #[derive(Debug)]
 pub(crate) struct Hub {
@@ -139,9 +143,14 @@ pub(crate) struct Hub {
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
     providers: BTreeMap<ProviderName, Provider>,
+    /// Those that had sessions: a driver that comes back has no more of its rates than one that stayed.
+    former: LruCache<ProviderName, Provider>,
     operations: Map<OperationId, Box<Op>>,
     /// The operation that occupies a target, by UID.
     slots: Map<Uid, OperationId>,
+    /// By class: its secret when the class was last sent or read. Only invalidations are lost with one that is
+    /// dropped: a driver that asks for a stale secret is told so.
+    secrets: LruCache<String, Revision>,
     ended: Ended,
     timers: Timers,
     effects: Vec<Effect>,
@@ -152,6 +161,8 @@ impl Hub {
     /// Nothing is known. `records`: what is written down of operations.
     pub(crate) fn new(options: SessionsOptions, records: Records) -> Self {
         let timing = &options.timing;
+        let classes = NonZeroUsize::new(options.limits.class_revisions);
+        let classes = classes.unwrap_or(NonZeroUsize::MIN);
         let arrivals = Arrivals::new(timing.connect_interval, options.limits.connect_burst);
         Self {
             leadership: Leadership::Waiting,
@@ -164,8 +175,10 @@ impl Hub {
             sessions: BTreeMap::new(),
             lost: BTreeMap::new(),
             providers: BTreeMap::new(),
+            former: LruCache::new(FORMER),
             operations: Map::default(),
             slots: Map::default(),
+            secrets: LruCache::new(classes),
             ended: Ended::default(),
             timers: Timers::default(),
             effects: Vec::new(),

@@ -166,8 +166,9 @@ impl Hub {
     /// Who finds no active session is it.
     fn first_role(&mut self, provider: &ProviderName, key: SessionKey) -> RoleKind {
         let rate = self.options.rate(provider);
-        let record = self.providers.entry(provider.to_owned());
-        let active = &mut record.or_insert_with(|| Provider::at(rate)).active;
+        let former = &mut self.former;
+        let at = || former.pop(provider).unwrap_or_else(|| Provider::at(rate));
+        let active = &mut self.providers.entry(provider.to_owned()).or_insert_with(at).active;
         let role = if active.is_none() { RoleKind::Active } else { RoleKind::Standby };
         active.get_or_insert(key);
         role

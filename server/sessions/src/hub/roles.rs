@@ -134,14 +134,18 @@ impl Hub {
         self.drop_idle(now, provider);
     }
 
-    /// A provider without sessions and operations is forgotten, once its creates do not pause any more, and the controllers
-    /// know: a driver that restarts does not end the pause.
+    /// A provider without sessions and operations is none any more, once its creates do not pause, and the controllers know:
+    /// a driver that restarts does not end the pause. Its record stays for its limits.
     fn drop_idle(&mut self, now: Instant, provider: &ProviderName) {
         let lives = self.sessions.values().any(|session| session.driver.provider == *provider);
         let record = self.providers.get(provider);
         let pauses = record.is_some_and(|record| record.pace.paused_until(now).is_some());
-        if !lives && !pauses && !self.timers.is_set(&Timer::Turned(provider.clone())) {
-            self.providers.remove(provider);
+        if !lives
+            && !pauses
+            && !self.timers.is_set(&Timer::Turned(provider.clone()))
+            && let Some((provider, record)) = self.providers.remove_entry(provider)
+        {
+            self.former.put(provider, record);
         }
     }
 }

@@ -62,6 +62,7 @@ pub(super) fn machine_class(
         );
         return Err(status(Code::FailedPrecondition, "CLASS_TOO_LARGE", message));
     }
+    shell.with(|hub, _| hub.class_read(&wanted, class.secret()));
     Ok(response(&class, provider.as_str(), wanted))
 }
 

@@ -38,8 +38,8 @@ pub(crate) fn heartbeat() -> Frame {
     Frame::Heartbeat(Heartbeat::default())
 }
 
-pub(crate) fn invalidate(stale: Vec<ObjectRevision>) -> Frame {
-    Frame::Invalidate(CacheInvalidation { stale })
+pub(crate) fn invalidate(stale: ObjectRevision) -> Frame {
+    Frame::Invalidate(CacheInvalidation { stale: vec![stale] })
 }
 
 /// A part between 0 and 1 that is another for every session: the id of a session is random.

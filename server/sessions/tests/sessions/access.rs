@@ -3,10 +3,10 @@
 use ostler_api::operation::{OperationView, Success};
 use ostler_proto::v1alpha1::{
     self as proto, GetMachineClassRequest, GetMachineClassResponse, HeldOperation, HeldState,
-    ObjectRevision, OperationError, OperationProgress, OperationResult, UpdateMachineResponse,
-    Verdict, operation_completed, operation_result,
+    ObjectRevision, OperationError, OperationProgress, OperationResult, Readiness,
+    UpdateMachineResponse, Verdict, operation_completed, operation_result,
 };
-use ostler_sessions::{Principal, Providers};
+use ostler_sessions::{Principal, Providers, SubmitError};
 use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
@@ -335,10 +335,38 @@ async fn f16_a_rotated_secret_is_announced_before_the_next_operation() {
     core.sessions.submit(create("op-2", "uid-2")).unwrap();
     match driver.hear().await {
         Heard::Invalidate(invalidation) => {
-            assert_eq!(invalidation.stale, [class_ref("small", "7"), class_ref("small", "1")]);
+            assert_eq!(invalidation.stale, [class_ref("small", "")]);
         }
         other => panic!("{other:?}"),
     }
     driver.take().await;
     assert_eq!(driver.secret("op-2", "2").await.unwrap(), b"canary-new");
+}
+
+#[tokio::test(start_paused = true)]
+async fn f16_an_operation_that_is_refused_does_not_take_the_word_of_a_rotated_secret_with_it() {
+    let (core, mut driver) = core_with_an_operation().await;
+    core.classes.put("small", class("7", "2"));
+    let refused = core.sessions.submit(create("op-2", "uid-1")).unwrap_err();
+    assert!(matches!(refused, SubmitError::TargetBusy { .. }), "{refused:?}");
+    core.sessions.submit(create("op-3", "uid-3")).unwrap();
+    let heard = driver.hear().await;
+    assert!(matches!(heard, Heard::Invalidate(_)), "{heard:?}");
+    driver.take().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn f16_a_rotated_secret_is_announced_for_a_class_that_only_an_earlier_core_named() {
+    let mut core = Core::start();
+    let mine = held("op-1", "uid-1", HeldState::Running);
+    core.classes.record(&mine);
+    let (mut driver, _) = Driver::dial(&core, holding(1, vec![mine])).await;
+    driver.state(Readiness::Ready, 4).await;
+    core.provider_ready().await;
+    class_of(&core, TOKEN, class_ref("small", "")).await.unwrap();
+    core.classes.put("small", class("7", "2"));
+    core.sessions.submit(create("op-2", "uid-2")).unwrap();
+    let heard = driver.hear().await;
+    assert!(matches!(heard, Heard::Invalidate(_)), "{heard:?}");
+    driver.take().await;
 }

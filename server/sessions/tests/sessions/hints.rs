@@ -91,3 +91,19 @@ async fn a_flood_of_events_is_cut_and_the_session_works_on() {
     assert_eq!(heard, 500);
     assert_eq!(dropped(&registry, "PROVIDER_RATE"), 2500);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_comes_back_has_no_second_burst_of_events() {
+    let core = Core::start();
+    let registry = registry(&core);
+    for _ in 0..3 {
+        let mut driver = dial(&core, telling(1)).await;
+        for number in 0..500 {
+            driver.say(gone(&format!("fake:///{number}"))).await;
+        }
+        driver.handled().await;
+        driver.leave();
+        assert_eq!(driver.item().await.unwrap(), None);
+    }
+    assert_eq!(dropped(&registry, "PROVIDER_RATE"), 1000);
+}

@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use ostler_api::operation::{OperationView, Reason};
-use ostler_proto::v1alpha1::{DriverCapability, DriverState, Hello, Readiness, RoleKind};
+use ostler_proto::v1alpha1::{
+    DriverCapability, DriverState, HeldState, Hello, Readiness, RoleKind, Verdict,
+};
 use ostler_sessions::{SessionEvent, SessionsOptions, SubmitError};
 
 use crate::core::{Core, PROVIDER, SECOND_TOKEN, create, delete};
-use crate::driver::{Driver, Heard, Said, created, hello};
+use crate::driver::{Driver, Heard, Said, created, held, hello, holding};
 
 async fn promoted(driver: &mut Driver) {
     match driver.hear().await {
@@ -93,6 +95,20 @@ async fn a_driver_that_flaps_turns_its_machines_once_a_second_and_its_last_word_
     driver.handled().await;
     assert_eq!(turned(0).await, (first + 2, Some(true)));
     drop(driver);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_driver_that_comes_and_goes_turns_its_machines_no_more_often() {
+    let mut core = Core::start();
+    for _ in 0..12 {
+        let (mut driver, _) = Driver::dial(&core, hello(1)).await;
+        driver.state(Readiness::Ready, 4).await;
+        driver.handled().await;
+        driver.leave();
+        assert_eq!(driver.item().await.unwrap(), None);
+    }
+    let turns = std::iter::from_fn(|| core.events.try_recv().ok());
+    assert_eq!(turns.filter(|event| event.turned().is_some()).count(), 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -236,4 +252,27 @@ async fn f05_when_a_driver_hangs_its_standby_takes_over_and_its_operation_waits_
     assert_eq!(failure.reason, Reason::CoreSessionLost);
     assert_eq!(failure.certainty, ostler_api::driver::Certainty::Unknown);
     listening.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn f05_what_a_driver_out_of_reach_creates_is_asked_of_its_standby_after_the_resume_window() {
+    let mut core = Core::start();
+    let (mut hung, mut standby) = pair(&mut core).await;
+    let mut patient = create("op-1", "uid-1");
+    patient.timeout = std::time::Duration::from_mins(20);
+    core.sessions.submit(patient).unwrap();
+    hung.take().await;
+    hung.handled().await;
+    promoted(&mut standby).await;
+    tokio::select! {
+        _unknown = core.outcome("uid-1") => {}
+        heard = standby.hear() => panic!("{heard:?}"),
+    }
+    core.sessions.acknowledge(&"op-1".into());
+    core.sessions.submit(create("op-2", "uid-1")).unwrap();
+    assert_eq!(standby.take().await.operation_id, "op-2");
+    // It worked on all the time. Now it hears that this is not wanted.
+    let still = held("op-1", "uid-1", HeldState::Running);
+    let (_hung, welcome) = Driver::dial(&core, holding(1, vec![still])).await;
+    assert_eq!(welcome.verdicts[0].verdict(), Verdict::Cancel);
 }
