@@ -280,7 +280,7 @@ fn take(
     now: Timestamp,
 ) {
     let asked = Asked::of(Some(&intent));
-    let basis = &basis.clone().sent_with(Some(&intent));
+    let basis = &basis.sent_with(&intent);
     let kind = finished.kind;
     if matches!(finished.outcome, Ok(Success::PoolChanged(_))) {
         let sent = intent.user_data_hash.clone();
@@ -388,7 +388,7 @@ fn failed(
     let again = Retry {
         failures,
         class_revision: basis.class.clone(),
-        secret_revision: basis.rest(until.is_none()),
+        secret_revision: basis.rest.clone(),
         provider_id: asked.instance.clone(),
         ..retry(kind, failure, rule.reason, text, until)
     };
