@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    ProviderId, SpecDigest,
+    ProviderId, Revision, SpecDigest,
     machine::{OperationIntent, Retry},
     machine_set::MachineTemplateSpec,
     names::annotation,
@@ -209,6 +209,9 @@ pub struct PoolIntent {
     /// Whether the Node of the instance that it updates is drained.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// Digest of secret, user data and model, and after a dash `replicas`: a refusal counts for these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Revision>,
 }
 
 /// How changes reach running instances of a pool.

@@ -167,6 +167,12 @@ impl Pools {
         if matches!(answer, Err(WriteError::Conflict)) {
             // There is one of that name: ours, which the cache does not show, or a stranger's.
             answer = match self.writer.get(api, name).await {
+                Ok(Some(found)) if has_lost_its_id(pool, &found) => {
+                    let version = &found.metadata.resource_version;
+                    let spec = json!({ "providerID": machine.provider_id() });
+                    let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
+                    self.writer.patch(api, name, &patch).await
+                }
                 Ok(Some(found)) if found.instance_id() != machine.provider_id() => {
                     if is_controlled_by(&found.metadata, pool.uid()) {
                         // Of an instance before it that had the same name, and goes: it is tried again after a while.
@@ -293,4 +299,10 @@ impl Pools {
         self.stores.pools.update(written, Author::new(By::Pool, pool.as_ref()));
         Ok(())
     }
+}
+
+/// Of one that goes it is not known whose it is: the instance may be the next one of that name, whose Node was not drained.
+fn has_lost_its_id(pool: &MachinePool, found: &Machine) -> bool {
+    let is_ours = is_controlled_by(&found.metadata, pool.uid());
+    is_ours && found.instance_id().is_none() && !found.is_deleting()
 }

@@ -113,7 +113,7 @@ async fn create_beside(found: serde_json::Value) -> (bool, Option<serde_json::Va
     let fine = Box::pin(pools.create_one(&pool, &api, &machine)).await == Wrote::Fine;
     let patched = bench.writes().into_iter().find(|(what, _)| what.starts_with("PATCH"));
     let refused = pools.groups.with(&pool, |group| group.refused_machines);
-    (fine, patched.map(|(_, body)| body["metadata"].clone()), refused)
+    (fine, patched.map(|(_, body)| body), refused)
 }
 
 #[tokio::test(start_paused = true)]
@@ -126,7 +126,7 @@ async fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_
     };
     let owner = |controller: bool| json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": controller }]);
     let (fine, patched, refused) = create_beside(found("fake:///1", owner(false))).await;
-    let patched = patched.unwrap();
+    let patched = &patched.unwrap()["metadata"];
     assert!(fine && !refused);
     assert_eq!(
         (&patched["resourceVersion"], &patched["ownerReferences"][0]["uid"]),
@@ -139,6 +139,30 @@ async fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_
     let mut before = found("fake:///2", owner(true));
     before["metadata"]["ownerReferences"][0]["uid"] = json!("p");
     assert_eq!(create_beside(before).await, (true, None, false), "its own, of the instance before");
+}
+
+/// It was taken for that of an instance before it, and its instance had none.
+#[tokio::test(start_paused = true)]
+async fn a_machine_of_the_pool_without_any_id_gets_that_of_its_instance_unless_it_is_being_deleted()
+{
+    for (owner, deleted, id) in [
+        ("p", None, json!("fake:///1")),
+        ("p", Some("2026-01-01T00:00:00Z"), json!(null)),
+        ("x", None, json!(null)),
+    ] {
+        let mut found = serde_json::to_value(machine()).unwrap();
+        found["metadata"]["deletionTimestamp"] = json!(deleted);
+        found["metadata"]["ownerReferences"] = json!([{ "apiVersion": "v1", "kind": "X", "name": "p", "uid": owner, "controller": true }]);
+        let (fine, patched, _) = create_beside(found).await;
+        let patched = patched.unwrap_or_default();
+        assert_eq!(
+            (fine, &patched["spec"]["providerID"]),
+            (owner == "p", &id),
+            "{owner} {deleted:?}"
+        );
+        let version = if id.is_null() { json!(null) } else { json!("7") };
+        assert_eq!(patched["metadata"]["resourceVersion"], version);
+    }
 }
 
 /// Of two instances whose names differ in letters that no object can have.

@@ -107,7 +107,7 @@ impl Sets {
             let sets = self.stores.sets.all();
             let uids: Vec<_> = sets.iter().map(|set| set.uid()).collect();
             let exists = |namespace: &str, name: &str| {
-                self.stores.machines.get(&ObjectName::new(namespace, name)).is_some()
+                self.stores.machines.has(&ObjectName::new(namespace, name))
             };
             roll.prune(exists, &uids);
         }

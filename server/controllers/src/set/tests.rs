@@ -10,6 +10,7 @@ use super::*;
 use crate::bench::{Bench, handed_out, put};
 use crate::election::Predecessor;
 use crate::metrics::{Leads, register_sets};
+use crate::watch::{Seen, Unreadable};
 
 /// Beside a machine controller of another process.
 fn controller(bench: &Bench) -> Sets {
@@ -314,6 +315,12 @@ async fn a_machine_that_could_not_be_read_as_the_term_began_is_no_other_process_
         sets.gather(&ObjectName::new("default", "s")).await.unwrap().unwrap().facts.foreign
     };
     assert_eq!(foreign().await, None);
+    // So many are gone that they are forgotten.
+    let broken = Unreadable { meta: machine().metadata, why: "it is broken".to_owned() };
+    bench.stores.machines.skip(None, Seen::Changed, &broken);
+    (0..1000).for_each(|at| sets.roll.lock().was_there("default", &format!("gone-{at}")));
+    assert_eq!(foreign().await, None);
+    assert_eq!(sets.roll.lock().len(), 1);
     put(&bench.stores.machines, json!(machine()));
     assert_eq!(foreign().await, None, "it was there");
     let mut other = json!(machine());

@@ -174,6 +174,12 @@ impl<K: Cached> Cache<K> {
         self.read().objects.get(name).cloned()
     }
 
+    /// Whether there is an object of that name, also one that cannot be read.
+    pub(crate) fn has(&self, name: &ObjectName) -> bool {
+        let contents = self.read();
+        contents.objects.contains_key(name) || contents.unreadable.contains_key(name)
+    }
+
     /// The objects indexed under `value`, by name.
     pub(crate) fn find(&self, index: K::Index, value: &str) -> Vec<Arc<K>> {
         let contents = self.read();

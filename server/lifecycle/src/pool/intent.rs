@@ -95,6 +95,7 @@ pub(super) fn intend(
         user_data_hash,
         provider_ids: ids,
         drained: matches!(ask, Ask::Bring(Bring { drained: true, .. })),
+        basis: facts.basis.rest.clone(),
     };
     (intent, dispatch)
 }

@@ -250,7 +250,7 @@ impl<'a> Facts<'a> {
         let model = model.unwrap_or_default();
         let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
         let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
-        let basis = Basis::of(snap, class, user_data.clone(), model.clone());
+        let basis = Basis::of(snap, class, user_data.as_ref(), &model);
         let mut standing =
             operation::settle(&old, &snap.operation, driver.is_some(), &basis, snap.now);
         let reading = group.known().filter(|_| !standing.reread);

@@ -253,20 +253,37 @@ pub(super) fn settle(
                 standing.reread = true;
             }
         },
-        OperationView::Finished(finished) => take(&mut standing, finished, basis, now),
+        OperationView::Finished(finished) => {
+            standing.acknowledge = Some(finished.id.clone());
+            standing.reread = true;
+            match standing.intent.take_if(|it| it.intent.id == finished.id) {
+                Some(intent) => take(&mut standing, intent, finished, basis, now),
+                None => pass_over(&mut standing, finished),
+            }
+        }
     }
     standing
 }
 
-fn take(standing: &mut Standing, finished: &Finished, basis: &Basis, now: Timestamp) {
-    standing.acknowledge = Some(finished.id.clone());
-    let intent = standing.intent.take();
-    let asked = Asked::of(intent.as_ref());
-    let basis = &basis.clone().sent_with(intent.as_ref());
-    standing.reread = true;
+/// Of an older operation, which was recorded or is not waited for. A group that it made is there all the same.
+fn pass_over(standing: &mut Standing, finished: &Finished) {
+    if let Ok(Success::PoolChanged(record)) = &finished.outcome {
+        standing.provider_id.get_or_insert_with(|| record.provider_id.clone());
+    }
+}
+
+fn take(
+    standing: &mut Standing,
+    intent: PoolIntent,
+    finished: &Finished,
+    basis: &Basis,
+    now: Timestamp,
+) {
+    let asked = Asked::of(Some(&intent));
+    let basis = &basis.sent_with(&intent);
     let kind = finished.kind;
     if matches!(finished.outcome, Ok(Success::PoolChanged(_))) {
-        let sent = intent.as_ref().and_then(|intent| intent.user_data_hash.clone());
+        let sent = intent.user_data_hash.clone();
         standing.user_data = sent.or_else(|| standing.user_data.take());
     }
     match &finished.outcome {
@@ -276,7 +293,7 @@ fn take(standing: &mut Standing, finished: &Finished, basis: &Basis, now: Timest
         Ok(success) => succeeded(standing, (kind, &asked), success, now),
         Err(failure) => {
             if failure.certainty != Certainty::NotApplied {
-                standing.doubt(intent);
+                standing.doubt(Some(intent));
             }
             failed(standing, (kind, &asked), failure, basis, now);
         }
@@ -371,7 +388,7 @@ fn failed(
     let again = Retry {
         failures,
         class_revision: basis.class.clone(),
-        secret_revision: basis.rest(until.is_none()),
+        secret_revision: basis.rest.clone(),
         provider_id: asked.instance.clone(),
         ..retry(kind, failure, rule.reason, text, until)
     };

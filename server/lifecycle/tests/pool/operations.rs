@@ -69,6 +69,25 @@ fn an_answer_is_written_down_acknowledged_and_followed_by_a_read() {
     assert_eq!(plan.status.provider_id.unwrap(), "fake:///group");
 }
 
+/// The present one counted as failed, or the group as having its user data.
+#[test]
+fn the_answer_to_an_older_operation_is_none_to_the_present_one() {
+    for outcome in [failure(ErrorCode::ResourceExhausted), changed()] {
+        let mut world = World::running(3, json!({}));
+        world.pool.status.as_mut().unwrap().user_data_hash = None;
+        let intent = world.pass().status.operation.unwrap();
+        world.answer_to("op-0", OperationKind::UpdatePool, outcome);
+        let plan = world.pass();
+        assert_eq!(plan.acknowledge.unwrap(), "op-0");
+        assert!(plan.reread && plan.dispatch.is_none());
+        assert_eq!(plan.status.operation.unwrap(), intent);
+        assert_eq!((plan.status.retries, plan.status.user_data_hash), (Vec::new(), None));
+    }
+    let mut late = World::new(3, json!({}));
+    late.answer(OperationKind::CreatePool, changed());
+    assert!(late.pass().status.provider_id.is_some(), "the group is there all the same");
+}
+
 #[test]
 fn an_intent_whose_operation_nobody_knows_is_dropped_for_a_read_once_a_driver_is_there() {
     let mut world = World::running(3, json!({}));

@@ -101,13 +101,28 @@ fn what_was_refused_is_asked_again_when_the_pool_or_the_secret_is_corrected() {
 #[test]
 fn a_refusal_is_asked_again_if_the_pool_was_corrected_before_it_came_or_was_written_by_an_older_core()
  {
-    let mut world = World::new(3, json!({}));
-    world.pass();
-    edit(&mut world, &json!({ "failureDomains": ["b"] }));
-    world.answer(OperationKind::CreatePool, failure(ErrorCode::InvalidArgument));
-    world.pass();
-    world.operation = OperationView::Idle;
-    assert!(world.plan().dispatch.is_some(), "the driver did not see the correction");
+    let zones = json!({ "failureDomains": ["b"] });
+    let larger = json!({ "replicas": 5 });
+    for (change, secret, is_written, asks) in [
+        (json!({}), "s1", true, false),
+        (zones, "s1", true, true),
+        (larger.clone(), "s1", true, true),
+        (json!({}), "s2", true, true),
+        // An older CRD: it is not sent again and again.
+        (larger, "s1", false, false),
+    ] {
+        let mut world = World::new(3, json!({}));
+        has_secret(&mut world, "s1");
+        world.pass();
+        let sent = world.pool.status.as_mut().unwrap().operation.as_mut().unwrap();
+        sent.basis.take_if(|_| !is_written);
+        edit(&mut world, &change);
+        has_secret(&mut world, secret);
+        world.answer(OperationKind::CreatePool, failure(ErrorCode::InvalidArgument));
+        world.pass();
+        world.operation = OperationView::Idle;
+        assert_eq!(world.plan().dispatch.is_some(), asks, "{change} {secret}");
+    }
     let mut world = refused(World::new(3, json!({})), ErrorCode::InvalidArgument);
     assert!(world.plan().dispatch.is_none());
     world.secret = SecretView::Unknown;

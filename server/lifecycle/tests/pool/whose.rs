@@ -21,7 +21,10 @@ fn infrastructure(plan: &Plan) -> (&str, &str) {
 
 /// Of three machines, whose class is one of another provider now.
 fn moved() -> World {
-    let mut world = World::running(3, json!({}));
+    moves(World::running(3, json!({})))
+}
+
+fn moves(mut world: World) -> World {
     world.pass();
     world.class.provider = "other.ostler.dev".into();
     world.elsewhere = Some("fake.ostler.dev".into());
@@ -59,7 +62,9 @@ fn a_pool_that_is_deleted_waits_for_a_class_of_the_provider_that_has_its_group()
     world.machines.clear();
     assert_eq!(world.pass().finalizer, Hold::Keep);
     // What the other one said before counts.
-    let mut told = world.clone();
+    let mut told = World::running(0, json!({}));
+    told.pool.metadata.deletion_timestamp = Some(world.now.into());
+    let mut told = moves(told);
     told.answer(OperationKind::DeletePool, Ok(Success::Deleted { was_absent: false }));
     assert_eq!(told.plan().finalizer, Hold::Remove);
     world.elsewhere = None;

@@ -243,8 +243,13 @@ impl World {
 
     /// The operation that was sent ended so.
     pub fn answer(&mut self, kind: OperationKind, outcome: Outcome) {
+        self.answer_to("op-1", kind, outcome);
+    }
+
+    /// The operation of this id ended so.
+    pub fn answer_to(&mut self, id: &str, kind: OperationKind, outcome: Outcome) {
         self.operation = OperationView::Finished(Finished {
-            id: "op-1".into(),
+            id: id.into(),
             provider: "fake.ostler.dev".into(),
             kind,
             idempotency_key: "k".into(),
