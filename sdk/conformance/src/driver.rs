@@ -122,21 +122,25 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Sends an operation, and sends it again as a core would; its last end. The status of a driver that has
-    /// none is looked up in its list.
+    /// Sends an operation, and sends it again as a core would; its last end.
     pub(crate) async fn ask(&self, operation: Operation) -> Outcome<Answer> {
-        match listed::in_place_of(&operation, &self.session.hello) {
-            Some(list) => listed::answer(&operation, self.start(list)?.settled().await?),
-            None => self.start(operation)?.settled().await,
-        }
+        let operation = self.complete(operation);
+        let answer = self.ask_once(operation.clone()).await?;
+        self.settle(&operation, answer).await
     }
 
-    /// As [`Self::ask`], but sends it once.
+    /// As [`Self::ask`], but sends it once. The status that a driver does not have is looked up in its list.
     pub(crate) async fn ask_once(&self, operation: Operation) -> Outcome<Answer> {
-        match listed::in_place_of(&operation, &self.session.hello) {
-            Some(list) => listed::answer(&operation, self.start(list)?.answer().await?),
-            None => self.start(operation)?.answer().await,
+        let Some(list) = listed::in_place_of(&operation) else {
+            return self.start(operation)?.answer().await;
+        };
+        if listed::reads_one(&self.session.hello) {
+            let answer = self.start(operation.clone())?.answer().await?;
+            if !listed::is_unsaid(&operation, &answer) {
+                return Ok(answer);
+            }
         }
+        listed::answer(&operation, self.start(list)?.answer().await?)
     }
 
     /// Creates an instance.

@@ -1,4 +1,5 @@
-//! GetMachineStatus of a driver that has none: the suite looks into its list, as the adapter of a unary driver does.
+//! GetMachineStatus of a driver that has none, or none without a provider id: the suite looks into its list, as the adapter
+//! of a unary driver does. The core relies on CreateMachine there, which finds what is there.
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request;
@@ -22,10 +23,16 @@ pub(crate) fn reads_one(hello: &Hello) -> bool {
     hello.operation_kinds.contains(&OperationKind::GetMachineStatus.into())
 }
 
-/// What is sent in place of a status that this driver does not have.
-pub(crate) fn in_place_of(asked: &Operation, hello: &Hello) -> Option<Operation> {
+/// Whether a driver says that it does not have the status of a machine whose provider id is not known.
+pub(crate) fn is_unsaid(asked: &Operation, answer: &Answer) -> bool {
+    matches!(&asked.request, Some(Request::GetMachineStatus(it)) if it.provider_id.is_empty())
+        && answer.refusal(&[MachineErrorCode::Unimplemented]).is_ok()
+}
+
+/// What is sent in place of a status that a driver does not have.
+pub(crate) fn in_place_of(asked: &Operation) -> Option<Operation> {
     let reads = matches!(asked.request, Some(Request::GetMachineStatus(_)));
-    let class = asked.machine_class.as_ref().filter(|_| reads && !reads_one(hello))?;
+    let class = asked.machine_class.as_ref().filter(|_| reads)?;
     Some(Operation {
         previous_cluster_ids: asked.previous_cluster_ids.clone(),
         adopt_by_name: asked.adopt_by_name,

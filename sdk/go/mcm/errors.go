@@ -18,6 +18,10 @@ const marker = "machine codes error: code = ["
 // stays in the Machine.
 var requestID = regexp.MustCompile(`(?i),? ?\brequest[ -]?id[:=] ?"?([0-9a-z-]+)"?`)
 
+// usedUp is what a cloud says of a quota that does not suffice. OpenStack does so with the HTTP status of a refusal (403),
+// which its provider takes for one.
+var usedUp = regexp.MustCompile(`(?i)\bquota\b.*\bexceeded\b|\bexceed.*\bquota\b`)
+
 // statusOf is the status in an error of a provider: the type, wherever it is wrapped, or its text, which a provider with
 // another copy of the package makes. nil: the provider says no code.
 func statusOf(err error) *status.Status {
@@ -62,15 +66,19 @@ func failure(err error, left driver.Certainty, state string) error {
 	if code == codes.OK { // an error all the same
 		code = codes.Unknown
 	}
-	if code == codes.Unimplemented {
+	said := code.String()
+	switch {
+	case code == codes.Unimplemented:
 		left = driver.NotApplied
+	case code == codes.PermissionDenied && usedUp.MatchString(message):
+		code = codes.ResourceExhausted
 	}
 	id := ""
 	if found := requestID.FindStringSubmatch(message); found != nil {
 		message, id = requestID.ReplaceAllString(message, ""), found[1]
 	}
 	failed := driver.Fail(driver.Code(code), "PROVIDER_ERROR", "%s", message).Leaving(left)
-	failed.Detail.ProviderCode, failed.Detail.ProviderRequestId = code.String(), id
+	failed.Detail.ProviderCode, failed.Detail.ProviderRequestId = said, id
 	failed.Detail.Checkpoint = state
 	return failed
 }

@@ -151,6 +151,21 @@ func TestOnlyACodeOfMachineControllerManagerCounts(t *testing.T) {
 	}
 }
 
+func TestAQuotaThatIsUsedUpIsNoRefusalOfTheCredentials(t *testing.T) {
+	for text, code := range map[string]driver.Code{
+		`got 403 instead: {"forbidden": {"code": 403, "message": "Quota exceeded for cores: Requested 2, but already used 20 of 20 cores"}}`: driver.ResourceExhausted,
+		"Quota exceeded, too many servers in group":                               driver.ResourceExhausted,
+		"the request exceeds the quota for ports":                                 driver.ResourceExhausted,
+		"Policy doesn't allow os_compute_api:os-quota-sets:show to be performed.": driver.PermissionDenied,
+		"You are not authorized to perform the requested action.":                 driver.PermissionDenied,
+	} {
+		failed := detail(t, failure(status.Error(codes.PermissionDenied, text), driver.NotKnown, ""))
+		if failed.Code != code || failed.ProviderCode != "PermissionDenied" || failed.Message != text {
+			t.Errorf("%q: %v", text, failed)
+		}
+	}
+}
+
 func TestTheIDOfARequestIsNotInTheMessage(t *testing.T) {
 	for text, row := range map[string]struct{ message, id string }{
 		"EC2: RunInstances, StatusCode: 401, RequestID: 4aLF-x, api error AuthFailure: no": {"EC2: RunInstances, StatusCode: 401, api error AuthFailure: no", "4aLF-x"},

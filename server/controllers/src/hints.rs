@@ -44,15 +44,7 @@ impl Hints {
     /// Takes a hint in. `false`: there were too many for this machine lately, or it is gone.
     pub(crate) fn take(&self, uid: &str, hint: &Hint, clock: Timestamp, now: Instant) -> bool {
         let mut all = self.heard.lock();
-        // Looked at under the lock: if it goes now, `forget` comes after this.
-        if self.machines.count(MachineIndex::Uid, uid) == 0 {
-            return false;
-        }
-        let heard = all.entry(uid.to_owned()).or_insert_with(|| Heard {
-            bucket: TokenBucket::new(Rate::every(EVERY, BURST)),
-            gone: TokenBucket::new(Rate::every(EVERY, BURST)),
-            open: None,
-        });
+        let Some(heard) = self.of_machine(&mut all, uid) else { return false };
         let is_gone = hint.kind == HintKind::Gone;
         let bucket = if is_gone { &mut heard.gone } else { &mut heard.bucket };
         let taken = bucket.take(now).is_ok();
@@ -70,10 +62,26 @@ impl Hints {
     /// A pass that saw `seen` did this about it. Another hint that came meanwhile stays.
     pub(crate) fn used(&self, uid: &str, seen: Option<&HintView>, how: HintUse) {
         let mut all = self.heard.lock();
-        let Some(heard) = all.get_mut(uid).filter(|heard| heard.open.as_ref() == seen) else {
-            return;
-        };
-        heard.open = heard.open.take().and_then(|open| open.used(how));
+        let heard = self.of_machine(&mut all, uid);
+        if let Some(heard) = heard.filter(|heard| heard.open.as_ref() == seen) {
+            heard.open = HintView::used(heard.open.take(), how);
+        }
+    }
+
+    /// What was heard of a machine; `None`: it is gone.
+    fn of_machine<'a>(
+        &self,
+        all: &'a mut HashMap<String, Heard>,
+        uid: &str,
+    ) -> Option<&'a mut Heard> {
+        // Looked at under the lock: if it goes now, `forget` comes after this.
+        (self.machines.count(MachineIndex::Uid, uid) > 0).then(|| {
+            all.entry(uid.to_owned()).or_insert_with(|| Heard {
+                bucket: TokenBucket::new(Rate::every(EVERY, BURST)),
+                gone: TokenBucket::new(Rate::every(EVERY, BURST)),
+                open: None,
+            })
+        })
     }
 
     /// The machine is gone.
@@ -149,6 +157,18 @@ mod tests {
         assert!(open.gone && !open.asked, "it came while the read was under way");
         hints.used("a", Some(&open), HintUse::Done);
         assert_eq!(hints.of("a"), None);
+    }
+
+    #[test]
+    fn a_look_that_found_none_is_followed_by_another_though_no_driver_spoke_of_the_machine() {
+        let hints = of(&["a"]);
+        let at = Timestamp::from_second(60).unwrap();
+        for uid in ["a", "unknown"] {
+            hints.used(uid, None, HintUse::Missed(at));
+        }
+        let open = hints.of("a").unwrap();
+        assert!(open.gone && !open.asked && open.not_before == Some(at));
+        assert_eq!(hints.of("unknown"), None);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub enum News {
 /// All that a driver said of one instance since the core last looked.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HintView {
-    /// It said that the instance is gone.
+    /// It said that the instance is gone, or found none when it was asked for another reason.
     pub gone: bool,
     /// What it said of announcements.
     pub news: Option<News>,
@@ -39,7 +39,7 @@ pub struct HintView {
     pub asked: bool,
     /// How many reads failed since something was said.
     pub failed: u32,
-    /// Not to be looked into before, since the last read failed.
+    /// Not to be looked into before, since the last read failed or found none.
     pub not_before: Option<Timestamp>,
 }
 
@@ -50,6 +50,8 @@ pub enum HintUse {
     Asks,
     /// The read failed; another one is to be sent then.
     AsksAgain(Timestamp),
+    /// A read found no instance, also without a hint; another one is to be sent then, and proves it.
+    Missed(Timestamp),
     /// Nothing is left to do.
     Done,
 }
@@ -81,17 +83,20 @@ impl HintView {
 }
 
 impl HintView {
-    /// A pass did this about it; `None`: nothing is left of it.
-    pub fn used(mut self, how: HintUse) -> Option<Self> {
+    /// A pass did this about what was open; `None`: nothing is left of it.
+    pub fn used(open: Option<Self>, how: HintUse) -> Option<Self> {
         match how {
-            HintUse::Done => return None,
-            HintUse::Asks => self.asked = true,
-            HintUse::AsksAgain(at) => {
-                (self.asked, self.not_before) = (false, Some(at));
-                self.failed += 1;
+            HintUse::Done => None,
+            HintUse::Asks => open.map(|open| Self { asked: true, ..open }),
+            HintUse::AsksAgain(at) => open.map(|open| {
+                let failed = open.failed + 1;
+                Self { asked: false, not_before: Some(at), failed, ..open }
+            }),
+            HintUse::Missed(at) => {
+                let open = open.unwrap_or_default();
+                Some(Self { gone: true, asked: false, not_before: Some(at), ..open })
             }
         }
-        Some(self)
     }
 }
 

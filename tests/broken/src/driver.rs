@@ -13,7 +13,7 @@ use ostler_driver_sdk::{
 };
 use parking_lot::Mutex;
 
-use super::Breakage;
+use super::{Breakage, Reads};
 
 mod change;
 mod create;
@@ -25,8 +25,7 @@ mod read;
 pub(crate) struct Broken {
     fake: FakeDriver,
     breakage: Breakage,
-    /// Whether it has GetMachineStatus.
-    reads: bool,
+    reads: Reads,
     memory: Mutex<Memory>,
 }
 
@@ -43,8 +42,8 @@ struct Memory {
 }
 
 impl Broken {
-    /// Breaks one rule of `fake`, with or without GetMachineStatus.
-    pub(crate) fn new(fake: FakeDriver, breakage: Breakage, reads: bool) -> Self {
+    /// Breaks one rule of `fake`, which can tell so much.
+    pub(crate) fn new(fake: FakeDriver, breakage: Breakage, reads: Reads) -> Self {
         Self { fake, breakage, reads, memory: Mutex::default() }
     }
 
@@ -189,7 +188,12 @@ impl Driver for Broken {
 
     async fn get_machine_status(&self, request: GetMachineStatus) -> Result<Instance, DriverError> {
         let _entered = self.enter()?;
-        if !self.reads {
+        let tells = match self.reads {
+            Reads::All => true,
+            Reads::ById => request.provider_id.is_some(),
+            Reads::Nothing => false,
+        };
+        if !tells {
             return Err(DriverError::unimplemented("the list has what there is"));
         }
         self.status(request).await

@@ -18,8 +18,19 @@ use ostler_driver_sdk::run_adjusted;
 use driver::Broken;
 use wire::tapped;
 
-/// Runs the fake driver with a rule broken until it is told to end; with `reads` false, without GetMachineStatus.
-pub async fn run_broken(args: FakeArgs, rule: Breakage, reads: bool) -> anyhow::Result<()> {
+/// What the driver can tell with GetMachineStatus, all of which the contract allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Reads {
+    /// Everything.
+    All,
+    /// Instances whose provider id is known; it says UNIMPLEMENTED without one.
+    ById,
+    /// It has none.
+    Nothing,
+}
+
+/// Runs the fake driver with a rule broken until it is told to end.
+pub async fn run_broken(args: FakeArgs, rule: Breakage, reads: Reads) -> anyhow::Result<()> {
     process::start(rule).context("cannot listen for signals")?;
     run_served(args, async |driver, args, cutter| {
         let driver = Broken::new(driver, rule, reads);

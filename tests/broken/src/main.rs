@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
-use ostler_driver_broken::{Break, Breakage, listing, run_broken};
+use ostler_driver_broken::{Break, Breakage, Reads, listing, run_broken};
 use ostler_driver_fake::{FakeArgs, ProbeArgs, probe, run};
 
 /// Runs the fake driver with one rule of the contract broken.
@@ -18,9 +18,9 @@ struct Cli {
     #[arg(long = "break", value_name = "CHECK")]
     breakage: Option<Break>,
 
-    /// Have no GetMachineStatus, as the contract allows
-    #[arg(long)]
-    without_status: bool,
+    /// What it can tell with GetMachineStatus
+    #[arg(long, value_enum, default_value = "all")]
+    reads: Reads,
 
     #[command(flatten)]
     fake: FakeArgs,
@@ -34,16 +34,16 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let Cli { command, breakage, without_status, fake } = Cli::parse();
-    // A lie of an operation that it does not have.
-    let untold = || without_status.then_some(Break::Rule(Breakage::StatusAbsent));
+    let Cli { command, breakage, reads, fake } = Cli::parse();
+    // A lie about what it cannot tell.
+    let untold = || (reads != Reads::All).then_some(Break::Rule(Breakage::StatusAbsent));
     let breakage = breakage.or_else(untold);
     match (command, breakage) {
         (Some(Command::Probe(args)), _) => probe(args),
         (None, Some(Break::Help)) => {
             std::io::stdout().write_all(listing().as_bytes()).context("cannot print")
         }
-        (None, Some(Break::Rule(rule))) => run_broken(fake, rule, !without_status).await,
+        (None, Some(Break::Rule(rule))) => run_broken(fake, rule, reads).await,
         (None, None) => run(fake).await,
     }
 }

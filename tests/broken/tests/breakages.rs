@@ -51,8 +51,8 @@ fn options(probe: String) -> Options {
 #[derive(Clone, Copy)]
 struct Peer {
     broken: Option<Breakage>,
-    /// Whether it has GetMachineStatus.
-    reads: bool,
+    /// What it can tell with GetMachineStatus.
+    reads: &'static str,
 }
 
 /// Runs the checks of this name against the fake, with a rule broken if so asked.
@@ -64,8 +64,7 @@ async fn sanity(check: &str, Peer { broken, reads }: Peer) -> Report {
     let mut options = options(format!("{fake} probe --state-file {state}"));
     options.focus = Some(Regex::new(&format!("^{check}$")).unwrap());
     options.parallel = if check == ALL { 4 } else { 1 };
-    let without = if reads { "" } else { "--without-status" };
-    let mut command = format!("{fake} --drain-timeout 5s --state-file {state} {without}");
+    let mut command = format!("{fake} --drain-timeout 5s --state-file {state} --reads {reads}");
     if let Some(breakage) = broken {
         options.timeout_scale = IMPATIENT;
         command = format!("{command} --break {breakage}");
@@ -79,13 +78,13 @@ async fn sanity(check: &str, Peer { broken, reads }: Peer) -> Report {
 /// fail with each one that breaks its rule.
 async fn judged(check: Entry) -> Option<String> {
     let name = check.name;
-    let whole = sanity(name, Peer { broken: None, reads: true }).await;
+    let whole = sanity(name, Peer { broken: None, reads: "all" }).await;
     let passes = matches!(whole.result(name).unwrap().verdict, Verdict::Passed);
     if !passes || !whole.passes() {
         return Some(format!("{name} does not pass with a driver that keeps it: {}", whole.json()));
     }
     for breakage in Breakage::ALL.iter().filter(|it| it.check() == name) {
-        let wrong = unseen(&check, *breakage, true).await;
+        let wrong = unseen(&check, *breakage, "all").await;
         if wrong.is_some() {
             return wrong;
         }
@@ -94,7 +93,7 @@ async fn judged(check: Entry) -> Option<String> {
 }
 
 /// What is wrong, if the check does not see that its rule is broken.
-async fn unseen(check: &Entry, breakage: Breakage, reads: bool) -> Option<String> {
+async fn unseen(check: &Entry, breakage: Breakage, reads: &'static str) -> Option<String> {
     let name = check.name;
     let broken = sanity(name, Peer { broken: Some(breakage), reads }).await;
     let Verdict::Failed(finding) = &broken.result(name).unwrap().verdict else {
@@ -153,13 +152,20 @@ const LEAKS: [Breakage; 10] = [
 ];
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_driver_that_says_unimplemented_until_a_provider_id_is_known_keeps_the_rules() {
+    let checks = "(session/kinds-honest|(create|delete|status)/.*)";
+    let honest = sanity(checks, Peer { broken: None, reads: "by-id" }).await;
+    assert!(honest.passes(), "{}", honest.json());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_driver_without_a_status_is_conformant_and_each_of_its_lies_that_leaks_is_seen() {
-    let honest = sanity(ALL, Peer { broken: None, reads: false }).await;
+    let honest = sanity(ALL, Peer { broken: None, reads: "nothing" }).await;
     assert!(honest.is_conformant(), "{}", honest.json());
     let entry = |leak: &Breakage| catalogue().into_iter().find(|it| it.name == leak.check());
     let lies = LEAKS.iter().map(|leak| (*leak, entry(leak).unwrap()));
     let wrong: Vec<String> = futures::stream::iter(lies)
-        .map(async |(leak, check)| unseen(&check, leak, false).await)
+        .map(async |(leak, check)| unseen(&check, leak, "nothing").await)
         .buffer_unordered(AT_ONCE)
         .filter_map(std::future::ready)
         .collect()
@@ -167,7 +173,8 @@ async fn a_driver_without_a_status_is_conformant_and_each_of_its_lies_that_leaks
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // The read of this peer is its list.
     let status = catalogue().into_iter().find(|it| it.name == "status/cloud-away").unwrap();
-    let denied = sanity(status.name, Peer { broken: Some(Breakage::ListCloudAway), reads: false });
+    let denied =
+        sanity(status.name, Peer { broken: Some(Breakage::ListCloudAway), reads: "nothing" });
     assert!(matches!(denied.await.result(status.name).unwrap().verdict, Verdict::Failed(_)));
 }
 

@@ -19,9 +19,9 @@ use crate::{
     time::after,
 };
 
-/// How long after the first "none" the deletion of a Machine that was never adopted is asked for
-/// again: lists of infrastructures lag behind.
-const SECOND_LOOK: std::time::Duration = std::time::Duration::from_mins(1);
+/// How long after the first "none" a driver is asked again for what runs, and for the deletion of a Machine
+/// that was never adopted: lists of infrastructures lag behind.
+pub(crate) const SECOND_LOOK: std::time::Duration = std::time::Duration::from_mins(1);
 
 /// Whether "none" proves that there is none: of a Machine whose instance we made, began to make or
 /// adopted, and of one that the core did nothing for yet. Not under another cluster id than it was

@@ -99,7 +99,7 @@ fn looks_again(pass: &Pass<'_>, hint: &HintView) -> Option<jiff::Timestamp> {
 pub(crate) fn wake(pass: &Pass<'_>, next: Next) -> Next {
     let waits = pass.snap.hint.as_ref().and_then(|hint| hint.not_before);
     let due = match pass.effects.hint {
-        Some(HintUse::AsksAgain(at)) => Some(at),
+        Some(HintUse::AsksAgain(at) | HintUse::Missed(at)) => Some(at),
         Some(HintUse::Done) => None,
         Some(HintUse::Asks) | None => waits.filter(|at| *at > pass.snap.now),
     };

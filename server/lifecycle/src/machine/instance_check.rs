@@ -11,7 +11,7 @@ use super::{
     reading::Reading,
     transition::{Outcome, Transition, fail},
 };
-use crate::time::after;
+use crate::{hint::HintUse, time::after};
 
 /// Asks the driver once when the Node becomes unhealthy, then from time to time, beside everything
 /// else that the pass does.
@@ -20,10 +20,11 @@ use crate::time::after;
 /// The instance does not exist: the Machine is given up. Otherwise when to look again, if an answer
 /// or a driver that comes does not say so first.
 pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
-    match pass.learned.reading.take() {
-        Some(Reading::NotFound) if is_gone(pass) => return Err(give_up(pass)),
-        Some(_) => record(pass),
-        None => {}
+    if let Some(reading) = pass.learned.reading.take() {
+        if matches!(reading, Reading::NotFound) {
+            missed(pass)?;
+        }
+        record(pass);
     }
     let known = pass.provider_id().is_some() && pass.is_free();
     let class = preconditions::class_to_read(pass.snap).filter(|_| known);
@@ -42,21 +43,28 @@ pub(crate) fn check(pass: &mut Pass<'_>) -> Outcome<Option<Timestamp>> {
 /// The instance does not exist: the Machine is given up. Not while an API server is away.
 pub(crate) fn conclude(pass: &mut Pass<'_>) -> Outcome<()> {
     let none = matches!(pass.learned.reading, Some(Reading::NotFound));
-    let gone = none && pass.provider_id().is_some() && is_gone(pass);
-    if gone && !pass.snap.api.frozen { Err(give_up(pass)) } else { Ok(()) }
+    if none && pass.provider_id().is_some() && !pass.snap.api.frozen {
+        missed(pass)?;
+    }
+    Ok(())
 }
 
-/// Whether "none" says that the instance is gone. What lists show may lag behind a creation; a driver that
-/// said by itself that the instance is gone does not mean that. This gives a Machine up and makes nothing in
-/// its place, so an error costs no second instance.
-fn is_gone(pass: &Pass<'_>) -> bool {
-    let settled = instance::catching_up(pass).is_none() || was_told_gone(pass);
-    settled && absence::proves(pass.snap, &pass.status)
-}
-
-/// Whether a driver was asked and answered because it said that the instance is gone.
-fn was_told_gone(pass: &Pass<'_>) -> bool {
-    pass.snap.hint.as_ref().is_some_and(|hint| hint.gone && hint.asked)
+/// Takes "none" as the answer. Two words say that an instance is gone: what a driver said by itself and a look, or two
+/// looks that are apart. One may be an error, and what lists show may lag behind a creation. This gives a Machine up
+/// and makes nothing in its place, so an error costs no second instance.
+fn missed(pass: &mut Pass<'_>) -> Outcome<()> {
+    if !absence::proves(pass.snap, &pass.status) {
+        return Ok(());
+    }
+    let told = pass.snap.hint.as_ref().filter(|hint| hint.gone);
+    if told.is_some_and(|hint| hint.asked) {
+        return Err(give_up(pass));
+    }
+    if told.is_none() && instance::catching_up(pass).is_none() {
+        let again = after(pass.snap.now, absence::SECOND_LOOK);
+        pass.effects.hint = Some(HintUse::Missed(again));
+    }
+    Ok(())
 }
 
 fn give_up(pass: &mut Pass<'_>) -> Transition {
@@ -81,8 +89,14 @@ pub(crate) fn find_id(pass: &Pass<'_>) -> Outcome<()> {
     }
 }
 
-/// When the driver is asked again.
+/// When the driver is asked again. Not before a second look, which would be no look apart.
 fn next_check(pass: &Pass<'_>) -> Timestamp {
+    let second = pass.snap.hint.as_ref().and_then(|hint| hint.not_before);
+    let due = due(pass);
+    second.map_or(due, |second| due.max(second))
+}
+
+fn due(pass: &Pass<'_>) -> Timestamp {
     let current = pass.status.current_status.as_ref();
     let unhealthy_since = current.and_then(|current| current.last_update_time.as_ref());
     let asked = pass.status.instance_checked_at.as_ref();

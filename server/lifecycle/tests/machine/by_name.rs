@@ -125,6 +125,8 @@ fn that_it_finds_no_instance_is_an_absence_of_what_the_core_had_it_make() {
     world.instances.clear();
     world.node_is("False");
     world.settle();
+    world.later(60);
+    world.settle();
     assert_eq!(world.phase(), MachinePhase::Failed);
     world.delete();
     world.settle();

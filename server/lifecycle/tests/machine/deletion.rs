@@ -356,7 +356,7 @@ fn a_machine_deleted_while_a_driver_may_hold_its_create_waits_for_the_driver() {
 }
 
 #[test]
-fn an_instance_that_somebody_deleted_fails_its_machine_at_once() {
+fn an_instance_that_is_not_found_twice_fails_its_machine_long_before_the_health_timeout() {
     let mut world = World::running();
     world.instances.clear();
     world.node_is("Unknown");
@@ -364,8 +364,9 @@ fn an_instance_that_somebody_deleted_fails_its_machine_at_once() {
     assert_eq!(world.phase(), MachinePhase::Unknown);
     assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus, "asked immediately");
     world.later(180);
-    world.answer();
-    world.pass();
+    world.settle_no_node();
+    world.later(60);
+    world.settle();
     assert_eq!(world.phase(), MachinePhase::Failed);
     let reason = world.status().failure_reason;
     assert_eq!(reason, Some(ostler_api::machine::FailureReason::InstanceMissing));
@@ -381,9 +382,9 @@ fn an_instance_whose_node_is_gone_is_looked_for_too_whatever_the_health_timeout(
     world.later(180);
     world.instances.clear();
     world.node = NodeView::Absent;
-    world.pass();
-    world.answer();
-    world.pass();
+    world.settle();
+    world.later(60);
+    world.settle();
     assert_eq!(world.phase(), MachinePhase::Failed);
 }
 

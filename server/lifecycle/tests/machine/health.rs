@@ -45,9 +45,31 @@ fn an_instance_that_is_gone_soon_after_its_creation_is_missed_as_soon_as_lists_h
     assert_eq!(world.phase(), MachinePhase::Unknown, "a list may lag behind the creation");
     world.later(120);
     world.settle();
+    world.later(60);
+    world.settle();
     assert_eq!(world.phase(), MachinePhase::Failed);
     assert_eq!(world.status().failure_reason, Some(FailureReason::InstanceMissing));
     assert_eq!(world.creates, 1);
+}
+
+#[test]
+fn a_driver_that_finds_no_instance_once_and_then_does_fails_no_machine_whose_node_falls_silent() {
+    let mut world = World::running();
+    world.later(180);
+    world.node_is("Unknown");
+    let instances = std::mem::take(&mut world.instances);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Unknown);
+    world.instances = instances;
+    world.later(59);
+    let plan = world.pass();
+    assert_eq!((plan.dispatch.is_some(), looks_again(&world, &plan)), (false, Some(1)));
+    world.later(1);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Unknown, "it is there");
+    world.later(540);
+    world.settle();
+    assert_eq!(world.status().failure_reason, Some(FailureReason::HealthTimeout), "in its time");
 }
 
 #[test]

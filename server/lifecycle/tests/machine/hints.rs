@@ -166,7 +166,25 @@ fn without_being_told_that_it_is_gone_an_instance_made_just_now_may_be_missing_i
     world.later(130);
     tell(&mut world, HintKind::Changed);
     world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running, "one look proves nothing");
+    world.later(60);
+    world.settle();
     assert_eq!(world.phase(), MachinePhase::Failed);
+}
+
+#[test]
+fn a_look_that_finds_the_instance_takes_back_that_it_was_missed() {
+    let mut world = World::running();
+    world.later(130);
+    for _ in 0..3 {
+        let instances = std::mem::take(&mut world.instances);
+        tell(&mut world, HintKind::Changed);
+        world.settle();
+        world.instances = instances;
+        world.later(60);
+        world.settle();
+        assert_eq!((world.phase(), world.hint.clone()), (MachinePhase::Running, None));
+    }
 }
 
 #[test]

@@ -428,7 +428,9 @@ fn a_kubelet_may_be_silent_while_its_node_is_updated_but_the_instance_has_to_be_
     world.instances.clear();
     sick(&mut world, "Unknown");
     world.settle();
-    assert_eq!(world.phase(), MachinePhase::Failed);
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdating);
+    world.later(60);
+    world.settle();
     assert_eq!(world.status().failure_reason, Some(FailureReason::InstanceMissing));
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ostler_api::names;
 use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView},
-    hint::HintUse,
+    hint::{HintUse, HintView},
     plan::{BootstrapPatch, MachinePatch, OwnConfig},
     snapshot::{DriverFacts, DriverView},
 };
@@ -37,7 +37,7 @@ impl World {
     /// What a pass did about the hint of the driver.
     pub(crate) fn use_hint(&mut self, how: Option<HintUse>) {
         if let Some(how) = how {
-            self.hint = self.hint.take().and_then(|hint| hint.used(how));
+            self.hint = HintView::used(self.hint.take(), how);
         }
     }
 

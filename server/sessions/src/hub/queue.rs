@@ -9,7 +9,7 @@ use super::OperationId;
 
 /// What goes first within a lane: what is cheap, then what frees something, then the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Rank {
+pub(crate) enum Rank {
     Read,
     Delete,
     Change,
@@ -17,7 +17,9 @@ enum Rank {
 }
 
 impl Rank {
-    fn of(kind: OperationKind) -> Self {
+    const ALL: [Self; 4] = [Self::Read, Self::Delete, Self::Change, Self::Create];
+
+    pub(crate) fn of(kind: OperationKind) -> Self {
         match kind {
             OperationKind::GetMachineStatus
             | OperationKind::ListMachines
@@ -47,22 +49,6 @@ pub(crate) struct Ticket {
     number: u64,
 }
 
-impl Ticket {
-    /// Its place by age alone.
-    fn age(self) -> (bool, u64) {
-        (self.rank == Rank::Create, self.number)
-    }
-}
-
-/// Which operations wait though there is credit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
-    /// None.
-    Nothing,
-    /// Those that make something new.
-    Creates,
-}
-
 /// One in so many is taken by age alone, so that nothing waits for ever behind what is more urgent.
 const BY_AGE: u32 = 4;
 
@@ -70,8 +56,8 @@ const BY_AGE: u32 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiting: BTreeMap<Ticket, (OperationId, usize)>,
-    /// Creates apart from the rest, each by number.
-    by_age: BTreeMap<(bool, u64), Ticket>,
+    /// Each rank by number.
+    by_age: BTreeMap<(Rank, u64), Lane>,
     bytes: usize,
     next: u64,
     taken: u32,
@@ -89,13 +75,13 @@ impl Queue {
         let ticket = Ticket { lane, rank: Rank::of(kind), number: self.next };
         self.next += 1;
         self.bytes += bytes;
-        self.by_age.insert(ticket.age(), ticket);
+        self.by_age.insert((ticket.rank, ticket.number), lane);
         self.waiting.insert(ticket, (id, bytes));
         ticket
     }
 
-    /// Takes the operation whose turn it is.
-    pub(crate) fn pop(&mut self, held: Held) -> Option<OperationId> {
+    /// Takes the operation whose turn it is. `held`: which ranks wait though there is credit.
+    pub(crate) fn pop(&mut self, held: impl Fn(Rank) -> bool) -> Option<OperationId> {
         let taken = self.taken.wrapping_add(1);
         let by_age = taken.is_multiple_of(BY_AGE);
         let ticket = if by_age { self.oldest(held) } else { self.urgent(held) }?;
@@ -104,29 +90,26 @@ impl Queue {
     }
 
     /// The first by urgency.
-    fn urgent(&self, held: Held) -> Option<Ticket> {
-        let first = |lane| {
-            // Creates are last within a lane.
-            let of = |rank| Ticket { lane, rank, number: 0 };
-            self.waiting.range(of(Rank::Read)..of(Rank::Create)).next()
-        };
-        let found = match held {
-            Held::Nothing => self.waiting.iter().next(),
-            Held::Creates => [Lane::User, Lane::Background].into_iter().find_map(first),
-        };
-        found.map(|(ticket, _)| *ticket)
+    fn urgent(&self, held: impl Fn(Rank) -> bool) -> Option<Ticket> {
+        let lanes = [Lane::User, Lane::Background].into_iter();
+        let mut places = lanes.flat_map(|lane| Rank::ALL.map(|rank| (lane, rank)));
+        places.find_map(|(lane, rank)| {
+            let from = |number| Ticket { lane, rank, number };
+            let first = self.waiting.range(from(0)..from(u64::MAX)).next();
+            first.map(|(ticket, _)| *ticket).filter(|_| !held(rank))
+        })
     }
 
     /// The first by age.
-    fn oldest(&self, held: Held) -> Option<Ticket> {
-        let others = self.by_age.range(..(true, 0)).next();
-        let creates = self.by_age.range((true, 0)..).next().filter(|_| held == Held::Nothing);
-        let found = others.into_iter().chain(creates).min_by_key(|((_, number), _)| *number);
-        found.map(|(_, ticket)| *ticket)
+    fn oldest(&self, held: impl Fn(Rank) -> bool) -> Option<Ticket> {
+        let ranks = Rank::ALL.into_iter().filter(|rank| !held(*rank));
+        let first = ranks.filter_map(|rank| self.by_age.range((rank, 0)..(rank, u64::MAX)).next());
+        let tickets = first.map(|(&(rank, number), &lane)| Ticket { lane, rank, number });
+        tickets.min_by_key(|ticket| ticket.number)
     }
 
     /// The one that has waited longest of those that are not held.
-    pub(crate) fn peek_oldest(&self, held: Held) -> Option<&OperationId> {
+    pub(crate) fn peek_oldest(&self, held: impl Fn(Rank) -> bool) -> Option<&OperationId> {
         let ticket = self.oldest(held)?;
         self.waiting.get(&ticket).map(|(id, _)| id)
     }
@@ -134,7 +117,7 @@ impl Queue {
     /// Takes one operation out.
     pub(crate) fn remove(&mut self, ticket: Ticket) -> Option<OperationId> {
         let (id, bytes) = self.waiting.remove(&ticket)?;
-        self.by_age.remove(&ticket.age());
+        self.by_age.remove(&(ticket.rank, ticket.number));
         self.bytes = self.bytes.saturating_sub(bytes);
         Some(id)
     }
@@ -160,8 +143,7 @@ mod tests {
             queue.push((*id).into(), *lane, *kind, 10);
         }
         assert_eq!((queue.len(), queue.bytes()), (pushed.len(), 10 * pushed.len()));
-        let order =
-            std::iter::from_fn(|| queue.pop(Held::Nothing)).map(|id| id.to_string()).collect();
+        let order = std::iter::from_fn(|| queue.pop(|_| false)).map(|id| id.to_string()).collect();
         assert_eq!((queue.len(), queue.bytes()), (0, 0));
         order
     }
@@ -193,12 +175,13 @@ mod tests {
         ] {
             queue.push(id.into(), lane, kind, 10);
         }
-        assert_eq!(queue.peek_oldest(Held::Creates).map(OperationId::as_str), Some("old"));
-        let taken: Vec<_> = std::iter::from_fn(|| queue.pop(Held::Creates)).collect();
+        let creates = |rank| rank == Rank::Create;
+        assert_eq!(queue.peek_oldest(creates).map(OperationId::as_str), Some("old"));
+        let taken: Vec<_> = std::iter::from_fn(|| queue.pop(creates)).collect();
         let taken: Vec<&str> = taken.iter().map(OperationId::as_str).collect();
         assert_eq!(taken, ["1", "2", "3", "old", "4"]);
         assert_eq!((queue.len(), queue.bytes()), (2, 20));
-        assert_eq!(queue.pop(Held::Nothing).as_ref().map(OperationId::as_str), Some("create"));
+        assert_eq!(queue.pop(|_| false).as_ref().map(OperationId::as_str), Some("create"));
     }
 
     #[test]

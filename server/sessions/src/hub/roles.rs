@@ -6,7 +6,6 @@ use ostler_api::{ProviderName, differ_by_numbers_only};
 use ostler_proto::v1alpha1::RoleKind;
 use tokio::time::Instant;
 
-use super::queue::Held;
 use super::session::Session;
 use super::timers::Timer;
 use super::{Hub, SessionKey};
@@ -124,8 +123,7 @@ impl Hub {
 
     /// A provider has had no driver for the resume window: what waits for it is given back.
     pub(super) fn starved(&mut self, now: Instant, provider: &ProviderName) {
-        while let Some(id) =
-            self.providers.get_mut(provider).and_then(|it| it.queue.pop(Held::Nothing))
+        while let Some(id) = self.providers.get_mut(provider).and_then(|it| it.queue.pop(|_| false))
         {
             let message = "the driver went away before the operation was sent";
             let why = (ErrorCode::Unavailable, Reason::CoreNoSession, message);

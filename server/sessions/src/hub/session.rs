@@ -1,7 +1,7 @@
 //! Records of streams, sessions and providers.
 
 use ostler_api::ProviderName;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::hints::{HINT_BURST, HINT_EVERY};
 use super::map::Set;
 use super::pace::Pace;
-use super::queue::{Held, Queue};
+use super::queue::{Queue, Rank};
 use super::{OperationId, SessionKey};
 use crate::session::hello::Introduction;
 use crate::{Principal, Rate, TokenBucket};
@@ -66,20 +66,24 @@ pub(crate) struct Session {
 #[derive(Debug, Default)]
 pub(crate) struct Work {
     ids: Set<OperationId>,
-    creates: usize,
+    by_rank: BTreeMap<Rank, usize>,
 }
 
 impl Work {
     pub(crate) fn insert(&mut self, id: OperationId, kind: OperationKind) {
-        if self.ids.insert(id) && kind.makes_instances() {
-            self.creates += 1;
+        if self.ids.insert(id) {
+            *self.by_rank.entry(Rank::of(kind)).or_default() += 1;
         }
     }
 
     pub(crate) fn remove(&mut self, id: &OperationId, kind: OperationKind) {
-        if self.ids.remove(id) && kind.makes_instances() {
-            self.creates -= 1;
+        if self.ids.remove(id) {
+            *self.by_rank.entry(Rank::of(kind)).or_default() -= 1;
         }
+    }
+
+    fn of_rank(&self, rank: Rank) -> usize {
+        self.by_rank.get(&rank).copied().unwrap_or_default()
     }
 
     pub(crate) fn ids(&self) -> impl Iterator<Item = &OperationId> {
@@ -91,8 +95,8 @@ impl Work {
     }
 }
 
-/// Creates, which take long, leave one in so many of the credit to everything else.
-const NOT_FOR_CREATES: usize = 8;
+/// Creates leave one in so many of the credit to everything else, and so do deletions, and changes: each may get stuck.
+const NOT_FOR_ONE_RANK: usize = 8;
 
 impl Session {
     /// The session of a driver that has just said Hello, without credit.
@@ -152,9 +156,10 @@ impl Session {
         self.unaccepted = self.unaccepted.saturating_sub(unread);
     }
 
-    /// Whether another create leaves enough of the credit to what is quick or urgent.
-    fn has_credit_for_creates(&self) -> bool {
-        self.in_flight.creates < self.credit - self.credit / NOT_FOR_CREATES
+    /// Whether another operation of a rank leaves enough of the credit to the others. Reads are quick.
+    fn has_credit_for(&self, rank: Rank) -> bool {
+        let share = self.credit - self.credit / NOT_FOR_ONE_RANK;
+        rank == Rank::Read || self.in_flight.of_rank(rank) < share
     }
 }
 
@@ -212,12 +217,13 @@ impl Provider {
         }
     }
 
-    /// What waits though `session` has credit.
-    pub(crate) fn held(&self, now: Instant, session: &Session) -> Held {
-        if self.pace.paused_until(now).is_some() || !session.has_credit_for_creates() {
-            Held::Creates
-        } else {
-            Held::Nothing
-        }
+    /// Which operations wait though `session` has credit.
+    pub(crate) fn held<'a>(
+        &self,
+        now: Instant,
+        session: &'a Session,
+    ) -> impl Fn(Rank) -> bool + use<'a> {
+        let pauses = self.pace.paused_until(now).is_some();
+        move |rank| (pauses && rank == Rank::Create) || !session.has_credit_for(rank)
     }
 }

@@ -10,7 +10,7 @@ use ostler_proto::v1alpha1::{DriverCapability, ObjectRevision};
 use tokio::time::Instant;
 
 use super::operations::{Op, Place};
-use super::queue::Held;
+use super::queue::Rank;
 use super::session::{Provider, Session};
 use super::timers::Timer;
 use super::{Hub, OperationId, SessionKey};
@@ -219,7 +219,7 @@ impl Hub {
     /// For how long the oldest operation has waited that is not held back.
     fn oldest_wait(&self, now: Instant, record: &Provider, session: &Session) -> Duration {
         let pauses = record.pace.paused_until(now).is_some();
-        let held = if pauses { Held::Creates } else { Held::Nothing };
+        let held = |rank| pauses && rank == Rank::Create;
         let oldest = record.queue.peek_oldest(held).filter(|_| session.is_ready());
         let operation = oldest.and_then(|id| self.operations.get(id));
         operation.map_or(Duration::ZERO, |operation| now - operation.placed)

@@ -12,7 +12,7 @@ use ostler_proto::v1alpha1::{
 use ostler_sessions::{ProviderState, SessionEvent, SessionsOptions};
 use tokio::time::Instant;
 
-use crate::core::{Core, PROVIDER, create, create_with, delete, status};
+use crate::core::{Core, PROVIDER, create, create_with, delete, status, update};
 use crate::driver::{Driver, Said, created, deleted, found, hello};
 
 fn provider(core: &Core) -> ProviderState {
@@ -230,6 +230,23 @@ async fn creates_leave_some_of_the_credit_to_what_is_quick_or_urgent() {
     assert_eq!((provider(&core).in_flight, provider(&core).queued), (7, 2));
     driver.complete("op-3", created("m")).await;
     assert_eq!(driver.take().await.operation_id, "op-7");
+}
+
+#[tokio::test(start_paused = true)]
+async fn deletions_and_changes_that_get_stuck_leave_some_of_the_credit_to_creates() {
+    for stuck in [delete, update] {
+        let mut core = Core::start();
+        let mut driver = Driver::ready_with(&mut core, 1, 8).await;
+        for number in 0..9 {
+            core.sessions.submit(stuck(&format!("op-{number}"), &format!("uid-{number}"))).unwrap();
+        }
+        for number in 0..7 {
+            assert_eq!(driver.take().await.operation_id, format!("op-{number}"));
+        }
+        core.sessions.submit(patient("create", "uid-x")).unwrap();
+        assert_eq!(driver.take().await.operation_id, "create");
+        assert_eq!((provider(&core).in_flight, provider(&core).queued), (8, 2));
+    }
 }
 
 /// A driver that says how far it is.

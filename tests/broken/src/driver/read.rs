@@ -58,6 +58,7 @@ impl Broken {
             answer => answer,
         };
         if self.breaks(Breakage::StatusAbsent)
+            && named.is_none()
             && answer.as_ref().is_err_and(|error| error.code() == Code::NotFound)
         {
             return Ok(Instance::new(""));

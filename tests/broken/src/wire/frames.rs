@@ -18,7 +18,7 @@ use proto::{MachineErrorCode as Code, MachineErrorReason as Reason, RoleKind, Ve
 use proto::{RegisterRequest, RegisterResponse};
 use tokio::time::Instant;
 
-use crate::Breakage;
+use crate::{Breakage, Reads};
 
 /// Longer than the contract allows for naming an operation.
 const LATE: Duration = Duration::from_secs(20);
@@ -54,9 +54,9 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Of a driver with or without GetMachineStatus.
-    pub(super) fn of(reads: bool) -> Self {
-        Self { without_status: !reads, ..Self::default() }
+    /// Of a driver that can tell so much.
+    pub(super) fn of(reads: Reads) -> Self {
+        Self { without_status: reads == Reads::Nothing, ..Self::default() }
     }
 
     /// Asks for a secret in the name of an operation that never was.

@@ -16,15 +16,15 @@ use tonic::transport::{Endpoint, Server};
 
 use self::frames::Memory;
 use self::relay::Relay;
-use super::Breakage;
+use super::{Breakage, Reads};
 
 /// Bytes between driver and relay; a frame is at most 1 MiB.
 const PIPE_BYTES: usize = 64 * 1024;
 /// Even a driver that hammers leaves the computer a breath.
 const HAMMER: Duration = Duration::from_millis(1);
 
-/// `core`, with a relay in between that breaks one rule, and with `reads` false leaves GetMachineStatus out of Hello.
-pub(crate) fn tapped(core: Connector, breakage: Breakage, reads: bool) -> Connector {
+/// `core`, with a relay in between that breaks one rule, and leaves GetMachineStatus out of Hello if the driver has none.
+pub(crate) fn tapped(core: Connector, breakage: Breakage, reads: Reads) -> Connector {
     let memory = Arc::new(Mutex::new(Memory::of(reads)));
     Connector::new(move || {
         let (core, memory) = (core.clone(), Arc::clone(&memory));

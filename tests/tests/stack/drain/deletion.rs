@@ -100,7 +100,8 @@ async fn an_instance_deleted_by_hand_fails_its_machine_when_its_node_falls_silen
     let began = world.now();
     node_status(&world, "m", json!({ "conditions": [silent] })).await;
     world.until("m", "Failed", in_phase(MachinePhase::Failed)).await;
-    assert!(world.now().duration_since(began).as_secs() < 5, "not after the health timeout");
+    let took = world.now().duration_since(began).as_secs();
+    assert!((60..65).contains(&took), "after a second look, not after the health timeout: {took}");
     let status = get(&world, "m").await.status.unwrap();
     assert_eq!(status.failure_reason, Some(FailureReason::InstanceMissing));
     delete(&world, "m").await;

@@ -149,7 +149,7 @@ fn harmless(machine: &Machine, pool: &Pool) -> Vec<(OperationKind, Operation)> {
     });
     vec![
         (OperationKind::DeleteMachine, machine.delete("")),
-        (OperationKind::GetMachineStatus, machine.status("")),
+        (OperationKind::GetMachineStatus, machine.status(NOWHERE)),
         (OperationKind::ListMachines, list(class, cluster)),
         (OperationKind::InitializeMachine, machine.initialize(NOWHERE)),
         (OperationKind::UpdateMachine, machine.update(NOWHERE, "")),
