@@ -4,6 +4,7 @@
 //! The comments of the `.proto` files are the driver author's manual.
 
 pub mod codec;
+mod faults;
 #[cfg(feature = "json")]
 pub mod json;
 pub mod legacy;

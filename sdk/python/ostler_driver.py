@@ -80,8 +80,10 @@ class Server(services.MachineDriverServiceServicer):
                 self.offer("".join(it.capitalize() for it in word.split("_")), o.OperationKind.Value(kind), verb)
 
     def offer(self, name, kind, verb):
-        def serve(request, rpc):  # in a thread of its own, which goes on when the client has gone
+        def serve(request, rpc):  # in a thread of its own; a mutation goes on when the client has gone
             call = Call(request)
+            if name.startswith(READS) and not rpc.add_callback(call.cancelled.set):
+                call.cancelled.set()  # the client has gone already
             try:
                 return self.work(name, kind, verb, call)
             except Failed as failed:

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ostler_proto::Scrubber;
 use ostler_proto::v1alpha1 as proto;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
@@ -273,12 +274,14 @@ impl Context {
         self.report();
     }
 
-    /// Saves what a later attempt for the same target needs, at most 4 KiB; longer ones are not
-    /// saved. The core stores it and hands it back with the next operation, also when this one fails.
+    /// Saves what a later attempt for the same target needs. The core stores it and hands it back, as it is, with the
+    /// next operation, also when this one fails. One that is longer than 4 KiB, or has user data or a value of a secret in
+    /// it, is not saved, and the one before counts.
     pub fn save_checkpoint(&self, checkpoint: impl Into<String>) {
-        let checkpoint = self.scrub(&checkpoint.into());
-        if checkpoint.len() > crate::session::limits::CHECKPOINT_BYTES {
-            tracing::warn!(operation = %self.operation_id(), bytes = checkpoint.len(), "checkpoint is too long and was not saved");
+        let checkpoint = checkpoint.into();
+        let too_long = checkpoint.len() > crate::session::limits::CHECKPOINT_BYTES;
+        if too_long || self.scrub(&checkpoint) != checkpoint {
+            tracing::warn!(operation = %self.operation_id(), too_long, "a checkpoint that is too long, or has a secret in it, was not saved");
             return;
         }
         self.saved().checkpoint = Some(checkpoint);
@@ -321,15 +324,19 @@ impl Context {
         self.saved().user_data = Zeroizing::new(user_data.to_vec());
     }
 
-    /// `text` without the values of the secrets that the process holds, and without user data.
-    pub(crate) fn scrub(&self, text: &str) -> String {
+    fn scrub(&self, text: &str) -> String {
+        self.scrubber().scrub(text)
+    }
+
+    /// Takes the values of the secrets that the process holds, and user data, out of texts.
+    pub(crate) fn scrubber(&self) -> Scrubber {
         let held = match &self.inner.references {
             References::Core(library) => library.held_secrets(),
             References::Given { secret, .. } => secret.iter().cloned().collect(),
         };
         let saved = self.saved();
         let secrets = held.iter().chain(&saved.secret).flat_map(Secret::values);
-        ostler_proto::scrub(text, secrets.chain([saved.user_data.as_slice()]))
+        Scrubber::new(secrets.chain([saved.user_data.as_slice()]))
     }
 
     fn saved(&self) -> parking_lot::MutexGuard<'_, Saved> {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use ostler_proto::v1alpha1 as proto;
 use proto::operation::Request as Asked;
+use proto::operation_completed::Outcome;
+use proto::operation_result::Response;
 use proto::register_request::Frame as FromDriver;
 use proto::register_response::Frame as ToDriver;
 use proto::{DriverState, OperationProgress, Readiness};
@@ -166,4 +168,44 @@ async fn a_core_that_does_not_read_loses_no_result() {
     };
     tokio::time::timeout(Duration::from_hours(1), all).await.unwrap();
     session.echo().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_is_sent_as_it_is_or_not_at_all() {
+    let mut core = TinyCore::start();
+    let _driver = Stable::default().run(&core);
+    let (mut session, _) = core.welcomed().await;
+    session.operate(create("op", "notes")).await;
+    session.accepted().await;
+    assert_eq!(progress(&mut session).await.checkpoint, "step-1");
+    assert_eq!(session.completed().await.checkpoint, "step-1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_wrong_with_an_instance_is_said_without_user_data_and_in_short() {
+    let mut core = TinyCore::start();
+    let _driver = Stable::default().run(&core);
+    let (mut session, _) = core.welcomed().await;
+    let bootstrap =
+        proto::BootstrapData { user_data: b"#cloud-config hunter2".to_vec(), ..Default::default() };
+    let request = proto::CreateMachineRequest { bootstrap: Some(bootstrap), ..Default::default() };
+    session.operate(operation("op", "quotes", Asked::CreateMachine(request))).await;
+    session.accepted().await;
+    let Some(Outcome::Result(result)) = session.completed().await.outcome else { panic!() };
+    let Some(Response::CreateMachine(created)) = result.response else { panic!() };
+    let message = created.machine.unwrap().fault.unwrap().message;
+    assert!(message.starts_with("invalid user data *** x"), "{message}");
+    assert_eq!(message.len(), 2048);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_core_that_never_answers_the_hello_is_left() {
+    let mut core = TinyCore::start();
+    let _driver = Stable::default().run(&core);
+    let mut silent = core.session().await;
+    silent.hello().await;
+    let began = Instant::now();
+    let mut next = core.session().await;
+    next.hello().await;
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }

@@ -103,16 +103,16 @@ func poolKinds(d Driver) (kinds []pb.OperationKind) {
 	return kinds
 }
 
-func (s *server) CreatePool(_ context.Context, q *pb.CreatePoolRequest) (*pb.CreatePoolResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_CREATE_POOL, true, q, PoolDriver.CreatePool)
+func (s *server) CreatePool(ctx context.Context, q *pb.CreatePoolRequest) (*pb.CreatePoolResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_CREATE_POOL, true, q, PoolDriver.CreatePool)
 }
 
-func (s *server) UpdatePool(_ context.Context, q *pb.UpdatePoolRequest) (*pb.UpdatePoolResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_UPDATE_POOL, true, q, PoolDriver.UpdatePool)
+func (s *server) UpdatePool(ctx context.Context, q *pb.UpdatePoolRequest) (*pb.UpdatePoolResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_UPDATE_POOL, true, q, PoolDriver.UpdatePool)
 }
 
-func (s *server) DeletePool(_ context.Context, q *pb.DeletePoolRequest) (*pb.DeletePoolResponse, error) {
-	answer, err := offered(s, pb.OperationKind_OPERATION_KIND_DELETE_POOL, true, q, PoolDriver.DeletePool)
+func (s *server) DeletePool(ctx context.Context, q *pb.DeletePoolRequest) (*pb.DeletePoolResponse, error) {
+	answer, err := offered(ctx, s, pb.OperationKind_OPERATION_KIND_DELETE_POOL, true, q, PoolDriver.DeletePool)
 	var failed *Error
 	if errors.As(err, &failed) && failed.Detail.Reason == notOurs {
 		return &pb.DeletePoolResponse{
@@ -124,7 +124,7 @@ func (s *server) DeletePool(_ context.Context, q *pb.DeletePoolRequest) (*pb.Del
 }
 
 func (s *server) GetPoolStatus(q *pb.GetPoolStatusRequest, stream grpc.ServerStreamingServer[pb.GetPoolStatusResponse]) error {
-	answer, err := offered(s, pb.OperationKind_OPERATION_KIND_GET_POOL_STATUS, false, q, PoolDriver.GetPoolStatus)
+	answer, err := offered(stream.Context(), s, pb.OperationKind_OPERATION_KIND_GET_POOL_STATUS, false, q, PoolDriver.GetPoolStatus)
 	if err == nil {
 		err = stream.Send(&pb.GetPoolStatusResponse{Pool: answer.GetPool()})
 	}
@@ -137,7 +137,7 @@ func (s *server) GetPoolStatus(q *pb.GetPoolStatusRequest, stream grpc.ServerStr
 }
 
 func (s *server) ListPools(q *pb.ListPoolsRequest, stream grpc.ServerStreamingServer[pb.ListPoolsResponse]) error {
-	pools, err := offered(s, pb.OperationKind_OPERATION_KIND_LIST_POOLS, false, q, PoolDriver.ListPools)
+	pools, err := offered(stream.Context(), s, pb.OperationKind_OPERATION_KIND_LIST_POOLS, false, q, PoolDriver.ListPools)
 	if it, has := s.driver.(ListScoper); has && err == nil {
 		err = stream.Send(&pb.ListPoolsResponse{ListScope: it.ListScope(q.GetContext())})
 	}
@@ -149,10 +149,10 @@ func (s *server) ListPools(q *pb.ListPoolsRequest, stream grpc.ServerStreamingSe
 	return err
 }
 
-func (s *server) DeletePoolMachines(_ context.Context, q *pb.DeletePoolMachinesRequest) (*pb.DeletePoolMachinesResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_DELETE_POOL_MACHINES, true, q, PoolMachineDeleter.DeletePoolMachines)
+func (s *server) DeletePoolMachines(ctx context.Context, q *pb.DeletePoolMachinesRequest) (*pb.DeletePoolMachinesResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_DELETE_POOL_MACHINES, true, q, PoolMachineDeleter.DeletePoolMachines)
 }
 
-func (s *server) UpdatePoolMachine(_ context.Context, q *pb.UpdatePoolMachineRequest) (*pb.UpdatePoolMachineResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_UPDATE_POOL_MACHINE, true, q, PoolMachineUpdater.UpdatePoolMachine)
+func (s *server) UpdatePoolMachine(ctx context.Context, q *pb.UpdatePoolMachineRequest) (*pb.UpdatePoolMachineResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_UPDATE_POOL_MACHINE, true, q, PoolMachineUpdater.UpdatePoolMachine)
 }

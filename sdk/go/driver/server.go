@@ -34,7 +34,7 @@ import (
 // Driver has the operations that every driver has. Requests carry all that an operation needs in Context: class,
 // secret, identity. operation.proto has a table for each of what to answer; fail with an [Error].
 //
-// The context ends when the core cancels the operation or its time is over, and not when the caller goes away.
+// The context ends when the core cancels the operation or its time is over. That of a read also ends with its caller.
 type Driver interface {
 	CreateMachine(context.Context, *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error)
 	// DeleteMachine may fail with [NotOurs]: the core gets the outcome NOT_OURS.
@@ -170,7 +170,9 @@ func newServer(d Driver, info Info) *server {
 }
 
 // begin admits an operation, unless another mutation of its machine runs.
-func (s *server) begin(kind pb.OperationKind, mutates bool, op *pb.OperationContext) (context.Context, func(), error) {
+func (s *server) begin(
+	ctx context.Context, kind pb.OperationKind, mutates bool, op *pb.OperationContext,
+) (context.Context, func(), error) {
 	timeout := time.Minute
 	if op.GetTimeout().AsDuration() > 0 {
 		timeout = op.GetTimeout().AsDuration()
@@ -182,8 +184,10 @@ func (s *server) begin(kind pb.OperationKind, mutates bool, op *pb.OperationCont
 			return nil, nil, Fail(Aborted, "TARGET_BUSY", "another operation of this machine runs")
 		}
 	}
-	// Not the context of the call: an operation goes on when its caller has gone.
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	if mutates {
+		ctx = context.WithoutCancel(ctx) // it goes on when its caller has gone
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	it := &call{mutates: mutates, cancel: cancel, running: &pb.RunningOperation{
 		OperationId: op.GetOperationId(), IdempotencyKey: op.GetIdempotencyKey(), Target: op.GetTarget(), Kind: kind,
 	}}
@@ -200,10 +204,10 @@ func (s *server) begin(kind pb.OperationKind, mutates bool, op *pb.OperationCont
 type request interface{ GetContext() *pb.OperationContext }
 
 // work does one operation from its admission to its answer.
-func work[Q request, A any](s *server, kind pb.OperationKind, mutates bool, q Q,
+func work[Q request, A any](ctx context.Context, s *server, kind pb.OperationKind, mutates bool, q Q,
 	do func(context.Context, Q) (A, error),
 ) (answer A, err error) {
-	ctx, end, err := s.begin(kind, mutates, q.GetContext())
+	ctx, end, err := s.begin(ctx, kind, mutates, q.GetContext())
 	if err != nil {
 		return answer, err
 	}
@@ -240,7 +244,7 @@ func serving(s *server, options ...grpc.ServerOption) *grpc.Server {
 }
 
 // offered does the operation if the driver has it.
-func offered[I any, Q request, A any](s *server, kind pb.OperationKind, mutates bool, q Q,
+func offered[I any, Q request, A any](ctx context.Context, s *server, kind pb.OperationKind, mutates bool, q Q,
 	do func(I, context.Context, Q) (A, error),
 ) (A, error) {
 	it, has := s.driver.(I)
@@ -248,15 +252,15 @@ func offered[I any, Q request, A any](s *server, kind pb.OperationKind, mutates 
 		var none A
 		return none, Fail(Unimplemented, "NOT_OFFERED", "the driver has no such operation")
 	}
-	return work(s, kind, mutates, q, func(ctx context.Context, q Q) (A, error) { return do(it, ctx, q) })
+	return work(ctx, s, kind, mutates, q, func(ctx context.Context, q Q) (A, error) { return do(it, ctx, q) })
 }
 
-func (s *server) CreateMachine(_ context.Context, q *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
-	return work(s, pb.OperationKind_OPERATION_KIND_CREATE_MACHINE, true, q, s.driver.CreateMachine)
+func (s *server) CreateMachine(ctx context.Context, q *pb.CreateMachineRequest) (*pb.CreateMachineResponse, error) {
+	return work(ctx, s, pb.OperationKind_OPERATION_KIND_CREATE_MACHINE, true, q, s.driver.CreateMachine)
 }
 
-func (s *server) DeleteMachine(_ context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
-	answer, err := work(s, pb.OperationKind_OPERATION_KIND_DELETE_MACHINE, true, q, s.driver.DeleteMachine)
+func (s *server) DeleteMachine(ctx context.Context, q *pb.DeleteMachineRequest) (*pb.DeleteMachineResponse, error) {
+	answer, err := work(ctx, s, pb.OperationKind_OPERATION_KIND_DELETE_MACHINE, true, q, s.driver.DeleteMachine)
 	var failed *Error
 	if errors.As(err, &failed) && failed.Detail.Reason == notOurs {
 		return &pb.DeleteMachineResponse{
@@ -267,28 +271,28 @@ func (s *server) DeleteMachine(_ context.Context, q *pb.DeleteMachineRequest) (*
 	return answer, err
 }
 
-func (s *server) InitializeMachine(_ context.Context, q *pb.InitializeMachineRequest) (*pb.InitializeMachineResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_INITIALIZE_MACHINE, true, q, Initializer.InitializeMachine)
+func (s *server) InitializeMachine(ctx context.Context, q *pb.InitializeMachineRequest) (*pb.InitializeMachineResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_INITIALIZE_MACHINE, true, q, Initializer.InitializeMachine)
 }
 
-func (s *server) UpdateMachine(_ context.Context, q *pb.UpdateMachineRequest) (*pb.UpdateMachineResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_UPDATE_MACHINE, true, q, Updater.UpdateMachine)
+func (s *server) UpdateMachine(ctx context.Context, q *pb.UpdateMachineRequest) (*pb.UpdateMachineResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_UPDATE_MACHINE, true, q, Updater.UpdateMachine)
 }
 
-func (s *server) GetMachineStatus(_ context.Context, q *pb.GetMachineStatusRequest) (*pb.GetMachineStatusResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_GET_MACHINE_STATUS, false, q, StatusGetter.GetMachineStatus)
+func (s *server) GetMachineStatus(ctx context.Context, q *pb.GetMachineStatusRequest) (*pb.GetMachineStatusResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_GET_MACHINE_STATUS, false, q, StatusGetter.GetMachineStatus)
 }
 
-func (s *server) GetVolumeIds(_ context.Context, q *pb.GetVolumeIdsRequest) (*pb.GetVolumeIdsResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_GET_VOLUME_IDS, false, q, VolumeNamer.GetVolumeIds)
+func (s *server) GetVolumeIds(ctx context.Context, q *pb.GetVolumeIdsRequest) (*pb.GetVolumeIdsResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_GET_VOLUME_IDS, false, q, VolumeNamer.GetVolumeIds)
 }
 
-func (s *server) ValidateClass(_ context.Context, q *pb.ValidateClassRequest) (*pb.ValidateClassResponse, error) {
-	return offered(s, pb.OperationKind_OPERATION_KIND_VALIDATE_CLASS, false, q, ClassValidator.ValidateClass)
+func (s *server) ValidateClass(ctx context.Context, q *pb.ValidateClassRequest) (*pb.ValidateClassResponse, error) {
+	return offered(ctx, s, pb.OperationKind_OPERATION_KIND_VALIDATE_CLASS, false, q, ClassValidator.ValidateClass)
 }
 
 func (s *server) ListMachines(q *pb.ListMachinesRequest, stream grpc.ServerStreamingServer[pb.ListMachinesResponse]) error {
-	machines, err := work(s, pb.OperationKind_OPERATION_KIND_LIST_MACHINES, false, q, s.driver.ListMachines)
+	machines, err := work(stream.Context(), s, pb.OperationKind_OPERATION_KIND_LIST_MACHINES, false, q, s.driver.ListMachines)
 	if it, has := s.driver.(ListScoper); has && err == nil {
 		err = stream.Send(&pb.ListMachinesResponse{ListScope: it.ListScope(q.GetContext())})
 	}

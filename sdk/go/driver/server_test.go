@@ -25,6 +25,7 @@ import (
 type fake struct {
 	create func(context.Context) error
 	remove func() error
+	look   func(context.Context) error
 	list   int
 }
 
@@ -36,7 +37,10 @@ func (f fake) DeleteMachine(context.Context, *pb.DeleteMachineRequest) (*pb.Dele
 	return &pb.DeleteMachineResponse{}, f.remove()
 }
 
-func (f fake) ListMachines(context.Context, *pb.ListMachinesRequest) ([]*pb.MachineRecord, error) {
+func (f fake) ListMachines(ctx context.Context, _ *pb.ListMachinesRequest) ([]*pb.MachineRecord, error) {
+	if f.look != nil {
+		return nil, f.look(ctx)
+	}
 	return make([]*pb.MachineRecord, f.list), nil
 }
 
@@ -201,6 +205,29 @@ func TestAnOperationGoesOnWithoutItsCallerAndKeepsItsMachine(t *testing.T) {
 	}
 	var failed *Error
 	if err := <-ended; !errors.As(err, &failed) || failed.Detail.Code != Canceled {
+		t.Error(err)
+	}
+}
+
+func TestAReadEndsWithItsCaller(t *testing.T) {
+	began, ended := make(chan struct{}), make(chan error, 1)
+	client := serve(t, fake{look: func(ctx context.Context) error {
+		close(began)
+		select {
+		case <-ctx.Done():
+			ended <- nil
+		case <-time.After(10 * time.Second):
+			ended <- errors.New("it went on")
+		}
+		return ctx.Err()
+	}})
+	caller, leave := context.WithCancel(t.Context())
+	if _, err := client.ListMachines(caller, &pb.ListMachinesRequest{Context: operation("first", "")}); err != nil {
+		t.Fatal(err)
+	}
+	<-began
+	leave()
+	if err := <-ended; err != nil {
 		t.Error(err)
 	}
 }

@@ -1,10 +1,12 @@
 package driver
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,7 +14,8 @@ import (
 	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
 )
 
-// Spec is a provider spec as a struct. A field with the tag `ostler:"fixed"` cannot change while an instance runs.
+// Spec is a provider spec as a struct. A field with the tag `ostler:"fixed"` cannot change while an instance runs; the tag
+// also counts in the structs that it holds, embeds, or has lists and maps of.
 type Spec interface {
 	// Check says what is wrong with the values.
 	Check() Violations
@@ -68,29 +71,59 @@ func ParseSpec[S Spec](op *pb.OperationContext) (S, error) {
 // fixed is the part of a spec that cannot change while an instance runs: path to value.
 func fixed(spec Spec) map[string]any {
 	part := map[string]any{}
-	value := reflect.Indirect(reflect.ValueOf(spec))
-	for i := range value.NumField() {
-		field := value.Type().Field(i)
-		if field.Tag.Get("ostler") != "fixed" {
-			continue
-		}
-		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-		part[name] = value.Field(i).Interface()
-	}
+	addFixed(part, "", reflect.ValueOf(spec), false)
 	return part
+}
+
+// addFixed adds the fields at path that have the tag, or all of them.
+func addFixed(part map[string]any, path string, value reflect.Value, all bool) {
+	switch value.Kind() {
+	case reflect.Pointer:
+		addFixed(part, path, value.Elem(), all)
+	case reflect.Slice, reflect.Array:
+		for i, it := range value.Seq2() {
+			addFixed(part, fmt.Sprintf("%s[%v]", path, i), it, all)
+		}
+	case reflect.Map:
+		for key, it := range value.Seq2() {
+			addFixed(part, fmt.Sprintf("%s[%v]", path, key), it, all)
+		}
+	case reflect.Struct:
+		for i := range value.NumField() {
+			addFixedField(part, path, value.Type().Field(i), value.Field(i), all)
+		}
+	}
+}
+
+// addFixedField names the field as encoding/json does, which flattens embedded structs and fills no unexported field.
+func addFixedField(part map[string]any, path string, field reflect.StructField, value reflect.Value, all bool) {
+	name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+	all = all || field.Tag.Get("ostler") == "fixed"
+	kind := field.Type.Kind()
+	if kind == reflect.Pointer {
+		kind = field.Type.Elem().Kind()
+	}
+	if field.Anonymous && name == "" && kind == reflect.Struct {
+		addFixed(part, path, value, all)
+		return
+	}
+	at := strings.TrimPrefix(path+"."+cmp.Or(name, field.Name), ".")
+	switch {
+	case !field.IsExported():
+	case all:
+		part[at] = value.Interface()
+	default:
+		addFixed(part, at, value, false)
+	}
 }
 
 // Differing are the paths whose change from one spec to the other stands in the way of a hot update.
 func Differing(old, new Spec) []string {
-	var paths []string
 	have, want := fixed(old), fixed(new)
-	for path := range want {
-		if !reflect.DeepEqual(have[path], want[path]) {
-			paths = append(paths, path)
-		}
-	}
-	slices.Sort(paths)
-	return paths
+	both := maps.Clone(have)
+	maps.Copy(both, want)
+	maps.DeleteFunc(both, func(path string, _ any) bool { return reflect.DeepEqual(have[path], want[path]) })
+	return slices.Sorted(maps.Keys(both))
 }
 
 // NotHotUpdatable refuses an update because these paths cannot change while the instance runs.

@@ -72,6 +72,57 @@ func TestOnlyAChangeOfWhatIsFixedReplacesMachines(t *testing.T) {
 	}
 }
 
+type place struct {
+	Region string `ostler:"fixed"`
+}
+
+type Zoned struct {
+	Zone string `json:"zone,omitempty"`
+	Note string `json:"-"`
+}
+
+// nested has its tags everywhere but at the top, and fields that json does not name.
+type nested struct {
+	place
+	*Zoned `ostler:"fixed"`
+	Root   struct {
+		Size int `json:"size" ostler:"fixed"`
+		IOPS int `json:"iops"`
+	} `json:"root"`
+	Disks []*struct {
+		Size int `ostler:"fixed"`
+	} `json:"disks"`
+	Labels map[string]place `json:"labels"`
+	CPU    int              `json:",omitempty" ostler:"fixed"`
+	Memory int              `ostler:"fixed"`
+	secret string           `ostler:"fixed"`
+}
+
+func (nested) Check() Violations { return nil }
+
+func TestWhatIsFixedInsideAFieldOrHasNoNameInJSONIsFixed(t *testing.T) {
+	const old = `{"Region": "eu", "zone": "a", "root": {"size": 1, "iops": 2}, "disks": [{"Size": 1}], "labels": {"k": {"Region": "x"}}, "CPU": 1, "Memory": 1}`
+	for text, want := range map[string][]string{
+		`"root": {"size": 1, "iops": 3}`:   nil,
+		`"root": {"size": 2, "iops": 2}`:   {"root.size"},
+		`"Region": "us"`:                   {"Region"},
+		`"zone": "b"`:                      {"zone"},
+		`"disks": []`:                      {"disks[0].Size"},
+		`"disks": [{"Size": 1}, {}]`:       {"disks[1].Size"},
+		`"labels": {"k": {"Region": "y"}}`: {"labels[k].Region"},
+		`"CPU": 2`:                         {"CPU"},
+		`"Memory": 2`:                      {"Memory"},
+	} {
+		// Of two members of one name the last counts.
+		spec := old[:len(old)-1] + ", " + text + "}"
+		said := Validate[nested](&pb.ValidateClassRequest{ProviderSpecJson: spec, OldProviderSpecJson: old})
+		same := said.FixedSpecSha256 == Validate[nested](&pb.ValidateClassRequest{ProviderSpecJson: old}).FixedSpecSha256
+		if !reflect.DeepEqual(said.NotHotUpdatablePaths, want) || said.ChangeIsHotUpdatable != (want == nil) || same != (want == nil) {
+			t.Errorf("%s: %v", text, said)
+		}
+	}
+}
+
 func TestVolumesOfOtherDriversHaveNoID(t *testing.T) {
 	said, err := VolumeIDs(&pb.GetVolumeIdsRequest{PvSpecsJson: []string{
 		`{"csi": {"driver": "mine", "volumeHandle": "v-1"}}`, `{"csi": {"driver": "other", "volumeHandle": "v-2"}}`, `{"nfs": {}}`,

@@ -54,6 +54,9 @@ fn paged(
     operation_id: &str,
     mut response: Response,
 ) -> Result<(Vec<OperationPage>, OperationResult), DriverError> {
+    for fault in response.faults_mut() {
+        *fault = cut_error(std::mem::take(fault));
+    }
     let mut pages = Vec::new();
     let bytes = response.encoded_len();
     let is_long = |records: usize| records > PAGE_RECORDS || bytes > PAGE_BYTES;

@@ -1,5 +1,6 @@
 //! From an operation to the verb that does it.
 
+use std::cell::LazyCell;
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -97,11 +98,20 @@ impl<H: Handler> Dispatcher<H> {
                     Err(DriverError::canceled("the core cancelled the read").not_applied())
                 }
             };
-            let answer = answer.map_err(|error| {
-                let late = out_of_time.load(Ordering::Relaxed);
-                let error = if late { error.out_of_time() } else { error };
-                error.map_texts(|text| ctx.scrub(text))
-            });
+            let scrubber = LazyCell::new(|| ctx.scrubber());
+            let scrubbed = |error: DriverError| error.map_texts(|text| scrubber.scrub(text));
+            let answer = match answer {
+                Err(error) if out_of_time.load(Ordering::Relaxed) => {
+                    Err(scrubbed(error.out_of_time()))
+                }
+                Err(error) => Err(scrubbed(error)),
+                Ok(mut response) => {
+                    for fault in response.faults_mut() {
+                        *fault = scrubbed(std::mem::take(fault).into()).into();
+                    }
+                    Ok(response)
+                }
+            };
             Finished { operation_id, answer, checkpoint: ctx.saved_checkpoint() }
         }
     }

@@ -21,6 +21,7 @@ use crate::diagnosis;
 use crate::error::chain;
 use crate::library::Client;
 
+/// For the connection, for the headers of the stream, and for the first frame in it.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(20);
 /// In whose name the core gives reasons in statuses.
 const DOMAIN: &str = "ostler.dev";
@@ -58,7 +59,7 @@ pub(crate) struct Link {
     search: Backoff,
     state: State,
     live_since: Option<Instant>,
-    /// The core must be heard at least this often.
+    /// The core must be heard at least this often; before its Welcome within this time.
     silence: Option<Duration>,
     heard: Instant,
     /// When and how to leave, once the core said so.
@@ -236,6 +237,7 @@ impl Link {
             .max_encoding_message_size(MAX_FRAME_BYTES);
         let outbox = Outbox::default();
         self.heard = Instant::now();
+        self.silence = Some(DIAL_TIMEOUT);
         outbox.push(RegisterRequest { frame: Some(hello) });
         let frames = outbox.frames();
         let answer = Box::pin(async move {

@@ -68,6 +68,12 @@ impl Stable {
                 ctx.save_checkpoint("step-2");
                 return Err(DriverError::unavailable("later").partial());
             }
+            "notes" => {
+                let secret = ctx.secret().await?;
+                ctx.save_checkpoint("step-1");
+                ctx.save_checkpoint(format!("logins/{}", secret.text("password")?));
+                return Err(DriverError::unavailable("later").partial());
+            }
             "classy" => {
                 #[derive(serde::Deserialize)]
                 struct Spec {
@@ -106,7 +112,13 @@ impl Driver for Stable {
     async fn create_machine(&self, request: CreateMachine) -> Result<Instance, DriverError> {
         self.creates.fetch_add(1, Ordering::SeqCst);
         self.act(&request.ctx).await?;
-        Ok(Instance::new(format!("stable:///{}", request.ctx.target().uid)))
+        let instance = Instance::new(format!("stable:///{}", request.ctx.target().uid));
+        if !request.ctx.target().name.starts_with("quotes") {
+            return Ok(instance);
+        }
+        let user_data = std::str::from_utf8(request.user_data()).unwrap();
+        let fault = format!("invalid user data {user_data} {}", "x".repeat(100_000));
+        Ok(instance.fault(DriverError::failed_precondition(fault)))
     }
 
     async fn delete_machine(&self, request: DeleteMachine) -> Result<Deletion, DriverError> {

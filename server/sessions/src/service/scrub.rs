@@ -4,10 +4,7 @@ use ostler_proto::Scrubber;
 use ostler_proto::v1alpha1::operation_completed::Outcome;
 use ostler_proto::v1alpha1::operation_result::Response;
 use ostler_proto::v1alpha1::register_request::Frame;
-use ostler_proto::v1alpha1::{
-    FieldViolation, MachineRecord, ObjectRevision, OperationError, OperationResult,
-    PoolMachineRecord, PoolRecord,
-};
+use ostler_proto::v1alpha1::{FieldViolation, ObjectRevision, OperationError, OperationResult};
 
 use crate::convert::{FEW, MESSAGE_BYTES, VIOLATIONS, WORD_BYTES, few};
 use crate::hub::{CHECKPOINT_BYTES, SessionKey};
@@ -21,45 +18,55 @@ pub(crate) type Last = Option<(ObjectRevision, Scrubber)>;
 /// driver should have done so; not every driver does.
 pub(crate) fn frame(shell: &Shell, key: SessionKey, frame: &mut Frame, last: &mut Last) {
     let Some((operation_id, texts)) = texts(frame) else { return };
-    if texts.iter().all(|(text, _)| text.is_empty()) {
+    if texts.iter().all(|it| it.text.is_empty()) {
         return;
     }
-    let class = shell.with(|hub, _| hub.class_of(key, operation_id)).unwrap_or_default();
+    let class = shell.with(|hub, _| hub.class_of(key, &operation_id)).unwrap_or_default();
     let same = last.take().filter(|(of, _)| *of == class);
     let (_, scrubber) = last.insert(same.unwrap_or_else(|| {
         let values = shell.classes.confidential(&class.namespace, &class.name);
         (class, Scrubber::new(values.iter().map(Vec::as_slice)))
     }));
-    for (text, most) in texts {
-        *text = scrubber.scrub_start(text, most);
+    for Text { text, most, whole } in texts {
+        let scrubbed = scrubber.scrub_start(text, most);
+        if whole && scrubbed != *text {
+            tracing::warn!(
+                operation_id,
+                "a checkpoint that is too long, or has a secret in it, was not kept"
+            );
+            text.clear();
+        } else {
+            *text = scrubbed;
+        }
     }
 }
 
 /// A free text and how many bytes of it are kept at most.
-type Text<'a> = (&'a mut String, usize);
+struct Text<'a> {
+    text: &'a mut String,
+    most: usize,
+    /// It is kept as it is or not at all: the driver gets it back.
+    whole: bool,
+}
 
 fn message(text: &mut String) -> Text<'_> {
-    (text, MESSAGE_BYTES)
+    Text { text, most: MESSAGE_BYTES, whole: false }
 }
 
 fn word(text: &mut String) -> Text<'_> {
-    (text, WORD_BYTES)
+    Text { text, most: WORD_BYTES, whole: false }
 }
 
-/// One that is too long is not kept at all.
 fn checkpoint(text: &mut String) -> Text<'_> {
-    if text.len() > CHECKPOINT_BYTES {
-        text.clear();
-    }
-    (text, CHECKPOINT_BYTES)
+    Text { text, most: CHECKPOINT_BYTES, whole: true }
 }
 
 /// The operation that a frame is about, and the free texts in it. Ids are none: a changed id is
 /// worth nothing.
-fn texts(frame: &mut Frame) -> Option<(&str, Vec<Text<'_>>)> {
+fn texts(frame: &mut Frame) -> Option<(String, Vec<Text<'_>>)> {
     match frame {
         Frame::Progress(it) => Some((
-            &it.operation_id,
+            it.operation_id.clone(),
             vec![word(&mut it.stage), message(&mut it.message), checkpoint(&mut it.checkpoint)],
         )),
         Frame::Completed(completed) => {
@@ -70,14 +77,11 @@ fn texts(frame: &mut Frame) -> Option<(&str, Vec<Text<'_>>)> {
                 Some(Outcome::Result(result)) => texts_of_result(result, &mut texts),
                 None => {}
             }
-            Some((&completed.operation_id, texts))
+            Some((completed.operation_id.clone(), texts))
         }
         Frame::Page(page) => {
-            let mut texts = Vec::new();
-            of_machines(&mut page.machines, &mut texts);
-            of_pools(&mut page.pools, &mut texts);
-            of_instances(&mut page.pool_machines, &mut texts);
-            Some((&page.operation_id, texts))
+            let operation_id = page.operation_id.clone();
+            Some((operation_id, page.faults_mut().into_iter().flat_map(texts_of).collect()))
         }
         Frame::Hello(_)
         | Frame::Accepted(_)
@@ -92,52 +96,18 @@ fn texts(frame: &mut Frame) -> Option<(&str, Vec<Text<'_>>)> {
 /// wrong with an instance or a group, and why it deleted an instance not.
 fn texts_of_result<'a>(result: &'a mut OperationResult, texts: &mut Vec<Text<'a>>) {
     let Some(response) = &mut result.response else { return };
-    match response {
-        Response::UpdateMachine(it) => texts.extend(few_of(&mut it.applied_paths).map(word)),
-        Response::ValidateClass(it) => {
-            texts.extend(of_violations(&mut it.violations));
-            texts.extend(few_of(&mut it.not_hot_updatable_paths).map(word));
-            texts.extend(few_of(&mut it.warnings).map(message));
+    if let Response::UpdateMachine(it) = response {
+        texts.extend(few_of(&mut it.applied_paths).map(word));
+    } else if let Response::ValidateClass(it) = response {
+        texts.extend(of_violations(&mut it.violations));
+        texts.extend(few_of(&mut it.not_hot_updatable_paths).map(word));
+        texts.extend(few_of(&mut it.warnings).map(message));
+    } else {
+        if let Response::DeletePoolMachines(it) = response {
+            few(&mut it.not_deleted, FEW);
         }
-        Response::CreateMachine(it) => of_machines(&mut it.machine, texts),
-        Response::InitializeMachine(it) => of_machines(&mut it.machine, texts),
-        Response::GetMachineStatus(it) => of_machines(&mut it.machine, texts),
-        Response::ListMachines(it) => of_machines(&mut it.machines, texts),
-        Response::CreatePool(it) => of_pools(&mut it.pool, texts),
-        Response::UpdatePool(it) => of_pools(&mut it.pool, texts),
-        Response::ListPools(it) => of_pools(&mut it.pools, texts),
-        Response::GetPoolStatus(it) => {
-            of_pools(&mut it.pool, texts);
-            of_instances(&mut it.machines, texts);
-        }
-        Response::DeletePoolMachines(it) => {
-            of_pools(&mut it.pool, texts);
-            let errors = few_of(&mut it.not_deleted).filter_map(|one| one.error.as_mut());
-            texts.extend(errors.flat_map(texts_of));
-        }
-        Response::UpdatePoolMachine(it) => of_instances(&mut it.machine, texts),
-        Response::DeleteMachine(_) | Response::DeletePool(_) | Response::GetVolumeIds(_) => {}
+        texts.extend(response.faults_mut().into_iter().flat_map(texts_of));
     }
-}
-
-fn of_machines<'a>(
-    machines: impl IntoIterator<Item = &'a mut MachineRecord>,
-    texts: &mut Vec<Text<'a>>,
-) {
-    let faults = machines.into_iter().filter_map(|one| one.fault.as_deref_mut());
-    texts.extend(faults.flat_map(texts_of));
-}
-
-fn of_instances<'a>(
-    instances: impl IntoIterator<Item = &'a mut PoolMachineRecord>,
-    texts: &mut Vec<Text<'a>>,
-) {
-    of_machines(instances.into_iter().filter_map(|one| one.machine.as_mut()), texts);
-}
-
-fn of_pools<'a>(pools: impl IntoIterator<Item = &'a mut PoolRecord>, texts: &mut Vec<Text<'a>>) {
-    let faults = pools.into_iter().filter_map(|one| one.fault.as_deref_mut());
-    texts.extend(faults.flat_map(texts_of));
 }
 
 fn texts_of(error: &mut OperationError) -> impl Iterator<Item = Text<'_>> {

@@ -19,7 +19,8 @@
 // 3. For each call find the instance by its identity, do what is asked, and answer when it is done. The
 //    rules under "Identity", "Not ours", "Idempotency", "Certainty" and "Retries" in `driver.proto` are
 //    yours; its other chapters are the adapter's.
-// 4. Let a call go on when its client goes away: a mutation is not undone because an adapter restarts.
+// 4. Let a mutation go on when its client goes away: it is not undone because an adapter restarts. End a read then: that
+//    is how its cancellation shows.
 // 5. Exit on SIGTERM when the running calls are done. A driver that the adapter started gets it when the
 //    adapter ends, and SIGKILL after the drain timeout.
 //

@@ -1346,7 +1346,9 @@ type OperationContext struct {
 	IdentityTags map[string]string `protobuf:"bytes,6,rep,name=identity_tags,json=identityTags,proto3" json:"identity_tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// As in Operation.
 	AdoptByName bool `protobuf:"varint,7,opt,name=adopt_by_name,json=adoptByName,proto3" json:"adopt_by_name,omitempty"`
-	// What the driver last put into `checkpoint` of a response or an error for this target.
+	// What the driver last put into `checkpoint` of a response or an error for this target, byte for byte. One that is
+	// too long, or has user data or a value of a secret (of 8 bytes or more) in it, is not stored, and the one before comes:
+	// a checkpoint must not need an account, a project or a region that the secret names.
 	Checkpoint string `protobuf:"bytes,8,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	// Counted from receipt. Answer by then, if need be with DEADLINE_EXCEEDED and its certainty.
 	Timeout *durationpb.Duration `protobuf:"bytes,9,opt,name=timeout,proto3" json:"timeout,omitempty"`

@@ -1437,7 +1437,8 @@ type OperationProgress struct {
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
 	// 0 to 100; 0 also if not known.
 	Percent uint32 `protobuf:"varint,4,opt,name=percent,proto3" json:"percent,omitempty"`
-	// Opaque, at most 4 KiB; stored by the core and handed back on a retry. Empty: as before.
+	// Opaque, at most 4 KiB; stored by the core as it is, and handed back on a retry. One that has a value of the secret
+	// (of 8 bytes or more) or user data in it is not stored. Empty: as before.
 	Checkpoint    string `protobuf:"bytes,5,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
