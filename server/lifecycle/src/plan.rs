@@ -26,7 +26,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
     /// Writes to the API, in this order, some [beside](Action::goes_beside) each other. The first that
-    /// fails ends the pass, unless it [may fail](Action::may_fail).
+    /// fails ends the pass, unless it [need not be done](Action::on_failure).
     pub actions: Vec<Action>,
     /// The status that the Machine is to have once the actions are done.
     pub status: MachineStatus,
@@ -113,6 +113,8 @@ pub enum Action {
     DeleteBootstrapToken {
         /// Its id.
         id: String,
+        /// What the pass does if it stays.
+        on_failure: OnFailure,
     },
     /// Change the Node; fine if it is gone.
     PatchNode(NodePatch),
@@ -153,16 +155,17 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether the pass goes on when this fails: a drain looks at every pod, and force does not
-    /// wait for any. Nor does a deletion wait for what only tells others of it.
-    pub const fn may_fail(&self) -> bool {
+    /// What a pass does when this fails. A drain looks at every pod, and force does not wait for any; nor does a
+    /// deletion wait for what only tells others of it.
+    pub const fn on_failure(&self) -> OnFailure {
         match self {
-            Self::PatchNodeStatus(_)
-            | Self::Evict(_)
+            Self::PatchNode(NodePatch { on_failure, .. })
+            | Self::DeleteBootstrapToken { on_failure, .. } => *on_failure,
+            Self::PatchNodeStatus(_) | Self::MarkNode { .. } => OnFailure::Repeat,
+            Self::Evict(_)
             | Self::EndPod(_)
             | Self::DeletePod(_)
-            | Self::MarkNode { .. }
-            | Self::DeleteAttachment { .. } => true,
+            | Self::DeleteAttachment { .. } => OnFailure::GoOn,
             Self::ConfirmNode { .. }
             | Self::ClaimReplacement { .. }
             | Self::UpdateSlot { .. }
@@ -170,11 +173,9 @@ impl Action {
             | Self::PatchMachine(_)
             | Self::OwnConfig(_)
             | Self::EnsureBootstrapToken(_)
-            | Self::DeleteBootstrapToken { .. }
-            | Self::PatchNode(_)
             | Self::DeleteNode { .. }
             | Self::DeleteMachine
-            | Self::RemoveFinalizer => false,
+            | Self::RemoveFinalizer => OnFailure::Stop,
         }
     }
 
@@ -195,7 +196,12 @@ impl Action {
         if matches!(self, Self::DeleteNode { .. } | Self::DeleteMachine) {
             return Some(Performed::Gone);
         }
-        if self.may_fail() { Some(Performed::Conflict) } else { None }
+        // A change of the Node is made from the version that was observed, and from no other.
+        let again = matches!(self, Self::PatchNode(_));
+        if again || matches!(self.on_failure(), OnFailure::Stop) {
+            return None;
+        }
+        Some(Performed::Conflict)
     }
 
     /// The pod that it is about.
@@ -243,6 +249,18 @@ impl Action {
             Self::RemoveFinalizer => "RemoveFinalizer",
         }
     }
+}
+
+/// What a pass does when an action fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnFailure {
+    /// It ends: nothing of the plan is true.
+    #[default]
+    Stop,
+    /// It goes on, says so, and is repeated soon.
+    Repeat,
+    /// It goes on.
+    GoOn,
 }
 
 /// A change of the Machine outside its status. Written with the resource version of the snapshot.
@@ -316,6 +334,8 @@ pub struct NodePatch {
     pub name: String,
     /// UID of the Node, as a precondition.
     pub uid: Uid,
+    /// What the pass does without it.
+    pub on_failure: OnFailure,
     /// Put our finalizer on it.
     pub add_finalizer: bool,
     /// Take our finalizer from it.

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::{
     deferral,
     machine::draining,
-    plan::{Action, Event, Next, Performed, Plan},
+    plan::{Action, Event, Next, OnFailure, Performed, Plan},
     snapshot::Snapshot,
     time::after,
     unwritten::{Unwritten, due},
@@ -52,6 +52,8 @@ impl Recorded {
 
 /// How soon a pass is repeated that the API server did not let through.
 const WRITE_RETRY: Duration = Duration::from_secs(2);
+/// How soon one is repeated that went on without a write, which a policy may refuse for as long as nothing is changed.
+const REFUSED_RETRY: Duration = Duration::from_secs(15);
 
 /// Says what to write. `performed` has one entry for each action of the plan; a missing one counts
 /// as [`Performed::Skipped`]. `at`: when they were done.
@@ -66,12 +68,19 @@ pub fn record(
         let missing = std::iter::repeat(&Performed::Skipped);
         plan.actions.iter().zip(performed.iter().chain(missing))
     };
-    let fatal = results().find_map(|(action, result)| Some((action, obstacle(action, result)?)));
+    let fatal = results()
+        .filter(|(action, _)| action.on_failure() == OnFailure::Stop)
+        .find_map(|(action, result)| Some((action, Obstacle::of(result)?)));
     if let Some((action, obstacle)) = fatal {
         return stopped(snapshot, action, &obstacle);
     }
     let mut status = plan.status.clone();
     let blocked = draining::record_evictions(snapshot, results(), &mut status);
+    let owed = results().filter_map(|(action, result)| Some((action, owed(action, result)?)));
+    let owed: Vec<_> = owed.collect();
+    if let (None, Some((action, Obstacle::Failed(text)))) = (&status.waiting_for, owed.first()) {
+        status.waiting_for = Some(not_written(snapshot, action, text));
+    }
     let gone = plan.next == Next::Done && snapshot.machine.other_finalizers().is_empty();
     let patch = if gone { None } else { status_patch(&stored, &status) };
     let events = deferral::told(snapshot, plan.events.iter().cloned().chain(blocked));
@@ -81,23 +90,20 @@ pub fn record(
         status: patch.filter(|_| unwritten.is_none()),
         proceed: true,
         events: if unwritten.is_some() { Vec::new() } else { events },
-        next: if results().any(|(action, result)| is_owed(action, result)) {
-            soon(&plan.next, after(snapshot.now, WRITE_RETRY))
-        } else {
-            match &unwritten {
-                Some(kept) => plan.next.clone().by(WaitReason::DriverWorking, due(kept.since)),
-                None => plan.next.clone(),
-            }
+        next: match (owed.iter().map(|(_, obstacle)| obstacle.retry()).min(), &unwritten) {
+            (Some(retry), _) => soon(&plan.next, after(snapshot.now, retry)),
+            (None, Some(kept)) => plan.next.clone().by(WaitReason::DriverWorking, due(kept.since)),
+            (None, None) => plan.next.clone(),
         },
         unwritten,
     }
 }
 
-/// What was to be said on the Node and was not. A heartbeat of its kubelet is enough for a
+/// Why the Node does not have what it was to have. A heartbeat of its kubelet is enough for a
 /// conflict, and causes no pass.
-fn is_owed(action: &Action, result: &Performed) -> bool {
-    matches!(action, Action::PatchNodeStatus(_) | Action::MarkNode { .. })
-        && matches!(result, Performed::Conflict | Performed::Failed(_))
+fn owed(action: &Action, result: &Performed) -> Option<Obstacle> {
+    let repeats = action.on_failure() == OnFailure::Repeat;
+    repeats.then(|| Obstacle::of(result)).flatten()
 }
 
 fn soon(next: &Next, at: Timestamp) -> Next {
@@ -115,14 +121,22 @@ enum Obstacle {
     Failed(String),
 }
 
-fn obstacle(action: &Action, result: &Performed) -> Option<Obstacle> {
-    match result {
-        Performed::Done | Performed::Gone => None,
-        _ if action.may_fail() => None,
-        Performed::Conflict => Some(Obstacle::Conflict),
-        Performed::Failed(text) => Some(Obstacle::Failed(text.clone())),
-        Performed::Refused(_) => Some(Obstacle::Failed("refused".to_owned())),
-        Performed::Skipped => Some(Obstacle::Failed("not tried".to_owned())),
+impl Obstacle {
+    fn of(result: &Performed) -> Option<Self> {
+        match result {
+            Performed::Done | Performed::Gone => None,
+            Performed::Conflict => Some(Self::Conflict),
+            Performed::Failed(text) => Some(Self::Failed(text.clone())),
+            Performed::Refused(_) => Some(Self::Failed("refused".to_owned())),
+            Performed::Skipped => Some(Self::Failed("not tried".to_owned())),
+        }
+    }
+
+    const fn retry(&self) -> Duration {
+        match self {
+            Self::Conflict => WRITE_RETRY,
+            Self::Failed(_) => REFUSED_RETRY,
+        }
     }
 }
 
@@ -135,16 +149,8 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
     let status = match obstacle {
         Obstacle::Conflict => None,
         Obstacle::Failed(text) => {
-            let before = old.waiting_for.as_ref();
-            let since = before
-                .filter(|before| before.reason == WaitReason::ApiWriteFailed)
-                .and_then(|before| before.since.clone());
-            let mut status = old.clone();
-            status.waiting_for = Some(WaitingFor {
-                reason: WaitReason::ApiWriteFailed,
-                message: Some(format!("{}: {text}", action.name())),
-                since: Some(since.unwrap_or(Time(snapshot.now))),
-            });
+            let waiting_for = Some(not_written(snapshot, action, text));
+            let status = MachineStatus { waiting_for, ..old };
             status_patch(&stored, &status)
         }
     };
@@ -156,6 +162,19 @@ fn stopped(snapshot: &Snapshot, action: &Action, obstacle: &Obstacle) -> Recorde
         proceed: false,
         events: told.unwrap_or_default(),
         next: Next::Wait { reason: WaitReason::ApiWriteFailed, until },
+    }
+}
+
+/// Says what was not written, and since when.
+fn not_written(snapshot: &Snapshot, action: &Action, text: &str) -> WaitingFor {
+    let reason = WaitReason::ApiWriteFailed;
+    let status = snapshot.machine.status.as_ref();
+    let before = status.and_then(|it| it.waiting_for.as_ref()).filter(|it| it.reason == reason);
+    let since = before.and_then(|before| before.since.clone());
+    WaitingFor {
+        reason,
+        message: Some(format!("{}: {text}", action.name())),
+        since: Some(since.unwrap_or(Time(snapshot.now))),
     }
 }
 

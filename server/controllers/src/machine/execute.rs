@@ -14,7 +14,8 @@ use ostler_api::machine::DeletionCause;
 use ostler_api::names::{finalizer, label, node_condition, taint};
 use ostler_lifecycle::hot_update::{Question, SlotUse};
 use ostler_lifecycle::plan::{
-    Action, BootstrapPatch, MachinePatch, NodePatch, NodeStatusPatch, OwnConfig, Performed, Plan,
+    Action, BootstrapPatch, MachinePatch, NodePatch, NodeStatusPatch, OnFailure, OwnConfig,
+    Performed, Plan,
 };
 use ostler_lifecycle::snapshot::{NodeView, Observed, Snapshot};
 use serde_json::{Map, Value, json};
@@ -78,7 +79,8 @@ impl Machines {
                 _ => (vec![self.perform(snapshot, &mut done, action).await?], others),
             };
             for (performed, action) in performed.into_iter().zip(rest) {
-                done.failed |= matches!(performed, Performed::Failed(_)) && !action.may_fail();
+                done.failed |= matches!(performed, Performed::Failed(_))
+                    && action.on_failure() == OnFailure::Stop;
                 if let Performed::Failed(reason) = &performed {
                     let machine = snapshot.machine.name();
                     info!(machine, action = action.name(), reason, "an action failed");
@@ -106,7 +108,8 @@ impl Machines {
         if let (true, Action::EnsureBootstrapToken(made), Ok(())) = (unrecorded, token, &second) {
             // Nothing says yet that it exists, so nothing would delete it if the Machine went now. If this fails
             // too, it ends when it expires: no instance has it.
-            let undo = Action::DeleteBootstrapToken { id: made.id.clone() };
+            let (id, on_failure) = (made.id.clone(), OnFailure::GoOn);
+            let undo = Action::DeleteBootstrapToken { id, on_failure };
             drop(self.on_token(snapshot, &undo).await);
         }
         Ok(vec![first?, performed(second, token)?])
@@ -116,7 +119,7 @@ impl Machines {
         let target = self.target(snapshot)?;
         if let Action::EnsureBootstrapToken(request) = action {
             self.ensure_token(&target, request).await?;
-        } else if let Action::DeleteBootstrapToken { id } = action {
+        } else if let Action::DeleteBootstrapToken { id, .. } = action {
             self.delete_token(&target, snapshot.machine.uid(), id).await?;
         }
         Ok(())

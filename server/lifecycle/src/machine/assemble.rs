@@ -3,16 +3,16 @@
 use ostler_api::{
     OperationRecord,
     driver::OperationKind,
-    machine::{MachineStatus, OperationIntent, WaitReason},
+    machine::{MachinePhase, MachineStatus, OperationIntent, WaitReason},
     names,
 };
 
-use super::{effects::Effects, hint, pass::Pass, preboot, preserving, token};
+use super::{draining, effects::Effects, hint, pass::Pass, preboot, preserving, token};
 use crate::{
     hint::HintUse,
     hot_update::SlotUse,
     operation::OperationView,
-    plan::{Action, Next, NodePatch, NodeStatusPatch, Plan},
+    plan::{Action, Next, NodePatch, NodeStatusPatch, OnFailure, Plan},
     set::controller,
     snapshot::NodeView,
 };
@@ -68,6 +68,20 @@ impl Pass<'_> {
         (wanted != slot.has).then_some(Action::UpdateSlot { wanted, limit })
     }
 
+    /// A deletion by force does not wait for the Node, nor does health for what it is only to carry. But a Machine that
+    /// runs has its finalizer there.
+    fn without_node_patch(&self) -> OnFailure {
+        let (patch, upkeep) = (&self.effects.node_patch, &self.effects.upkeep);
+        let unheld = patch.add_finalizer && self.status.machine_phase() == MachinePhase::Running;
+        if draining::is_forced(self) {
+            OnFailure::GoOn
+        } else if patch == upkeep && !unheld {
+            OnFailure::Repeat
+        } else {
+            OnFailure::Stop
+        }
+    }
+
     pub(crate) fn finish(mut self, next: Next) -> Plan {
         self.keep_record();
         let next = preserving::wake_at_expiry(&self, next);
@@ -85,6 +99,7 @@ impl Pass<'_> {
         let expected = matches!(self.snap.operation, OperationView::Expected(_));
         let busy = works || expected || self.effects.dispatch.is_some();
         let slot = self.update_slot(busy);
+        let on_failure = self.without_node_patch();
         let status = if quiet { before } else { self.status };
         let mut effects = self.effects;
         let patch = &mut effects.patch;
@@ -106,6 +121,7 @@ impl Pass<'_> {
                 actions.push(Action::PatchNode(NodePatch {
                     name,
                     uid: uid.into(),
+                    on_failure,
                     ..effects.node_patch
                 }));
             } else if !effects.node_status.is_empty() {

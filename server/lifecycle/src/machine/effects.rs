@@ -13,6 +13,8 @@ use crate::{
 pub(crate) struct Effects {
     pub(crate) patch: MachinePatch,
     pub(crate) node_patch: NodePatch,
+    /// What of it the Node is only to carry: each pass sees for itself whether it does.
+    pub(super) upkeep: NodePatch,
     /// Written in a pass that changes nothing else on the Node: either changes its version.
     pub(crate) node_status: NodeStatusPatch,
     pub(super) before: Vec<Action>,

@@ -9,6 +9,7 @@ use super::{
     pass::{Pass, Release},
     retry,
     takeover::Upstream,
+    token,
     transition::{Outcome, Transition},
 };
 use crate::{
@@ -29,8 +30,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     if !draining::is_unseen_for_good(pass) && !matches!(pass.snap.bootstrap_token, Observed::Absent)
     {
-        let id = user_data::token_id_of(pass.machine);
-        pass.effects.act_last(Action::DeleteBootstrapToken { id });
+        token::delete_by_id(pass, user_data::token_id_of(pass.machine));
     }
     pass.effects.act_last(Action::RemoveFinalizer);
     pass.step(Some(MachineStep::RemoveFinalizer));

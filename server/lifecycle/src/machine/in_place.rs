@@ -190,7 +190,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 /// The pods leave, as in a deletion, and the volumes after them; nothing is taken by force that the
 /// Node still needs.
 fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
-    let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE);
+    // The time of a later stage is that of another drain.
+    let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE)
+        .filter(|_| Stage::of(node) == Some(Stage::Selected));
     let selected_at = said.and_then(|said| said.last_transition_time.clone());
     empty_node(pass, node, selected_at)?;
     begin(pass);
@@ -241,15 +243,18 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
     let look = if complaint.is_some() { instance_check::check(pass)? } else { None };
     let (due, limit) = due(pass);
     if pass.snap.now >= due {
-        let minutes = limit.as_secs() / 60;
-        let text =
-            format!("Machine {} failed to in-place update in {minutes} minutes", pass.name());
+        let text = timed_out(pass, limit);
         return Ok(fail(pass, &text));
     }
     let state = complaint.map(|it| format!("; now {it}")).unwrap_or_default();
     let text = format!("{}{state}", awaited(node));
     let until = look.map_or(due, |look| look.min(due));
     Ok(wait(WaitReason::NodeUpdating, Some(text), Some(until)))
+}
+
+fn timed_out(pass: &Pass<'_>, limit: Duration) -> String {
+    let minutes = limit.as_secs() / 60;
+    format!("Machine {} failed to in-place update in {minutes} minutes", pass.name())
 }
 
 /// What the agent is to say.
@@ -318,6 +323,16 @@ pub(super) fn wait_for_node(pass: &Pass<'_>) -> Transition {
     wait(WaitReason::NodeUpdating, Some(what), Some(until))
 }
 
+/// The Node is healthy again: an update whose drain had ended is where it was. It is begun again only if a user
+/// says so.
+pub(crate) fn resume(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
+    let labels = Labels::of(node);
+    let stays = labels.selected
+        && matches!(Stage::of(node), Some(Stage::Drained | Stage::Ready))
+        && drain::is_finished(pass, &DrainPurpose::InPlaceUpdate);
+    if stays { Err(after_failure(pass, node, labels)) } else { Ok(()) }
+}
+
 /// The update failed, by word or by time: it stays so until a user says otherwise.
 fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition {
     let again = pass.machine.annotation(annotation::RETRY_UPDATE).is_some();
@@ -333,6 +348,7 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
         None if again => {
             pass.effects.patch.annotations.insert(annotation::RETRY_UPDATE.to_owned(), None);
             pass.machine_phase(&MachinePhase::Running);
+            drain::begin(pass, DrainPurpose::InPlaceUpdate, None);
             wait_for_node(pass)
         }
         Some(false) => fail_as_reported(pass, Some(node)),
@@ -342,8 +358,10 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
             wait_for_node(pass)
         }
         None => {
-            let last = pass.status.last_operation.as_ref();
-            let text = last.and_then(|last| last.description.clone()).unwrap_or_default();
+            let said = pass.status.machine_phase() == MachinePhase::InPlaceUpdateFailed;
+            let last = pass.status.last_operation.as_ref().filter(|_| said);
+            let text = last.and_then(|last| last.description.clone());
+            let text = text.unwrap_or_else(|| timed_out(pass, due(pass).1));
             fail(pass, &text)
         }
     }

@@ -57,6 +57,7 @@ pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
 
 /// Everything that the Node of a Machine carries, as one write.
 pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
+    let alone = pass.effects.node_patch.is_empty();
     let name = node.metadata.name.as_deref().unwrap_or_default();
     if pass.machine.node_name() != Some(name) {
         instance::label_node(pass, name);
@@ -73,6 +74,9 @@ pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
     note_critical_components(pass, node);
     if node.metadata.deletion_timestamp.is_none() {
         node_template::apply(pass, node);
+    }
+    if alone {
+        pass.effects.upkeep = pass.effects.node_patch.clone();
     }
     instance::set_default_priority(pass);
 }

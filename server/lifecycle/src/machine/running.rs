@@ -39,6 +39,9 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     if phase == InPlaceUpdateSuccessful {
         in_place::conclude(pass, node)?;
     }
+    if phase == Unknown {
+        in_place::resume(pass, node)?;
+    }
     if phase != Running {
         own_node::enter(pass);
     }

@@ -12,13 +12,13 @@ use ostler_api::{
 };
 
 use super::{
-    conditions,
+    conditions, draining,
     pass::Pass,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
     operation::SecretText,
-    plan::{Action, Next, TokenRequest},
+    plan::{Action, Next, OnFailure, TokenRequest},
     snapshot::{BootstrapToken, Observed, TargetView},
     time::after,
     user_data,
@@ -104,8 +104,15 @@ pub(crate) fn delete(pass: &mut Pass<'_>) {
         return;
     }
     if let Some(id) = pass.status.bootstrap_token_id.take().or_else(|| unknown(pass)) {
-        pass.effects.act_last(Action::DeleteBootstrapToken { id });
+        delete_by_id(pass, id);
     }
+}
+
+/// A deletion by force does not wait for it: it ends by itself.
+pub(crate) fn delete_by_id(pass: &mut Pass<'_>, id: String) {
+    let forced = draining::is_forced(pass);
+    let on_failure = if forced { OnFailure::GoOn } else { OnFailure::Stop };
+    pass.effects.act_last(Action::DeleteBootstrapToken { id, on_failure });
 }
 
 /// INV-4: an instance that may join until its token is deleted may have pods that the last look at the API server for

@@ -477,3 +477,57 @@ fn a_drain_timeout_that_is_edited_counts_at_once() {
     world.machine_mut().spec.drain_timeout = Some("4m".into());
     assert_eq!(deleted(&world.pass().actions), ["db"]);
 }
+
+/// Force, or a deadline that has passed.
+fn force(world: &mut World, asked: bool) {
+    if asked {
+        let forced = (names::label::FORCE_DELETION.to_owned(), "True".to_owned());
+        world.machine_mut().metadata.labels.get_or_insert_default().extend([forced]);
+    } else {
+        world.later(2 * 60 * 60 + 1);
+    }
+}
+
+/// A few passes, and what a driver answers.
+fn go_on(world: &mut World) {
+    for _ in 0..8 {
+        if world.machine.is_some() {
+            world.pass();
+        }
+        if matches!(world.operation, OperationView::InFlight(_)) {
+            world.answer();
+        }
+    }
+}
+
+#[test]
+fn a_node_that_cannot_be_written_to_holds_a_deletion_only_until_force_or_the_deadline() {
+    for asked in [true, false] {
+        let mut world = World::running();
+        world.pods = Observed::Known(vec![pod("web")]);
+        world.fails = ["PatchNode", "DeleteNode", "DeletePod", "MarkNode"].into();
+        world.delete();
+        go_on(&mut world);
+        assert_eq!(world.waits_for(), Some(WaitReason::ApiWriteFailed));
+        assert_eq!(world.count(Kind::DeleteMachine), 0, "pods may still come");
+        force(&mut world, asked);
+        go_on(&mut world);
+        assert!(world.instances.is_empty(), "forced: {asked}");
+        // Its pods would never move if its Node stayed behind.
+        assert_eq!(world.waits_for(), Some(WaitReason::ApiWriteFailed));
+        world.fails.clear();
+        go_on(&mut world);
+        assert!(world.machine.is_none() && world.node == NodeView::Absent);
+    }
+}
+
+#[test]
+fn a_lost_node_that_cannot_be_written_to_holds_no_deletion() {
+    let mut world = World::running();
+    world.node_is("Unknown");
+    world.later(6 * 60);
+    world.fails = ["PatchNode"].into();
+    world.delete();
+    go_on(&mut world);
+    assert!(world.instances.is_empty());
+}

@@ -22,7 +22,7 @@ use ostler_lifecycle::{
 
 use crate::world::{World, looks_again, pod, seconds};
 
-fn edit_node(world: &mut World, edit: impl FnOnce(&mut Node)) {
+pub fn edit_node(world: &mut World, edit: impl FnOnce(&mut Node)) {
     let mut node = world.node().clone();
     edit(&mut node);
     world.node = NodeView::Known(Arc::new(node));
@@ -53,7 +53,7 @@ pub fn select(world: &mut World) {
 }
 
 /// A machine whose empty Node is ready for its update.
-fn ready() -> World {
+pub fn ready() -> World {
     let mut world = World::running();
     select(&mut world);
     world.settle();
@@ -101,7 +101,7 @@ fn said(world: &World) -> (MachineOperationType, MachineState, String) {
     (last.type_.unwrap(), last.state.unwrap(), last.description.unwrap())
 }
 
-fn sick(world: &mut World, ready: &str) {
+pub fn sick(world: &mut World, ready: &str) {
     let now = world.now;
     edit_node(world, |node| {
         let conditions = node.status.as_mut().unwrap().conditions.as_mut().unwrap();

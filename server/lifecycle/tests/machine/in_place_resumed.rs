@@ -7,8 +7,11 @@ use ostler_api::{
 use ostler_lifecycle::{plan::Action, snapshot::Observed};
 
 use crate::{
-    in_place::{at_stage, has_label, is_cordoned, put_into_a_set, select, set, stage},
-    world::{World, pod},
+    in_place::{
+        at_stage, edit_node, has_label, is_cordoned, put_into_a_set, ready, select, set, sick,
+        stage,
+    },
+    world::{World, pod, seconds},
 };
 
 #[test]
@@ -138,4 +141,61 @@ fn a_node_that_joined_while_no_core_looked_is_not_known_to_have_no_critical_comp
         let notes = world.node().metadata.annotations.clone().unwrap();
         assert_eq!(notes.contains_key(annotation::CRITICAL_COMPONENTS), noted, "{seconds}");
     }
+}
+
+/// An update timed out without a result, and a user gave the Node back to pods.
+fn timed_out() -> World {
+    let mut world = ready();
+    world.later(7 * 24 * 3600);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed);
+    edit_node(&mut world, |node| node.spec.as_mut().unwrap().unschedulable = None);
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.settle();
+    world
+}
+
+#[test]
+fn an_update_that_timed_out_is_not_begun_again_because_its_node_was_unhealthy_for_a_moment() {
+    for result in [None, Some("successful")] {
+        let mut world = timed_out();
+        sick(&mut world, "False");
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Unknown);
+        set(&mut world, label::UPDATE_RESULT, result);
+        sick(&mut world, "True");
+        world.settle();
+        let expected = match result {
+            None => MachinePhase::InPlaceUpdateFailed,
+            Some(_) => MachinePhase::Running,
+        };
+        assert_eq!(world.phase(), expected);
+        assert!(!is_cordoned(&world));
+        assert_eq!(world.pods, Observed::Known(vec![pod("web")]), "no user asked for more");
+    }
+}
+
+#[test]
+fn a_retry_of_an_update_that_timed_out_gives_pods_their_time() {
+    let mut world = timed_out();
+    world.protected.insert("web".to_owned());
+    let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
+    annotations.insert(annotation::RETRY_UPDATE.to_owned(), String::new());
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::PodDisruptionBudget));
+    assert!(is_cordoned(&world));
+    let drain = world.status().drain.unwrap();
+    assert_eq!(drain.deadline.unwrap().0, seconds(world.now, 2 * 60 * 60));
+}
+
+#[test]
+fn a_drain_that_is_resumed_from_a_later_stage_has_its_whole_time() {
+    let mut world = World::running();
+    select(&mut world);
+    at_stage(&mut world, "ReadyForUpdate");
+    world.later(7 * 24 * 3600);
+    world.pods = Observed::Known(vec![pod("web")]);
+    world.protected.insert("web".to_owned());
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::PodDisruptionBudget));
 }

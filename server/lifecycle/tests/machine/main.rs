@@ -46,5 +46,6 @@ mod tokens;
 mod torn_class;
 mod whose_node;
 mod world;
+mod world_actions;
 mod world_machine;
 mod world_node;

@@ -4,12 +4,12 @@ use k8s_openapi::api::core::v1::NodeCondition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::{
     driver::OperationKind,
-    machine::{MachineConditionType, MachineStatus, WaitReason},
+    machine::{FailureReason, MachineConditionType, MachinePhase, MachineStatus, WaitReason},
     names::{self, label},
 };
 use ostler_lifecycle::{
     machine,
-    plan::{Action, EventReason, Next, Performed, Plan},
+    plan::{Action, EventReason, Next, OnFailure, Performed, Plan},
     record::{Recorded, record},
     unwritten::Unwritten,
 };
@@ -58,14 +58,16 @@ fn what_could_not_be_said_on_a_node_is_said_again_soon() {
     assert!(matches!(plan.actions.as_slice(), [Action::PatchNodeStatus(_)]), "{:?}", plan.actions);
     assert_eq!(plan.next, Next::OnChange);
     for (performed, again) in [
-        (Performed::Conflict, true),
-        (Performed::Failed("500".to_owned()), true),
-        (Performed::Done, false),
-        (Performed::Gone, false),
+        (Performed::Conflict, Some(2)),
+        (Performed::Failed("500".to_owned()), Some(15)),
+        (Performed::Done, None),
+        (Performed::Gone, None),
     ] {
         let recorded = record(&snapshot, &plan, std::slice::from_ref(&performed), world.now);
-        let soon = Next::Wait { reason: WaitReason::ApiWriteFailed, until: seconds(world.now, 2) };
-        let expected = if again { soon } else { Next::OnChange };
+        let expected = again.map_or(Next::OnChange, |again| Next::Wait {
+            reason: WaitReason::ApiWriteFailed,
+            until: seconds(world.now, again),
+        });
         assert_eq!((recorded.proceed, recorded.next), (true, expected), "{performed:?}");
     }
 }
@@ -130,7 +132,7 @@ fn an_event_that_waits_with_a_status_is_told_with_one_that_says_what_failed() {
     world.delete();
     let snapshot = world.snapshot();
     let plan = machine::plan(&snapshot);
-    assert!(plan.actions.iter().any(|action| !action.may_fail()), "{plan:#?}");
+    assert!(plan.actions.iter().any(|action| action.on_failure() == OnFailure::Stop), "{plan:#?}");
     let told = |performed: Performed| {
         let performed = vec![performed; plan.actions.len()];
         let recorded = record(&snapshot, &plan, &performed, world.now);
@@ -176,4 +178,58 @@ fn who_set_which_field_of_a_machine_of_a_set_is_forgotten_unless_it_was_applied(
         });
         assert_eq!(patched, Some(forgets), "{metadata}");
     }
+}
+
+/// A Machine whose template has a label that its Node does not get.
+fn refused(mut world: World) -> World {
+    let template = json!({ "metadata": { "labels": { "pool": "a" } } });
+    world.machine_mut().spec.node_template = Some(serde_json::from_value(template).unwrap());
+    world.fails = ["PatchNode"].into();
+    world
+}
+
+#[test]
+fn the_health_of_a_machine_does_not_wait_for_what_its_node_is_only_to_carry() {
+    let mut world = refused(World::running());
+    world.pass();
+    let waiting = world.status().waiting_for.unwrap();
+    assert_eq!(waiting.reason, WaitReason::ApiWriteFailed);
+    assert_eq!(waiting.message.as_deref(), Some("PatchNode: denied"));
+    world.node_is("False");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Unknown);
+    assert_eq!(world.waits_for(), Some(WaitReason::NodeUnhealthy));
+    world.node_is("True");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    world.node_is("False");
+    world.settle();
+    world.later(601);
+    world.settle();
+    assert_eq!(world.status().failure_reason, Some(FailureReason::HealthTimeout));
+}
+
+#[test]
+fn the_creation_timeout_does_not_wait_for_what_a_node_is_only_to_carry() {
+    let mut world = World::new();
+    world.settle();
+    world.join();
+    world.node_is("False");
+    let mut world = refused(world);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::NodeNotReady));
+    world.later(1201);
+    world.settle();
+    assert_eq!(world.status().failure_reason, Some(FailureReason::JoinTimeout));
+}
+
+#[test]
+fn a_machine_runs_only_once_its_node_can_take_pods_and_is_held() {
+    let mut world = World::new();
+    world.settle();
+    world.join();
+    let mut world = refused(world);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    assert_eq!(world.waits_for(), Some(WaitReason::ApiWriteFailed));
 }

@@ -172,6 +172,7 @@ fn a_deletion_that_is_overdue_or_forced_does_not_wait_for_an_api_server_that_is_
     {
         let mut world = unanswered(force);
         world.api = outage(&world);
+        world.fails = ["DeleteBootstrapToken"].into();
         world.later(later);
         world.settle();
         assert_eq!(world.machine.is_none(), ends, "forced: {force}, after {later} s");

@@ -23,7 +23,7 @@ use ostler_lifecycle::{
         SecretText, Success,
     },
     outage::ApiView,
-    plan::{Action, Event, EventReason, Next, Performed, Plan},
+    plan::{Event, EventReason, Next, Plan},
     record::record,
     replacement::Siblings,
     snapshot::{
@@ -117,6 +117,8 @@ pub struct World {
     /// The provider spec of the class when the last operation was sent: its revision is kept for the driver.
     pub spec_sent: String,
     pub events: Vec<Event>,
+    /// Actions that the API server refuses, by name.
+    pub fails: BTreeSet<&'static str>,
     /// Pods whose eviction is refused, by name.
     pub protected: BTreeSet<String>,
     pub cancelled: Vec<OperationId>,
@@ -180,6 +182,7 @@ impl World {
             sent: Vec::new(),
             spec_sent: String::new(),
             events: Vec::new(),
+            fails: BTreeSet::new(),
             protected: BTreeSet::new(),
             cancelled: Vec::new(),
             says: "no",
@@ -540,44 +543,6 @@ impl World {
     /// The core dies and comes back; the driver keeps what it has.
     pub fn lose_operation(&mut self) {
         self.operation = OperationView::Idle;
-    }
-
-    pub fn perform_all(&mut self, plan: &Plan) -> Vec<Performed> {
-        plan.actions.iter().map(|action| self.perform(action)).collect()
-    }
-
-    fn perform(&mut self, action: &Action) -> Performed {
-        match action {
-            Action::ConfirmNode { .. } | Action::AskReview(_) => {}
-            Action::ClaimReplacement { seen, .. } => {
-                if *seen != self.siblings.last_failure {
-                    return Performed::Conflict;
-                }
-                self.siblings.last_failure = Some(self.now);
-            }
-            Action::UpdateSlot { wanted, .. } => self.slot.has = *wanted,
-            Action::PatchMachine(patch) => self.patch_machine(patch),
-            Action::OwnConfig(own) => self.own_config(own),
-            Action::EnsureBootstrapToken(request) => {
-                self.token = Observed::Known(BootstrapToken {
-                    machine_uid: Some(request.machine_uid.clone()),
-                    secret: request.secret.clone(),
-                    expires: Some(request.expires),
-                    node: request.node.clone(),
-                });
-            }
-            Action::DeleteBootstrapToken { .. } => self.token = Observed::Absent,
-            Action::PatchNode(patch) => self.patch_node(patch),
-            Action::PatchNodeStatus(patch) => self.patch_node_status(patch),
-            Action::Evict(pod) | Action::EndPod(pod) => return self.evict_or_end(pod),
-            Action::DeletePod(pod) => self.remove_pod(pod.uid.as_str()),
-            Action::MarkNode { cause, .. } => self.mark_node(cause),
-            Action::DeleteAttachment { name, .. } => self.delete_attachment(name),
-            Action::DeleteNode { .. } => self.node = NodeView::Absent,
-            Action::DeleteMachine => self.delete(),
-            Action::RemoveFinalizer => self.let_go(),
-        }
-        Performed::Done
     }
 }
 

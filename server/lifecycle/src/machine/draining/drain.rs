@@ -219,6 +219,17 @@ pub(crate) fn is_overdue(pass: &Pass<'_>) -> bool {
     deadline(pass).is_some_and(|deadline| pass.snap.now >= deadline)
 }
 
+/// Whether a deletion was to have emptied the Node by now.
+pub(crate) fn is_over(pass: &Pass<'_>) -> bool {
+    is_overdue(pass) || pass.machine.wants_force()
+}
+
+/// Whether a deletion goes on whatever the cluster of the Node says.
+pub(crate) fn is_forced(pass: &Pass<'_>) -> bool {
+    pass.machine.is_deleting()
+        && pass.node().map_or_else(|| is_over(pass), |node| must_force(pass, node))
+}
+
 /// Whether pods are to be deleted without grace and without waiting: no kubelet ends one on a Node
 /// that is lost.
 pub(crate) fn must_force(pass: &Pass<'_>, node: &Node) -> bool {

@@ -26,7 +26,7 @@ use crate::{
     time::after,
 };
 use drain::is_finished;
-pub(crate) use drain::{deadline, is_overdue, must_force};
+pub(crate) use drain::{deadline, is_forced, is_overdue, must_force};
 pub(crate) use recorded::record_evictions;
 pub use selection::is_last_look;
 pub(crate) use selection::leaving;
@@ -40,7 +40,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             return Ok(Transition::To(State::Deleting));
         }
         NodeView::Unknown => unless_unseen(pass)?,
-        NodeView::Ambiguous(nodes) if !is_overdue(pass) && !pass.machine.wants_force() => {
+        NodeView::Ambiguous(nodes) if !drain::is_over(pass) => {
             let text = format!("several nodes match this machine: {}", nodes.join(", "));
             return Ok(wait(WaitReason::NodeAmbiguous, Some(text), deadline(pass)));
         }
@@ -101,7 +101,7 @@ fn begin(pass: &mut Pass<'_>) {
 /// machine that no Node was ever seen of. One that is watched was there: a request that fails while
 /// its API server answers is made again.
 pub(crate) fn is_unseen_for_good(pass: &Pass<'_>) -> bool {
-    let (snap, over) = (pass.snap, is_overdue(pass) || pass.machine.wants_force());
+    let (snap, over) = (pass.snap, drain::is_over(pass));
     match &snap.target {
         TargetView::None => false,
         TargetView::Watched => {
