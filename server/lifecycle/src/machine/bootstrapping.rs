@@ -53,13 +53,18 @@ fn missing(reason: WaitReason, message: String) -> BootstrapState {
 /// Where the bootstrap of a Machine stands.
 pub(crate) fn state(snap: &Snapshot) -> BootstrapState {
     let Some(bootstrap) = &snap.machine.spec.bootstrap else { return BootstrapState::OfClass };
-    let of_config = if was_ready(&snap.machine) { None } else { of_config(snap, bootstrap) };
+    let settled = was_ready(&snap.machine) && has_data(bootstrap);
+    let of_config = if settled { None } else { of_config(snap, bootstrap) };
     of_config.unwrap_or_else(|| of_data(snap, bootstrap))
 }
 
 /// Once the data were there, the object that they came from may change or go.
 pub(crate) fn was_ready(machine: &Machine) -> bool {
     machine.status.as_ref().and_then(|status| status.bootstrap_ready) == Some(true)
+}
+
+fn has_data(bootstrap: &Bootstrap) -> bool {
+    bootstrap.data.is_some() || bootstrap.data_secret_name.is_some()
 }
 
 /// What the object that the Machine names has to say; `None`: nothing against going on.
@@ -116,10 +121,7 @@ fn of_facts(
         let message = format!("{wanted} is not ready");
         return Some(missing(WaitReason::BootstrapNotReady, message));
     }
-    if bootstrap.data.is_some() || bootstrap.data_secret_name.is_some() {
-        return None;
-    }
-    Some(copy(wanted, facts))
+    if has_data(bootstrap) { None } else { Some(copy(wanted, facts)) }
 }
 
 fn copy(wanted: &BootstrapConfigRef, facts: &ConfigFacts) -> BootstrapState {

@@ -27,23 +27,23 @@ pub(crate) fn derive(pass: &mut Pass<'_>, gone: bool) {
         (false, true) => Life::Deleting,
         (false, false) => Life::Lives,
     };
-    derive_bootstrap(&mut pass.status, pass.snap);
+    let copied = pass.effects.patch.bootstrap.is_some();
+    derive_bootstrap(&mut pass.status, pass.snap, copied);
     derive_infrastructure(&mut pass.status, life, has_provider_id);
     derive_node(&mut pass.status, node);
     pass.status.phase = Some(lifecycle_phase(&pass.status, life, has_provider_id, node_ready));
 }
 
-fn derive_bootstrap(status: &mut MachineStatus, snap: &Snapshot) {
+/// `copied`: this pass takes the data over into the Machine. Before that, the object that has them may not go.
+fn derive_bootstrap(status: &mut MachineStatus, snap: &Snapshot, copied: bool) {
     if snap.machine.spec.bootstrap.is_none() {
         (status.bootstrap_ready, status.bootstrap_phase) = (None, None);
         return;
     }
     let state = bootstrapping::state(snap);
     let ready = bootstrapping::was_ready(&snap.machine)
-        || matches!(
-            state,
-            BootstrapState::NotNeeded | BootstrapState::Ready | BootstrapState::Copy(_)
-        );
+        || copied
+        || matches!(state, BootstrapState::NotNeeded | BootstrapState::Ready);
     let theirs = if let ConfigView::Known(facts) = &snap.bootstrap.config {
         facts.phase.as_deref().map(BootstrapPhase::from)
     } else {

@@ -9,7 +9,7 @@ use ostler_api::{
     bootstrap::{BootstrapPhase, InfrastructurePhase},
     driver::{ErrorCode, OperationKind},
     machine::{FailureReason, LifecyclePhase, MachineAddress, MachinePhase, WaitReason},
-    names::{API_VERSION, OWN_API_VERSION},
+    names::{API_VERSION, OWN_API_VERSION, annotation::PAUSED},
 };
 use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView, DataSecretView},
@@ -324,6 +324,33 @@ fn a_failure_with_nothing_but_a_message_gets_our_reason() {
     config(&mut world, &json!({ "failureMessage": "broken" }));
     world.settle();
     assert_eq!(world.status().failure_reason, Some(FailureReason::BootstrapFailed));
+}
+
+#[test]
+fn a_config_that_becomes_ready_while_its_machine_is_paused_is_taken_over_afterwards() {
+    let mut world = world(json!({ "configRef": config_ref() }));
+    config(&mut world, &json!({}));
+    world.settle();
+    world.machine_mut().metadata.annotations = Some([(PAUSED.to_owned(), String::new())].into());
+    config(&mut world, &json!({ "ready": true, "bootstrapData": "x" }));
+    world.settle();
+    let status = world.status();
+    assert_eq!(status.bootstrap_ready, Some(false), "the config may not go yet");
+    assert_eq!(status.bootstrap_phase, Some(BootstrapPhase::Pending));
+    world.machine_mut().metadata.annotations = None;
+    world.settle();
+    assert_eq!(sent(&world).as_deref(), Some("x"));
+}
+
+#[test]
+fn data_that_a_user_erased_before_the_create_are_taken_over_again() {
+    let mut world = world(json!({ "configRef": config_ref() }));
+    config(&mut world, &json!({ "ready": true, "bootstrapData": "x" }));
+    world.pass();
+    assert_eq!(world.status().bootstrap_ready, Some(true));
+    world.machine_mut().spec.bootstrap.as_mut().unwrap().data = None;
+    world.settle();
+    assert_eq!(sent(&world).as_deref(), Some("x"));
 }
 
 #[test]
