@@ -296,7 +296,14 @@ impl Adapter {
         newer: Option<Secret>,
     ) -> Answer {
         let list = Request::ListMachines(proto::ListMachinesRequest::default());
-        let context = call::context(&list, ctx, newer).await?;
+        let mut context = call::context(&list, ctx, newer).await?;
+        let class = context.machine_class.as_ref().and_then(|class| class.r#ref.clone());
+        context.target = class.map(|class| proto::Target {
+            kind: "MachineClass".to_owned(),
+            namespace: class.namespace,
+            name: class.name,
+            uid: class.uid,
+        });
         let answer = self.call(list, context, ctx, ctx.cancelled()).await?;
         let Response::ListMachines(list) = answer else {
             return Err(DriverError::internal("the driver answered another call"));
