@@ -315,7 +315,8 @@ impl Context {
         self.inner.cancelled.is_cancelled()
     }
 
-    pub(crate) fn saved_checkpoint(&self) -> Option<String> {
+    /// What was last [saved](Self::save_checkpoint) in this operation: what the core gets. For tests of a verb, too.
+    pub fn saved_checkpoint(&self) -> Option<String> {
         self.saved().checkpoint.clone()
     }
 

@@ -117,7 +117,7 @@ impl TestContext {
         self
     }
 
-    /// The context.
+    /// The context. [`Context::saved_checkpoint`] says afterwards what the verb saved.
     pub fn build(self) -> Context {
         let class = Class {
             namespace: self.target.namespace.clone(),
@@ -152,5 +152,20 @@ impl TestContext {
         };
         let references = References::Given { class: Arc::new(class), secret: self.secret };
         Context::new(facts, references, self.cancelled, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_test_of_a_verb_sees_the_checkpoint_that_the_core_would_get() {
+        let ctx = TestContext::new("m", "u").secret([("key", "canary-key")]).build();
+        assert_eq!(ctx.saved_checkpoint(), None);
+        for (saved, kept) in [("disk-1", "disk-1"), ("keys/canary-key", "disk-1")] {
+            ctx.save_checkpoint(saved);
+            assert_eq!(ctx.saved_checkpoint().as_deref(), Some(kept));
+        }
     }
 }

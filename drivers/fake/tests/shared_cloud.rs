@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
+use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::{
     Bootstrap, Clock, Cloud, CloudError, Identity, Instance, Lookup, NewInstance, Refusal,
 };
@@ -117,4 +119,28 @@ proptest! {
             prop_assert_eq!(machines.len(), seen.len());
         }
     }
+}
+
+/// It is the worst mistake that a driver can make: what cannot be read is not absent.
+#[tokio::test]
+async fn a_state_file_that_cannot_be_read_for_a_moment_tells_of_no_instance_that_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, away) = (dir.path().join("cloud"), dir.path().join("away"));
+    let cloud = open(&path);
+    cloud.create(&new(0)).unwrap();
+    let driver = FakeDriver::new(cloud.clone());
+    let events = driver.told().clone();
+    tokio::spawn(driver.watch());
+    let told = tokio::time::timeout(Duration::from_secs(1), events.next());
+    let moved = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        std::fs::rename(&path, &away).unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        std::fs::rename(&away, &path).unwrap();
+    };
+    let (told, ()) = tokio::join!(told, moved);
+    assert!(told.is_err(), "{told:?}");
+    let doomed = cloud.begin_delete(&identity(0), None).unwrap();
+    cloud.remove(&doomed).unwrap();
+    assert_eq!(events.next().await.provider_id, doomed[0]);
 }

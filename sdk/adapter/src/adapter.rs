@@ -190,9 +190,18 @@ impl Adapter {
         let context = call::context(&request, &ctx, newer).await?;
         let busy = Busy::take(&self.shared, ctx.target().uid.clone(), ctx.operation_id())?;
         let this = self.clone();
+        // Dropped with this future, before the operation counts as cancelled: that is the end of the adapter, not its core's wish.
+        let given_up = CancellationToken::new();
+        let _given_up = given_up.clone().drop_guard();
         let called = tokio::spawn(async move {
             let operation_id = ctx.operation_id().to_owned();
-            let answer = this.call(request, context, ctx).await;
+            let cancelled = async {
+                ctx.cancelled().await;
+                if given_up.is_cancelled() {
+                    std::future::pending::<()>().await;
+                }
+            };
+            let answer = this.call(request, context, &ctx, cancelled).await;
             if answer.as_ref().is_err_and(|error| error.reason_word() == answer::CONNECTION_LOST) {
                 // The core is told now; the driver may work on.
                 tokio::spawn(async move {
@@ -227,15 +236,16 @@ impl Adapter {
         &self,
         request: Request,
         context: proto::OperationContext,
-        ctx: Context,
+        ctx: &Context,
+        cancelled: impl Future<Output = ()>,
     ) -> Answer {
         let operation_id = context.operation_id.clone();
-        let mut call = Box::pin(call::call(self.client(), request, context, &ctx));
+        let mut call = Box::pin(call::call(self.client(), request, context, ctx));
         tokio::select! {
             // A driver does not know a call that was not sent yet, and would cancel nothing.
             biased;
             answer = &mut call => answer,
-            () = ctx.cancelled() => {
+            () = cancelled => {
                 self.cancel(operation_id).await;
                 call.await
             }
@@ -286,8 +296,15 @@ impl Adapter {
         newer: Option<Secret>,
     ) -> Answer {
         let list = Request::ListMachines(proto::ListMachinesRequest::default());
-        let context = call::context(&list, ctx, newer).await?;
-        let answer = self.call(list, context, ctx.clone()).await?;
+        let mut context = call::context(&list, ctx, newer).await?;
+        let class = context.machine_class.as_ref().and_then(|class| class.r#ref.clone());
+        context.target = class.map(|class| proto::Target {
+            kind: "MachineClass".to_owned(),
+            namespace: class.namespace,
+            name: class.name,
+            uid: class.uid,
+        });
+        let answer = self.call(list, context, ctx, ctx.cancelled()).await?;
         let Response::ListMachines(list) = answer else {
             return Err(DriverError::internal("the driver answered another call"));
         };
@@ -329,7 +346,7 @@ impl Adapter {
             return self.detached(request, ctx, newer).await;
         }
         let context = call::context(&request, &ctx, newer).await?;
-        self.call(request, context, ctx).await
+        self.call(request, context, &ctx, ctx.cancelled()).await
     }
 }
 

@@ -18,7 +18,7 @@ use crate::by_name;
 use crate::core::library::{ClassContent, SecretData};
 use crate::core::session::Session;
 use crate::harness::Harness;
-use crate::machine::{Machine, NAMESPACE};
+use crate::machine::{self, Machine, NAMESPACE};
 use crate::manifest::ClassManifest;
 use crate::options::Options;
 use crate::outcome::{Failure, NotPassed, Outcome, skipped};
@@ -26,6 +26,8 @@ use crate::pool::Pool;
 use crate::probe::Probe;
 use crate::steps::Steps;
 
+/// Labels of the classes of the options of which things are made, each maybe in a place of its own.
+const PLACES: [&str; 4] = ["slow", "alt", "hot", "mcm"];
 /// Concurrent deletes: the driver's credit holds for cleaning up, too.
 const DELETES: u32 = 64;
 /// For how long deletions that fail are repeated, as the core does; what is left then is named.
@@ -48,16 +50,20 @@ pub(crate) struct Bench {
     printed: usize,
 }
 
+/// The UID of a thing, and the class by which it may have been made.
+type Key = (String, String);
+
 #[derive(Debug, Default)]
 struct Facts {
     steps: Steps,
-    /// By UID: machines that an instance may have been made for.
-    made: BTreeMap<String, Machine>,
-    /// By UID: pools that a group may have been made for.
-    pools: BTreeMap<String, Pool>,
-    /// The UIDs of those that are gone.
-    deleted: BTreeSet<String>,
-    clusters: BTreeSet<String>,
+    /// Machines that an instance may have been made for.
+    made: BTreeMap<Key, Machine>,
+    /// Pools that a group may have been made for.
+    pools: BTreeMap<Key, Pool>,
+    /// Those that are gone.
+    deleted: BTreeSet<Key>,
+    /// By cluster and class: what may show an instance.
+    lists: BTreeMap<Key, Operation>,
     /// By label.
     classes: BTreeMap<&'static str, Published>,
     /// The check took the cloud away.
@@ -269,6 +275,17 @@ impl Bench {
         Pool::new(name, &self.cluster_id, &self.class())
     }
 
+    /// By which class something is deleted and looked for: the one of the options that it is made of, since that says
+    /// where it is. In place of those that are refused, the one that works.
+    fn class_of(&self, operation: &Operation) -> ObjectRevision {
+        let facts = self.facts.lock();
+        let classes = PLACES.iter().filter_map(|label| facts.classes.get(label));
+        let mut references = classes.map(|it| it.reference.clone());
+        let found = references.find(|it| Some(it) == operation.machine_class.as_ref());
+        drop(facts);
+        found.unwrap_or_else(|| self.class())
+    }
+
     /// Remembers that an operation may make an instance or a group.
     pub(crate) fn track(&self, operation: &Operation) {
         let Some(proto::Target { name, uid, .. }) = operation.target.clone() else { return };
@@ -276,22 +293,25 @@ impl Bench {
         let previous = operation.previous_cluster_ids.clone();
         match &operation.request {
             Some(Request::CreateMachine(_)) => {
-                let class = self.class();
+                let class = self.class_of(operation);
                 let mut facts = self.facts.lock();
-                facts.clusters.insert(cluster_id.clone());
+                let list = (cluster_id.clone(), class.name.clone());
+                facts.lists.insert(list, machine::list(&class, &cluster_id));
                 let adopt_by_name = operation.adopt_by_name;
-                let known = uid.clone();
+                let known = (uid.clone(), class.name.clone());
                 let user_data = None;
                 let machine =
                     Machine { name, uid, cluster_id, class, user_data, adopt_by_name, previous };
                 facts.made.insert(known, machine);
             }
             Some(Request::CreatePool(_)) => {
-                let pool = Pool::new(name, &cluster_id, &self.class());
+                let class = self.class_of(operation);
+                let known = (uid.clone(), class.name.clone());
+                let pool = Pool::new(name, &cluster_id, &class);
                 let mut facts = self.facts.lock();
                 // One that another cluster asks for keeps its own, which has its group.
-                if !previous.is_empty() || !facts.pools.contains_key(&uid) {
-                    facts.pools.insert(uid.clone(), Pool { uid, previous, ..pool });
+                if !previous.is_empty() || !facts.pools.contains_key(&known) {
+                    facts.pools.insert(known, Pool { uid, previous, ..pool });
                 }
             }
             _ => {}
@@ -364,9 +384,9 @@ impl Bench {
     /// Names everything that the check may have made and that is not known to be gone.
     pub(crate) fn undeleted(&self) -> Vec<String> {
         let facts = self.facts.lock();
-        let machines = facts.made.values().map(|it| (&it.uid, &it.name));
-        let all = machines.chain(facts.pools.values().map(|it| (&it.uid, &it.name)));
-        let left = all.filter(|(uid, _)| !facts.deleted.contains(*uid));
+        let machines = facts.made.iter().map(|(key, it)| (key, &it.name));
+        let all = machines.chain(facts.pools.iter().map(|(key, it)| (key, &it.name)));
+        let left = all.filter(|(key, _)| !facts.deleted.contains(*key));
         left.map(|(_, name)| format!("{name} was not deleted")).collect()
     }
 
@@ -404,15 +424,12 @@ impl Bench {
     /// Deletes once each thing that is not known to be gone. Returns which instances are there all the same.
     async fn try_clean_up(&self) -> Outcome<Vec<String>> {
         let driver = self.connect().await?;
-        let class = self.class();
-        let (deletions, clusters) = {
+        let (deletions, lists) = {
             let facts = self.facts.lock();
-            let machines = facts.made.values();
-            let machines = machines.map(|it| (it.uid.clone(), it.of_class(&class).delete("")));
-            let pools = facts.pools.values();
-            let pools = pools.map(|it| (it.uid.clone(), it.of_class(&class).delete("")));
-            let all = pools.chain(machines).filter(|(uid, _)| !facts.deleted.contains(uid));
-            (all.collect::<Vec<_>>(), facts.clusters.clone())
+            let machines = facts.made.iter().map(|(key, it)| (key.clone(), it.delete("")));
+            let pools = facts.pools.iter().map(|(key, it)| (key.clone(), it.delete("")));
+            let all = pools.chain(machines).filter(|(key, _)| !facts.deleted.contains(key));
+            (all.collect::<Vec<_>>(), facts.lists.clone())
         };
         let lanes = driver.session.hello.max_in_flight.clamp(1, DELETES);
         for some in deletions.chunks(usize::try_from(lanes).unwrap_or(1)) {
@@ -420,19 +437,19 @@ impl Bench {
                 .iter()
                 .map(|(_, operation)| driver.start(operation.clone()))
                 .collect::<Outcome<_>>()?;
-            for (asked, (uid, _)) in asked.into_iter().zip(some) {
+            for (asked, (key, _)) in asked.into_iter().zip(some) {
                 if asked.answer().await?.result().is_ok() {
-                    self.facts.lock().deleted.insert(uid.clone());
+                    self.facts.lock().deleted.insert(key.clone());
                 }
             }
         }
-        let mut left = Vec::new();
-        for cluster_id in &clusters {
-            let records: Vec<MachineRecord> = driver.list_of(&class, cluster_id).await?;
+        let mut left = BTreeSet::new();
+        for list in lists.into_values() {
+            let records = driver.ask(list).await?.machines()?;
             let records = records.into_iter().filter(|record| self.counts(record));
             left.extend(records.map(|it| format!("{} {}", it.machine_name, it.provider_id)));
         }
-        Ok(left)
+        Ok(left.into_iter().collect())
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
@@ -17,6 +17,15 @@ use tokio::sync::watch;
 const LINES: usize = 5_000;
 /// Of each.
 const LINE_BYTES: usize = 4 * 1024;
+/// What would let a driver dial in otherwise than the suite says: those of the caller may be for another core.
+const SESSION: [&str; 6] = [
+    "OSTLER_CA_FILE",
+    "OSTLER_CERT_FILE",
+    "OSTLER_KEY_FILE",
+    "OSTLER_ALLOW_PLAINTEXT",
+    "OSTLER_INSTANCE_NAME",
+    "OSTLER_EXIT_ON_STDIN_EOF",
+];
 /// What a shell would do more with than start a program.
 const SHELL: [char; 9] = [';', '&', '|', '<', '>', '(', ')', '`', '\n'];
 
@@ -82,25 +91,7 @@ impl Process {
         token_file: &Path,
         output: &Output,
     ) -> std::io::Result<Self> {
-        let assigns = command.split_whitespace().next().is_some_and(|word| word.contains('='));
-        let script = if assigns || command.contains(SHELL) {
-            command.to_owned()
-        } else {
-            // So that signals reach the driver itself.
-            format!("exec {command}")
-        };
-        let mut child = Command::new("sh")
-            .arg("-c")
-            .arg(script)
-            .env("OSTLER_ENDPOINT", url)
-            .env("OSTLER_TOKEN_FILE", token_file)
-            .env_remove("OSTLER_CA_FILE")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
+        let mut child = shell(command, url, token_file).spawn()?;
         let id = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(i32::MAX);
         let readers = (
             tokio::spawn(read(child.stdout.take(), output.clone())),
@@ -152,6 +143,31 @@ impl Drop for Process {
     }
 }
 
+fn shell(command: &str, url: &str, token_file: &Path) -> Command {
+    let assigns = command.split_whitespace().next().is_some_and(|word| word.contains('='));
+    let script = if assigns || command.contains(SHELL) {
+        command.to_owned()
+    } else {
+        // So that signals reach the driver itself.
+        format!("exec {command}")
+    };
+    let mut shell = Command::new("sh");
+    for name in SESSION {
+        shell.env_remove(name);
+    }
+    shell
+        .arg("-c")
+        .arg(script)
+        .env("OSTLER_ENDPOINT", url)
+        .env("OSTLER_TOKEN_FILE", token_file)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    shell
+}
+
 async fn wait(child: &mut Child) -> String {
     match child.wait().await {
         Ok(status) => status.to_string(),
@@ -163,7 +179,9 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, output: Output) {
     let Some(stream) = stream else { return };
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
+    // One that is longer is more lines than one.
+    let most = u64::try_from(LINE_BYTES).unwrap_or(u64::MAX);
+    while (&mut reader).take(most).read_until(b'\n', &mut line).await.is_ok_and(|bytes| bytes > 0) {
         output.add(String::from_utf8_lossy(&line).trim_end().to_owned());
         line.clear();
     }
@@ -172,6 +190,20 @@ async fn read(stream: Option<impl AsyncRead + Unpin>, output: Output) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn output_without_end_of_line_is_kept_in_pieces() {
+        let output = Output::default();
+        read(Some(&vec![b'x'; 3 * LINE_BYTES][..]), output.clone()).await;
+        assert_eq!(output.tail(9), vec!["x".repeat(LINE_BYTES); 3]);
+    }
+
+    #[test]
+    fn a_driver_gets_nothing_of_how_the_caller_would_dial_in() {
+        let shell = shell("driver", "http://localhost:1", Path::new("token"));
+        let removed: Vec<_> = shell.as_std().get_envs().filter(|it| it.1.is_none()).collect();
+        assert!(removed.iter().any(|(name, _)| *name == "OSTLER_KEY_FILE"), "{removed:?}");
+    }
 
     #[test]
     fn the_lines_of_one_check_are_those_that_came_since_it_began() {

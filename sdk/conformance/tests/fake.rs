@@ -221,6 +221,17 @@ async fn an_instance_that_cannot_be_deleted_is_left_over_by_its_name_and_its_id(
 }
 
 #[tokio::test]
+async fn what_was_made_of_a_class_of_another_region_is_deleted_there() {
+    let slow = std::fs::read_to_string(file("slow-class.yaml")).unwrap();
+    let slow = ClassManifest::parse(&slow.replace("region: eu-1", "region: eu-2")).unwrap();
+    let focus = Some("^session/accept-fast$".parse().unwrap());
+    let options = Options { focus, slow_class: Some(slow), timeout_scale: 0.1, ..options(1) };
+    let report = with_faults(serde_json::json!([]), options).await;
+    nothing_failed(&report);
+    assert_eq!(report.counts().passed, 2, "with cleanup/nothing-left");
+}
+
+#[tokio::test]
 async fn many_groups_are_deleted_at_the_same_time() {
     let latency = Duration::from_millis(300);
     let faults = serde_json::json!([{"operation": "DeletePool", "latency": "300ms"}]);

@@ -98,20 +98,9 @@ impl<H: Handler> Dispatcher<H> {
                     Err(DriverError::canceled("the core cancelled the read").not_applied())
                 }
             };
-            let scrubber = LazyCell::new(|| ctx.scrubber());
-            let scrubbed = |error: DriverError| error.map_texts(|text| scrubber.scrub(text));
-            let answer = match answer {
-                Err(error) if out_of_time.load(Ordering::Relaxed) => {
-                    Err(scrubbed(error.out_of_time()))
-                }
-                Err(error) => Err(scrubbed(error)),
-                Ok(mut response) => {
-                    for fault in response.faults_mut() {
-                        *fault = scrubbed(std::mem::take(fault).into()).into();
-                    }
-                    Ok(response)
-                }
-            };
+            let late = out_of_time.load(Ordering::Relaxed);
+            let answer = answer.map_err(|error| if late { error.out_of_time() } else { error });
+            let answer = scrubbed(answer, &ctx);
             Finished { operation_id, answer, checkpoint: ctx.saved_checkpoint() }
         }
     }
@@ -130,6 +119,17 @@ impl<H: Handler> Dispatcher<H> {
             Finished { operation_id, answer, checkpoint: None }
         }
     }
+}
+
+/// Without secrets and user data, also in the errors inside of the answer.
+fn scrubbed(answer: Answer, ctx: &Context) -> Answer {
+    let scrubber = LazyCell::new(|| ctx.scrubber());
+    let scrub = |error: DriverError| error.map_texts(|text| scrubber.scrub(text));
+    let mut response = answer.map_err(scrub)?;
+    for fault in response.faults_mut() {
+        *fault = scrub(std::mem::take(fault).into()).into();
+    }
+    Ok(response)
 }
 
 /// What the request makes instances boot with.

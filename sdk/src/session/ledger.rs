@@ -13,9 +13,9 @@ use super::completion::Completion;
 const RESULTS: usize = 1000;
 const RESULTS_AGE: Duration = Duration::from_mins(15);
 const RESULTS_BYTES: usize = 64 * 1024 * 1024;
-/// What the core takes in a Hello. With the longest names that Kubernetes allows one is below 900 bytes,
+/// What the core takes in a Hello or a heartbeat. With the longest names that Kubernetes allows one is below 900 bytes,
 /// so all of them fit the largest frame.
-const HELD_IN_HELLO: usize = 1000;
+pub(super) const MOST_HELD: usize = 1000;
 
 /// The operations of a process, over all its sessions.
 #[derive(Debug, Default)]
@@ -211,11 +211,11 @@ impl Ledger {
 
     /// For the Hello.
     pub(crate) fn held(&mut self) -> Vec<HeldOperation> {
-        self.unnamed(None, HELD_IN_HELLO);
+        self.unnamed(None, MOST_HELD);
         let running = self.running.values().filter(|running| !running.forgotten);
         let running = running.map(|running| running.held.clone());
         let done = self.done.iter().rev().map(|done| done.held.clone());
-        running.chain(done).take(HELD_IN_HELLO).collect()
+        running.chain(done).take(MOST_HELD).collect()
     }
 }
 
@@ -299,7 +299,7 @@ mod tests {
         }
         ledger.start(&operation("runs"), OperationKind::CreateMachine, Instant::now());
         let held = ledger.held();
-        assert_eq!(held.len(), HELD_IN_HELLO);
+        assert_eq!(held.len(), MOST_HELD);
         assert_eq!((held[0].operation_id.as_str(), held[0].state()), ("runs", HeldState::Running));
         assert_eq!(held[1].operation_id, "done-999");
         assert_eq!(held[1].state(), HeldState::Completed);

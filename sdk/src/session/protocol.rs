@@ -14,7 +14,7 @@ use super::admission::{Refusal, admit};
 use super::completion::Completion;
 use super::fence::{Fence, Stale};
 use super::hello::{Instance, hello};
-use super::ledger::{Known, Ledger};
+use super::ledger::{Known, Ledger, MOST_HELD};
 use crate::driver::DriverInfo;
 use crate::handler::Answer;
 
@@ -224,9 +224,9 @@ impl Protocol {
         if role == RoleKind::Standby {
             return Some(Refusal::Standby);
         }
-        // The core does not count what it gave up on, and that may still run here.
+        // The core does not count what it gave up on, and that may still run here: in limits, as heartbeats name all of it.
         let most = usize::try_from(credit).unwrap_or(usize::MAX).saturating_mul(2);
-        (self.ledger.running().count() >= most).then_some(Refusal::OverCredit)
+        (self.ledger.running().count() >= most.min(MOST_HELD)).then_some(Refusal::OverCredit)
     }
 
     /// Two concurrent mutations of one target are never wanted, but the core may have given one up that

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use ostler_driver_sdk::{Event, Events};
 
 use super::FakeDriver;
-use crate::cloud::Identity;
+use crate::cloud::{Changes, Cloud, Identity, JournalError};
 use crate::fault::SpotLoss;
 
 /// How often the control file is read, and the journal that other processes write.
@@ -20,25 +20,20 @@ impl FakeDriver {
     pub async fn watch(self) {
         let mut revision = self.cloud.subscribe();
         let others = self.control.is_some() || self.cloud.state_file().is_some();
-        let mut known = self.known();
+        let mut seen = Seen::default();
         let mut losses = Losses::default();
         loop {
+            // What cannot be read is not gone.
+            let gone = seen.look(&self.cloud).unwrap_or_default();
+            for (provider_id, identity) in gone {
+                self.events.send(Event::gone(provider_id).of(&identity));
+            }
             tokio::select! {
                 changed = revision.changed() => if changed.is_err() { return },
                 () = tokio::time::sleep(LOOK_EVERY), if others => {}
             }
-            self.lose(&mut losses, &known);
-            let now = self.known();
-            for (provider_id, identity) in known.iter().filter(|(id, _)| !now.contains_key(*id)) {
-                self.events.send(Event::gone(provider_id).of(identity));
-            }
-            known = now;
+            self.lose(&mut losses, &seen.known);
         }
-    }
-
-    fn known(&self) -> Known {
-        let all = self.cloud.instances().unwrap_or_default();
-        all.into_iter().map(|it| (it.provider_id, it.identity)).collect()
     }
 
     /// Announces the end of instances, as the control file has it, and ends them.
@@ -64,6 +59,40 @@ impl FakeDriver {
     /// Where the driver tells the core what happens.
     pub fn told(&self) -> &Events {
         &self.events
+    }
+}
+
+/// The instances as they were when the cloud was last looked at.
+#[derive(Debug, Default)]
+struct Seen {
+    known: Known,
+    revision: u64,
+}
+
+impl Seen {
+    /// Looks at what has changed since; returns the instances that are gone.
+    fn look(&mut self, cloud: &Cloud) -> Result<Known, JournalError> {
+        let (revision, changed) = cloud.with(|state| {
+            let ids: Vec<String> = match state.changes_since(self.revision) {
+                Changes::These(ids) => ids,
+                Changes::All => {
+                    let present = state.instances().map(|it| it.provider_id.clone());
+                    self.known.keys().cloned().chain(present).collect()
+                }
+            };
+            let identity = |id: &str| state.instance(id).map(|it| it.identity.clone());
+            let changed: Vec<_> = ids.into_iter().map(|id| (identity(&id), id)).collect();
+            (state.revision(), changed)
+        })?;
+        self.revision = revision;
+        let mut gone = Known::new();
+        for (identity, id) in changed {
+            match identity {
+                Some(identity) => drop(self.known.insert(id, identity)),
+                None => gone.extend(self.known.remove_entry(&id)),
+            }
+        }
+        Ok(gone)
     }
 }
 

@@ -86,6 +86,7 @@ impl FakeDriver {
             let identity = call.ctx.pool_identity();
             let lookup = lookup(call, provider_id.as_deref(), &identity);
             let seen = self.cloud.read_group(lookup)?;
+            self.durable().await?;
             let clock = self.cloud.clock();
             let asked = seen.members.iter().filter(|_| with_instances);
             let instances = asked.map(|it| instance(it, clock)).collect();

@@ -142,11 +142,12 @@ impl Fleet {
         loop {
             tokio::select! {
                 // The sender lives in the cloud, which lives here.
-                _ = changes.changed() => self.follow(false)?,
-                _ = look.tick(), if looks => {
-                    self.take_control(control.as_ref());
-                    self.follow(false)?;
-                }
+                _ = changes.changed() => {}
+                _ = look.tick(), if looks => self.take_control(control.as_ref()),
+            }
+            // The nodes that are there go on while the state file cannot be read.
+            if let Err(error) = self.follow(false) {
+                tracing::debug!(%error, "no node joins or leaves");
             }
             while self.tasks.try_join_next().is_some() {}
         }

@@ -281,6 +281,9 @@ async fn a_driver_that_reads_no_single_instance_is_asked_for_its_list() {
     let found = it.adapter.perform(status(), machine("b")).await.unwrap();
     let Response::GetMachineStatus(found) = found else { panic!("{found:?}") };
     assert_eq!(found.machine.unwrap().provider_id, "fake:///b");
+    let target = it.fake.asked.lock().pop().unwrap().target.unwrap();
+    let named = (target.kind.as_str(), target.name.as_str(), target.uid.as_str());
+    assert_eq!(named, ("MachineClass", "class", ""), "a list is about a class");
     let absent = it.adapter.perform(status(), machine("c")).await.unwrap_err();
     assert_eq!((absent.code(), absent.reason_word()), (Code::NotFound, "NOT_LISTED"));
 }

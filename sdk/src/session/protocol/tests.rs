@@ -222,6 +222,19 @@ fn nothing_starts_before_the_welcome_nor_after_the_drain_began() {
     assert_eq!(operate(&mut protocol, "a"), ["completed a"]);
 }
 
+/// The core ends a session whose heartbeat names more.
+#[test]
+fn no_more_runs_than_a_heartbeat_may_name() {
+    let instance = Instance { id: "instance".to_owned(), name: String::new() };
+    let info = DriverInfo::new("a").max_in_flight(640);
+    let mut protocol = Protocol::new(info, instance, Vec::new());
+    receive(&mut protocol, Received::Welcome(Box::new(welcome())));
+    for id in 0..1000 {
+        assert_eq!(operate(&mut protocol, &id.to_string()), [format!("start {id}")]);
+    }
+    assert_eq!(operate(&mut protocol, "1000"), ["completed 1000"]);
+}
+
 #[test]
 fn a_role_of_an_old_term_changes_nothing() {
     let mut protocol = live();

@@ -18,7 +18,7 @@ pub(crate) type Last = Option<(ObjectRevision, Scrubber)>;
 /// driver should have done so; not every driver does.
 pub(crate) fn frame(shell: &Shell, key: SessionKey, frame: &mut Frame, last: &mut Last) {
     let Some((operation_id, texts)) = texts(frame) else { return };
-    if texts.iter().all(|it| it.value.is_empty()) {
+    if texts.iter().all(|it| it.said.is_empty()) {
         return;
     }
     let class = shell.with(|hub, _| hub.class_of(key, &operation_id)).unwrap_or_default();
@@ -27,38 +27,38 @@ pub(crate) fn frame(shell: &Shell, key: SessionKey, frame: &mut Frame, last: &mu
         let values = shell.classes.confidential(&class.namespace, &class.name);
         (class, Scrubber::new(values.iter().map(Vec::as_slice)))
     }));
-    for Text { value: text, most, whole } in texts {
-        let scrubbed = scrubber.scrub_start(text, most);
-        if whole && scrubbed != *text {
+    for Text { said, most, whole } in texts {
+        let scrubbed = scrubber.scrub_start(said, most);
+        if whole && scrubbed != *said {
             tracing::warn!(
                 operation_id,
                 "a checkpoint that is too long, or has a secret in it, was not kept"
             );
-            text.clear();
+            said.clear();
         } else {
-            *text = scrubbed;
+            *said = scrubbed;
         }
     }
 }
 
 /// A free text and how many bytes of it are kept at most.
 struct Text<'a> {
-    value: &'a mut String,
+    said: &'a mut String,
     most: usize,
     /// It is kept as it is or not at all: the driver gets it back.
     whole: bool,
 }
 
 fn message(text: &mut String) -> Text<'_> {
-    Text { value: text, most: MESSAGE_BYTES, whole: false }
+    Text { said: text, most: MESSAGE_BYTES, whole: false }
 }
 
 fn word(text: &mut String) -> Text<'_> {
-    Text { value: text, most: WORD_BYTES, whole: false }
+    Text { said: text, most: WORD_BYTES, whole: false }
 }
 
 fn checkpoint(text: &mut String) -> Text<'_> {
-    Text { value: text, most: CHECKPOINT_BYTES, whole: true }
+    Text { said: text, most: CHECKPOINT_BYTES, whole: true }
 }
 
 /// The operation that a frame is about, and the free texts in it. Ids are none: a changed id is

@@ -141,6 +141,23 @@ async fn a_driver_that_cannot_work_is_not_ready_from_the_first_moment() {
 }
 
 #[tokio::test]
+async fn the_end_of_an_adapter_cancels_nothing_in_its_driver() {
+    let it = setting(Vec::new()).await;
+    let (mut core, connector) = Core::alone(vec!["key of the cloud"]).await;
+    let shutdown = CancellationToken::new();
+    let options =
+        Options::new(connector).shutdown(shutdown.clone()).drain_timeout(Duration::from_millis(50));
+    let session = tokio::spawn(run_handler(it.adapter.clone(), options));
+    while !matches!(core.events.recv().await, Ok(SessionEvent::ProviderReady { .. })) {}
+    core.sessions.submit(create_with("", Duration::from_mins(1))).unwrap();
+    it.fake.began.acquire().await.unwrap().forget();
+    shutdown.cancel();
+    session.await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(it.fake.cancelled.available_permits(), 0);
+}
+
+#[tokio::test]
 async fn the_checkpoint_of_an_answer_is_saved() {
     let it = setting(Vec::new()).await;
     let mut core = Core::of(&it).await;

@@ -203,9 +203,10 @@ impl MachineDriverService for Fake {
 
     async fn list_machines(
         &self,
-        _: Call<proto::ListMachinesRequest>,
+        call: Call<proto::ListMachinesRequest>,
     ) -> Answered<Self::ListMachinesStream> {
         self.end()?;
+        self.asked.lock().extend(call.into_inner().context.map(|it| *it));
         let part = |name: &str| {
             let machines = vec![proto::MachineRecord {
                 provider_id: format!("fake:///{name}"),
