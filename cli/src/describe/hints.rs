@@ -3,11 +3,12 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 52] = [
+const HINTS: [(WaitReason, &str); 53] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::ClassInvalid, "correct the class"),
     (WaitReason::ClassNotHeld, "give the core the right that the message names"),
+    (WaitReason::ProviderChanged, "make the class one of the provider that the message names"),
     (WaitReason::SecretMissing, "apply the secret that the class names"),
     (WaitReason::SecretNamespaceDenied, "put the secret into the namespace of the class"),
     (WaitReason::UserDataTooLarge, "make the user data smaller"),

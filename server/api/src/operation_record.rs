@@ -4,7 +4,7 @@
 //! MachineSet controller does, and tools that PUT whole objects) erases every field of ours. What the safety of an
 //! instance hangs on stands in an annotation as well, which such a client keeps.
 
-use crate::Uid;
+use crate::{ProviderName, Uid};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,10 @@ pub struct OperationRecord {
     /// See [`MachineStatus::instance_uid`].
     #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
     pub instance_uid: Option<Uid>,
+    /// The provider that the last create was sent to, or whose driver found the instance. `None`: a core before this
+    /// field wrote the record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderName>,
     /// See [`MachineStatus::creation_started_at`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_started_at: Option<Time>,
@@ -38,8 +42,8 @@ pub struct OperationRecord {
 }
 
 impl OperationRecord {
-    /// What is to stand there for a Machine with this status.
-    pub fn of(machine: &Machine, status: &MachineStatus) -> Self {
+    /// What is to stand there for a Machine with this status, and its provider.
+    pub fn of(machine: &Machine, status: &MachineStatus, provider: Option<ProviderName>) -> Self {
         // One that takes over the instance of a Machine that runs is no creation, and may be repeated.
         let begun = status.creation_started_at.is_some();
         let creates = |it: &&OperationIntent| {
@@ -49,6 +53,7 @@ impl OperationRecord {
         Self {
             machine_uid: machine.uid().into(),
             instance_uid: status.instance_uid.clone().or_else(|| machine.noted_instance_uid()),
+            provider,
             creation_started_at: status.creation_started_at.clone(),
             operation: status.operation.as_ref().filter(creates).cloned(),
         }
@@ -180,7 +185,7 @@ mod tests {
     fn the_uid_on_the_instance_is_kept_and_no_status_comes_from_it() {
         let machine = machine(r#"{"machineUID":"u","instanceUID":"u"}"#, &json!({}));
         assert_eq!(machine.recorded_status(), MachineStatus::default());
-        let again = OperationRecord::of(&machine, &MachineStatus::default());
+        let again = OperationRecord::of(&machine, &MachineStatus::default(), None);
         assert_eq!(again.instance_uid.unwrap(), "u");
     }
 }

@@ -15,6 +15,8 @@ open_enum! {
         ClassNotHeld = "ClassNotHeld",
         /// The class breaks a rule; its event and the message say which.
         ClassInvalid = "ClassInvalid",
+        /// The class names another provider than the one that has the instance.
+        ProviderChanged = "ProviderChanged",
         /// A secret of the class does not exist.
         SecretMissing = "SecretMissing",
         /// A secret of the class is of another namespace.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use ostler_api::{
-    Machine, MachinePool, OperationId, Uid,
+    Machine, MachinePool, OperationId, ProviderName, Uid,
     machine::{MachineStatus, WaitReason},
     machine_pool::PoolConditionType,
 };
@@ -65,6 +65,8 @@ pub struct Snapshot {
     /// Its class as it was when the operation without a known outcome was begun, if it is another one now. The instance
     /// is looked for there.
     pub class_before: Option<ClassFacts>,
+    /// The provider that has its instance, or may ([`holder`](crate::machine::holder)), if its class is one of another.
+    pub elsewhere: Option<ProviderName>,
     /// The secrets of its class, merged.
     pub secret: SecretView,
     /// What it is to become a Node with, if that does not come from its class.

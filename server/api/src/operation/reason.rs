@@ -71,7 +71,7 @@ reasons! {
     CoreWrongResult = "CORE_WRONG_RESULT",
     /// A list was longer than the core holds.
     CoreListTooLong = "CORE_LIST_TOO_LONG",
-    /// The answer came from a driver of another provider than that of the class.
+    /// The answer came from a driver of another provider than that of the instance, or else of the class.
     ForeignProvider = "FOREIGN_PROVIDER",
     /// The driver gave a reason that only the core may give.
     Reserved = "RESERVED_REASON",

@@ -9,7 +9,7 @@ use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
-use ostler_lifecycle::machine::is_last_look;
+use ostler_lifecycle::machine::{holder, is_last_look};
 use ostler_lifecycle::node;
 use ostler_lifecycle::operation::{OperationView, SecretText};
 use ostler_lifecycle::outage::ApiView;
@@ -50,7 +50,11 @@ impl Machines {
         let api = self.stores.targets.api_view(&self.api_health, &machine, (self.clock.0)());
         let node = self.node_of(&machine, &target, api.down_since.is_none()).await;
         let now = (self.clock.0)();
-        let provider = content.map(|class| self.settings.driver_name(class.provider()));
+        let of_class = content.map(|class| self.settings.driver_name(class.provider()));
+        let held = holder(&machine).map(|it| self.settings.driver_name(it.as_str()));
+        let elsewhere =
+            held.clone().filter(|it| of_class.as_ref().is_some_and(|class| class != it));
+        let provider = held.or(of_class);
         let uid = machine.uid();
         let refused = || self.state.refused.get(uid);
         let mut known = operation::of_machine(self.sessions.view(uid), refused, provider.as_ref());
@@ -77,6 +81,7 @@ impl Machines {
             slot: self.slot_of(&machine, &class),
             driver,
             class,
+            elsewhere,
             secret,
             bootstrap,
             can_evict: self.can_evict(&target, &pods).await,

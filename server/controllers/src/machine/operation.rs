@@ -5,8 +5,8 @@ use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_lifecycle::operation::{Dispatch, Failure, Finished, OperationView, Reason};
 use ostler_sessions::SubmitError;
 
-/// The operation of a machine whose class is of this provider, if it is known. The answer of another provider's
-/// driver does not count: it may not even know this infrastructure. `refused`: the operation that the sessions
+/// The operation of a machine whose instance, or else whose class, is of this provider, if it is known. The answer of
+/// another provider's driver does not count: it may not even know this infrastructure. `refused`: the operation that the sessions
 /// refused for good.
 pub(super) fn of_machine(
     mut view: OperationView,
@@ -19,7 +19,7 @@ pub(super) fn of_machine(
         OperationView::InFlight(flight) if is_foreign(&flight.provider) => flight.progress = None,
         OperationView::Finished(finished) if is_foreign(&finished.provider) => {
             let text = format!(
-                "the answer came from a driver of {}, which is not the provider of the class",
+                "the answer came from a driver of {}, which is not the provider of the machine",
                 finished.provider
             );
             let (code, reason) = (ErrorCode::Internal, Reason::ForeignProvider);

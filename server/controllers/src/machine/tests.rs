@@ -84,6 +84,38 @@ async fn an_operation_of_this_term_that_no_session_knows_was_never_sent() {
     assert_eq!(operation(&machines).await, OperationView::Idle);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_provider_that_has_an_instance_is_another_one_only_by_the_name_of_its_driver() {
+    let settings = |bench: &mut Bench| {
+        Arc::make_mut(&mut bench.settings).aliases = [("A".into(), "a.example.com".into())].into();
+    };
+    for (class, holder, expected) in [
+        ("a.example.com", "a.example.com", None),
+        ("A", "a.example.com", None),
+        ("a.example.com", "A", None),
+        ("b.example.com", "A", Some("a.example.com".into())),
+    ] {
+        let mut bench = Bench::new();
+        settings(&mut bench);
+        put(
+            &bench.stores.classes,
+            json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
+                "metadata": {
+                    "name": "c", "namespace": "default", "finalizers": [finalizer::MACHINE]
+                },
+                "provider": class, "providerSpec": {}
+            }),
+        );
+        let record = json!({ "machineUID": "u", "provider": holder }).to_string();
+        let mut machine = machine(2);
+        machine["metadata"]["annotations"] = json!({ (annotation::OPERATION): record });
+        put(&bench.stores.machines, machine);
+        let snapshot = machines(&bench).observe(&ObjectName::new("default", "m")).await;
+        assert_eq!(snapshot.unwrap().unwrap().elsewhere, expected, "{class}, {holder}");
+    }
+}
+
 /// What the core knows of a machine that is deleted, whose Node the watch has not shown yet.
 async fn of_deleted(bench: &mut Bench, watched: Option<Value>) -> Snapshot {
     bench.stores.targets = crate::target::Targets::one(bench.client());

@@ -1,7 +1,7 @@
 //! Makes the plan of a pass from the status and the effects that its states left.
 
 use ostler_api::{
-    OperationRecord,
+    OperationRecord, ProviderName,
     driver::OperationKind,
     machine::{MachinePhase, MachineStatus, OperationIntent, WaitReason},
     names,
@@ -11,7 +11,7 @@ use super::{draining, effects::Effects, hint, pass::Pass, preboot, preserving, t
 use crate::{
     hint::HintUse,
     hot_update::SlotUse,
-    operation::OperationView,
+    operation::{Dispatch, OperationView, Success},
     plan::{Action, Next, NodePatch, NodeStatusPatch, OnFailure, Plan},
     set::controller,
     snapshot::NodeView,
@@ -29,13 +29,16 @@ impl Pass<'_> {
         let unheld = self.effects.holds && !self.machine.has_finalizer();
         self.effects.patch.add_finalizer = unheld && (creates || self.ever_asked());
         let old = self.machine.operation_record().unwrap_or_default();
-        let new = OperationRecord::of(self.machine, &self.status);
+        let provider = self.known_provider().or_else(|| old.provider.clone());
+        let new = OperationRecord::of(self.machine, &self.status, provider);
         let key = |record: &OperationRecord| {
-            record.operation.as_ref().map(|it| (it.idempotency_key.clone(), it.provider_id.clone()))
+            let of = |it: &OperationIntent| (it.idempotency_key.clone(), it.provider_id.clone());
+            (record.operation.as_ref().map(of), record.provider.clone())
         };
         let begins = creates && key(&old) != key(&new);
         let adopted = old.instance_uid.is_none() && new.instance_uid.is_some();
-        let due = begins || adopted || !self.effects.patch.is_empty();
+        let found = old.provider.is_none() && new.provider.is_some();
+        let due = begins || adopted || found || !self.effects.patch.is_empty();
         let says = new.operation.is_some() || new.instance_uid.is_some();
         if due
             && says
@@ -47,6 +50,23 @@ impl Pass<'_> {
                 .annotations
                 .insert(names::annotation::OPERATION.to_owned(), Some(text));
         }
+    }
+
+    /// The provider that a create is about to be sent to, or whose driver has just shown the instance.
+    fn known_provider(&self) -> Option<ProviderName> {
+        let created = |it: &&Dispatch| it.kind() == OperationKind::CreateMachine;
+        if let Some(create) = self.effects.dispatch.as_ref().filter(created) {
+            return Some(create.provider.clone());
+        }
+        let OperationView::Finished(it) = &self.snap.operation else { return None };
+        let shows = matches!(
+            it.outcome,
+            Ok(Success::Read(_)
+                | Success::Created(_)
+                | Success::Initialized(_)
+                | Success::Updated { .. })
+        );
+        shows.then(|| it.provider.clone())
     }
 
     /// What is to change about the update slot of the Machine. An update counts from the decision to send it until

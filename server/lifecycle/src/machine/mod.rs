@@ -93,7 +93,7 @@ pub use abandoning::named as abandoned;
 pub use absence::is_proof as absence_is_proof;
 pub use diagram::mermaid;
 pub use draining::is_last_look;
-pub use own_instance::has_own_instance;
+pub use own_instance::{has_own_instance, holder};
 pub use phase::{Life, lifecycle_phase};
 pub use retry::{Precondition, RetryAction, Rule, group_read_again, review_failed, rule};
 pub(crate) use retry::{backoff, is_over};

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 use ostler_api::{
+    ProviderName,
     driver::OperationKind,
     machine::{Machine, MachineConditionType, MachineStatus},
 };
@@ -14,6 +15,16 @@ use crate::{
 /// Whether the instance is known to be that of the Machine: a driver made it or found it, or a pool has it.
 pub fn has_own_instance(machine: &Machine) -> bool {
     machine.status.as_ref().is_some_and(|status| is_found(machine, status))
+}
+
+/// The provider that has the instance, or may: what any other says of it proves nothing. `None`: no provider has one, or
+/// no create and no answer was recorded since providers are.
+pub fn holder(machine: &Machine) -> Option<ProviderName> {
+    let record = machine.operation_record()?;
+    let is_held = record.instance_uid.is_some()
+        || machine.provider_id().is_some()
+        || machine.intent().is_some();
+    record.provider.filter(|_| is_held)
 }
 
 /// Whether machine-controller-manager may have begun to make an instance: it writes the finalizer before that, and its

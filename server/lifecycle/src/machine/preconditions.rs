@@ -44,6 +44,7 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Miss
         return lack(WaitReason::CrdsOutdated, outdated.clone());
     }
     let class = class(snap)?;
+    provider(snap, class)?;
     rules(snap, class)?;
     secret(snap)?;
     if let DriverView::Ready(driver) = &snap.driver {
@@ -130,6 +131,17 @@ pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, MissingPrecondition>
         ),
         ClassView::Known(class) => Ok(class),
     }
+}
+
+/// The driver of another provider than the one that has the instance finds none, which says nothing.
+pub(crate) fn provider(snap: &Snapshot, class: &ClassFacts) -> Result<(), MissingPrecondition> {
+    let Some(holder) = &snap.elsewhere else { return Ok(()) };
+    let text = format!(
+        "the instance is that of provider {holder:?}, and machine class {} is one of {:?}: make it one of {holder:?} again, \
+         also to delete the machine",
+        class.name, class.provider
+    );
+    lack(WaitReason::ProviderChanged, text)
 }
 
 /// A class that breaks a rule makes nothing new. It is good enough to delete what was made with it.

@@ -43,6 +43,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let Ok(class) = preconditions::class(pass.snap) else {
         return Ok(Transition::Rest(Next::OnChange));
     };
+    preconditions::provider(pass.snap, class)?;
     if !is_pending(pass) && applied_digest(pass).as_deref() == Some(class.spec_digest.as_str()) {
         return Ok(settle_down(pass));
     }

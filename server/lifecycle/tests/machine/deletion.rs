@@ -2,6 +2,7 @@ use ostler_api::ProviderId;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{MachineConditionType, MachinePhase, MachineStep, WaitReason},
+    names::annotation::OPERATION,
 };
 use ostler_lifecycle::{
     machine::{RetryAction, rule},
@@ -10,7 +11,7 @@ use ostler_lifecycle::{
     snapshot::{NodeView, Observed},
 };
 
-use crate::world::{PROVIDER_ID, World, looks_again};
+use crate::world::{Instance, PROVIDER_ID, World, looks_again};
 
 #[test]
 fn a_machine_deleted_while_it_is_created_cancels_waits_and_deletes_by_identity() {
@@ -79,6 +80,93 @@ fn the_wait_of_a_failed_create_does_not_hold_the_deletion_up() {
     world.delete();
     world.settle();
     assert!(world.machine.is_none());
+}
+
+/// A world whose class is of another provider now, the driver of which finds nothing.
+fn moved(mut world: World) -> World {
+    world.class.as_mut().unwrap().spec.provider = Some("other.ostler.dev".to_owned());
+    world.instances.clear();
+    world
+}
+
+fn back(world: &mut World) {
+    world.class.as_mut().unwrap().spec.provider = Some("fake.ostler.dev".to_owned());
+    world.instances.push(Instance { initialized: true, ..Instance::default() });
+}
+
+#[test]
+fn what_the_driver_of_another_provider_finds_deletes_no_machine_and_it_is_asked_nothing() {
+    let mut world = moved(World::running());
+    let sent = world.sent.len();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::ProviderChanged), "a machine that runs says so");
+    world.node_is("Unknown");
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Unknown, "its instance is not missed");
+    world.delete();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::ProviderChanged));
+    assert_eq!(world.sent.len(), sent);
+    back(&mut world);
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
+}
+
+/// A client that does not know the status erased it, and a user the id.
+#[test]
+fn whose_an_instance_is_survives_a_status_that_was_erased() {
+    let mut world = moved(World::running());
+    world.machine_mut().status = None;
+    world.machine_mut().spec.provider_id = None;
+    world.delete();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::ProviderChanged));
+}
+
+#[test]
+fn a_create_without_an_answer_is_looked_for_at_its_own_provider_and_a_refused_one_may_move() {
+    let mut world = World::new();
+    world.pass();
+    world.answer();
+    world.pass();
+    let mut refused = world.clone();
+    let _lost = world.carry_out();
+    world.fail(ErrorCode::Canceled, Certainty::Unknown);
+    let mut world = moved(world);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::ProviderChanged));
+    back(&mut world);
+    world.settle();
+    assert_eq!(world.creates, 1, "found");
+    refused.refuse(ErrorCode::InvalidArgument);
+    refused.settle();
+    let mut refused = moved(refused);
+    refused.settle();
+    assert_eq!(refused.sent.last().unwrap().provider.as_str(), "other.ostler.dev");
+    refused.delete();
+    refused.settle();
+    assert!(refused.machine.is_none(), "{:#?}", refused.status());
+}
+
+/// A core before this rule, or another controller, wrote down no provider.
+#[test]
+fn a_machine_without_a_recorded_provider_is_its_class_s_until_a_driver_shows_the_instance() {
+    let mut world = World::running();
+    let annotations = world.machine_mut().metadata.annotations.as_mut().unwrap();
+    let record = annotations.get_mut(OPERATION).unwrap();
+    *record = record.replace(r#""provider":"fake.ostler.dev","#, "");
+    assert!(!record.contains("fake.ostler.dev"), "{record}");
+    let mut before = moved(world.clone());
+    before.delete();
+    before.settle();
+    assert!(before.machine.is_none(), "as before");
+    world.node_is("Unknown");
+    world.settle();
+    assert_eq!(world.kinds_sent().last(), Some(&Kind::GetMachineStatus));
+    let mut world = moved(world);
+    world.delete();
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::ProviderChanged));
 }
 
 #[test]

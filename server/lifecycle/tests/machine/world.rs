@@ -317,6 +317,7 @@ impl World {
                     .as_ref()
                     .map_or(ClassView::Missing, |class| ClassView::Known(ClassFacts::of(class)))
             }),
+            elsewhere: self.elsewhere(),
             secret: self.secret.clone(),
             bootstrap: self.bootstrap.clone(),
             target: self.target.clone(),

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use ostler_api::names;
+use ostler_api::{ProviderName, names};
 use ostler_lifecycle::{
     bootstrap::{ConfigFacts, ConfigView},
     hint::{HintUse, HintView},
+    machine::holder,
     plan::{BootstrapPatch, MachinePatch, OwnConfig},
     snapshot::{DriverFacts, DriverView},
 };
@@ -17,6 +18,12 @@ impl World {
     pub(crate) fn spec_of_class(&self) -> String {
         let spec = self.class.as_ref().map(|class| class.spec.provider_spec.to_string());
         spec.unwrap_or_default()
+    }
+
+    /// The provider that has the instance, if the class is one of another.
+    pub(crate) fn elsewhere(&self) -> Option<ProviderName> {
+        let of_class = self.class.as_ref()?.provider();
+        holder(self.machine()).filter(|it| it.as_str() != of_class)
     }
 
     /// The driver, as the core sees it now.
