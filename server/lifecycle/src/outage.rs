@@ -35,6 +35,11 @@ pub struct ApiView {
 }
 
 impl ApiView {
+    /// Whether one of them has not answered for longer than a moment.
+    pub fn is_down_for_long(&self) -> bool {
+        self.frozen && self.down_since.is_some()
+    }
+
     /// How much of the time from `since` to `now` was lost.
     pub fn lost(&self, since: Timestamp, now: Timestamp) -> Duration {
         let mut seen = since;

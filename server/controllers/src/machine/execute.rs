@@ -217,9 +217,13 @@ impl Machines {
         Ok(())
     }
 
-    /// The cluster of the Node and everything that belongs to it.
+    /// The cluster of the Node and everything that belongs to it. If its API server is down for long, it is not asked:
+    /// each request would keep a worker, which other clusters need, until it times out.
     pub(super) fn target(&self, snapshot: &Snapshot) -> Result<Arc<Target>, WriteError> {
         match self.stores.targets.of(&snapshot.machine) {
+            TargetOf::Cluster(_) if snapshot.api.is_down_for_long() => {
+                Err(WriteError::Other("the API server of the node does not answer".to_owned()))
+            }
             TargetOf::Cluster(target) => Ok(target),
             TargetOf::Lacking { message, .. } => Err(WriteError::Other(message)),
             TargetOf::None => Err(WriteError::NotFound),

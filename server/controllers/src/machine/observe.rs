@@ -48,7 +48,8 @@ impl Machines {
         let secret = self.stores.secret_view(content);
         let target = self.stores.targets.of(&machine);
         let api = self.stores.targets.api_view(&self.api_health, &machine, (self.clock.0)());
-        let node = self.node_of(&machine, &target, api.down_since.is_none()).await;
+        let answers = api.down_since.is_none();
+        let node = self.node_of(&machine, &target, answers).await;
         let now = (self.clock.0)();
         let of_class = content.map(|class| self.settings.driver_name(class.provider()));
         let held = holder(&machine).map(|it| self.settings.driver_name(it.as_str()));
@@ -64,7 +65,7 @@ impl Machines {
         let bootstrap = self.configs.view(&machine);
         let bootstrap_token = self.token_of(&machine, &secret, &bootstrap, &target).await?;
         let attached = attached_volumes(&node);
-        let pods = self.pods_on(&machine, &target, &node).await;
+        let pods = self.pods_on(&machine, &target, &node, answers).await;
         let volumes = volumes_of(&machine, &target, &node, &pods, &attached);
         let driver = self.driver_view(&machine, content);
         let pool = self.own_pool(&machine, content, &driver).await?;
@@ -84,7 +85,7 @@ impl Machines {
             elsewhere,
             secret,
             bootstrap,
-            can_evict: self.can_evict(&target, &pods).await,
+            can_evict: self.can_evict(&target, &pods, answers).await,
             binds_tokens: self.binds_tokens(&target, &bootstrap_token, &api).await,
             pods,
             attached_volumes: attached,
@@ -231,6 +232,7 @@ impl Machines {
         machine: &Machine,
         target: &TargetOf,
         node: &NodeView,
+        answers: bool,
     ) -> Observed<Vec<PodView>> {
         let TargetOf::Cluster(target) = target else { return nothing_there(target) };
         if !machine.is_drained() {
@@ -248,6 +250,9 @@ impl Machines {
         if !is_last_look(machine, settings, now, node, &pods) {
             return Observed::Known(pods);
         }
+        if !answers {
+            return Observed::Unknown;
+        }
         match self.writer.to(target).pods_on(&name).await {
             Ok(pods) => Observed::Known(pods.iter().map(|pod| view(pod)).collect()),
             Err(error) => {
@@ -258,11 +263,14 @@ impl Machines {
     }
 
     /// Asked once, when there are pods to drain. An API server that does not answer is assumed to support eviction.
-    async fn can_evict(&self, target: &TargetOf, pods: &Observed<Vec<PodView>>) -> bool {
-        let (TargetOf::Cluster(target), false) = (target, pods.known().is_none_or(Vec::is_empty))
-        else {
-            return true;
-        };
+    async fn can_evict(
+        &self,
+        target: &TargetOf,
+        pods: &Observed<Vec<PodView>>,
+        answers: bool,
+    ) -> bool {
+        let asks = answers && pods.known().is_some_and(|pods| !pods.is_empty());
+        let (TargetOf::Cluster(target), true) = (target, asks) else { return true };
         let writer = self.writer.to(target);
         let ask = || async { writer.can_evict().await.ok_or(()) };
         target.can_evict.get_or_try_init(ask).await.copied().unwrap_or(true)

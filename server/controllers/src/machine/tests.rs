@@ -4,7 +4,7 @@ use ostler_api::machine::MachineStatus;
 use ostler_api::names::{annotation, finalizer};
 use ostler_lifecycle::node::NodeView;
 use ostler_lifecycle::operation::{OperationView, SecretText};
-use ostler_lifecycle::plan::{Event, EventReason, TokenRequest};
+use ostler_lifecycle::plan::{Action, Event, EventReason, PodRef, TokenRequest};
 use ostler_lifecycle::unwritten::Unwritten;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -154,6 +154,31 @@ async fn an_api_server_that_is_down_is_not_asked_for_the_node_of_a_machine_that_
     machines.api_health.lost();
     let snapshot = machines.observe(&ObjectName::new("default", "m")).await.unwrap().unwrap();
     assert_eq!(snapshot.node, NodeView::Unknown);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_down_for_long_is_asked_for_nothing() {
+    let mut bench = Bench::new();
+    of_deleted(&mut bench, Some(cordoned())).await;
+    let machines = machines(&bench);
+    machines.api_health.lost();
+    let (name, uid) = ("m".to_owned(), ostler_api::Uid::default());
+    let evict = Action::Evict(PodRef {
+        namespace: "default".to_owned(),
+        name: name.clone(),
+        uid: uid.clone(),
+    });
+    let plan = |snapshot: &Snapshot| Plan {
+        actions: vec![evict.clone(), Action::DeleteNode { name: name.clone(), uid: uid.clone() }],
+        ..ostler_lifecycle::machine::plan(snapshot)
+    };
+    for (seconds, asks) in [(0, true), (31, false)] {
+        advance(Duration::from_secs(seconds)).await;
+        let before = bench.writes().len();
+        let snapshot = machines.observe(&ObjectName::new("default", "m")).await.unwrap().unwrap();
+        machines.perform_all(&snapshot, &plan(&snapshot)).await.unwrap();
+        assert_eq!(bench.writes().len() > before, asks, "after {seconds} s");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,6 +8,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::OperationView,
+    outage::ApiView,
     plan::{Action, EventReason, NodePatch, PodRef},
     pod::Refusal,
     snapshot::{BudgetFacts, NodeView, Observed, PodView, RefusalCause},
@@ -530,4 +531,18 @@ fn a_lost_node_that_cannot_be_written_to_holds_no_deletion() {
     world.delete();
     go_on(&mut world);
     assert!(world.instances.is_empty());
+}
+
+#[test]
+fn no_eviction_is_asked_of_an_api_server_that_is_down_for_long() {
+    let mut world = draining(vec![pod("web")]);
+    world.pass();
+    world.api = ApiView { down_since: Some(world.now), frozen: true, ..ApiView::default() };
+    world.pods = Observed::Known(vec![pod("web"), PodView { finished: true, ..pod("job") }]);
+    let plan = world.pass();
+    assert_eq!(evicted(&plan.actions), [""; 0]);
+    assert_eq!(world.waits_for(), Some(WaitReason::ApiServerUnreachable));
+    assert_eq!(looks_again(&world, &plan), Some(5));
+    force(&mut world, false);
+    assert_eq!(deleted(&world.pass().actions), ["web"], "the deadline waits for none");
 }

@@ -130,6 +130,10 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
         }
         return Err(not_looked_up(pass));
     };
+    if !force && pass.snap.api.is_down_for_long() {
+        let what = "no pod is evicted while an API server does not answer".to_owned();
+        return Err(wait(WaitReason::ApiServerUnreachable, Some(what), Some(look_again(pass))));
+    }
     for pod in pods.iter().filter(|pod| selection::is_left_over(pod)) {
         request_eviction(pass, pod);
     }
@@ -157,9 +161,13 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
 
 /// The wait until the pods of the Node were read from the API server.
 pub(crate) fn not_looked_up(pass: &Pass<'_>) -> Transition {
-    let until = after(pass.snap.now, pass.snap.settings.eviction_retry);
     let what = "the pods of the node have not been listed yet".to_owned();
-    wait(WaitReason::NotObserved, Some(what), Some(until))
+    wait(WaitReason::NotObserved, Some(what), Some(look_again(pass)))
+}
+
+/// No event says that an API server would answer now.
+pub(crate) fn look_again(pass: &Pass<'_>) -> Timestamp {
+    after(pass.snap.now, pass.snap.settings.eviction_retry)
 }
 
 /// Whether the drain has had pods to wait for. One that never had any is not worth an event.

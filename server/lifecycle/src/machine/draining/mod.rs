@@ -23,7 +23,6 @@ use super::{
 use crate::{
     plan::Action,
     snapshot::{NodeView, Observed, TargetView},
-    time::after,
 };
 use drain::is_finished;
 pub(crate) use drain::{deadline, is_forced, is_overdue, must_force};
@@ -105,8 +104,7 @@ pub(crate) fn is_unseen_for_good(pass: &Pass<'_>) -> bool {
     match &snap.target {
         TargetView::None => false,
         TargetView::Watched => {
-            let down = snap.api.frozen && snap.api.down_since.is_some();
-            over && down && matches!(snap.node, NodeView::Unknown)
+            over && snap.api.is_down_for_long() && matches!(snap.node, NodeView::Unknown)
         }
         TargetView::Lacking { reason, .. } => {
             let gone =
@@ -122,10 +120,8 @@ pub(crate) fn unless_unseen(pass: &Pass<'_>) -> Outcome<()> {
     if !matches!(pass.snap.node, NodeView::Unknown) || is_unseen_for_good(pass) {
         return Ok(());
     }
-    // No event says that an API server would answer now.
-    let again = after(pass.snap.now, pass.snap.settings.eviction_retry);
     let asks = pass.snap.target == TargetView::Watched;
-    let until = if asks { Some(again) } else { deadline(pass) };
+    let until = if asks { Some(drain::look_again(pass)) } else { deadline(pass) };
     Err(preconditions::unseen(pass.snap, "nodes").until(until))
 }
 
