@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
-use futures::{StreamExt, future::join_all};
+use futures::{FutureExt, StreamExt, future::join_all};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use ostler_apiserver::{
@@ -421,6 +421,22 @@ async fn an_event_written_on_one_face_is_read_on_the_other() {
     let list = cluster.get(selected).await;
     assert_eq!(list["items"][0]["message"], "made it");
     assert_eq!(list["items"][0]["reportingComponent"], "x.io/c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_selects_little_lets_others_have_their_turn_while_it_looks() {
+    let cluster = Cluster::start().await;
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let mut large = map(name);
+        large["data"]["text"] = "x".repeat(100 << 10).into();
+        cluster.create(MAPS, large).await;
+    }
+    let path = format!(
+        "{MAPS}?watch=1&labelSelector=a%3Dnone&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
+    );
+    let mut events = cluster.watch(&path).await;
+    assert!(events.next().now_or_never().is_none(), "all that there is, in one turn");
+    assert_eq!(events.brief().await, "BOOKMARK");
 }
 
 #[tokio::test(start_paused = true)]

@@ -118,14 +118,14 @@ impl Store {
 
     /// The same as they were at `revision`: how the later pages of a list stay consistent with
     /// its first one. Fails if that revision is compacted or not reached yet.
-    pub fn list_at(
+    pub async fn list_at(
         &self,
         prefix: &Prefix,
         after: Option<&Key>,
         limit: Option<usize>,
         revision: u64,
     ) -> Result<Page, HistoryError> {
-        self.shared.list_at(prefix, after, limit.unwrap_or(usize::MAX), revision)
+        self.shared.list_at(prefix, after, limit.unwrap_or(usize::MAX), revision).await
     }
 
     /// The objects of a range after `after` that may have this value in this field, as they are now: all that have it, and

@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 
 use super::{
     Change, Event, Expect, Key, Record, StorageError, WriteError,
@@ -73,6 +73,8 @@ struct Committer {
 pub(super) struct Shared {
     pub(super) log: Box<dyn Log>,
     pub(super) uid: uuid::Uuid,
+    /// Whose turn it is to read what is older than memory reaches.
+    pub(super) turns: Semaphore,
     state: RwLock<State>,
     committer: Mutex<Committer>,
     progress: watch::Sender<Progress>,
@@ -98,6 +100,7 @@ impl Shared {
         Self {
             log,
             uid: opened.uid,
+            turns: Semaphore::new(1),
             state: RwLock::new(state),
             committer: Mutex::new(Committer { gauge, stopped: None }),
             progress: watch::Sender::new(progress),

@@ -271,7 +271,7 @@ async fn a_compacted_log_is_reopened_with_all_that_is_current_and_the_history_it
     assert_eq!(reopened.revision(), churned);
     assert_eq!(reopened.get(&pod("untouched")).unwrap().revision, untouched);
     assert!(reopened.get(&pod("gone")).is_none());
-    let oldest = reopened.list_at(&Prefix::all(), None, None, reopened.compacted()).unwrap();
+    let oldest = reopened.list_at(&Prefix::all(), None, None, reopened.compacted()).await.unwrap();
     assert_eq!(names(&oldest.records), ["churned", "untouched"]);
     assert_eq!(oldest.records[0].revision, reopened.compacted());
     let events = reopened.watch(Prefix::all(), reopened.compacted()).unwrap();
