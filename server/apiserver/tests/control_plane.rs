@@ -303,6 +303,49 @@ fn definition(plural: &str) -> Value {
                 "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_a_webhook_would_convert_is_written_in_the_version_that_is_stored_and_in_no_other() {
+    let cluster = Cluster::start().await;
+    let version = |name: &str, field: &str| {
+        let spec = json!({"type": "object", "properties": {field: {"type": "string"}}});
+        json!({"name": name, "served": true, "storage": name == "v2", "schema":
+            {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
+    };
+    let mut converted = definition("widgets");
+    converted["spec"]["versions"] = json!([version("v1", "size"), version("v2", "dimensions")]);
+    converted["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook":
+        {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.org"}}});
+    cluster.create(DEFINITIONS, converted).await;
+    cluster.until(&at(DEFINITIONS, "widgets.example.org"), established).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    cluster.create("/api/v1/namespaces", namespace).await;
+    let [v1, v2] = ["v1", "v2"].map(|it| format!("/apis/example.org/{it}/namespaces/n/widgets"));
+    let widget = |version: &str, name: &str| {
+        json!({"apiVersion": format!("example.org/{version}"), "kind": "Widget", "metadata":
+            {"name": name, "finalizers": ["example.org/hold"]}, "spec": {"dimensions": "1x2"}})
+    };
+    let stored = cluster.create(&v2, widget("v2", "w")).await;
+    assert!(cluster.get(&at(&v1, "w")).await.is_some());
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    for (method, path, body) in [
+        ("PATCH", at(&v1, "w"), labels),
+        ("POST", v1.clone(), widget("v1", "other")),
+        ("DELETE", at(&v1, "w"), json!({})),
+    ] {
+        let (code, status) = cluster.send(method, &path, &body).await;
+        assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR, "{method}: {status:#}");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains("webhook") && message.contains("example.org/v2"), "{message}");
+    }
+    assert_eq!(cluster.get(&at(&v2, "w")).await, Some(stored));
+    // The server itself deletes it in the version that is stored.
+    cluster.delete("/api/v1/namespaces/n", "Background").await;
+    let marked =
+        |object: Option<&Value>| object.unwrap()["metadata"]["deletionTimestamp"].is_string();
+    let marked = cluster.until(&at(&v2, "w"), marked).await.unwrap();
+    assert_eq!(marked["spec"]["dimensions"], "1x2");
+}
+
 fn condition(object: &Value, kind: &str) -> Option<Value> {
     let conditions = object["status"]["conditions"].as_array()?;
     conditions.iter().find(|condition| condition["type"] == kind).cloned()

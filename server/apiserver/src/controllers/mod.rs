@@ -172,12 +172,13 @@ impl Plane {
         self.context.store.get(key)?.readable()
     }
 
-    /// The address of an object, if its kind is served now.
+    /// The address of an object, if its kind is served now: in the storage version, if that is served.
     fn path(&self, key: &Key) -> Option<String> {
         let registry = self.served.registry();
-        let resource = registry.resources().find(|resource| {
+        let same = registry.resources().filter(|resource| {
             resource.storage.group == key.group() && resource.storage.plural == key.resource()
-        })?;
+        });
+        let resource = same.max_by_key(|resource| resource.is_stored_version())?;
         let root = if resource.group.is_empty() {
             format!("/api/{}", resource.version)
         } else {
