@@ -223,6 +223,23 @@ async fn a_pod_whose_deletion_was_cut_short_goes_with_its_namespace() {
     cluster.until_gone("/api/v1/namespaces/n").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_in_a_namespace_that_cannot_be_read_stays() {
+    let cluster = Cluster::start().await;
+    cluster.create(MAPS, map("early", &[])).await;
+    let (store, key) = (&cluster.api.context().store, Key::new("", "namespaces", "", "default"));
+    let expect = Expect::Revision(store.get(&key).unwrap().revision);
+    store.write(key, expect, Change::Put("damaged".into())).await.unwrap();
+    let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
+    let key = Key::new("", "configmaps", "default", "late");
+    store.write(key, Expect::Absent, Change::Put(late.to_string().into())).await.unwrap();
+    // On the paused clock: long after every controller has seen it.
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    for name in ["early", "late"] {
+        assert!(cluster.get(&at(MAPS, name)).await.is_some(), "{name}");
+    }
+}
+
 fn pod(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "x"}},
         "spec": {"containers": [{"name": "main", "image": "example.org/main"}]}})
