@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use base64::{Engine, prelude::BASE64_STANDARD};
 use futures::StreamExt;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -13,6 +14,7 @@ use ostler_apiserver::{
     serving::{ApiServer, Options},
     store::{Change, Expect, Key, Prefix},
 };
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -101,6 +103,7 @@ impl Cluster {
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 fn map(name: &str, owners: &[&Value]) -> Value {
@@ -237,6 +240,37 @@ async fn what_is_in_a_namespace_that_cannot_be_read_stays() {
     tokio::time::sleep(Duration::from_hours(1)).await;
     for name in ["early", "late"] {
         assert!(cluster.get(&at(MAPS, name)).await.is_some(), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_whose_names_an_address_must_encode_are_deleted_and_decided_like_others() {
+    let cluster = Cluster::start().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    cluster.create("/api/v1/namespaces", namespace).await;
+    let key = KeyPair::generate().unwrap();
+    let pem = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+    let asked = BASE64_STANDARD.encode(pem);
+    let (names, group) = (["my role", "a?b", "a#b"], "rbac.authorization.k8s.io");
+    for name in names {
+        let role = json!({"apiVersion": format!("{group}/v1"), "kind": "Role",
+            "metadata": {"name": name}});
+        cluster.create(&format!("/apis/{group}/v1/namespaces/n/roles"), role).await;
+        let request = json!({"apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest", "metadata": {"name": name},
+            "spec": {"request": asked, "usages": ["client auth"],
+                "signerName": "kubernetes.io/kube-apiserver-client-kubelet"}});
+        cluster.create(REQUESTS, request).await;
+    }
+    cluster.delete("/api/v1/namespaces/n", "Background").await;
+    cluster.until_gone("/api/v1/namespaces/n").await;
+    let requests = ["my%20role", "a%3Fb", "a%23b"].map(|name| at(REQUESTS, name));
+    for request in &requests {
+        let failed = |object: Option<&Value>| condition(object.unwrap(), "Failed").is_some();
+        cluster.until(request, failed).await;
+    }
+    for request in &requests {
+        cluster.until_gone(request).await;
     }
 }
 

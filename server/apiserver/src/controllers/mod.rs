@@ -33,6 +33,7 @@ use std::{
 
 use futures::FutureExt as _;
 use http::StatusCode;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -158,6 +159,10 @@ struct Owner {
     block_owner_deletion: Option<bool>,
 }
 
+/// What stands in an address as something else than itself.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
 /// What all controllers stand on.
 #[derive(Clone, Debug)]
 pub(super) struct Plane {
@@ -184,7 +189,7 @@ impl Plane {
         } else {
             format!("/apis/{}/{}", resource.group, resource.version)
         };
-        let (plural, name) = (&resource.plural, key.name());
+        let (plural, name) = (&resource.plural, utf8_percent_encode(key.name(), ENCODED));
         Some(if key.namespace().is_empty() {
             format!("{root}/{plural}/{name}")
         } else {
