@@ -440,6 +440,48 @@ async fn a_watch_that_selects_little_lets_others_have_their_turn_while_it_looks(
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_binding_and_a_scale_hold_values_of_their_types() {
+    let cluster = Cluster::start().await;
+    cluster
+        .create(
+            PODS,
+            json!({"metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+        )
+        .await;
+    let apps = "/apis/apps/v1/namespaces/default/deployments";
+    let (labels, container) = (json!({"a": "b"}), json!({"name": "c", "image": "i"}));
+    cluster
+        .create(
+            apps,
+            json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}}),
+        )
+        .await;
+    let scale = format!("{apps}/d/scale");
+    for (method, path, body) in [
+        (
+            "POST",
+            format!("{PODS}/p/binding"),
+            json!({"metadata": {"name": "p", "annotations": {"a": 5}}, "target": {"name": "n"}}),
+        ),
+        (
+            "PUT",
+            scale.clone(),
+            json!({"metadata": {"name": "d"}, "spec": {"replicas": 5_000_000_000_i64}}),
+        ),
+        ("PATCH", scale.clone(), json!({"spec": {"replicas": 5_000_000_000_i64}})),
+    ] {
+        let (code, refused) = cluster.send(method, &path, &body).await;
+        assert_eq!(code, 400, "{method} {path}: {refused:#}");
+    }
+    assert_eq!(
+        cluster.patch(&scale, json!({"spec": {"replicas": 3}})).await["spec"]["replicas"],
+        3
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watch_that_wants_to_last_for_ever_is_served() {
     let cluster = Cluster::start().await;
     let path = format!("{MAPS}?watch=true&timeoutSeconds=9223372036854775807");
