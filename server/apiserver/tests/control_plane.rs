@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use axum::body::Body;
+use base64::{Engine, prelude::BASE64_STANDARD};
 use futures::StreamExt;
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
@@ -13,6 +14,7 @@ use ostler_apiserver::{
     serving::{ApiServer, Options},
     store::{Change, Expect, Key, Prefix},
 };
+use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -101,6 +103,7 @@ impl Cluster {
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const BUDGETS: &str = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 fn map(name: &str, owners: &[&Value]) -> Value {
@@ -223,6 +226,54 @@ async fn a_pod_whose_deletion_was_cut_short_goes_with_its_namespace() {
     cluster.until_gone("/api/v1/namespaces/n").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_is_in_a_namespace_that_cannot_be_read_stays() {
+    let cluster = Cluster::start().await;
+    cluster.create(MAPS, map("early", &[])).await;
+    let (store, key) = (&cluster.api.context().store, Key::new("", "namespaces", "", "default"));
+    let expect = Expect::Revision(store.get(&key).unwrap().revision);
+    store.write(key, expect, Change::Put("damaged".into())).await.unwrap();
+    let late = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"}});
+    let key = Key::new("", "configmaps", "default", "late");
+    store.write(key, Expect::Absent, Change::Put(late.to_string().into())).await.unwrap();
+    // On the paused clock: long after every controller has seen it.
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    for name in ["early", "late"] {
+        assert!(cluster.get(&at(MAPS, name)).await.is_some(), "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_whose_names_an_address_must_encode_are_deleted_and_decided_like_others() {
+    let cluster = Cluster::start().await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    cluster.create("/api/v1/namespaces", namespace).await;
+    let key = KeyPair::generate().unwrap();
+    let pem = CertificateParams::default().serialize_request(&key).unwrap().pem().unwrap();
+    let asked = BASE64_STANDARD.encode(pem);
+    let (names, group) = (["my role", "a?b", "a#b"], "rbac.authorization.k8s.io");
+    for name in names {
+        let role = json!({"apiVersion": format!("{group}/v1"), "kind": "Role",
+            "metadata": {"name": name}});
+        cluster.create(&format!("/apis/{group}/v1/namespaces/n/roles"), role).await;
+        let request = json!({"apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest", "metadata": {"name": name},
+            "spec": {"request": asked, "usages": ["client auth"],
+                "signerName": "kubernetes.io/kube-apiserver-client-kubelet"}});
+        cluster.create(REQUESTS, request).await;
+    }
+    cluster.delete("/api/v1/namespaces/n", "Background").await;
+    cluster.until_gone("/api/v1/namespaces/n").await;
+    let requests = ["my%20role", "a%3Fb", "a%23b"].map(|name| at(REQUESTS, name));
+    for request in &requests {
+        let failed = |object: Option<&Value>| condition(object.unwrap(), "Failed").is_some();
+        cluster.until(request, failed).await;
+    }
+    for request in &requests {
+        cluster.until_gone(request).await;
+    }
+}
+
 fn pod(name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "x"}},
         "spec": {"containers": [{"name": "main", "image": "example.org/main"}]}})
@@ -301,6 +352,49 @@ fn definition(plural: &str) -> Value {
                 "listKind": "WidgetList"},
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object"}}}]}})
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_webhook_would_convert_is_written_in_the_version_that_is_stored_and_in_no_other() {
+    let cluster = Cluster::start().await;
+    let version = |name: &str, field: &str| {
+        let spec = json!({"type": "object", "properties": {field: {"type": "string"}}});
+        json!({"name": name, "served": true, "storage": name == "v2", "schema":
+            {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}})
+    };
+    let mut converted = definition("widgets");
+    converted["spec"]["versions"] = json!([version("v1", "size"), version("v2", "dimensions")]);
+    converted["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook":
+        {"conversionReviewVersions": ["v1"], "clientConfig": {"url": "https://example.org"}}});
+    cluster.create(DEFINITIONS, converted).await;
+    cluster.until(&at(DEFINITIONS, "widgets.example.org"), established).await;
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    cluster.create("/api/v1/namespaces", namespace).await;
+    let [v1, v2] = ["v1", "v2"].map(|it| format!("/apis/example.org/{it}/namespaces/n/widgets"));
+    let widget = |version: &str, name: &str| {
+        json!({"apiVersion": format!("example.org/{version}"), "kind": "Widget", "metadata":
+            {"name": name, "finalizers": ["example.org/hold"]}, "spec": {"dimensions": "1x2"}})
+    };
+    let stored = cluster.create(&v2, widget("v2", "w")).await;
+    assert!(cluster.get(&at(&v1, "w")).await.is_some());
+    let labels = json!({"metadata": {"labels": {"a": "b"}}});
+    for (method, path, body) in [
+        ("PATCH", at(&v1, "w"), labels),
+        ("POST", v1.clone(), widget("v1", "other")),
+        ("DELETE", at(&v1, "w"), json!({})),
+    ] {
+        let (code, status) = cluster.send(method, &path, &body).await;
+        assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR, "{method}: {status:#}");
+        let message = status["message"].as_str().unwrap();
+        assert!(message.contains("webhook") && message.contains("example.org/v2"), "{message}");
+    }
+    assert_eq!(cluster.get(&at(&v2, "w")).await, Some(stored));
+    // The server itself deletes it in the version that is stored.
+    cluster.delete("/api/v1/namespaces/n", "Background").await;
+    let marked =
+        |object: Option<&Value>| object.unwrap()["metadata"]["deletionTimestamp"].is_string();
+    let marked = cluster.until(&at(&v2, "w"), marked).await.unwrap();
+    assert_eq!(marked["spec"]["dimensions"], "1x2");
 }
 
 fn condition(object: &Value, kind: &str) -> Option<Value> {

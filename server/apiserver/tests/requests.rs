@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream};
 use bytes::Bytes;
-use futures::{StreamExt, future::join_all};
+use futures::{FutureExt, StreamExt, future::join_all};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use ostler_apiserver::{
@@ -421,6 +421,64 @@ async fn an_event_written_on_one_face_is_read_on_the_other() {
     let list = cluster.get(selected).await;
     assert_eq!(list["items"][0]["message"], "made it");
     assert_eq!(list["items"][0]["reportingComponent"], "x.io/c");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_selects_little_lets_others_have_their_turn_while_it_looks() {
+    let cluster = Cluster::start().await;
+    for name in ["a", "b", "c", "d", "e", "f"] {
+        let mut large = map(name);
+        large["data"]["text"] = "x".repeat(100 << 10).into();
+        cluster.create(MAPS, large).await;
+    }
+    let path = format!(
+        "{MAPS}?watch=1&labelSelector=a%3Dnone&allowWatchBookmarks=1&sendInitialEvents=1&resourceVersionMatch=NotOlderThan"
+    );
+    let mut events = cluster.watch(&path).await;
+    assert!(events.next().now_or_never().is_none(), "all that there is, in one turn");
+    assert_eq!(events.brief().await, "BOOKMARK");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_binding_and_a_scale_hold_values_of_their_types() {
+    let cluster = Cluster::start().await;
+    cluster
+        .create(
+            PODS,
+            json!({"metadata": {"name": "p"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}}),
+        )
+        .await;
+    let apps = "/apis/apps/v1/namespaces/default/deployments";
+    let (labels, container) = (json!({"a": "b"}), json!({"name": "c", "image": "i"}));
+    cluster
+        .create(
+            apps,
+            json!({"metadata": {"name": "d"}, "spec": {"selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}}}),
+        )
+        .await;
+    let scale = format!("{apps}/d/scale");
+    for (method, path, body) in [
+        (
+            "POST",
+            format!("{PODS}/p/binding"),
+            json!({"metadata": {"name": "p", "annotations": {"a": 5}}, "target": {"name": "n"}}),
+        ),
+        (
+            "PUT",
+            scale.clone(),
+            json!({"metadata": {"name": "d"}, "spec": {"replicas": 5_000_000_000_i64}}),
+        ),
+        ("PATCH", scale.clone(), json!({"spec": {"replicas": 5_000_000_000_i64}})),
+    ] {
+        let (code, refused) = cluster.send(method, &path, &body).await;
+        assert_eq!(code, 400, "{method} {path}: {refused:#}");
+    }
+    assert_eq!(
+        cluster.patch(&scale, json!({"spec": {"replicas": 3}})).await["spec"]["replicas"],
+        3
+    );
 }
 
 #[tokio::test(start_paused = true)]

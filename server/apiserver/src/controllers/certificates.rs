@@ -94,13 +94,19 @@ impl Certificates {
     }
 
     /// Adds a condition or a certificate; what has changed meanwhile is looked at again.
-    async fn write(&self, mut object: Value, part: &str, field: &str, value: Value) -> Outcome {
+    async fn write(
+        &self,
+        key: &Key,
+        mut object: Value,
+        part: &str,
+        field: &str,
+        value: Value,
+    ) -> Outcome {
+        let Some(path) = self.plane.path(key) else { return Outcome::Done };
         if let Some(status) = object_in(&mut object, "status") {
             set(status, field, value);
         }
-        let name = text(&object, "/metadata/name");
-        let path = format!("/apis/{GROUP}/v1/{PLURAL}/{name}/{part}");
-        settled(self.plane.loopback.replace(&path, &object).await.code)
+        settled(self.plane.loopback.replace(&format!("{path}/{part}"), &object).await.code)
     }
 }
 
@@ -236,11 +242,11 @@ impl Controller for Certificates {
             Step::Refuse(why) => {
                 tracing::info!(request = key.name(), why, "a certificate request cannot be signed");
                 let conditions = with(&object, FAILED, "SignerValidationFailure", &why);
-                self.write(object, "status", "conditions", conditions).await
+                self.write(&key, object, "status", "conditions", conditions).await
             }
             Step::Approve(message) => {
                 let conditions = with(&object, APPROVED, "AutoApproved", message);
-                self.write(object, "approval", "conditions", conditions).await
+                self.write(&key, object, "approval", "conditions", conditions).await
             }
             Step::Sign(request) => {
                 let seconds = number(&object, "/spec/expirationSeconds");
@@ -248,7 +254,7 @@ impl Controller for Certificates {
                     return Outcome::Retry;
                 };
                 let encoded = BASE64_STANDARD.encode(pem);
-                self.write(object, "status", "certificate", encoded.into()).await
+                self.write(&key, object, "status", "certificate", encoded.into()).await
             }
         }
     }

@@ -33,6 +33,7 @@ use std::{
 
 use futures::FutureExt as _;
 use http::StatusCode;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
 use serde_json::Value;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -158,6 +159,10 @@ struct Owner {
     block_owner_deletion: Option<bool>,
 }
 
+/// What stands in an address as something else than itself.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
+
 /// What all controllers stand on.
 #[derive(Clone, Debug)]
 pub(super) struct Plane {
@@ -172,18 +177,19 @@ impl Plane {
         self.context.store.get(key)?.readable()
     }
 
-    /// The address of an object, if its kind is served now.
+    /// The address of an object, if its kind is served now: in the storage version, if that is served.
     fn path(&self, key: &Key) -> Option<String> {
         let registry = self.served.registry();
-        let resource = registry.resources().find(|resource| {
+        let same = registry.resources().filter(|resource| {
             resource.storage.group == key.group() && resource.storage.plural == key.resource()
-        })?;
+        });
+        let resource = same.max_by_key(|resource| resource.is_stored_version())?;
         let root = if resource.group.is_empty() {
             format!("/api/{}", resource.version)
         } else {
             format!("/apis/{}/{}", resource.group, resource.version)
         };
-        let (plural, name) = (&resource.plural, key.name());
+        let (plural, name) = (&resource.plural, utf8_percent_encode(key.name(), ENCODED));
         Some(if key.namespace().is_empty() {
             format!("{root}/{plural}/{name}")
         } else {

@@ -134,8 +134,13 @@ impl Namespaces {
         settled(self.plane.loopback.replace(&path, namespace).await.code)
     }
 
+    /// One that cannot be read is there all the same.
+    fn record(&self, name: &str) -> Option<Record> {
+        self.plane.context.store.get(&Key::new("", "namespaces", "", name))
+    }
+
     fn read(&self, name: &str) -> Option<Value> {
-        self.plane.object(&Key::new("", "namespaces", "", name))
+        self.record(name)?.readable()
     }
 }
 
@@ -208,7 +213,7 @@ impl Controller for Namespaces {
     fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<String>) {
         if !key.namespace().is_empty() {
             // A creation that was under way when its namespace went has left something behind.
-            let stray = value.is_some() && self.read(key.namespace()).is_none();
+            let stray = value.is_some() && self.record(key.namespace()).is_none();
             if stray || self.terminating.contains(key.namespace()) {
                 queue.push(key.namespace().to_owned());
             }
@@ -228,10 +233,11 @@ impl Controller for Namespaces {
     }
 
     async fn act(&mut self, name: String) -> Outcome {
-        let Some(namespace) = self.read(&name) else {
+        let Some(record) = self.record(&name) else {
             self.sweep(&name, |_| true).await;
             return Outcome::Done;
         };
+        let Some(namespace) = record.readable() else { return Outcome::Done };
         if !is_deleting(&namespace) || !holds(&namespace, "/spec/finalizers", FINALIZER) {
             return Outcome::Done;
         }

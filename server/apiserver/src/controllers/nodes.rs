@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::{Controller, Outcome, Plane, Queue, conditions::stamp, is_deleting, settled};
 use crate::{
-    kinds::access::{items, items_mut, number, object_in, set, text},
+    kinds::access::{items, number, object_in, preset, set, text},
     store::{Key, Prefix},
 };
 
@@ -117,10 +117,22 @@ impl Nodes {
     }
 }
 
-/// Whether the Node's conditions changed: those that its kubelet reported are Unknown.
+/// Whether the Node's conditions changed: what its kubelet reported, or should have, is Unknown.
 fn silence(node: &mut Value, now: &str) -> bool {
+    let Some(status) = object_in(node, "status") else { return false };
+    preset(status, "conditions", json!([]));
+    let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+    let Some(conditions) = conditions else { return false };
     let mut changed = false;
-    for condition in items_mut(node, "/status/conditions") {
+    for kind in CONDITIONS {
+        if !conditions.iter().any(|it| text(it, "/type") == kind) {
+            conditions.push(json!({"type": kind, "status": "Unknown", "lastTransitionTime": now,
+                "reason": "NodeStatusNeverUpdated",
+                "message": "Kubelet never posted node status."}));
+            changed = true;
+        }
+    }
+    for condition in conditions {
         let of_kubelet = CONDITIONS.contains(&text(condition, "/type"));
         if of_kubelet && text(condition, "/status") != "Unknown" {
             set(condition, "status", "Unknown");
@@ -133,13 +145,13 @@ fn silence(node: &mut Value, now: &str) -> bool {
     changed
 }
 
-/// The key of the taints that a Node should have.
+/// The key of the taints that a Node should have: also one of which no kubelet said that it is ready.
 fn wanted(node: &Value) -> Option<&'static str> {
-    let ready = items(node, "/status/conditions").iter().find(|it| text(it, "/type") == "Ready")?;
-    match text(ready, "/status") {
-        "True" => None,
-        "Unknown" => Some(UNREACHABLE),
-        _ => Some(NOT_READY),
+    let ready = items(node, "/status/conditions").iter().find(|it| text(it, "/type") == "Ready");
+    match ready.map(|ready| text(ready, "/status")) {
+        Some("True") => None,
+        Some("Unknown") => Some(UNREACHABLE),
+        Some(_) | None => Some(NOT_READY),
     }
 }
 
@@ -256,6 +268,17 @@ mod tests {
     fn node(status: &str, taints: &Value) -> Value {
         json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": [
             {"type": "Ready", "status": status}, {"type": "Mine", "status": "True"}]}})
+    }
+
+    #[test]
+    fn a_node_whose_kubelet_never_said_that_it_is_ready_is_not() {
+        let mut unheard = json!({"metadata": {"name": "n"}});
+        assert_eq!(wanted(&unheard), Some(NOT_READY));
+        assert!(silence(&mut unheard, NOON));
+        let ready = &items(&unheard, "/status/conditions")[0];
+        let told = ["/type", "/status", "/reason"].map(|field| text(ready, field));
+        assert_eq!(told, ["Ready", "Unknown", "NodeStatusNeverUpdated"]);
+        assert!(!silence(&mut unheard, "2026-01-01T13:00:00Z"), "once");
     }
 
     const NOON: &str = "2026-01-01T12:00:00Z";

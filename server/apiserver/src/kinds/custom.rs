@@ -24,6 +24,8 @@ pub(crate) struct CustomVersion {
     pub(crate) selectable: Vec<String>,
     /// The `apiVersion` under which objects are stored.
     pub(crate) stored_api_version: String,
+    /// A webhook makes one version of another.
+    pub(crate) needs_webhook: bool,
 }
 
 /// A printer column of a definition.
@@ -77,6 +79,10 @@ pub(super) fn resources(definition: &Value) -> Vec<Resource> {
 
 fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
     let group = text(definition, "/spec/group").to_owned();
+    let custom = CustomVersion {
+        needs_webhook: text(definition, "/spec/conversion/strategy") == "Webhook",
+        ..custom_version(version, &format!("{group}/{stored}"))
+    };
     let names = definition.pointer("/status/acceptedNames").unwrap_or(&Value::Null);
     let owned = |pointer: &str| {
         let list = items(names, pointer).iter().filter_map(Value::as_str);
@@ -101,7 +107,7 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
         terminating: definition.pointer("/metadata/deletionTimestamp").is_some(),
         names: NameRule::Subdomain,
         rules: &[Rule::Generation, Rule::PutNeedsVersion],
-        strategy: Strategy::Custom(Arc::new(custom_version(version, &format!("{group}/{stored}")))),
+        strategy: Strategy::Custom(Arc::new(custom)),
         group,
         plural,
     }
@@ -135,5 +141,6 @@ fn custom_version(version: &Value, stored_api_version: &str) -> CustomVersion {
         columns,
         selectable: selectable.iter().map(|one| text(one, "/jsonPath").to_owned()).collect(),
         stored_api_version: stored_api_version.to_owned(),
+        needs_webhook: false,
     }
 }

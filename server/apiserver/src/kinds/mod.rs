@@ -245,6 +245,14 @@ impl Resource {
         matches!(self.strategy, Strategy::Custom(_))
     }
 
+    /// Whether objects are stored in the form of this version.
+    pub(crate) fn is_stored_version(&self) -> bool {
+        match &self.strategy {
+            Strategy::Custom(version) => version.stored_api_version == self.api_version(),
+            Strategy::BuiltIn(_) => self.group == self.storage.group,
+        }
+    }
+
     /// Checks types and drops fields that the kind does not have; they are returned, in the order
     /// Kubernetes names them.
     ///

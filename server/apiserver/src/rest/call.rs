@@ -322,6 +322,7 @@ impl Call<'_> {
     async fn bind(&mut self) -> Answer<Response<Body>> {
         let dry_run = self.options("CreateOptions")?.dry_run;
         let binding = self.decode_body()?.value;
+        write::check_types("io.k8s.api.core.v1.Binding", &binding)?;
         if self.target.name.is_empty() {
             meta_text(&binding, "name").clone_into(&mut self.target.name);
         }

@@ -18,7 +18,7 @@ use crate::{
 /// Records looked at together while a selector picks a page.
 const CHUNK: usize = 1000;
 /// Bytes of stored text that a selector looks at before others have their turn: a few milliseconds.
-const TURN: usize = 256 << 10;
+pub(super) const TURN: usize = 256 << 10;
 
 /// The version of a store in which nothing was ever written.
 const EMPTY: u64 = 1;
@@ -227,7 +227,7 @@ impl Api {
         loop {
             let size = if everything { options.limit } else { options.limit.map(|_| CHUNK) };
             let Page { records, revision, remaining: rest } =
-                self.page(target, options, after.as_ref(), size, as_of)?;
+                self.page(target, options, after.as_ref(), size, as_of).await?;
             let total = records.len();
             let last = records.last().filter(|_| rest > 0).map(|record| record.key.clone());
             for (at, record) in records.into_iter().enumerate() {
@@ -264,7 +264,7 @@ impl Api {
         }
     }
 
-    fn page(
+    async fn page(
         &self,
         target: &Target,
         options: &ListOptions,
@@ -294,6 +294,7 @@ impl Api {
             }
             AsOf::Exactly(revision) => store
                 .list_at(&prefix, after, size, revision)
+                .await
                 .map_err(|error| history_failure(&error, options.continued)),
         }
     }

@@ -7,13 +7,13 @@ use super::{
     body::Body,
     patching::Patch,
     stored::{meta_text, metadata},
-    write::check_name,
+    write::{check_name, check_types},
 };
 use crate::{
     field::{self, FieldError},
     kinds::{
         Resource, ScalePaths,
-        access::{entries, items, text},
+        access::{entries, items, number, text},
     },
     status::{Answer, Status},
 };
@@ -107,14 +107,8 @@ fn read(target: &Target, scale: &Value) -> Answer<Wanted> {
             "{kind} in version \"v1\" cannot be handled as a Scale"
         )));
     }
-    let replicas = match scale.pointer("/spec/replicas") {
-        None | Some(Value::Null) => 0,
-        Some(value) => value.as_i64().ok_or_else(|| {
-            Status::bad_request(
-                "Scale in version \"v1\" cannot be handled as a Scale: spec.replicas is no integer",
-            )
-        })?,
-    };
+    check_types("io.k8s.api.autoscaling.v1.Scale", scale)?;
+    let replicas = number(scale, "/spec/replicas").unwrap_or(0);
     if replicas < 0 {
         return Err(negative(target, replicas));
     }

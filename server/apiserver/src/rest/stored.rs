@@ -62,8 +62,7 @@ pub(crate) fn stamp(resource: &Resource, object: &mut Value) {
 /// taken out: the write that follows makes it another. Every write comes through here.
 ///
 /// # Errors
-/// It is deeper, larger or more than is stored (422 or 413). Or it cannot be written as JSON (500), which
-/// no `Value` comes to.
+/// It is deeper, larger or more than is stored (422 or 413). Or a webhook would have to convert it (500).
 pub(crate) fn encode(
     resource: &Resource,
     object: &mut Value,
@@ -83,9 +82,11 @@ fn text_of(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
     if let Some(metadata) = metadata_mut(object) {
         metadata.remove("resourceVersion");
     }
-    let text = if is_stored_as_served(resource) {
+    let text = if resource.is_stored_version() {
+        // spares a copy of almost every object
         serde_json::to_vec(object)
     } else {
+        check_convertible(resource)?;
         let mut stored = object.clone();
         resource.to_stored(&mut stored);
         serde_json::to_vec(&stored)
@@ -93,12 +94,17 @@ fn text_of(resource: &Resource, object: &mut Value) -> Answer<Bytes> {
     text.map(Bytes::from).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Whether the stored form of this version is the served one: spares a copy of every object.
-fn is_stored_as_served(resource: &Resource) -> bool {
-    match resource.custom() {
-        Some(version) => version.stored_api_version == resource.api_version(),
-        None => resource.group == resource.storage.group,
-    }
+/// What only a webhook can convert would lose every field that this version does not have.
+fn check_convertible(resource: &Resource) -> Answer<()> {
+    let Some(version) = resource.custom().filter(|version| version.needs_webhook) else {
+        return Ok(());
+    };
+    Err(Status::internal(format!(
+        "conversion webhook for {}, Kind={} failed: this server calls no webhooks; write the object as {}",
+        resource.api_version(),
+        resource.kind,
+        version.stored_api_version
+    )))
 }
 
 /// The metadata of an object.

@@ -5,15 +5,17 @@ use serde_json::Value;
 use super::is;
 use crate::{
     field::{Path, SHOWN_PATH, shorten},
-    kinds::{BuiltIn, Resource},
+    kinds::{BuiltIn, Resource, access::text},
 };
 
 const RULES: &str = "x-kubernetes-validations";
 
+const UNCALLED: &str = "spec.conversion: the webhook is stored and not called: objects can be written in their storage version alone, and are read in every version as they are stored, without the fields that the version does not have";
+
 /// Places that are named; a large definition has hundreds.
 const NAMED: usize = 5;
 
-/// A warning for each place with rules in CEL, up to a few.
+/// A warning for a webhook, and for each place with rules in CEL, up to a few.
 pub(super) fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
     if !is(resource, BuiltIn::CustomResourceDefinition) {
         return Vec::new();
@@ -39,6 +41,9 @@ pub(super) fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
         .collect();
     if more > 0 {
         warnings.push(format!("{RULES}: {more} more places have rules that are not evaluated"));
+    }
+    if text(object, "/spec/conversion/strategy") == "Webhook" {
+        warnings.push(UNCALLED.to_owned());
     }
     warnings
 }
@@ -97,5 +102,7 @@ mod tests {
         let found = warnings(&definition, &with(json!({"properties": many})));
         assert_eq!(found.len(), NAMED + 1);
         assert!(found[NAMED].contains("15 more"), "{found:?}");
+        let webhook = json!({"spec": {"conversion": {"strategy": "Webhook"}}});
+        assert_eq!(warnings(&definition, &webhook), [UNCALLED]);
     }
 }

@@ -17,6 +17,7 @@ use super::{
     Api, Served, Target,
     form::Shaper,
     lines::Lines,
+    list::TURN,
     negotiate::{Encoding, Form, View},
     query::Query,
     select::Selection,
@@ -171,6 +172,8 @@ struct Watcher {
     first: bool,
     bookmarks: Option<Interval>,
     deadline: Instant,
+    /// Bytes of stored text that were looked at since others had their turn.
+    seen: usize,
     ended: bool,
 }
 
@@ -231,6 +234,7 @@ impl Api {
             first: true,
             bookmarks,
             deadline: start + options.timeout,
+            seen: 0,
             ended: false,
         };
         let stream = futures::stream::unfold(watcher, |mut watcher| async {
@@ -302,6 +306,10 @@ impl Watcher {
     async fn next_frame(&mut self) -> Option<Bytes> {
         let mut frame = Vec::new();
         while !self.ended && frame.len() < FRAME {
+            if self.seen > TURN {
+                self.seen = 0;
+                tokio::task::yield_now().await;
+            }
             if self.write_initial(&mut frame) {
                 continue;
             }
@@ -317,6 +325,7 @@ impl Watcher {
     /// Writes one of the initial objects, or the mark behind them; false if there are no more.
     fn write_initial(&mut self, frame: &mut Vec<u8>) -> bool {
         if let Some(record) = self.initial.pop_front() {
+            self.seen += record.value.len();
             if self.may_select(&record.key) && self.selection.may_select(&record.value) {
                 match stored::load(&self.resource, &record) {
                     Ok(object) => {
@@ -386,6 +395,7 @@ impl Watcher {
         if !self.may_select(&event.key) {
             return;
         }
+        self.seen += event.change.value().len();
         self.refresh();
         let resource = Arc::clone(&self.resource);
         if self.view.form == Form::Whole && self.selection.is_everything() {

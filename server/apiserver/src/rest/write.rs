@@ -16,6 +16,7 @@ use super::{
 use crate::{
     field::{self, FieldError},
     kinds::{BuiltIn, Resource, Rule, Subresource, access::items},
+    schema::catalogue,
     status::{Answer, Status},
     store::{Change, Expect, Key, WriteError},
 };
@@ -138,6 +139,18 @@ pub(crate) fn decode_sent(
         }
     }
     Ok(object)
+}
+
+/// Refuses a body that is not stored itself, but parts of which are.
+///
+/// # Errors
+/// A field holds a value of the wrong type (400).
+pub(crate) fn check_types(name: &str, body: &Value) -> Answer<()> {
+    let kind = name.rsplit('.').next().unwrap_or(name);
+    catalogue::decode_type(name, &mut body.clone()).map(drop).map_err(|error| {
+        let text = format!("{kind} in version \"v1\" cannot be handled as a {kind}: {error}");
+        Status::bad_request(text)
+    })
 }
 
 /// Refuses an object that names another namespace than its address.

@@ -2,116 +2,107 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use tokio::task::{JoinError, JoinSet};
+
 use super::{
-    Change, Event, HistoryError, Key, Page, Prefix, Record, SharedEvent, log::Row, shared::Shared,
+    Change, Event, HistoryError, Key, Page, Prefix, Record, SharedEvent, StorageError, log::Row,
+    shared::Shared,
 };
 
 /// Rows read from the log in one query: enough to be quick, few enough to hold.
 const BATCH: usize = 256;
 
+/// The events of a range up to a revision.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) events: Vec<SharedEvent>,
+    /// They are all that there are up to here. No events and no progress: there is nothing new.
+    pub(super) reached: u64,
+}
+
+/// What a task that read history found.
+pub(super) fn finished(
+    read: Result<Result<Batch, HistoryError>, JoinError>,
+) -> Result<Batch, HistoryError> {
+    read.unwrap_or(Err(HistoryError::Storage(StorageError::Closed)))
+}
+
 impl Shared {
-    /// Events after `after` that lie in the range, at most [`BATCH`] of them, and the revision up
-    /// to which they are all of them. No events and the same revision: there is nothing new.
+    /// Events after `after` that lie in the range, at most [`BATCH`] of them; none if the log has to be
+    /// read for them.
     pub(super) fn events(
         &self,
         prefix: &Prefix,
         after: u64,
-    ) -> Result<(Vec<SharedEvent>, u64), HistoryError> {
-        let visible = {
-            let state = self.state();
-            reachable(after, state.compacted)?;
-            if let Some(recent) = state.recent(after) {
-                let mut reached = after;
-                let mut events = Vec::new();
-                for event in recent {
-                    reached = event.revision;
-                    if prefix.contains(&event.key) {
-                        events.push(Arc::clone(event));
-                        if events.len() == BATCH {
-                            break;
-                        }
-                    }
+    ) -> Result<Option<Batch>, HistoryError> {
+        let state = self.state();
+        reachable(after, state.compacted)?;
+        let Some(recent) = state.recent(after) else { return Ok(None) };
+        let mut batch = Batch { events: Vec::new(), reached: after };
+        for event in recent {
+            batch.reached = event.revision;
+            if prefix.contains(&event.key) {
+                batch.events.push(Arc::clone(event));
+                if batch.events.len() == BATCH {
+                    break;
                 }
-                return Ok((events, reached));
             }
-            state.revision
-        };
-        self.older_events(prefix, after, visible)
+        }
+        Ok(Some(batch))
     }
 
-    fn older_events(
-        &self,
+    /// The same from the log. It is a task of its own, and all of them take turns: whatever many readers of the past
+    /// ask for, one worker at most reads for them, and does other work after each batch.
+    pub(super) fn older_events(
+        self: &Arc<Self>,
         prefix: &Prefix,
         after: u64,
-        visible: u64,
-    ) -> Result<(Vec<SharedEvent>, u64), HistoryError> {
-        let rows = self.rows(after, visible)?;
-        let reached = rows.last().map_or(after, |row| row.revision);
-        let rows = rows.into_iter().filter(|row| prefix.contains(&row.key));
-        let events = rows.map(|row| self.event(row)).collect::<Result<Vec<_>, _>>()?;
-        reachable(after, self.state().compacted)?;
-        Ok((events, reached))
+    ) -> impl Future<Output = Result<Batch, HistoryError>> + Send + 'static {
+        let (shared, prefix) = (Arc::clone(self), prefix.clone());
+        async move {
+            let _turn = shared.turns.acquire().await;
+            let visible = shared.state().revision;
+            let rows = shared.rows(after, visible)?;
+            let reached = rows.last().map_or(visible, |row| row.revision);
+            let rows = rows.into_iter().filter(|row| prefix.contains(&row.key));
+            let events = rows.map(|row| shared.event(row)).collect::<Result<_, _>>()?;
+            reachable(after, shared.state().compacted)?;
+            Ok(Batch { events, reached })
+        }
     }
 
     /// The list of a range as it was at `revision`, after a key.
-    pub(super) fn list_at(
-        &self,
+    pub(super) async fn list_at(
+        self: &Arc<Self>,
         prefix: &Prefix,
         after: Option<&Key>,
         limit: usize,
         revision: u64,
     ) -> Result<Page, HistoryError> {
-        let (latest, mut records) = {
-            let state = self.state();
-            reachable(revision, state.compacted)?;
-            if revision == state.revision {
-                return Ok(state.page(prefix, after, limit));
+        // of each key the first change since
+        let mut older: BTreeMap<Key, SharedEvent> = BTreeMap::new();
+        let mut reached = revision;
+        loop {
+            {
+                let state = self.state();
+                reachable(revision, state.compacted)?;
+                if revision > state.revision {
+                    return Err(HistoryError::Future { revision, latest: state.revision });
+                }
+                if let Some(recent) = state.recent(reached) {
+                    let since = older.values().chain(recent);
+                    return Ok(state.page_before(since, prefix, after, limit, revision));
+                }
             }
-            if revision > state.revision {
-                return Err(HistoryError::Future { revision, latest: state.revision });
-            }
-            if let Some(page) = state.page_at(prefix, after, limit, revision) {
-                return Ok(page);
-            }
-            let records: BTreeMap<Key, Record> = state
-                .range(prefix, after)
-                .map(|record| (record.key.clone(), record.clone()))
-                .collect();
-            (state.revision, records)
-        };
-        for row in self.first_changes(prefix, revision, latest)? {
-            if after.is_some_and(|after| row.key <= *after) {
-                continue;
-            }
-            match self.previous(&row)? {
-                Some(record) => records.insert(row.key, record),
-                None => records.remove(&row.key),
-            };
-        }
-        reachable(revision, self.state().compacted)?;
-        let mut rest = records.into_values();
-        let records = rest.by_ref().take(limit).collect();
-        Ok(Page { records, revision, remaining: rest.count() })
-    }
-
-    /// Of each key in the range that changed in (`after`, `until`], the first change.
-    fn first_changes(
-        &self,
-        prefix: &Prefix,
-        after: u64,
-        until: u64,
-    ) -> Result<Vec<Row>, HistoryError> {
-        let mut first: BTreeMap<Key, Row> = BTreeMap::new();
-        let mut reached = after;
-        while reached < until {
-            let rows = self.rows(reached, until)?;
-            let Some(last) = rows.last() else { break };
-            reached = last.revision;
-            for row in rows.into_iter().filter(|row| prefix.contains(&row.key)) {
-                first.entry(row.key.clone()).or_insert(row);
+            let mut reading = JoinSet::new();
+            reading.spawn(self.older_events(prefix, reached));
+            let Some(read) = reading.join_next().await else { continue };
+            let batch = finished(read)?;
+            reached = batch.reached;
+            for event in batch.events {
+                older.entry(event.key.clone()).or_insert(event);
             }
         }
-        Ok(first.into_values().collect())
     }
 
     fn rows(&self, after: u64, until: u64) -> Result<Vec<Row>, HistoryError> {

@@ -6,8 +6,8 @@
 //!   objects by the values of some fields.
 //! * `shared` commits batches: judge, append, sync, then publish. Nothing is visible before it is
 //!   durable, and the order of revisions is the order in which everyone sees them.
-//!   A log that failed is opened anew and goes on if it holds all that was acknowledged; a full
-//!   disk is waited for, and whatever else does not pass is told by `Store::failed`.
+//!   A full disk is waited for: the log is opened anew, and goes on if it holds all that was
+//!   acknowledged. Whatever else fails is told by `Store::failed`.
 //! * `history` reads the past, `watch` follows the present, `retention` says how much past is kept.
 
 mod disk;
@@ -118,14 +118,14 @@ impl Store {
 
     /// The same as they were at `revision`: how the later pages of a list stay consistent with
     /// its first one. Fails if that revision is compacted or not reached yet.
-    pub fn list_at(
+    pub async fn list_at(
         &self,
         prefix: &Prefix,
         after: Option<&Key>,
         limit: Option<usize>,
         revision: u64,
     ) -> Result<Page, HistoryError> {
-        self.shared.list_at(prefix, after, limit.unwrap_or(usize::MAX), revision)
+        self.shared.list_at(prefix, after, limit.unwrap_or(usize::MAX), revision).await
     }
 
     /// The objects of a range after `after` that may have this value in this field, as they are now: all that have it, and

@@ -93,17 +93,18 @@ impl State {
         Page { records, revision: self.revision, remaining: rest.count() }
     }
 
-    /// The same as it was at a revision; none if the window does not reach back so far.
-    pub(super) fn page_at(
-        &self,
+    /// The same as it was at a revision, before what changed since.
+    pub(super) fn page_before<'a>(
+        &'a self,
+        since: impl Iterator<Item = &'a SharedEvent>,
         prefix: &Prefix,
         after: Option<&Key>,
         limit: usize,
         revision: u64,
-    ) -> Option<Page> {
+    ) -> Page {
         let mut past: BTreeMap<&Key, Option<&Record>> = BTreeMap::new();
         let is_meant = |key: &Key| prefix.contains(key) && after.is_none_or(|after| key > after);
-        for event in self.recent(revision)?.filter(|event| is_meant(&event.key)) {
+        for event in since.filter(|event| is_meant(&event.key)) {
             past.entry(&event.key).or_insert(event.previous.as_ref());
         }
         let same = self.range(prefix, after).filter(|record| !past.contains_key(&record.key));
@@ -114,7 +115,7 @@ impl State {
             (_, None) => same.next(),
         });
         let records = rest.by_ref().take(limit).cloned().collect();
-        Some(Page { records, revision, remaining: rest.count() })
+        Page { records, revision, remaining: rest.count() }
     }
 
     /// The records of a range after a key that may have a value in a field.

@@ -4,14 +4,16 @@ use std::{
     collections::VecDeque,
     pin::Pin,
     sync::Arc,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use futures::Stream;
+use tokio::task::JoinSet;
 use tokio_stream::wrappers::WatchStream;
 
 use super::{
     HistoryError, Prefix, SharedEvent,
+    history::{Batch, finished},
     shared::{Progress, Shared},
 };
 
@@ -27,6 +29,8 @@ pub struct Watch {
     /// All events up to here are delivered or in `ready`.
     reached: u64,
     ready: VecDeque<SharedEvent>,
+    /// The batch that is read from the log, if one is.
+    reading: JoinSet<Result<Batch, HistoryError>>,
     progress: WatchStream<Progress>,
     ended: bool,
 }
@@ -34,7 +38,8 @@ pub struct Watch {
 impl Watch {
     pub(super) fn new(shared: Arc<Shared>, prefix: Prefix, after: u64) -> Self {
         let progress = WatchStream::from_changes(shared.progress());
-        Self { shared, prefix, reached: after, ready: VecDeque::new(), progress, ended: false }
+        let (ready, reading) = (VecDeque::new(), JoinSet::new());
+        Self { shared, prefix, reached: after, ready, reading, progress, ended: false }
     }
 
     /// Every change of the range up to this revision has been delivered: what a bookmark may say.
@@ -43,12 +48,20 @@ impl Watch {
     }
 
     /// Looks for new events; whether the store may have more than was taken.
-    fn refill(&mut self) -> Result<bool, HistoryError> {
-        let (events, reached) = self.shared.events(&self.prefix, self.reached)?;
-        let progressed = reached > self.reached;
-        self.reached = reached;
-        self.ready.extend(events);
-        Ok(progressed)
+    fn refill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, HistoryError>> {
+        let batch = loop {
+            if let Some(read) = ready!(self.reading.poll_join_next(cx)) {
+                break finished(read)?;
+            }
+            if let Some(batch) = self.shared.events(&self.prefix, self.reached)? {
+                break batch;
+            }
+            self.reading.spawn(self.shared.older_events(&self.prefix, self.reached));
+        };
+        let progressed = batch.reached > self.reached;
+        self.reached = batch.reached;
+        self.ready.extend(batch.events);
+        Poll::Ready(Ok(progressed))
     }
 }
 
@@ -64,7 +77,7 @@ impl Stream for Watch {
             if this.ended {
                 return Poll::Ready(None);
             }
-            match this.refill() {
+            match ready!(this.refill(cx)) {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => {

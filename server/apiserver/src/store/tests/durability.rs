@@ -10,9 +10,12 @@ use super::{
     *,
 };
 use crate::store::{
-    Health, OpenError, Retention,
+    Health, OpenError, Retention, StorageError,
     disk::DiskLog,
-    log::{Log as _, Row},
+    log::{Log, Opened, Row},
+    shared::Shared,
+    state::State,
+    writer,
 };
 
 #[tokio::test]
@@ -126,7 +129,7 @@ async fn a_write_that_was_refused_and_is_on_the_disk_all_the_same_is_shown_when_
     let first = create(&store, &pod("a"), "1").await;
     let watch = store.watch(Prefix::all(), first).unwrap();
     disk.with(|disk| disk.lies = true);
-    fail(&disk, std::io::ErrorKind::Other);
+    fail(&disk, std::io::ErrorKind::StorageFull);
     store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
     disk.with(|disk| disk.syncs_left = None);
     let last = create(&store, &pod("c"), "3").await;
@@ -141,14 +144,34 @@ async fn a_write_that_was_refused_and_is_on_the_disk_all_the_same_is_shown_when_
 }
 
 #[tokio::test]
-async fn a_disk_that_stays_broken_or_comes_back_without_what_was_acknowledged_ends_the_store() {
+async fn after_a_sync_that_failed_nothing_is_acknowledged_that_a_power_cut_takes() {
+    for syncs in 0..3 {
+        let disk = SharedDisk::default();
+        let store = open(&disk);
+        let first = create(&store, &pod("a"), "1").await;
+        disk.with(|disk| (disk.lies, disk.forgets) = (true, true));
+        fail(&disk, std::io::ErrorKind::Other);
+        disk.with(|disk| disk.syncs_left = Some(syncs));
+        for name in ["b", "c", "d"] {
+            if store.write(pod(name), Expect::Absent, put("2")).await.is_err() {
+                break;
+            }
+        }
+        disk.with(|disk| disk.syncs_left = None);
+        let later = store.write(pod("e"), Expect::Absent, put("3")).await;
+        let reopened = open(&disk.cut(|_| false));
+        assert_eq!(reopened.get(&pod("a")).unwrap().revision, first);
+        assert!(later.is_err() || reopened.get(&pod("e")).is_some(), "{syncs}: it is gone");
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_is_broken_or_comes_back_without_what_was_acknowledged_ends_the_store() {
     let disk = SharedDisk::default();
     let store = open(&disk);
     create(&store, &pod("a"), "1").await;
     fail(&disk, std::io::ErrorKind::Other);
-    for _ in 0..6 {
-        store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
-    }
+    store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
     assert!(store.failed().await.contains("the storage failed"));
     disk.with(|disk| disk.syncs_left = None);
     store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
@@ -163,6 +186,45 @@ async fn a_disk_that_stays_broken_or_comes_back_without_what_was_acknowledged_en
     store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
     let reason = store.failed().await;
     assert!(reason.contains("acknowledged changes are missing"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_ends_the_store_and_says_so() {
+    /// A defect below the store.
+    #[derive(Debug)]
+    struct Defect;
+
+    impl Log for Defect {
+        fn append(&self, _: &[Row]) -> Result<(), StorageError> {
+            panic!("a defect")
+        }
+
+        fn read(&self, _: u64, _: usize) -> Result<Vec<Row>, StorageError> {
+            Ok(Vec::new())
+        }
+
+        fn row(&self, _: u64) -> Result<Option<Row>, StorageError> {
+            Ok(None)
+        }
+
+        fn compact(&self, _: u64) -> Result<(), StorageError> {
+            Ok(())
+        }
+
+        fn reopen(&self) -> Result<(), StorageError> {
+            Ok(())
+        }
+
+        fn close(&self) {}
+    }
+
+    let opened = Opened { uid: uuid::Uuid::nil(), compacted: FIRST_REVISION, history: 0 };
+    let state = State::new(FIRST_REVISION, FIRST_REVISION);
+    let shared = Shared::new(Box::new(Defect), &opened, state, Retention::default());
+    let store = writer::start(shared).unwrap();
+    store.write(pod("a"), Expect::Absent, put("1")).await.unwrap_err();
+    assert!(store.failed().await.contains("panicked"));
+    assert!(matches!(store.health(), Health::Failed(_)));
 }
 
 #[tokio::test]
@@ -271,7 +333,7 @@ async fn a_compacted_log_is_reopened_with_all_that_is_current_and_the_history_it
     assert_eq!(reopened.revision(), churned);
     assert_eq!(reopened.get(&pod("untouched")).unwrap().revision, untouched);
     assert!(reopened.get(&pod("gone")).is_none());
-    let oldest = reopened.list_at(&Prefix::all(), None, None, reopened.compacted()).unwrap();
+    let oldest = reopened.list_at(&Prefix::all(), None, None, reopened.compacted()).await.unwrap();
     assert_eq!(names(&oldest.records), ["churned", "untouched"]);
     assert_eq!(oldest.records[0].revision, reopened.compacted());
     let events = reopened.watch(Prefix::all(), reopened.compacted()).unwrap();

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::*;
+use futures::FutureExt;
+
+use super::{watching::store_with_old_nodes, *};
 use crate::store::{Backend, HistoryError, Retention};
 
 fn pods() -> Prefix {
@@ -46,7 +48,7 @@ async fn later_pages_are_of_the_first_pages_revision() {
     create(&store, &pod("bb"), "new").await;
 
     let after = first.records.last().map(|record| record.key.clone());
-    let second = store.list_at(&pods(), after.as_ref(), Some(9), first.revision).unwrap();
+    let second = store.list_at(&pods(), after.as_ref(), Some(9), first.revision).await.unwrap();
     assert_eq!(names(&second.records), ["c", "d"]);
     assert_eq!(second.records[0].value, text("c"));
     assert_eq!((second.records[0].revision, second.revision), (c, first.revision));
@@ -55,9 +57,24 @@ async fn later_pages_are_of_the_first_pages_revision() {
 }
 
 #[tokio::test]
+async fn a_list_of_long_ago_lets_others_have_their_turn_and_is_as_it_was() {
+    let store = store_with_old_nodes(2_000).await;
+    let last = node("n1999");
+    let expect = Expect::Revision(store.get(&last).unwrap().revision);
+    store.write(last, expect, put("changed")).await.unwrap();
+    let nodes = Prefix::resource("", "nodes");
+    let mut listing = Box::pin(store.list_at(&nodes, None, None, FIRST_REVISION + 1_000));
+    assert!(listing.as_mut().now_or_never().is_none(), "all of it in one turn");
+    let page = listing.await.unwrap();
+    assert_eq!((page.records.len(), page.remaining), (1_000, 0));
+    assert!(page.records.iter().all(|record| record.value == text("{}")));
+    assert!(page.records.iter().all(|record| record.revision <= FIRST_REVISION + 1_000));
+}
+
+#[tokio::test]
 async fn a_list_of_the_future_is_refused() {
     let store = memory().await;
-    let refused = store.list_at(&pods(), None, None, 999).unwrap_err();
+    let refused = store.list_at(&pods(), None, None, 999).await.unwrap_err();
     assert!(matches!(refused, HistoryError::Future { revision: 999, latest: FIRST_REVISION }));
 }
 
@@ -72,13 +89,13 @@ async fn history_within_its_age_is_kept_and_older_is_compacted() {
     assert!(store.compacted() > FIRST_REVISION);
     assert!(store.revision() - store.compacted() >= 100);
 
-    let refused = store.list_at(&pods(), None, None, FIRST_REVISION).unwrap_err();
+    let refused = store.list_at(&pods(), None, None, FIRST_REVISION).await.unwrap_err();
     assert!(matches!(refused, HistoryError::Compacted { revision: FIRST_REVISION, .. }));
     assert!(matches!(
         store.watch(pods(), FIRST_REVISION).unwrap_err(),
         HistoryError::Compacted { .. }
     ));
-    let kept = store.list_at(&pods(), None, None, store.compacted()).unwrap();
+    let kept = store.list_at(&pods(), None, None, store.compacted()).await.unwrap();
     assert_eq!(names(&kept.records), ["a"], "what is current survives compaction");
 }
 
@@ -99,6 +116,6 @@ async fn the_last_state_before_a_kept_change_is_still_known_after_compaction() {
     churn(&store, 10).await;
     let from = store.compacted();
     store.write(pod("a"), Expect::Revision(first), put("after")).await.unwrap();
-    let page = store.list_at(&pods(), None, None, from).unwrap();
+    let page = store.list_at(&pods(), None, None, from).await.unwrap();
     assert_eq!(page.records[0].value, text("before"));
 }

@@ -88,7 +88,7 @@ async fn play(steps: Vec<Step>) {
         assert_eq!(contents(&now.records), model.objects);
     }
     for (revision, objects) in &model.past {
-        let page = store.list_at(&Prefix::all(), None, None, *revision).unwrap();
+        let page = store.list_at(&Prefix::all(), None, None, *revision).await.unwrap();
         assert_eq!(&contents(&page.records), objects, "at revision {revision}");
     }
     store.close().await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::{FutureExt, StreamExt};
 
-use super::*;
+use super::{disk::SharedDisk, *};
 use crate::store::{Backend, HistoryError, Retention, SharedEvent, Watch};
 
 async fn next(watch: &mut Watch) -> SharedEvent {
@@ -83,6 +83,26 @@ async fn a_watch_older_than_the_window_reads_the_log_and_misses_nothing() {
     let dense: Vec<u64> = (FIRST_REVISION + 1..=revision).collect();
     assert_eq!(events.iter().map(|event| event.revision).collect::<Vec<_>>(), dense);
     assert!(events.iter().skip(1).all(|event| event.previous.is_some()));
+}
+
+/// A store that was just opened: memory has none of its changes.
+pub(super) async fn store_with_old_nodes(nodes: usize) -> Store {
+    let disk = SharedDisk::default();
+    let store = disk::open(&disk);
+    let keys: Vec<Key> = (0..nodes).map(|at| node(&format!("n{at:04}"))).collect();
+    futures::future::join_all(keys.iter().map(|key| create(&store, key, "{}"))).await;
+    store.close().await;
+    disk::open(&disk)
+}
+
+#[tokio::test]
+async fn a_watch_that_reads_the_log_lets_others_have_their_turn_also_where_nothing_is_its_own() {
+    let store = store_with_old_nodes(2_000).await;
+    let mut watch = store.watch(Prefix::resource("", "pods"), FIRST_REVISION).unwrap();
+    assert!(watch.next().now_or_never().is_none());
+    assert!(watch.reached() < FIRST_REVISION + 300, "{} in one turn", watch.reached());
+    create(&store, &pod("a"), "{}").await;
+    assert_eq!(next(&mut watch).await.key, pod("a"));
 }
 
 #[tokio::test(start_paused = true)]
