@@ -302,7 +302,9 @@ impl System {
                 anyhow!("the API server can store nothing any more: {reason}")
             }
             error = core => error.context(match self.api.trouble() {
-                Some(reason) => format!("the core stopped, and the API server says: {reason}"),
+                Some(reason) => format!(
+                    "the core stopped, and `ostler up` ends with it; start it again when this is over: {reason}"
+                ),
                 None => "the core stopped".to_owned(),
             }),
             ended = self.tasks.join_next() => match ended {
