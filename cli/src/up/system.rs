@@ -176,7 +176,7 @@ impl System {
             sender.send_replace(Reach::NotYet("Docker has not answered yet".to_owned()));
             let port = options.gateway_port.unwrap_or_else(|| address.port());
             let limits = ServeOptions { connections: shares.gateway };
-            let gateway = Gateway::new(api.clone(), port, own_names(address), limits, story)?;
+            let gateway = Gateway::new(api.clone(), address, port, limits, story)?;
             let (file, end) = (GatewayFile::of(data), end_api.clone());
             tasks.spawn(gateway.follow(file, sender, end).map(Ok));
         }
@@ -359,7 +359,7 @@ async fn open_api(
     let api = ApiServer::open(ApiOptions { node_grace, ..ApiOptions::directory(data.api()) })
         .await
         .map_err(|error| unusable(error, data))?;
-    let mut names = own_names(address);
+    let mut names = vec![address.ip().to_string()];
     // The certificate for the gateway is this one: it need not be made anew each time.
     names.extend(GatewayFile::of(data).last().map(|address| address.ip().to_string()));
     let tls = api.tls(&names).context("the API server has no certificate")?;
@@ -382,11 +382,6 @@ fn unusable(error: OpenError, data: &DataDir) -> anyhow::Error {
         format!("the API server cannot use {}", api.display())
     };
     anyhow::Error::new(error).context(what)
-}
-
-/// What the certificate must be good for.
-fn own_names(address: SocketAddr) -> Vec<String> {
-    vec![address.ip().to_string()]
 }
 
 /// Lets `ostler drivers` and grpcurl look into the core. Machines do not need it, so a path that is too long for a
