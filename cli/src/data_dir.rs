@@ -98,6 +98,7 @@ impl DataDir {
         let path = path
             .canonicalize()
             .with_context(|| format!("data directory {} cannot be resolved", path.display()))?;
+        refuse_shared(&path)?;
         private_dir(&path)?;
         let lock = OpenOptions::new()
             .create(true)
@@ -167,18 +168,19 @@ impl DataDir {
         Ok(CoreIdentity { identity, predecessor })
     }
 
-    /// The drivers that were ever started here: machines of each may be left.
+    /// The drivers that were ever started here: machines of each may be left. Each name once, as it was started last: what has the
+    /// same name has the same token and files.
     pub(crate) fn known_drivers(&self) -> anyhow::Result<Vec<DriverChoice>> {
-        read_known(&self.drivers_file())
+        let known: Vec<DriverChoice> = read_known(&self.drivers_file())?;
+        let by_name: BTreeMap<_, _> = known.into_iter().map(|it| (it.name(), it)).collect();
+        Ok(by_name.into_values().collect())
     }
 
     /// Remembers drivers for [`Self::known_drivers`].
     pub(crate) fn remember_drivers(&self, drivers: &[DriverChoice]) -> anyhow::Result<()> {
         let mut known = self.known_drivers()?;
-        known.extend_from_slice(drivers);
-        known.retain(|driver| *driver != DriverChoice::None);
-        known.sort();
-        known.dedup();
+        known.retain(|it| drivers.iter().all(|driver| driver.name() != it.name()));
+        known.extend(drivers.iter().filter(|it| **it != DriverChoice::None).cloned());
         write_private(&self.drivers_file(), &serde_json::to_string_pretty(&known)?)
     }
 
@@ -273,6 +275,20 @@ fn make_dir(path: &Path) -> anyhow::Result<()> {
         .with_context(|| format!("directory {} cannot be created", path.display()))
 }
 
+/// A directory that other users read, and that this program did not make, is not closed to them.
+fn refuse_shared(path: &Path) -> anyhow::Result<()> {
+    let shown = path.display();
+    let unusable = || format!("directory {shown} cannot be used");
+    let mode = fs::metadata(path).with_context(unusable)?.mode() & 0o777;
+    let used = fs::read_dir(path).with_context(unusable)?.next().is_some();
+    if mode & 0o077 != 0 && used && !path.join("lock").exists() {
+        bail!(
+            "directory {shown} has mode {mode:04o} and other files, and would be closed to other users; choose another with --data-dir, or close it with `chmod go= {shown}`"
+        );
+    }
+    Ok(())
+}
+
 /// Checks that a directory is this user's and that no other user may write to it; then makes it unreadable for other users.
 ///
 /// Earlier versions took directories that others may read. Other rights do not make
@@ -337,8 +353,11 @@ pub(crate) fn read_private(path: &Path) -> anyhow::Result<Option<String>> {
 }
 
 /// Writes a file that only this user may read, whole or not at all. What stood in its place, a link among it, is replaced and
-/// never written through.
+/// never written through. A file that says this already stays: on a full disk that is all that can be done.
 pub(crate) fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
+    if read_private(path).is_ok_and(|found| found.as_deref() == Some(content)) {
+        return Ok(());
+    }
     let part = path.with_extension("part");
     let write = || -> std::io::Result<()> {
         // One that was cut off is left; whatever it is, it is not opened.
@@ -362,10 +381,10 @@ pub(crate) fn write_private(path: &Path, content: &str) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
     use std::path::Path;
 
-    use super::{DataDir, own_uid, read_private, write_private};
+    use super::{DataDir, DriverChoice, own_uid, read_private, write_private};
 
     fn mode(path: &Path) -> u32 {
         fs::metadata(path).unwrap().permissions().mode() & 0o777
@@ -395,6 +414,43 @@ mod tests {
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         data.driver_token("fake").unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), token);
+    }
+
+    #[test]
+    fn a_driver_that_was_moved_is_remembered_where_it_is_now() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let at = |path: &str| DriverChoice::Path { provider: None, path: path.into() };
+        data.remember_drivers(&[at("/v1/mine"), DriverChoice::Fake]).unwrap();
+        data.remember_drivers(&[at("/v2/mine"), DriverChoice::None]).unwrap();
+        assert_eq!(data.known_drivers().unwrap(), [DriverChoice::Fake, at("/v2/mine")]);
+    }
+
+    #[test]
+    fn a_file_that_has_its_text_already_is_not_written_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("drivers.json");
+        let written = |text: &str| {
+            write_private(&file, text).unwrap();
+            fs::metadata(&file).unwrap().ino()
+        };
+        let first = written("[]");
+        assert_eq!(written("[]"), first, "a full disk is no reason not to start");
+        assert_ne!(written("[1]"), first);
+    }
+
+    #[test]
+    fn a_directory_that_others_use_is_not_closed_to_them() {
+        let dir = tempfile::tempdir().unwrap();
+        set_mode(dir.path(), 0o755);
+        fs::write(dir.path().join("index.html"), "theirs").unwrap();
+        let refused = DataDir::open(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains("0755") && refused.contains("chmod go="), "{refused}");
+        assert_eq!(mode(dir.path()), 0o755);
+        // That of an earlier version.
+        fs::write(dir.path().join("lock"), "").unwrap();
+        DataDir::open(dir.path()).unwrap();
+        assert_eq!(mode(dir.path()), 0o700);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Which drivers `ostler up` starts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
+use anyhow::Context as _;
 use ostler_driver_sdk::is_provider;
 use serde::{Deserialize, Serialize};
 
@@ -41,8 +42,11 @@ impl FromStr for DriverChoice {
                         "`{provider}` cannot be a PROVIDER, which is a DNS name such as cloud.example.com"
                     ));
                 }
-                if Path::new(path).is_file() {
-                    return Ok(Self::Path { provider, path: PathBuf::from(path) });
+                // It is remembered for commands that run in another directory. A link stays one: it may lead to another version then.
+                if let Ok(path) = std::path::absolute(path)
+                    && path.is_file()
+                {
+                    return Ok(Self::Path { provider, path });
                 }
                 Err(format!(
                     "`{other}` is neither a built-in driver (fake, docker), nor `none`, nor the path of an executable ([PROVIDER=]PATH)"
@@ -53,8 +57,7 @@ impl FromStr for DriverChoice {
 }
 
 impl DriverChoice {
-    /// What the driver is called in messages and in the data directory, where its token is: two that may claim different
-    /// providers have different names.
+    /// What the driver is called in messages and in the data directory, where its token is: `up` starts no two of one name.
     pub(crate) fn name(&self) -> String {
         match self {
             Self::None => "none".to_owned(),
@@ -65,6 +68,18 @@ impl DriverChoice {
                 .file_name()
                 .map_or_else(|| "driver".to_owned(), |name| name.to_string_lossy().into_owned()),
         }
+    }
+
+    /// What is started; `None`: this program itself.
+    ///
+    /// # Errors
+    /// It is not there, or cannot be executed.
+    pub(crate) fn executable(&self) -> anyhow::Result<Option<PathBuf>> {
+        let Self::Path { path, .. } = self else { return Ok(None) };
+        let found = path.canonicalize();
+        let path = found.with_context(|| format!("driver {} cannot be found", path.display()))?;
+        ostler_adapter::refuse_unexecutable(&path)?;
+        Ok(Some(path))
     }
 
     /// The only provider that the driver may claim; `None`: any.
@@ -105,6 +120,13 @@ mod tests {
             let refused = format!("{bad}=/bin/sh").parse::<DriverChoice>().unwrap_err();
             assert!(refused.contains("PROVIDER"), "{refused}");
         }
+        let here = "src/lib.rs".parse();
+        let path = std::env::current_dir().unwrap().join("src/lib.rs");
+        assert_eq!(
+            here,
+            Ok(DriverChoice::Path { provider: None, path }),
+            "good from any directory"
+        );
         let refused = "dokcer".parse::<DriverChoice>().unwrap_err();
         assert!(refused.contains("`dokcer`") && refused.contains("fake"), "{refused}");
     }

@@ -11,15 +11,14 @@ use anyhow::Context as _;
 use futures::Stream;
 use futures::future::BoxFuture;
 use kube::Client;
-use ostler_api::driver::OperationKind;
 use ostler_controllers::{
     Clock, Clusters, Connect, Controllers, GivenIds, Settings, StoreClassSource, Stores, Targets,
     cluster_ids, until_answered,
 };
 use ostler_legacy::{LegacyMetrics, LegacyOptions};
 use ostler_sessions::{
-    AdminOptions, Authenticator, Limits, OrphanDesk, OrphanReport, ProviderState, Rate, Refused,
-    ServeError, Sessions, SessionsOptions, Timing,
+    AdminOptions, Authenticator, Limits, OrphanDesk, OrphanReport, Rate, Refused, ServeError,
+    Sessions, SessionsOptions, Timing,
 };
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -350,19 +349,12 @@ impl Core {
         }
     }
 
-    /// What is known of orphans. Of the providers that are not listed, those whose driver lists nothing are left out.
+    /// What is known of orphans.
     ///
     /// # Errors
     /// The API server did not answer.
     pub async fn orphans(&self) -> Result<OrphanReport, Refused> {
-        let mut report = self.orphans.list(String::new()).await?;
-        let lists_nothing = |state: &ProviderState| {
-            state.ready && !state.kinds.contains(&OperationKind::ListMachines)
-        };
-        for state in self.sessions.providers().iter().filter(|it| lists_nothing(it)) {
-            report.not_listed.retain(|name| state.provider.as_str() != name);
-        }
-        Ok(report)
+        self.orphans.list(String::new()).await
     }
 
     /// Returns when a part has failed for good. Losing the Lease is such a failure: another core may lead.

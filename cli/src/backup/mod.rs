@@ -13,7 +13,7 @@ use std::io::{BufWriter, ErrorKind};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
 use http::Request;
 use jiff::Timestamp;
@@ -22,6 +22,8 @@ use kube::{Client, Config};
 use ostler_apiserver::backup::{Decoder, Encoder, Entry, Header, KeptFile, LINE, Totals};
 use ostler_apiserver::serving::{KEY_FILES, OBJECTS, backup_header};
 use ostler_apiserver::store::{Prefix, Store, StoreOptions};
+use ostler_server::on_signal;
+use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
 use crate::log;
@@ -70,11 +72,20 @@ pub(crate) fn refuse_other_directory(data_dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes a backup and checks it.
+/// Takes a backup and checks it. Interrupted, it leaves nothing.
 ///
 /// # Errors
 /// There is nothing to back up, the server refused, or the file cannot be written.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    run_until(on_signal()?, args).await
+}
+
+async fn run_until(end: CancellationToken, args: Args) -> anyhow::Result<()> {
+    let taken = end.run_until_cancelled(take(args)).await;
+    taken.unwrap_or_else(|| Err(anyhow!("interrupted; no backup was taken")))
+}
+
+async fn take(args: Args) -> anyhow::Result<()> {
     let Args { file, data_dir, replace } = args;
     refuse_other_directory(&data_dir)?;
     if !replace && fs::symlink_metadata(&file).is_ok() {

@@ -57,6 +57,32 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_backup_that_is_interrupted_leaves_no_file_with_secrets() {
+    let (home, out) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    used(home.path(), true).await;
+    let data = DataDir::open(home.path()).unwrap();
+    // A server that never answers.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let api = ApiServer::open(Options::directory(data.api())).await.unwrap();
+    let tls = api.tls(&["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(data.kubeconfig(), api.kubeconfig(&tls, &format!("https://{address}"))).unwrap();
+    api.close().await;
+    let (file, end) = (out.path().join("b"), CancellationToken::new());
+    let args = Args { file, data_dir: home.path().to_owned(), replace: false };
+    let (asked, interrupt) = (silent.accept(), end.clone());
+    let interrupt = async {
+        let asked = asked.await.unwrap();
+        assert_eq!(names(out.path()).len(), 1, "it is being written");
+        interrupt.cancel();
+        asked
+    };
+    let (taken, _asked) = tokio::join!(run_until(end, args), interrupt);
+    assert!(taken.unwrap_err().to_string().contains("interrupted"));
+    assert_eq!(names(out.path()), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_restored_directory_has_the_objects_and_keys_no_lease_and_the_mark() {
     let dir = TempDir::new().unwrap();
     let (old, new, file) =

@@ -46,7 +46,7 @@ fn said(
     }
     let mark = machine.unhealthy_mark().filter(|mark| mark.check == check.name());
     if let Some(mark) = mark {
-        return format!("unhealthy since {}: {}", clock(&mark.since), mark.message);
+        return format!("unhealthy since {}: {}", clock(&mark.since, now), mark.message);
     }
     let node = match node {
         Some(node) => NodeView::Known(Arc::new(node.clone())),
@@ -60,7 +60,7 @@ fn said(
     match verdict(check, &target, now) {
         Verdict::Healthy => "healthy".to_owned(),
         Verdict::Pending { until: Some(until) } => {
-            format!("not healthy; it waits until {}", clock(&Time(until)))
+            format!("not healthy; it waits until {}", clock(&Time(until), now))
         }
         Verdict::Pending { until: None } => "not healthy yet".to_owned(),
         Verdict::Unknown { .. } => "not known".to_owned(),

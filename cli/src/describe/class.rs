@@ -71,7 +71,7 @@ pub(super) fn render(Subject { class, users: kinds, events }: &Subject, now: Tim
         page.line("Waits for", "its machines and machinepools to go");
         page.line("", "hint: delete what uses it, or give it another class");
     }
-    event_lines(&mut page, events);
+    event_lines(&mut page, events, now);
     page.text()
 }
 

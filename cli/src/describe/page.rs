@@ -41,7 +41,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     next(&mut page, subject, status, now);
     timeline(&mut page, status, now);
     answers(&mut page, status, now);
-    event_lines(&mut page, &subject.events);
+    event_lines(&mut page, &subject.events, now);
     page.text()
 }
 
@@ -144,7 +144,7 @@ fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Time
     if matches!(reason, WaitReason::NodeUnhealthy | WaitReason::NodeMissing)
         && let Some(at) = given_up_at(subject, status)
     {
-        page.line("", &format!("it is Failed at {}, unless the Node recovers", clock(&at)));
+        page.line("", &format!("it is Failed at {}, unless the Node recovers", clock(&at, now)));
     }
     if let Some(drain) = status.drain.as_ref().filter(|drain| !drain.examples.is_empty()) {
         page.line("", &format!("pods: {}", drain.examples.join(", ")));
@@ -177,11 +177,11 @@ fn next(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
     if let Some(at) = next_attempt(status, now) {
         let unknown = status.operation.as_ref().is_some_and(|intent| intent.outcome_unknown);
         let what = if unknown { "a read of the outcome" } else { "another attempt" };
-        next.push(format!("{what} at {}", clock(at)));
+        next.push(format!("{what} at {}", clock(at, now)));
     }
     let drain = status.drain.as_ref().filter(|drain| !drain.finished);
     if let Some(deadline) = forced_at(status) {
-        next.push(format!("force at {}", clock(deadline)));
+        next.push(format!("force at {}", clock(deadline, now)));
     }
     let deleting = subject.machine.metadata.deletion_timestamp.is_some();
     let drained_for = drain.map(DrainProgress::purpose).filter(|_| !deleting);
@@ -218,12 +218,12 @@ fn timeline(page: &mut Page, status: &MachineStatus, now: Timestamp) {
     for one in ended {
         let start = one.started_at.as_ref().unwrap_or(&one.ended_at);
         let took = span(one.ended_at.0.duration_since(start.0));
-        page.entry(&format!("{}  {:<20}{took}", clock(start), one.step.as_str()));
+        page.entry(&format!("{}  {:<20}{took}", clock(start, now), one.step.as_str()));
     }
     if let Some(step) = &status.step {
         let since = status.step_since.clone().unwrap_or(Time(now));
         let so_far = span(now.duration_since(since.0));
-        page.entry(&format!("{}  {:<20}{so_far} so far", clock(&since), step.as_str()));
+        page.entry(&format!("{}  {:<20}{so_far} so far", clock(&since, now), step.as_str()));
     }
 }
 
@@ -237,30 +237,30 @@ fn answers(page: &mut Page, status: &MachineStatus, now: Timestamp) {
         let times = if one.times > 1 { format!(" (x{})", one.times) } else { String::new() };
         let message = one.message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
         let kind = one.kind.as_str();
-        page.entry(&format!("{}  {kind:<20}{}{message}{times}", clock(&one.at), one.code));
+        page.entry(&format!("{}  {kind:<20}{}{message}{times}", clock(&one.at, now), one.code));
     }
     if let Some(intent) = &status.operation {
-        let at = intent.started_at.as_ref().map(clock).unwrap_or_default();
+        let at = intent.started_at.as_ref().map(|at| clock(at, now)).unwrap_or_default();
         let kind = intent.kind.as_str();
         let wait = status.waiting_for.as_ref();
         let queued = wait.is_some_and(|wait| wait.reason == WaitReason::OperationQueued);
         let outcome = match next_attempt(status, now) {
             _ if !intent.outcome_unknown && queued => "not sent yet".to_owned(),
             _ if !intent.outcome_unknown => "no answer yet".to_owned(),
-            Some(read) => format!("outcome unknown: it is read at {}", clock(read)),
+            Some(read) => format!("outcome unknown: it is read at {}", clock(read, now)),
             None => "outcome unknown: it is read next".to_owned(),
         };
         page.entry(&format!("{at:<8}  {kind:<20}attempt {}, {outcome}", intent.attempt));
     }
 }
 
-pub(super) fn event_lines(page: &mut Page, events: &[Event]) {
+pub(super) fn event_lines(page: &mut Page, events: &[Event], now: Timestamp) {
     if events.is_empty() {
         return;
     }
     page.chapter("Events");
     for event in events {
-        let at = time_of(event).map(|at| clock(&Time(at))).unwrap_or_default();
+        let at = time_of(event).map(|at| clock(&Time(at), now)).unwrap_or_default();
         let mark = if event.type_.as_deref() == Some("Warning") { "!" } else { " " };
         let reason = event.reason.as_deref().unwrap_or_default();
         let note = event.note.as_deref().unwrap_or_default();
@@ -276,8 +276,11 @@ pub(crate) fn time_of(event: &Event) -> Option<Timestamp> {
     last.or_else(|| event.event_time.as_ref().map(|time| time.0))
 }
 
-pub(super) fn clock(time: &Time) -> String {
-    time.0.to_zoned(TimeZone::system()).strftime("%H:%M:%S").to_string()
+/// With its date, unless that is today.
+pub(super) fn clock(time: &Time, now: Timestamp) -> String {
+    let [time, now] = [time.0, now].map(|it| it.to_zoned(TimeZone::system()));
+    let format = if time.date() == now.date() { "%H:%M:%S" } else { "%F %H:%M:%S" };
+    time.strftime(format).to_string()
 }
 
 #[cfg(test)]
@@ -388,9 +391,20 @@ mod tests {
     }
 
     #[test]
+    fn a_time_of_another_day_has_its_date() {
+        let days = |days: i64| clock(&Time(noon() + SignedDuration::from_hours(24 * days)), noon());
+        assert_eq!(days(0).len(), "12:00:00".len());
+        assert!(
+            days(-3).starts_with("2025-12-2") && days(1).starts_with("2026-01-0"),
+            "{}",
+            days(1)
+        );
+    }
+
+    #[test]
     fn a_machine_whose_node_is_unhealthy_says_what_to_look_at_and_when_it_is_given_up() {
         let since: Timestamp = minutes_ago(4).parse().unwrap();
-        let given_up = clock(&Time(since + SignedDuration::from_mins(10)));
+        let given_up = clock(&Time(since + SignedDuration::from_mins(10)), noon());
         for (spec, given_up_at) in [
             (json!({ "healthTimeout": "10m" }), true),
             (json!({ "healthTimeout": "10m", "disableHealthTimeout": true }), false),
@@ -442,7 +456,7 @@ mod tests {
     #[test]
     fn an_operation_whose_outcome_is_unknown_says_so_and_when_it_is_read() {
         let at = noon() + SignedDuration::from_secs(30);
-        let in_time = clock(&Time(at));
+        let in_time = clock(&Time(at), noon());
         for (unknown, not_before, said) in [
             (false, None, "attempt 1, no answer yet\n".to_owned()),
             (true, None, "attempt 1, outcome unknown: it is read next\n".to_owned()),

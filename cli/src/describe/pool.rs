@@ -81,7 +81,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     };
     page.entry(&format!("machinepool {}{mark}", pool.name()));
     machines(&mut page, "", all, now);
-    event_lines(&mut page, events);
+    event_lines(&mut page, events, now);
     page.text()
 }
 

@@ -34,25 +34,21 @@ pub(super) struct Args {
 
 pub(super) async fn run(mut client: Client, args: Args, output: Output) -> anyhow::Result<()> {
     let provider = args.provider.unwrap_or_default();
-    let wanted = ListOrphansRequest { provider, limit: 0 };
+    // All, if they are to be accepted: what is left out was not seen.
+    let limit = if args.accept { u32::MAX } else { 0 };
+    let wanted = ListOrphansRequest { provider, limit };
     let answer = client.list_orphans(wanted).await.map_err(told)?.into_inner();
     match output {
-        Output::Json if !args.accept => print(&json::to_json(&answer)),
-        Output::Json => {}
+        Output::Json => print(&json::to_json(&answer)),
         Output::Table => tell(&answer),
     }
     if !args.accept {
         return Ok(());
     }
+    refuse_unseen(&answer)?;
     let Some(hold) = answer.hold else {
         bail!("there is nothing to accept: orphans are not held");
     };
-    if let [first, ..] = answer.not_listed.as_slice() {
-        bail!(
-            "not accepted: the instances and groups of {} are not all listed yet, so you have not seen what would be deleted; `ostler drivers ls` shows whether its driver is connected, and an event of its class says why it cannot list",
-            if answer.not_listed.len() == 1 { first.clone() } else { answer.not_listed.join(", ") }
-        );
-    }
     let accepted = client.accept_orphans(AcceptOrphansRequest { since: hold.since }).await;
     let accepted = accepted.map_err(told)?.into_inner();
     match output {
@@ -64,6 +60,23 @@ pub(super) async fn run(mut client: Client, args: Args, output: Output) -> anyho
             "accepted: {} are checked once more and then deleted",
             accepted.orphans
         )),
+    }
+    Ok(())
+}
+
+/// Only what was shown may be accepted.
+fn refuse_unseen(answer: &ListOrphansResponse) -> anyhow::Result<()> {
+    if !answer.not_listed.is_empty() {
+        bail!(
+            "not accepted: the instances and groups of {} are not all listed yet, so you have not seen what would be deleted; `ostler drivers ls` shows whether its driver is connected, an event of its class says why it cannot list, and without a class nothing is listed: apply one",
+            answer.not_listed.join(", ")
+        );
+    }
+    if answer.left_out > 0 {
+        bail!(
+            "not accepted: {} more orphans are not shown, so you have not seen what would be deleted",
+            answer.left_out
+        );
     }
     Ok(())
 }
@@ -112,6 +125,18 @@ mod tests {
     use ostler_proto::v1alpha1::{OrphanHold, OrphanInfo};
 
     use super::*;
+
+    #[test]
+    fn what_is_not_shown_is_not_accepted() {
+        let seen = ListOrphansResponse::default();
+        assert!(refuse_unseen(&seen).is_ok());
+        let more = ListOrphansResponse { left_out: 7, ..seen.clone() };
+        assert!(refuse_unseen(&more).unwrap_err().to_string().contains("7 more orphans"));
+        let not_listed = vec!["a.example.com".to_owned(), "b.example.com".to_owned()];
+        let unlisted = ListOrphansResponse { not_listed, ..seen };
+        let said = refuse_unseen(&unlisted).unwrap_err().to_string();
+        assert!(said.contains("a.example.com, b.example.com are not"), "{said}");
+    }
 
     #[test]
     fn the_notes_say_why_orphans_are_kept_and_what_is_not_shown() {

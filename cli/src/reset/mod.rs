@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use ostler_controllers::EnabledControllers;
 
 use self::deletion::Patience;
 use crate::backup::{refuse_half_restored, refuse_other_directory};
 use crate::data_dir::DataDir;
+use crate::driver_choice::DriverChoice;
 use crate::log;
 use crate::up::{CoreMode, GatewayFile, Options, Story, System, TargetMode};
 
@@ -119,6 +120,21 @@ fn refuse_other_environment(data: &DataDir, given: &[String]) -> anyhow::Result<
     )
 }
 
+/// A driver that is gone leaves its own machines, and no others: those wait for it and keep the directory.
+fn usable_drivers(data: &DataDir) -> anyhow::Result<Vec<DriverChoice>> {
+    let mut drivers = data.known_drivers()?;
+    drivers.retain(|driver| {
+        let usable = driver.executable();
+        if let Err(error) = &usable {
+            log::say(format_args!(
+                "{error:#}; its machines cannot be deleted: `ostler up --driver` with where it is now remembers that"
+            ));
+        }
+        usable.is_ok()
+    });
+    Ok(drivers)
+}
+
 /// Deletes machines, pools and orphans; returns the orphans that are left, with the reason.
 async fn delete_all(
     data: &DataDir,
@@ -129,7 +145,7 @@ async fn delete_all(
     let options = Options {
         api_listen: loopback,
         drivers_listen: loopback,
-        drivers: data.known_drivers()?,
+        drivers: usable_drivers(data)?,
         driver_env: driver_env.to_vec(),
         aliases: data.known_aliases()?,
         shares: ostler_server::raise_descriptors(),
@@ -156,7 +172,10 @@ async fn delete_all(
     };
     let left = tokio::select! {
         left = delete => left,
-        () = interrupted.cancelled() => Err(anyhow::anyhow!("interrupted; nothing was removed")),
+        () = interrupted.cancelled() => Err(anyhow!(
+            "interrupted: {} stays; what is not deleted yet is marked, and goes on with the next `ostler up` or `ostler reset`",
+            data.path().display()
+        )),
     };
     system.stop().await;
     let (left, orphans) = left?;
@@ -176,18 +195,35 @@ async fn delete_all(
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use ostler_apiserver::serving::OBJECTS;
+    use ostler_apiserver::serving::{ApiServer, OBJECTS, Options as ApiOptions};
 
     use super::*;
 
-    async fn refused(data_dir: &std::path::Path) -> String {
+    async fn reset(data_dir: &std::path::Path) -> anyhow::Result<()> {
         #[derive(clap::Parser)]
         struct Cli {
             #[command(flatten)]
             args: Args,
         }
         let line = ["reset", "--data-dir", data_dir.to_str().unwrap()];
-        run(Cli::try_parse_from(line).unwrap().args).await.unwrap_err().to_string()
+        Box::pin(run(Cli::try_parse_from(line).unwrap().args)).await
+    }
+
+    async fn refused(data_dir: &std::path::Path) -> String {
+        reset(data_dir).await.unwrap_err().to_string()
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_is_gone_does_not_hold_up_the_reset_of_all_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        let data = DataDir::open(&path).unwrap();
+        let gone = DriverChoice::Path { provider: None, path: dir.path().join("my-driver-v1") };
+        data.remember_drivers(&[gone]).unwrap();
+        ApiServer::open(ApiOptions::directory(data.api())).await.unwrap().close().await;
+        drop(data);
+        reset(&path).await.unwrap();
+        assert!(!path.exists());
     }
 
     #[tokio::test]

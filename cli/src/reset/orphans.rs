@@ -65,7 +65,8 @@ fn left(report: &OrphanReport) -> BTreeMap<String, String> {
         (name, why)
     };
     let silent = |name: &String| {
-        (format!("{PROVIDER}{name}"), "its driver did not list all instances".to_owned())
+        let why = "its driver did not list all instances, or no class says how: apply one";
+        (format!("{PROVIDER}{name}"), why.to_owned())
     };
     ours(report).map(orphan).chain(report.not_listed.iter().map(silent)).collect()
 }

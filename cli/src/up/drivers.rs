@@ -67,28 +67,21 @@ impl DriverProcess {
     ) -> anyhow::Result<Self> {
         let name = choice.name();
         let directory = data.driver(&name)?;
-        let (program, args) = match choice {
-            DriverChoice::Path { path, .. } => {
-                let found = path.canonicalize();
-                let path =
-                    found.with_context(|| format!("driver {} cannot be found", path.display()))?;
-                ostler_adapter::refuse_unexecutable(&path)?;
-                (path, Vec::new())
-            }
+        let foreign = choice.executable()?;
+        let args = match choice {
+            DriverChoice::Path { .. } => Vec::new(),
             DriverChoice::Fake | DriverChoice::None => {
                 let kubeconfig = joins.then(|| data.kubeconfig());
-                (this_executable()?, fake_args(&directory, kubeconfig.as_deref()))
+                fake_args(&directory, kubeconfig.as_deref())
             }
-            DriverChoice::Docker => {
-                (this_executable()?, ["driver", "docker"].map(str::to_owned).to_vec())
-            }
+            DriverChoice::Docker => ["driver", "docker"].map(str::to_owned).to_vec(),
         };
         let token_file = data.driver_token(&name)?;
         let endpoint = format!("http://{core}");
         let environment =
             std::env::vars_os().filter(|(name, _)| is_for_drivers(name, more_env)).collect();
-        let foreign = matches!(choice, DriverChoice::Path { .. });
-        let socket = foreign.then(|| SocketDirectory::new(&directory)).transpose()?;
+        let socket = foreign.as_ref().map(|_| SocketDirectory::new(&directory)).transpose()?;
+        let program = foreign.map_or_else(this_executable, Ok)?;
         Ok(Self { name, program, args, endpoint, token_file, directory, environment, socket })
     }
 

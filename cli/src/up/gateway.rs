@@ -1,6 +1,6 @@
 //! How containers reach the API server: at the gateway of Docker's bridge, which is this computer.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -36,9 +36,9 @@ pub(crate) enum Reach {
 pub(crate) struct Gateway {
     api: ApiServer,
     docker: DockerHost,
+    /// Where the API server listens already.
+    main: SocketAddr,
     port: u16,
-    /// Further names of the certificate.
-    names: Vec<String>,
     limits: ServeOptions,
     story: Story,
 }
@@ -51,15 +51,18 @@ struct Listening {
 }
 
 impl Gateway {
-    /// A listener of `api` at `port`. Its certificate is good for `names` as well.
+    /// A listener of `api`, which listens at `main` already, at `port`. Its certificate is good for both.
     pub(crate) fn new(
         api: ApiServer,
+        main: SocketAddr,
         port: u16,
-        names: Vec<String>,
         limits: ServeOptions,
         story: Story,
     ) -> anyhow::Result<Self> {
-        Ok(Self { api, docker: docker_host()?, port, names, limits, story })
+        // The engine that the driver will use, too.
+        let docker = std::env::var("DOCKER_HOST").unwrap_or_default();
+        let docker = docker.parse().context("DOCKER_HOST")?;
+        Ok(Self { api, docker, main, port, limits, story })
     }
 
     /// Listens as soon as the engine says where, until `end`. What it comes to is told to `reach`.
@@ -109,24 +112,36 @@ impl Gateway {
             (Err(error), None) => return Err(error.into()),
         };
         let address = SocketAddr::new(ip, self.port);
-        if served == Some(address) {
-            return Ok(address);
+        self.listen(address, listening, data).await?;
+        Ok(address)
+    }
+
+    /// Listens there if that is not done already.
+    async fn listen(
+        &self,
+        address: SocketAddr,
+        listening: &mut Option<Listening>,
+        data: &GatewayFile,
+    ) -> anyhow::Result<()> {
+        let served = listening.as_ref().filter(|one| !one.task.is_finished());
+        if served.is_some_and(|one| one.address == address) {
+            return Ok(());
         }
         stop(listening.take()).await;
+        if address == self.main {
+            return data.remember(address);
+        }
         let listener = TcpListener::bind(address).await.with_context(|| {
             format!("{address}, the gateway of Docker's bridge, cannot be listened on")
         })?;
         data.remember(address)?;
-        let tls = self.api.tls(&self.names_with(ip)).context("there is no certificate for it")?;
+        let names = [self.main.ip(), address.ip()].map(|ip| ip.to_string());
+        let tls = self.api.tls(&names).context("there is no certificate for it")?;
         let end = CancellationToken::new();
         let (api, limits, until) = (self.api.clone(), self.limits, end.clone());
         let task = tokio::spawn(async move { api.serve_with(listener, tls, limits, until).await });
         *listening = Some(Listening { address, end, task });
-        Ok(address)
-    }
-
-    fn names_with(&self, ip: IpAddr) -> Vec<String> {
-        self.names.iter().cloned().chain([ip.to_string()]).collect()
+        Ok(())
     }
 
     /// Tells what is new.
@@ -155,14 +170,6 @@ async fn stop(listening: Option<Listening>) {
     }
 }
 
-/// The engine that the driver will use, too.
-fn docker_host() -> anyhow::Result<DockerHost> {
-    match std::env::var("DOCKER_HOST") {
-        Ok(text) if !text.is_empty() => text.parse().context("DOCKER_HOST"),
-        Ok(_) | Err(_) => Ok(DockerHost::default()),
-    }
-}
-
 /// Where the last address is kept: machines that are there go on looking for it.
 #[derive(Clone, Debug)]
 pub(crate) struct GatewayFile(std::path::PathBuf);
@@ -182,5 +189,28 @@ impl GatewayFile {
             return Ok(());
         }
         crate::data_dir::write_private(&self.0, &address.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ostler_apiserver::serving::Options;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_api_server_at_the_gateway_itself_is_not_asked_to_listen_there_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let api = ApiServer::open(Options::directory(data.api())).await.unwrap();
+        let (taken, limits) =
+            (TcpListener::bind("127.0.0.1:0").await.unwrap(), ServeOptions { connections: 1 });
+        let main = taken.local_addr().unwrap();
+        let gateway = Gateway::new(api.clone(), main, main.port(), limits, Story::quiet()).unwrap();
+        let (mut listening, file) = (None, GatewayFile::of(&data));
+        gateway.listen(main, &mut listening, &file).await.unwrap();
+        assert!(listening.is_none());
+        assert_eq!(file.last(), Some(main), "containers go on looking for it");
+        api.close().await;
     }
 }

@@ -51,6 +51,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR", default_value = "./.ostler")]
     pub(crate) data_dir: PathBuf,
     /// Where kubectl finds the API server (HTTPS)
+    ///
+    /// With `--driver docker` it is the port at the gateway of Docker's bridge as well, in a new data directory. Later the port there
+    /// stays: containers go on looking for it.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:16440")]
     pub(crate) api_listen: SocketAddr,
     /// Where drivers dial in (gRPC, loopback only)
@@ -95,6 +98,26 @@ pub(crate) struct Args {
     pub(crate) no_live: bool,
 }
 
+impl Args {
+    fn options(self, data: &DataDir) -> Options {
+        Options {
+            api_listen: self.api_listen,
+            drivers_listen: self.drivers_listen,
+            drivers: self.drivers,
+            driver_env: self.driver_env,
+            aliases: self.provider_aliases.into_iter().collect(),
+            shares: raise_descriptors(),
+            core: self.core,
+            target: self.target,
+            controllers: self.controllers,
+            // Containers keep the URL that they were made with.
+            gateway_port: GatewayFile::of(data).last().map(|address| address.port()),
+            node_grace: (self.node_grace > 0).then_some(Duration::from_secs(self.node_grace)),
+            ends: false,
+        }
+    }
+}
+
 /// A Node is not said to be lost between two renewals.
 fn node_grace(text: &str) -> Result<u64, String> {
     match text.parse() {
@@ -116,23 +139,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let data = DataDir::open(&args.data_dir)?;
     crate::backup::refuse_half_restored(data.path())?;
     let story = Story::default();
-    let options = Options {
-        api_listen: args.api_listen,
-        drivers_listen: args.drivers_listen,
-        drivers: args.drivers,
-        driver_env: args.driver_env,
-        aliases: args.provider_aliases.into_iter().collect(),
-        shares: raise_descriptors(),
-        core: args.core,
-        target: args.target,
-        controllers: args.controllers,
-        gateway_port: None,
-        node_grace: (args.node_grace > 0).then_some(Duration::from_secs(args.node_grace)),
-        ends: false,
-    };
-    let mut system = Box::pin(System::start(options, &data, story)).await?;
+    let live = !args.no_live && screen::is_live();
+    let mut system = Box::pin(System::start(args.options(&data), &data, story)).await?;
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));
-    let view = (!args.no_live && screen::is_live()).then(|| {
+    let view = live.then(|| {
         let gone = CancellationToken::new();
         (gone.clone(), tokio::spawn(live::follow(system.client(), gone)))
     });
@@ -168,4 +178,29 @@ fn read_manifests(paths: &[PathBuf]) -> anyhow::Result<Vec<ManifestFile>> {
         all.extend(manifests::read(path)?);
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[test]
+    fn containers_find_the_api_server_at_the_port_that_they_were_told_whatever_kubectl_uses() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: Args,
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let data = DataDir::open(dir.path()).unwrap();
+        let port = || {
+            let line = ["up", "--driver", "docker", "--api-listen", "127.0.0.1:17000"];
+            Cli::try_parse_from(line).unwrap().args.options(&data).gateway_port
+        };
+        assert_eq!(port(), None);
+        crate::data_dir::write_private(&data.path().join("gateway"), "172.17.0.1:16440").unwrap();
+        assert_eq!(port(), Some(16440));
+    }
 }

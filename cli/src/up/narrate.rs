@@ -1,6 +1,6 @@
 //! What `up` prints: one line for each thing that happens.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::{Debug, Display};
 use std::pin::pin;
 use std::time::Duration;
@@ -23,6 +23,9 @@ use crate::rollout::progress::{self, Progress};
 
 /// Two lines about rollouts that go on are at least so far apart.
 const APART: Duration = Duration::from_secs(1);
+
+/// So many machines that are gone are still known by name.
+const GONE: usize = 1000;
 
 /// What is repeated for so long is worth more than one line.
 const LASTS: SignedDuration = SignedDuration::from_mins(1);
@@ -150,7 +153,38 @@ fn is_late(event: &Event) -> bool {
 /// The machines of sets and pools, by name. What goes as wanted with them is told by the progress of their deployment or pool: a rollout is
 /// few lines, however many machines it has.
 #[derive(Debug, Default)]
-struct Members(Mutex<BTreeSet<String>>);
+struct Members(Mutex<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    known: BTreeSet<String>,
+    /// Those that are gone, the last of them at the end: their last events come later, and no other machine gets its name.
+    gone: VecDeque<String>,
+}
+
+impl Names {
+    fn see(&mut self, event: watcher::Event<PartialObjectMeta<Machine>>) {
+        match event {
+            watcher::Event::Init => *self = Self::default(),
+            watcher::Event::InitApply(one) | watcher::Event::Apply(one) => {
+                let is_owner = |kind: &str| matches!(kind, "MachineSet" | "MachinePool");
+                let mut owners = one.metadata.owner_references.iter().flatten();
+                if owners.any(|owner| is_owner(&owner.kind)) {
+                    self.known.insert(one.name_any());
+                }
+            }
+            watcher::Event::Delete(one) => {
+                self.gone.push_back(one.name_any());
+                if self.gone.len() > GONE
+                    && let Some(oldest) = self.gone.pop_front()
+                {
+                    self.known.remove(&oldest);
+                }
+            }
+            watcher::Event::InitDone => {}
+        }
+    }
+}
 
 impl Members {
     async fn follow(&self, client: Client, end: CancellationToken) {
@@ -162,18 +196,7 @@ impl Members {
                 () = end.cancelled() => return,
             };
             match next {
-                Ok(Some(watcher::Event::Init)) => self.0.lock().clear(),
-                Ok(Some(watcher::Event::InitApply(one) | watcher::Event::Apply(one))) => {
-                    let owners = one.metadata.owner_references.iter().flatten();
-                    if owners
-                        .into_iter()
-                        .any(|owner| matches!(owner.kind.as_str(), "MachineSet" | "MachinePool"))
-                    {
-                        self.0.lock().insert(one.name_any());
-                    }
-                }
-                // The last events of a machine come after it is gone, and no other one gets its name.
-                Ok(Some(watcher::Event::Delete(_) | watcher::Event::InitDone)) => {}
+                Ok(Some(event)) => self.0.lock().see(event),
                 Err(error) => tracing::debug!(%error, "the watch on machines was interrupted"),
                 Ok(None) => tokio::time::sleep(Duration::from_secs(1)).await,
             }
@@ -194,7 +217,7 @@ impl Members {
             Some("Node") => matches!(reason, "DrainStarted" | "Drained"),
             Some("Machine") if !is_warning => {
                 let name = regarding.and_then(|object| object.name.as_deref());
-                name.is_some_and(|name| self.0.lock().contains(name))
+                name.is_some_and(|name| self.0.lock().known.contains(name))
             }
             _ => false,
         }
@@ -224,7 +247,8 @@ mod tests {
 
     #[test]
     fn what_goes_as_wanted_in_a_rollout_is_left_to_its_progress() {
-        let members = Members(Mutex::new(["of-a-set".to_owned()].into()));
+        let members = Members::default();
+        members.0.lock().known.insert("of-a-set".to_owned());
         let skipped = |kind: &str, name: &str, type_: &str, reason: &str| {
             let regarding = json!({ "kind": kind, "name": name });
             let event =
@@ -245,6 +269,23 @@ mod tests {
         ] {
             assert_eq!(skipped(kind, name, type_, reason), expected, "{kind} {name} {reason}");
         }
+    }
+
+    #[test]
+    fn names_of_machines_that_are_long_gone_are_forgotten() {
+        let machine = |n: usize| {
+            let owner =
+                json!({ "apiVersion": "v1", "kind": "MachineSet", "name": "s", "uid": "u" });
+            let meta = json!({ "name": format!("m-{n}"), "ownerReferences": [owner] });
+            serde_json::from_value(json!({ "metadata": meta })).unwrap()
+        };
+        let mut names = Names::default();
+        for n in 0..3 * GONE {
+            names.see(watcher::Event::Apply(machine(n)));
+            names.see(watcher::Event::Delete(machine(n)));
+        }
+        assert!(names.known.contains(&format!("m-{}", 3 * GONE - 1)), "its last events come later");
+        assert_eq!((names.known.len(), names.gone.len()), (GONE, GONE));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The parts of `up`, started in order: API server, core, drivers; stopped in the opposite one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -99,12 +99,19 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What is wrong with an address whether it is free or not.
-    fn refuse_bad_addresses(&self) -> anyhow::Result<()> {
+    /// What is wrong with an address whether it is free or not, and with the drivers together.
+    fn refuse_bad_choices(&self) -> anyhow::Result<()> {
         let (api, drivers) = (self.api_listen, self.drivers_listen);
-        if self.drivers.contains(&DriverChoice::Docker) && api.ip().is_unspecified() {
+        if api.ip().is_unspecified() {
             bail!(
-                "--api-listen {api} takes every address, and with --driver docker the API server listens at the gateway of Docker's bridge as well; name one address, such as 127.0.0.1:16440"
+                "--api-listen {api} takes every address, and kubeconfig and certificate are for one; name it, such as 127.0.0.1:16440"
+            );
+        }
+        let mut names = BTreeSet::new();
+        let real = self.drivers.iter().filter(|it| **it != DriverChoice::None);
+        if let Some(again) = real.map(DriverChoice::name).find(|name| !names.insert(name.clone())) {
+            bail!(
+                "two drivers are called {again}, and would share a token and a directory; give --driver PROVIDER=PATH"
             );
         }
         if self.core == CoreMode::Embedded && !drivers.ip().is_loopback() {
@@ -136,7 +143,7 @@ impl System {
         data: &DataDir,
         story: Story,
     ) -> anyhow::Result<Self> {
-        options.refuse_bad_addresses()?;
+        options.refuse_bad_choices()?;
         let docker = options.drivers.contains(&DriverChoice::Docker);
         let api_listener = bind("--api-listen", options.api_listen).await?;
         let drivers: Vec<DriverChoice> =
@@ -145,6 +152,14 @@ impl System {
             CoreMode::Embedded => Some(bind("--drivers-listen", options.drivers_listen).await?),
             CoreMode::None => None,
         };
+        let drivers_address = match &drivers_listener {
+            Some(listener) => listener.local_addr()?,
+            None => options.drivers_listen,
+        };
+        let joins = options.target == TargetMode::Own;
+        let process =
+            |it| DriverProcess::new(it, data, drivers_address, joins, &options.driver_env);
+        let processes = drivers.iter().map(process).collect::<anyhow::Result<Vec<_>>>()?;
         data.remember_drivers(&drivers)?;
         data.remember_aliases(&options.aliases)?;
         data.remember_driver_env(&options.driver_env)?;
@@ -161,7 +176,7 @@ impl System {
             sender.send_replace(Reach::NotYet("Docker has not answered yet".to_owned()));
             let port = options.gateway_port.unwrap_or_else(|| address.port());
             let limits = ServeOptions { connections: shares.gateway };
-            let gateway = Gateway::new(api.clone(), port, own_names(address), limits, story)?;
+            let gateway = Gateway::new(api.clone(), address, port, limits, story)?;
             let (file, end) = (GatewayFile::of(data), end_api.clone());
             tasks.spawn(gateway.follow(file, sender, end).map(Ok));
         }
@@ -169,10 +184,8 @@ impl System {
         install_crds(&client).await?;
         tasks.spawn(story.follow(client.clone(), end_api.clone()).map(Ok));
 
-        let mut drivers_address = options.drivers_listen;
         let mut core = None;
         if let Some(listener) = drivers_listener {
-            drivers_address = listener.local_addr()?;
             let mut core_options = CoreOptions {
                 driver_connections: shares.drivers,
                 target: options.target.cluster(),
@@ -193,10 +206,7 @@ impl System {
 
         let end_drivers = CancellationToken::new();
         let mut driver_tasks = JoinSet::new();
-        for driver in &drivers {
-            let joins = options.target == TargetMode::Own;
-            let more_env = &options.driver_env;
-            let process = DriverProcess::new(driver, data, drivers_address, joins, more_env)?;
+        for process in processes {
             driver_tasks.spawn(process.supervise(story, end_drivers.clone()));
         }
         Ok(Self { api, reach, client, core, drivers, tasks, end_drivers, driver_tasks, end_api })
@@ -302,7 +312,9 @@ impl System {
                 anyhow!("the API server can store nothing any more: {reason}")
             }
             error = core => error.context(match self.api.trouble() {
-                Some(reason) => format!("the core stopped, and the API server says: {reason}"),
+                Some(reason) => format!(
+                    "the core stopped, and `ostler up` ends with it; start it again when this is over: {reason}"
+                ),
                 None => "the core stopped".to_owned(),
             }),
             ended = self.tasks.join_next() => match ended {
@@ -347,7 +359,7 @@ async fn open_api(
     let api = ApiServer::open(ApiOptions { node_grace, ..ApiOptions::directory(data.api()) })
         .await
         .map_err(|error| unusable(error, data))?;
-    let mut names = own_names(address);
+    let mut names = vec![address.ip().to_string()];
     // The certificate for the gateway is this one: it need not be made anew each time.
     names.extend(GatewayFile::of(data).last().map(|address| address.ip().to_string()));
     let tls = api.tls(&names).context("the API server has no certificate")?;
@@ -370,11 +382,6 @@ fn unusable(error: OpenError, data: &DataDir) -> anyhow::Error {
         format!("the API server cannot use {}", api.display())
     };
     anyhow::Error::new(error).context(what)
-}
-
-/// What the certificate must be good for.
-fn own_names(address: SocketAddr) -> Vec<String> {
-    if address.ip().is_unspecified() { vec![] } else { vec![address.ip().to_string()] }
 }
 
 /// Lets `ostler drivers` and grpcurl look into the core. Machines do not need it, so a path that is too long for a
@@ -501,16 +508,42 @@ mod tests {
     fn addresses_are_refused_for_what_they_are() {
         let refused = |api: &str, drivers: &str, driver, core| {
             let options = options(api, drivers, driver, core);
-            options.refuse_bad_addresses().err().map(|error| error.to_string())
+            options.refuse_bad_choices().err().map(|error| error.to_string())
         };
         let (here, beyond) = ("127.0.0.1:0", "0.0.0.0:0");
         let said = refused(here, beyond, DriverChoice::Fake, CoreMode::Embedded).unwrap();
         assert!(said.starts_with("--drivers-listen 0.0.0.0:0 is not a loopback address"), "{said}");
-        let said = refused(beyond, here, DriverChoice::Docker, CoreMode::Embedded).unwrap();
-        assert!(said.starts_with("--api-listen 0.0.0.0:0 takes every address"), "{said}");
+        for api in [beyond, "[::]:0"] {
+            let said = refused(api, here, DriverChoice::Fake, CoreMode::Embedded).unwrap();
+            assert!(said.starts_with(&format!("--api-listen {api} takes every address")), "{said}");
+        }
         // The API server has TLS, and without a core there is no listener for drivers.
-        assert_eq!(refused(beyond, "[::1]:0", DriverChoice::Fake, CoreMode::Embedded), None);
+        assert_eq!(refused("10.0.0.1:0", "[::1]:0", DriverChoice::Fake, CoreMode::Embedded), None);
         assert_eq!(refused(here, beyond, DriverChoice::Fake, CoreMode::None), None);
+    }
+
+    #[test]
+    fn two_drivers_of_one_name_are_refused_since_they_would_share_a_token() {
+        let at = |path: &str| DriverChoice::Path { provider: None, path: path.into() };
+        let mut options = options("127.0.0.1:0", "127.0.0.1:0", at("/a/mine"), CoreMode::Embedded);
+        options.drivers.extend([at("/b/yours"), DriverChoice::None, DriverChoice::None]);
+        assert!(options.refuse_bad_choices().is_ok());
+        options.drivers.push(at("/b/mine"));
+        let said = options.refuse_bad_choices().unwrap_err().to_string();
+        assert!(said.contains("mine") && said.contains("PROVIDER=PATH"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_cannot_be_executed_is_not_remembered() {
+        let (home, here) = (tempfile::tempdir().unwrap(), "127.0.0.1:0");
+        let data = DataDir::open(home.path()).unwrap();
+        let path = home.path().join("notes.txt");
+        std::fs::write(&path, "no program").unwrap();
+        let choice = DriverChoice::Path { provider: None, path };
+        let options = options(here, here, choice, CoreMode::Embedded);
+        let refused = Box::pin(System::start(options, &data, Story::quiet())).await;
+        assert!(refused.is_err());
+        assert_eq!(data.known_drivers().unwrap(), []);
     }
 
     #[test]

@@ -153,6 +153,7 @@ impl Controllers {
             client: client.clone(),
             writer: writer.clone(),
             stores: stores.clone(),
+            sessions: sessions.clone(),
             settings: Arc::clone(&settings),
             clock: Arc::clone(&clock),
             recorder: fanout.recorder.clone(),

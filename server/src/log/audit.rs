@@ -1,7 +1,7 @@
 //! The audit log: who did what, one JSON object a line, in a file of its own.
 
 use std::collections::HashMap;
-use std::fmt::{Debug, Write as _};
+use std::fmt::{Debug, Display, Write as _};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
@@ -230,7 +230,7 @@ impl Record {
         self.value(name, quoted);
     }
 
-    fn value(&mut self, name: &str, value: impl std::fmt::Display) {
+    fn value(&mut self, name: &str, value: impl Display) {
         let comma = if self.line.len() > 1 { "," } else { "" };
         // Names are those of fields in the program. Writing to a String cannot fail.
         let _ = write!(self.line, "{comma}\"{name}\":{value}");
@@ -324,23 +324,33 @@ impl AuditFile {
         Ok(())
     }
 
+    /// Until the new file is there, no older one is moved. That of today may have been moved by another process.
     fn rotate(&mut self) -> io::Result<()> {
-        for older in (1..KEPT).rev() {
-            match fs::rename(self.numbered(older), self.numbered(older + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
+        let new = self.beside("new");
+        unless_missing(fs::remove_file(&new))?;
+        let file = append(&new, true)?;
+        if fs::symlink_metadata(&self.path).is_ok() {
+            for older in (1..KEPT).rev() {
+                unless_missing(fs::rename(self.beside(older), self.beside(older + 1)))?;
             }
+            fs::rename(&self.path, self.beside(1))?;
         }
-        fs::rename(&self.path, self.numbered(1))?;
-        self.file = append(&self.path, true)?;
-        (self.bytes, self.torn) = (0, false);
+        fs::rename(&new, &self.path)?;
+        (self.file, self.bytes, self.torn) = (file, 0, false);
         Ok(())
     }
 
-    fn numbered(&self, number: u32) -> PathBuf {
+    fn beside(&self, suffix: impl Display) -> PathBuf {
         let mut name = self.path.clone().into_os_string();
-        name.push(format!(".{number}"));
+        name.push(format!(".{suffix}"));
         name.into()
+    }
+}
+
+fn unless_missing(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 
@@ -413,6 +423,41 @@ mod tests {
         // The oldest went with the fourth file.
         assert!((6..=8).contains(&whole), "{whole}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), names.len());
+    }
+
+    #[test]
+    fn a_file_that_was_moved_away_or_cannot_be_made_loses_no_older_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let log = AuditLog::open(&path, 200).unwrap();
+        let write = || {
+            written(&log, || {
+                for n in 0..4 {
+                    tracing::info!(target: AUDIT, n, filler = "x".repeat(100));
+                }
+            });
+        };
+        let names = || {
+            let names = fs::read_dir(dir.path()).unwrap().map(|it| it.unwrap().file_name());
+            names.collect::<std::collections::BTreeSet<_>>().len()
+        };
+        write();
+        fs::rename(&path, dir.path().join("moved.jsonl")).unwrap();
+        let first = fs::read_to_string(dir.path().join("audit.jsonl.1")).unwrap();
+        written(&log, || tracing::info!(target: AUDIT, filler = "x".repeat(150)));
+        assert!(path.exists(), "it is made again");
+        assert_eq!(fs::read_to_string(dir.path().join("audit.jsonl.1")).unwrap(), first);
+        // No new file can be made.
+        let blocked = dir.path().join("audit.jsonl.new");
+        fs::create_dir_all(blocked.join("full")).unwrap();
+        let before = names();
+        write();
+        assert_eq!(fs::read_to_string(dir.path().join("audit.jsonl.1")).unwrap(), first);
+        assert_eq!(names(), before);
+        fs::remove_dir_all(&blocked).unwrap();
+        write();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.contains("\"n\":3"), "it goes on: {text}");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(crate) fn render(fleet: &Fleet, now: Timestamp) -> String {
             }
         }
     }
-    event_lines(&mut page, &fleet.events);
+    event_lines(&mut page, &fleet.events, now);
     page.text()
 }
 

@@ -31,7 +31,11 @@ impl Default for DockerHost {
 impl FromStr for DockerHost {
     type Err = NotADockerHost;
 
+    /// A variable that is set to nothing says nothing.
     fn from_str(text: &str) -> Result<Self, NotADockerHost> {
+        if text.is_empty() {
+            return Ok(Self::default());
+        }
         let path = text.strip_prefix("unix://").filter(|path| path.starts_with('/'));
         path.map(|path| Self(PathBuf::from(path))).ok_or_else(|| NotADockerHost(text.to_owned()))
     }
@@ -54,8 +58,9 @@ mod tests {
             (host.path(), host.to_string().as_str()),
             (Path::new("/run/d.sock"), "unix:///run/d.sock")
         );
-        for text in ["tcp://1.2.3.4:2375", "/var/run/docker.sock", "unix://docker.sock", ""] {
+        for text in ["tcp://1.2.3.4:2375", "/var/run/docker.sock", "unix://docker.sock"] {
             assert!(text.parse::<DockerHost>().is_err(), "{text}");
         }
+        assert_eq!("".parse(), Ok(DockerHost::default()), "a variable that is empty says nothing");
     }
 }

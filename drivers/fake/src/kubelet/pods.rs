@@ -11,6 +11,9 @@ use tokio::time::Instant;
 use crate::driver::internal_ip;
 use crate::spec::{KubeletSpec, PodBehaviour};
 
+/// No grace is longer: a clock cannot count any that a pod may have.
+const LONGEST_GRACE: Duration = Duration::from_hours(24 * 365);
+
 /// What a kubelet needs to know of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PodView {
@@ -31,7 +34,8 @@ impl PodView {
         let metadata = &pod.metadata;
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let seconds = metadata.deletion_grace_period_seconds.unwrap_or_default();
-        let grace = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        let grace =
+            Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(LONGEST_GRACE);
         Some(Self {
             namespace: metadata.namespace.clone()?,
             name: metadata.name.clone()?,
@@ -199,6 +203,15 @@ mod tests {
             work.done(&Action::End(pod(None, Some(grace))));
             assert_eq!(plan(&mut work, due), (vec![], None), "{shutdown:?}");
         }
+    }
+
+    #[test]
+    fn a_grace_that_no_clock_can_count_is_only_a_long_one() {
+        let (mut work, now) = (PodWork::default(), Instant::now());
+        let pods = vec![pod(Some("Running"), Some(i64::MAX))];
+        let (actions, again) = work.plan(pods, &KubeletSpec::default(), now);
+        assert_eq!(actions, []);
+        assert!(again.unwrap() > now + Duration::from_hours(24));
     }
 
     #[test]

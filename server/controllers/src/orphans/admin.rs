@@ -2,7 +2,7 @@
 
 use ostler_api::ProviderName;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,11 +10,13 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client, Resource as _};
+use ostler_api::driver::OperationKind;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::orphans::hold::{Data, led_by};
 use ostler_lifecycle::orphans::{Hold, Mode, OrphanEvent, Owner, Rules, Suspected, kept};
 use ostler_sessions::{
-    OrphanDesk, OrphanFate, OrphanReport, Refused, ReportedHold, ReportedOrphan,
+    OrphanDesk, OrphanFate, OrphanReport, ProviderState, Refused, ReportedHold, ReportedOrphan,
+    Sessions,
 };
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -36,6 +38,7 @@ pub(crate) struct OrphanAdmin {
     writer: Writer,
     maps: Api<ConfigMap>,
     stores: Stores,
+    sessions: Sessions,
     settings: Arc<Settings>,
     clock: DebugClock,
     recorder: Recorder,
@@ -61,6 +64,7 @@ pub(crate) struct OrphanAdminParts {
     pub(crate) client: Client,
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
+    pub(crate) sessions: Sessions,
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: Clock,
     pub(crate) recorder: Recorder,
@@ -69,7 +73,8 @@ pub(crate) struct OrphanAdminParts {
 
 impl OrphanAdmin {
     pub(crate) fn new(parts: OrphanAdminParts, registry: &mut Registry) -> Self {
-        let OrphanAdminParts { client, writer, stores, settings, clock, recorder, scans } = parts;
+        let OrphanAdminParts { client, writer, stores, sessions, settings, clock, recorder, scans } =
+            parts;
         let held = Gauge::default();
         registry.register(
             "ostler_orphans_held",
@@ -78,7 +83,19 @@ impl OrphanAdmin {
         );
         let maps = Api::namespaced(client, &settings.home);
         let (clock, started, seen) = (DebugClock(clock), Instant::now(), Arc::default());
-        Self { writer, maps, stores, settings, clock, recorder, scans, held, started, seen }
+        Self {
+            writer,
+            maps,
+            stores,
+            sessions,
+            settings,
+            clock,
+            recorder,
+            scans,
+            held,
+            started,
+            seen,
+        }
     }
 
     /// The uptime of this process, as the clock of the scans.
@@ -167,7 +184,7 @@ impl OrphanAdmin {
     }
 
     /// The providers that classes name.
-    fn providers(&self) -> std::collections::BTreeSet<ProviderName> {
+    fn providers(&self) -> BTreeSet<ProviderName> {
         let classes = self.stores.classes.all();
         classes.iter().map(|it| self.settings.driver_name(it.provider())).collect()
     }
@@ -177,8 +194,7 @@ impl OrphanAdmin {
         let (hold, rules) = (Hold::of(&data), &self.settings.orphans);
         let wanted = |name: &ProviderName| provider.is_empty() || provider == name;
         let (uptime, seen) = (self.uptime(), self.seen.lock());
-        let not_listed = self
-            .providers()
+        let not_listed = to_be_listed(self.providers(), self.sessions.providers(), hold.is_some())
             .into_iter()
             .filter(|name| wanted(name) && !seen.get(name).is_some_and(|it| it.complete))
             .map(String::from)
@@ -241,6 +257,23 @@ impl OrphanAdmin {
     }
 }
 
+/// Of the providers that classes name, those whose driver lists something. While orphans are held, those that no class
+/// names as well: what was made after the backup may be of a class that is not there any more.
+fn to_be_listed(
+    mut named: BTreeSet<ProviderName>,
+    served: Vec<ProviderState>,
+    held: bool,
+) -> BTreeSet<ProviderName> {
+    for state in served.into_iter().filter(|it| it.ready) {
+        if !state.kinds.contains(&OperationKind::ListMachines) {
+            named.remove(&state.provider);
+        } else if held {
+            named.insert(state.provider);
+        }
+    }
+    named
+}
+
 /// What will be done with it, and why it is kept.
 fn fate(
     one: &Suspected,
@@ -296,5 +329,31 @@ impl OrphanDesk for OrphanAdmin {
 
     fn accept(&self, since: String) -> BoxFuture<'_, Result<usize, Refused>> {
         Box::pin(async move { self.accepted(&since).await })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn served(provider: &str, ready: bool, lists: bool) -> ProviderState {
+        let kinds = lists.then_some(OperationKind::ListMachines).into_iter().collect();
+        ProviderState { provider: provider.into(), ready, kinds, ..ProviderState::default() }
+    }
+
+    #[test]
+    fn while_orphans_are_held_a_provider_that_no_class_names_is_listed_first_too() {
+        let named: BTreeSet<ProviderName> = ["of-a-class", "lists-nothing"].map(Into::into).into();
+        let served = vec![
+            served("without-class", true, true),
+            served("lists-nothing", true, false),
+            served("gone", false, true),
+        ];
+        let listed = |held| {
+            let all = to_be_listed(named.clone(), served.clone(), held);
+            all.into_iter().map(String::from).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(true), ["of-a-class", "without-class"]);
+        assert_eq!(listed(false), ["of-a-class"]);
     }
 }

@@ -15,6 +15,7 @@ fn orphans(bench: &Bench) -> Orphans {
         client: bench.client(),
         writer: bench.writer(),
         stores: bench.stores.clone(),
+        sessions: bench.sessions.clone(),
         settings: Arc::clone(&bench.settings),
         clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
         recorder: bench.recorder(),

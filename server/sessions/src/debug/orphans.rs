@@ -29,7 +29,8 @@ pub struct OrphanReport {
     pub hold: Option<ReportedHold>,
     /// The settings of the core say to report orphans only.
     pub report_only: bool,
-    /// Providers whose instances this core has not listed yet, or could not list.
+    /// Providers whose instances this core has not listed yet, or could not list; not those whose driver lists none. While orphans are
+    /// held, those that no class names are among them.
     pub not_listed: Vec<String>,
 }
 

@@ -11,6 +11,8 @@ use super::expand::expand;
 
 /// As Kubernetes, if a pod says nothing.
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+/// No grace is longer: a clock cannot count any that a pod may have.
+const LONGEST_GRACE: Duration = Duration::from_hours(24 * 365);
 
 /// A pod that is bound to this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,8 +125,9 @@ impl PodSpec {
     }
 }
 
+/// At most [`LONGEST_GRACE`].
 fn seconds(seconds: i64) -> Duration {
-    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default()).min(LONGEST_GRACE)
 }
 
 fn id(id: Option<i64>) -> Option<u32> {
@@ -305,6 +308,11 @@ mod tests {
         assert_eq!(found.restart, Restart::Never);
         assert_eq!((found.grace.as_secs(), found.deleted.unwrap().as_secs()), (5, 3));
         assert!(found.unsupported.is_some());
+        let metadata = json!({
+            "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": i64::MAX,
+        });
+        let endless = pod(&spec, &metadata, &json!({})).deleted.unwrap();
+        assert!(tokio::time::Instant::now().checked_add(endless).is_some(), "a clock counts it");
     }
 
     #[test]
