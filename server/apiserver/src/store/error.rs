@@ -95,11 +95,6 @@ impl StorageError {
         matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
     }
 
-    /// Whether no later attempt can help.
-    pub(super) fn is_final(&self) -> bool {
-        matches!(self, Self::Row { .. } | Self::Diverged { .. })
-    }
-
     /// What happened and what to do, in one line.
     pub(super) fn told(&self) -> String {
         if self.is_full() {

@@ -6,8 +6,8 @@
 //!   objects by the values of some fields.
 //! * `shared` commits batches: judge, append, sync, then publish. Nothing is visible before it is
 //!   durable, and the order of revisions is the order in which everyone sees them.
-//!   A log that failed is opened anew and goes on if it holds all that was acknowledged; a full
-//!   disk is waited for, and whatever else does not pass is told by `Store::failed`.
+//!   A full disk is waited for: the log is opened anew, and goes on if it holds all that was
+//!   acknowledged. Whatever else fails is told by `Store::failed`.
 //! * `history` reads the past, `watch` follows the present, `retention` says how much past is kept.
 
 mod disk;

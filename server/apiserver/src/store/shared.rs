@@ -42,7 +42,7 @@ pub(super) struct Progress {
 pub enum Health {
     /// It can.
     Good,
-    /// The disk refused a write. Reads go on; each write and each look at the health of the server
+    /// The disk is full. Reads go on; each write and each look at the health of the server
     /// makes the store try again, at most once a second.
     Failing(Arc<str>),
     /// The disk failed for good, or what is on it is not what was written: the process must end.
@@ -51,15 +51,12 @@ pub enum Health {
 
 /// How long the store lets a disk be that refused: opening it anew reads all of it.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often a disk is opened anew that fails for another reason than a lack of space: it is more
-/// likely to be broken than to come back, and a supervisor waits for the process to end.
-const ATTEMPTS: u32 = 5;
 
 /// Why nothing is written now.
 #[derive(Debug)]
 enum Stopped {
     Closed,
-    Failed { error: Arc<StorageError>, attempts: u32, again: Instant },
+    Failed { error: Arc<StorageError>, again: Instant },
 }
 
 /// What the committer keeps between batches.
@@ -139,12 +136,12 @@ impl Shared {
         }
         let (accepted, refused) = self.judge(batch);
         if let Err(error) = self.append(&accepted) {
-            let error = self.stop(&mut committer, Arc::new(error), 0);
+            let error = self.stop(&mut committer, error);
             for Accepted { reply, .. } in accepted {
                 answer(reply, Err(error.clone()));
             }
-        } else {
-            self.publish(accepted, &mut committer.gauge);
+        } else if let Err(error) = self.publish(accepted, &mut committer.gauge) {
+            self.stop(&mut committer, error);
         }
         for (reply, error) in refused {
             answer(reply, Err(error));
@@ -153,10 +150,10 @@ impl Shared {
 
     /// Whether something can be written now, after an attempt to repair what failed if one is due.
     fn usable(&self, committer: &mut Committer) -> Result<(), WriteError> {
-        let (error, attempts, again) = match &committer.stopped {
+        let (error, again) = match &committer.stopped {
             None => return Ok(()),
             Some(Stopped::Closed) => return Err(WriteError::Closed),
-            Some(Stopped::Failed { error, attempts, again }) => (error, *attempts, *again),
+            Some(Stopped::Failed { error, again }) => (error, *again),
         };
         let hopeless = matches!(*self.health.borrow(), Health::Failed(_));
         if hopeless || Instant::now() < again {
@@ -169,29 +166,27 @@ impl Shared {
                 self.health.send_replace(Health::Good);
                 Ok(())
             }
-            Err(error) => Err(self.stop(committer, Arc::new(error), attempts + 1)),
+            Err(error) => Err(self.stop(committer, error)),
         }
     }
 
-    /// Notes a failure and tells who watches the health.
-    fn stop(
-        &self,
-        committer: &mut Committer,
-        error: Arc<StorageError>,
-        attempts: u32,
-    ) -> WriteError {
+    /// Notes a failure and tells who watches the health. Only a lack of space is waited for: after
+    /// another failure of a sync, pages that never reached the disk are read as if they had, and what is
+    /// written later would stand on them.
+    fn stop(&self, committer: &mut Committer, error: StorageError) -> WriteError {
         let reason: Arc<str> = error.told().into();
-        let health = if error.is_final() || (attempts >= ATTEMPTS && !error.is_full()) {
-            Health::Failed(Arc::clone(&reason))
-        } else {
+        let error = Arc::new(error);
+        let health = if error.is_full() {
             Health::Failing(Arc::clone(&reason))
+        } else {
+            Health::Failed(Arc::clone(&reason))
         };
         if *self.health.borrow() != health {
             tracing::error!(%reason, "the store cannot be written");
             self.health.send_replace(health);
         }
         let again = Instant::now() + self.pause;
-        committer.stopped = Some(Stopped::Failed { error: Arc::clone(&error), attempts, again });
+        committer.stopped = Some(Stopped::Failed { error: Arc::clone(&error), again });
         WriteError::Storage(error)
     }
 
@@ -210,8 +205,7 @@ impl Shared {
         let events = self
             .events_of(rows, revision)
             .ok_or(StorageError::Diverged { found: "changes follow that were not made" })?;
-        self.show(events, gauge);
-        Ok(())
+        self.make_visible(events, gauge).map_or(Ok(()), |target| self.compact(target))
     }
 
     /// The events of rows that follow `revision`; none if they do not go on where the state is.
@@ -271,7 +265,7 @@ impl Shared {
         self.log.append(&rows)
     }
 
-    fn publish(&self, accepted: Vec<Accepted>, gauge: &mut Gauge) {
+    fn publish(&self, accepted: Vec<Accepted>, gauge: &mut Gauge) -> Result<(), StorageError> {
         let (events, replies): (Vec<_>, Vec<_>) = accepted
             .into_iter()
             .map(|Accepted { event, reply }| {
@@ -283,16 +277,7 @@ impl Shared {
         for (revision, reply) in replies {
             answer(reply, Ok(revision));
         }
-        if let Some(target) = target {
-            self.compact(target);
-        }
-    }
-
-    /// Shows durable events that no caller waits for.
-    fn show(&self, events: Vec<Event>, gauge: &mut Gauge) {
-        if let Some(target) = self.make_visible(events, gauge) {
-            self.compact(target);
-        }
+        target.map_or(Ok(()), |target| self.compact(target))
     }
 
     /// Shows durable events to readers; up to where history may be forgotten then.
@@ -311,11 +296,9 @@ impl Shared {
 
     /// Forgets history up to `target`. Readers are told first, so that none trusts a row that is
     /// about to go. A failure leaves rows behind, which the next compaction takes.
-    fn compact(&self, target: u64) {
+    fn compact(&self, target: u64) -> Result<(), StorageError> {
         self.state.write().compacted = target;
-        if let Err(error) = self.log.compact(target) {
-            tracing::warn!(%error, target, "compaction of the revision log failed");
-        }
+        self.log.compact(target)
     }
 
     /// Refuses all further writes, ends all watches and releases the log.

@@ -24,6 +24,9 @@ pub(crate) struct Disk {
     pub(crate) reason: Option<io::ErrorKind>,
     /// The sync that fails keeps what was written all the same.
     pub(crate) lies: bool,
+    /// The sync that fails leaves what was written to be read, and no later one writes it: Linux says once that pages
+    /// were lost, and takes them for written from then on.
+    pub(crate) forgets: bool,
 }
 
 impl Disk {
@@ -106,13 +109,22 @@ impl StorageBackend for SharedDisk {
                     if !disk.lies {
                         disk.cached = disk.durable.clone();
                     }
+                    if disk.forgets {
+                        disk.unsynced.clear();
+                    }
                     return Err(disk.error());
                 }
                 Some(left) => disk.syncs_left = Some(left - 1),
                 None => {}
             }
-            disk.durable = disk.cached.clone();
-            disk.unsynced.clear();
+            if disk.forgets {
+                for (offset, data) in std::mem::take(&mut disk.unsynced) {
+                    put_at(&mut disk.durable, offset, &data);
+                }
+            } else {
+                disk.durable = disk.cached.clone();
+                disk.unsynced.clear();
+            }
             Ok(())
         })
     }

@@ -126,7 +126,7 @@ async fn a_write_that_was_refused_and_is_on_the_disk_all_the_same_is_shown_when_
     let first = create(&store, &pod("a"), "1").await;
     let watch = store.watch(Prefix::all(), first).unwrap();
     disk.with(|disk| disk.lies = true);
-    fail(&disk, std::io::ErrorKind::Other);
+    fail(&disk, std::io::ErrorKind::StorageFull);
     store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
     disk.with(|disk| disk.syncs_left = None);
     let last = create(&store, &pod("c"), "3").await;
@@ -141,14 +141,34 @@ async fn a_write_that_was_refused_and_is_on_the_disk_all_the_same_is_shown_when_
 }
 
 #[tokio::test]
-async fn a_disk_that_stays_broken_or_comes_back_without_what_was_acknowledged_ends_the_store() {
+async fn after_a_sync_that_failed_nothing_is_acknowledged_that_a_power_cut_takes() {
+    let large = format!("\"{}\"", "x".repeat(16 << 10));
+    for syncs in 0..4 {
+        let disk = SharedDisk::default();
+        let store = open(&disk);
+        let first = create(&store, &pod("a"), "1").await;
+        let write = |at| store.write(pod(&format!("b{at}")), Expect::Absent, put(&large));
+        let mut writes: Vec<_> = (0..8).map(|at| Box::pin(write(at))).collect();
+        disk.with(|disk| {
+            (disk.lies, disk.forgets, disk.syncs_left) = (true, true, Some(syncs));
+            assert!(writes.iter_mut().all(|it| it.now_or_never().is_none()), "one commit has many");
+        });
+        join_all(writes).await;
+        disk.with(|disk| disk.syncs_left = None);
+        let later = store.write(pod("e"), Expect::Absent, put("3")).await;
+        let reopened = open(&disk.cut(|_| false));
+        assert_eq!(reopened.get(&pod("a")).unwrap().revision, first);
+        assert!(later.is_err() || reopened.get(&pod("e")).is_some(), "{syncs}: it is gone");
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_is_broken_or_comes_back_without_what_was_acknowledged_ends_the_store() {
     let disk = SharedDisk::default();
     let store = open(&disk);
     create(&store, &pod("a"), "1").await;
     fail(&disk, std::io::ErrorKind::Other);
-    for _ in 0..6 {
-        store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
-    }
+    store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
     assert!(store.failed().await.contains("the storage failed"));
     disk.with(|disk| disk.syncs_left = None);
     store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
