@@ -83,6 +83,12 @@ fn limits_read_as_a_real_server_says_them() {
             json!(7),
             "spec: Invalid value: 7: spec in body should be a multiple of 5",
         ),
+        (json!({"multipleOf": 0.1}), json!(0.3), ""),
+        (
+            json!({"multipleOf": 0.1}),
+            json!(0.25),
+            "spec: Invalid value: 0.25: spec in body should be a multiple of 0.1",
+        ),
         (
             json!({"pattern": "^[a-z]+$"}),
             json!("A"),

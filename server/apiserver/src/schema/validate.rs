@@ -119,7 +119,7 @@ impl Schema {
             |what: String| errors.push(wrong(path, &shown, &format!("should be {what}")));
         if let Some(factor) = limits.multiple_of
             && factor > 0.0
-            && (number / factor).fract() != 0.0
+            && !is_multiple(number, factor)
         {
             refuse(format!("a multiple of {factor}"));
         }
@@ -330,6 +330,12 @@ fn wrong(path: Path<'_>, shown: &str, what: &str) -> FieldError {
     let path = path.text();
     let detail = format!("{path} in body {what}");
     FieldError::invalid_shown(path, shown, &detail)
+}
+
+/// Whether a number is a multiple of another one, as far as both can be told: 0.3 is one of 0.1.
+fn is_multiple(number: f64, factor: f64) -> bool {
+    let times = number / factor;
+    (times - times.round()).abs() <= times.abs() * 2.0 * f64::EPSILON
 }
 
 /// Whether there are so many errors that no more are looked for; the last one then says so. It has no
