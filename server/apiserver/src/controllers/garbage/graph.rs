@@ -83,7 +83,8 @@ impl Graph {
     }
 
     /// Takes over an object's new state and returns whom it may concern: itself, its dependents
-    /// if it is being deleted, and its owners, which may wait for what has changed.
+    /// if it is being deleted, its owners, which may wait for what has changed, and those that
+    /// waited for what could not be read.
     pub(super) fn put(&mut self, key: &Key, value: &[u8]) -> Vec<Uid> {
         // What stands beside the metadata is skipped, however deep it is.
         let Ok(Stored { api_version, kind, metadata }) = serde_json::from_slice(value) else {
@@ -91,13 +92,13 @@ impl Graph {
             self.unreadable.insert(key.clone());
             return concerned;
         };
-        self.unreadable.remove(key);
+        let mut concerned = self.read_again(key);
         let uid = metadata.uid;
-        let mut concerned = match self.uids.get(key) {
+        concerned.extend(match self.uids.get(key) {
             Some(before) if *before == uid => self.disconnect(&uid),
             Some(_) => self.remove(key),
             None => Vec::new(),
-        };
+        });
         for owner in &metadata.owner_references {
             let dependents = self.dependents.entry(owner.uid.clone()).or_default();
             dependents.insert((key.clone(), uid.clone()));
@@ -126,11 +127,20 @@ impl Graph {
         !self.unreadable.is_empty()
     }
 
-    /// Forgets an object and returns whom that may concern: its dependents and its owners.
+    /// An object is not unreadable any more: all that have owners are concerned if it was the last one.
+    fn read_again(&mut self, key: &Key) -> Vec<Uid> {
+        if !self.unreadable.remove(key) || self.has_unreadable() {
+            return Vec::new();
+        }
+        self.dependents.values().flatten().map(|(_, uid)| uid.clone()).collect()
+    }
+
+    /// Forgets an object and returns whom that may concern: its dependents, its owners, and those that waited for
+    /// what could not be read.
     pub(super) fn remove(&mut self, key: &Key) -> Vec<Uid> {
-        self.unreadable.remove(key);
-        let Some(uid) = self.uids.remove(key) else { return Vec::new() };
-        let mut concerned = self.disconnect(&uid);
+        let mut concerned = self.read_again(key);
+        let Some(uid) = self.uids.remove(key) else { return concerned };
+        concerned.extend(self.disconnect(&uid));
         self.nodes.remove(&uid);
         concerned.extend(self.dependents(&uid).cloned());
         concerned
@@ -150,5 +160,29 @@ impl Graph {
             }
         }
         owners
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn when_all_can_be_read_again_what_waited_for_that_is_looked_at_again() {
+        let key = |name: &str| Key::new("", "configmaps", "ns", name);
+        let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "o"});
+        let owned = json!({"metadata": {"uid": "d", "ownerReferences": [owner]}}).to_string();
+        let free = json!({"metadata": {"uid": "b"}}).to_string();
+        let mut graph = Graph::default();
+        graph.put(&key("d"), owned.as_bytes());
+        for bad in ["b", "c"] {
+            graph.put(&key(bad), b"damaged");
+        }
+        assert!(graph.remove(&key("c")).is_empty(), "one is left");
+        assert_eq!(graph.put(&key("b"), free.as_bytes()), ["d", "b"]);
+        graph.put(&key("c"), b"damaged");
+        assert_eq!(graph.remove(&key("c")), ["d"]);
     }
 }
