@@ -112,6 +112,11 @@ impl Shared {
         Self { pause: Duration::ZERO, ..self }
     }
 
+    /// The store can never be written again.
+    pub(super) fn fail(&self, reason: &str) {
+        self.health.send_replace(Health::Failed(reason.into()));
+    }
+
     pub(super) fn health(&self) -> watch::Receiver<Health> {
         self.health.subscribe()
     }

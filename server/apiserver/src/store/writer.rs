@@ -109,8 +109,20 @@ pub(super) fn start(shared: Shared) -> std::io::Result<Store> {
     Ok(Store { shared, writer: Writer::Thread(queue) })
 }
 
+/// Says that the store has failed if the writer panics: no write is answered any more.
+struct Alarm<'a>(&'a Shared);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.fail("the writer of the store panicked");
+        }
+    }
+}
+
 /// Commits what waits, as one batch, until the store is closed or its last handle is gone.
 fn run(shared: &Shared, mut messages: mpsc::Receiver<Message>) {
+    let _alarm = Alarm(shared);
     let mut closing = None;
     while closing.is_none() {
         let Some(first) = messages.blocking_recv() else { break };

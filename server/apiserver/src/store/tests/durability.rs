@@ -10,9 +10,12 @@ use super::{
     *,
 };
 use crate::store::{
-    Health, OpenError, Retention,
+    Health, OpenError, Retention, StorageError,
     disk::DiskLog,
-    log::{Log as _, Row},
+    log::{Log, Opened, Row},
+    shared::Shared,
+    state::State,
+    writer,
 };
 
 #[tokio::test]
@@ -183,6 +186,45 @@ async fn a_disk_that_is_broken_or_comes_back_without_what_was_acknowledged_ends_
     store.write(pod("b"), Expect::Absent, put("2")).await.unwrap_err();
     let reason = store.failed().await;
     assert!(reason.contains("acknowledged changes are missing"), "{reason}");
+}
+
+#[tokio::test]
+async fn a_writer_that_panics_ends_the_store_and_says_so() {
+    /// A defect below the store.
+    #[derive(Debug)]
+    struct Defect;
+
+    impl Log for Defect {
+        fn append(&self, _: &[Row]) -> Result<(), StorageError> {
+            panic!("a defect")
+        }
+
+        fn read(&self, _: u64, _: usize) -> Result<Vec<Row>, StorageError> {
+            Ok(Vec::new())
+        }
+
+        fn row(&self, _: u64) -> Result<Option<Row>, StorageError> {
+            Ok(None)
+        }
+
+        fn compact(&self, _: u64) -> Result<(), StorageError> {
+            Ok(())
+        }
+
+        fn reopen(&self) -> Result<(), StorageError> {
+            Ok(())
+        }
+
+        fn close(&self) {}
+    }
+
+    let opened = Opened { uid: uuid::Uuid::nil(), compacted: FIRST_REVISION, history: 0 };
+    let state = State::new(FIRST_REVISION, FIRST_REVISION);
+    let shared = Shared::new(Box::new(Defect), &opened, state, Retention::default());
+    let store = writer::start(shared).unwrap();
+    store.write(pod("a"), Expect::Absent, put("1")).await.unwrap_err();
+    assert!(store.failed().await.contains("panicked"));
+    assert!(matches!(store.health(), Health::Failed(_)));
 }
 
 #[tokio::test]
