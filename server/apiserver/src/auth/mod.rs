@@ -48,7 +48,7 @@ pub(crate) use restriction::{Write, restrict};
 pub(crate) use review::Review;
 pub use secret::Secret;
 pub(crate) use secret::{
-    check_own_file, create_private, keep, private_directory, read_private, write_private,
+    check_own_file, create_private, keep, private_directory, read_private, sync_name, write_private,
 };
 
 use token::Signer;

@@ -139,12 +139,22 @@ pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
             file.write_all(text.as_bytes())?;
             file.sync_all()
         })
-        .and_then(|()| fs::rename(&temporary, path));
+        .and_then(|()| fs::rename(&temporary, path))
+        .and_then(|()| sync_name(path));
     if written.is_err() {
         // what is left of it says nothing that the error does not
         fs::remove_file(&temporary).ok();
     }
     written
+}
+
+/// Makes the name of a file survive a power cut: what is in it is no safer than that.
+///
+/// # Errors
+/// The operating system refuses.
+pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|one| !one.as_os_str().is_empty());
+    fs::File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 /// A new file that only its owner can read.

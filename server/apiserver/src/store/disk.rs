@@ -14,7 +14,7 @@ use super::{
     log::{Log, Opened, Row, superseded},
     state::State,
 };
-use crate::auth::{check_own_file, create_private};
+use crate::auth::{check_own_file, create_private, sync_name};
 
 /// revision -> (operation, previous revision, key, JSON text). The current objects are what is
 /// left when the log is read in order, so there is no second table to keep in step with it.
@@ -125,10 +125,7 @@ fn create(path: &Path) -> Result<(), OpenError> {
     // gone already, or only a name too many for the log
     fs::remove_file(&temporary).ok();
     made?;
-    // What is written to it is no safer than its name.
-    let directory = path.parent().filter(|it| !it.as_os_str().is_empty());
-    let directory = fs::File::open(directory.unwrap_or_else(|| Path::new("."))).map_err(io)?;
-    directory.sync_all().map_err(io)
+    sync_name(path).map_err(io)
 }
 
 fn fill(temporary: &Path, path: &Path) -> Result<(), OpenError> {
