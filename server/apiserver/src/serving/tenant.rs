@@ -96,8 +96,8 @@ impl Ledger {
     pub(super) fn tenant(&self, name: &str, limited: bool) -> Arc<Tenant> {
         let mut tenants = self.0.tenants.lock();
         let known = tenants.get(name).and_then(Weak::upgrade);
-        if let Some(tenant) = known.filter(|tenant| tenant.limited == limited) {
-            return tenant;
+        if let Some(tenant) = known.as_ref().filter(|tenant| tenant.limited == limited) {
+            return Arc::clone(tenant);
         }
         let tenant = Arc::new(Tenant {
             name: name.to_owned(),
@@ -107,6 +107,8 @@ impl Ledger {
             book: Arc::clone(&self.0),
         });
         tenants.insert(name.to_owned(), Arc::downgrade(&tenant));
+        // Before `known`, which may be the last reference: the end of a tenant takes the lock.
+        drop(tenants);
         tenant
     }
 }
@@ -217,6 +219,29 @@ mod tests {
         assert!(admin.try_take(Kind::Read).is_some(), "administrators are not counted with them");
         drop(held);
         assert_eq!(of_one("n0").len(), 2, "what is dropped is free again");
+    }
+
+    #[test]
+    fn one_name_with_and_without_limits_at_the_same_time_holds_up_no_request() {
+        let ledger = ledger();
+        let (done, ends) = std::sync::mpsc::channel();
+        let together = Arc::new(std::sync::Barrier::new(2));
+        for limited in [true, false] {
+            let (ledger, done, together) = (ledger.clone(), done.clone(), Arc::clone(&together));
+            std::thread::spawn(move || {
+                together.wait();
+                for at in 0..300_000 {
+                    let held = ledger.tenant("n1", limited);
+                    // for as long as the other one takes to look for it, at some time
+                    (0..at % 64).for_each(|_| std::hint::spin_loop());
+                    drop(held);
+                }
+                done.send(()).unwrap();
+            });
+        }
+        for _ in 0..2 {
+            ends.recv_timeout(std::time::Duration::from_mins(1)).unwrap();
+        }
     }
 
     #[test]
