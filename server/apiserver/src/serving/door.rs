@@ -153,22 +153,26 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// Valid credentials were shown: the connection leaves the places of strangers. False if this
-    /// identity has too many connections.
-    pub(super) fn introduce(&self, tenant: &Arc<Tenant>) -> bool {
+    /// Valid credentials were shown: the connection leaves the places of strangers.
+    ///
+    /// # Errors
+    /// Whose connections are too many.
+    pub(super) fn introduce(&self, tenant: &Arc<Tenant>) -> Result<(), &'static str> {
         if self.known.is_cancelled() {
-            return true;
+            return Ok(());
         }
         let mut standing = self.standing.lock();
         if matches!(*standing, Standing::Known { .. }) {
-            return true;
+            return Ok(());
         }
         let (options, limited) = (self.door.options, tenant.limited);
         let mut state = self.door.state();
-        let crowded = state.others >= options.guests_of_others()
-            || tenant.held(Kind::Connection) >= options.guests_of_one();
-        if state.guests >= options.guests() || (limited && crowded) {
-            return false;
+        if limited && tenant.held(Kind::Connection) >= options.guests_of_one() {
+            return Err("this user has too many connections");
+        }
+        let crowded = limited && state.others >= options.guests_of_others();
+        if crowded || state.guests >= options.guests() {
+            return Err("the users of this server have too many connections");
         }
         state.guests += 1;
         state.others += usize::from(limited);
@@ -177,7 +181,7 @@ impl Guest {
         *standing = Standing::Known { limited, _held: tenant.take(Kind::Connection, 1) };
         self.door.metrics.strangers().dec();
         self.known.cancel();
-        true
+        Ok(())
     }
 
     /// Ends when the connection should have been introduced by now, and is not.
@@ -243,7 +247,7 @@ mod tests {
     async fn the_oldest_stranger_makes_room_and_those_who_are_known_stay() {
         let (door, ledger) = door(16);
         let known = door.admit(LOCAL).await.unwrap();
-        assert!(known.introduce(&ledger.tenant("admin", false)));
+        known.introduce(&ledger.tenant("admin", false)).unwrap();
         let mut strangers = Vec::new();
         for _ in 0..4 {
             strangers.push(door.admit(LOCAL).await.unwrap());
@@ -284,18 +288,20 @@ mod tests {
         let mut guests = Vec::new();
         for at in 0..48 {
             let guest = door.admit(LOCAL).await.unwrap();
-            if guest.introduce(&ledger.tenant(&format!("n{}", at % 40), true)) {
-                guests.push(guest);
+            match guest.introduce(&ledger.tenant(&format!("n{}", at % 40), true)) {
+                Ok(()) => guests.push(guest),
+                Err(why) => assert!(why.contains("users of this server"), "{why}"),
             }
         }
         assert_eq!(guests.len(), 36, "three quarters of 48");
         let admin = door.admit(LOCAL).await.unwrap();
-        assert!(admin.introduce(&ledger.tenant("admin", false)));
+        admin.introduce(&ledger.tenant("admin", false)).unwrap();
         guests.clear();
         let node = ledger.tenant("n1", true);
         for at in 0..8 {
             let guest = door.admit(LOCAL).await.unwrap();
-            assert_eq!(guest.introduce(&node), at < 6, "an eighth of 48 for one identity");
+            let wanted = if at < 6 { Ok(()) } else { Err("this user has too many connections") };
+            assert_eq!(guest.introduce(&node), wanted, "an eighth of 48 for one identity");
             guests.push(guest);
         }
     }

@@ -157,8 +157,8 @@ impl Gate {
         request: &Request<Body>,
     ) -> Answer<Ticket> {
         let tenant = self.ledger.tenant(&identity.username, !identity.is_master());
-        if identity.is_authenticated() && !guest.introduce(&tenant) {
-            return Err(self.refuse(Why::Connections, "this user has too many connections"));
+        if identity.is_authenticated() {
+            guest.introduce(&tenant).map_err(|why| self.refuse(Why::Connections, why))?;
         }
         let class = Class::of(identity, attributes, request.headers());
         let seat = match class.seat() {
