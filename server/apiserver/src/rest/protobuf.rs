@@ -67,7 +67,11 @@ pub(crate) fn decode(bytes: &[u8]) -> Answer<Value> {
     // Clients write the group and version of what they delete there.
     let is_read = kind == "DeleteOptions" || KINDS.contains(&(version.as_str(), kind.as_str()));
     if !is_read {
-        return Err(Status::unsupported_media_type(&["application/json", "application/yaml"]));
+        let mut refused = Status::unsupported_media_type(&["application/json", "application/yaml"]);
+        // A kubelet sends protobuf unless it is told otherwise, and its user has only this text.
+        let hint = format!("; {kind} is not read as protobuf: set contentType to application/json");
+        refused.message.push_str(&hint);
+        return Err(refused);
     }
     let raw = envelope.get_field_by_name("raw");
     let raw = raw.as_ref().and_then(|raw| raw.as_bytes()).cloned().unwrap_or_default();
@@ -123,10 +127,15 @@ mod tests {
 
     /// A body as a client makes it of JSON.
     fn encode(version: &str, kind: &str, object: &Value) -> Vec<u8> {
+        encode_as(kind, version, kind, object)
+    }
+
+    /// The same of a kind that is not described here.
+    fn encode_as(described: &str, version: &str, kind: &str, object: &Value) -> Vec<u8> {
         use prost_reflect::prost::Message;
         let message =
             |name: &str, json: &Value| DynamicMessage::deserialize(descriptor(name).unwrap(), json);
-        let raw = message(kind, object).unwrap().encode_to_vec();
+        let raw = message(described, object).unwrap().encode_to_vec();
         let raw = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, raw);
         let envelope = json!({"typeMeta": {"apiVersion": version, "kind": kind}, "raw": raw});
         [MAGIC, &message("Unknown", &envelope).unwrap().encode_to_vec()].concat()
@@ -193,5 +202,10 @@ mod tests {
         ] {
             assert_eq!(decode(&body).unwrap_err().code, code, "{body:?}");
         }
+        let lease = encode_as("Namespace", "coordination.k8s.io/v1", "Lease", &json!({}));
+        let told = decode(&lease).unwrap_err().message;
+        assert!(
+            told.ends_with("; Lease is not read as protobuf: set contentType to application/json")
+        );
     }
 }
