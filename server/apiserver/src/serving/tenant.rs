@@ -225,11 +225,16 @@ mod tests {
     fn one_name_with_and_without_limits_at_the_same_time_holds_up_no_request() {
         let ledger = ledger();
         let (done, ends) = std::sync::mpsc::channel();
+        let together = Arc::new(std::sync::Barrier::new(2));
         for limited in [true, false] {
-            let (ledger, done) = (ledger.clone(), done.clone());
+            let (ledger, done, together) = (ledger.clone(), done.clone(), Arc::clone(&together));
             std::thread::spawn(move || {
-                for _ in 0..100_000 {
-                    drop(ledger.tenant("n1", limited));
+                together.wait();
+                for at in 0..300_000 {
+                    let held = ledger.tenant("n1", limited);
+                    // for as long as the other one takes to look for it, at some time
+                    (0..at % 64).for_each(|_| std::hint::spin_loop());
+                    drop(held);
                 }
                 done.send(()).unwrap();
             });

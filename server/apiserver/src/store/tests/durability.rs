@@ -145,18 +145,18 @@ async fn a_write_that_was_refused_and_is_on_the_disk_all_the_same_is_shown_when_
 
 #[tokio::test]
 async fn after_a_sync_that_failed_nothing_is_acknowledged_that_a_power_cut_takes() {
-    for syncs in 0..3 {
+    let large = format!("\"{}\"", "x".repeat(16 << 10));
+    for syncs in 0..4 {
         let disk = SharedDisk::default();
         let store = open(&disk);
         let first = create(&store, &pod("a"), "1").await;
-        disk.with(|disk| (disk.lies, disk.forgets) = (true, true));
-        fail(&disk, std::io::ErrorKind::Other);
-        disk.with(|disk| disk.syncs_left = Some(syncs));
-        for name in ["b", "c", "d"] {
-            if store.write(pod(name), Expect::Absent, put("2")).await.is_err() {
-                break;
-            }
-        }
+        let write = |at| store.write(pod(&format!("b{at}")), Expect::Absent, put(&large));
+        let mut writes: Vec<_> = (0..8).map(|at| Box::pin(write(at))).collect();
+        disk.with(|disk| {
+            (disk.lies, disk.forgets, disk.syncs_left) = (true, true, Some(syncs));
+            assert!(writes.iter_mut().all(|it| it.now_or_never().is_none()), "one commit has many");
+        });
+        join_all(writes).await;
         disk.with(|disk| disk.syncs_left = None);
         let later = store.write(pod("e"), Expect::Absent, put("3")).await;
         let reopened = open(&disk.cut(|_| false));
