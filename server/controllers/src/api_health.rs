@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::join_all;
+use futures::future::{try_join, try_join_all};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
@@ -21,10 +21,13 @@ use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::clock::{Clock, DebugClock};
-use crate::watch::ObjectName;
+use crate::watch::{ObjectName, causes};
 
 /// Name of an object that does not exist: "not found" counts as an answer.
 const ABSENT: &str = "ostler-api-check";
+
+/// Most characters that are kept of what a check failed with.
+const CAUSE: usize = 300;
 
 /// When the API servers are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,18 +62,20 @@ pub(crate) struct Probes {
 }
 
 impl Probes {
-    async fn answer(&self, patience: Duration) -> bool {
-        let targets = join_all(self.targets.iter().map(|target| target.get_opt(ABSENT)));
+    /// # Errors
+    /// What one of them said, or that it said nothing.
+    async fn answer(&self, patience: Duration) -> Result<(), String> {
+        let targets = try_join_all(self.targets.iter().map(|target| target.get_opt(ABSENT)));
         let control = async {
             match &self.control {
-                Some(control) => control.get_opt(ABSENT).await.is_ok(),
-                None => true,
+                Some(control) => control.get_opt(ABSENT).await.map(drop),
+                None => Ok(()),
             }
         };
-        let (control, targets) =
-            tokio::join!(timeout(patience, control), timeout(patience, targets));
-        let all_there = |answers: Vec<kube::Result<_>>| answers.iter().all(Result::is_ok);
-        control.is_ok_and(|there| there) && targets.is_ok_and(all_there)
+        match timeout(patience, try_join(control, targets)).await {
+            Ok(answers) => answers.map(drop).map_err(|failure| causes(&failure)),
+            Err(_) => Err(format!("no answer within {}s", patience.as_secs())),
+        }
     }
 }
 
@@ -94,6 +99,8 @@ pub(crate) struct ApiHealth {
     check: ApiCheck,
     clock: DebugClock,
     known: Mutex<Reachability>,
+    /// What the last check failed with.
+    cause: Mutex<Option<Arc<str>>>,
     check_now: Notify,
     frozen: Gauge,
     outages: Counter,
@@ -115,7 +122,8 @@ impl ApiHealth {
         );
         let known = Mutex::new(Reachability::new(check.timeout, None, clock()));
         let (name, check_now) = ("all".to_owned(), Notify::new());
-        Self { name, check, clock: DebugClock(clock), known, check_now, frozen, outages }
+        let (clock, cause) = (DebugClock(clock), Mutex::default());
+        Self { name, check, clock, known, cause, check_now, frozen, outages }
     }
 
     /// The health of one of several target clusters; it concerns only the Machines of that cluster. It is down until
@@ -129,6 +137,7 @@ impl ApiHealth {
             check: self.check,
             clock: self.clock.clone(),
             known: Mutex::new(known),
+            cause: Mutex::default(),
             check_now: Notify::new(),
             frozen: Gauge::default(),
             outages: self.outages.clone(),
@@ -142,7 +151,12 @@ impl ApiHealth {
 
     /// The view for a decision.
     pub(crate) fn view(&self, now: Timestamp) -> ApiView {
-        self.known.lock().view(now)
+        ApiView { cause: self.cause(), ..self.known.lock().view(now) }
+    }
+
+    /// What came instead of an answer to the last check.
+    pub(crate) fn cause(&self) -> Option<Arc<str>> {
+        self.cause.lock().clone()
     }
 
     /// A request got no answer: check immediately.
@@ -173,7 +187,7 @@ impl ApiHealth {
             let asked = (self.clock.0)();
             let answer = probes.answer(self.check.timeout).await;
             let now = (self.clock.0)();
-            if self.record_answer(answer, asked, now) {
+            if self.record_answer(&answer, asked, now) {
                 on_transition(ApiTransition::Back);
             }
             let view = self.view(now);
@@ -202,24 +216,33 @@ impl ApiHealth {
     }
 
     /// True: an outage has ended.
-    fn record_answer(&self, answer: bool, asked: Timestamp, now: Timestamp) -> bool {
+    pub(crate) fn record_answer(
+        &self,
+        answer: &Result<(), String>,
+        asked: Timestamp,
+        now: Timestamp,
+    ) -> bool {
         let mut known = self.known.lock();
         let was_down = known.is_down();
-        if answer {
-            known.answered(now);
-        } else {
-            known.silent(asked);
+        match answer {
+            Ok(()) => known.answered(now),
+            Err(_) => known.silent(asked),
         }
         drop(known);
+        // It becomes part of statuses, and the API server may be that of a tenant.
+        let cause =
+            answer.as_ref().err().map(|error| error.chars().take(CAUSE).collect::<String>());
+        *self.cause.lock() = cause.map(Into::into);
         match (was_down, answer) {
-            (false, false) => {
+            (false, Err(error)) => {
                 self.outages.inc();
-                warn!(of = self.name, "an API server does not answer; no machine fails meanwhile");
+                let of = &self.name;
+                warn!(of, error, "an API server does not answer; no machine fails meanwhile");
             }
-            (true, true) => info!(of = self.name, "the API servers answer again"),
-            (false, true) | (true, false) => {}
+            (true, Ok(())) => info!(of = self.name, "the API servers answer again"),
+            (false, Ok(())) | (true, Err(_)) => {}
         }
-        was_down && answer
+        was_down && answer.is_ok()
     }
 }
 

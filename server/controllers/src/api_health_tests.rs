@@ -121,3 +121,21 @@ async fn requests_for_checks_are_rate_limited() {
     let asked = run.server.asked.load(Ordering::Relaxed) - before;
     assert!(asked <= 2 * 31, "{asked} in a minute");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_came_instead_of_an_answer_is_said_until_there_is_one() {
+    let run = Run::start();
+    let cause = || run.view().cause.unwrap_or_default().to_string();
+    run.until(100).await;
+    assert_eq!(cause(), "");
+    run.down(true);
+    run.until(200).await;
+    assert!(cause().ends_with("down"), "{}", cause());
+    assert!(run.view().describe().starts_with("an API server does not answer ("));
+    run.down(false);
+    run.until(210).await;
+    assert_eq!(cause(), "");
+    run.server.mute.store(true, Ordering::Relaxed);
+    run.until(310).await;
+    assert_eq!(cause(), "no answer within 30s");
+}

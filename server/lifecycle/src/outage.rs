@@ -28,6 +28,8 @@ pub struct Outage {
 pub struct ApiView {
     /// Since when one of them does not answer; `None`: they do.
     pub down_since: Option<Timestamp>,
+    /// What came instead of an answer, if that is known.
+    pub cause: Option<Arc<str>>,
     /// Whether that lasts for longer than a moment, or ended only just now.
     pub frozen: bool,
     /// What was before, by when it began.
@@ -38,6 +40,12 @@ impl ApiView {
     /// Whether one of them has not answered for longer than a moment.
     pub fn is_down_for_long(&self) -> bool {
         self.frozen && self.down_since.is_some()
+    }
+
+    /// That one of them does not answer, for people: it may just not accept our credentials.
+    pub fn describe(&self) -> String {
+        let cause = self.cause.as_ref().map(|cause| format!(" ({cause})"));
+        format!("an API server does not answer{}", cause.unwrap_or_default())
     }
 
     /// How much of the time from `since` to `now` was lost.
@@ -65,6 +73,7 @@ impl ApiView {
         outages.sort_by_key(|outage| outage.from);
         Self {
             down_since: [self.down_since, other.down_since].into_iter().flatten().min(),
+            cause: self.cause.clone().or_else(|| other.cause.clone()),
             frozen: self.frozen || other.frozen,
             outages: outages.into(),
         }
@@ -161,6 +170,7 @@ impl Reachability {
     pub fn view(&self, now: Timestamp) -> ApiView {
         let mut view = ApiView {
             down_since: self.down.map(|down| down.since),
+            cause: None,
             frozen: false,
             outages: Arc::clone(&self.shared),
         };

@@ -222,7 +222,7 @@ impl Machines {
     pub(super) fn target(&self, snapshot: &Snapshot) -> Result<Arc<Target>, WriteError> {
         match self.stores.targets.of(&snapshot.machine) {
             TargetOf::Cluster(_) if snapshot.api.is_down_for_long() => {
-                Err(WriteError::Other("the API server of the node does not answer".to_owned()))
+                Err(WriteError::Other(snapshot.api.describe()))
             }
             TargetOf::Cluster(target) => Ok(target),
             TargetOf::Lacking { message, .. } => Err(WriteError::Other(message)),

@@ -95,7 +95,9 @@ impl Clusters {
             return TargetOf::Cluster(Arc::clone(&open.target));
         }
         let (reason, message) = contents.lacking.get(&cluster).cloned().unwrap_or_else(|| {
-            let message = format!("nodes and pods of cluster {cluster} were not listed yet");
+            let cause = contents.healths.get(&cluster).and_then(|health| health.cause());
+            let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+            let message = format!("nodes and pods of cluster {cluster} were not listed yet{cause}");
             (WaitReason::TargetNotReached, message)
         });
         TargetOf::Lacking { reason, message }
@@ -166,10 +168,12 @@ impl Clusters {
 #[cfg(test)]
 mod tests {
     use kube::Client;
+    use prometheus_client::registry::Registry;
     use serde_json::json;
 
     use super::super::Unusable;
     use super::*;
+    use crate::api_health::ApiCheck;
 
     fn machine(labels: &serde_json::Value) -> Machine {
         serde_json::from_value(json!({
@@ -215,6 +219,18 @@ mod tests {
         assert_eq!(of(named.clone()), Some(WaitReason::TargetSecretMissing));
         clusters.opened(cluster, opened);
         assert_eq!(of(named), Some(WaitReason::TargetNotReached), "not listed yet");
+    }
+
+    #[test]
+    fn a_cluster_that_was_not_listed_says_what_its_api_server_said() {
+        let (clusters, now) = (clusters(1), jiff::Timestamp::UNIX_EPOCH);
+        let clock: crate::clock::Clock = Arc::new(move || now);
+        let all = ApiHealth::new(ApiCheck::default(), clock, &mut Registry::default());
+        let health = clusters.follow(&ObjectName::new("a", "c"), || all);
+        health.record_answer(&Err("Unauthorized".to_owned()), now, now);
+        let of = clusters.of(&machine(&json!({ "cluster.x-k8s.io/cluster-name": "c" })));
+        let TargetOf::Lacking { message, .. } = of else { panic!("{of:?}") };
+        assert_eq!(message, "nodes and pods of cluster a/c were not listed yet: Unauthorized");
     }
 
     #[tokio::test]

@@ -92,7 +92,11 @@ impl TargetController {
         let of_target = Watches { api_health: Arc::clone(&health), ..self.watches.clone() };
         of_target.target(&mut watches, &target);
         let (fanout, name) = (Arc::clone(&self.fanout), cluster.clone());
-        watches.spawn(health.ask(probes, move |_| fanout.unhealthy_in(&name)));
+        let checked = Arc::clone(&target);
+        watches.spawn(health.ask(probes, move |_| {
+            // Machines that wait for its first lists say why they do not come.
+            if checked.is_synced() { fanout.unhealthy_in(&name) } else { fanout.cluster(&name) }
+        }));
         let (fanout, name, listed) =
             (Arc::clone(&self.fanout), cluster.clone(), Arc::clone(&target));
         watches.spawn(async move {

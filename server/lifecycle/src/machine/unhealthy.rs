@@ -76,7 +76,7 @@ fn unless_frozen(pass: &Pass<'_>, complaint: &str) -> Outcome<()> {
     if !pass.snap.api.frozen {
         return Ok(());
     }
-    let text = format!("{complaint}; no machine fails while an API server does not answer");
+    let text = format!("{complaint}; no machine fails while {}", pass.snap.api.describe());
     let until = pass.snap.api.settles_at(pass.snap.now);
     Err(wait(WaitReason::ApiServerUnreachable, Some(text), until))
 }

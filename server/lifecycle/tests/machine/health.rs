@@ -10,7 +10,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::{Failure, InstanceRecord, Success},
-    outage::Reachability,
+    outage::{ApiView, Reachability},
     plan::EventReason,
     snapshot::NodeView,
 };
@@ -205,10 +205,12 @@ fn nobody_fails_while_an_api_server_is_down_and_the_outage_is_added_to_the_timeo
     let mut down = api(&world, &[]);
     down.silent(world.now);
     world.later(3600);
-    world.api = down.view(world.now);
+    world.api = ApiView { cause: Some("Unauthorized".into()), ..down.view(world.now) };
     world.pass();
     assert_eq!(world.phase(), MachinePhase::Unknown);
-    assert_eq!(world.waits_for(), Some(WaitReason::ApiServerUnreachable));
+    let waiting = world.status().waiting_for.unwrap();
+    assert_eq!(waiting.reason, WaitReason::ApiServerUnreachable);
+    assert!(waiting.message.unwrap().ends_with("an API server does not answer (Unauthorized)"));
     down.answered(world.now);
     world.api = down.view(world.now);
     let plan = world.pass();

@@ -131,7 +131,7 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
         return Err(not_looked_up(pass));
     };
     if !force && pass.snap.api.is_down_for_long() {
-        let what = "no pod is evicted while an API server does not answer".to_owned();
+        let what = format!("no pod is evicted while {}", pass.snap.api.describe());
         return Err(wait(WaitReason::ApiServerUnreachable, Some(what), Some(look_again(pass))));
     }
     for pod in pods.iter().filter(|pod| selection::is_left_over(pod)) {
