@@ -10,7 +10,7 @@ use kube::discovery::{Scope, pinned_kind};
 use kube::{Client, Resource as _, ResourceExt as _};
 use ostler_api::names::annotation::LAST_APPLIED_CONFIGURATION;
 use serde::Deserialize as _;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One object of a file, with where it stands.
 #[derive(Debug)]
@@ -99,15 +99,20 @@ async fn send(client: &Client, mut object: DynamicObject) -> anyhow::Result<Stri
         .with_context(|| format!("{} {} is not served here", types.api_version, types.kind))?;
     let api = api(client, &object, &resource, &capabilities.scope);
     let label = format!("{} {name}", resource.kind.to_lowercase());
-    // It would show what is secret.
-    if types.kind != "Secret" {
+    // What was applied last would show what is secret; so all its keys are taken for applied ones.
+    let is_secret = types.kind == "Secret";
+    if !is_secret {
         let applied = serde_json::to_string(&object)?;
         object.annotations_mut().insert(LAST_APPLIED_CONFIGURATION.to_owned(), applied);
     }
     if let Some(found) = api.get_opt(&name).await? {
         let mut patch = serde_json::to_value(&object)?;
-        let last = found.annotations().get(LAST_APPLIED_CONFIGURATION);
-        if let Some(last) = last.and_then(|text| serde_json::from_str(text).ok()) {
+        let last = match found.annotations().get(LAST_APPLIED_CONFIGURATION) {
+            _ if is_secret => Some(json!({ "data": found.data.get("data") })),
+            Some(text) => serde_json::from_str(text).ok(),
+            None => None,
+        };
+        if let Some(last) = last {
             remove_missing(&mut patch, &last);
         }
         api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await?;
@@ -171,9 +176,12 @@ fn parse(text: &str) -> anyhow::Result<Vec<serde_json::Value>> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Secret;
+    use kube::{Api, Client};
+    use ostler_apiserver::serving::{ApiServer, Options};
     use serde_json::json;
 
-    use super::read;
+    use super::{apply, read};
 
     const TWO: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n---\n# only a comment\n---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: b\n";
 
@@ -220,6 +228,29 @@ mod tests {
         let file = dir.path().join("broken.yaml");
         std::fs::write(&file, "a: [1,").unwrap();
         assert!(format!("{:#}", read(&file).unwrap_err()).contains("broken.yaml"));
+    }
+
+    #[tokio::test]
+    async fn a_key_that_the_file_of_a_secret_has_no_more_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = ApiServer::open(Options::directory(dir.path().join("api"))).await.unwrap();
+        let client = Client::new(server.local_service(), "default");
+        let file = dir.path().join("secret.yaml");
+        for (data, keys) in [
+            ("stringData: {a: first, old: gone}", vec!["a", "old"]),
+            ("stringData: {a: second}\ndata: {b: eA==}", vec!["a", "b"]),
+            ("stringData: {a: second}", vec!["a"]),
+        ] {
+            let text = format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: s}}\n{data}\n");
+            std::fs::write(&file, text).unwrap();
+            let manifest = read(&file).unwrap()[0].manifests().unwrap().remove(0);
+            apply(&client, manifest).await.unwrap();
+            let secret = Api::<Secret>::default_namespaced(client.clone()).get("s").await.unwrap();
+            let found = secret.data.unwrap();
+            assert_eq!(found.keys().collect::<Vec<_>>(), keys, "{data}");
+            assert!(secret.metadata.annotations.is_none(), "nothing shows what is secret");
+        }
+        server.close().await;
     }
 
     #[test]

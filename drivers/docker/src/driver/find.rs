@@ -67,14 +67,21 @@ pub(crate) async fn tag_file(engine: &Engine, summary: &Summary) -> Result<TagFi
     Ok(unless_going(engine, summary, tags).await?.unwrap_or_default())
 }
 
-/// The identity that an adoption put on a container, and the tags that came with it.
+/// The identity that an adoption put on a container, and the tags that came with it. None where pods, which are root there, put
+/// what cannot be read, e.g. a link to itself: other containers are listed all the same.
 pub(crate) async fn claim(engine: &Engine, summary: &Summary) -> Result<Labels, EngineError> {
     let claim = match engine.has_file(&summary.id, CLAIM_FILE).await {
         Ok(true) => files::read(engine, &summary.id, CLAIM_FILE).await,
         Ok(false) => Ok(None),
         Err(error) => Err(error),
     };
-    Ok(unless_going(engine, summary, claim).await?.unwrap_or_default())
+    match unless_going(engine, summary, claim).await {
+        Err(error) if matches!(error.failure, Failure::Refused { .. }) => {
+            tracing::warn!(container = summary.name, %error, "its claim is ignored");
+            Ok(Labels::new())
+        }
+        claim => Ok(claim?.unwrap_or_default()),
+    }
 }
 
 /// A container that is being removed has no files any more, and an engine says that in many ways.

@@ -60,7 +60,8 @@ impl Engine {
         }
     }
 
-    /// The content of a file; `None` if there is none.
+    /// The content of a file; `None` if there is none, or one that is too long to be ours: pods are root there, and what they do to one
+    /// container is no fault of the others that are listed with it.
     pub(crate) async fn read_file(
         &self,
         container: &str,
@@ -80,8 +81,12 @@ impl Engine {
                 Err(error) => return Err(error),
             }
             if archive.len() > LONGEST {
-                let failure = Failure::Garbled(format!("{path} is longer than {LONGEST} bytes"));
-                return Err(EngineError { call: Call::Look, failure });
+                tracing::warn!(
+                    container,
+                    path,
+                    "a file is longer than {LONGEST} bytes: it is ignored"
+                );
+                return Ok(None);
             }
         }
         // An archive that ends too early is one of a container that is just going.

@@ -244,3 +244,30 @@ impl Drop for Disk {
         drop(Command::new("umount").arg("-l").arg(&self.0).output());
     }
 }
+
+#[tokio::test]
+async fn what_pods_do_to_the_files_of_one_machine_is_no_fault_of_the_others() {
+    let Some(docker) = Docker::here() else { return };
+    let driver = DockerDriver::new(docker.engine());
+    let bad = Machine::new("bad", &json!({}));
+    let _sweep = bad.swept(&docker);
+    let good = bad.sibling("good");
+    for machine in [&bad, &good] {
+        drop(machine.create(&driver).await.unwrap());
+    }
+    for file in ["claim.json", "tags.json"] {
+        let spoil = format!("printf %05000000d 0 > /etc/ostler/{file}");
+        docker.exec(&bad.container(), &spoil);
+        assert_eq!(good.list(&driver).await.unwrap().len(), 2, "{file}");
+        drop(bad.status(&driver).await.unwrap());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("claim.json");
+    std::os::unix::fs::symlink("claim.json", &link).unwrap();
+    let place = format!("{}:/etc/ostler/", bad.container());
+    docker.run(&["cp", link.to_str().unwrap(), &place]);
+    assert_eq!(good.list(&driver).await.unwrap().len(), 2, "a link to itself");
+    bad.delete(&driver).await.unwrap();
+    good.delete(&driver).await.unwrap();
+    assert_eq!(docker.of_cluster(&bad.cluster), [""; 0]);
+}
