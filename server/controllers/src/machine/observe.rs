@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
-use ostler_api::{Machine, MachineClass};
+use ostler_api::{Machine, MachineClass, ProviderName};
 use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::{holder, is_last_look};
@@ -51,11 +51,7 @@ impl Machines {
         let answers = api.down_since.is_none();
         let node = self.node_of(&machine, &target, answers).await;
         let now = (self.clock.0)();
-        let of_class = content.map(|class| self.settings.driver_name(class.provider()));
-        let held = holder(&machine).map(|it| self.settings.driver_name(it.as_str()));
-        let elsewhere =
-            held.clone().filter(|it| of_class.as_ref().is_some_and(|class| class != it));
-        let provider = held.or(of_class);
+        let (provider, elsewhere) = self.providers(&machine, content);
         let uid = machine.uid();
         let refused = || self.state.refused.get(uid);
         let mut known = operation::of_machine(self.sessions.view(uid), refused, provider.as_ref());
@@ -107,6 +103,20 @@ impl Machines {
             machine,
             unwritten,
         }))
+    }
+
+    /// The provider whose answers count, and the one that has the instance if that is not the provider of the class. One
+    /// that has another name in MCM is the same one.
+    fn providers(
+        &self,
+        machine: &Machine,
+        class: Option<&MachineClass>,
+    ) -> (Option<ProviderName>, Option<ProviderName>) {
+        let of_class = class.map(|class| self.settings.driver_name(class.provider()));
+        let held = holder(machine).map(|it| self.settings.driver_name(it.as_str()));
+        let elsewhere =
+            held.clone().filter(|it| of_class.as_ref().is_some_and(|class| class != it));
+        (held.or(of_class), elsewhere)
     }
 
     /// The Machine with the status that a pass kept. If another client wrote one since, that one is left, and what is
