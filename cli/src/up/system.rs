@@ -148,14 +148,8 @@ impl System {
         let api_listener = bind("--api-listen", options.api_listen).await?;
         let drivers: Vec<DriverChoice> =
             options.drivers.into_iter().filter(|driver| *driver != DriverChoice::None).collect();
-        let drivers_listener = match options.core {
-            CoreMode::Embedded => Some(bind("--drivers-listen", options.drivers_listen).await?),
-            CoreMode::None => None,
-        };
-        let drivers_address = match &drivers_listener {
-            Some(listener) => listener.local_addr()?,
-            None => options.drivers_listen,
-        };
+        let (drivers_listener, drivers_address) =
+            for_drivers(options.core, options.drivers_listen).await?;
         let joins = options.target == TargetMode::Own;
         let process =
             |it| DriverProcess::new(it, data, drivers_address, joins, &options.driver_env);
@@ -348,6 +342,19 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let served = api.serve_with(listener, tls, limits, end).await;
     served.context("the API server's listener failed")
+}
+
+/// The port of the core, if that runs here, and where drivers find it.
+async fn for_drivers(
+    core: CoreMode,
+    address: SocketAddr,
+) -> anyhow::Result<(Option<TcpListener>, SocketAddr)> {
+    if core == CoreMode::None {
+        return Ok((None, address));
+    }
+    let listener = bind("--drivers-listen", address).await?;
+    let address = listener.local_addr()?;
+    Ok((Some(listener), address))
 }
 
 async fn open_api(

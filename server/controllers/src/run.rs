@@ -148,10 +148,9 @@ impl Controllers {
             pending: Arc::default(),
             groups: Arc::default(),
         };
-        let writer = Writer::new(client.clone(), WriteMetrics::register(registry));
         let admin = OrphanAdminParts {
             client: client.clone(),
-            writer: writer.clone(),
+            writer: Writer::new(client.clone(), WriteMetrics::register(registry)),
             stores: stores.clone(),
             sessions: sessions.clone(),
             settings: Arc::clone(&settings),
@@ -160,7 +159,7 @@ impl Controllers {
             scans: fanout.queues.scans.clone(),
         };
         let core = Core {
-            writer,
+            writer: admin.writer.clone(),
             admin: OrphanAdmin::new(admin, registry),
             watch_metrics,
             reconcile_metrics: ReconcileMetrics::register(registry),
