@@ -1687,7 +1687,7 @@ type ListOrphansResponse struct {
 	// The core was told by its settings to report orphans only.
 	ReportOnly bool `protobuf:"varint,5,opt,name=report_only,json=reportOnly,proto3" json:"report_only,omitempty"`
 	// Providers with a class whose instances this core has not listed yet, or could not list: what is
-	// there is not shown.
+	// there is not shown. While `hold` is there, providers with a ready driver and no class, too.
 	NotListed     []string `protobuf:"bytes,6,rep,name=not_listed,json=notListed,proto3" json:"not_listed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
