@@ -84,4 +84,11 @@ mod tests {
     fn the_order_of_a_list_matters() {
         assert_ne!(canonical(&json!([1, 2])), canonical(&json!([2, 1])));
     }
+
+    #[test]
+    fn fnv_is_the_published_one() {
+        assert_eq!(fnv(""), 0x811c_9dc5);
+        assert_eq!(fnv("a"), 0xe40c_292c);
+        assert_eq!(fnv("foobar"), 0xbf9c_f968);
+    }
 }

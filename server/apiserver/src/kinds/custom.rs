@@ -79,10 +79,6 @@ pub(super) fn resources(definition: &Value) -> Vec<Resource> {
 
 fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
     let group = text(definition, "/spec/group").to_owned();
-    let custom = CustomVersion {
-        needs_webhook: text(definition, "/spec/conversion/strategy") == "Webhook",
-        ..custom_version(version, &format!("{group}/{stored}"))
-    };
     let names = definition.pointer("/status/acceptedNames").unwrap_or(&Value::Null);
     let owned = |pointer: &str| {
         let list = items(names, pointer).iter().filter_map(Value::as_str);
@@ -107,7 +103,7 @@ fn resource(definition: &Value, version: &Value, stored: &str) -> Resource {
         terminating: definition.pointer("/metadata/deletionTimestamp").is_some(),
         names: NameRule::Subdomain,
         rules: &[Rule::Generation, Rule::PutNeedsVersion],
-        strategy: Strategy::Custom(Arc::new(custom)),
+        strategy: Strategy::Custom(Arc::new(custom_version(definition, version, stored))),
         group,
         plural,
     }
@@ -122,7 +118,7 @@ fn scale_paths(scale: &Value) -> ScalePaths {
     }
 }
 
-fn custom_version(version: &Value, stored_api_version: &str) -> CustomVersion {
+fn custom_version(definition: &Value, version: &Value, stored: &str) -> CustomVersion {
     let document = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default();
     let column = |column: &Value| Column {
         name: text(column, "/name").to_owned(),
@@ -140,7 +136,7 @@ fn custom_version(version: &Value, stored_api_version: &str) -> CustomVersion {
         document,
         columns,
         selectable: selectable.iter().map(|one| text(one, "/jsonPath").to_owned()).collect(),
-        stored_api_version: stored_api_version.to_owned(),
-        needs_webhook: false,
+        stored_api_version: format!("{}/{stored}", text(definition, "/spec/group")),
+        needs_webhook: text(definition, "/spec/conversion/strategy") == "Webhook",
     }
 }

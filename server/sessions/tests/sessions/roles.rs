@@ -232,15 +232,20 @@ async fn a_provider_is_ready_only_once_its_driver_says_so() {
     assert_eq!(core.sessions.providers(), []);
 }
 
+/// The driver takes a create that may last long, and does not answer any more.
+async fn hang(core: &Core, driver: &mut Driver) {
+    let mut patient = create("op-1", "uid-1");
+    patient.timeout = std::time::Duration::from_mins(20);
+    core.sessions.submit(patient).unwrap();
+    driver.take().await;
+    driver.handled().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn f05_when_a_driver_hangs_its_standby_takes_over_and_its_operation_waits_for_its_return() {
     let mut core = Core::start();
     let (mut hung, mut standby) = pair(&mut core).await;
-    let mut patient = create("op-1", "uid-1");
-    patient.timeout = std::time::Duration::from_mins(20);
-    core.sessions.submit(patient).unwrap();
-    hung.take().await;
-    hung.handled().await;
+    hang(&core, &mut hung).await;
     // It holds the connection and answers nothing; the standby answers its heartbeats meanwhile.
     promoted(&mut standby).await;
     assert!(matches!(core.sessions.view("uid-1"), OperationView::InFlight(_)));
@@ -258,11 +263,7 @@ async fn f05_when_a_driver_hangs_its_standby_takes_over_and_its_operation_waits_
 async fn f05_what_a_driver_out_of_reach_creates_is_asked_of_its_standby_after_the_resume_window() {
     let mut core = Core::start();
     let (mut hung, mut standby) = pair(&mut core).await;
-    let mut patient = create("op-1", "uid-1");
-    patient.timeout = std::time::Duration::from_mins(20);
-    core.sessions.submit(patient).unwrap();
-    hung.take().await;
-    hung.handled().await;
+    hang(&core, &mut hung).await;
     promoted(&mut standby).await;
     tokio::select! {
         _unknown = core.outcome("uid-1") => {}
