@@ -127,7 +127,7 @@ fn usable_drivers(data: &DataDir) -> anyhow::Result<Vec<DriverChoice>> {
         let usable = driver.executable();
         if let Err(error) = &usable {
             log::say(format_args!(
-                "{error:#}; its machines cannot be deleted: `ostler up --driver` with where it is now remembers that"
+                "{error:#}; its machines cannot be deleted before `ostler up --driver PATH` was started with the path that it has now"
             ));
         }
         usable.is_ok()
