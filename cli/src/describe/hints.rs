@@ -3,7 +3,7 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 53] = [
+const HINTS: [(WaitReason, &str); 54] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::ClassInvalid, "correct the class"),
@@ -16,8 +16,16 @@ const HINTS: [(WaitReason, &str); 53] = [
     (WaitReason::BootstrapDataMissing, "set spec.bootstrap.data or dataSecretName"),
     (WaitReason::BootstrapConfigInvalid, "correct spec.bootstrap.configRef"),
     (WaitReason::BootstrapConfigMissing, "create the object that spec.bootstrap.configRef names"),
-    (WaitReason::BootstrapConfigOwned, "give each machine a configRef of its own"),
+    (
+        WaitReason::BootstrapConfigOwned,
+        "give each machine a configRef of its own, to an object without other owners",
+    ),
     (WaitReason::BootstrapKindMissing, "install the bootstrap provider"),
+    (
+        WaitReason::BootstrapKindUnmarked,
+        "name an object of a bootstrap provider, or label the CustomResourceDefinition of its kind \
+         ostler.dev/bootstrap-kind: \"true\"",
+    ),
     (WaitReason::BootstrapKindUnreadable, "give the core the right to list and watch the kind"),
     (WaitReason::BootstrapSecretMissing, "create the Secret that spec.bootstrap names"),
     (WaitReason::BootstrapSecretInvalid, "put the user data under key `value` of the Secret"),

@@ -80,7 +80,7 @@ pub(super) fn rows(
         // Those of a deployment are told with it, unless there is something to say.
         let silent = owned && problems.is_empty() && !frozen;
         let frozen = if frozen { "frozen, and stays so while it has too many; " } else { "" };
-        let note = format!("{frozen}{count} machines of {}", one.spec.replicas);
+        let note = format!("{frozen}{count} machines of {}", one.spec.replicas());
         (!silent).then(|| FleetRow::new("machineset", one.name(), &problems, note, back))
     });
     of_deployments.chain(of_sets).collect()

@@ -359,13 +359,10 @@ const COUNTS: [&str; 5] = [
     "autoPreserveFailedMachineMax",
 ];
 
-/// What sets and deployments have in common. `replicas` is in every stored object: autoscalers read it, and clients in
-/// Go leave out a 0.
+/// What sets and deployments have in common. `replicas` has no default: that it is absent has to be seen, since a client that
+/// leaves it out may mean 0, or leave it to an autoscaler.
 fn scaled(root: &mut JSONSchemaProps) {
     let Some(spec) = property(root, "spec") else { return };
-    if let Some(replicas) = property(spec, "replicas") {
-        replicas.default = Some(JSON(0.into()));
-    }
     for number in COUNTS {
         if let Some(number) = property(spec, number) {
             number.minimum = Some(0.0);
@@ -422,8 +419,7 @@ fn each_schema(crd: &mut CustomResourceDefinition, change: impl Fn(&mut JSONSche
     }
 }
 
-/// Removes the defaults that the decoder needs and the API must not have: upstream defaults nothing. (What [`scaled`]
-/// defaults is ours.) A count or percentage is read as 32 bits, and an object with a larger one could not be read.
+/// Removes the defaults that the decoder needs and the API must not have: upstream defaults nothing. A count or percentage is read as 32 bits, and an object with a larger one could not be read.
 fn prepare(schema: &mut JSONSchemaProps) {
     schema.default = None;
     if schema.x_kubernetes_int_or_string == Some(true) {

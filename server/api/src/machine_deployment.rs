@@ -34,9 +34,10 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpec {
-    /// How many Machines there are to be.
-    #[serde(default)]
-    pub replicas: i32,
+    /// How many Machines there are to be. Absent: filled in by the controller with 0, or with what is there where annotation
+    /// `cluster-api-autoscaler-node-group-min-size` is 1 or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
     /// Which MachineSets are its own. The template has to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
@@ -64,6 +65,13 @@ pub struct MachineDeploymentSpec {
     /// How many Failed Machines are kept for examination although no user asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_preserve_failed_machine_max: Option<i32>,
+}
+
+impl MachineDeploymentSpec {
+    /// How many Machines there are to be; an absent number counts as 0 until it is filled in.
+    pub fn replicas(&self) -> i32 {
+        self.replicas.unwrap_or_default()
+    }
 }
 
 /// How Machines of an old template are replaced.

@@ -33,9 +33,10 @@ use crate::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetSpec {
-    /// How many Machines there are to be.
-    #[serde(default)]
-    pub replicas: i32,
+    /// How many Machines there are to be. Absent: filled in by the controller with 0, or with what is there where annotation
+    /// `cluster-api-autoscaler-node-group-min-size` is 1 or more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
     /// Which Machines are its own. The template has to match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<LabelSelector>,
@@ -51,6 +52,13 @@ pub struct MachineSetSpec {
     /// How many Failed Machines are kept for examination although no user asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_preserve_failed_machine_max: Option<i32>,
+}
+
+impl MachineSetSpec {
+    /// How many Machines there are to be; an absent number counts as 0 until it is filled in.
+    pub fn replicas(&self) -> i32 {
+        self.replicas.unwrap_or_default()
+    }
 }
 
 /// What Machines are made from.
@@ -198,6 +206,6 @@ mod tests {
             "metadata": { "name": "s" }, "spec": {}
         }))
         .unwrap();
-        assert_eq!((set.spec.replicas, set.spec.selector), (0, None));
+        assert_eq!((set.spec.replicas, set.spec.replicas(), set.spec.selector), (None, 0, None));
     }
 }

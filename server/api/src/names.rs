@@ -81,6 +81,10 @@ pub mod label {
     /// ClusterRole whose rights are added to the core's own, `"true"`: lets it at the kinds of a
     /// bootstrap provider. Ours.
     pub const AGGREGATE_TO_CORE: &str = "ostler.dev/aggregate-to-core";
+    /// On a CustomResourceDefinition, `"true"`: its objects are those of a bootstrap provider, each for one Machine. Ours.
+    pub const BOOTSTRAP_KIND: &str = "ostler.dev/bootstrap-kind";
+    /// On a CustomResourceDefinition: which provider of Cluster API it belongs to, such as `bootstrap-kubeadm`.
+    pub const CLUSTER_API_PROVIDER: &str = "cluster.x-k8s.io/provider";
 }
 
 /// Annotations.
@@ -94,14 +98,20 @@ pub mod annotation {
     pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
     /// On a Lease that was given up: the term whose requests had all been answered by then.
     pub const ENDED_TERM: &str = "ostler.dev/ended-term";
+    /// On the Lease of a core: the namespaces that its holder serves, as `--namespace` has them.
+    pub const SERVED_NAMESPACES: &str = "ostler.dev/served-namespaces";
     /// On a Machine, any value: its set or pool deletes it first, as Cluster API has it.
     pub const DELETE_MACHINE: &str = "machine.sapcloud.io/delete-machine";
     /// The same in Cluster API's own name. Only pools read it.
     pub const CLUSTER_API_DELETE_MACHINE: &str = "cluster.x-k8s.io/delete-machine";
     /// On a MachinePool, any value but `false`: another system decides how many instances it has, as in Cluster API.
     pub const REPLICAS_MANAGED_BY: &str = "cluster.x-k8s.io/replicas-managed-by";
-    /// On a MachinePool: the least that an autoscaler may ask for, as in Cluster API.
+    /// On a MachinePool, MachineSet or MachineDeployment: the least that an autoscaler may ask for, as in Cluster API.
     pub const AUTOSCALER_MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+    /// The same on a MachineSet or MachineDeployment, as Cluster API's provider of the cluster-autoscaler calls it for the
+    /// API group of these kinds.
+    pub const AUTOSCALER_MIN_OF_GROUP: &str =
+        "machine.sapcloud.io/cluster-api-autoscaler-node-group-min-size";
     /// On a MachinePool: the most that an autoscaler may ask for, as in Cluster API.
     pub const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
     /// On a Machine of a pool: its instance is to be updated in place, as soon as the budget allows. The pool writes the

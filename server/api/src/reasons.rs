@@ -36,6 +36,8 @@ open_enum! {
         BootstrapKindMissing = "BootstrapKindMissing",
         /// The kind of the bootstrap config cannot be watched.
         BootstrapKindUnreadable = "BootstrapKindUnreadable",
+        /// The kind of the bootstrap config does not say that it is one of a bootstrap provider.
+        BootstrapKindUnmarked = "BootstrapKindUnmarked",
         /// The bootstrap config does not exist.
         BootstrapConfigMissing = "BootstrapConfigMissing",
         /// The bootstrap config belongs to another object.

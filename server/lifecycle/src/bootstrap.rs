@@ -2,14 +2,14 @@
 //! and the Secret with its user data.
 
 use ostler_api::Revision;
-use std::{borrow::Cow, fmt, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use ostler_api::{
     Machine,
     bootstrap::{BootstrapConfigRef, BootstrapText},
-    machine::WaitReason,
-    names,
+    machine::{MachineSpec, WaitReason},
+    names::{self, label},
 };
 use serde_json::Value;
 
@@ -43,6 +43,8 @@ pub enum ConfigView {
     KindMissing,
     /// Objects of this kind have no namespace.
     KindWithoutNamespace,
+    /// Nothing says that objects of this kind are a bootstrap provider's.
+    KindUnmarked,
     /// The kind cannot be watched: what the API server said.
     Unreadable(String),
     /// As many kinds as may be are watched already.
@@ -148,6 +150,36 @@ impl fmt::Display for ConfigKind {
     }
 }
 
+/// The group of Cluster API's bootstrap providers: its kinds need no mark.
+const PROVIDERS_GROUP: &str = "bootstrap.cluster.x-k8s.io";
+
+impl ConfigKind {
+    /// Whether the kind is one of bootstrap providers by its group alone.
+    pub fn is_marked_by_group(&self) -> bool {
+        self.group == PROVIDERS_GROUP
+    }
+}
+
+/// Whether the labels of a CustomResourceDefinition say that its kind is one of a bootstrap provider: ours, or that by
+/// which Cluster API knows what a provider is for. Who may write Machines can write neither.
+pub fn is_marked(labels: Option<&BTreeMap<String, String>>) -> bool {
+    let of = |key: &str| labels.and_then(|all| all.get(key)).map(String::as_str);
+    of(label::BOOTSTRAP_KIND) == Some("true")
+        || of(label::CLUSTER_API_PROVIDER).is_some_and(|it| it.starts_with("bootstrap-"))
+}
+
+/// Why a template may not name an object of a bootstrap provider, for people; `None`: it names none. Every Machine would
+/// be made with the same one.
+pub fn refused_in_template(spec: &MachineSpec) -> Option<String> {
+    let named = spec.bootstrap.as_ref()?.config_ref.as_ref()?;
+    Some(format!(
+        "spec.template.spec.bootstrap.configRef names {named}, which all Machines would share: the first would own it, the \
+         others wait for ever, and it would be deleted with the first. Take configRef out, and give the user data in \
+         bootstrap.data, in bootstrap.dataSecretName or in the secret of the class; or create Machines one by one, each \
+         with an object of its own"
+    ))
+}
+
 /// An object of a bootstrap provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigName {
@@ -210,6 +242,10 @@ fn group_and_version(wanted: &BootstrapConfigRef) -> Result<(String, String), Re
     }
     if [names::GROUP, names::OWN_GROUP].contains(&group) {
         return fault(format!("apiVersion {:?} is of no bootstrap provider", wanted.api_version));
+    }
+    // What others make objects from has no data, and would be deleted with this one Machine.
+    if wanted.kind.ends_with("Template") {
+        return fault(format!("kind is {}: name an object that was made from it", wanted.kind));
     }
     Ok((group.to_owned(), version.to_owned()))
 }
@@ -298,6 +334,27 @@ mod tests {
         let nameless = machine(&json!({ "configRef": { "apiVersion": "a.b/v1", "kind": "K" } }));
         assert!(config_of(&nameless).is_err());
         assert_eq!(config_of(&machine(&json!({}))), Ok(None));
+    }
+
+    #[test]
+    fn a_kind_is_of_a_bootstrap_provider_only_if_its_definition_or_its_group_says_so() {
+        for (key, value, marked) in [
+            ("ostler.dev/bootstrap-kind", "true", true),
+            ("ostler.dev/bootstrap-kind", "false", false),
+            ("cluster.x-k8s.io/provider", "bootstrap-kubeadm", true),
+            ("cluster.x-k8s.io/provider", "infrastructure-aws", false),
+            ("cluster.x-k8s.io/v1beta1", "v1beta1", false),
+        ] {
+            let labels = [(key.to_owned(), value.to_owned())].into();
+            assert_eq!(is_marked(Some(&labels)), marked, "{key}={value}");
+        }
+        assert!(!is_marked(None));
+        for (group, marked) in
+            [("bootstrap.cluster.x-k8s.io", true), ("cluster.x-k8s.io", false), ("a.b", false)]
+        {
+            let found = config(&format!("{group}/v1"), Value::Null).unwrap().unwrap();
+            assert_eq!(found.kind.is_marked_by_group(), marked, "{group}");
+        }
     }
 
     #[test]

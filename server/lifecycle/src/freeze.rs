@@ -52,10 +52,10 @@ impl Limits {
     pub fn of(set: &MachineSet, owner: Option<&MachineDeployment>, margins: Margins) -> Self {
         let (allowed, most) = match owner {
             Some(owner) => {
-                let allowed = owner.spec.replicas.saturating_add(fenceposts::surge(&owner.spec));
+                let allowed = owner.spec.replicas().saturating_add(fenceposts::surge(&owner.spec));
                 (allowed, allowed)
             }
-            None => (set.spec.replicas, set.spec.replicas.saturating_mul(2)),
+            None => (set.spec.replicas(), set.spec.replicas().saturating_mul(2)),
         };
         let high = most.saturating_add(margins.up.max(0));
         // A set with what it may have is never frozen, and no freeze needs fewer than that to end: otherwise margins of
@@ -181,11 +181,14 @@ pub fn plan(snap: &Snapshot<'_>) -> Plan<MachineSetCondition> {
     let rests_until = snap.lifted.map(|at| after(at, period)).filter(|until| *until > now);
     let since = condition.and_then(|it| it.last_transition_time.as_ref()).map_or(now, |at| at.0);
     let holds_until = after(since, period);
+    // A number that is about to be filled in says nothing of what is too much.
+    let absent = owner.map_or(set.spec.replicas, |it| it.spec.replicas).is_none();
     let (freeze, again) = match (frozen, by_user) {
         (_, true) => (false, None),
+        (frozen, false) if absent => (frozen, None),
         (false, _) if machines >= limits.high => (rests_until.is_none(), rests_until),
         (true, _) if machines <= limits.low => {
-            (holds_until > now && machines >= set.spec.replicas, Some(holds_until))
+            (holds_until > now && machines >= set.spec.replicas(), Some(holds_until))
         }
         (frozen, _) => (frozen, None),
     };

@@ -34,6 +34,7 @@ pub mod pool;
 mod push_down;
 pub mod record;
 pub mod replacement;
+pub mod replicas;
 pub mod selector;
 pub mod set;
 mod settings;

@@ -177,10 +177,22 @@ fn a_frozen_set_goes_on_once_enough_machines_are_gone_and_a_period_is_over() {
 fn a_set_that_is_scaled_up_while_it_is_frozen_goes_on() {
     // #346: four machines that cannot be deleted, and replicas 0. A user who wants four again has them.
     let mut set = frozen();
-    set.spec.replicas = 0;
+    set.spec.replicas = Some(0);
     assert_eq!(plan(&snap(&set, 4, 100)), freeze::Plan::default());
-    set.spec.replicas = 4;
+    set.spec.replicas = Some(4);
     assert_eq!(plan(&snap(&set, 4, 100)).label, Some(false));
+}
+
+#[test]
+fn a_number_that_is_absent_and_about_to_be_filled_in_freezes_nothing() {
+    let mut absent = set(3);
+    absent.spec.replicas = None;
+    assert_eq!(plan(&snap(&absent, 3, 0)), freeze::Plan::default());
+    let mut owner = deployment(3, rolling(json!(1)));
+    owner.spec.replicas = None;
+    let set = set(3);
+    let snap = Snapshot { owner: Some(&owner), ..snap(&set, 3, 0) };
+    assert_eq!(plan(&snap), freeze::Plan::default());
 }
 
 #[test]
@@ -189,7 +201,7 @@ fn a_set_that_is_scaled_to_zero_and_up_again_creates_as_soon_as_it_lacks_machine
     let mut set = set(0);
     set = carried_out(set.clone(), &plan(&snap(&set, 1_000, 0)));
     assert_eq!(plan(&snap(&set, 900, 1)).label, None, "they are still too many");
-    set.spec.replicas = 1_000;
+    set.spec.replicas = Some(1_000);
     assert_eq!(plan(&snap(&set, 900, 2)).label, Some(false), "it has fewer than it wants");
 }
 

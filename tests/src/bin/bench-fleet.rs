@@ -313,7 +313,7 @@ async fn patch<K: Kind>(api: &Api<K>, name: &str, metadata: serde_json::Value) {
 fn is_complete(event: &WatchEvent<MachineDeployment>) -> bool {
     let (WatchEvent::Modified(it) | WatchEvent::Added(it)) = event else { return false };
     let Some(status) = &it.status else { return false };
-    let wanted = it.spec.replicas;
+    let wanted = it.spec.replicas();
     [status.replicas, status.updated_replicas, status.available_replicas] == [wanted; 3]
         && status.observed_generation == it.metadata.generation
 }

@@ -66,7 +66,7 @@ async fn until(world: &World, what: &str, condition: impl Condition<MachineDeplo
 fn rolled_out(deployment: Option<&MachineDeployment>) -> bool {
     let Some(deployment) = deployment else { return false };
     let Some(status) = &deployment.status else { return false };
-    let wanted = deployment.spec.replicas;
+    let wanted = deployment.spec.replicas();
     status.observed_generation == deployment.metadata.generation
         && [status.replicas, status.updated_replicas, status.available_replicas] == [wanted; 3]
 }

@@ -20,11 +20,15 @@ const JOIN: &str = "exec kubelet --token=<<BOOTSTRAP_TOKEN>> --hostname-override
 
 /// The kind of a bootstrap provider.
 async fn install(world: &World, kind: &str) {
+    install_labelled(world, kind, &json!({ "ostler.dev/bootstrap-kind": "true" })).await;
+}
+
+async fn install_labelled(world: &World, kind: &str, labels: &Value) {
     let plural = format!("{}s", kind.to_lowercase());
     let crd: CustomResourceDefinition = serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.bootstrap.example.com") },
+        "metadata": { "name": format!("{plural}.bootstrap.example.com"), "labels": labels },
         "spec": {
             "group": "bootstrap.example.com",
             "scope": "Namespaced",
@@ -143,6 +147,40 @@ async fn a_config_brings_its_machine_from_pending_to_running_and_goes_with_it() 
             object.is_none()
         });
     tokio::time::timeout(Duration::from_hours(1), no_more).await.unwrap().unwrap();
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_is_none_of_a_bootstrap_provider_is_not_owned_and_outlives_its_machine() {
+    let world = World::start().await;
+    install_labelled(
+        &world,
+        "Database",
+        &json!({ "cluster.x-k8s.io/provider": "infrastructure-a" }),
+    )
+    .await;
+    create_config(&world, "Database", "precious").await;
+    world.apply::<Machine>(booted("m", reference("Database", "precious"))).await;
+    world.until("m", "refused", waits_for(WaitReason::BootstrapKindUnmarked)).await;
+    let owners = async || {
+        let object = configs(&world, "Database").get("precious").await.unwrap();
+        object.metadata.owner_references.unwrap_or_default()
+    };
+    assert_eq!(owners().await, []);
+    delete(&world, "m").await;
+    world.until("m", "gone", gone).await;
+    assert_eq!(owners().await, [], "it is still there");
+
+    // A label that comes later is noticed.
+    world.apply::<Machine>(booted("n", reference("Database", "precious"))).await;
+    world.until("n", "refused", waits_for(WaitReason::BootstrapKindUnmarked)).await;
+    let label = json!({ "metadata": { "labels": { "cluster.x-k8s.io/provider": "bootstrap-a" } } });
+    let definitions = Api::<CustomResourceDefinition>::all(world.client());
+    let name = "databases.bootstrap.example.com";
+    definitions.patch(name, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    world.until("n", "waiting", waits_for(WaitReason::BootstrapNotReady)).await;
+    let uid = get(&world, "n").await.metadata.uid.unwrap();
+    assert_eq!(owners().await.pop().unwrap().uid, uid);
     world.stop().await;
 }
 

@@ -113,7 +113,7 @@ fn reason(deployment: &MachineDeployment) -> String {
 fn rolled_out(deployment: Option<&MachineDeployment>) -> bool {
     let Some(deployment) = deployment else { return false };
     let Some(status) = &deployment.status else { return false };
-    let wanted = deployment.spec.replicas;
+    let wanted = deployment.spec.replicas();
     status.observed_generation == deployment.metadata.generation
         && [status.replicas, status.updated_replicas, status.available_replicas] == [wanted; 3]
         && reason(deployment) == "NewMachineSetAvailable"
@@ -326,7 +326,7 @@ async fn choose(world: &World, victims: &[String], replicas: i32) {
     let annotations = deployment.metadata.annotations.get_or_insert_default();
     annotations.insert(annotation::TRIGGER_DELETION.to_owned(), list.join(","));
     annotations.insert(annotation::REPLICAS_CHANGED_BY_SCALER.to_owned(), now);
-    deployment.spec.replicas = replicas;
+    deployment.spec.replicas = Some(replicas);
     api(world).replace("d", &PostParams::default(), &deployment).await.unwrap();
 }
 

@@ -20,6 +20,8 @@ pub(super) enum KindState {
     Missing,
     /// Its objects have no namespace.
     WithoutNamespace,
+    /// Nothing says that they are a bootstrap provider's.
+    Unmarked,
     /// The API server refuses access: its message.
     Unreadable(String),
     /// All of them are here.
@@ -58,6 +60,7 @@ impl Contents {
             KindState::NotListed => ConfigView::Unknown,
             KindState::Missing => ConfigView::KindMissing,
             KindState::WithoutNamespace => ConfigView::KindWithoutNamespace,
+            KindState::Unmarked => ConfigView::KindUnmarked,
             KindState::Unreadable(why) => ConfigView::Unreadable(why.clone()),
             KindState::Synced => {
                 let found = inner.objects.get(name).map(Arc::clone);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::{GroupVersionKind, Status};
 use kube::discovery::{Scope, oneshot};
@@ -12,7 +13,7 @@ use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use ostler_api::names::label;
-use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName};
+use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName, is_marked};
 use tokio::time::{sleep, timeout};
 
 use super::contents::{Contents, KindState};
@@ -62,12 +63,31 @@ impl Follower {
         let asked = timeout(PATIENCE, oneshot::pinned_kind(&self.client, &kind)).await;
         let found = asked.map_err(|_late| KindState::Unreadable("no answer".to_owned()))?;
         match found {
-            Ok((resource, capabilities)) if capabilities.scope == Scope::Namespaced => Ok(resource),
+            Ok((resource, capabilities)) if capabilities.scope == Scope::Namespaced => {
+                self.check_mark(&resource).await.map(|()| resource)
+            }
             Ok(_) => Err(KindState::WithoutNamespace),
             Err(kube::Error::Discovery(DiscoveryError::MissingKind(_))) => Err(KindState::Missing),
             Err(kube::Error::Api(status)) if status.code == 404 => Err(KindState::Missing),
             Err(kube::Error::Api(status)) => Err(KindState::Unreadable(refusal(&status))),
             Err(failure) => Err(KindState::Unreadable(failure.to_string())),
+        }
+    }
+
+    /// Whether the kind says that it is one of a bootstrap provider. A Machine must not take along whatever a user names.
+    async fn check_mark(&self, resource: &ApiResource) -> Result<(), KindState> {
+        if self.kind.is_marked_by_group() {
+            return Ok(());
+        }
+        let name = format!("{}.{}", resource.plural, resource.group);
+        let definitions = Api::<CustomResourceDefinition>::all(self.client.clone());
+        match timeout(PATIENCE, definitions.get_metadata_opt(&name)).await {
+            Ok(Ok(Some(found))) if is_marked(found.metadata.labels.as_ref()) => Ok(()),
+            // A kind without a definition, of an extension API server, can have no mark.
+            Ok(Ok(_)) => Err(KindState::Unmarked),
+            Ok(Err(kube::Error::Api(status))) => Err(KindState::Unreadable(refusal(&status))),
+            Ok(Err(failure)) => Err(KindState::Unreadable(failure.to_string())),
+            Err(_late) => Err(KindState::Unreadable("no answer".to_owned())),
         }
     }
 

@@ -166,7 +166,7 @@ impl Deployments {
     fn refreshed(&self, seen: &MachineSet, patch: &Value) -> Value {
         let mut patch = patch.clone();
         let wanted = patch.pointer("/spec/replicas").and_then(Value::as_i64);
-        let is_lowered = wanted.is_some_and(|wanted| wanted < seen.spec.replicas.into());
+        let is_lowered = wanted.is_some_and(|wanted| wanted < seen.spec.replicas().into());
         let available =
             |set: &MachineSet| set.status.as_ref().map_or(0, |it| it.available_replicas);
         let is_same = |newest: &MachineSet| {

@@ -32,7 +32,7 @@ const NUMBERS: [(&str, &str, Number); 13] = [
     ("info_spec_paused", "Whether it is paused", |it| {
         Some(i64::from(it.spec.paused == Some(true)))
     }),
-    ("info_spec_replicas", "Machines wanted", |it| Some(it.spec.replicas.into())),
+    ("info_spec_replicas", "Machines wanted", |it| Some(it.spec.replicas().into())),
     ("info_spec_min_ready_seconds", "spec.minReadySeconds", |it| {
         Some(it.spec.min_ready_seconds.unwrap_or_default().into())
     }),

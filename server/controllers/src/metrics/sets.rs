@@ -45,7 +45,7 @@ impl fmt::Debug for SetCollector {
 type Number = fn(&MachineSet) -> i32;
 
 const NUMBERS: [(&str, &str, Number); 6] = [
-    ("mcm_machine_set_info_spec_replicas", "Machines that a set wants", |set| set.spec.replicas),
+    ("mcm_machine_set_info_spec_replicas", "Machines that a set wants", |set| set.spec.replicas()),
     ("mcm_machine_set_info_spec_min_ready_seconds", "Stored, and not enforced", |set| {
         set.spec.min_ready_seconds.unwrap_or_default()
     }),

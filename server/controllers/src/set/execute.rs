@@ -5,11 +5,14 @@ use std::sync::Arc;
 use ostler_api::names::finalizer;
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::class::Hold;
+use ostler_lifecycle::replicas::{ABSENT, Filled};
 use ostler_lifecycle::set::{BURST, Plan, Snapshot};
+use serde_json::json;
 use tracing::{debug, warn};
 
 use super::{Done, Sets};
 use crate::class::patch as finalizer_patch;
+use crate::events::Severity;
 use crate::reconcile::PassError;
 use crate::watch::{Author, By, ObjectName};
 use crate::writes::WriteError;
@@ -20,7 +23,12 @@ impl Sets {
         let mut done = Done::default();
         if plan.finalizer != Hold::Keep {
             self.change_finalizer(set, plan.finalizer).await?;
-            done.finalizer = true;
+            done.rewritten = true;
+            return Ok(done);
+        }
+        if let Some(filled) = &plan.fill {
+            self.fill(set, filled).await?;
+            done.rewritten = true;
             return Ok(done);
         }
         if !plan.delete.is_empty() && self.freezes.is_due(&ObjectName::of(set.as_ref())) {
@@ -72,6 +80,23 @@ impl Sets {
         } else {
             Err(PassError::NotYet(super::pending::LAG))
         }
+    }
+
+    /// Writes the number of Machines that the set wants, and says so before anything follows from it.
+    async fn fill(&self, set: &Arc<MachineSet>, filled: &Filled) -> Result<(), PassError> {
+        let api =
+            self.writer.api::<MachineSet>(set.metadata.namespace.as_deref().unwrap_or_default());
+        let patch = json!({
+            "metadata": { "resourceVersion": set.metadata.resource_version },
+            "spec": { "replicas": filled.replicas },
+        });
+        let written = self.writer.patch::<MachineSet>(&api, set.name(), &patch).await;
+        let what = "cannot write the replicas of a set";
+        let written = written.map_err(|error| PassError::of_write(what, error))?;
+        let severity = if filled.warning { Severity::Warning } else { Severity::Normal };
+        self.tell(set, severity, ABSENT, "Scale", filled.note.clone());
+        self.stores.sets.update(written, Author::new(By::Set, set.as_ref()));
+        Ok(())
     }
 
     async fn change_finalizer(&self, set: &Arc<MachineSet>, hold: Hold) -> Result<(), PassError> {

@@ -81,8 +81,8 @@ pub(crate) struct Done {
     retry: bool,
     /// More Machines have to be written to than one pass does.
     more: bool,
-    /// The finalizer changed: the set is another version, or gone.
-    finalizer: bool,
+    /// The finalizer or the number of replicas changed: the set is another version, or gone.
+    rewritten: bool,
 }
 
 impl Kind for Sets {

@@ -20,8 +20,8 @@ impl Sets {
         plan: Plan,
         done: Done,
     ) -> Result<Passed, PassError> {
-        if done.finalizer {
-            // Removed: there is nothing to write a status to.
+        if done.rewritten {
+            // The finalizer was removed: there is nothing to write a status to.
             let gone = plan.finalizer == Hold::Remove;
             return Ok(if gone { Passed::Settled(Outcome::Done) } else { Passed::Changed });
         }

@@ -57,7 +57,7 @@ impl Stores {
     pub(crate) fn siblings(&self, machine: &Machine, settings: &Settings) -> Siblings {
         let Some(family) = self.family(machine) else { return Siblings::default() };
         let object = family.object.as_deref();
-        let wanted = object.and_then(|it| usize::try_from(it.spec.replicas).ok());
+        let wanted = object.and_then(|it| usize::try_from(it.spec.replicas()).ok());
         let members = || family.members.iter().map(AsRef::as_ref);
         let others = members().filter(|member| member.uid() != machine.uid());
         Siblings {

@@ -80,15 +80,15 @@ fn copy_annotations(deployment: &MachineDeployment, set: &mut MachineSet) {
 /// Machines that were chosen.
 pub(super) fn tell_change_time(deployment: &MachineDeployment, set: &mut MachineSet) {
     let time = deployment.annotation(annotation::REPLICAS_CHANGED_BY_SCALER);
-    if let Some(time) = time.filter(|_| set.spec.replicas > 0) {
+    if let Some(time) = time.filter(|_| set.spec.replicas() > 0) {
         annotate(&mut set.metadata, annotation::REPLICAS_CHANGED_BY_SCALER, time);
     }
 }
 
 /// Scales a set, and notes for which number of replicas that was done.
 pub(super) fn scale(set: &mut MachineSet, wanted: i32, fleet: &Fleet) {
-    let changes = set.spec.replicas != wanted;
-    set.spec.replicas = wanted;
+    let changes = set.spec.replicas != Some(wanted);
+    set.spec.replicas = Some(wanted);
     if changes || wanted > 0 {
         note_replicas(set, fleet);
     }
@@ -132,7 +132,7 @@ pub(super) fn make(deployment: &MachineDeployment, wanted: i32, fleet: &Fleet) -
     set.spec.template = template;
     set.spec.selector = Some::<LabelSelector>(selector);
     sync(deployment, &mut set);
-    set.spec.replicas = wanted;
+    set.spec.replicas = Some(wanted);
     note_replicas(&mut set, fleet);
     set
 }

@@ -50,9 +50,9 @@ pub(super) fn resolve(value: &IntOrString, replicas: i32, up: bool) -> Option<i3
 pub fn of(spec: &MachineDeploymentSpec) -> Fenceposts {
     let Some((_, unavailable)) = written(&spec.strategy) else { return Fenceposts::default() };
     let surge = if is_manual(spec) { 0 } else { surge(spec) };
-    let unavailable = unavailable.and_then(|value| resolve(value, spec.replicas, false));
+    let unavailable = unavailable.and_then(|value| resolve(value, spec.replicas(), false));
     let unavailable = unavailable.unwrap_or_default().max(i32::from(surge == 0));
-    Fenceposts { surge, unavailable: unavailable.min(spec.replicas) }
+    Fenceposts { surge, unavailable: unavailable.min(spec.replicas()) }
 }
 
 /// The surge as it is written. A freeze allows it also where users select Nodes, as with machine-controller-manager: an
@@ -60,8 +60,8 @@ pub fn of(spec: &MachineDeploymentSpec) -> Fenceposts {
 /// scale in.
 pub fn surge(spec: &MachineDeploymentSpec) -> i32 {
     let surge = written(&spec.strategy).and_then(|(surge, _)| surge);
-    let surge = surge.and_then(|value| resolve(value, spec.replicas, true)).unwrap_or_default();
-    surge.min(i32::MAX.saturating_sub(spec.replicas))
+    let surge = surge.and_then(|value| resolve(value, spec.replicas(), true)).unwrap_or_default();
+    surge.min(i32::MAX.saturating_sub(spec.replicas()))
 }
 
 /// Whether a user chooses the Nodes that are updated in place: then nothing is created for it.

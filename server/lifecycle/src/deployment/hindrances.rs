@@ -29,7 +29,7 @@ impl Pass<'_> {
         let new = self.new.and_then(|index| self.views.get(index));
         let goes_on = deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate)
             && !status::is_paused(deployment)
-            && new.is_some_and(|new| new.set.spec.replicas < deployment.spec.replicas);
+            && new.is_some_and(|new| new.set.spec.replicas() < deployment.spec.replicas());
         let old = self.old_views().filter(move |_| goes_on).flat_map(|set| &set.machines);
         old.filter(|view| in_place::waits(view))
     }
@@ -70,7 +70,7 @@ impl Pass<'_> {
     /// Failed Machines of the new set that are preserved. They are among its replicas and not available, as with
     /// machine-controller-manager: nothing else may be taken for them.
     fn preserved_machines(&self) -> Option<String> {
-        let rolls = self.old_views().any(|set| set.set.spec.replicas > 0);
+        let rolls = self.old_views().any(|set| set.set.spec.replicas() > 0);
         let new = self.new.and_then(|index| self.views.get(index)).filter(|_| rolls)?;
         let now = self.snapshot.now;
         let mut kept = new.machines.iter().filter(|view| view.is_preserved(now));

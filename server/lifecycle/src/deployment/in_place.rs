@@ -329,9 +329,9 @@ impl<'a> Pass<'a> {
 
     /// The Nodes of Machines that were handed over to this set, and then their labels.
     fn finish_hand_over(&mut self, set: &'a SetView, is_new: bool) {
-        let covered = set.set.spec.replicas;
+        let covered = set.set.spec.replicas();
         let own = set.machines.iter().filter(|one| !one.machine.is_deleting());
-        let is_covered = is_new && covered >= self.snapshot.deployment.spec.replicas
+        let is_covered = is_new && covered >= self.snapshot.deployment.spec.replicas()
             || count(own.clone().count()) <= covered;
         for view in own.filter(|one| is_new || is_handed_over(one)) {
             // Before the label of the Machine goes, which says that its Node is not finished.
@@ -359,7 +359,8 @@ impl<'a> Pass<'a> {
     fn end_needless_hand_overs(&mut self, targets: &Targets) {
         for (wanted, set) in targets.old.iter().zip(self.old_views()) {
             let own = set.machines.iter().filter(|one| !one.machine.is_deleting());
-            let is_last = *wanted == set.set.spec.replicas && count(own.clone().count()) > *wanted;
+            let is_last =
+                *wanted == set.set.spec.replicas() && count(own.clone().count()) > *wanted;
             let finished = |one: &&MachineView| {
                 is_handed_over(one) && node_label(one, label::CANDIDATE_FOR_UPDATE).is_none()
             };

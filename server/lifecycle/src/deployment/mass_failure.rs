@@ -11,7 +11,7 @@ use crate::replacement::Members;
 impl Pass<'_> {
     /// Shows a mass failure in a condition, which is there only meanwhile; an event for its begin, and one for its end.
     pub(super) fn show_mass_failure(&mut self) {
-        let wanted = usize::try_from(self.snapshot.deployment.spec.replicas).unwrap_or_default();
+        let wanted = usize::try_from(self.snapshot.deployment.spec.replicas()).unwrap_or_default();
         let machines = self.all_machines().map(|view| view.machine.as_ref());
         let members = Members::of(machines, wanted);
         let shown = find(&self.status.conditions, &Type::MassFailure).is_some();

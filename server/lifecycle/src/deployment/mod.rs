@@ -3,6 +3,7 @@
 //! A pass is a function of the deployment, its sets, their Machines and Nodes. It returns writes, each conditional on
 //! the version that it was planned from; whatever part of them happens, the next pass continues from there.
 
+mod absent;
 pub mod conditions;
 pub mod counts;
 pub mod edit;
@@ -57,6 +58,10 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
         return pass.finish();
     }
     if pass.claim() {
+        return pass.finish();
+    }
+    if deployment.spec.replicas.is_none() {
+        pass.fill_replicas();
         return pass.finish();
     }
     pass.warn_of_overlaps();

@@ -283,7 +283,7 @@ impl<'a> Pass<'a> {
         let seen = self.snapshot.deployment.as_ref();
         // Those that become smaller first: the sum is never more than it is to be.
         let mut sets: Vec<_> = self.views.iter().zip(&self.sets).collect();
-        sets.sort_by_key(|(view, set)| set.spec.replicas > view.set.spec.replicas);
+        sets.sort_by_key(|(view, set)| set.spec.replicas() > view.set.spec.replicas());
         for (view, set) in sets {
             let Some(patch) = change(
                 json!(view.set.as_ref()),
@@ -292,7 +292,7 @@ impl<'a> Pass<'a> {
             ) else {
                 continue;
             };
-            let (from, to) = (view.set.spec.replicas, set.spec.replicas);
+            let (from, to) = (view.set.spec.replicas(), set.spec.replicas());
             let event = (from != to).then(|| scaling(set.name(), from, to));
             self.plan.sets.push(SetWrite { set: Arc::clone(&view.set), patch, event });
         }
@@ -309,8 +309,8 @@ impl<'a> Pass<'a> {
                 self.plan.sets.push(SetWrite { set, patch, event: Some(event) });
             }
         }
-        if let Some(set) = self.create.as_ref().filter(|set| set.spec.replicas > 0) {
-            self.plan.created = Some(scaling(set.name(), 0, set.spec.replicas));
+        if let Some(set) = self.create.as_ref().filter(|set| set.spec.replicas() > 0) {
+            self.plan.created = Some(scaling(set.name(), 0, set.spec.replicas()));
         }
         self.plan.deployment =
             change(json!(seen), json!(self.deployment), seen.metadata.resource_version.as_ref());

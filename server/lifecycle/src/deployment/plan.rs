@@ -87,6 +87,8 @@ ostler_api::closed_enum! {
     pub enum Reason {
         /// The spec is refused.
         ValidationFailed,
+        /// `spec.replicas` is absent and was filled in.
+        ReplicasAbsent,
         /// The selector is empty.
         SelectingAll,
         /// Its selector also selects what is another one's.

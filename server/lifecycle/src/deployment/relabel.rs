@@ -47,7 +47,7 @@ pub(super) fn step(view: &SetView, collisions: i32) -> Option<Step> {
         return Some(Step::Machines(tag.to_owned(), lacking));
     }
     let observed = set.status.as_ref().and_then(|status| status.observed_generation);
-    let complete = i32::try_from(active().count()) == Ok(set.spec.replicas);
+    let complete = i32::try_from(active().count()) == Ok(set.spec.replicas());
     let settled = complete && observed == set.metadata.generation;
     Some(if settled { Step::Selector(tag.to_owned()) } else { Step::Wait })
 }

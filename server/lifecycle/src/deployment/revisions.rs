@@ -45,7 +45,7 @@ pub fn superfluous<'a>(
 
 fn is_spent(set: &MachineSet) -> bool {
     let status = set.status.as_ref();
-    set.spec.replicas == 0
+    set.spec.replicas() == 0
         && status.is_some_and(|status| {
             status.replicas == 0 && status.observed_generation >= set.metadata.generation
         })

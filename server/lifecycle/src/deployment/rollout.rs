@@ -21,7 +21,7 @@ impl Pass<'_> {
         let of_old =
             |(index, counts): (usize, &Counts)| (Some(index) != self.new).then_some(*counts);
         let mut fleet = Fleet {
-            replicas: deployment.spec.replicas,
+            replicas: deployment.spec.replicas(),
             surge: posts.surge,
             unavailable: posts.unavailable,
             new: self.new.and_then(|index| counts.get(index).copied()),

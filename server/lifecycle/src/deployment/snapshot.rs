@@ -77,7 +77,7 @@ impl SetView {
         let living = || self.machines.iter().filter(|one| !one.machine.is_deleting());
         let is_marked = |one: &&MachineView| marked.contains(one.machine.name());
         Counts {
-            wanted: self.set.spec.replicas,
+            wanted: self.set.spec.replicas(),
             machines: number(self.machines.len()),
             living: number(living().count()),
             available: number(living().filter(|one| one.is_available() && !is_marked(one)).count()),

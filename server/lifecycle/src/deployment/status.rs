@@ -37,7 +37,7 @@ impl Sets<'_> {
 pub fn count(deployment: &MachineDeployment, sets: Sets<'_>, now: Timestamp) -> Status {
     let old = deployment.status.clone().unwrap_or_default();
     let available = sets.sum(|status| status.available_replicas);
-    let wanted: i32 = sets.all.iter().map(|set| set.spec.replicas).fold(0, i32::saturating_add);
+    let wanted: i32 = sets.all.iter().map(|set| set.spec.replicas()).fold(0, i32::saturating_add);
     let new = sets.new.and_then(|set| set.status.as_ref());
     let failed = sets.all.iter().filter_map(|set| set.status.as_ref()?.failed_machines.clone());
     let failed: Vec<_> = failed.flatten().collect();
@@ -63,7 +63,7 @@ pub fn count(deployment: &MachineDeployment, sets: Sets<'_>, now: Timestamp) -> 
 
 fn show_availability(deployment: &MachineDeployment, status: &mut Status, now: Timestamp) {
     let posts = fenceposts::of(&deployment.spec);
-    let least = (deployment.spec.replicas - posts.unavailable)
+    let least = (deployment.spec.replicas() - posts.unavailable)
         .saturating_sub(status.preserved_failed_replicas);
     let enough = status.available_replicas >= least.max(0);
     let (value, reason, message) = if enough {
@@ -131,7 +131,7 @@ pub fn name_is_taken(status: &mut Status) {
 
 /// Whether nothing is left to do.
 pub fn is_complete(deployment: &MachineDeployment, status: &Status) -> bool {
-    let wanted = deployment.spec.replicas;
+    let wanted = deployment.spec.replicas();
     [status.updated_replicas, status.replicas, status.available_replicas]
         .iter()
         .all(|it| *it == wanted)

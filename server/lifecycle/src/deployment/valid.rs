@@ -7,15 +7,15 @@ use ostler_api::{MachineDeployment, MachineSet};
 
 use super::fenceposts;
 use super::snapshot::SetView;
-use crate::selector;
+use crate::{bootstrap, selector};
 
 /// Every rule that it breaks, in words; nothing is changed while there is one. An empty selector is none of them: it
 /// has an event of its own.
 pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String> {
     let mut found = Vec::new();
     let spec = &deployment.spec;
-    if spec.replicas < 0 {
-        found.push(negative("replicas", spec.replicas));
+    if spec.replicas() < 0 {
+        found.push(negative("replicas", spec.replicas()));
     }
     let numbers = [
         ("minReadySeconds", spec.min_ready_seconds),
@@ -31,6 +31,7 @@ pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String>
     {
         found.push(format!("spec.template.spec.class.{name} is missing"));
     }
+    found.extend(bootstrap::refused_in_template(&spec.template.spec));
     check_strategy(deployment, &mut found);
     match &spec.selector {
         None => found.push("spec.selector is missing".to_owned()),

@@ -11,7 +11,7 @@ use ostler_api::{
     Machine,
     bootstrap::{Bootstrap, BootstrapConfigRef, BootstrapText},
     machine::{FailureReason, MachineOperationType, WaitReason},
-    names,
+    names::{self, label::BOOTSTRAP_KIND},
 };
 use serde_json::json;
 
@@ -83,6 +83,13 @@ fn of_config(snap: &Snapshot, bootstrap: &Bootstrap) -> Option<BootstrapState> {
         ConfigView::KindWithoutNamespace => (
             WaitReason::BootstrapConfigInvalid,
             format!("{kind} has no namespace, so no machine can own {wanted}"),
+        ),
+        ConfigView::KindUnmarked => (
+            WaitReason::BootstrapKindUnmarked,
+            format!(
+                "{kind} is not known to be of a bootstrap provider, so {wanted} is neither read nor made to go with this \
+                 machine; if it is one, label its CustomResourceDefinition {BOOTSTRAP_KIND}: \"true\""
+            ),
         ),
         ConfigView::Unreadable(why) => {
             (WaitReason::BootstrapKindUnreadable, format!("{kind} cannot be watched: {why}"))
@@ -247,8 +254,8 @@ fn own(pass: &mut Pass<'_>) {
     let ConfigView::Known(facts) = &pass.snap.bootstrap.config else { return };
     let Ok(Some(config)) = bootstrap::config_of(pass.machine) else { return };
     let mut owners = facts.owner_references.clone();
-    if owners.iter().any(|owner| is_ours(pass.machine, owner))
-        || other_owner(pass.machine, facts).is_some()
+    if other_owner(pass.machine, facts).is_some()
+        || owners.iter().any(|owner| is_ours(pass.machine, owner))
     {
         return;
     }
@@ -281,10 +288,9 @@ fn was_ours(machine: &Machine, owner: &OwnerReference) -> bool {
             && owner.name == machine.name())
 }
 
-/// Another controller of the object.
+/// Another owner of the object, its controller or not: it is there for that one, and must not go with the Machine.
 fn other_owner<'a>(machine: &Machine, facts: &'a ConfigFacts) -> Option<&'a OwnerReference> {
-    let mut owners = facts.owner_references.iter();
-    owners.find(|owner| owner.controller == Some(true) && !was_ours(machine, owner))
+    facts.owner_references.iter().find(|owner| !was_ours(machine, owner))
 }
 
 /// What an answer to the data depends on; other data may succeed where these failed. `None`: the

@@ -2,15 +2,22 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::{
     Machine, MachineSet,
     machine::MachinePhase,
     names::{annotation::RELEASED_BY, label},
 };
 
-use crate::foreign::Foreign;
+use crate::{foreign::Foreign, replicas};
 
-use super::{Blind, Snapshot, Victim, claim::controller, is_frozen, preserve::Preserved, victims};
+use super::{
+    Blind, Plan, Snapshot, Victim,
+    claim::controller,
+    is_frozen,
+    preserve::{self, Preserved},
+    victims,
+};
 
 /// Most Machines that one pass creates, and most that it deletes.
 pub const BURST: usize = 100;
@@ -53,7 +60,7 @@ pub fn is_active(machine: &Machine) -> bool {
 }
 
 pub(super) fn wanted(set: &MachineSet) -> usize {
-    usize::try_from(set.spec.replicas).unwrap_or(0)
+    usize::try_from(set.spec.replicas()).unwrap_or(0)
 }
 
 pub(super) fn decide(
@@ -66,12 +73,7 @@ pub(super) fn decide(
     let active: Vec<_> = claimed.iter().filter(|machine| is_active(machine)).cloned().collect();
     let wanted = wanted(set);
     let missing = wanted.saturating_sub(active.len());
-    let candidates = active.iter().filter(|machine| !victims::is_handed_over(machine)).count();
-    // A deletion that is not seen yet, of ours, of the process before or of the one that a user named, would be repeated
-    // with another Machine.
-    let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable(_)))
-        && !matches!(snapshot.foreign, Some(Foreign::Named(_)));
-    let surplus = if sees { candidates.saturating_sub(wanted) } else { 0 };
+    let surplus = surplus(snapshot, &active);
     let mut delete = victims::choose(set, &active, surplus, wishes, preserved, *now);
     delete.truncate(BURST);
     // Names without an answer may be Machines already, and are repeated until it is known.
@@ -83,6 +85,45 @@ pub(super) fn decide(
         Some(hold) => Count { delete, hold: Some(hold), ..Count::default() },
         None => Count { create, repeat, delete, hold: None },
     }
+}
+
+fn surplus(snapshot: &Snapshot, active: &[Arc<Machine>]) -> usize {
+    let candidates = active.iter().filter(|machine| !victims::is_handed_over(machine)).count();
+    // A deletion that is not seen yet, of ours, of the process before or of the one that a user named, would be repeated
+    // with another Machine.
+    let sees = matches!(snapshot.blind, None | Some(Blind::Unreadable(_)))
+        && !matches!(snapshot.foreign, Some(Foreign::Named(_)));
+    if sees { candidates.saturating_sub(wanted(&snapshot.set)) } else { 0 }
+}
+
+/// How many Machines a set wants that does not say it. A set of a deployment is scaled by that one, whose annotations it
+/// carries: an absent number is a 0 there.
+pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Plan {
+    let set = &snapshot.set;
+    // Machines that are not seen yet are some that it keeps.
+    let blind = || snapshot.blind.clone().map(Hold::Blind);
+    if let Some(hold) = snapshot.foreign.clone().map(Hold::Foreign).or_else(blind) {
+        return Plan { hold: Some(hold), claimed, ..Plan::default() };
+    }
+    let there = claimed.iter().filter(|machine| is_active(machine)).count();
+    let wanted = i32::try_from(there + snapshot.unanswered.len()).unwrap_or(i32::MAX);
+    let fill = match controller(&set.metadata) {
+        Some(_) => replicas::fill(&ObjectMeta::default(), 0, there),
+        None => replicas::fill(&set.metadata, wanted, there),
+    };
+    Plan { fill: Some(fill), claimed, ..Plan::default() }
+}
+
+/// What a set loses that makes no Machines any more, since its template is refused: what its deployment, which has another
+/// template by now, wants less, and nothing that would have to be replaced.
+pub(super) fn only_fewer(snapshot: &Snapshot, controlled: &[Arc<Machine>]) -> Vec<Victim> {
+    let Snapshot { set, wishes, now, .. } = snapshot;
+    let active: Vec<_> = controlled.iter().filter(|machine| is_active(machine)).cloned().collect();
+    let surplus = surplus(snapshot, &active);
+    let preserved = preserve::decide(set, controlled, wishes);
+    let mut delete = victims::choose(set, &active, surplus, wishes, &preserved, *now);
+    delete.truncate(surplus.min(BURST));
+    delete
 }
 
 /// Why nothing is created. What is released in this very pass counts already.

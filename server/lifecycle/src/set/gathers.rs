@@ -14,7 +14,7 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// For how long changes of its Machines are gathered; `None`: not at all, the set is small.
 pub fn gathers(set: &MachineSet) -> Option<Duration> {
     let counted = set.status.as_ref().map_or(0, |status| status.replicas);
-    let machines = u32::try_from(set.spec.replicas.max(counted)).unwrap_or(0);
+    let machines = u32::try_from(set.spec.replicas().max(counted)).unwrap_or(0);
     let time = EACH.saturating_mul(machines).min(LONGEST);
     (time >= SHORTEST).then_some(time)
 }

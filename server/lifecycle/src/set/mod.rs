@@ -29,7 +29,7 @@ use jiff::Timestamp;
 use ostler_api::{Machine, MachineSet, names};
 use serde_json::Value;
 
-use crate::{class::Hold as Finalizer, foreign::Foreign};
+use crate::{class::Hold as Finalizer, foreign::Foreign, replicas::Filled};
 
 /// Why the Machines of a set may not be all that are seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,10 +66,12 @@ pub struct Snapshot {
 /// What to do about a set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Plan {
-    /// The rules that its spec breaks. Then nothing is done.
+    /// The rules that its spec breaks. Then nothing is done, but that a deployment may make an old set smaller.
     pub broken: Vec<String>,
     /// Its finalizer.
     pub finalizer: Finalizer,
+    /// The number that it wants, where its spec has none. Then nothing else is done.
+    pub fill: Option<Filled>,
     /// Machines that become its own.
     pub adopt: Vec<Arc<Machine>>,
     /// Machines that it lets go, since their labels do not match any more.
@@ -93,8 +95,9 @@ pub struct Plan {
 impl Plan {
     /// Whether nothing is to be done.
     pub fn is_idle(&self) -> bool {
-        let Self { finalizer, adopt, release, patches, repeat, create, delete, .. } = self;
+        let Self { finalizer, fill, adopt, release, patches, repeat, create, delete, .. } = self;
         *finalizer == Finalizer::Keep
+            && fill.is_none()
             && adopt.is_empty()
             && release.is_empty()
             && patches.is_empty()
@@ -119,11 +122,18 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
     let controlled = claim::controlled(snapshot);
     let broken = broken(set, !controlled.is_empty());
     if !broken.is_empty() {
-        return Plan { broken, claimed: controlled, ..Plan::default() };
+        let delete = match validation::is_outdated(set, &broken) {
+            true => count::only_fewer(snapshot, &controlled),
+            false => Vec::new(),
+        };
+        return Plan { broken, delete, claimed: controlled, ..Plan::default() };
     }
     if !set.has_finalizer() {
         // Before it has Machines: it must not be gone before them.
         return Plan { finalizer: Finalizer::Add, claimed, ..Plan::default() };
+    }
+    if set.spec.replicas.is_none() {
+        return count::fill(snapshot, controlled);
     }
     let preserved = preserve::decide(set, &claimed, &snapshot.wishes);
     let patches = push_down::patches(set, &claimed, &preserved);

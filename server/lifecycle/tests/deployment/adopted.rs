@@ -88,7 +88,7 @@ fn sets_of_machine_controller_manager_get_revision_and_label_of_cluster_api_in_t
     uncounted.metadata.name = Some("d-none".to_owned());
     uncounted.metadata.annotations = None;
     uncounted.spec.template.spec.class.name = "none".to_owned();
-    uncounted.spec.replicas = 0;
+    uncounted.spec.replicas = Some(0);
     world.sets.insert("d-none".to_owned(), uncounted);
     world.passes();
     for (class, revision) in [("one", Some("1")), ("two", Some("2")), ("none", None)] {
@@ -171,7 +171,7 @@ fn a_set_with_the_labels_of_a_deployment_that_makes_other_machines_is_not_adopte
         world.settle();
         let set = &world.sets["plain"];
         assert_eq!(set.metadata.owner_references.is_some(), adopted, "{labels}");
-        assert_eq!(set.spec.replicas, if adopted { 0 } else { 3 }, "{labels}");
+        assert_eq!(set.spec.replicas(), if adopted { 0 } else { 3 }, "{labels}");
         assert_eq!((world.condition("Valid"), world.sets.len()), (None, 2), "{labels}");
     }
 }

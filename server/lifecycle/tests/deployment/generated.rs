@@ -95,7 +95,7 @@ impl Life {
     }
 
     fn wanted(&self) -> i32 {
-        self.world.sets.values().map(|set| set.spec.replicas).sum()
+        self.world.sets.values().map(|set| set.spec.replicas()).sum()
     }
 
     /// How many Machines stay when the sets have done what they can, and how many come.
@@ -106,7 +106,7 @@ impl Life {
                 all.filter(|it| owner(it) == set.name() && !it.is_deleting())
             };
             let count = |many: usize| i32::try_from(many).unwrap();
-            let (living, wanted) = (count(own().count()), set.spec.replicas);
+            let (living, wanted) = (count(own().count()), set.spec.replicas());
             let handed = count(own().filter(|it| it.label(UPDATE_RESULT).is_some()).count());
             let creates = set.label(SCALE_UP_DISABLED).is_none();
             let come = if creates { (wanted - living).max(0) } else { 0 };
@@ -122,9 +122,9 @@ impl Life {
         let spec = &self.world.deployment.spec;
         let posts = fenceposts::of(spec);
         let (stay, come) = self.possible();
-        let fits = come <= before.1 || stay + come <= spec.replicas + posts.surge;
+        let fits = come <= before.1 || stay + come <= spec.replicas() + posts.surge;
         assert!(fits, "INV-11: {stay} and {come}: {self:#?}");
-        let floor = sure.min(spec.replicas - posts.unavailable);
+        let floor = sure.min(spec.replicas() - posts.unavailable);
         assert!(self.kind == Kind::Recreate || self.sure() >= floor, "INV-12: {self:#?}");
     }
 
@@ -136,7 +136,7 @@ impl Life {
         let after = self.world.living();
         let lost = |name: &String| !after.contains(name) && !self.chosen.contains(name);
         let rest = i32::try_from(after.iter().filter(is_new).count()).unwrap();
-        if rest < self.world.deployment.spec.replicas {
+        if rest < self.world.deployment.spec.replicas() {
             self.wasted.extend(before.iter().filter(is_new).filter(|name| lost(name)).cloned());
         }
         let sets: BTreeSet<_> = self.world.machines.values().map(owner).collect();
@@ -153,7 +153,7 @@ impl Life {
         let now = format!("{:.0}", self.world.now);
         let before = self.world.deployment.annotation(TRIGGER_DELETION).map(|it| format!("{it},"));
         let list = format!("{}{name}~{now}", before.unwrap_or_default());
-        let replicas = self.world.deployment.spec.replicas - 1;
+        let replicas = self.world.deployment.spec.replicas() - 1;
         self.world.edit(&json!({
             "metadata": { "annotations": { TRIGGER_DELETION: list, REPLICAS_CHANGED_BY_SCALER: now } },
             "spec": { "replicas": replicas },
@@ -205,7 +205,7 @@ impl Life {
             }
             Event::Choose(index) => {
                 let name = self.nth(index).filter(|it| !self.chosen.contains(it));
-                if let Some(name) = name.filter(|_| self.world.deployment.spec.replicas > 0) {
+                if let Some(name) = name.filter(|_| self.world.deployment.spec.replicas() > 0) {
                     self.choose(name);
                 }
             }
@@ -234,19 +234,19 @@ impl Life {
         }
         let spec = &self.world.deployment.spec;
         let classes = self.world.machines.values().map(|it| it.spec.class.name.as_str());
-        let replicas = usize::try_from(spec.replicas).unwrap();
+        let replicas = usize::try_from(spec.replicas()).unwrap();
         let expected = vec![spec.template.spec.class.name.as_str(); replicas];
         assert_eq!(classes.collect::<Vec<_>>(), expected, "it never ends: {self:#?}");
-        assert_eq!(self.wanted(), spec.replicas);
+        assert_eq!(self.wanted(), spec.replicas());
     }
 }
 
 impl std::fmt::Debug for Life {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let World { deployment, sets, machines, nodes, .. } = &self.world;
-        writeln!(f, "{:?} of {}", self.kind, deployment.spec.replicas)?;
+        writeln!(f, "{:?} of {}", self.kind, deployment.spec.replicas())?;
         for set in sets.values() {
-            writeln!(f, "{} {} {:?}", set.name(), set.spec.replicas, set.metadata.labels)?;
+            writeln!(f, "{} {} {:?}", set.name(), set.spec.replicas(), set.metadata.labels)?;
         }
         for (name, it) in machines {
             let labels = nodes.get(name).map(|it| &it.metadata.labels);

@@ -40,9 +40,9 @@ fn a_lost_machine_that_its_set_keeps_longer_than_one_that_runs_costs_an_availabl
         world.passes();
         world.sets_work();
         assert_eq!(world.available(), 3, "{what}");
-        assert_eq!(world.sets[&old].spec.replicas, if goes { 2 } else { 3 }, "{what}");
+        assert_eq!(world.sets[&old].spec.replicas(), if goes { 2 } else { 3 }, "{what}");
         world.recover();
         assert_eq!(world.settle(), 3, "{what}");
-        assert_eq!((world.sets[&old].spec.replicas, world.machines.len()), (0, 3), "{what}");
+        assert_eq!((world.sets[&old].spec.replicas(), world.machines.len()), (0, 3), "{what}");
     }
 }

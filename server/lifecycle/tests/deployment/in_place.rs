@@ -157,7 +157,7 @@ fn sets_that_become_smaller_are_written_first() {
         let plan = world.pass();
         let grows = plan.sets.iter().filter_map(|write| {
             let to = write.patch.pointer("/spec/replicas")?.as_i64()?;
-            Some(to > i64::from(write.set.spec.replicas))
+            Some(to > i64::from(write.set.spec.replicas()))
         });
         let grows: Vec<bool> = grows.collect();
         assert!(grows.is_sorted(), "{grows:?}");
@@ -225,7 +225,7 @@ fn machines_that_were_updated_and_are_not_wanted_any_more_go() {
         world.drains();
     }
     world.agents_work(true);
-    world.deployment.spec.replicas = 1;
+    world.deployment.spec.replicas = Some(1);
     assert!(settle(&mut world) <= 1);
     assert_eq!((world.machines.len(), world.wanted()["two"]), (1, 1));
 }
@@ -249,7 +249,7 @@ fn a_rollout_that_follows_a_hand_over_updates_what_was_handed_over_again() {
         }
         assert!(handed(&world));
         world.roll_to(next);
-        world.deployment.spec.replicas = replicas;
+        world.deployment.spec.replicas = Some(replicas);
         settle(&mut world);
         let classes: Vec<_> =
             world.machines.values().map(|one| one.spec.class.name.as_str()).collect();
@@ -282,7 +282,7 @@ fn a_node_that_a_user_selected_before_the_rollout_keeps_no_machine_that_is_not_w
     let name = world.names()[0].clone();
     select_by_hand(&mut world, &name);
     world.roll_to("two");
-    world.deployment.spec.replicas = 0;
+    world.deployment.spec.replicas = Some(0);
     settle(&mut world);
     assert_eq!((world.machines.len(), world.wanted()["one"]), (0, 0));
 }

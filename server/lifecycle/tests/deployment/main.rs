@@ -1,6 +1,7 @@
 //! Decisions of MachineDeployments, as tables.
 #![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod absent;
 mod adopted;
 mod chosen;
 mod generated;

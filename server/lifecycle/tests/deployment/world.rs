@@ -177,7 +177,7 @@ impl World {
                 self.machines.values().filter(|it| owner(it) == set.name()).cloned().collect();
             own.retain(|machine| !machine.is_deleting());
             own.sort_by_cached_key(|machine| Rank::of(machine, Policy::Oldest, self.now));
-            let wanted = usize::try_from(set.spec.replicas).unwrap();
+            let wanted = usize::try_from(set.spec.replicas()).unwrap();
             // Those that were just handed over are protected.
             let counted = own.iter().filter(|it| it.label(label::UPDATE_RESULT).is_none());
             let surplus = counted.clone().count().saturating_sub(wanted);
@@ -355,7 +355,8 @@ impl World {
 
     /// Replicas that the sets want, by class.
     pub(crate) fn wanted(&self) -> BTreeMap<String, i32> {
-        let of = |set: &MachineSet| (set.spec.template.spec.class.name.clone(), set.spec.replicas);
+        let of =
+            |set: &MachineSet| (set.spec.template.spec.class.name.clone(), set.spec.replicas());
         self.sets.values().map(of).collect()
     }
 

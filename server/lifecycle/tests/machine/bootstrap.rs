@@ -169,6 +169,7 @@ fn every_obstacle_on_the_way_to_a_config_has_its_reason() {
         (ConfigView::Unknown, WaitReason::NotObserved),
         (ConfigView::KindMissing, WaitReason::BootstrapKindMissing),
         (ConfigView::KindWithoutNamespace, WaitReason::BootstrapConfigInvalid),
+        (ConfigView::KindUnmarked, WaitReason::BootstrapKindUnmarked),
         (ConfigView::Unreadable("forbidden".into()), WaitReason::BootstrapKindUnreadable),
         (ConfigView::TooManyKinds, WaitReason::BootstrapKindUnreadable),
         (ConfigView::Absent, WaitReason::BootstrapConfigMissing),
@@ -262,13 +263,12 @@ fn owners(world: &World) -> Vec<(String, bool)> {
 }
 
 #[test]
-fn the_machine_becomes_the_owner_of_its_config_beside_others() {
+fn the_machine_becomes_the_owner_of_its_config() {
     let mut world = world(json!({ "configRef": config_ref() }));
-    let cluster = json!([{ "apiVersion": "x/v1", "kind": "Cluster", "name": "c", "uid": "c" }]);
-    config_of(&mut world, &cluster, &json!({}));
+    config(&mut world, &json!({}));
     let plan = world.pass();
     assert!(plan.actions.iter().any(|action| action.name() == "OwnConfig"));
-    assert_eq!(owners(&world), [("c".to_owned(), false), (UID.to_owned(), true)]);
+    assert_eq!(owners(&world), [(UID.to_owned(), true)]);
     let again = world.pass();
     assert!(again.actions.is_empty(), "{:?}", again.actions);
 }
@@ -286,15 +286,28 @@ fn an_owner_reference_from_before_a_restore_is_replaced() {
 }
 
 #[test]
-fn a_config_of_another_machine_is_left_alone() {
-    let mut world = world(json!({ "configRef": config_ref() }));
-    let other = json!([{
-        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "name": "m2",
-        "uid": "other", "controller": true
-    }]);
-    config_of(&mut world, &other, &json!({ "ready": true, "bootstrapData": "x" }));
-    waits_and_asks_nobody(&mut world, &WaitReason::BootstrapConfigOwned);
-    assert_eq!(owners(&world), [("other".to_owned(), true)]);
+fn a_config_that_has_another_owner_its_controller_or_not_is_left_alone() {
+    for (kind, controller) in [("Machine", true), ("Machine", false), ("Cluster", false)] {
+        let mut world = world(json!({ "configRef": config_ref() }));
+        let other = json!([{
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind, "name": "m2",
+            "uid": "other", "controller": controller
+        }]);
+        config_of(&mut world, &other, &json!({ "ready": true, "bootstrapData": "x" }));
+        waits_and_asks_nobody(&mut world, &WaitReason::BootstrapConfigOwned);
+        assert_eq!(owners(&world), [("other".to_owned(), controller)]);
+    }
+}
+
+#[test]
+fn an_object_that_others_are_made_from_is_never_owned() {
+    let mut template = config_ref();
+    template["apiVersion"] = json!("bootstrap.cluster.x-k8s.io/v1beta1");
+    template["kind"] = json!("KubeadmConfigTemplate");
+    let mut world = world(json!({ "configRef": template }));
+    config(&mut world, &json!({ "ready": true, "bootstrapData": "x" }));
+    waits_and_asks_nobody(&mut world, &WaitReason::BootstrapConfigInvalid);
+    assert_eq!(owners(&world), []);
 }
 
 #[test]

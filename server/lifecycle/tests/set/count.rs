@@ -3,7 +3,7 @@ use ostler_lifecycle::foreign::Foreign;
 use ostler_lifecycle::set::{
     BURST, Blind, FOREIGN, Failures, Hold, UNREADABLE, gathers, plan, status,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::objects::{decide, deleting, machine, running, set, snapshot, victims, with_phase};
 
@@ -210,4 +210,40 @@ fn a_large_set_gathers_changes_of_its_machines_and_a_small_one_does_not() {
         let time = gathers(&set).unwrap_or_default();
         assert_eq!(time.as_millis(), milliseconds, "{replicas}, {machines}");
     }
+}
+
+#[test]
+fn a_set_without_a_number_is_filled_in_first_and_nothing_else_is_done() {
+    let absent =
+        |metadata: Value| set(0, json!({ "metadata": metadata, "spec": { "replicas": null } }));
+    let min = "machine.sapcloud.io/cluster-api-autoscaler-node-group-min-size";
+    let owner = json!([{
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "d",
+        "uid": "d", "controller": true
+    }]);
+    for (metadata, expected) in [
+        (json!({}), 0),
+        (json!({ "annotations": { (min): "1" } }), 3),
+        // It carries the annotations of its deployment, and what is absent is the 0 of a client in Go.
+        (json!({ "annotations": { (min): "1" }, "ownerReferences": owner }), 0),
+    ] {
+        let plan = decide(absent(metadata.clone()), running(3));
+        let filled = plan.fill.clone().unwrap_or_else(|| panic!("{metadata}"));
+        assert_eq!(filled.replicas, expected, "{metadata}: {}", filled.note);
+        assert!(plan.delete.is_empty() && plan.create == 0, "{metadata}");
+    }
+}
+
+#[test]
+fn the_number_of_a_set_is_not_filled_in_while_its_machines_are_not_all_seen() {
+    let min = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+    let change =
+        json!({ "metadata": { "annotations": { (min): "1" } }, "spec": { "replicas": null } });
+    let mut snapshot = snapshot(set(0, change), running(2));
+    snapshot.blind = Some(Blind::OwnWrites);
+    let blind = plan(&snapshot);
+    assert!(blind.is_idle() && blind.hold.is_some(), "{blind:?}");
+    snapshot.blind = None;
+    snapshot.unanswered = vec!["s-new".to_owned()];
+    assert_eq!(plan(&snapshot).fill.unwrap().replicas, 3, "one may be there already");
 }

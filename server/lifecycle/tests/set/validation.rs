@@ -27,6 +27,7 @@ fn each_rule_says_what_is_wrong() {
         ),
         (json!({ "spec": { "template": { "spec": { "class": { "kind": "" } } } } }), "class.kind"),
         (json!({ "spec": { "template": { "spec": { "class": { "name": "" } } } } }), "class.name"),
+        (names_recipe(), "configRef names Recipe shared, which all Machines would share"),
     ] {
         let said = rules(change);
         assert!(said.contains(words), "{said:?} lacks {words:?}");
@@ -41,6 +42,45 @@ fn nothing_is_changed_while_the_spec_is_refused() {
     let plan = decide(invalid, running(2));
     assert!(plan.is_idle() && !plan.broken.is_empty());
     assert_eq!(plan.claimed.len(), 2, "the status still counts them");
+}
+
+fn names_recipe() -> Value {
+    let config = json!({ "apiVersion": "a.example/v1", "kind": "Recipe", "name": "shared" });
+    // The object would be owned although there are data.
+    let bootstrap = json!({ "configRef": config, "data": "#!/bin/sh" });
+    json!({ "spec": { "template": { "spec": { "bootstrap": bootstrap } } } })
+}
+
+#[test]
+fn a_template_that_names_a_bootstrap_object_makes_no_machine_and_keeps_those_that_are_there() {
+    for wanted in [1, 2, 5] {
+        let mut machines = running(2);
+        machines[0] =
+            machine("failed", json!({ "status": { "currentStatus": { "phase": "Failed" } } }));
+        let plan = decide(set(wanted, names_recipe()), machines);
+        assert!(plan.is_idle() && plan.broken.len() == 1, "{wanted}: {plan:?}");
+    }
+}
+
+#[test]
+fn an_old_set_whose_template_names_a_bootstrap_object_gets_smaller_for_the_next_template() {
+    let of_deployment = |wanted: i32| {
+        let mut set = set(wanted, names_recipe());
+        let owner = json!([{
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "d",
+            "uid": "d", "controller": true
+        }]);
+        set.metadata.owner_references = serde_json::from_value(owner).unwrap();
+        set
+    };
+    for (wanted, goes) in [(0, 2), (1, 1), (2, 0), (5, 0)] {
+        let mut machines = running(2);
+        machines[0] =
+            machine("failed", json!({ "status": { "currentStatus": { "phase": "Failed" } } }));
+        let plan = decide(of_deployment(wanted), machines);
+        assert_eq!((plan.delete.len(), plan.create), (goes, 0), "{wanted}");
+        assert_eq!(plan.broken.len(), 1, "it is refused all the same");
+    }
 }
 
 #[test]

@@ -146,7 +146,7 @@ fn wants(deployment: &MachineDeployment) -> Wants {
     if deployment.is_deleting() {
         return Wants::default();
     }
-    let (replicas, strategy) = (deployment.spec.replicas, &deployment.spec.strategy);
+    let (replicas, strategy) = (deployment.spec.replicas(), &deployment.spec.strategy);
     let (surge, missing) =
         match (&strategy.type_, &strategy.rolling_update, &strategy.in_place_update) {
             (Some(StrategyType::RollingUpdate), Some(block), _) => {
@@ -213,7 +213,7 @@ impl Rules {
             self.orphaning.insert(uid.clone());
         }
         let ends = gone || set.is_deleting() && !orphaning;
-        let replicas = if ends { 0 } else { set.spec.replicas };
+        let replicas = if ends { 0 } else { set.spec.replicas() };
         let before =
             owner.as_deref().map(|owner| self.wanted_by_sets(owner) + self.brings(&uid, owner));
         let two = controllers(&set.metadata).count() > 1;

@@ -45,7 +45,7 @@ fn set_unsettled(set: &MachineSet, machines: &[Machine]) -> Option<String> {
     }
     let own: Vec<_> =
         machines.iter().filter(|it| is_controlled_by(&it.metadata, set.uid())).collect();
-    let wanted = usize::try_from(set.spec.replicas).unwrap_or_default();
+    let wanted = usize::try_from(set.spec.replicas()).unwrap_or_default();
     let running = own.iter().filter(|it| it.phase() == MachinePhase::Running).count();
     let status = set.status.clone().unwrap_or_default();
     if drifted(set, machines, wanted)
@@ -55,7 +55,8 @@ fn set_unsettled(set: &MachineSet, machines: &[Machine]) -> Option<String> {
         return None;
     }
     let counted = [status.replicas, status.ready_replicas, status.available_replicas];
-    if (own.len(), running) != (wanted, wanted) || counted.iter().any(|it| *it != set.spec.replicas)
+    if (own.len(), running) != (wanted, wanted)
+        || counted.iter().any(|it| *it != set.spec.replicas())
     {
         return Some(format!(
             "set {name} wants {wanted}, has {}, of which {running} run; it says {counted:?}, conditions {:?}",
@@ -85,9 +86,9 @@ fn deployment_unsettled(deployment: &MachineDeployment, sets: &[MachineSet]) -> 
     let of_class = |set: &&&MachineSet| {
         set.spec.template.spec.class.name == deployment.spec.template.spec.class.name
     };
-    let wanted = deployment.spec.replicas;
-    let all: i32 = own.iter().map(|set| set.spec.replicas).sum();
-    let most = own.iter().filter(of_class).map(|set| set.spec.replicas).max().unwrap_or_default();
+    let wanted = deployment.spec.replicas();
+    let all: i32 = own.iter().map(|set| set.spec.replicas()).sum();
+    let most = own.iter().filter(of_class).map(|set| set.spec.replicas()).max().unwrap_or_default();
     let status = deployment.status.clone().unwrap_or_default();
     let counted = [status.replicas, status.updated_replicas, status.available_replicas];
     let current = status.observed_generation == deployment.metadata.generation;
