@@ -24,6 +24,7 @@ mod reset;
 mod rollout;
 mod sanity;
 mod screen;
+mod serving;
 mod table;
 mod terminal;
 mod up;

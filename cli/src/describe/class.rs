@@ -19,6 +19,8 @@ pub(super) struct Subject {
     class: MachineClass,
     /// Names, by kind.
     users: [(&'static str, Vec<String>); 4],
+    /// That no core serves its namespace.
+    unserved: Option<String>,
     /// Oldest first.
     events: Vec<Event>,
 }
@@ -28,6 +30,7 @@ pub(super) async fn gather(
     client: &Client,
     namespace: &str,
     name: &str,
+    now: Timestamp,
 ) -> anyhow::Result<Subject> {
     let class = read::get::<MachineClass>(client, namespace, name).await?;
     let place = (client, namespace, name);
@@ -41,7 +44,8 @@ pub(super) async fn gather(
         ("machine", users_of::<Machine>(place, |it| &it.spec).await?),
     ];
     let events = super::events_of(client, namespace, class.uid()).await;
-    Ok(Subject { class, users, events })
+    let unserved = super::unserved(client, namespace, now).await;
+    Ok(Subject { class, users, unserved, events })
 }
 
 /// Names of the objects of a kind that use the class. Of a kind that the cluster does not have there are none.
@@ -61,13 +65,16 @@ async fn users_of<K: Described>(
 }
 
 /// The whole page.
-pub(super) fn render(Subject { class, users: kinds, events }: &Subject, now: Timestamp) -> String {
+pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
+    let Subject { class, users: kinds, unserved, events } = subject;
     let mut page = Page::wide();
     let used = users(kinds);
     page.line("MachineClass", &named(&class.metadata, now));
     page.line("Provider", class.provider());
     page.line("Used by", if used.is_empty() { "nothing" } else { &used });
-    if class.is_deleting() && !used.is_empty() {
+    if let Some(unserved) = unserved {
+        page.line("Waits for", unserved);
+    } else if class.is_deleting() && !used.is_empty() {
         page.line("Waits for", "its machines and machinepools to go");
         page.line("", "hint: delete what uses it, or give it another class");
     }
@@ -90,7 +97,8 @@ mod tests {
                 "provider": "fake.ostler.dev", "providerSpec": {}
             }));
             let now = "2026-01-01T12:00:00Z".parse().unwrap();
-            render(&Subject { class: class.unwrap(), users, events: Vec::new() }, now)
+            let class = class.unwrap();
+            render(&Subject { class, users, unserved: None, events: Vec::new() }, now)
         };
         let users = |names: &[&str]| {
             let names = names.iter().map(|&name| name.to_owned()).collect();

@@ -5,6 +5,7 @@
 mod checks;
 mod class;
 pub(crate) mod fleet;
+mod health_check;
 mod hints;
 mod page;
 mod pool;
@@ -22,6 +23,7 @@ use ostler_api::{Machine, MachineClass};
 
 use self::page::Subject;
 pub(crate) use self::page::time_of;
+use crate::serving::Leases;
 use crate::{cluster, log};
 
 /// Events that are shown; the API may have more.
@@ -69,6 +71,12 @@ enum Command {
         /// Its name
         name: String,
     },
+    /// Show a health check with its conditions, and how many machines it finds healthy
+    #[command(name = "machinehealthcheck", visible_alias = "mhc")]
+    MachineHealthCheck {
+        /// Its name
+        name: String,
+    },
     /// Show a pool with its group and machines, and what holds them up
     #[command(name = "machinepool", visible_alias = "mp")]
     MachinePool {
@@ -104,13 +112,16 @@ async fn page_of(client: &Client, namespace: &str, command: Command) -> anyhow::
             page::render(&gather(client, namespace, &name, now).await?, now)
         }
         Command::MachineClass { name } => {
-            class::render(&class::gather(client, namespace, &name).await?, now)
+            class::render(&class::gather(client, namespace, &name, now).await?, now)
         }
         Command::MachineDeployment { name } => {
             fleet::render(&fleet::of_deployment(client, namespace, &name).await?, now)
         }
+        Command::MachineHealthCheck { name } => {
+            health_check::render(&health_check::gather(client, namespace, &name, now).await?, now)
+        }
         Command::MachinePool { name } => {
-            pool::render(&pool::gather(client, namespace, &name).await?, now)
+            pool::render(&pool::gather(client, namespace, &name, now).await?, now)
         }
         Command::MachineSet { name } => {
             fleet::render(&fleet::of_set(client, namespace, &name).await?, now)
@@ -134,7 +145,13 @@ async fn gather(
     };
     let checks = checks::lines(client, namespace, &machine, node.as_ref(), now).await;
     let events = events_of(client, namespace, machine.uid()).await;
-    Ok(Subject { machine, class, node, checks, events })
+    let unserved = unserved(client, namespace, now).await;
+    Ok(Subject { machine, class, node, unserved, checks, events })
+}
+
+/// That no core serves the namespace, as far as that can be read.
+async fn unserved(client: &Client, namespace: &str, now: Timestamp) -> Option<String> {
+    Leases::read(client, namespace).await.unserved(namespace, now)
 }
 
 /// The last events about an object, oldest first, as far as they can be read.

@@ -22,6 +22,8 @@ pub(super) struct Subject {
     pub(super) machine: Machine,
     pub(super) class: Option<MachineClass>,
     pub(super) node: Option<Node>,
+    /// That no core serves its namespace.
+    pub(super) unserved: Option<String>,
     /// What each health check says of it.
     pub(super) checks: Vec<String>,
     /// Oldest first.
@@ -40,7 +42,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     waiting(&mut page, subject, status, now);
     next(&mut page, subject, status, now);
     timeline(&mut page, status, now);
-    answers(&mut page, status, now);
+    answers(&mut page, &subject.machine, status, now);
     event_lines(&mut page, &subject.events, now);
     page.text()
 }
@@ -118,17 +120,21 @@ fn ready(node: &Node) -> String {
 }
 
 fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
+    if let Some(unserved) = &subject.unserved {
+        page.line("Waits for", unserved);
+        if let Some(wait) = &status.waiting_for {
+            page.line("", &format!("while a core served it: {}", hints::awaited(&wait.reason)));
+        }
+        return;
+    }
     let Some(WaitingFor { reason, message, since }) = &status.waiting_for else {
-        let rests = match &status.operation {
-            Some(intent) if intent.outcome_unknown => {
-                format!("a read, which shows what {} did", intent.kind)
+        let rests = unanswered(&subject.machine, now).unwrap_or_else(|| {
+            if subject.machine.status.is_none() {
+                "the core, which has written nothing about it yet".to_owned()
+            } else {
+                "nothing".to_owned()
             }
-            Some(intent) => format!("the driver's answer to {}", intent.kind),
-            None if subject.machine.status.is_none() => {
-                "the core, which has not looked at it yet".to_owned()
-            }
-            None => "nothing".to_owned(),
-        };
+        });
         return page.line("Waits for", &rests);
     };
     let since = since.as_ref().map(|since| span(now.duration_since(since.0)));
@@ -149,6 +155,16 @@ fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Time
     if let Some(drain) = status.drain.as_ref().filter(|drain| !drain.examples.is_empty()) {
         page.line("", &format!("pods: {}", drain.examples.join(", ")));
     }
+}
+
+/// The operation of a machine whose answer is still to come, in its status or, of a first create, in its metadata.
+pub(in crate::describe) fn unanswered(machine: &Machine, now: Timestamp) -> Option<String> {
+    let intent = machine.intent()?;
+    if intent.outcome_unknown {
+        return Some(format!("a read, which shows what {} did", intent.kind));
+    }
+    let since = intent.started_at.map(|at| format!(" since {}", clock(&at, now)));
+    Some(format!("the driver's answer to {}{}", intent.kind, since.unwrap_or_default()))
 }
 
 /// When the health timeout of a machine ends, if it has one of its own; time in which an API server was away comes on top.
@@ -227,9 +243,10 @@ fn timeline(page: &mut Page, status: &MachineStatus, now: Timestamp) {
     }
 }
 
-fn answers(page: &mut Page, status: &MachineStatus, now: Timestamp) {
+fn answers(page: &mut Page, machine: &Machine, status: &MachineStatus, now: Timestamp) {
     let answers = status.history.as_ref().map(|it| it.answers.as_slice()).unwrap_or_default();
-    if answers.is_empty() && status.operation.is_none() {
+    let open = machine.intent();
+    if answers.is_empty() && open.is_none() {
         return;
     }
     page.chapter("Driver");
@@ -239,7 +256,7 @@ fn answers(page: &mut Page, status: &MachineStatus, now: Timestamp) {
         let kind = one.kind.as_str();
         page.entry(&format!("{}  {kind:<20}{}{message}{times}", clock(&one.at, now), one.code));
     }
-    if let Some(intent) = &status.operation {
+    if let Some(intent) = &open {
         let at = intent.started_at.as_ref().map(|at| clock(at, now)).unwrap_or_default();
         let kind = intent.kind.as_str();
         let wait = status.waiting_for.as_ref();
@@ -292,7 +309,14 @@ mod tests {
 
     fn subject(machine: serde_json::Value) -> Subject {
         let machine = serde_json::from_value(machine).unwrap();
-        Subject { machine, class: None, node: None, checks: Vec::new(), events: Vec::new() }
+        Subject {
+            machine,
+            class: None,
+            node: None,
+            unserved: None,
+            checks: Vec::new(),
+            events: Vec::new(),
+        }
     }
 
     fn with_status(status: &serde_json::Value) -> Subject {
@@ -310,6 +334,27 @@ mod tests {
 
     fn minutes_ago(minutes: i64) -> String {
         (noon() - SignedDuration::from_mins(minutes)).to_string()
+    }
+
+    #[test]
+    fn nothing_is_not_said_while_a_driver_is_asked_or_no_core_is_there() {
+        let record = json!({ "machineUID": "u", "operation": {
+            "id": "1", "kind": "CreateMachine", "idempotencyKey": "u:c", "term": 1, "attempt": 1
+        } });
+        let mut asked = with_status(&json!(null));
+        asked.machine.metadata.uid = Some("u".to_owned());
+        let key = ostler_api::names::annotation::OPERATION.to_owned();
+        asked.machine.metadata.annotations = Some([(key, record.to_string())].into());
+        let page = render(&asked, noon());
+        assert!(page.contains("Waits for the driver's answer to CreateMachine\n"), "{page}");
+        assert!(page.contains("CreateMachine       attempt 1, no answer yet\n"), "{page}");
+        let page = render(&with_status(&json!(null)), noon());
+        assert!(page.contains("the core, which has written nothing about it yet"), "{page}");
+        let mut unserved = with_status(&json!({ "waitingFor": { "reason": "NodeNotJoined" } }));
+        unserved.unserved = Some("no core serves namespace shop".to_owned());
+        let page = render(&unserved, noon());
+        let expected = "Waits for no core serves namespace shop\n          while a core served it: NodeNotJoined\n";
+        assert!(page.contains(expected), "{page}");
     }
 
     #[test]

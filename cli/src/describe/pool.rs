@@ -21,6 +21,8 @@ use super::read;
 pub(super) struct Subject {
     pool: MachinePool,
     machines: Vec<Machine>,
+    /// That no core serves its namespace.
+    unserved: Option<String>,
     /// Of the pool, oldest first.
     events: Vec<Event>,
 }
@@ -30,6 +32,7 @@ pub(super) async fn gather(
     client: &Client,
     namespace: &str,
     name: &str,
+    now: Timestamp,
 ) -> anyhow::Result<Subject> {
     let pool = read::get::<MachinePool>(client, namespace, name).await?;
     let api = Api::<Machine>::namespaced(client.clone(), namespace);
@@ -38,12 +41,13 @@ pub(super) async fn gather(
     let mut machines = list.items;
     machines.retain(|machine| is_controlled_by(&machine.metadata, pool.uid()));
     let events = super::events_of(client, namespace, pool.uid()).await;
-    Ok(Subject { pool, machines, events })
+    let unserved = super::unserved(client, namespace, now).await;
+    Ok(Subject { pool, machines, unserved, events })
 }
 
 /// The whole page.
 pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
-    let Subject { pool, machines: all, events } = subject;
+    let Subject { pool, machines: all, events, .. } = subject;
     let none = MachinePoolStatus::default();
     let status = pool.status.as_ref().unwrap_or(&none);
     let mut page = Page::wide();
@@ -71,7 +75,8 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
         page.line(&condition.type_, &format!("{} ({about})", condition.status));
     }
     page.line("Waits for", &why(subject, status));
-    if let Some(hint) = blocked(status).and_then(|it| hints::hint(&it.reason.as_str().into())) {
+    let blocked = blocked(status).filter(|_| subject.unserved.is_none());
+    if let Some(hint) = blocked.and_then(|it| hints::hint(&it.reason.as_str().into())) {
         page.line("", &format!("hint: {hint}"));
     }
     page.chapter("Tree");
@@ -102,7 +107,11 @@ fn blocked(status: &MachinePoolStatus) -> Option<&Condition> {
 }
 
 /// The most important thing that holds it up; else what is going on.
-fn why(Subject { pool, machines, .. }: &Subject, status: &MachinePoolStatus) -> String {
+fn why(subject: &Subject, status: &MachinePoolStatus) -> String {
+    let Subject { pool, machines, unserved, .. } = subject;
+    if let Some(unserved) = unserved {
+        return unserved.clone();
+    }
     if pool.metadata.generation > status.observed_generation {
         return "the last change was not looked at yet".to_owned();
     }
@@ -171,7 +180,8 @@ mod tests {
 
     fn page(status: &Value, machines: Vec<Machine>) -> String {
         let now = "2026-01-01T12:00:00Z".parse().unwrap();
-        render(&Subject { pool: pool(status), machines, events: Vec::new() }, now)
+        let pool = pool(status);
+        render(&Subject { pool, machines, unserved: None, events: Vec::new() }, now)
     }
 
     #[test]

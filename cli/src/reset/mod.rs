@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{anyhow, bail};
-use ostler_controllers::EnabledControllers;
+use ostler_controllers::{EnabledControllers, Namespaces};
 
 use self::deletion::Patience;
 use crate::backup::{refuse_half_restored, refuse_other_directory};
@@ -150,6 +150,8 @@ async fn delete_all(
         aliases: data.known_aliases()?,
         shares: ostler_server::raise_descriptors(),
         core: CoreMode::Embedded,
+        // Whichever `up` served at some time.
+        namespaces: Namespaces::Prefix(String::new()),
         target: TargetMode::default(),
         // No set makes a machine in the place of one that is deleted. Pools are deleted themselves.
         controllers: EnabledControllers::machines(),

@@ -21,11 +21,17 @@ use ostler_api::{MachineDeployment, MachineSet};
 use ostler_controllers::status_of;
 use ostler_lifecycle::deployment::fenceposts;
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::progress::Progress;
 use crate::describe::fleet;
+use crate::serving::Leases;
 use crate::{cluster, log, table};
+
+/// After so long without a change it is looked whether a core serves the namespace.
+const LOOK: Duration = Duration::from_secs(3);
+/// For so long a core that was not there may still come.
+const GIVE_UP: Duration = Duration::from_secs(30);
 
 /// What is done, and where.
 #[derive(Debug, clap::Args)]
@@ -133,9 +139,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
 async fn ask(cluster: Cluster, command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Status { name, no_watch: true, .. } => {
-            told(&progress::of(&cluster.get(&name).await?))
-        }
+        Command::Status { name, no_watch: true, .. } => cluster.say(&name).await,
         Command::Status { name, timeout: 0, .. } => cluster.follow(&name).await,
         Command::Status { name, timeout: seconds, .. } => {
             let followed = timeout(Duration::from_secs(seconds), cluster.follow(&name)).await;
@@ -162,13 +166,21 @@ fn told(progress: &Progress) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says what changes, until the rollout is complete or its deployment is gone.
+/// Says what changes, until the rollout is complete or its deployment is gone; and where nothing does, that no core serves
+/// the namespace, as `unserved` finds out.
 async fn follow(
     name: &str,
     events: impl Stream<Item = Result<Event<MachineDeployment>, watcher::Error>>,
+    unserved: impl AsyncFn() -> Option<String>,
 ) -> anyhow::Result<()> {
     let (mut events, mut said, mut there) = (pin!(events), String::new(), false);
-    while let Some(event) = events.next().await {
+    let mut alone = Alone::default();
+    loop {
+        let Ok(event) = timeout(LOOK, events.next()).await else {
+            alone.note(unserved().await)?;
+            continue;
+        };
+        let Some(event) = event else { bail!("the watch ended") };
         let deployment = match event {
             Ok(Event::InitApply(deployment) | Event::Apply(deployment)) => deployment,
             Ok(Event::Init) => {
@@ -196,7 +208,31 @@ async fn follow(
             return Ok(());
         }
     }
-    bail!("the watch ended")
+}
+
+/// Whether there is nobody who would go on with a rollout.
+#[derive(Debug, Default)]
+struct Alone {
+    since: Option<Instant>,
+}
+
+impl Alone {
+    /// Says once that nobody is there, and gives up after a while: a core that is replaced comes back.
+    fn note(&mut self, unserved: Option<String>) -> anyhow::Result<()> {
+        let Some(why) = unserved else {
+            self.since = None;
+            return Ok(());
+        };
+        match self.since {
+            None => {
+                log::say(&why);
+                self.since = Some(Instant::now());
+            }
+            Some(since) if since.elapsed() >= GIVE_UP => bail!("{why}"),
+            Some(_) => {}
+        }
+        Ok(())
+    }
 }
 
 struct Cluster {
@@ -219,12 +255,31 @@ impl Cluster {
         patched.map(drop).with_context(|| format!("machinedeployment {name} cannot be changed"))
     }
 
+    /// That no core serves the namespace.
+    async fn unserved(&self) -> Option<String> {
+        let leases = Leases::read(&self.client, &self.namespace).await;
+        leases.unserved(&self.namespace, Timestamp::now())
+    }
+
+    /// How far a rollout is, and whether anybody goes on with it.
+    async fn say(&self, name: &str) -> anyhow::Result<()> {
+        let progress = progress::of(&self.get(name).await?);
+        told(&progress)?;
+        if !progress.is_complete()
+            && let Some(why) = self.unserved().await
+        {
+            log::say(why);
+        }
+        Ok(())
+    }
+
     /// Says what changes, until the rollout is complete.
     async fn follow(&self, name: &str) -> anyhow::Result<()> {
         // A name that does not exist is an error, and not waited for.
         self.get(name).await?;
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        follow(name, watcher(self.api(), only).default_backoff()).await
+        let unserved = async || self.unserved().await;
+        follow(name, watcher(self.api(), only).default_backoff(), unserved).await
     }
 
     async fn history(&self, name: &str, revision: Option<i64>) -> anyhow::Result<()> {
@@ -390,9 +445,21 @@ mod tests {
             (vec![failed(403)], Some("the machinedeployment cannot be watched")),
         ] {
             let events = begins().into_iter().chain(then);
-            let ended = follow("a", futures::stream::iter(events)).await;
+            let ended = follow("a", futures::stream::iter(events), async || None).await;
             assert_eq!(ended.err().map(|error| error.to_string()).as_deref(), expected);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rollout_that_no_core_goes_on_with_says_so_and_ends_after_a_while() {
+        let unseen = deployment(&json!({ "replicas": 1 }), &json!({}));
+        let events = [Ok(Event::Init), Ok(Event::InitApply(unseen)), Ok(Event::InitDone)];
+        let events = futures::stream::iter(events).chain(futures::stream::pending());
+        let begin = Instant::now();
+        let why = || "no core serves namespace shop".to_owned();
+        let ended = follow("a", events, async || Some(why())).await;
+        assert_eq!(ended.unwrap_err().to_string(), why());
+        assert!(begin.elapsed() >= GIVE_UP, "a core that is replaced comes back");
     }
 
     #[test]

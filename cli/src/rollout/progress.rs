@@ -68,7 +68,7 @@ pub(crate) fn of(deployment: &MachineDeployment) -> Progress {
     if deployment.spec.selector.as_ref().is_some_and(selector::is_empty) {
         return Progress::Failed(SELECTS_ALL.to_owned());
     }
-    let wanted = deployment.spec.replicas;
+    let wanted = deployment.spec.replicas();
     let in_place = deployment.spec.strategy.type_ == Some(StrategyType::InPlaceUpdate);
     let old = status.replicas.saturating_sub(status.updated_replicas);
     let done = match (in_place, old) {

@@ -13,6 +13,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
 use ostler_api::machine::{MachinePhase, MachineStep};
 use ostler_api::{Machine, MachineDeployment, MachinePool};
+use ostler_controllers::Namespaces;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -34,7 +35,7 @@ const MOST_GROUPS: usize = 5;
 const STORY_LINES: usize = 8;
 
 /// Draws deployments, pools and machines until the end, then takes them away.
-pub(crate) async fn follow(client: Client, end: CancellationToken) {
+pub(crate) async fn follow(client: Client, served: Option<Namespaces>, end: CancellationToken) {
     let mut of_deployments = pin!(watch_all::<MachineDeployment>(&client));
     let mut of_pools = pin!(watch_all::<MachinePool>(&client));
     let mut of_machines = pin!(watch_all::<Machine>(&client));
@@ -48,7 +49,7 @@ pub(crate) async fn follow(client: Client, end: CancellationToken) {
             () = end.cancelled() => break,
             _ = ticks.tick() => {
                 if changed || drawn.elapsed() >= AGES {
-                    draw(&deployments, &pools, &machines);
+                    draw(&deployments, &pools, &machines, served.as_ref());
                     (changed, drawn) = (false, Instant::now());
                 }
             }
@@ -71,10 +72,13 @@ fn draw(
     deployments: &Seen<MachineDeployment>,
     pools: &Seen<MachinePool>,
     machines: &Seen<Machine>,
+    served: Option<&Namespaces>,
 ) {
     let (rows, columns) = screen::size();
-    let groups = deployments.objects.values().map(of_deployment);
-    let mut lines = of_groups(groups.chain(pools.objects.values().map(of_pool)).collect());
+    let groups =
+        deployments.objects.values().map(|one| served_only(of_deployment(one), one, served));
+    let of_pools = pools.objects.values().map(|one| served_only(of_pool(one), one, served));
+    let mut lines = of_groups(groups.chain(of_pools).collect());
     let rows = rows.saturating_sub(STORY_LINES + lines.len());
     lines.extend(self::lines(machines.objects.values().collect(), Timestamp::now(), rows));
     let cut = |line: String| console::truncate_str(&line, columns, "…").into_owned();
@@ -124,10 +128,26 @@ impl<K: Resource> Seen<K> {
 /// A deployment or pool: how far it is, its name, and how many machines are wanted, up to date, ready and available.
 type Group = (Progress, String, [i32; 4]);
 
+/// With its namespace where that is not the usual one; and that nobody goes on with it where no core serves that.
+fn served_only<K: Resource>(group: Group, one: &K, served: Option<&Namespaces>) -> Group {
+    let (progress, name, numbers) = group;
+    let namespace = one.meta().namespace.as_deref().unwrap_or_default();
+    let name = match namespace {
+        "" | "default" => name,
+        other => format!("{name} -n {other}"),
+    };
+    match served {
+        Some(served) if !served.contains(namespace) => {
+            (Progress::GoesOn(format!("no core serves namespace {namespace}")), name, numbers)
+        }
+        Some(_) | None => (progress, name, numbers),
+    }
+}
+
 fn of_deployment(one: &MachineDeployment) -> Group {
     let status = one.status.clone().unwrap_or_default();
     let (new, ready) = (status.updated_replicas, status.ready_replicas);
-    let numbers = [one.spec.replicas, new, ready, status.available_replicas];
+    let numbers = [one.spec.replicas(), new, ready, status.available_replicas];
     (progress::of(one), format!("machinedeployment/{}", one.name()), numbers)
 }
 

@@ -6,12 +6,13 @@ mod live;
 mod narrate;
 mod stderr;
 mod system;
+mod unserved;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ostler_controllers::EnabledControllers;
+use ostler_controllers::{EnabledControllers, Namespaces};
 use ostler_server::{AuditArgs, on_signal, raise_descriptors};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +36,7 @@ Examples:
   ostler up --driver none --core none            an API server only
   ostler up --driver aws.example.com=./my-driver a driver of your own
   ostler up --target none                        machines without Nodes
+  ostler up --namespace '*'                      machines of all namespaces
 
 In files of --apply, `<<API_SERVER>>` becomes the URL at which machines reach the API server, and \
 `<<CA_DATA>>` the certificate of its authority (base64 of the PEM). With `--driver docker` the API server \
@@ -76,6 +78,9 @@ pub(crate) struct Args {
     /// Apply a manifest or a directory of manifests once the API is up; repeatable
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) apply: Vec<PathBuf>,
+    /// The namespaces whose machines are served: a name, a list a,b, a prefix with a star, or * for all
+    #[arg(long, value_name = "NAMESPACE", default_value_t = Namespaces::one("default"))]
+    pub(crate) namespace: Namespaces,
     /// Where the core runs: in this process, or `none` (start `ostler-server` yourself)
     #[arg(long, value_enum, default_value_t = CoreMode::Embedded)]
     pub(crate) core: CoreMode,
@@ -108,6 +113,7 @@ impl Args {
             aliases: self.provider_aliases.into_iter().collect(),
             shares: raise_descriptors(),
             core: self.core,
+            namespaces: self.namespace,
             target: self.target,
             controllers: self.controllers,
             // Containers keep the URL that they were made with.
@@ -144,7 +150,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));
     let view = live.then(|| {
         let gone = CancellationToken::new();
-        (gone.clone(), tokio::spawn(live::follow(system.client(), gone)))
+        let served = system.served().cloned();
+        (gone.clone(), tokio::spawn(live::follow(system.client(), served, gone)))
     });
     let outcome = tokio::select! {
         outcome = serve(&mut system, manifests, story) => outcome,

@@ -19,7 +19,7 @@ use ostler_apiserver::serving::{
     ApiServer, OpenError, Options as ApiOptions, ServeOptions, TlsMaterial,
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;
-use ostler_controllers::EnabledControllers;
+use ostler_controllers::{EnabledControllers, Namespaces};
 use ostler_server::{
     AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, TargetCluster,
 };
@@ -84,6 +84,8 @@ pub(crate) struct Options {
     /// Other names that classes use for providers.
     pub(crate) aliases: BTreeMap<String, String>,
     pub(crate) core: CoreMode,
+    /// The namespaces that the core serves.
+    pub(crate) namespaces: Namespaces,
     pub(crate) target: TargetMode,
     /// The controllers that the core runs.
     pub(crate) controllers: EnabledControllers,
@@ -129,6 +131,8 @@ pub(crate) struct System {
     reach: watch::Receiver<Reach>,
     client: Client,
     core: Option<Core>,
+    /// What the core serves, if it runs here.
+    served: Option<Namespaces>,
     drivers: Vec<DriverChoice>,
     tasks: JoinSet<anyhow::Result<()>>,
     end_drivers: CancellationToken,
@@ -176,7 +180,8 @@ impl System {
         }
         let client = Client::new(api.local_service(), "default");
         install_crds(&client).await?;
-        tasks.spawn(story.follow(client.clone(), end_api.clone()).map(Ok));
+        let served = (options.core == CoreMode::Embedded).then(|| options.namespaces.clone());
+        tasks.spawn(story.follow(client.clone(), served.clone(), end_api.clone()).map(Ok));
 
         let mut core = None;
         if let Some(listener) = drivers_listener {
@@ -185,6 +190,7 @@ impl System {
                 target: options.target.cluster(),
                 ..core_options(data, &drivers, options.controllers, options.aliases)?
             };
+            core_options.settings.namespaces = options.namespaces;
             if options.ends {
                 core_options.adoption = Duration::ZERO;
                 core_options.settings.orphans.period = LISTED_EVERY;
@@ -194,6 +200,9 @@ impl System {
             let mut started =
                 Core::start_tcp(client.clone(), listener, core_options, &mut registry).await?;
             story.tell(format_args!("the core takes drivers at {drivers_address}"));
+            if let Some(served) = &served {
+                story.tell(super::unserved::serving(served));
+            }
             open_admin(&mut started, data, shares.people, story).await;
             core = Some(started);
         }
@@ -203,7 +212,23 @@ impl System {
         for process in processes {
             driver_tasks.spawn(process.supervise(story, end_drivers.clone()));
         }
-        Ok(Self { api, reach, client, core, drivers, tasks, end_drivers, driver_tasks, end_api })
+        Ok(Self {
+            api,
+            reach,
+            client,
+            core,
+            served,
+            drivers,
+            tasks,
+            end_drivers,
+            driver_tasks,
+            end_api,
+        })
+    }
+
+    /// The namespaces that the core serves, if it runs here.
+    pub(crate) fn served(&self) -> Option<&Namespaces> {
+        self.served.as_ref()
     }
 
     /// A client of the API server.
@@ -479,6 +504,7 @@ mod tests {
             driver_env: Vec::new(),
             aliases: BTreeMap::new(),
             core,
+            namespaces: Namespaces::one("default"),
             target: TargetMode::Own,
             controllers: EnabledControllers::default(),
             shares: Shares { api: 1, gateway: 1, drivers: 1, people: 1 },

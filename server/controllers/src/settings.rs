@@ -104,6 +104,7 @@ impl Settings {
         let (lease_duration, renew_deadline, retry_period) = self.lease;
         ElectionSettings {
             lease,
+            serves: self.namespaces.to_string(),
             predecessor: self.predecessor.clone(),
             take_immediately: self.lease_at_once,
             lease_duration,

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, bail};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
@@ -18,6 +17,7 @@ use ostler_api::{Machine, MachineDeployment, MachinePool, MachineSet};
 pub(super) use self::tree::{machines, named, render};
 pub(super) use self::why::worst;
 use super::read;
+use crate::serving::{Leases, Server};
 use crate::table::span;
 
 /// What is described, as far as it could be read.
@@ -43,6 +43,8 @@ pub(super) enum Runner {
     Unknown,
     /// None.
     Nobody,
+    /// No core serves the namespace at all, as this says with what to do.
+    Unserved(String),
     /// The holder of the Lease of the sets.
     Process {
         /// Its name.
@@ -164,32 +166,19 @@ async fn gather(
 }
 
 async fn runner(client: &Client, namespace: &str) -> Runner {
-    let leases = Api::<Lease>::namespaced(client.clone(), namespace);
-    let (Ok(machines), Ok(sets)) =
-        (leases.get_opt(LEADER_LEASE).await, leases.get_opt(SETS_LEASE).await)
-    else {
-        return Runner::Unknown;
-    };
-    if machines.is_none() && sets.is_none() {
-        // They may be in another namespace: --leader-elect-resource-namespace.
-        return Runner::Unknown;
+    by_leases(&Leases::read(client, namespace).await, namespace, Timestamp::now())
+}
+
+fn by_leases(leases: &Leases, namespace: &str, now: Timestamp) -> Runner {
+    match leases.server(SETS_LEASE, namespace, now) {
+        Server::Unknown => Runner::Unknown,
+        Server::Nobody => leases.unserved(namespace, now).map_or(Runner::Nobody, Runner::Unserved),
+        Server::Process { holder, silent } => {
+            let runs_machines = match leases.server(LEADER_LEASE, namespace, now) {
+                Server::Process { holder: other, silent: None } => Some(other == holder),
+                Server::Process { silent: Some(_), .. } | Server::Nobody | Server::Unknown => None,
+            };
+            Runner::Process { holder, runs_machines, silent }
+        }
     }
-    by_leases(machines.as_ref(), sets.as_ref(), Timestamp::now())
-}
-
-fn by_leases(machines: Option<&Lease>, sets: Option<&Lease>, now: Timestamp) -> Runner {
-    let Some((holder, silent)) = sets.and_then(|lease| held(lease, now)) else {
-        return Runner::Nobody;
-    };
-    let machines = machines.and_then(|lease| held(lease, now)).filter(|(_, ago)| ago.is_none());
-    Runner::Process { runs_machines: machines.map(|(it, _)| it == holder), holder, silent }
-}
-
-/// Who holds a Lease, and how long ago it was renewed if it has expired.
-fn held(lease: &Lease, now: Timestamp) -> Option<(String, Option<SignedDuration>)> {
-    let spec = lease.spec.as_ref()?;
-    let lasts = i64::from(spec.lease_duration_seconds?).saturating_mul(2);
-    let ago = now.duration_since(spec.renew_time.as_ref()?.0);
-    let holder = spec.holder_identity.clone().filter(|holder| !holder.is_empty())?;
-    Some((holder, Some(ago).filter(|ago| ago.as_secs() > lasts)))
 }

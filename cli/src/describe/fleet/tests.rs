@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::by_leases;
 use super::*;
+use crate::serving::Leases;
 
 fn noon() -> Timestamp {
     "2026-01-01T12:00:00Z".parse().unwrap()
@@ -227,7 +228,7 @@ fn a_frozen_set_is_waited_for_only_if_it_lacks_machines_and_nothing_blocks_those
         ),
         (
             |fleet| {
-                (fleet.sets[1].spec.replicas, fleet.deployment) = (0, None);
+                (fleet.sets[1].spec.replicas, fleet.deployment) = (Some(0), None);
                 freeze(&mut fleet.sets[1]);
                 fleet.machines = [("web-new".to_owned(), vec![running("a")])].into();
             },
@@ -236,7 +237,7 @@ fn a_frozen_set_is_waited_for_only_if_it_lacks_machines_and_nothing_blocks_those
         (
             |fleet| {
                 freeze(&mut fleet.sets[1]);
-                fleet.sets[1].spec.replicas = 4;
+                fleet.sets[1].spec.replicas = Some(4);
             },
             "frozen: machineset web-old wants 4 machines, has 3 and deletes 0 more; it creates none until enough are \
              gone, or until `kubectl annotate machineset web-old safety.machine.sapcloud.io/unfreeze=true`; machine \
@@ -253,7 +254,7 @@ fn a_frozen_set_is_waited_for_only_if_it_lacks_machines_and_nothing_blocks_those
         (
             |fleet| {
                 freeze(&mut fleet.sets[1]);
-                fleet.sets[1].spec.replicas = 9;
+                fleet.sets[1].spec.replicas = Some(9);
                 let held = waiting("z", "PodDisruptionBudget", "");
                 fleet.machines.get_mut("web-old").unwrap().push(held);
             },
@@ -347,6 +348,32 @@ fn what_only_a_user_can_end_and_a_rollout_that_goes_on_do_not_pass_for_all_as_wa
             "nothing; it goes on: 1 of 3 machines are replaced",
         ),
         (
+            |fleet| fleet.runner = Runner::Unserved("no core serves namespace default".to_owned()),
+            "Waits for          no core serves namespace default\n",
+        ),
+        (
+            |fleet| {
+                // A first create that is sent and not answered stands in the metadata.
+                let record = json!({ "machineUID": "u", "operation": {
+                    "id": "1", "kind": "CreateMachine", "idempotencyKey": "u:c", "term": 1, "attempt": 1,
+                    "startedAt": minutes_ago(1)
+                } });
+                let mut asked = machine("web-new-a", &json!(null));
+                let annotation = (annotation::OPERATION.to_owned(), record.to_string());
+                asked.metadata.annotations = Some([annotation].into());
+                asked.metadata.uid = Some("u".to_owned());
+                fleet.machines.insert("web-new".to_owned(), vec![asked]);
+            },
+            "Waits for          the driver's answer to CreateMachine since ",
+        ),
+        (
+            |fleet| {
+                let new = ["a", "b"].map(|name| machine(name, &json!(null)));
+                fleet.machines.insert("web-new".to_owned(), new.to_vec());
+            },
+            "Waits for          the core, which has written nothing about machine a (and 1 more) yet",
+        ),
+        (
             |fleet| {
                 fleet.deployment = None;
                 fleet.machines.clear();
@@ -422,10 +449,11 @@ fn a_holder_whose_lease_has_expired_by_this_clock_is_named_and_other_reasons_too
         let spec = json!({
             "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed
         });
-        serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap()
+        let meta = json!({ "name": "machine-controller-manager", "namespace": "default" });
+        serde_json::from_value(json!({ "metadata": meta, "spec": spec })).unwrap()
     };
-    let by = |sets: &Lease| by_leases(None, Some(sets), noon());
-    assert_eq!(by(&lease("", 0)), Runner::Nobody);
+    let by = |sets: &Lease| by_leases(&Leases::of(vec![sets.clone()]), "default", noon());
+    assert!(matches!(by(&lease("", 0)), Runner::Unserved(why) if why.contains("no core serves")));
     assert_eq!(by(&lease("core-0", 30)).silent(), None);
     assert_eq!(by(&lease("core-0", -95)).silent(), None);
     let mut fleet = fleet_of(deployment());

@@ -30,7 +30,7 @@ pub(crate) fn render(fleet: &Fleet, now: Timestamp) -> String {
         None => fleet.sets.iter().for_each(|set| head_of_set(&mut page, set, now)),
     }
     page.line("Run by", &runner(&fleet.runner));
-    page.line("Waits for", &why(fleet));
+    page.line("Waits for", &why(fleet, now));
     page.chapter("Tree");
     match &fleet.deployment {
         Some(deployment) => {
@@ -82,7 +82,7 @@ fn head(page: &mut Page, deployment: &MachineDeployment, now: Timestamp) {
         "Machines",
         &format!(
             "{} desired, {} current, {} up-to-date, {} ready, {} available",
-            deployment.spec.replicas,
+            deployment.spec.replicas(),
             status.replicas,
             status.updated_replicas,
             status.ready_replicas,
@@ -134,7 +134,7 @@ fn runner(runner: &Runner) -> String {
     }
     match runner {
         Runner::Unknown => "not known: the leases cannot be read in this namespace".to_owned(),
-        Runner::Nobody => "no process".to_owned(),
+        Runner::Nobody | Runner::Unserved(_) => "no process".to_owned(),
         Runner::Process { holder, runs_machines: Some(true), .. } => {
             format!("{holder}, which runs the machines too")
         }
@@ -156,7 +156,7 @@ fn about(fleet: &Fleet, set: &MachineSet) -> String {
     });
     let numbers = format!(
         "{} desired, {} current, {} available",
-        set.spec.replicas,
+        set.spec.replicas(),
         machines.len(),
         available.count()
     );

@@ -1,6 +1,6 @@
 //! One line: why nothing happens, or what happens.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use ostler_api::machine::WaitReason;
 use ostler_api::machine_deployment::{
     MachineDeployment, MachineDeploymentCondition, MachineDeploymentConditionType as OfDeployment,
@@ -13,6 +13,7 @@ use ostler_lifecycle::set::FOREIGN;
 use ostler_lifecycle::{numbered, selector};
 
 use super::{Fleet, Runner};
+use crate::describe::page::unanswered;
 use crate::rollout::progress::{self, SELECTS_ALL, creation_error};
 use crate::rollout::resuming;
 
@@ -74,7 +75,7 @@ const LATER: [WaitReason; 33] = [
 const DEAD: SignedDuration = SignedDuration::from_mins(10);
 
 /// The most important thing that holds it up; else what is going on.
-pub(super) fn why(fleet: &Fleet) -> String {
+pub(super) fn why(fleet: &Fleet, now: Timestamp) -> String {
     nobody(fleet)
         .or_else(|| refused(fleet))
         .or_else(|| foreign(fleet))
@@ -87,6 +88,7 @@ pub(super) fn why(fleet: &Fleet) -> String {
         .or_else(|| hindered(fleet))
         .or_else(|| waiting(fleet))
         .or_else(|| failure(fleet))
+        .or_else(|| asked(fleet, now))
         .unwrap_or_else(|| goes_on(fleet))
 }
 
@@ -96,6 +98,7 @@ fn nobody(fleet: &Fleet) -> Option<String> {
     let silent = fleet.runner.silent();
     match &fleet.runner {
         Runner::Nobody => Some(format!("no process runs sets: {START}")),
+        Runner::Unserved(why) => Some(why.clone()),
         Runner::Process { silent: Some(ago), .. } if *ago >= DEAD => {
             silent.map(|silent| format!("a process that runs sets: {silent}; {START}"))
         }
@@ -139,7 +142,7 @@ fn refused(fleet: &Fleet) -> Option<String> {
 /// A set that is frozen and lacks machines. Any other waits for nothing: it creates none anyway.
 fn frozen(fleet: &Fleet) -> Option<String> {
     fleet.sets.iter().filter(|set| set.label(label::FREEZE) == Some("True")).find_map(|set| {
-        let (name, wanted) = (set.name(), set.spec.replicas);
+        let (name, wanted) = (set.name(), set.spec.replicas());
         let deleting = fleet.of(set).iter().filter(|machine| machine.is_deleting()).count();
         let stay = fleet.of(set).len() - deleting;
         let lacks = !set.is_deleting() && i64::try_from(stay).is_ok_and(|it| it < wanted.into());
@@ -250,6 +253,28 @@ fn failure(fleet: &Fleet) -> Option<String> {
     })
 }
 
+/// The machine whose driver has been asked for longest and has not answered; or one that the core has written nothing about.
+fn asked(fleet: &Fleet, now: Timestamp) -> Option<String> {
+    if fleet.runner.silent().is_some() {
+        return None;
+    }
+    let of = |machine: &Machine| Some((machine.intent()?.started_at, unanswered(machine, now)?));
+    let mut open: Vec<_> =
+        fleet.all().filter_map(|machine| Some((of(machine)?, machine.name()))).collect();
+    open.sort();
+    let more = |others: usize| match others {
+        0 => String::new(),
+        others => format!(" (and {others} more)"),
+    };
+    if let Some(((_, what), name)) = open.first() {
+        return Some(format!("{what}, for machine {name}{}", more(open.len() - 1)));
+    }
+    let mut new = fleet.all().filter(|machine| machine.status.is_none());
+    let name = new.next()?.name();
+    let others = more(new.count());
+    Some(format!("the core, which has written nothing about machine {name}{others} yet"))
+}
+
 fn goes_on(fleet: &Fleet) -> String {
     let deleting = fleet.all().filter(|machine| machine.is_deleting()).count();
     if deleting > 0 {
@@ -263,7 +288,7 @@ fn goes_on(fleet: &Fleet) -> String {
         let progress = progress::of(deployment);
         (!progress.is_complete()).then(|| progress.text().to_owned())
     } else {
-        let wanted: i32 = fleet.sets.iter().map(|set| set.spec.replicas).sum();
+        let wanted: i32 = fleet.sets.iter().map(|set| set.spec.replicas()).sum();
         let there = fleet.all().count();
         (i32::try_from(there) != Ok(wanted))
             .then(|| format!("there are {there} machines, and {wanted} are wanted"))

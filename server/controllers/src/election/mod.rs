@@ -23,8 +23,10 @@ use ostler_api::names::LEADER_LEASE;
 pub(crate) struct ElectionSettings {
     /// Its name.
     pub(crate) lease: &'static str,
-    /// The Lease's namespace: the one that is served.
+    /// The Lease's namespace.
     pub(crate) namespace: String,
+    /// The namespaces that are served, for people who look at the Lease.
+    pub(crate) serves: String,
     /// Name of this process, never used by another one.
     pub(crate) identity: String,
     /// Identity of a process that is known to be dead, e.g. because this process now holds its exclusive lock on the
@@ -47,6 +49,7 @@ impl ElectionSettings {
         Self {
             lease: LEADER_LEASE,
             namespace: namespace.into(),
+            serves: String::new(),
             identity: identity.into(),
             predecessor: None,
             take_immediately: false,

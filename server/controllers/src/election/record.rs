@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use ostler_api::names::annotation::ENDED_TERM;
+use ostler_api::names::annotation::{ENDED_TERM, SERVED_NAMESPACES};
 use ostler_api::operation::Term;
 use tokio::time::Instant;
 
@@ -139,6 +139,8 @@ pub(super) fn new_lease(
 /// Every acquisition is a transition, also that of a lease which was ours: it starts a new term.
 fn taken(mut lease: Lease, settings: &ElectionSettings, wall: Timestamp) -> Lease {
     let term = next_term(transitions(&lease), wall);
+    let notes = lease.metadata.annotations.get_or_insert_default();
+    notes.insert(SERVED_NAMESPACES.to_owned(), settings.serves.clone());
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(settings.identity.clone()),
         lease_duration_seconds: Some(seconds(settings.lease_duration)),

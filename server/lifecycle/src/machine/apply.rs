@@ -9,11 +9,14 @@ use ostler_api::machine::{
 use super::{
     State,
     last_operation::Activity,
-    pass::Pass,
+    pass::{Pass, WORTH_SAYING},
     retry,
     transition::{Transition, Wait},
 };
-use crate::plan::{EventReason, Next};
+use crate::{
+    plan::{EventReason, Next},
+    time::after,
+};
 
 impl Pass<'_> {
     /// Does what a state wants. `Continue`: the state in which the pass goes on.
@@ -37,7 +40,9 @@ impl Pass<'_> {
             }
             Transition::Read(dispatch) => self.effects.dispatch = Some(*dispatch),
         }
-        ControlFlow::Break(Next::OnChange)
+        // A driver that hangs says nothing, and so nothing else would wake the Machine.
+        let (reason, until) = (WaitReason::DriverWorking, after(self.snap.now, WORTH_SAYING));
+        ControlFlow::Break(Next::Wait { reason, until })
     }
 
     /// Our finalizer goes, or is gone: those of others may still hold the Machine.

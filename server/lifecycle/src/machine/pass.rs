@@ -28,7 +28,7 @@ use crate::{
 };
 
 /// For how long a driver works before that is worth a write.
-const WORTH_SAYING: Duration = PATIENCE;
+pub(crate) const WORTH_SAYING: Duration = PATIENCE;
 
 /// Why a Machine may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -297,7 +297,10 @@ impl<'a> Pass<'a> {
                 let message = format!("{verb}: last progress reported by the driver: {last}");
                 wait(WaitReason::DriverStalled, Some(message), None)
             }
-            Place::Sent => wait(WaitReason::DriverWorking, Some(verb.to_owned()), None),
+            Place::Sent => {
+                let message = format!("{verb}: sent, and the driver has not answered yet");
+                wait(WaitReason::DriverWorking, Some(message), None)
+            }
             Place::Lost(left) => {
                 let what = format!("{verb}: the driver lost its session");
                 self.wait_for_lost_driver(&what, left)

@@ -11,6 +11,7 @@ use ostler_api::{
     names,
 };
 use ostler_lifecycle::operation::{Failure, InstanceRecord, OperationView, Request, Success};
+use ostler_lifecycle::plan::Next;
 
 use crate::retry::{Then, expected};
 use crate::world::{Instance, PROVIDER_ID, UID, World, looks_again, minutes};
@@ -581,4 +582,16 @@ fn the_annotation_of_an_autoscaler_sets_the_creation_timeout() {
     world.pass();
     assert_eq!(world.phase(), MachinePhase::Failed);
     assert_eq!(minutes(1).as_secs(), 60);
+}
+
+#[test]
+fn an_operation_is_looked_at_again_soon_after_it_is_sent_since_a_driver_that_hangs_says_nothing() {
+    let mut world = World::new();
+    for _ in 0..2 {
+        let plan = world.pass();
+        assert!(plan.dispatch.is_some());
+        let until = world.now + Duration::from_secs(2);
+        assert_eq!(plan.next, Next::Wait { reason: WaitReason::DriverWorking, until });
+        world.answer();
+    }
 }

@@ -1,0 +1,107 @@
+//! A MachineHealthCheck: what it found, and whether anybody carries it out.
+
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
+use kube::Client;
+use ostler_api::MachineHealthCheck;
+use ostler_api::machine_health_check::MachineHealthCheckStatus;
+use ostler_lifecycle::selector;
+
+use super::fleet::named;
+use super::page::{Page, event_lines};
+use super::read;
+
+/// A check, as far as it could be read.
+#[derive(Debug)]
+pub(super) struct Subject {
+    check: MachineHealthCheck,
+    /// That no core serves its namespace.
+    unserved: Option<String>,
+    /// Oldest first.
+    events: Vec<Event>,
+}
+
+/// Reads a check.
+pub(super) async fn gather(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    now: Timestamp,
+) -> anyhow::Result<Subject> {
+    let check = read::get::<MachineHealthCheck>(client, namespace, name).await?;
+    let events = super::events_of(client, namespace, check.uid()).await;
+    let unserved = super::unserved(client, namespace, now).await;
+    Ok(Subject { check, unserved, events })
+}
+
+/// The whole page.
+pub(super) fn render(Subject { check, unserved, events }: &Subject, now: Timestamp) -> String {
+    let mut page = Page::wide();
+    page.line("MachineHealthCheck", &named(&check.metadata, now));
+    let selects = check.spec.selector.as_ref().map(selector::text);
+    page.line("Selects", &selects.unwrap_or_else(|| "nothing".to_owned()));
+    let none = MachineHealthCheckStatus::default();
+    let status = check.status.as_ref().unwrap_or(&none);
+    let (all, healthy) = (status.expected_machines, status.current_healthy);
+    page.line("Machines", &format!("{healthy} of {all} healthy"));
+    for condition in &status.conditions {
+        let about = if condition.message.is_empty() {
+            condition.reason.clone()
+        } else {
+            format!("{}: {}", condition.reason, condition.message)
+        };
+        page.line(&condition.type_, &format!("{} ({about})", condition.status));
+    }
+    let seen = status.observed_generation >= check.metadata.generation;
+    match unserved {
+        Some(unserved) => page.line("Waits for", unserved),
+        None if !seen => page.line("Waits for", "the last change was not looked at yet"),
+        None => {}
+    }
+    event_lines(&mut page, events, now);
+    page.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_check_says_what_it_found_and_that_nobody_carries_it_out() {
+        let check: MachineHealthCheck = serde_json::from_value(json!({
+            "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineHealthCheck",
+            "metadata": { "name": "web", "namespace": "shop", "generation": 1 },
+            "spec": { "selector": { "matchLabels": { "a": "b" } } },
+            "status": {
+                "observedGeneration": 1, "expectedMachines": 3, "currentHealthy": 2,
+                "remediationsAllowed": 1,
+                "conditions": [{
+                    "type": "RemediationAllowed", "status": "True", "reason": "WithinLimit", "message": "",
+                    "lastTransitionTime": "2026-01-01T11:00:00Z"
+                }]
+            }
+        }))
+        .unwrap();
+        let now = "2026-01-01T12:00:00Z".parse().unwrap();
+        let page = |unserved: Option<&str>, check: &MachineHealthCheck| {
+            let (check, unserved) = (check.clone(), unserved.map(str::to_owned));
+            render(&Subject { check, unserved, events: Vec::new() }, now)
+        };
+        let served = page(None, &check);
+        assert_eq!(
+            served,
+            "\
+MachineHealthCheck shop/web
+Selects            a=b
+Machines           2 of 3 healthy
+RemediationAllowed True (WithinLimit)
+"
+        );
+        let unserved = page(Some("no core serves namespace shop"), &check);
+        assert_eq!(unserved, served + "Waits for          no core serves namespace shop\n");
+        let unseen = page(None, &MachineHealthCheck { status: None, ..check });
+        assert!(unseen.contains("not looked at yet"), "{unseen}");
+    }
+}
