@@ -450,16 +450,18 @@ mod tests {
         }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_rollout_that_no_core_goes_on_with_says_so_and_ends_after_a_while() {
-        let unseen = deployment(&json!({ "replicas": 1 }), &json!({}));
-        let events = [Ok(Event::Init), Ok(Event::InitApply(unseen)), Ok(Event::InitDone)];
-        let events = futures::stream::iter(events).chain(futures::stream::pending());
-        let begin = Instant::now();
-        let why = || "no core serves namespace shop".to_owned();
-        let ended = follow("a", events, async || Some(why())).await;
-        assert_eq!(ended.unwrap_err().to_string(), why());
-        assert!(begin.elapsed() >= GIVE_UP, "a core that is replaced comes back");
+    #[test]
+    fn that_no_core_goes_on_with_a_rollout_is_said_and_after_a_while_an_error() {
+        let mut alone = Alone::default();
+        let why = || Some("no core serves namespace shop".to_owned());
+        alone.note(why()).unwrap();
+        let since = alone.since.unwrap();
+        alone.note(why()).unwrap();
+        assert_eq!(alone.since, Some(since), "it is said once");
+        alone.note(None).unwrap();
+        assert_eq!(alone.since, None, "a core came back");
+        alone.since = Instant::now().checked_sub(GIVE_UP);
+        assert_eq!(alone.note(why()).unwrap_err().to_string(), why().unwrap());
     }
 
     #[test]

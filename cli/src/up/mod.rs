@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use ostler_controllers::{EnabledControllers, Namespaces};
 use ostler_server::{AuditArgs, on_signal, raise_descriptors};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
@@ -146,22 +147,26 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     crate::backup::refuse_half_restored(data.path())?;
     let story = Story::default();
     let live = !args.no_live && screen::is_live();
+    // Without a core here it is not known what others serve.
+    let served = (args.core == CoreMode::Embedded).then(|| args.namespace.clone());
     let mut system = Box::pin(System::start(args.options(&data), &data, story)).await?;
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));
-    let view = live.then(|| {
-        let gone = CancellationToken::new();
-        let served = system.served().cloned();
-        (gone.clone(), tokio::spawn(live::follow(system.client(), served, gone)))
-    });
+    let gone = CancellationToken::new();
+    let mut shown = JoinSet::new();
+    if let Some(served) = served.clone() {
+        story.tell(unserved::serving(&served));
+        shown.spawn(unserved::follow(story, system.client(), served, gone.clone()));
+    }
+    if live {
+        shown.spawn(live::follow(system.client(), served, gone.clone()));
+    }
     let outcome = tokio::select! {
         outcome = serve(&mut system, manifests, story) => outcome,
         () = end.cancelled() => Ok(()),
     };
     story.tell("stopping");
-    if let Some((gone, view)) = view {
-        gone.cancel();
-        let _ended = view.await;
-    }
+    gone.cancel();
+    shown.join_all().await;
     system.stop().await;
     outcome
 }

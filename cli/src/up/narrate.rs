@@ -12,13 +12,11 @@ use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource, ResourceExt as _};
 use ostler_api::Machine;
-use ostler_controllers::Namespaces;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::unserved;
 use crate::describe::time_of;
 use crate::log;
 use crate::rollout::progress::{self, Progress};
@@ -57,16 +55,10 @@ impl Story {
         }
     }
 
-    /// Tells what happens until `end`. `served`: the namespaces that the core serves, if it runs here.
-    pub(crate) async fn follow(
-        self,
-        client: Client,
-        served: Option<Namespaces>,
-        end: CancellationToken,
-    ) {
+    /// Tells what happens until `end`.
+    pub(crate) async fn follow(self, client: Client, end: CancellationToken) {
         let members = Members::default();
         tokio::join!(
-            unserved::follow(self, client.clone(), served, end.clone()),
             members.follow(client.clone(), end.clone()),
             self.follow_events(client.clone(), &members, end.clone()),
             self.follow_progress(client.clone(), progress::of, end.clone()),

@@ -131,8 +131,6 @@ pub(crate) struct System {
     reach: watch::Receiver<Reach>,
     client: Client,
     core: Option<Core>,
-    /// What the core serves, if it runs here.
-    served: Option<Namespaces>,
     drivers: Vec<DriverChoice>,
     tasks: JoinSet<anyhow::Result<()>>,
     end_drivers: CancellationToken,
@@ -180,8 +178,7 @@ impl System {
         }
         let client = Client::new(api.local_service(), "default");
         install_crds(&client).await?;
-        let served = (options.core == CoreMode::Embedded).then(|| options.namespaces.clone());
-        tasks.spawn(story.follow(client.clone(), served.clone(), end_api.clone()).map(Ok));
+        tasks.spawn(story.follow(client.clone(), end_api.clone()).map(Ok));
 
         let mut core = None;
         if let Some(listener) = drivers_listener {
@@ -200,9 +197,6 @@ impl System {
             let mut started =
                 Core::start_tcp(client.clone(), listener, core_options, &mut registry).await?;
             story.tell(format_args!("the core takes drivers at {drivers_address}"));
-            if let Some(served) = &served {
-                story.tell(super::unserved::serving(served));
-            }
             open_admin(&mut started, data, shares.people, story).await;
             core = Some(started);
         }
@@ -212,23 +206,7 @@ impl System {
         for process in processes {
             driver_tasks.spawn(process.supervise(story, end_drivers.clone()));
         }
-        Ok(Self {
-            api,
-            reach,
-            client,
-            core,
-            served,
-            drivers,
-            tasks,
-            end_drivers,
-            driver_tasks,
-            end_api,
-        })
-    }
-
-    /// The namespaces that the core serves, if it runs here.
-    pub(crate) fn served(&self) -> Option<&Namespaces> {
-        self.served.as_ref()
+        Ok(Self { api, reach, client, core, drivers, tasks, end_drivers, driver_tasks, end_api })
     }
 
     /// A client of the API server.

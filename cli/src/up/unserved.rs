@@ -42,11 +42,9 @@ pub(super) fn serving(served: &Namespaces) -> String {
 pub(super) async fn follow(
     story: Story,
     client: Client,
-    served: Option<Namespaces>,
+    served: Namespaces,
     end: CancellationToken,
 ) {
-    // Without a core here it is not known what others serve.
-    let Some(served) = served else { return };
     let watch = Unserved { story, served, told: Mutex::default() };
     tokio::join!(
         watch.kind::<Machine>(&client, &end),

@@ -31,8 +31,8 @@ pub(crate) fn fill(metadata: &ObjectMeta, wanted: i32, there: usize) -> Filled {
     if let Some((key, least)) = least(AUTOSCALER_MIN_OF_GROUP).or_else(|| least(AUTOSCALER_MIN)) {
         let replicas = wanted.max(least);
         let note = format!(
-            "spec.replicas is absent: {replicas} is filled in, which is what there is and at least {least}, since annotation \
-             {key} says that an autoscaler keeps the number"
+            "spec.replicas is absent: {replicas} is filled in. It was {wanted}, and annotation {key} is {least}, so an \
+             autoscaler keeps the number"
         );
         return Filled { replicas, warning: false, note };
     }

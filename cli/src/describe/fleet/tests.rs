@@ -349,7 +349,7 @@ fn what_only_a_user_can_end_and_a_rollout_that_goes_on_do_not_pass_for_all_as_wa
         ),
         (
             |fleet| fleet.runner = Runner::Unserved("no core serves namespace default".to_owned()),
-            "Waits for          no core serves namespace default\n",
+            "Waits for          no core serves namespace default",
         ),
         (
             |fleet| {

@@ -1,5 +1,10 @@
 //! A deployment that does not say how many Machines there are to be.
 
+use std::sync::Arc;
+
+use ostler_api::MachineSet;
+use ostler_api::names::annotation::DESIRED_REPLICAS;
+
 use super::pass::Pass;
 use super::plan::Reason;
 use super::snapshot::SetView;
@@ -23,8 +28,8 @@ impl Pass<'_> {
 /// For how many replicas of the deployment its sets were scaled last: with a surge, they want more themselves. Of a set that
 /// another controller made and that says nothing, what it wants counts.
 fn scaled_to(sets: &[SetView]) -> i32 {
-    let active = || sets.iter().map(|view| view.counts(&Default::default(), Default::default()));
-    let active = || active().filter(|counts| counts.is_active());
-    let wanted = active().map(|counts| counts.wanted).fold(0, i32::saturating_add);
-    active().filter_map(|counts| counts.desired_mark).max().unwrap_or(wanted)
+    let active = || sets.iter().map(|view| &view.set).filter(|set| set.spec.replicas() > 0);
+    let wanted = active().map(|set| set.spec.replicas()).fold(0, i32::saturating_add);
+    let mark = |set: &Arc<MachineSet>| set.annotation(DESIRED_REPLICAS)?.parse().ok();
+    active().filter_map(mark).max().unwrap_or(wanted)
 }

@@ -6,10 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::{
     Machine, MachineSet,
     machine::MachinePhase,
-    names::{annotation::RELEASED_BY, label},
+    names::{MACHINE_DEPLOYMENT, annotation::RELEASED_BY, label},
 };
 
-use crate::{foreign::Foreign, replicas};
+use crate::{bootstrap, foreign::Foreign, replicas};
 
 use super::{
     Blind, Plan, Snapshot, Victim,
@@ -112,6 +112,14 @@ pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Plan {
         None => replicas::fill(&set.metadata, wanted, there),
     };
     Plan { fill: Some(fill), claimed, ..Plan::default() }
+}
+
+/// Whether nothing but the object that its template names is wrong with a set of a deployment: one that was made before
+/// that was refused. The deployment replaces its Machines once it has another template.
+pub(super) fn is_outdated(set: &MachineSet, broken: &[String]) -> bool {
+    let of_template = bootstrap::refused_in_template(&set.spec.template.spec);
+    broken.iter().eq(&of_template)
+        && controller(&set.metadata).is_some_and(|owner| owner.kind == MACHINE_DEPLOYMENT)
 }
 
 /// What a set loses that makes no Machines any more, since its template is refused: what its deployment, which has another

@@ -122,9 +122,10 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
     let controlled = claim::controlled(snapshot);
     let broken = broken(set, !controlled.is_empty());
     if !broken.is_empty() {
-        let delete = match validation::is_outdated(set, &broken) {
-            true => count::only_fewer(snapshot, &controlled),
-            false => Vec::new(),
+        let delete = if count::is_outdated(set, &broken) {
+            count::only_fewer(snapshot, &controlled)
+        } else {
+            Vec::new()
         };
         return Plan { broken, delete, claimed: controlled, ..Plan::default() };
     }

@@ -1,13 +1,8 @@
 //! What a set has to be like before anything is done for it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use ostler_api::{
-    MachineSet,
-    machine_set::MachineTemplateSpec,
-    names::{MACHINE_DEPLOYMENT, label::TEMPLATE_HASH},
-};
+use ostler_api::{MachineSet, machine_set::MachineTemplateSpec, names::label::TEMPLATE_HASH};
 
-use super::controller;
 use crate::{bootstrap, selector};
 
 /// The rules that the spec of a set breaks, for people.
@@ -62,14 +57,6 @@ pub fn template_rules(
     }
     broken.extend(bootstrap::refused_in_template(&template.spec));
     broken
-}
-
-/// Whether nothing but the object that its template names is wrong with a set of a deployment: one that was made before
-/// that was refused. The deployment replaces its Machines once it has another template.
-pub(super) fn is_outdated(set: &MachineSet, broken: &[String]) -> bool {
-    let of_template = bootstrap::refused_in_template(&set.spec.template.spec);
-    broken.iter().eq(&of_template)
-        && controller(&set.metadata).is_some_and(|owner| owner.kind == MACHINE_DEPLOYMENT)
 }
 
 /// Whether the selector is another one than the set had. A MachineDeployment that takes over a set adds its hash.

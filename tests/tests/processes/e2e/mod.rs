@@ -2,11 +2,12 @@
 //!
 //! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, those of the core run
 //! against the cluster it names, one after the other, in its namespace `default`, which they leave without machines. What
-//! kills or damages the API server says `skipped` then; what is about `ostler up` (`dead_instance`, `debugging`, `docker`, `joining`, `node`, `readme`,
-//! `up`) or needs no API server runs as ever.
+//! kills or damages the API server says `skipped` then; what is about `ostler up` (`dead_instance`, `debugging`, `docker`,
+//! `joining`, `node`, `readme`, `unserved`, `up`) or needs no API server runs as ever.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+mod absent;
 mod admin;
 mod autoscaler;
 pub(crate) mod backup;
@@ -35,4 +36,5 @@ mod sanity;
 mod skips;
 mod specs;
 mod story;
+mod unserved;
 mod up;
