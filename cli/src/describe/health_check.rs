@@ -1,4 +1,4 @@
-//! A MachineHealthCheck: what it found, and whether anybody carries it out.
+//! A MachineHealthCheck: what it found, and whether a core carries it out.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;

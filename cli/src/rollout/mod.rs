@@ -210,14 +210,14 @@ async fn follow(
     }
 }
 
-/// Whether there is nobody who would go on with a rollout.
+/// Whether there is no core that would go on with a rollout.
 #[derive(Debug, Default)]
 struct Alone {
     since: Option<Instant>,
 }
 
 impl Alone {
-    /// Says once that nobody is there, and gives up after a while: a core that is replaced comes back.
+    /// Says once that no core is there, and gives up after a while: a core that is replaced comes back.
     fn note(&mut self, unserved: Option<String>) -> anyhow::Result<()> {
         let Some(why) = unserved else {
             self.since = None;
@@ -261,7 +261,7 @@ impl Cluster {
         leases.unserved(&self.namespace, Timestamp::now())
     }
 
-    /// How far a rollout is, and whether anybody goes on with it.
+    /// How far a rollout is, and whether a core goes on with it.
     async fn say(&self, name: &str) -> anyhow::Result<()> {
         let progress = progress::of(&self.get(name).await?);
         told(&progress)?;

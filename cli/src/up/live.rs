@@ -128,7 +128,7 @@ impl<K: Resource> Seen<K> {
 /// A deployment or pool: how far it is, its name, and how many machines are wanted, up to date, ready and available.
 type Group = (Progress, String, [i32; 4]);
 
-/// With its namespace where that is not the usual one; and that nobody goes on with it where no core serves that.
+/// With its namespace where that is not the usual one; and that it does not get on where no core serves that.
 fn served_only<K: Resource>(group: Group, one: &K, served: Option<&Namespaces>) -> Group {
     let (progress, name, numbers) = group;
     let namespace = one.meta().namespace.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What is in namespaces that the core of this process does not serve: nobody else would say that nothing happens to it.
+//! What is in namespaces that the core of this process does not serve. Nothing happens to it, and no controller says so.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::narrate::Story;
 use crate::serving::start_up;
 
-/// So many namespaces are told of; whoever has more knows by then.
+/// So many namespaces are named; a user who has more knows by then.
 const MOST: usize = 1000;
 
 /// What the core looks after.

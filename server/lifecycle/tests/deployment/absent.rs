@@ -79,5 +79,5 @@ fn a_template_that_names_a_bootstrap_object_is_refused_and_nothing_is_torn_down(
         &json!({ "spec": { "template": { "spec": { "bootstrap": { "configRef": null } } } } }),
     );
     world.settle();
-    assert_eq!(world.living().len(), 1, "mended, it goes on");
+    assert_eq!(world.living().len(), 1, "corrected, it goes on");
 }
