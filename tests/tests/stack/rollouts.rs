@@ -573,7 +573,7 @@ async fn a_core_that_sees_the_scaled_set_before_the_deployment_takes_nothing_bac
     scale(&world, 10).await;
     for _ in 0..120 {
         sleep(Duration::from_millis(500)).await;
-        assert_eq!(sets(&world).await.remove(0).spec.replicas, 10);
+        assert_eq!(sets(&world).await.remove(0).spec.replicas, Some(10));
     }
     until_rolled_out(&world).await;
     assert_eq!(instances(&world), 10);
