@@ -12,8 +12,10 @@ mod mutation;
 mod reason;
 mod redaction;
 mod scrub;
+mod weight;
 
 pub use scrub::{Scrubber, scrub, scrub_bootstrap_tokens};
+pub use weight::Weight;
 
 /// The contract, version `v1alpha1`.
 #[expect(

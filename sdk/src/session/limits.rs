@@ -27,6 +27,8 @@ pub(crate) fn cut(mut text: String, limit: usize) -> String {
         }
         text.truncate(end);
         text.push_str(MARK);
+        // What is cut may wait in a queue: with the room of the whole it would not be small.
+        text.shrink_to_fit();
     }
     text
 }
@@ -83,6 +85,7 @@ mod tests {
         assert_eq!(cut("short".to_owned(), 10), "short");
         assert_eq!(cut("0123456789ab".to_owned(), 10), "0123456…");
         assert_eq!(cut("ääääää".to_owned(), 10), "äää…");
+        assert!(cut("x".repeat(1 << 20), 10).capacity() < 100, "nor is the rest kept");
     }
 
     #[test]

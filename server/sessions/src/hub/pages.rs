@@ -1,11 +1,10 @@
 //! Long lists come in pages; this puts them together.
 
+use ostler_proto::Weight;
+use ostler_proto::v1alpha1::operation_result::Response;
 use ostler_proto::v1alpha1::{
     MachineRecord, OperationError, OperationPage, PoolMachineRecord, PoolRecord,
 };
-use prost::Message as _;
-
-use ostler_proto::v1alpha1::operation_result::Response;
 
 use crate::convert::{ADDRESSES, VIOLATIONS, few};
 
@@ -120,28 +119,27 @@ impl Pages {
     }
 }
 
-/// What a page takes in memory, after each record has lost what a single answer would lose: two bytes of a frame may be an
-/// address or a violation of 48.
+/// What a page takes in memory, after each record has lost what a single answer would lose.
 fn memory_of(page: &mut OperationPage) -> usize {
-    let machines = page.machines.iter_mut().map(nested).sum::<usize>();
-    let pools = page.pools.iter_mut().map(|it| fault(it.fault.as_deref_mut())).sum::<usize>();
-    let of_pool = page.pool_machines.iter_mut().filter_map(|it| it.machine.as_mut());
-    let of_pool = of_pool.map(nested).sum::<usize>();
-    let records = size_of_val(page.machines.as_slice())
-        + size_of_val(page.pools.as_slice())
-        + size_of_val(page.pool_machines.as_slice());
-    page.encoded_len() + records + machines + pools + of_pool
+    page.machines.iter_mut().for_each(cut);
+    page.pools.iter_mut().for_each(|it| cut_fault(it.fault.as_deref_mut()));
+    page.pool_machines.iter_mut().filter_map(|it| it.machine.as_mut()).for_each(cut);
+    weight(&page.machines) + weight(&page.pools) + weight(&page.pool_machines)
 }
 
-fn nested(record: &mut MachineRecord) -> usize {
+fn weight(records: &[impl Weight]) -> usize {
+    records.iter().map(Weight::weight).sum()
+}
+
+fn cut(record: &mut MachineRecord) {
     few(&mut record.addresses, ADDRESSES);
-    size_of_val(record.addresses.as_slice()) + fault(record.fault.as_deref_mut())
+    cut_fault(record.fault.as_deref_mut());
 }
 
-fn fault(of: Option<&mut OperationError>) -> usize {
-    let Some(error) = of else { return 0 };
-    few(&mut error.violations, VIOLATIONS);
-    size_of::<OperationError>() + size_of_val(error.violations.as_slice())
+fn cut_fault(of: Option<&mut OperationError>) {
+    if let Some(error) = of {
+        few(&mut error.violations, VIOLATIONS);
+    }
 }
 
 #[cfg(test)]
