@@ -8,6 +8,7 @@ use ostler_conformance::{ClassManifest, ClassReview, RunError, Target, review};
 use ostler_lifecycle::digest;
 use serde_json::{Value, json};
 
+use crate::driver::keeper;
 use crate::log::{note, say};
 use crate::terminal;
 
@@ -65,7 +66,9 @@ async fn name(args: NameArgs) -> anyhow::Result<()> {
     let command = command(args.driver_cmd, provider)?;
     let command =
         if args.unary { crate::driver::adapted(&command, &std::env::temp_dir())? } else { command };
-    let review = review(Target::Command(command), class).await.map_err(|it| unanswered(&it))?;
+    let review = review(keeper()?.kill(), Target::Command(command), class)
+        .await
+        .map_err(|it| unanswered(&it))?;
     if review.provider != provider {
         note(format_args!(
             "note: the class is of provider {provider:?}, the driver that was asked serves {:?}",

@@ -11,6 +11,7 @@
 //! DIR/aliases.json            the names that classes ever had for providers here
 //! DIR/driver-env.json         the names of the variables that drivers were ever given with --driver-env, without values
 //! DIR/drivers/NAME/token      how the driver proves to the core who it is, 0600
+//! DIR/drivers/NAME/processes  by what the next `up` knows the processes of this one's driver
 //! DIR/drivers/NAME/…          the driver's own files
 //! DIR/restored                says that this is a copy: `ostler restore` made it from a backup
 //! ```
@@ -145,6 +146,19 @@ impl DataDir {
         private_dir(&drivers)?;
         private_dir(&dir)?;
         Ok(dir)
+    }
+
+    /// The names of all drivers that have a directory.
+    pub(crate) fn drivers_with_files(&self) -> anyhow::Result<Vec<String>> {
+        let drivers = self.path.join("drivers");
+        let unreadable = || format!("{} cannot be read", drivers.display());
+        let entries = match fs::read_dir(&drivers) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).with_context(unreadable),
+        };
+        let directories = entries.flatten().filter(|it| it.file_type().is_ok_and(|it| it.is_dir()));
+        Ok(directories.filter_map(|it| it.file_name().into_string().ok()).collect())
     }
 
     /// The token file of one driver, minted if it is not there yet.

@@ -1,6 +1,7 @@
 //! `ostler driver`: the built-in drivers, each the same library as its own binary.
 
 use clap::Subcommand;
+use ostler_local::Keeper;
 
 /// Which built-in driver to run.
 #[derive(Debug, Subcommand)]
@@ -11,10 +12,14 @@ pub(crate) enum Args {
     Docker(ostler_driver_docker::DockerArgs),
     /// A driver that serves MachineDriverService on a unix socket, in any language
     Adapt(ostler_adapter::AdaptArgs),
-    /// Become another program, which the system ends with the process that started this one
+    /// Stand above a program and all that it starts
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
-    Exec(ostler_adapter::Exec),
+    Keep(ostler_local::Keep),
+    /// Become another program, which the system kills with the process that started this one
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Exec(ostler_local::Exec),
 }
 
 /// Runs a driver until it is told to end.
@@ -22,12 +27,20 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     match args {
         Args::Fake(args) => ostler_driver_fake::run(args).await,
         Args::Docker(args) => ostler_driver_docker::run(args).await,
-        Args::Adapt(args) => {
-            ostler_adapter::run(args, ostler_adapter::launcher(&["driver", "exec"])?).await
-        }
+        Args::Adapt(args) => ostler_adapter::run(args, keeper()?).await,
+        #[cfg(target_os = "linux")]
+        Args::Keep(keep) => keep.run(&["driver", "exec"]).await,
         #[cfg(target_os = "linux")]
         Args::Exec(exec) => exec.run(),
     }
+}
+
+/// Starts drivers, each with a process of this program above it.
+///
+/// # Errors
+/// The path of this executable is not known.
+pub(crate) fn keeper() -> anyhow::Result<Keeper> {
+    Keeper::new(&["driver", "keep"])
 }
 
 /// The command line that starts the driver of `command` behind an adapter, with its socket in `parent`.

@@ -77,8 +77,7 @@ enum Command {
 /// It owns the runtime, since asynchronous code is compiled where it is polled: with this here, the binary compiles nothing.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    // An adapter passes frames on, and threads would wake each other for each.
-    let mut builder = if matches!(command, Command::Driver(driver::Args::Adapt(_))) {
+    let mut builder = if is_for_one_thread(&command) {
         tokio::runtime::Builder::new_current_thread()
     } else {
         tokio::runtime::Builder::new_multi_thread()
@@ -86,6 +85,16 @@ pub fn main() -> ExitCode {
     match builder.enable_all().build() {
         Ok(runtime) => runtime.block_on(run(command)),
         Err(error) => code(Err(error.into())),
+    }
+}
+
+/// An adapter passes frames on, and threads would wake each other for each; who stands above a driver waits.
+fn is_for_one_thread(command: &Command) -> bool {
+    match command {
+        Command::Driver(driver::Args::Adapt(_)) => true,
+        #[cfg(target_os = "linux")]
+        Command::Driver(driver::Args::Keep(_)) => true,
+        _ => false,
     }
 }
 

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
-use ostler_adapter::SocketDirectory;
 use ostler_conformance::{
     ClassManifest, ManifestError, Options, Report, RunError, SecretManifest, Target, Unary,
     catalogue, run,
 };
+use ostler_local::SocketDirectory;
 use regex::Regex;
 
-use crate::driver::{adapted, adapter};
+use crate::driver::{adapted, adapter, keeper};
 use crate::log::{self, page, say};
 
 /// Checks a driver against the contract. Ends with 0 if it keeps every MUST and every capability that
@@ -139,8 +139,8 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Processes of the adapter that the suite kills leave their sockets here.
-    let sockets = SocketDirectory::new(&std::env::temp_dir())?;
-    let (target, options) = match (target(&args, sockets.path()), options(&args, sockets.path())) {
+    let sockets = SocketDirectory::new(&std::env::temp_dir(), false).await?;
+    let (target, options) = match (target(&args, sockets.path()), options(&args, &sockets)) {
         (Ok(target), Ok(options)) => (target, options),
         (Err(error), _) | (_, Err(error)) => return Ok(unusable(&error)),
     };
@@ -188,7 +188,7 @@ fn target(args: &Args, sockets: &Path) -> anyhow::Result<Target> {
     }
 }
 
-fn options(args: &Args, sockets: &Path) -> anyhow::Result<Options> {
+fn options(args: &Args, sockets: &SocketDirectory) -> anyhow::Result<Options> {
     let Some(class) = &args.class else { bail!("--class is missing") };
     let class = manifest("--class", class, ClassManifest::read)?;
     Ok(Options {
@@ -208,7 +208,8 @@ fn options(args: &Args, sockets: &Path) -> anyhow::Result<Options> {
         timeout_scale: args.timeout_scale,
         name_prefix: args.name_prefix.clone(),
         probe_cmd: args.probe_cmd.clone(),
-        unary: unary(args, sockets)?,
+        keeper: keeper()?.recorded(sockets.record()).kill(),
+        unary: unary(args, sockets.path())?,
         observer: Some(Arc::new(|result| page(result.text().trim_end()))),
         ..Options::new(class)
     })

@@ -132,7 +132,9 @@ impl Drivers {
         for driver in &args.drivers {
             let address =
                 address.context("there is no listener for the drivers that are started here")?;
-            let process = DriverProcess::new(driver, &data, address, true, &args.driver_env)?;
+            let process =
+                DriverProcess::new(driver, &data, address, true, &args.driver_env, Story::quiet())
+                    .await?;
             processes.spawn(process.supervise(Story::quiet(), end.clone()));
         }
         let started: Vec<String> = args.drivers.iter().map(DriverChoice::name).collect();

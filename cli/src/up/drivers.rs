@@ -8,25 +8,28 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use ostler_adapter::{Restarts, SocketDirectory, describe};
-use ostler_driver_sdk::{Connector, DriverArgs, Options};
-use tokio::process::{Child, ChildStderr, ChildStdin, Command};
+use ostler_adapter::{Restarts, describe};
+use ostler_local::{Keeper, Record, SocketDirectory, Tree};
+use tokio::process::{ChildStderr, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::narrate::Story;
 use super::stderr::relay;
 use crate::data_dir::DataDir;
+use crate::driver::keeper;
 use crate::driver_choice::DriverChoice;
 use crate::log;
 
 /// How long a driver may finish its work after SIGTERM; the SDK's own drain is shorter (25 s).
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long the last words of a driver that ended are waited for; what it started may hold its stderr for ever.
+/// How long the last words of a driver that ended are waited for; a process that hid may hold its stderr for ever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// File in the directory of a driver by which its processes are found.
+const PROCESSES: &str = "processes";
+/// Between two looks whether a driver listens on its socket.
+const LOOK: Duration = Duration::from_millis(100);
 /// Variables that drivers get.
 const FOR_DRIVERS: [&str; 9] = [
     "PATH",
@@ -55,15 +58,20 @@ pub(crate) struct DriverProcess {
     environment: Vec<(OsString, OsString)>,
     /// Where it may serve `MachineDriverService` instead of dialing in. Ours dial in.
     socket: Option<SocketDirectory>,
+    keeper: Keeper,
+    /// By which the next `up` finds what this one leaves.
+    _record: Record,
 }
 
 impl DriverProcess {
-    pub(crate) fn new(
+    /// Ends what an earlier `up` left of this driver.
+    pub(crate) async fn new(
         choice: &DriverChoice,
         data: &DataDir,
         core: SocketAddr,
         joins: bool,
         more_env: &[String],
+        story: Story,
     ) -> anyhow::Result<Self> {
         let name = choice.name();
         let directory = data.driver(&name)?;
@@ -80,46 +88,70 @@ impl DriverProcess {
         let endpoint = format!("http://{core}");
         let environment =
             std::env::vars_os().filter(|(name, _)| is_for_drivers(name, more_env)).collect();
-        let socket = foreign.as_ref().map(|_| SocketDirectory::new(&directory)).transpose()?;
+        let record = end_left(&name, &directory, story).await?;
+        let socket = match &foreign {
+            Some(_) => Some(SocketDirectory::new(&directory, true).await?),
+            None => None,
+        };
         let program = foreign.map_or_else(this_executable, Ok)?;
-        Ok(Self { name, program, args, endpoint, token_file, directory, environment, socket })
+        let keeper = keeper()?.recorded(&record).grace(END_WITHIN);
+        Ok(Self {
+            name,
+            program,
+            args,
+            endpoint,
+            token_file,
+            directory,
+            environment,
+            socket,
+            keeper,
+            _record: record,
+        })
     }
 
-    /// Keeps the driver running until `end`, then ends it. Should it serve `MachineDriverService`, the adapter
-    /// is here, and ends first.
+    /// Keeps the driver running until `end`, then ends it. Should it serve `MachineDriverService`, its adapter runs
+    /// beside it in a process of its own, and ends first: what a driver makes it keep is not this process's.
     pub(crate) async fn supervise(self, story: Story, end: CancellationToken) {
         let child = CancellationToken::new();
         let adapter = async {
-            if let Err(error) = self.adapt(end.clone()).await {
-                story.tell(format_args!("driver {} cannot be served: {error:#}", self.name));
+            if let Some(directory) = &self.socket {
+                self.adapt(&directory.socket(), story, &end).await;
             }
             end.cancelled().await;
             child.cancel();
         };
-        tokio::join!(self.keep_running(story, child.clone()), adapter);
+        let name = format!("driver {}", self.name);
+        tokio::join!(self.keep_running(&name, story, &child, || self.start()), adapter);
     }
 
-    /// Serves the core with the driver, if it listens on its socket.
-    async fn adapt(&self, end: CancellationToken) -> anyhow::Result<()> {
-        let Some(directory) = &self.socket else { return Ok(()) };
-        let args = DriverArgs {
-            endpoint: self.endpoint.clone(),
-            token_file: Some(self.token_file.clone()),
-            ..DriverArgs::default()
-        };
-        let options = Options::new(Connector::from_args(&args)?).shutdown(end);
-        ostler_adapter::serve(directory.socket(), None, options.instance_name(&self.name)).await
+    /// Serves the core with the driver, once it listens on its socket.
+    async fn adapt(&self, socket: &Path, story: Story, end: &CancellationToken) {
+        while !socket.exists() {
+            if tokio::time::timeout(LOOK, end.cancelled()).await.is_ok() {
+                return;
+            }
+        }
+        let name = format!("the adapter of driver {}", self.name);
+        self.keep_running(&name, story, end, || self.start_adapter(socket)).await;
     }
 
-    async fn keep_running(&self, story: Story, end: CancellationToken) {
-        let name = &self.name;
+    async fn keep_running(
+        &self,
+        name: &str,
+        story: Story,
+        end: &CancellationToken,
+        start: impl Fn() -> anyhow::Result<Tree>,
+    ) {
         let mut restarts = Restarts::default();
         while !end.is_cancelled() {
             let started = Instant::now();
-            let (status, how) = match self.start() {
-                Ok((child, stdin, stderr)) => {
-                    story.tell(format_args!("driver {name} started, process {}", pid(&child)));
-                    let exit = until_exit(child, stdin, &end);
+            let (status, how) = match start() {
+                Ok(mut tree) => {
+                    let process = tree.process().await;
+                    let shown = process.map_or_else(|| "?".to_owned(), |id| id.to_string());
+                    story.tell(format_args!("{name} started, process {shown}"));
+                    let stderr = tree.take_errors();
+                    let exit = until_exit(name, tree, story, end);
                     let Some(status) = self.show(stderr, exit).await else { break };
                     (status.as_ref().ok().copied(), format!("ended: {}", describe(status)))
                 }
@@ -130,7 +162,7 @@ impl DriverProcess {
                 format!("; no start of {count} went well, and what it wrote to stderr says why")
             });
             story.tell(format_args!(
-                "driver {name} {how}{}; it starts again in {:?}",
+                "{name} {how}{}; it starts again in {:?}",
                 failed.unwrap_or_default(),
                 next.pause
             ));
@@ -139,7 +171,7 @@ impl DriverProcess {
                 () = end.cancelled() => break,
             }
         }
-        story.tell(format_args!("driver {name} stopped"));
+        story.tell(format_args!("{name} stopped"));
     }
 
     /// Shows what the driver writes to stderr while it runs.
@@ -156,8 +188,10 @@ impl DriverProcess {
         }
     }
 
-    fn start(&self) -> anyhow::Result<(Child, Option<ChildStdin>, Option<ChildStderr>)> {
-        let mut command = ending_with_us(&self.program)?;
+    fn start(&self) -> anyhow::Result<Tree> {
+        // The end of its input tells the driver that we are gone.
+        let keeper = self.keeper.clone().input();
+        let mut command = keeper.command(&self.program);
         command
             .args(&self.args)
             .env_clear()
@@ -165,14 +199,27 @@ impl DriverProcess {
             .env("OSTLER_ENDPOINT", &self.endpoint)
             .env("OSTLER_TOKEN_FILE", &self.token_file)
             .envs(self.socket.as_ref().map(|it| ("OSTLER_DRIVER_SOCKET", it.socket())))
-            // The end of its input tells the driver that we are gone, even after SIGKILL.
-            .env("OSTLER_EXIT_ON_STDIN_EOF", "1")
-            .current_dir(&self.directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .kill_on_drop(true)
-            // Ctrl-C of a terminal goes to the whole group; the driver is told by us, after the core.
-            .process_group(0);
+            .env("OSTLER_EXIT_ON_STDIN_EOF", "1");
+        self.launch(&keeper, command)
+    }
+
+    fn start_adapter(&self, socket: &Path) -> anyhow::Result<Tree> {
+        let mut command = self.keeper.command(this_executable()?);
+        let ours = |name: &OsStr| name.to_string_lossy().starts_with("OSTLER_");
+        command
+            .args(["driver", "adapt", "--socket"])
+            .arg(socket)
+            .arg(format!("--instance-name={}", self.name))
+            .env_clear()
+            // What is meant for the driver's own session is not for this one.
+            .envs(self.environment.iter().filter(|(name, _)| !ours(name)).cloned())
+            .env("OSTLER_ENDPOINT", &self.endpoint)
+            .env("OSTLER_TOKEN_FILE", &self.token_file);
+        self.launch(&self.keeper, command)
+    }
+
+    fn launch(&self, keeper: &Keeper, mut command: Command) -> anyhow::Result<Tree> {
+        command.current_dir(&self.directory).stdout(Stdio::null());
         // A terminal does what control characters say, so it is shown what a driver writes, and never given to it. A file is:
         // it goes on taking the last words of a driver whose parent was killed.
         if log::is_on_terminal() {
@@ -181,12 +228,25 @@ impl DriverProcess {
         if std::env::var_os("RUST_LOG").is_none() {
             command.env("RUST_LOG", "warn");
         }
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("{} cannot be executed", self.program.display()))?;
-        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
-        Ok((child, stdin, stderr))
+        keeper
+            .start(command)
+            .with_context(|| format!("{} cannot be executed", self.program.display()))
     }
+}
+
+/// Ends the processes that an earlier `up` left of a driver, and removes their sockets.
+pub(crate) async fn end_left(name: &str, directory: &Path, story: Story) -> anyhow::Result<Record> {
+    let record = Record::claim(&directory.join(PROCESSES))
+        .await
+        .with_context(|| format!("driver {name} cannot be started"))?;
+    if record.ended() > 0 {
+        let count = record.ended();
+        story.tell(format_args!(
+            "driver {name}: {count} processes of the last start were left, and were ended"
+        ));
+    }
+    SocketDirectory::clear(directory, true).await?;
+    Ok(record)
 }
 
 /// Whether a variable of our environment is for drivers: where things are and how to reach them, and
@@ -200,43 +260,21 @@ fn is_for_drivers(name: &OsStr, more: &[String]) -> bool {
         || more.iter().any(|wanted| wanted == name)
 }
 
-/// The program, by way of `ostler driver exec`: it ends with us, even after SIGKILL and though it
-/// does not look at its input.
-#[cfg(target_os = "linux")]
-fn ending_with_us(program: &Path) -> anyhow::Result<Command> {
-    let mut command = Command::new(this_executable()?);
-    command.args(["driver", "exec", "--parent", &std::process::id().to_string(), "--"]);
-    command.arg(program);
-    Ok(command)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn ending_with_us(program: &Path) -> anyhow::Result<Command> {
-    Ok(Command::new(program))
-}
-
-/// Waits for the driver to exit by itself (`Some`), or ends it when told to (`None`).
+/// Waits for the tree to end by itself (`Some`), or ends it when told to (`None`).
 async fn until_exit(
-    mut child: Child,
-    stdin: Option<ChildStdin>,
+    name: &str,
+    tree: Tree,
+    story: Story,
     end: &CancellationToken,
 ) -> Option<std::io::Result<ExitStatus>> {
     tokio::select! {
-        status = child.wait() => return Some(status),
+        status = tree.wait() => return Some(status),
         () = end.cancelled() => {}
     }
-    drop(stdin);
-    if let Some(id) = child.id().and_then(|id| i32::try_from(id).ok()) {
-        let _already_gone = kill(Pid::from_raw(id), Signal::SIGTERM);
-    }
-    if tokio::time::timeout(END_WITHIN, child.wait()).await.is_err() {
-        let _already_gone = child.kill().await;
+    if !tree.stop(END_WITHIN).await {
+        story.tell(format_args!("{name}: some of its processes do not end, even after SIGKILL"));
     }
     None
-}
-
-fn pid(child: &Child) -> String {
-    child.id().map_or_else(|| "?".to_owned(), |id| id.to_string())
 }
 
 fn this_executable() -> anyhow::Result<PathBuf> {

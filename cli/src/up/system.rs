@@ -31,7 +31,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::drivers::DriverProcess;
+use super::drivers::{DriverProcess, end_left};
 use super::gateway::{Gateway, GatewayFile, Reach};
 use super::narrate::Story;
 use crate::data_dir::{DataDir, write_private};
@@ -153,9 +153,12 @@ impl System {
         let (drivers_listener, drivers_address) =
             for_drivers(options.core, options.drivers_listen).await?;
         let joins = options.target == TargetMode::Own;
-        let process =
-            |it| DriverProcess::new(it, data, drivers_address, joins, &options.driver_env);
-        let processes = drivers.iter().map(process).collect::<anyhow::Result<Vec<_>>>()?;
+        end_left_of_others(&drivers, data, story).await?;
+        let mut processes = Vec::new();
+        for it in &drivers {
+            let env = &options.driver_env;
+            processes.push(DriverProcess::new(it, data, drivers_address, joins, env, story).await?);
+        }
         data.remember_drivers(&drivers)?;
         data.remember_aliases(&options.aliases)?;
         data.remember_driver_env(&options.driver_env)?;
@@ -334,6 +337,20 @@ impl System {
         while self.tasks.join_next().await.is_some() {}
         self.api.close().await;
     }
+}
+
+/// Ends what an earlier `up` left of drivers that this one does not start: they may serve a provider of one that it does.
+async fn end_left_of_others(
+    drivers: &[DriverChoice],
+    data: &DataDir,
+    story: Story,
+) -> anyhow::Result<()> {
+    for name in data.drivers_with_files()? {
+        if drivers.iter().all(|driver| driver.name() != name) {
+            drop(end_left(&name, &data.driver(&name)?, story).await?);
+        }
+    }
+    Ok(())
 }
 
 async fn serve(

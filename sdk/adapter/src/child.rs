@@ -2,14 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::{Display, Path, PathBuf};
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::{AccessFlags, Pid, access};
+use nix::unistd::{AccessFlags, access};
 use ostler_driver_sdk::CancellationToken;
-use tokio::process::{Child, Command};
+use ostler_local::{Keeper, Tree};
 use tokio::time::Instant;
 
 use crate::restarts::{Restart, Restarts, describe};
@@ -19,8 +17,6 @@ use crate::restarts::{Restart, Restarts, describe};
 pub(crate) struct Program {
     path: PathBuf,
     args: Vec<OsString>,
-    /// What starts the program so that it ends with this process, though that be killed.
-    launcher: Vec<OsString>,
 }
 
 /// Whether a program can be executed, so that nothing tries for ever to start one that cannot.
@@ -37,20 +33,21 @@ pub fn refuse_unexecutable(path: &Path) -> anyhow::Result<()> {
 impl Program {
     /// The first word of `command` is the program. One that cannot be executed is refused: to try again
     /// would not help.
-    pub(crate) fn new(command: Vec<OsString>, launcher: Vec<OsString>) -> anyhow::Result<Self> {
+    pub(crate) fn new(command: Vec<OsString>) -> anyhow::Result<Self> {
         let mut words = command.into_iter();
         let named = words.next().context("no program is named after --")?;
         let path = resolve(Path::new(&named))?;
         refuse_unexecutable(&path)?;
-        Ok(Self { path, args: words.collect(), launcher })
+        Ok(Self { path, args: words.collect() })
     }
 
-    /// Keeps the driver running until `end`, and then ends it within `drain`.
+    /// Keeps the driver running until `end`, and then ends it within `drain`, each time with all that it started.
     ///
     /// # Errors
     /// It ends right after each start: who started the adapter is told, and decides whether to try again.
     pub(crate) async fn supervise(
         &self,
+        keeper: &Keeper,
         socket: &Path,
         end: &CancellationToken,
         drain: Duration,
@@ -58,10 +55,12 @@ impl Program {
         let mut restarts = Restarts::default();
         loop {
             let started = Instant::now();
-            let mut child = self.start(socket)?;
-            tracing::info!(process = child.id(), "driver {} started", self.shown());
-            let Some(status) = end.run_until_cancelled(child.wait()).await else {
-                stop(child, drain).await;
+            let tree = self.start(keeper, socket)?;
+            tracing::info!(process = tree.process().await, "driver {} started", self.shown());
+            let Some(status) = end.run_until_cancelled(tree.wait()).await else {
+                if !tree.stop(drain).await {
+                    tracing::error!("processes of the driver do not end, even after SIGKILL");
+                }
                 return Ok(());
             };
             let next = restarts.after(started.elapsed(), status.as_ref().ok().copied());
@@ -84,26 +83,14 @@ impl Program {
         self.path.display()
     }
 
-    fn start(&self, socket: &Path) -> anyhow::Result<Child> {
+    fn start(&self, keeper: &Keeper, socket: &Path) -> anyhow::Result<Tree> {
         let own = std::env::vars_os().filter(|(name, _)| {
             // They say where the core is and who the adapter is: nothing for the driver.
             !name.to_string_lossy().starts_with("OSTLER_")
         });
-        let mut words =
-            self.launcher.iter().map(OsString::as_os_str).chain([self.path.as_os_str()]);
-        let first = words.next().context("no program")?;
-        Command::new(first)
-            .args(words)
-            .args(&self.args)
-            .env_clear()
-            .envs(own)
-            .env("OSTLER_DRIVER_SOCKET", socket)
-            .stdin(Stdio::null())
-            .kill_on_drop(true)
-            // Ctrl-C of a terminal goes to the whole group; the adapter ends the driver after the session.
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("{} cannot be executed", self.path.display()))
+        let mut command = keeper.command(&self.path);
+        command.args(&self.args).env_clear().envs(own).env("OSTLER_DRIVER_SOCKET", socket);
+        keeper.start(command).with_context(|| format!("{} cannot be executed", self.path.display()))
     }
 }
 
@@ -117,16 +104,4 @@ fn resolve(named: &Path) -> anyhow::Result<PathBuf> {
         std::env::split_paths(&path).map(|folder| folder.join(named)).find(|it| it.is_file());
     let Some(found) = found else { bail!("no program {} is in PATH", named.display()) };
     Ok(found)
-}
-
-async fn stop(mut child: Child, drain: Duration) {
-    let process = child.id().and_then(|id| i32::try_from(id).ok());
-    if let Some(process) = process
-        && let Err(error) = kill(Pid::from_raw(process), Signal::SIGTERM)
-    {
-        tracing::warn!(%error, "the driver cannot be asked to end");
-    }
-    if tokio::time::timeout(drain, child.wait()).await.is_err() {
-        tracing::warn!("the driver did not end within {drain:?} and is killed");
-    }
 }

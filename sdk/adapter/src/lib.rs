@@ -9,31 +9,27 @@ mod answer;
 mod call;
 mod channel;
 mod child;
-mod exec;
 mod lists;
 mod restarts;
 mod socket;
 
 use std::ffi::OsString;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ostler_driver_sdk::{CancellationToken, DriverArgs, Options, init_logs, options, run_handler};
+use ostler_local::{Keeper, Record, SocketDirectory};
 use ostler_proto::v1alpha1::GetInfoResponse;
 
 use self::adapter::Adapter;
 use self::child::Program;
 pub use self::child::refuse_unexecutable;
-#[cfg(target_os = "linux")]
-pub use self::exec::Exec;
-pub use self::exec::launcher;
 pub use self::restarts::{Restart, Restarts, describe};
 use self::socket::{Client, Lock, Socket};
-
-/// The path of a socket takes at most 107 bytes.
-const LONGEST_PARENT: usize = 107 - "/driver-XXXXXX/driver.sock".len();
 
 /// Between two looks for a driver that does not answer. A driver that starts is found soon.
 const PAUSES: ExponentialBuilder = ExponentialBuilder::new()
@@ -65,31 +61,39 @@ pub struct AdaptArgs {
     command: Vec<OsString>,
 }
 
-/// Runs the adapter as the whole process, until SIGTERM. `launcher`: a command that starts the one after
-/// it so that it ends with this process; empty: started directly.
+/// Runs the adapter as the whole process, until SIGTERM. `keeper` starts the program.
 ///
 /// # Errors
 /// What waiting does not fix: bad arguments, a driver that cannot be executed or ends right after each start, another
-/// adapter.
-pub async fn run(args: AdaptArgs, launcher: Vec<OsString>) -> anyhow::Result<()> {
+/// adapter, processes of an earlier one that do not end.
+pub async fn run(args: AdaptArgs, keeper: Keeper) -> anyhow::Result<()> {
     init_logs();
     let AdaptArgs { driver, socket, socket_parent, driver_uid, command } = args;
-    let program = if command.is_empty() { None } else { Some(Program::new(command, launcher)?) };
-    let own = match (&socket, &program) {
-        (Some(_), _) => None,
-        (None, Some(_)) => Some(SocketDirectory::new(&socket_parent)?),
-        (None, None) => {
-            anyhow::bail!("pass --socket PATH of a driver that runs, or its program after --")
+    let program = if command.is_empty() { None } else { Some(Program::new(command)?) };
+    let (drain, options) = (driver.drain_timeout, options(&driver)?);
+    let absolute = |path: PathBuf| {
+        std::path::absolute(&path).with_context(|| format!("{} is no path", path.display()))
+    };
+    let Some(program) = program else {
+        let socket =
+            socket.context("pass --socket PATH of a driver that runs, or its program after --")?;
+        return serve(absolute(socket)?, driver_uid, options).await;
+    };
+    let (path, trees) = match socket {
+        Some(path) => {
+            let path = absolute(path)?;
+            let record = record(&path).await?;
+            (path, Trees::Of(record))
+        }
+        None => {
+            let own = SocketDirectory::new(&socket_parent, false).await?;
+            (own.socket(), Trees::In(own))
         }
     };
-    let path = socket.or_else(|| own.as_ref().map(SocketDirectory::socket)).context("no socket")?;
-    let path =
-        std::path::absolute(&path).with_context(|| format!("{} is no path", path.display()))?;
-    let drain = driver.drain_timeout;
-    let options = options(&driver)?;
-    let Some(program) = program else { return serve(path, driver_uid, options).await };
+    // What an operation left behind is then read by the next adapter's driver, with none at work beside it.
+    let keeper = keeper.recorded(trees.record()).grace(drain).kill();
     let end = CancellationToken::new();
-    let child = program.supervise(&path, &end, drain);
+    let child = program.supervise(&keeper, &path, &end, drain);
     let session = async {
         let served = serve(path.clone(), driver_uid, options).await;
         // The driver ends after its session, which waits for what runs.
@@ -99,37 +103,33 @@ pub async fn run(args: AdaptArgs, launcher: Vec<OsString>) -> anyhow::Result<()>
     tokio::try_join!(session, child).map(|_| ())
 }
 
-/// A directory for the socket of one driver that only this user can enter; it goes with this value.
-#[derive(Debug)]
-pub struct SocketDirectory(PathBuf);
+/// Where the processes of the driver are recorded.
+enum Trees {
+    In(SocketDirectory),
+    Of(Record),
+}
 
-impl SocketDirectory {
-    /// A new one in `parent`, or among the temporary files where that path is too long for a socket.
-    pub fn new(parent: &Path) -> anyhow::Result<Self> {
-        let short = parent.as_os_str().len() <= LONGEST_PARENT;
-        let parent = if short { parent.to_owned() } else { std::env::temp_dir() };
-        let path = nix::unistd::mkdtemp(&parent.join("driver-XXXXXX"))
-            .with_context(|| format!("no directory can be made in {}", parent.display()))?;
-        Ok(Self(path))
-    }
-
-    /// Its path.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Where the driver is to listen.
-    pub fn socket(&self) -> PathBuf {
-        self.0.join("driver.sock")
+impl Trees {
+    fn record(&self) -> &Record {
+        let record = match self {
+            Self::In(directory) => directory.record(),
+            Self::Of(record) => record,
+        };
+        if record.ended() > 0 {
+            tracing::warn!("{} processes that an earlier adapter left were ended", record.ended());
+        }
+        record
     }
 }
 
-impl Drop for SocketDirectory {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            tracing::debug!(%error, "the directory of the driver's socket stays");
-        }
+/// Beside the socket, in a directory that the driver may want to make as well.
+async fn record(socket: &Path) -> anyhow::Result<Record> {
+    if let Some(directory) = socket.parent() {
+        let _there_already = DirBuilder::new().mode(0o700).create(directory);
     }
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".processes");
+    Record::claim(Path::new(&path)).await
 }
 
 /// Serves the core with the driver on the socket `path`, whenever one answers there, until

@@ -1,7 +1,8 @@
 //! The adapter as a binary of its own, for a small image.
 
 use clap::{Parser, Subcommand};
-use ostler_adapter::{AdaptArgs, launcher, run};
+use ostler_adapter::{AdaptArgs, run};
+use ostler_local::Keeper;
 
 /// What one thread allocates another frees, which that of the C library does under a lock.
 #[global_allocator]
@@ -20,10 +21,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Become another program, which the system ends with the process that started this one
+    /// Stand above a program and all that it starts
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
-    Exec(ostler_adapter::Exec),
+    Keep(ostler_local::Keep),
+    /// Become another program, which the system kills with the process that started this one
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Exec(ostler_local::Exec),
 }
 
 /// One thread: what the adapter does is to pass frames on, and threads would wake each other for each.
@@ -32,9 +37,11 @@ async fn main() -> anyhow::Result<()> {
     let Cli { command, adapt } = Cli::parse();
     match command {
         #[cfg(target_os = "linux")]
+        Some(Command::Keep(keep)) => keep.run(&["exec"]).await,
+        #[cfg(target_os = "linux")]
         Some(Command::Exec(exec)) => exec.run(),
         #[cfg(not(target_os = "linux"))]
         Some(_) => Ok(()),
-        None => run(adapt, launcher(&["exec"])?).await,
+        None => run(adapt, Keeper::new(&["keep"])?).await,
     }
 }

@@ -193,9 +193,12 @@ impl Harness {
         let url = format!("http://{}", self.proxy.address);
         let token_file = self.setup.token_file.clone();
         match &self.setup.target {
-            Target::Command(command) => Process::start(command, &url, &token_file, &self.output)
-                .map(|process| Some(Running::Command(process)))
-                .map_err(|error| failed("a driver that can be started", error)),
+            Target::Command(command) => {
+                let keeper = &self.setup.options.keeper;
+                Process::start(keeper, command, &url, &token_file, &self.output)
+                    .map(|process| Some(Running::Command(process)))
+                    .map_err(|error| failed("a driver that can be started", error))
+            }
             Target::InProcess(factory) => {
                 let shutdown = CancellationToken::new();
                 let invitation = Invitation { url, token_file, shutdown: shutdown.clone() };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use ostler_local::Keeper;
 use regex::Regex;
 use tokio_util::sync::CancellationToken;
 
@@ -109,6 +110,8 @@ pub struct Options {
     pub name_prefix: String,
     /// Looks into the cloud; see the README of the crate.
     pub probe_cmd: Option<String>,
+    /// Starts the driver's processes.
+    pub keeper: Keeper,
     /// The driver is unary and stands behind an adapter, which the report says.
     pub unary: Option<Unary>,
     /// Cancel it to stop early and clean up.
@@ -148,6 +151,7 @@ impl Options {
             timeout_scale: 1.0,
             name_prefix: "conformance".to_owned(),
             probe_cmd: None,
+            keeper: Keeper::default(),
             unary: None,
             interrupt: CancellationToken::new(),
             observer: None,

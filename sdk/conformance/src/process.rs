@@ -6,11 +6,10 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use ostler_local::{Keeper, Tree};
 use parking_lot::Mutex;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Command;
 use tokio::sync::watch;
 
 /// The last lines of a driver that are kept.
@@ -79,49 +78,46 @@ impl Output {
 /// A process of the driver, and all that it started. It dies with the value.
 #[derive(Debug)]
 pub(crate) struct Process {
-    group: Pid,
+    tree: Arc<Tree>,
     exit: watch::Receiver<Option<String>>,
 }
 
 impl Process {
     /// Starts `command` with the variables that every driver reads.
     pub(crate) fn start(
+        keeper: &Keeper,
         command: &str,
         url: &str,
         token_file: &Path,
         output: &Output,
     ) -> std::io::Result<Self> {
-        let mut child = shell(command, url, token_file).spawn()?;
-        let id = child.id().and_then(|id| i32::try_from(id).ok()).unwrap_or(i32::MAX);
+        let mut tree = keeper.start(shell(keeper, command, url, token_file))?;
         let readers = (
-            tokio::spawn(read(child.stdout.take(), output.clone())),
-            tokio::spawn(read(child.stderr.take(), output.clone())),
+            tokio::spawn(read(tree.take_output(), output.clone())),
+            tokio::spawn(read(tree.take_errors(), output.clone())),
         );
+        let tree = Arc::new(tree);
         let (ended, exit) = watch::channel(None);
+        let watched = Arc::clone(&tree);
         tokio::spawn(async move {
-            let how = wait(&mut child).await;
-            // With a shell in between the driver may outlive it; its output tells.
+            let how = match watched.wait().await {
+                Ok(status) => status.to_string(),
+                Err(error) => format!("it could not be waited for: {error}"),
+            };
             drop(tokio::join!(readers.0, readers.1));
             ended.send_replace(Some(how));
         });
-        Ok(Self { group: Pid::from_raw(id), exit })
+        Ok(Self { tree, exit })
     }
 
     /// Asks it to end (SIGTERM).
     pub(crate) fn terminate(&self) {
-        self.signal(Signal::SIGTERM);
+        self.tree.terminate();
     }
 
     /// Ends it without asking (SIGKILL).
     pub(crate) fn kill(&self) {
-        self.signal(Signal::SIGKILL);
-    }
-
-    fn signal(&self, signal: Signal) {
-        if self.exited().is_none() {
-            // It may have ended by itself just now.
-            let _gone = killpg(self.group, signal);
-        }
+        self.tree.kill();
     }
 
     /// How it ended, if it did.
@@ -143,7 +139,7 @@ impl Drop for Process {
     }
 }
 
-fn shell(command: &str, url: &str, token_file: &Path) -> Command {
+fn shell(keeper: &Keeper, command: &str, url: &str, token_file: &Path) -> Command {
     let assigns = command.split_whitespace().next().is_some_and(|word| word.contains('='));
     let script = if assigns || command.contains(SHELL) {
         command.to_owned()
@@ -151,7 +147,7 @@ fn shell(command: &str, url: &str, token_file: &Path) -> Command {
         // So that signals reach the driver itself.
         format!("exec {command}")
     };
-    let mut shell = Command::new("sh");
+    let mut shell = keeper.command("sh");
     for name in SESSION {
         shell.env_remove(name);
     }
@@ -160,19 +156,9 @@ fn shell(command: &str, url: &str, token_file: &Path) -> Command {
         .arg(script)
         .env("OSTLER_ENDPOINT", url)
         .env("OSTLER_TOKEN_FILE", token_file)
-        .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .kill_on_drop(true);
+        .stderr(Stdio::piped());
     shell
-}
-
-async fn wait(child: &mut Child) -> String {
-    match child.wait().await {
-        Ok(status) => status.to_string(),
-        Err(error) => format!("it could not be waited for: {error}"),
-    }
 }
 
 async fn read(stream: Option<impl AsyncRead + Unpin>, output: Output) {
@@ -200,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_driver_gets_nothing_of_how_the_caller_would_dial_in() {
-        let shell = shell("driver", "http://localhost:1", Path::new("token"));
+        let shell = shell(&Keeper::default(), "driver", "http://localhost:1", Path::new("token"));
         let removed: Vec<_> = shell.as_std().get_envs().filter(|it| it.1.is_none()).collect();
         assert!(removed.iter().any(|(name, _)| *name == "OSTLER_KEY_FILE"), "{removed:?}");
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ostler_local::Keeper;
 use ostler_proto::v1alpha1::OperationKind;
 
 use crate::bench::Bench;
@@ -22,10 +23,14 @@ pub struct ClassReview {
     pub fixed_digest: Option<String>,
 }
 
-/// Asks the driver about a class. One without ValidateClass says nothing.
-pub async fn review(target: Target, class: ClassManifest) -> Result<ClassReview, RunError> {
+/// Asks the driver about a class. One without ValidateClass says nothing. `keeper` starts it.
+pub async fn review(
+    keeper: Keeper,
+    target: Target,
+    class: ClassManifest,
+) -> Result<ClassReview, RunError> {
     let place = tempfile::tempdir()?;
-    let options = Options::new(class);
+    let options = Options { keeper, ..Options::new(class) };
     let setup = Arc::new(setup(place.path().join("token"), target, options)?);
     let harness = Arc::new(Harness::open(&setup).await?);
     let hello = first_hello(&harness).await?;

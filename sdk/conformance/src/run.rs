@@ -177,7 +177,8 @@ impl Apart {
         let harness = Harness::open(&Arc::new(setup.of(adapter))).await?;
         let driver = quoted(&format!("exec {}", unary.driver));
         let command = format!("env OSTLER_DRIVER_SOCKET={socket} sh -c {driver}");
-        let process = Process::start(&command, "", &setup.token_file, &harness.output)?;
+        let keeper = &setup.options.keeper;
+        let process = Process::start(keeper, &command, "", &setup.token_file, &harness.output)?;
         Ok((harness.into(), Some(Self { _process: process, _directory: directory })))
     }
 }

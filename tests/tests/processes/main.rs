@@ -8,5 +8,6 @@ mod e2e;
 mod mcm;
 mod sdks;
 mod takeover;
+mod trees;
 mod unary;
 mod users;

@@ -26,6 +26,7 @@ mod frames;
 mod http2;
 mod identity;
 mod liars;
+mod lists;
 mod memory;
 mod others;
 mod patches;

@@ -1,0 +1,115 @@
+//! Directories for the sockets of drivers.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use crate::record::Record;
+use crate::socket::LONGEST_PATH;
+
+/// What their names begin with; six letters follow.
+const PREFIX: &str = "driver-";
+/// The record of who made one, and of the trees that were started for it.
+const RECORD: &str = "processes";
+const LONGEST_PARENT: usize = LONGEST_PATH - "/driver-XXXXXX/driver.sock".len();
+/// One that was made may be taken for a left one before it has its record.
+const TRIES: u32 = 3;
+
+/// A directory for the socket of one driver that only this user can enter; it goes with this value.
+#[derive(Debug)]
+pub struct SocketDirectory {
+    path: PathBuf,
+    record: Record,
+}
+
+impl SocketDirectory {
+    /// A new one in `parent`, or among the temporary files where that path is too long for a socket. Those that processes
+    /// left there that were killed are removed, and the trees that these left are ended. `alone`: nobody else makes any in
+    /// `parent`.
+    ///
+    /// # Errors
+    /// It cannot be made, or what is left cannot be ended.
+    pub async fn new(parent: &Path, alone: bool) -> anyhow::Result<Self> {
+        Self::clear(parent, alone).await?;
+        let short = parent.as_os_str().len() <= LONGEST_PARENT;
+        if short {
+            return make(parent).await;
+        }
+        let parent = std::env::temp_dir();
+        Self::clear(&parent, false).await?;
+        make(&parent).await
+    }
+
+    /// Removes those in `parent` that nobody holds any more, as [`Self::new`] does.
+    ///
+    /// # Errors
+    /// What is left cannot be ended.
+    pub async fn clear(parent: &Path, alone: bool) -> anyhow::Result<()> {
+        let Ok(entries) = fs::read_dir(parent) else { return Ok(()) };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let record = path.join(RECORD);
+            if is_own(&path) && (alone || record.exists()) {
+                let left = Record::try_claim(&record).await;
+                if let Some(left) = left.with_context(|| format!("{} is left", path.display()))? {
+                    remove(&path);
+                    drop(left);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The record of the trees that are started for it.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Where the driver is to listen.
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("driver.sock")
+    }
+}
+
+impl Drop for SocketDirectory {
+    fn drop(&mut self) {
+        remove(&self.path);
+    }
+}
+
+async fn make(parent: &Path) -> anyhow::Result<SocketDirectory> {
+    let unusable = || format!("no directory can be made in {}", parent.display());
+    let mut tries = 0;
+    loop {
+        let path = nix::unistd::mkdtemp(&parent.join(format!("{PREFIX}XXXXXX")));
+        let path = path.with_context(unusable)?;
+        match Record::try_claim(&path.join(RECORD)).await {
+            Ok(Some(record)) => return Ok(SocketDirectory { path, record }),
+            Ok(None) | Err(_) if tries < TRIES => tries += 1,
+            Ok(None) => anyhow::bail!("{}: each one is removed at once", unusable()),
+            Err(error) => return Err(error).with_context(unusable),
+        }
+    }
+}
+
+/// Whether it is one that only this user could have made.
+fn is_own(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let named = name.and_then(|name| name.strip_prefix(PREFIX)).is_some_and(|it| it.len() == 6);
+    let own = nix::unistd::geteuid().as_raw();
+    let private =
+        |found: fs::Metadata| found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0;
+    named && fs::symlink_metadata(path).is_ok_and(private)
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = fs::remove_dir_all(path) {
+        tracing::debug!(%error, path = %path.display(), "the directory of a driver's socket stays");
+    }
+}
