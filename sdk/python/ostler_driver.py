@@ -162,7 +162,8 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=()):
     end = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: end.set())
-    end.wait()
+    while not end.wait(2) and os.path.exists(path):
+        pass  # without its file no adapter finds the driver: who started it starts it again
     servicer.ended.set()
     # However long they take: one that is cut off works on, and nobody hears what it did.
     server.stop(threading.TIMEOUT_MAX).wait()
@@ -172,3 +173,4 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=()):
     if servicer.calls:
         print("calls of an adapter that has gone did not end in time", file=sys.stderr, flush=True)
         os._exit(1)  # Python would wait for their threads
+    end.is_set() or sys.exit(f"{path} was removed")

@@ -120,7 +120,8 @@ async fn dial(
         Some(path) => Some(read("token file", path).await?),
         None => None,
     };
-    let connection = Connection::new(endpoint.connect().await.map_err(failed)?);
+    let connected = ostler_local::connect_channel(&endpoint, &url).await;
+    let connection = Connection::new(connected.map_err(failed)?);
     match token {
         Some(token) => connection.with_token(token.trim()),
         None => Ok(connection),

@@ -26,10 +26,11 @@ pub(super) struct Admin {
 impl Admin {
     pub(super) async fn connect(&self) -> anyhow::Result<Client> {
         let shown = &self.endpoint;
-        let endpoint = Endpoint::from_shared(uri(shown)?)
+        let uri = uri(shown)?;
+        let endpoint = Endpoint::from_shared(uri.clone())
             .with_context(|| format!("--admin {shown} is neither unix:PATH nor an address"))?;
         let token = self.token()?;
-        let channel = endpoint.connect().await.map_err(|error| {
+        let channel = ostler_local::connect_channel(&endpoint, &uri).await.map_err(|error| {
             anyhow::Error::new(error).context(format!(
                 "no core listens at {shown}; is `ostler up` running, or should --admin name another?"
             ))

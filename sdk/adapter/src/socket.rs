@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use http::Uri;
 use ostler_proto::v1alpha1::machine_driver_service_client::MachineDriverServiceClient;
-use tokio::net::UnixStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -107,7 +106,7 @@ impl Socket {
         let found = fs::symlink_metadata(&self.path)
             .with_context(|| format!("no driver listens on {shown}"))?;
         ensure!(found.file_type().is_socket(), "{shown} is no socket");
-        let stream = UnixStream::connect(&self.path)
+        let stream = ostler_local::connect(&self.path)
             .await
             .with_context(|| format!("no driver answers on {shown}"))?;
         let peer = stream.peer_cred().context("the driver's user cannot be told")?.uid();

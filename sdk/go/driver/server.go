@@ -402,6 +402,7 @@ func serveUntil(end context.Context, socket net.Listener, it *server, abandoned 
 	reflection.Register(calls)
 	ended := make(chan error, 1)
 	go func() { ended <- calls.Serve(socket) }()
+	go listenAgain(end, socket.Addr().String(), calls)
 	select {
 	case err := <-ended:
 		return err
@@ -420,6 +421,30 @@ func serveUntil(end context.Context, socket net.Listener, it *server, abandoned 
 		return err
 	case <-time.After(abandoned):
 		return errors.New("operations of an adapter that has gone did not end in time")
+	}
+}
+
+// look is how often the file of the socket is looked for.
+const look = 2 * time.Second
+
+// listenAgain makes the socket again when somebody removed its file: the next adapter would not find the driver.
+func listenAgain(end context.Context, path string, calls *grpc.Server) {
+	for {
+		select {
+		case <-end.Done():
+			return
+		case <-time.After(look):
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		socket, err := listen(path)
+		if err != nil {
+			slog.Warn("the socket was removed, and cannot be made again yet", "error", err)
+			continue
+		}
+		// The first listener ends the server.
+		go func() { _ = calls.Serve(socket) }()
 	}
 }
 

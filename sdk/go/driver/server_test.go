@@ -343,6 +343,30 @@ func TestASocketFileThatIsLeftIsReplacedAndOthersCannotUseIt(t *testing.T) {
 	}
 }
 
+func TestASocketThatSomebodyRemovedIsMadeAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "s")
+	socket, err := listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- serveUntil(end, socket, newServer(fake{}, Info{Provider: "go.ostler.dev"}), time.Hour) }()
+	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+		t.Fatal(err)
+	}
+	link, client := dial(t, path)
+	info, err := client.GetInfo(t.Context(), &pb.GetInfoRequest{}, grpc.WaitForReady(true))
+	if err != nil || info.Provider != "go.ostler.dev" {
+		t.Error(info, err)
+	}
+	link.Close()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
 // teller is a fake that tells one event, and then waits for its end.
 type teller struct{ fake }
 

@@ -7,6 +7,7 @@ mod canary;
 mod e2e;
 mod mcm;
 mod sdks;
+mod sockets;
 mod takeover;
 mod trees;
 mod unary;

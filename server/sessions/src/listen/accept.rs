@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
@@ -14,6 +14,7 @@ use super::certificate;
 use super::connection::{Connection, Wire};
 use super::metrics::{Metrics, Rejection};
 use super::tls::ServerTls;
+use super::unix::Bound;
 use crate::{Gate, Peer, PeerProcess};
 
 /// TLS connections whose handshake is not over, each a file descriptor. The oldest goes when a
@@ -40,10 +41,10 @@ pub(super) struct Door {
 }
 
 /// Accepts on a unix socket for as long as the receiver takes connections.
-pub(super) async fn unix(listener: UnixListener, door: Door) {
+pub(super) async fn unix(mut socket: Bound, door: Door) {
     while let Ok(room) = door.accepted.reserve().await {
-        match listener.accept().await {
-            Ok((stream, _)) => {
+        match socket.accept().await {
+            Ok(stream) => {
                 let peer = unix_peer(&stream);
                 room.send(Connection { wire: Wire::Unix(stream), peer });
             }

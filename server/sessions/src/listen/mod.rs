@@ -19,7 +19,7 @@ use std::task::{Context, Poll};
 
 use futures::Stream;
 use prometheus_client::registry::Registry;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -28,8 +28,8 @@ pub use self::address::ListenAddress;
 pub use self::connection::Connection;
 use self::metrics::Metrics;
 pub use self::tls::{ServerTls, TlsError, TlsFiles};
-use self::unix::SocketFile;
 pub use self::unix::UnixError;
+use self::unix::{Bound, SocketFile};
 use crate::{Gate, GateRules};
 
 /// Connections that were accepted and are not served yet.
@@ -68,7 +68,7 @@ pub struct Listeners {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener, SocketAddr),
-    Unix(UnixListener, SocketFile, ListenAddress),
+    Unix(Bound, ListenAddress),
 }
 
 impl Listeners {
@@ -86,8 +86,7 @@ impl Listeners {
             sockets.push(match address {
                 ListenAddress::Tcp(address) => bind_tcp(*address, tls.is_some()).await?,
                 ListenAddress::Unix { path, mode } => {
-                    let (listener, file) = unix::bind(path, *mode).await?;
-                    Socket::Unix(listener, file, address.clone())
+                    Socket::Unix(unix::bind(path, *mode).await?, address.clone())
                 }
             });
         }
@@ -98,7 +97,7 @@ impl Listeners {
     pub fn addresses(&self) -> Vec<ListenAddress> {
         let address = |socket: &Socket| match socket {
             Socket::Tcp(_, address) => ListenAddress::Tcp(*address),
-            Socket::Unix(_, _, address) => address.clone(),
+            Socket::Unix(_, address) => address.clone(),
         };
         self.sockets.iter().map(address).collect()
     }
@@ -128,9 +127,9 @@ impl Listeners {
         let mut files = Vec::new();
         for socket in self.sockets {
             match (socket, &self.tls) {
-                (Socket::Unix(listener, file, _), _) => {
-                    files.push(file);
-                    tasks.spawn(accept::unix(listener, door.clone()));
+                (Socket::Unix(socket, _), _) => {
+                    files.push(socket.file());
+                    tasks.spawn(accept::unix(socket, door.clone()));
                 }
                 (Socket::Tcp(listener, _), Some(tls)) => {
                     tasks.spawn(accept::tls(listener, Arc::clone(tls), door.clone()));
@@ -143,7 +142,7 @@ impl Listeners {
         if let Some(tls) = self.tls {
             tasks.spawn(tls.follow());
         }
-        Incoming { connections, _tasks: tasks, _files: files }
+        Incoming { connections, files, _tasks: tasks }
     }
 }
 
@@ -161,8 +160,14 @@ async fn bind_tcp(address: SocketAddr, tls: bool) -> Result<Socket, ListenError>
 #[derive(Debug)]
 pub struct Incoming {
     connections: mpsc::Receiver<Connection>,
+    files: Vec<Arc<SocketFile>>,
     _tasks: JoinSet<()>,
-    _files: Vec<SocketFile>,
+}
+
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        self.files.iter().for_each(|file| file.remove());
+    }
 }
 
 impl Stream for Incoming {

@@ -4,11 +4,17 @@ use std::fs::{self, DirBuilder, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
+use ostler_local::ShortPath;
+use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 
 /// Connections that wait to be accepted.
 const BACKLOG: u32 = 128;
+/// How often it is looked whether the file of a socket is still there: a program that cleans up removes it without a word.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Why there is no socket.
 #[derive(Debug, thiserror::Error)]
@@ -42,30 +48,96 @@ pub enum UnixError {
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    inode: (u64, u64),
+    /// Another one after it was made again.
+    inode: Mutex<Inode>,
 }
 
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        if fs::symlink_metadata(&self.path).is_ok_and(|file| inode(&file) == self.inode) {
+type Inode = (u64, u64);
+
+impl SocketFile {
+    fn is_there(&self) -> bool {
+        fs::symlink_metadata(&self.path).is_ok_and(|file| inode(&file) == *self.inode.lock())
+    }
+
+    /// Immediately, and not only when the accept loop has ended.
+    pub(super) fn remove(&self) {
+        if self.is_there() {
             // The next start removes a stale one too.
             let _left_behind = fs::remove_file(&self.path);
         }
     }
 }
 
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// A listening socket, whose file is made again if another program removes it.
+#[derive(Debug)]
+pub(super) struct Bound {
+    listener: UnixListener,
+    file: Arc<SocketFile>,
+    mode: u32,
+    /// That it cannot be made again was said.
+    said: bool,
+}
+
+impl Bound {
+    pub(super) fn file(&self) -> Arc<SocketFile> {
+        Arc::clone(&self.file)
+    }
+
+    /// The next connection.
+    pub(super) async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            match tokio::time::timeout(LOOK, self.listener.accept()).await {
+                Ok(accepted) => return accepted.map(|(stream, _)| stream),
+                Err(_) => self.look().await,
+            }
+        }
+    }
+
+    async fn look(&mut self) {
+        if self.file.is_there() {
+            return;
+        }
+        match listen(&self.file.path, self.mode).await {
+            Ok((listener, inode)) => {
+                self.listener = listener;
+                *self.file.inode.lock() = inode;
+                self.said = false;
+                tracing::warn!(socket = %self.file.path.display(), "a socket was removed, and is made again");
+            }
+            Err(error) if !self.said => {
+                self.said = true;
+                tracing::warn!(%error, "a socket was removed, and cannot be made again yet");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
 /// Listens on `path`. A socket without a listener is replaced.
-pub(super) async fn bind(path: &Path, mode: u32) -> Result<(UnixListener, SocketFile), UnixError> {
+pub(super) async fn bind(path: &Path, mode: u32) -> Result<Bound, UnixError> {
+    let (listener, inode) = listen(path, mode).await?;
+    let file = SocketFile { path: path.to_owned(), inode: Mutex::new(inode) };
+    Ok(Bound { listener, file: Arc::new(file), mode, said: false })
+}
+
+async fn listen(path: &Path, mode: u32) -> Result<(UnixListener, Inode), UnixError> {
     make_directory(path, mode);
     check_directory(path)?;
     remove_stale(path).await?;
     let listen = || -> io::Result<_> {
         let socket = UnixSocket::new_stream()?;
-        socket.bind(path)?;
+        let short = ShortPath::to(path)?;
+        socket.bind(&short)?;
         // Before it listens, no process can connect: there is no moment with wider permissions.
         fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
-        let file = SocketFile { path: path.to_owned(), inode: inode(&fs::symlink_metadata(path)?) };
-        Ok((socket.listen(BACKLOG)?, file))
+        let made = inode(&fs::symlink_metadata(path)?);
+        Ok((socket.listen(BACKLOG)?, made))
     };
     listen().map_err(|source| failed(path, source))
 }
@@ -107,7 +179,7 @@ async fn remove_stale(path: &Path) -> Result<(), UnixError> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path).await {
+    match ostler_local::connect(path).await {
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(|source| failed(path, source))
         }
@@ -120,7 +192,7 @@ fn failed(path: &Path, source: io::Error) -> UnixError {
     UnixError::File { path: path.to_owned(), source }
 }
 
-fn inode(file: &Metadata) -> (u64, u64) {
+fn inode(file: &Metadata) -> Inode {
     (file.dev(), file.ino())
 }
 
@@ -171,12 +243,52 @@ mod tests {
     async fn a_socket_of_somebody_else_is_not_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("core.sock");
-        let (listener, file) = bind(&path, 0o600).await.unwrap();
+        let mut bound = bind(&path, 0o600).await.unwrap();
         fs::remove_file(&path).unwrap();
         let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
-        drop((listener, file));
+        bound.look().await;
+        drop(bound);
         assert!(path.exists());
         drop(other);
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_somebody_removed_is_made_again_with_its_directory_and_permissions() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("core").join("core.sock");
+        let mut bound = bind(&path, 0o660).await.unwrap();
+        for all in [false, true] {
+            if all {
+                fs::remove_dir_all(path.parent().unwrap()).unwrap();
+            } else {
+                fs::remove_file(&path).unwrap();
+            }
+            let dialed = async {
+                while UnixStream::connect(&path).await.is_err() {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            };
+            let both = async { tokio::join!(bound.accept(), dialed) };
+            let (accepted, ()) = tokio::time::timeout(Duration::from_secs(60), both).await.unwrap();
+            accepted.unwrap();
+            assert_eq!(mode(&path), 0o660);
+        }
+        drop(bound);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_socket_is_listened_on_however_long_its_path_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d".repeat(120));
+        fs::create_dir(&deep).unwrap();
+        let path = deep.join("core.sock");
+        let mut bound = bind(&path, 0o600).await.unwrap();
+        assert!(matches!(bind(&path, 0o600).await, Err(UnixError::InUse(_))));
+        ostler_local::connect(&path).await.unwrap();
+        bound.accept().await.unwrap();
+        drop(bound);
+        assert!(!path.exists());
     }
 
     #[tokio::test]
