@@ -2,7 +2,7 @@
 
 use prost::Message;
 
-use crate::v1alpha1::{MachineRecord, OperationError, PoolMachineRecord, PoolRecord};
+use crate::v1alpha1::{MachineRecord, OperationError, PartRecord, PoolMachineRecord, PoolRecord};
 
 /// A record of a list.
 pub trait Weight: Message + Sized {
@@ -18,6 +18,12 @@ pub trait Weight: Message + Sized {
 impl Weight for MachineRecord {
     fn nested(&self) -> usize {
         size_of_val(self.addresses.as_slice()) + fault(self.fault.as_deref())
+    }
+}
+
+impl Weight for PartRecord {
+    fn nested(&self) -> usize {
+        0
     }
 }
 

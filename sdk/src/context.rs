@@ -56,6 +56,7 @@ struct Progress {
 pub(crate) struct Facts {
     pub(crate) operation_id: String,
     pub(crate) idempotency_key: String,
+    pub(crate) create_idempotency_key: String,
     pub(crate) target: Target,
     pub(crate) cluster_id: String,
     pub(crate) previous_cluster_ids: Vec<String>,
@@ -108,6 +109,13 @@ impl Context {
     /// both sides: hand it to the infrastructure as its client token.
     pub fn idempotency_key(&self) -> &str {
         &self.inner.operation.idempotency_key
+    }
+
+    /// The idempotency key that the creation of the target has or had: an infrastructure that took it as client token may
+    /// know by it what was made, before its lists show that. Empty for operations on a class, and from a core that does not
+    /// know it.
+    pub fn create_idempotency_key(&self) -> &str {
+        &self.inner.operation.create_idempotency_key
     }
 
     /// The object that the operation is about.

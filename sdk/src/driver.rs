@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::time::Duration;
 
 use ostler_proto::v1alpha1::{DriverCapability, OperationKind};
 
 use crate::class::Class;
 use crate::error::DriverError;
 use crate::events::Events;
-use crate::instance::Instance;
+use crate::instance::{Instance, Part};
 use crate::pool::{
     CreatePool, DeletePool, DeletePoolMachines, GetPoolStatus, ListPools, Pool, PoolInstance,
     PoolMachinesDeleted, PoolStatus, UpdatePool, UpdatePoolMachine,
@@ -79,6 +80,16 @@ pub trait Driver: Send + Sync + 'static {
         &self,
         request: ListMachines,
     ) -> impl Future<Output = Result<Vec<Instance>, DriverError>> + Send;
+
+    /// Reads the parts of the cluster that belong to no instance: disks, network cards and addresses with its tags, left by
+    /// a create or a deletion that did not end. The core deletes those whose machine is gone, with
+    /// [`delete_machine`](Self::delete_machine) and their UID. If it cannot look, it fails.
+    fn list_parts(
+        &self,
+        _request: ListMachines,
+    ) -> impl Future<Output = Result<Vec<Part>, DriverError>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
 
     /// What [`list_machines`](Self::list_machines) of this class is a list of, e.g. account and region: the same word
     /// for two classes says that they have the same list, and the core asks once for both. At most 256 bytes. Name
@@ -235,6 +246,7 @@ pub struct DriverInfo {
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) max_in_flight: u32,
+    pub(crate) list_lag: Option<Duration>,
     pub(crate) offered: BTreeSet<OptionalOperation>,
     /// What the verbs can do, beside what every session can.
     pub(crate) capabilities: BTreeSet<DriverCapability>,
@@ -250,6 +262,7 @@ impl DriverInfo {
             provider,
             version: String::new(),
             max_in_flight: 16,
+            list_lag: None,
             offered: BTreeSet::new(),
             capabilities: BTreeSet::new(),
         }
@@ -270,6 +283,14 @@ impl DriverInfo {
     /// How many operations it works on at the same time, at least 1.
     pub fn max_in_flight(mut self, operations: u32) -> Self {
         self.max_in_flight = operations.max(1);
+        self
+    }
+
+    /// How long after a call the infrastructure may not show what that made, and may go on to make it. For so long the core
+    /// does not believe that there is nothing, after a create whose outcome is not known. Left out: a minute for deletions,
+    /// and creates are repeated immediately. Zero: it shows everything immediately.
+    pub const fn list_lag(mut self, lag: Duration) -> Self {
+        self.list_lag = Some(lag);
         self
     }
 

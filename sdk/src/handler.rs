@@ -134,11 +134,14 @@ async fn call<D: Driver>(driver: &D, request: Request, ctx: Context) -> Answer {
         Request::ListMachines(proto::ListMachinesRequest { .. }) => {
             let instances = driver.list_machines(ListMachines { ctx: ctx.clone() }).await?;
             let machines = instances.into_iter().map(|it| it.into_listed_record(&ctx)).collect();
+            let parts = driver.list_parts(ListMachines { ctx: ctx.clone() }).await?;
+            let parts = parts.into_iter().map(|it| it.into_record(&ctx)).collect();
             let list_scope = list_scope(driver, &ctx).await;
             Ok(Response::ListMachines(proto::ListMachinesResponse {
                 machines,
                 pages: 0,
                 list_scope,
+                parts,
             }))
         }
         Request::GetVolumeIds(proto::GetVolumeIdsRequest { pv_specs_json, .. }) => {

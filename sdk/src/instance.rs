@@ -112,6 +112,45 @@ impl Instance {
     }
 }
 
+/// Something that belongs to no instance, and has the tags of one: a disk, a network card, an address.
+///
+/// ```
+/// let part = ostler_driver_sdk::Part::new("disk", "vol-0abc").machine("m", "uid").cluster_id("c");
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+#[must_use]
+pub struct Part {
+    record: proto::PartRecord,
+}
+
+impl Part {
+    /// A part: what it is, in a word for people, and its id.
+    pub fn new(kind: impl Into<String>, id: impl Into<String>) -> Self {
+        let (kind, id) = (kind.into(), id.into());
+        Self { record: proto::PartRecord { kind, id, ..Default::default() } }
+    }
+
+    /// The machine that its tags name. The core takes no notice of one without a UID.
+    pub fn machine(mut self, name: impl Into<String>, uid: impl Into<String>) -> Self {
+        self.record.machine_name = name.into();
+        self.record.machine_uid = uid.into();
+        self
+    }
+
+    /// As [`Instance::cluster_id`].
+    pub fn cluster_id(mut self, id: impl Into<String>) -> Self {
+        self.record.cluster_id = id.into();
+        self
+    }
+
+    pub(crate) fn into_record(mut self, ctx: &Context) -> proto::PartRecord {
+        if !ctx.is_previous_cluster(&self.record.cluster_id) {
+            self.record.cluster_id.clear();
+        }
+        self.record
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -113,7 +113,7 @@ pub use error::{Certainty, Code, DriverError, Violation};
 pub use events::{Event, Events};
 pub use hot::HotSpec;
 pub use identity::{Identity, PoolIdentity, Target};
-pub use instance::{Instance, PowerState};
+pub use instance::{Instance, Part, PowerState};
 pub use metadata::MachineMetadata;
 pub use options::{DriverArgs, Options};
 /// Implements [`HotSpec`](trait@HotSpec) for a provider spec.

@@ -134,6 +134,7 @@ impl TestContext {
         let facts = Facts {
             operation_id: uuid::Uuid::new_v4().to_string(),
             idempotency_key: format!("{}:t", self.target.uid),
+            create_idempotency_key: format!("{}:c", self.target.uid),
             cluster_id: self.cluster_id,
             previous_cluster_ids: self.previous_cluster_ids,
             adopt_by_name: self.adopt_by_name,

@@ -78,14 +78,24 @@ pub(super) fn operations(operations: &[OperationInfo]) -> Table {
 /// Before the name of a pool, in the place of the name of a machine.
 const POOL: &str = "machinepool/";
 
+/// Of one without an instance, what is left of it.
+fn ids_of(orphan: &OrphanInfo) -> &[String] {
+    if orphan.provider_ids.is_empty() { &orphan.parts } else { &orphan.provider_ids }
+}
+
 /// One line for each orphan.
 pub(super) fn orphans(orphans: &[OrphanInfo]) -> Table {
     let row = |it: &OrphanInfo| {
         let pool = it.machine_name.strip_prefix(POOL);
         vec![
             it.provider.clone(),
-            if pool.is_some() { "group" } else { "instance" }.to_owned(),
-            it.provider_ids.join(","),
+            match pool {
+                Some(_) => "group",
+                None if it.provider_ids.is_empty() => "parts",
+                None => "instance",
+            }
+            .to_owned(),
+            ids_of(it).join(","),
             pool.unwrap_or(&it.machine_name).to_owned(),
             it.machine_uid.clone(),
             it.machine_class.clone(),

@@ -56,7 +56,8 @@ fn ours(report: &OrphanReport) -> impl Iterator<Item = &ReportedOrphan> {
 
 fn left(report: &OrphanReport) -> BTreeMap<String, String> {
     let orphan = |it: &ReportedOrphan| {
-        let name = format!("orphan {} ({})", it.provider_ids.join(", "), it.machine_name);
+        let ids = if it.provider_ids.is_empty() { &it.parts } else { &it.provider_ids };
+        let name = format!("orphan {} ({})", ids.join(", "), it.machine_name);
         let why = match it.failures {
             0 if it.kept.is_empty() => "no machine stands for it".to_owned(),
             0 => format!("it is kept {}", it.kept),
@@ -80,6 +81,7 @@ mod tests {
         let orphan = |id: &str, uid: &str, fate, kept: &str| ReportedOrphan {
             provider: "p".to_owned(),
             provider_ids: vec![id.to_owned()],
+            parts: Vec::new(),
             machine_name: "m".to_owned(),
             machine_uid: uid.to_owned(),
             machine_class: "default/c".to_owned(),

@@ -371,6 +371,10 @@ impl Handler for Adapter {
             .version(&info.driver_version)
             .max_in_flight(most)
             .offering(offered);
+        // One below zero says nothing.
+        if let Some(lag) = info.list_lag.and_then(|lag| Duration::try_from(lag).ok()) {
+            said = said.list_lag(lag);
+        }
         if self.has(DriverCapability::PreviousClusterIds) {
             said = said.knows_previous_cluster_ids();
         }

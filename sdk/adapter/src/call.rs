@@ -42,6 +42,7 @@ pub(crate) async fn context(
     Ok(proto::OperationContext {
         operation_id: ctx.operation_id().to_owned(),
         idempotency_key: ctx.idempotency_key().to_owned(),
+        create_idempotency_key: ctx.create_idempotency_key().to_owned(),
         target: Some(proto::Target {
             kind: kind.to_owned(),
             namespace: target.namespace.clone(),

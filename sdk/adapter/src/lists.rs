@@ -72,7 +72,9 @@ pub(crate) async fn machines(mut client: Calls, context: Context) -> Result<Resp
     let (mut whole, mut taken) = (proto::ListMachinesResponse::default(), Taken::default());
     while let Some(part) = parts.message().await? {
         taken.add(&part.machines)?;
+        taken.add(&part.parts)?;
         whole.machines.extend(part.machines);
+        whole.parts.extend(part.parts);
         later(&mut whole.list_scope, part.list_scope);
     }
     Ok(Response::ListMachines(whole))

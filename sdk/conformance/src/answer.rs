@@ -8,7 +8,7 @@ use proto::operation_result::Response;
 use proto::register_request::Frame;
 use proto::{
     DeleteMachineResponse, DeletionOutcome, MachineErrorCode, MachineErrorReason, MachineRecord,
-    Operation, OperationCompleted, OperationError, OperationPage, OutcomeCertainty,
+    Operation, OperationCompleted, OperationError, OperationPage, OutcomeCertainty, PartRecord,
 };
 use tokio::time::Instant;
 
@@ -178,6 +178,17 @@ impl Answer {
         self.whole_pages(list.pages)?;
         let paged = self.pages.iter().flat_map(|page| page.machines.iter().cloned());
         Ok(paged.chain(list.machines).collect())
+    }
+
+    /// The parts in the result of a list, from its pages if it has any.
+    pub(crate) fn parts(&self) -> Outcome<Vec<PartRecord>> {
+        let result = self.result()?;
+        let Response::ListMachines(list) = result else {
+            return Err(self.instead("ListMachinesResponse", &response_name(&result)));
+        };
+        self.whole_pages(list.pages)?;
+        let paged = self.pages.iter().flat_map(|page| page.parts.iter().cloned());
+        Ok(paged.chain(list.parts).collect())
     }
 
     /// So many pages came, one after the other.

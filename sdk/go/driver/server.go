@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
 )
@@ -85,6 +86,11 @@ type ListScoper interface {
 	ListScope(*pb.OperationContext) string
 }
 
+// PartLister reads the parts that belong to no instance: see ListMachinesResponse.parts.
+type PartLister interface {
+	ListParts(context.Context, *pb.ListMachinesRequest) ([]*pb.PartRecord, error)
+}
+
 // Info says who the driver is.
 type Info struct {
 	// Provider is a DNS name. Classes name it in `provider`.
@@ -93,6 +99,9 @@ type Info struct {
 	Version string
 	// MaxInFlight is how many operations the driver works on at once; 0: 16.
 	MaxInFlight uint32
+	// ListLag is how long after a call the infrastructure may not show what that made, and may go on to make it: see
+	// `Hello.list_lag` in session.proto. nil: not known, which counts as a minute.
+	ListLag *time.Duration
 	// PreviousClusterIDs says that all operations look for previous cluster ids as well: see "Cluster ids that change" in
 	// driver.proto.
 	PreviousClusterIDs bool
@@ -132,6 +141,9 @@ func newServer(d Driver, info Info) *server {
 	who := &pb.GetInfoResponse{
 		Provider: info.Provider, DriverName: filepath.Base(os.Args[0]), DriverVersion: info.Version,
 		BootId: uuid.NewString(), MaxInFlight: info.MaxInFlight,
+	}
+	if info.ListLag != nil {
+		who.ListLag = durationpb.New(*info.ListLag)
 	}
 	if info.PreviousClusterIDs {
 		who.Capabilities = append(who.Capabilities, pb.DriverCapability_DRIVER_CAPABILITY_PREVIOUS_CLUSTER_IDS)
@@ -299,6 +311,16 @@ func (s *server) ListMachines(q *pb.ListMachinesRequest, stream grpc.ServerStrea
 	for some := range slices.Chunk(machines, pageSize) {
 		if err == nil {
 			err = stream.Send(&pb.ListMachinesResponse{Machines: some})
+		}
+	}
+	it, has := s.driver.(PartLister)
+	if !has || err != nil {
+		return err
+	}
+	parts, err := work(stream.Context(), s, pb.OperationKind_OPERATION_KIND_LIST_MACHINES, false, q, it.ListParts)
+	for some := range slices.Chunk(parts, pageSize) {
+		if err == nil {
+			err = stream.Send(&pb.ListMachinesResponse{Parts: some})
 		}
 	}
 	return err

@@ -46,11 +46,14 @@ type Info struct {
 	// MaxInFlight is how many operations the provider works on at once; 0: 100, as many as the workers of
 	// machine-controller-manager, for which providers are written: they may block for 20 minutes.
 	MaxInFlight uint32
+	// ListLag is how long after a call the infrastructure may not show what that made: as in driver.Info.
+	ListLag *time.Duration
 }
 
 func (info Info) driver() driver.Info {
 	return driver.Info{
 		Provider: info.Provider, Version: info.Version, MaxInFlight: cmp.Or(info.MaxInFlight, 100), IdentityByName: true,
+		ListLag: info.ListLag,
 	}
 }
 

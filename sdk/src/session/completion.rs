@@ -61,10 +61,15 @@ fn paged(
     let bytes = response.encoded_len();
     let is_long = |records: usize| records > PAGE_RECORDS || bytes > PAGE_BYTES;
     if let Response::ListMachines(list) = &mut response
-        && is_long(list.machines.len())
+        && is_long(list.machines.len().max(list.parts.len()))
     {
         let page = |machines| OperationPage { machines, ..Default::default() };
         pages = split(operation_id, std::mem::take(&mut list.machines), page);
+        let page = |parts| OperationPage { parts, ..Default::default() };
+        pages.extend(split(operation_id, std::mem::take(&mut list.parts), page));
+        for (index, page) in (0..).zip(&mut pages) {
+            page.index = index;
+        }
         list.pages = count(&pages);
     } else if let Response::ListPools(list) = &mut response
         && is_long(list.pools.len())

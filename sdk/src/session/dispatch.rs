@@ -189,6 +189,7 @@ fn split(operation: proto::Operation) -> (Facts, Option<Request>) {
     let facts = Facts {
         operation_id: operation.operation_id,
         idempotency_key: operation.idempotency_key,
+        create_idempotency_key: operation.create_idempotency_key,
         target: Target { namespace: target.namespace, name: target.name, uid: target.uid },
         cluster_id: operation.cluster_id,
         previous_cluster_ids,

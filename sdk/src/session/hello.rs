@@ -52,6 +52,7 @@ pub(crate) fn hello(
         max_frame_bytes: u32::try_from(MAX_FRAME_BYTES).unwrap_or(u32::MAX),
         resume,
         driver_time: Some(now.into()),
+        list_lag: info.list_lag.and_then(|lag| lag.try_into().ok()),
     }
 }
 

@@ -233,6 +233,11 @@ impl OperationKind {
             Self::UpdatePoolMachine => "pum",
         }
     }
+
+    /// The idempotency key of this verb on the object with this UID; for an update it is the beginning of it.
+    pub fn key_of(self, uid: &str) -> String {
+        format!("{uid}:{}", self.letter())
+    }
 }
 
 #[cfg(test)]

@@ -142,6 +142,9 @@ pub struct MachinePoolStatus {
     /// The group, once there is one.
     #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<ProviderId>,
+    /// As `creationUnconfirmedSince` of a Machine: of the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_unconfirmed_since: Option<Time>,
     /// Provider of the class or, once there is a group, the one that has it. Nothing is asked of another about the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider: Option<String>,
@@ -235,6 +238,11 @@ pub struct PoolHotUpdate {
     pub unfinished: Vec<ProviderId>,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+const fn is_zero(count: &i32) -> bool {
+    *count == 0
+}
+
 /// What the infrastructure said of a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -248,6 +256,12 @@ pub struct ObservedGroup {
     /// The model of instances that it makes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_hash: Option<SpecDigest>,
+    /// Instances that have no Machine, and that none is being made for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub without_machine: i32,
+    /// Some of them.
+    #[serde(rename = "withoutMachineIDs", default, skip_serializing_if = "Vec::is_empty")]
+    pub without_machine_ids: Vec<ProviderId>,
     /// What is wrong with it, as the infrastructure says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,

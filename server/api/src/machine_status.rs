@@ -68,6 +68,10 @@ pub struct MachineStatus {
     /// in which case the spec of the instance is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_spec_digest: Option<SpecDigest>,
+    /// When the last create ended of which it is not known what it made. "There is none" proves nothing until the
+    /// infrastructure shows what is there. Absent: there was none, or the instance was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub creation_unconfirmed_since: Option<Time>,
     /// UID of the Machine that the instance is tagged with. Another one than its own: the Machine was
     /// restored or migrated, and its instance is still to be adopted.
     #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]

@@ -84,8 +84,8 @@ open_enum! {
         /// The instance of the Machine carries another cluster id, which the core does not know: it was started with
         /// another one, or in another control cluster.
         ClusterIdChanged = "ClusterIdChanged",
-        /// The driver finds no instance of a Machine that was never adopted. A deletion asks it once more;
-        /// nothing is made in its place.
+        /// The driver finds no instance of a Machine that was never adopted, or of one whose last create has no known
+        /// outcome. A deletion asks it once more; nothing is made in its place.
         AbsenceUnconfirmed = "AbsenceUnconfirmed",
         /// Another controller may have made an instance of the name of this Machine, and the
         /// operator did not say is to be taken over.

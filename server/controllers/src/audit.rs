@@ -31,11 +31,13 @@ pub(crate) fn machine_released(machine: &Machine) {
 /// The driver was asked to delete an instance that belongs to no Machine.
 pub(crate) fn orphan_deleted(provider: &ProviderName, orphan: &Orphan, outcome: &str) {
     let Orphan { machine_name, provider_ids, .. } = orphan;
-    let things = match orphan.owner {
-        Owner::Machine => "instances",
-        Owner::Pool => "groups",
+    let object = match orphan.owner {
+        Owner::Machine if provider_ids.is_empty() => {
+            format!("parts/{}", orphan.parts.join(","))
+        }
+        Owner::Machine => format!("instances/{}", joined(provider_ids, ",")),
+        Owner::Pool => format!("groups/{}", joined(provider_ids, ",")),
     };
-    let object = format!("{things}/{}", joined(provider_ids, ","));
     tracing::info!(
         target: TARGET,
         who = WHO,

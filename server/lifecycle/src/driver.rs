@@ -1,6 +1,6 @@
 //! What is observed of a driver.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use ostler_api::{ProviderName, driver::OperationKind};
 
@@ -52,6 +52,8 @@ pub struct DriverFacts {
     pub kinds: BTreeSet<OperationKind>,
     /// Whether it knows instances by their names alone, and cannot tell whose they are.
     pub by_name: bool,
+    /// For how long its infrastructure may not show what was made; `None`: it does not say.
+    pub list_lag: Option<Duration>,
     /// Whether its groups replace outdated instances by themselves.
     pub pool_surge: bool,
     /// Whether its groups may delete instances that the core did not name.
@@ -59,6 +61,14 @@ pub struct DriverFacts {
 }
 
 impl DriverFacts {
+    /// [`DriverFacts::list_lag`] of a driver that does not say.
+    pub const USUAL_LIST_LAG: Duration = Duration::from_mins(1);
+
+    /// For how long "there is none" proves nothing after a create whose outcome is not known.
+    pub fn list_lag_of(driver: Option<&Self>) -> Duration {
+        driver.and_then(|it| it.list_lag).unwrap_or(Self::USUAL_LIST_LAG)
+    }
+
     /// Whether it has a verb.
     pub fn has(&self, kind: OperationKind) -> bool {
         self.kinds.contains(&kind)

@@ -153,7 +153,8 @@ fn patches(plan: &Plan) -> impl Iterator<Item = &crate::plan::MachinePatch> {
 }
 
 /// INV-3: the finalizer goes only in the pass that settles a deletion (where the driver found nothing
-/// of a Machine that was never adopted: the second one), for a Machine whose instance
+/// of a Machine that was never adopted: the second one; where it found nothing after a create of unknown outcome: one that
+/// began once the infrastructure shows what is there), for a Machine whose instance
 /// the driver called not ours and the operator abandoned, for one of a pool that said that the instance is gone, or that
 /// is gone itself, or for one for which nothing was ever asked of a driver.
 pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
@@ -162,7 +163,10 @@ pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
     }
     let absent = || {
         let status = status(snapshot);
-        absence::proves(snapshot, &status) || absence::is_asked_again(&status)
+        let begun = status.operation.as_ref().and_then(|it| it.started_at.as_ref());
+        let begun = begun.map_or(snapshot.now, |time| time.0);
+        let shown = absence::shown_at(&status, &snapshot.driver).is_none_or(|shown| begun >= shown);
+        shown && (absence::proves(snapshot, &status) || absence::is_asked_again(&status))
     };
     let gone = finished(snapshot).is_some_and(|finished| {
         finished.kind == OperationKind::DeleteMachine

@@ -4,8 +4,8 @@ use std::fmt;
 
 pub use ostler_api::operation::{
     ClassReference, Dispatch, Failure, Finished, InFlight, InstanceRecord, Lane, MachineMetadata,
-    OperationView, Outcome, Place, PoolInstance, Progress, Reason, Request, Stranger, Success,
-    Target, UserData,
+    OperationView, Outcome, Part, Place, PoolInstance, Progress, Reason, Request, Stranger,
+    Success, Target, UserData,
 };
 
 /// A text that is a credential: never printed.

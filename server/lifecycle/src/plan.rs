@@ -501,6 +501,8 @@ ostler_api::closed_enum! {
         MaintenanceNotice,
         /// The instance is gone.
         InstanceDeleted,
+        /// A deletion found no instance.
+        InstanceAbsent,
         /// The driver could not delete the instance.
         InstanceDeleteFailed,
         /// The driver found an instance that is not this Machine's, and deleted nothing.

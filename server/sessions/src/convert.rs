@@ -7,16 +7,17 @@ use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 use ostler_api::machine::MachineAddress;
-use ostler_api::names::tag;
+use ostler_api::names::{self, tag};
 use ostler_api::operation::{
     ClassReference, ClassReview, Dispatch, Failure, InfrastructureError, InstanceRecord,
-    LONGEST_WAIT, MachineMetadata, Outcome, Reason, Request, Stranger, Success, Target, UserData,
+    LONGEST_WAIT, MachineMetadata, Outcome, Part, Reason, Request, Stranger, Success, Target,
+    UserData,
 };
 use ostler_proto::v1alpha1::{
     Address, BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeletionOutcome,
     FieldViolation, GetMachineStatusRequest, GetVolumeIdsRequest, InitializeMachineRequest,
     ListMachinesRequest, ListPoolsRequest, MachineErrorReason, MachineMetadata as WireMetadata,
-    MachineRecord, ObjectRevision, Operation, OperationError, Target as WireTarget,
+    MachineRecord, ObjectRevision, Operation, OperationError, PartRecord, Target as WireTarget,
     UpdateMachineRequest, ValidateClassRequest, operation, operation_result,
 };
 
@@ -103,6 +104,7 @@ pub(crate) fn order(dispatch: Dispatch, cluster_id: &str) -> Order {
             machine_class: dispatch.class.map(reference),
             checkpoint: dispatch.checkpoint,
             adopt_by_name: dispatch.adopt_by_name,
+            create_idempotency_key: creation_key(&dispatch.target),
             request: Some(request(dispatch.request, &dispatch.target, cluster_id)),
             target: Some(target(dispatch.target)),
             machine: dispatch.machine.map(|it| Box::new(metadata(*it))),
@@ -191,6 +193,16 @@ fn request(request: Request, target: &Target, cluster_id: &str) -> operation::Re
     }
 }
 
+/// What the creation of the target has, or had, as idempotency key. Of an object that nothing is made for: none.
+fn creation_key(target: &Target) -> String {
+    let creation = match target.kind.as_str() {
+        names::MACHINE => OperationKind::CreateMachine,
+        names::MACHINE_POOL => OperationKind::CreatePool,
+        _ => return String::new(),
+    };
+    creation.key_of(target.uid.as_str())
+}
+
 /// What the instance is found by, from its first moment.
 fn identity_tags(target: &Target, cluster_id: &str) -> HashMap<String, String> {
     let tags = [
@@ -223,6 +235,7 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
         Response::GetVolumeIds(answer) => volume_ids(volumes, answer.volume_ids),
         Response::ListMachines(answer) => Ok(Success::Listed {
             instances: answer.machines.into_iter().map(record).collect::<Result<_, _>>()?,
+            parts: parts(answer.parts)?,
             scope: scope(answer.list_scope),
         }),
         Response::ValidateClass(mut answer) => {
@@ -291,6 +304,22 @@ fn record(mut record: MachineRecord) -> Result<InstanceRecord, Failure> {
             .collect(),
         fault: record.fault.map(|error| Box::new(failure(*error))),
     })
+}
+
+/// Of one whose tags name no Machine, nothing follows.
+fn parts(records: Vec<PartRecord>) -> Result<Vec<Part>, Failure> {
+    let tagged = records.into_iter().filter(|it| !it.machine_uid.is_empty() && !it.id.is_empty());
+    let part = |it: PartRecord| {
+        bounded([&it.id, &it.kind, &it.machine_name, &it.machine_uid, &it.cluster_id])?;
+        Ok(Part {
+            id: it.id.into(),
+            kind: it.kind,
+            machine_name: it.machine_name,
+            machine_uid: it.machine_uid.into(),
+            cluster_id: it.cluster_id,
+        })
+    };
+    tagged.map(part).collect()
 }
 
 /// Each instance and each group has a place in an object of the API, which takes only so much. What is cut is another

@@ -128,6 +128,8 @@ pub struct ProviderState {
     pub kinds: BTreeSet<OperationKind>,
     /// Whether it knows instances by their names alone, and cannot tell who made them.
     pub by_name: bool,
+    /// For how long its infrastructure may not show what was made; `None`: it does not say.
+    pub list_lag: Option<Duration>,
     /// What its groups do by themselves.
     pub pools: PoolTraits,
     /// Operations sent and not answered, over all sessions.

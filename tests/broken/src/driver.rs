@@ -7,7 +7,7 @@ use ostler_driver_fake::cloud::Instance as Vm;
 use ostler_driver_sdk::{
     ClassReview, Code, Context, CreateMachine, CreatePool, DeleteMachine, DeletePool,
     DeletePoolMachines, Deletion, Driver, DriverError, DriverInfo, Event, Events, GetMachineStatus,
-    GetPoolStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, ListPools, Pool,
+    GetPoolStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, ListPools, Part, Pool,
     PoolInstance, PoolMachinesDeleted, PoolStatus, UpdateMachine, UpdatePool, UpdatePoolMachine,
     Updated, ValidateClass,
 };
@@ -202,6 +202,17 @@ impl Driver for Broken {
     async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
         let _entered = self.enter()?;
         self.list(request).await
+    }
+
+    async fn list_parts(&self, request: ListMachines) -> Result<Vec<Part>, DriverError> {
+        let cloud = self.fake.cloud();
+        let of_ours = |id: &str| request.ctx.is_own_cluster(id);
+        let all = cloud.of_clusters(of_ours, None).unwrap_or_default();
+        let disk = |vm: &Vm| {
+            let (name, uid) = (&vm.identity.machine_name, &vm.identity.machine_uid);
+            Part::new("disk", format!("{}-disk", vm.provider_id)).machine(name, uid)
+        };
+        Ok(all.iter().filter(|_| self.breaks(Breakage::ListParts)).map(disk).collect())
     }
 
     async fn get_volume_ids(&self, request: GetVolumeIds) -> Result<Vec<String>, DriverError> {

@@ -20,6 +20,7 @@ use super::mutation::Mutation;
 use super::oracle::Oracle;
 use super::plan::Lie;
 use super::pools::ELSEWHERE;
+use super::search::Search;
 use super::trace::Trace;
 use super::weather::{Mishap, Sky};
 
@@ -65,6 +66,8 @@ pub struct SimDriver {
     pub fake: FakeDriver,
     /// What goes wrong.
     pub sky: Sky,
+    /// What its cloud shows late.
+    pub search: Search,
     /// Where it is written down.
     pub trace: Trace,
     /// Who judges.
@@ -153,6 +156,7 @@ impl SimDriver {
             return std::future::pending().await;
         }
         match self.sky.call() {
+            Mishap::None if mutates => self.search.told(&self.sky, work.await?),
             Mishap::None => work.await,
             Mishap::Slow(time) => {
                 sleep(time).await;
@@ -200,6 +204,24 @@ impl SimDriver {
         let blind = BLIND.saturating_sub(self.oracle.tolerance());
         let made = self.instance(uid).filter(|it| !it.is_older(blind, now))?;
         (self.oracle.knows(uid, &made.provider_id) && self.sky.blind()).then_some(made)
+    }
+
+    /// Whether a search does not find the instance of this UID yet.
+    fn hides(&self, uid: &str) -> bool {
+        let now = self.fake.cloud().clock().now();
+        let hidden = self.instance(uid).is_some_and(|it| self.search.hides(it.created_at, now));
+        if hidden {
+            self.trace.count("late search".to_owned());
+        }
+        hidden
+    }
+
+    /// The same of a group.
+    fn hides_group(&self, uid: &str) -> bool {
+        let now = self.fake.cloud().clock().now();
+        let groups = self.fake.cloud().groups(|_| true).unwrap_or_default();
+        let group = groups.into_iter().find(|it| it.group.identity.pool_uid == uid);
+        group.is_some_and(|it| self.search.hides(it.group.created_at, now))
     }
 
     fn lies(&self, lie: Lie) -> bool {
@@ -289,6 +311,8 @@ impl Driver for SimDriver {
             .name("sim")
             .version("1")
             .max_in_flight(16)
+            // By the clock of a core that is wrong, that time is over sooner.
+            .list_lag(self.search.lag() + self.oracle.tolerance())
             .knows_previous_cluster_ids()
             .offering([
                 OptionalOperation::InitializeMachine,
@@ -355,6 +379,9 @@ impl Driver for SimDriver {
             if self.breaks(Mutation::DeleteForeign) {
                 self.delete_foreign();
             }
+            if request.provider_id.is_none() && self.hides(&ctx.target().uid) {
+                return Ok(Deletion::WasAbsent);
+            }
             self.fake.delete_machine(request).await
         };
         Box::pin(self.call("DeleteMachine", &ctx, work)).await
@@ -366,7 +393,9 @@ impl Driver for SimDriver {
             if self.breaks(Mutation::StatusLies) || self.lies(Lie::Unknown) {
                 return Err(DriverError::not_found("no call looked"));
             }
-            if self.unseen(&ctx.target().uid).is_some() {
+            let searches = request.provider_id.is_none();
+            if self.unseen(&ctx.target().uid).is_some() || searches && self.hides(&ctx.target().uid)
+            {
                 return Err(DriverError::not_found("not yet"));
             }
             self.fake.get_machine_status(request).await
@@ -436,12 +465,24 @@ impl Driver for SimDriver {
 
     async fn delete_pool(&self, request: DeletePool) -> Result<Deletion, DriverError> {
         let ctx = request.ctx.clone();
-        Box::pin(self.call("DeletePool", &ctx, self.fake.delete_pool(request))).await
+        let work = async {
+            if request.provider_id.is_none() && self.hides_group(&ctx.target().uid) {
+                return Ok(Deletion::WasAbsent);
+            }
+            self.fake.delete_pool(request).await
+        };
+        Box::pin(self.call("DeletePool", &ctx, work)).await
     }
 
     async fn get_pool_status(&self, request: GetPoolStatus) -> Result<PoolStatus, DriverError> {
         let ctx = request.ctx.clone();
-        Box::pin(self.call("GetPoolStatus", &ctx, self.fake.get_pool_status(request))).await
+        let work = async {
+            if request.provider_id.is_none() && self.hides_group(&ctx.target().uid) {
+                return Err(DriverError::not_found("not yet"));
+            }
+            self.fake.get_pool_status(request).await
+        };
+        Box::pin(self.call("GetPoolStatus", &ctx, work)).await
     }
 
     async fn list_pools(&self, request: ListPools) -> Result<Vec<Pool>, DriverError> {

@@ -20,6 +20,7 @@ pub mod parts;
 pub mod plan;
 pub mod pools;
 pub mod run;
+pub mod search;
 pub mod settled;
 pub mod shrink;
 pub mod trace;

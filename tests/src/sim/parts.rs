@@ -262,6 +262,7 @@ fn driver_life(
         provider: PROVIDERS[provider],
         fake: FakeDriver::new(around.clouds[provider].clone()),
         sky: around.sky.clone(),
+        search: around.search.clone(),
         trace: around.trace.clone(),
         oracle: around.oracle.clone(),
         on_call,

@@ -21,6 +21,7 @@ pub struct Sky {
 #[derive(Debug, Default)]
 struct Inner {
     fronts: Vec<Front>,
+    calm: bool,
 }
 
 #[derive(Debug)]
@@ -77,7 +78,14 @@ impl Sky {
 
     /// All faults end.
     pub fn clear(&self) {
-        self.lock().fronts.clear();
+        let mut inner = self.lock();
+        inner.fronts.clear();
+        inner.calm = true;
+    }
+
+    /// Whether all faults have ended.
+    pub fn is_calm(&self) -> bool {
+        self.lock().calm
     }
 
     /// Chance, for each client that meets the weather.

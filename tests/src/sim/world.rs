@@ -23,6 +23,7 @@ use super::oracle::Oracle;
 use super::parts::{self, Order, Part};
 use super::plan::{CLASSES, Party, Plan, What};
 use super::pools;
+use super::search::Search;
 use super::trace::Trace;
 use super::users::{self, Users};
 use super::weather::Sky;
@@ -42,6 +43,8 @@ const NODE_MONITOR_GRACE: Duration = Duration::from_secs(40);
 pub struct Surroundings {
     /// What goes wrong.
     pub sky: Sky,
+    /// What the clouds show late.
+    pub search: Search,
     /// What happened.
     pub trace: Trace,
     /// Who judges.
@@ -124,6 +127,7 @@ impl World {
         let around = Arc::new(Surroundings {
             network: Network::new(sky.clone()),
             sky,
+            search: Search::of(plan.seed),
             trace,
             oracle,
             clouds: clouds.collect(),

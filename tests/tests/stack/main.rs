@@ -17,6 +17,7 @@ mod health;
 mod health_checks;
 mod hot_update;
 mod in_place;
+mod late_lists;
 mod legacy;
 mod links;
 mod lists;

@@ -1,5 +1,7 @@
 //! The verbs.
 
+use std::time::Duration;
+
 use ostler_driver_sdk::{
     Class, ClassReview, CreateMachine, CreatePool, DeleteMachine, DeletePool, DeletePoolMachines,
     Deletion, Driver, DriverError, DriverInfo, Events, GetMachineStatus, GetPoolStatus,
@@ -13,6 +15,8 @@ use crate::spec::ProviderSpec;
 
 /// An engine takes many calls and has one disk: more concurrent calls are not faster.
 const MAX_IN_FLIGHT: u32 = 32;
+/// An engine lists immediately what it made; a busy one may take this long to make what was asked before its caller died.
+const LIST_LAG: Duration = Duration::from_secs(10);
 
 impl Driver for DockerDriver {
     fn info(&self) -> DriverInfo {
@@ -20,6 +24,7 @@ impl Driver for DockerDriver {
             .name("ostler-driver-docker")
             .version(env!("CARGO_PKG_VERSION"))
             .max_in_flight(MAX_IN_FLIGHT)
+            .list_lag(LIST_LAG)
             .knows_previous_cluster_ids()
             .offering([
                 OptionalOperation::InitializeMachine,

@@ -1,6 +1,7 @@
 //! The verbs.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ostler_driver_sdk::{
     ClassReview, CreateMachine, CreatePool, DeleteMachine, DeletePool, DeletePoolMachines,
@@ -28,6 +29,8 @@ impl Driver for FakeDriver {
             .name("ostler-driver-fake")
             .version(env!("CARGO_PKG_VERSION"))
             .max_in_flight(MAX_IN_FLIGHT)
+            // The cloud is in this process: what it was asked for is there, or never will be.
+            .list_lag(Duration::ZERO)
             .knows_previous_cluster_ids()
             .offering([
                 OptionalOperation::InitializeMachine,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ostler_proto::v1alpha1::{DriverCapability, MachineRecord};
+use ostler_proto::v1alpha1::{DriverCapability, MachineRecord, PartRecord};
 
 use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::bench::Bench;
@@ -11,6 +11,8 @@ use crate::machine::{self, uids};
 use crate::outcome::{Outcome, ensure};
 
 const MANUAL: &str = "operation.proto, ListMachinesRequest";
+/// A create is broken off after so many changes at most.
+const MOST_CHANGES: u32 = 4;
 
 checks! {
     "list/exact" => exact, Must, Session, [Gate::Creates], MANUAL;
@@ -25,6 +27,9 @@ checks! {
     "list/cloud-away" => cloud_away, Must, Cloud, [Gate::Creates, Gate::Probe], unanswered::MANUAL;
         does: "answers with an error while the infrastructure does not answer, never with an empty or partial list",
         why: "an empty list means that nothing is there: the core would forget, or make everything anew";
+    "list/parts" => parts, Should, Cloud, [Gate::Creates], "operation.proto, PartRecord";
+        does: "lists parts (disks, network cards) with id and UID, those alone that belong to no instance, and those that a create left which broke off",
+        why: "nothing else finds what a half-made instance left, and it costs money; of a part with an instance or without a UID the core would delete the wrong thing";
     "list/pages" => super::pages::sent, Capability, Session, [Gate::Creates, Gate::Capability(DriverCapability::PagedLists), Gate::Many], "session.proto, OperationPage";
         does: "sends a list of more than 500 records in pages, in order, without gap or repetition",
         why: "a frame that is too large kills the whole stream, at the moment when there are many machines";
@@ -65,6 +70,41 @@ async fn exact(bench: &Bench) -> Outcome {
     }
     let left = uids(&listed().await?);
     ensure(left.is_empty(), "an empty list after all is deleted", format_args!("{left:?}"))
+}
+
+async fn parts(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    driver.create(&machine).await?;
+    let listed = driver.ask(machine.list()).await?.parts()?;
+    let named = listed.iter().all(|it| !it.id.is_empty() && !it.machine_uid.is_empty());
+    ensure(named, "parts with an id and a UID", "one without")?;
+    let of = |parts: &[PartRecord], uid: &str| parts.iter().any(|it| it.machine_uid == uid);
+    ensure(!of(&listed, &machine.uid), "no part of an instance that is there", "one")?;
+    driver.delete(&machine).await?;
+    let Ok(probe) = bench.probe() else { return Ok(()) };
+    for changes in 1..=MOST_CHANGES {
+        let machine = bench.machine();
+        bench.break_cloud(&format!("after {changes}")).await?;
+        let answer = ask(&driver, machine.create()).await?;
+        bench.break_cloud("off").await?;
+        if answer.machine().is_ok() {
+            return driver.delete(&machine).await;
+        }
+        let whole = !probe.instances_of(&machine).await?.is_empty();
+        let left = !probe.resources_of(&machine.uid).await?.is_empty();
+        let listed = driver.ask(machine.list()).await?.parts()?;
+        let wanted = left && !whole;
+        ensure(
+            !wanted || of(&listed, &machine.uid),
+            format_args!("in `parts` what a create left that broke off after change {changes}"),
+            "no part of its UID",
+        )?;
+        driver.ask(machine.delete("")).await?.result()?;
+        let left = probe.resources_of(&machine.uid).await?.len();
+        ensure(left == 0, "nothing of it left once it is deleted by its UID", left)?;
+    }
+    Ok(())
 }
 
 async fn other_cluster(bench: &Bench) -> Outcome {

@@ -4,7 +4,7 @@ use crate::ProviderId;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::{Failure, InstanceRecord, PoolInstance, PoolRecord};
+use super::{Failure, InstanceRecord, Part, PoolInstance, PoolRecord};
 
 /// How an operation ended.
 pub type Outcome = Result<Success, Failure>;
@@ -35,6 +35,8 @@ pub enum Success {
     Listed {
         /// The instances.
         instances: Vec<InstanceRecord>,
+        /// What belongs to none of them.
+        parts: Vec<Part>,
         /// What the driver calls this list: the same word for two classes says that they have the same list.
         /// Empty: it says nothing.
         scope: String,

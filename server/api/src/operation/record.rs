@@ -26,3 +26,18 @@ pub struct InstanceRecord {
     /// Set when the infrastructure reports the instance as broken.
     pub fault: Option<Box<Failure>>,
 }
+
+/// What a create or a deletion left behind and belongs to no instance: a disk, a network card, an address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Part {
+    /// Its id.
+    pub id: ProviderId,
+    /// What it is, for people.
+    pub kind: String,
+    /// The Machine that its tags name.
+    pub machine_name: String,
+    /// The UID that its tags name; never empty.
+    pub machine_uid: Uid,
+    /// As of an instance.
+    pub cluster_id: String,
+}

@@ -63,6 +63,7 @@ pub(crate) fn driver_of(sessions: &Sessions, settings: &Settings, provider: &str
             process: state.instance_id,
             kinds: state.kinds,
             by_name: state.by_name,
+            list_lag: state.list_lag,
             pool_surge: state.pools.surge,
             pool_scales_in: state.pools.scales_in,
         }),

@@ -298,6 +298,7 @@ fn info(
     ReportedOrphan {
         provider: provider.to_string(),
         provider_ids: one.orphan.provider_ids.iter().map(ToString::to_string).collect(),
+        parts: one.orphan.parts.clone(),
         // A name has no slash, so it is told from that of a machine.
         machine_name: match one.orphan.owner {
             Owner::Machine => one.orphan.machine_name.clone(),

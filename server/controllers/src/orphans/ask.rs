@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{MachineClass, names};
-use ostler_lifecycle::operation::{Dispatch, Failure, InstanceRecord, Request, Success, Target};
+use ostler_lifecycle::operation::{
+    Dispatch, Failure, InstanceRecord, Part, Request, Success, Target,
+};
 use ostler_lifecycle::orphans::{Identity, Listed, Orphan, Owner};
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::Sessions;
@@ -38,6 +40,7 @@ pub(super) async fn list(
     listed.extend(pools.into_iter().map(|record| Listed {
         owner: Owner::Pool,
         provider_id: record.provider_id,
+        part: String::new(),
         machine_name: record.pool_name,
         machine_uid: record.pool_uid,
         cluster_id: record.cluster_id,
@@ -53,18 +56,29 @@ async fn instances(
 ) -> Result<(Vec<Listed>, String), Failure> {
     let target = Target::of_class(class);
     let answer = sessions.call(dispatch(class, target, Request::List, LIST)).await?;
-    let Success::Listed { instances, scope } = answer else { return Err(Failure::wrong_answer()) };
+    let Success::Listed { instances, parts, scope } = answer else {
+        return Err(Failure::wrong_answer());
+    };
     let listed = |record: InstanceRecord| Listed {
         owner: Owner::Machine,
         provider_id: record.provider_id,
+        part: String::new(),
         machine_name: record.machine_name,
         machine_uid: record.machine_uid,
         cluster_id: record.cluster_id,
     };
-    Ok((instances.into_iter().map(listed).collect(), scope))
+    let part = |it: Part| Listed {
+        owner: Owner::Machine,
+        provider_id: it.id,
+        part: Some(it.kind).filter(|kind| !kind.is_empty()).unwrap_or_else(|| "part".to_owned()),
+        machine_name: it.machine_name,
+        machine_uid: it.machine_uid,
+        cluster_id: it.cluster_id,
+    };
+    Ok((instances.into_iter().map(listed).chain(parts.into_iter().map(part)).collect(), scope))
 }
 
-/// Deletes the instance or the group with the identity of an orphan: the driver deletes nothing that has another cluster or
+/// Deletes the instance, its parts, or the group with the identity of an orphan: the driver deletes nothing that has another cluster or
 /// UID. An orphan without a UID is deleted by its provider id alone, if it has no tag of ours and still has the same name
 /// (INV-5).
 pub(super) async fn delete(

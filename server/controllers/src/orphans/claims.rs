@@ -163,7 +163,10 @@ impl Orphans {
             return Ok(keeps.flatten().next());
         }
         let live = self.live_namesakes(&orphan.machine_name).await?;
-        let keeps = orphan.provider_ids.iter().map(|provider_id| {
+        // One of which only parts are left has no id, and is claimed by its UID all the same.
+        let none = [ProviderId::default()];
+        let ids = if orphan.provider_ids.is_empty() { &none[..] } else { &orphan.provider_ids };
+        let keeps = ids.iter().map(|provider_id| {
             let listed = listed(provider_id);
             let claims =
                 |machine| Claims { namesake: Some(namesake(machine)), ..Claims::default() };

@@ -28,6 +28,7 @@ struct ClaimLabel {
 pub(crate) struct OrphanMetrics {
     instances: Family<ClaimLabel, Gauge>,
     orphans: Family<ProviderLabel, Gauge>,
+    parts: Family<ProviderLabel, Gauge>,
     several: Family<ProviderLabel, Gauge>,
     found: Family<ProviderLabel, Counter>,
     deleted: Family<ProviderLabel, Counter>,
@@ -48,6 +49,11 @@ impl OrphanMetrics {
         );
         let gauges = [
             ("ostler_orphans", "Orphans that exist now", &metrics.orphans),
+            (
+                "ostler_orphan_parts",
+                "Parts (disks, network cards, addresses) that are of no machine and no instance",
+                &metrics.parts,
+            ),
             (
                 "ostler_duplicate_identities",
                 "Identities with several instances at the last scan",
@@ -78,7 +84,7 @@ impl OrphanMetrics {
         &self,
         provider: &ProviderName,
         counts: &BTreeMap<Option<Keep>, usize>,
-        orphans: usize,
+        (orphans, parts): (usize, usize),
     ) {
         let claim = |keep: &Option<Keep>| keep.map_or("None", Keep::name);
         let mut shown = self.shown.lock();
@@ -92,6 +98,8 @@ impl OrphanMetrics {
         shown.insert(provider.clone(), counts.keys().map(claim).collect());
         let orphans = i64::try_from(orphans).unwrap_or(i64::MAX);
         self.orphans.get_or_create(&label(provider)).set(orphans);
+        let parts = i64::try_from(parts).unwrap_or(i64::MAX);
+        self.parts.get_or_create(&label(provider)).set(parts);
     }
 
     /// Identities with several instances.
@@ -107,6 +115,7 @@ impl OrphanMetrics {
             self.instances.remove(&claim_label(provider, claim));
         }
         self.orphans.remove(&label(provider));
+        self.parts.remove(&label(provider));
         self.several.remove(&label(provider));
     }
 

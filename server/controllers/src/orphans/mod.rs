@@ -322,7 +322,7 @@ impl Orphans {
                 for one in some {
                     let paused = paused.contains(one.provider_id.as_str());
                     let keep = self.keep(provider, one, paused);
-                    let instance = one.owner == Owner::Machine;
+                    let instance = one.owner == Owner::Machine && one.part.is_empty();
                     if instance && counted.insert(one.provider_id.as_str()) {
                         *counts.entry(keep).or_default() += 1;
                     }
@@ -453,7 +453,8 @@ impl Orphans {
             }
         }
         *last = Some((*began, plan.left));
-        self.metrics.seen(provider, &shown.counts, watchlist.confirmed());
+        let known = (watchlist.confirmed(), watchlist.parts());
+        self.metrics.seen(provider, &shown.counts, known);
         let (suspected, complete) = (watchlist.suspected(), failed.is_empty());
         drop(ledgers);
         self.admin.show(provider, Seen { suspected, complete, by_name: *by_name });
@@ -497,13 +498,17 @@ impl Orphans {
 fn describe(orphan: &Orphan) -> String {
     let (ids, name) = (audit::joined(&orphan.provider_ids, ", "), &orphan.machine_name);
     let thing = match orphan.owner {
-        Owner::Machine => "instance",
-        Owner::Pool => "group",
+        _ if ids.is_empty() => orphan.parts.join(", "),
+        Owner::Machine if !orphan.parts.is_empty() => {
+            format!("instance {ids} and {}", orphan.parts.join(", "))
+        }
+        Owner::Machine => format!("instance {ids}"),
+        Owner::Pool => format!("group {ids}"),
     };
     let owner = orphan.owner.word();
     match orphan.machine_uid() {
-        "" => format!("{thing} {ids} of {owner} {name} (no UID)"),
-        uid => format!("{thing} {ids} of {owner} {name} (UID {uid})"),
+        "" => format!("{thing} of {owner} {name} (no UID)"),
+        uid => format!("{thing} of {owner} {name} (UID {uid})"),
     }
 }
 

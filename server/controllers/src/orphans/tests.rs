@@ -261,6 +261,7 @@ async fn without_the_definition_of_pools_no_group_counts_as_an_orphan() {
         kind: OrphanKind::Ours,
         machine_name: "p".to_owned(),
         provider_ids: vec!["a:///g".into()],
+        parts: Vec::new(),
         class: "c".to_owned(),
         new: true,
     };

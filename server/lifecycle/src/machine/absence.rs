@@ -1,10 +1,14 @@
 //! What "there is no instance" proves. A driver finds what it made by its tags. Of an instance that
 //! another controller made, and that was never adopted, it may know nothing while it runs: there
-//! "none" is a doubt, upon which nothing is failed, replaced or forgotten.
+//! "none" is a doubt, upon which nothing is failed, replaced or forgotten. So it is of what a create made whose outcome
+//! is not known, for as long as the infrastructure may not show it.
 
+use std::time::Duration;
+
+use jiff::Timestamp;
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
-    machine::{Machine, MachinePhase, MachineStatus, WaitReason},
+    machine::{Machine, MachinePhase, MachineStatus, OperationIntent, WaitReason},
 };
 
 use super::{
@@ -15,13 +19,13 @@ use super::{
 };
 use crate::{
     cluster::ClusterIds,
-    snapshot::{AdoptByName, ClassFacts, DriverView, Snapshot},
+    snapshot::{AdoptByName, ClassFacts, DriverFacts, DriverView, Snapshot},
     time::after,
 };
 
 /// How long after the first "none" a driver is asked again for what runs, and for the deletion of a Machine
 /// that was never adopted: lists of infrastructures lag behind.
-pub(crate) const SECOND_LOOK: std::time::Duration = std::time::Duration::from_mins(1);
+pub(crate) const SECOND_LOOK: Duration = Duration::from_mins(1);
 
 /// Whether "none" proves that there is none: of a Machine whose instance we made, began to make or
 /// adopted, and of one that the core did nothing for yet. Not under another cluster id than it was
@@ -85,7 +89,7 @@ pub(crate) fn doubt(pass: &Pass<'_>, class: &ClassFacts) -> Option<(WaitReason, 
     ))
 }
 
-/// Whether the driver was asked by id and said "none", and is to be asked by name.
+/// Whether the driver was asked and said "none", and is to be asked once more.
 pub(crate) fn is_asked_again(status: &MachineStatus) -> bool {
     status.retry.as_ref().is_some_and(|retry| {
         retry.reason == WaitReason::AbsenceUnconfirmed
@@ -93,19 +97,54 @@ pub(crate) fn is_asked_again(status: &MachineStatus) -> bool {
     })
 }
 
-/// Takes "none" as the answer to a deletion. True: the instance is gone.
-pub(crate) fn accept(pass: &mut Pass<'_>) -> bool {
-    // Lists may not have yet what was made moments ago, and without tags it is no orphan that could be deleted.
-    let unanswered = pass.provider_id().is_none() && pass.status.creation_spec_digest.is_some();
-    let early = is_by_name(pass.snap) && (unanswered || instance::catching_up(pass).is_some());
-    let proof = proves(pass.snap, &pass.status) && !early;
-    if proof || is_asked_again(&pass.status) {
-        return true;
+/// Until when an infrastructure may not show what a create made whose outcome is not known: "none" before that proves
+/// nothing. `None`: each create has a known outcome.
+pub(crate) fn shown_at(status: &MachineStatus, driver: &DriverView) -> Option<Timestamp> {
+    let since = status.creation_unconfirmed_since.as_ref()?;
+    let facts = if let DriverView::Ready(facts) = driver { Some(facts) } else { None };
+    Some(after(since.0, DriverFacts::list_lag_of(facts)))
+}
+
+/// The intent ends without an answer of the driver that got it. Of a create, "none" proves nothing yet.
+pub(crate) fn lose_intent(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
+    let creates = |it: &&OperationIntent| it.operation_kind() == Some(OperationKind::CreateMachine);
+    let Some(intent) = intent.filter(creates) else { return };
+    // One that was answered counts since then.
+    if !intent.outcome_unknown || pass.status.creation_unconfirmed_since.is_none() {
+        instance::doubt_creation(pass);
     }
-    let text = "the driver finds no instance, and did not make this machine's, or only just now: it is asked \
-                once more, by the name of the machine";
-    let until = after(pass.snap.now, SECOND_LOOK);
+}
+
+/// When a driver that finds no instance is asked to make one again: one that says that its lists lag may not find the one
+/// that the last create made.
+pub(crate) fn made_again_at(pass: &Pass<'_>) -> Option<Timestamp> {
+    let DriverView::Ready(DriverFacts { list_lag: Some(_), .. }) = pass.snap.driver else {
+        return None;
+    };
+    shown_at(&pass.status, &pass.snap.driver).filter(|until| pass.snap.now < *until)
+}
+
+/// Takes "none" as the answer to a deletion that was begun at this time. True: there is no instance.
+pub(crate) fn accept(pass: &mut Pass<'_>, begun: Timestamp) -> bool {
+    let shown = shown_at(&pass.status, &pass.snap.driver).filter(|shown| begun < *shown);
+    let (text, until) = if let Some(shown) = shown {
+        let text = format!(
+            "the driver finds no instance; what the last create made is not known, and the infrastructure may not show it \
+             yet: the driver is asked once more at {shown}"
+        );
+        (text, shown)
+    } else {
+        // Without tags, what its lists do not show yet is no orphan that could be deleted.
+        let early = is_by_name(pass.snap) && instance::catching_up(pass).is_some();
+        let proof = proves(pass.snap, &pass.status) && !early;
+        if proof || is_asked_again(&pass.status) {
+            return true;
+        }
+        let text = "the driver finds no instance, and did not make this machine's, or only just now: it is asked \
+                    once more, by the name of the machine";
+        (text.to_owned(), after(pass.snap.now, SECOND_LOOK))
+    };
     let (kind, reason) = (OperationKind::DeleteMachine, WaitReason::AbsenceUnconfirmed);
-    retry::wait_until(pass, kind, ErrorCode::NotFound, reason, text, until);
+    retry::wait_until(pass, kind, ErrorCode::NotFound, reason, &text, until);
     false
 }

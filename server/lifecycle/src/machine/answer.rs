@@ -121,7 +121,11 @@ fn store_checkpoint(pass: &mut Pass<'_>, finished: &Finished) {
         Some(checkpoint) if !checkpoint.is_empty() => {
             pass.status.last_known_state = Some(checkpoint.to_owned());
         }
-        Some(_) if finished.kind.is_mutation() && finished.outcome.is_ok() => {
+        // A deletion that found nothing may be repeated, and find it then.
+        Some(_)
+            if finished.kind.is_mutation()
+                && matches!(&finished.outcome, Ok(done) if *done != Success::Deleted { was_absent: true }) =>
+        {
             pass.status.last_known_state = None;
         }
         Some(_) | None => {}

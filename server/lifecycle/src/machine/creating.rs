@@ -58,6 +58,16 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             let next = after(pass.snap.now, LOOK_AGAIN_IN_DOUBT);
             look_again(pass, reason, what, next).with_event(EventReason::Waiting)
         }
+        None | Some(Reading::NotFound | Reading::CannotRead)
+            if let Some(until) = absence::made_again_at(pass) =>
+        {
+            let next = after(pass.snap.now, LOOK_AGAIN).min(until);
+            let what = format!(
+                "the driver finds no instance; what the last create made is not known, and the infrastructure may not show \
+                 it yet: none is made before {until}"
+            );
+            look_again(pass, WaitReason::DriverRetry, &what, next)
+        }
         None | Some(Reading::NotFound | Reading::CannotRead) => create(pass, class)?,
         Some(Reading::Failed(failure)) => read_failed(pass, &failure),
         Some(Reading::Found(record)) if adoption::is_needed(pass, &record) => create(pass, class)?,
@@ -204,6 +214,9 @@ pub(crate) fn answered(
     let first = begun.is_some() && intent.and_then(|it| it.started_at.as_ref()) == begun;
     if first && failure.certainty == Certainty::NotApplied {
         pass.status.creation_spec_digest = None;
+    }
+    if failure.certainty != Certainty::NotApplied {
+        instance::doubt_creation(pass);
     }
     let rule = retry::remember_mutation(pass, OperationKind::CreateMachine, failure);
     if pass.is_over() {

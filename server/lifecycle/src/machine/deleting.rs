@@ -62,8 +62,15 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     // By identity and name alone if the driver found nothing by the id: the id may be what is wrong.
     // An id that another Machine has is not evidence of an instance of this one: the driver finds
     // it by identity.
-    let unnamed = pass.snap.provider_id_holder.is_some() || absence::is_asked_again(&pass.status);
+    let unnamed = pass.snap.provider_id_holder.is_some()
+        || absence::is_asked_again(&pass.status)
+            && pass.status.creation_unconfirmed_since.is_none();
     let provider_id = pass.provider_id().filter(|_| !unnamed).cloned().unwrap_or_default();
+    if pass.is_unresolved() {
+        // No driver can say what became of it.
+        let intent = pass.end_operation();
+        absence::lose_intent(pass, intent.as_ref());
+    }
     Ok(pass.send(class, Request::Delete { provider_id }))
 }
 
@@ -73,21 +80,27 @@ pub(crate) fn answered(
     result: Result<bool, &Failure>,
     state: State,
 ) -> Transition {
-    let gone = match result {
+    let begun = pass.status.operation.as_ref().and_then(|intent| intent.started_at.as_ref());
+    let begun = begun.map_or(pass.snap.now, |time| time.0);
+    let absent = match result {
         Ok(was_absent) => {
             pass.end_operation();
-            !was_absent || absence::accept(pass)
+            was_absent
         }
         Err(failure) => {
             let rule = retry::remember_mutation(pass, OperationKind::DeleteMachine, failure);
-            let accepted = rule.then == RetryAction::Accept;
-            if !accepted {
+            if rule.then != RetryAction::Accept {
                 show_failure(pass, failure);
+                return Transition::To(state);
             }
-            accepted && absence::accept(pass)
+            true
         }
     };
-    pass.learned.release = gone.then_some(Release::Deleted);
+    pass.learned.release = if absent {
+        absence::accept(pass, begun).then_some(Release::Absent)
+    } else {
+        Some(Release::Deleted)
+    };
     Transition::To(state)
 }
 
@@ -102,10 +115,20 @@ fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
     pass.effects.event(true, event, format!("{}: {text}", failure.code));
 }
 
-/// Shows that the instance is gone.
-pub(crate) fn show_deleted(pass: &mut Pass<'_>) {
-    conditions::set(pass, &DELETED, true, "Deleted", "");
-    let instance =
-        pass.provider_id().map_or_else(|| "the instance".to_owned(), |id| format!("instance {id}"));
-    pass.effects.event(false, EventReason::InstanceDeleted, format!("{instance} is gone"));
+/// Shows that the instance was deleted, or that there was none to delete.
+pub(crate) fn show_deleted(pass: &mut Pass<'_>, release: Release) {
+    let id = pass.provider_id().map(|id| format!(" {id}"));
+    let (condition, event, text) = match (release, id) {
+        (Release::Abandoned, _) => return,
+        (Release::Deleted, id) => {
+            let which = id.map_or_else(|| "the instance".to_owned(), |id| format!("instance{id}"));
+            ("Deleted", EventReason::InstanceDeleted, format!("{which} is gone"))
+        }
+        (Release::Absent, id) => {
+            let text = format!("there was no instance{} to delete", id.unwrap_or_default());
+            ("WasAbsent", EventReason::InstanceAbsent, text)
+        }
+    };
+    conditions::set(pass, &DELETED, true, condition, "");
+    pass.effects.event(false, event, text);
 }

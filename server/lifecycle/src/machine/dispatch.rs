@@ -70,5 +70,5 @@ fn idempotency_key(uid: &str, kind: OperationKind, class: &ClassFacts) -> String
 
 /// `<uid>:<verb>`.
 pub(crate) fn key_of(uid: &str, kind: OperationKind) -> String {
-    format!("{uid}:{}", kind.letter())
+    kind.key_of(uid)
 }

@@ -36,13 +36,13 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.step(Some(MachineStep::RemoveFinalizer));
     pass.end_operation();
     retry::clear(pass);
-    let (text, next) = if abandoned {
-        ("the instance is abandoned", Upstream::RemoveFinalizer)
-    } else {
-        ("the instance is gone", Upstream::DeleteNode)
+    let (text, next) = match pass.learned.release {
+        Some(Release::Abandoned) => ("the instance is abandoned", Upstream::RemoveFinalizer),
+        Some(Release::Absent) => ("there was no instance", Upstream::DeleteNode),
+        Some(Release::Deleted) | None => ("the instance is gone", Upstream::DeleteNode),
     };
-    if pass.learned.release == Some(Release::Deleted) {
-        deleting::show_deleted(pass);
+    if let Some(release) = pass.learned.release {
+        deleting::show_deleted(pass, release);
     }
     pass.show(Activity::Deleted(text, next));
     Ok(Transition::Rest(Next::Done))

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
     machine::{Machine, MachineConditionType, MachineStatus, OperationIntent, WaitReason},
@@ -23,7 +24,7 @@ use crate::{
     operation::{Failure, Finished, InstanceRecord},
     plan::EventReason,
     snapshot::TargetView,
-    time::after,
+    time::{after, second_after},
 };
 
 /// How soon an instance is read again that was reported in a way that cannot be right.
@@ -133,9 +134,15 @@ pub(crate) fn adopt(
     false
 }
 
+/// A create ended, and what it made is not known. The last one counts: it may be the one that made it.
+pub(crate) fn doubt_creation(pass: &mut Pass<'_>) {
+    pass.status.creation_unconfirmed_since = Some(Time(second_after(pass.snap.now)));
+}
+
 /// Takes over what the driver knows of the instance.
 pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     pass.status.instance_provider_id = Some(record.provider_id.clone());
+    pass.status.creation_unconfirmed_since = None;
     if pass.machine.provider_id() != Some(&record.provider_id) {
         pass.effects.patch.provider_id = Some(record.provider_id.clone());
     }

@@ -4,7 +4,7 @@
 use ostler_api::{driver::OperationKind, machine::OperationIntent};
 
 use super::{
-    State, adoption, creating, instance, joining,
+    State, absence, adoption, creating, instance, joining,
     pass::Pass,
     reading::Reading,
     retry::{self, RetryAction},
@@ -29,7 +29,10 @@ pub(crate) fn answered(
             found(pass, record, intent, state)
         }
         Reading::Uninitialized | Reading::NotFound | Reading::CannotRead => {
-            pass.end_operation();
+            let intent = pass.end_operation();
+            if !matches!(reading, Reading::Uninitialized) {
+                absence::lose_intent(pass, intent.as_ref());
+            }
             let creates = matches!(state, State::Creating | State::Joining);
             if creates && matches!(reading, Reading::Uninitialized) {
                 creating::start_creation(pass);

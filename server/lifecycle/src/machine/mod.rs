@@ -9,7 +9,7 @@
 //!
 //! | part of the status | set in |
 //! |---|---|
-//! | condition `InstanceCreated`, `addresses`, `instanceProviderID` | `instance.rs` |
+//! | condition `InstanceCreated`, `addresses`, `instanceProviderID`, `creationUnconfirmedSince` | `instance.rs` |
 //! | condition `InstanceInitialized` | `initializing.rs` |
 //! | condition `InstanceAdopted` | `adoption.rs` |
 //! | `instanceUID`, `instanceClusterID` | `cluster_id.rs` |

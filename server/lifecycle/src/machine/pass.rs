@@ -35,6 +35,8 @@ pub(crate) const WORTH_SAYING: Duration = PATIENCE;
 pub(crate) enum Release {
     /// The driver said that the instance is gone.
     Deleted,
+    /// The driver said that there is none.
+    Absent,
     /// The operator lets the instance be.
     Abandoned,
 }

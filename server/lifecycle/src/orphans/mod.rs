@@ -132,13 +132,15 @@ impl Owner {
     }
 }
 
-/// An instance or a group as a list shows it.
+/// An instance, a part without an instance, or a group, as a list shows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Listed {
     /// Which of both.
     pub owner: Owner,
     /// Its id.
     pub provider_id: ProviderId,
+    /// What it is, if it is a part that belongs to no instance; empty: it is the instance, or the group.
+    pub part: String,
     /// The Machine or pool that its tags name.
     pub machine_name: String,
     /// The UID that its tags name; empty if they name none.
@@ -232,7 +234,8 @@ pub struct Duplicate {
 /// the driver's author can say which of them is the right one: they are reported.
 pub fn duplicates<'a>(listed: impl IntoIterator<Item = &'a Listed>) -> Vec<Duplicate> {
     let mut found: BTreeMap<&str, Duplicate> = BTreeMap::new();
-    let instances = listed.into_iter().filter(|one| one.owner == Owner::Machine);
+    let instances =
+        listed.into_iter().filter(|one| one.owner == Owner::Machine && one.part.is_empty());
     for one in instances.filter(|one| !one.machine_uid.is_empty()) {
         let entry = found.entry(one.machine_uid.as_str()).or_insert_with(|| Duplicate {
             machine_uid: one.machine_uid.clone(),

@@ -100,6 +100,7 @@ mod tests {
             kind,
             machine_name: format!("m-{index}"),
             provider_ids: vec![format!("a:///{index}").into()],
+            parts: Vec::new(),
             class: "c".to_owned(),
             new,
         }

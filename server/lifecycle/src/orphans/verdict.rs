@@ -83,6 +83,16 @@ mod tests {
     use super::*;
     use crate::orphans::{Kept, Kind, Rules, kept};
 
+    #[test]
+    fn a_part_is_claimed_as_its_instance_would_be() {
+        let part = Listed { part: "disk".to_owned(), provider_id: "d-1".into(), ..instance() };
+        assert_eq!(judge(&part, &Claims::default()), None, "no machine has it");
+        let own = Claims { same_uid: true, ..Claims::default() };
+        assert_eq!(judge(&part, &own), Some(Keep::MachineExists));
+        let busy = Claims { busy: true, ..Claims::default() };
+        assert_eq!(judge(&part, &busy), Some(Keep::OperationInFlight));
+    }
+
     fn instance() -> Listed {
         Listed {
             provider_id: "fake:///i-1".into(),

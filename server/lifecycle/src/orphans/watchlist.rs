@@ -34,6 +34,7 @@ struct Suspect {
     kind: Kind,
     machine_name: String,
     provider_ids: BTreeSet<ProviderId>,
+    parts: BTreeSet<String>,
     classes: BTreeSet<String>,
     first_scan_ended: Duration,
     confirmed: bool,
@@ -51,6 +52,7 @@ impl Suspect {
             kind: self.kind,
             machine_name: self.machine_name.clone(),
             provider_ids: self.provider_ids.iter().cloned().collect(),
+            parts: self.parts.iter().cloned().collect(),
             class: self.classes.first().cloned().unwrap_or_default(),
             new: !self.told,
         }
@@ -70,6 +72,8 @@ pub struct Orphan {
     pub machine_name: String,
     /// Its ids.
     pub provider_ids: Vec<ProviderId>,
+    /// Its parts that belong to no instance: what each is, and its id.
+    pub parts: Vec<String>,
     /// A class that it was listed with: namespace and name.
     pub class: String,
     /// Whether no event has named it yet.
@@ -143,6 +147,7 @@ impl Watchlist {
             kind: Kind::Ours,
             machine_name: first.machine_name.clone(),
             provider_ids: BTreeSet::new(),
+            parts: BTreeSet::new(),
             classes: BTreeSet::new(),
             first_scan_ended: scan.ended,
             confirmed: false,
@@ -152,7 +157,11 @@ impl Watchlist {
             not_before: Duration::ZERO,
         });
         suspect.classes = records.iter().map(|(class, _)| class.clone()).collect();
-        suspect.provider_ids = records.iter().map(|(_, one)| one.provider_id.clone()).collect();
+        let (whole, parts): (Vec<_>, Vec<_>) =
+            records.iter().map(|(_, one)| one).partition(|one| one.part.is_empty());
+        suspect.provider_ids = whole.iter().map(|one| one.provider_id.clone()).collect();
+        let part = |one: &&Listed| format!("{} {}", one.part, one.provider_id);
+        suspect.parts = parts.iter().map(part).collect();
         suspect.kind = records.iter().map(|(_, one)| one.kind()).max().unwrap_or_default();
         let confirmed = scan.began >= suspect.first_scan_ended.saturating_add(rules.grace);
         suspect.confirmed = suspect.confirmed || confirmed;
@@ -201,6 +210,12 @@ impl Watchlist {
     /// How many orphans are known now.
     pub fn confirmed(&self) -> usize {
         self.suspects.values().filter(|suspect| suspect.confirmed).count()
+    }
+
+    /// How many parts without an instance they have.
+    pub fn parts(&self) -> usize {
+        let confirmed = self.suspects.values().filter(|suspect| suspect.confirmed);
+        confirmed.map(|suspect| suspect.parts.len()).sum()
     }
 
     /// When to scan again, after a scan that began at `last`: after the period, or as soon as a
@@ -361,6 +376,18 @@ mod tests {
         let moved = Listed { cluster_id: "before".to_owned(), ..instance("1") };
         let found = confirmed(&[moved, instance("1")]);
         assert_eq!((found.len(), found[0].kind), (1, Kind::Previous));
+    }
+
+    #[test]
+    fn parts_without_an_instance_are_an_orphan_that_has_no_provider_id() {
+        let disk =
+            |id: &str| Listed { part: "disk".to_owned(), provider_id: id.into(), ..instance("1") };
+        let found = confirmed(&[disk("d-1"), disk("d-2")]);
+        assert_eq!((found.len(), found[0].kind, found[0].machine_uid()), (1, Kind::Ours, "1"));
+        assert!(found[0].provider_ids.is_empty(), "DeleteMachine finds them by the UID");
+        assert_eq!(found[0].parts, ["disk d-1", "disk d-2"]);
+        let found = confirmed(&[disk("d-1"), instance("1")]);
+        assert_eq!(found[0].provider_ids, ["fake:///1"], "a disk is no instance");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! The size is lowered by a named deletion after a drain, and never below what the Machines need that are still being
 //! drained. Both sizes of a named deletion are absolute, so one that is repeated lowers nothing twice.
 
+use jiff::Timestamp;
 use ostler_api::{MachinePool, ProviderId, SpecDigest, driver::OperationKind};
 
 use super::{
@@ -88,6 +89,10 @@ pub(super) struct Wanted<'a> {
     pub(super) bring: &'a [Bring],
     /// What waits for its next attempt.
     pub(super) held: &'a Held,
+    /// Until when a group that the last creation may have made may not be shown; `None`: it is known what that made.
+    pub(super) shown_at: Option<Timestamp>,
+    /// When the group is made again that the last creation may have made; `None`: now.
+    pub(super) made_again_at: Option<Timestamp>,
 }
 
 impl Wanted<'_> {
@@ -129,7 +134,11 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
     let reading = match group {
         GroupView::Unknown | GroupView::Unreadable(_) => return [None, None, None, None],
         GroupView::Absent(looks) if *looks < LOOKS && existed => return [None, None, None, None],
-        GroupView::Absent(_) if pool.is_deleting() => return [None, None, None, None],
+        GroupView::Absent(_) if pool.is_deleting() => {
+            let delete = wanted.shown_at.is_some() && wanted.machines == 0;
+            return [delete.then_some(Ask::Delete), None, None, None];
+        }
+        GroupView::Absent(_) if wanted.made_again_at.is_some() => return [None, None, None, None],
         GroupView::Absent(_) => {
             let create = Ask::Create { desired: wanted.size(wanted.rolls) };
             return [Some(create), None, None, None];

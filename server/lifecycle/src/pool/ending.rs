@@ -1,6 +1,8 @@
-//! How far the end of a Machine of a pool has come.
+//! How far the end of a pool, and of a Machine of it, has come.
 
 use ostler_api::{Machine, ProviderId, machine::MachineStep, names::annotation::INSTANCE_GONE};
+
+use super::Facts;
 
 /// Whether it says already that its instance is gone. Of one without an id, that means nothing before it is deleted.
 pub fn is_told_gone(machine: &Machine) -> bool {
@@ -12,4 +14,18 @@ pub fn is_told_gone(machine: &Machine) -> bool {
 pub fn awaits_its_end(machine: &Machine) -> bool {
     let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
     machine.is_deleting() && step == Some(&MachineStep::DeleteInstance)
+}
+
+/// Whether the finalizer goes: the pool is deleted, nothing of it is left, and the driver said so, or was never asked.
+pub(super) fn is_over(facts: &Facts<'_>) -> bool {
+    let snap = facts.snap;
+    let (pool, standing) = (&snap.pool, &facts.standing);
+    if !pool.is_deleting() || !snap.machines.is_empty() || standing.busy {
+        return false;
+    }
+    let asked = pool.status.as_ref().is_some_and(|it| it.asked || it.operation.is_some());
+    // What a creation left behind goes with a deletion, which proves that there is nothing.
+    let unconfirmed = standing.shown_at().is_some();
+    let absent = facts.absent().is_some_and(|looks| looks >= 2);
+    standing.deleted || !asked || absent && !unconfirmed
 }

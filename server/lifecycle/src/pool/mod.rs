@@ -216,7 +216,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
         send(&mut plan, &mut facts);
     }
     one_write_each(&mut plan);
-    if is_over(&facts) {
+    if ending::is_over(&facts) {
         plan.finalizer = Hold::Remove;
     }
     status::fill(&mut plan, &facts);
@@ -251,11 +251,11 @@ impl<'a> Facts<'a> {
         let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
         let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
         let basis = Basis::of(snap, class, user_data.as_ref(), &model);
-        let mut standing =
-            operation::settle(&old, &snap.operation, driver.is_some(), &basis, snap.now);
+        let mut standing = operation::settle(&old, &snap.operation, driver, &basis, snap.now);
         let reading = group.known().filter(|_| !standing.reread);
         if reading.is_some() {
             standing.intent.take_if(|it| it.intent.outcome_unknown);
+            standing.unconfirmed_since = None;
         }
         learn(&mut standing, (snap, group), &model, driver);
         let broken = broken(pool);
@@ -560,7 +560,13 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         bring: &bring,
         refused: &facts.standing.refused(),
         held: &held,
+        shown_at: facts.standing.shown_at(),
+        made_again_at: facts
+            .standing
+            .shown_at()
+            .filter(|shown| driver.list_lag.is_some() && snap.now < *shown),
     };
+    plan.retry_at = plan.retry_at.into_iter().chain(wanted.made_again_at).min();
     let (ask, kinds) = ask::next(&wanted, facts.group, &facts.matched);
     if let Some(reading) = facts.reading {
         // What failed, and is not wanted any more, is no failure of this pool.
@@ -585,15 +591,4 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     }
     plan.status.operation = Some(intent);
     plan.dispatch = Some(dispatch);
-}
-
-/// Whether the finalizer goes: the pool is deleted, nothing of it is left, and the driver said so, or was never asked.
-fn is_over(facts: &Facts<'_>) -> bool {
-    let snap = facts.snap;
-    let (pool, standing) = (&snap.pool, &facts.standing);
-    if !pool.is_deleting() || !snap.machines.is_empty() || standing.busy {
-        return false;
-    }
-    let asked = pool.status.as_ref().is_some_and(|it| it.asked || it.operation.is_some());
-    standing.deleted || !asked || facts.absent().is_some_and(|looks| looks >= 2)
 }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
     OperationId, ProviderId, SpecDigest,
     driver::{Certainty, ErrorCode, OperationKind},
@@ -16,9 +17,10 @@ use ostler_api::{
 
 use super::{Snapshot, basis::Basis, bring::Bring};
 use crate::{
+    driver::DriverFacts,
     machine::{RetryAction, backoff, is_over, rule},
     operation::{Dispatch, Failure, Finished, OperationView, PoolInstance, Success},
-    time::after,
+    time::{after, second_after},
 };
 
 /// Most instances that one operation deletes.
@@ -57,6 +59,10 @@ pub(super) struct Standing {
     pub(super) deleted: bool,
     /// What failed, for people.
     pub(super) failure: Option<(OperationKind, String)>,
+    /// When the last creation ended of which it is not known what it made.
+    pub(super) unconfirmed_since: Option<Time>,
+    /// For how long its infrastructure may not show what was made.
+    list_lag: Duration,
     /// What the driver said of updates of running instances.
     pub(super) hot: PoolHotUpdate,
     /// An instance that the driver cannot update as it runs, and why.
@@ -176,14 +182,39 @@ impl Standing {
 
     /// Whether this was carried out is unknown. A group that a creation may have made is looked for with the class of it,
     /// so it is written down until the group is found, or made anew.
-    fn doubt(&mut self, intent: Option<PoolIntent>) {
+    fn doubt(&mut self, intent: Option<PoolIntent>, now: Timestamp) {
         let creates =
             |it: &PoolIntent| it.intent.operation_kind() == Some(OperationKind::CreatePool);
         let intent = intent.filter(|it| creates(it) && self.provider_id.is_none());
+        if intent.is_some() {
+            self.unconfirmed_since = Some(Time(second_after(now)));
+        }
         self.intent = intent.map(|mut it| {
             it.intent.outcome_unknown = true;
             it
         });
+    }
+
+    /// Until when "there is no group" proves nothing; `None`: it does.
+    pub(super) fn shown_at(&self) -> Option<Timestamp> {
+        let since = self.unconfirmed_since.as_ref().filter(|_| self.provider_id.is_none())?;
+        Some(after(since.0, self.list_lag))
+    }
+
+    /// "There is none" is the answer to a deletion that was begun at this time.
+    fn absent(&mut self, begun: Timestamp) {
+        let Some(shown) = self.shown_at().filter(|shown| begun < *shown) else {
+            self.deleted = true;
+            return;
+        };
+        let text = format!(
+            "the driver finds no group; what its last creation made is not known, and the infrastructure may not show it \
+             yet: the driver is asked once more at {shown}"
+        );
+        let none = Failure::new(ErrorCode::NotFound, Certainty::NotApplied, &text);
+        let (kind, reason) = (OperationKind::DeletePool, WaitReason::AbsenceUnconfirmed);
+        // Of a group that goes, nothing else waits.
+        self.retries = vec![retry(kind, &none, reason, text, Some(shown))];
     }
 
     /// What the driver did to this instance may be a part of what it was asked for.
@@ -203,31 +234,35 @@ struct Asked {
     deleted: Vec<ProviderId>,
     model: Option<SpecDigest>,
     drained: bool,
+    /// When; `None`: nothing was asked.
+    begun: Option<Timestamp>,
 }
 
 impl Asked {
     fn of(intent: Option<&PoolIntent>) -> Self {
         let Some(intent) = intent else { return Self::default() };
+        let begun = intent.intent.started_at.as_ref().map(|time| time.0);
         match intent.intent.operation_kind() {
             Some(OperationKind::UpdatePoolMachine) => Self {
                 instance: intent.provider_ids.first().cloned(),
                 deleted: Vec::new(),
                 model: intent.model_hash.clone(),
                 drained: intent.drained,
+                begun,
             },
             Some(OperationKind::DeletePoolMachines) => {
-                Self { deleted: intent.provider_ids.clone(), ..Self::default() }
+                Self { deleted: intent.provider_ids.clone(), begun, ..Self::default() }
             }
-            _ => Self::default(),
+            _ => Self { begun, ..Self::default() },
         }
     }
 }
 
-/// Takes what the sessions say. `is_ready`: a driver is there.
+/// Takes what the sessions say. `driver`: the one that is there.
 pub(super) fn settle(
     status: &MachinePoolStatus,
     view: &OperationView,
-    is_ready: bool,
+    driver: Option<&DriverFacts>,
     basis: &Basis,
     now: Timestamp,
 ) -> Standing {
@@ -237,6 +272,8 @@ pub(super) fn settle(
         provider_id: status.provider_id.clone(),
         user_data: status.user_data_hash.clone(),
         hot: status.hot_update.clone().unwrap_or_default(),
+        unconfirmed_since: status.creation_unconfirmed_since.clone(),
+        list_lag: DriverFacts::list_lag_of(driver),
         ..Standing::default()
     };
     match view {
@@ -244,12 +281,12 @@ pub(super) fn settle(
         OperationView::Expected(_) => standing.busy = standing.intent.is_some(),
         OperationView::Idle => match standing.intent.as_ref().map(|it| it.intent.outcome_unknown) {
             None | Some(true) => {}
-            Some(false) if !is_ready => standing.busy = true,
+            Some(false) if driver.is_none() => standing.busy = true,
             // It was not sent, or it was lost: which of both, a read says.
             Some(false) => {
                 let intent = standing.intent.take();
                 standing.leave_unfinished(Asked::of(intent.as_ref()).instance);
-                standing.doubt(intent);
+                standing.doubt(intent, now);
                 standing.reread = true;
             }
         },
@@ -293,7 +330,7 @@ fn take(
         Ok(success) => succeeded(standing, (kind, &asked), success, now),
         Err(failure) => {
             if failure.certainty != Certainty::NotApplied {
-                standing.doubt(Some(intent));
+                standing.doubt(Some(intent), now);
             }
             failed(standing, (kind, &asked), failure, basis, now);
         }
@@ -330,7 +367,13 @@ fn succeeded(
     }
     match success {
         Success::PoolChanged(record) => standing.provider_id = Some(record.provider_id.clone()),
-        Success::Deleted { .. } if kind == OperationKind::DeletePool => standing.deleted = true,
+        Success::Deleted { was_absent } if kind == OperationKind::DeletePool => {
+            if *was_absent {
+                standing.absent(asked.begun.unwrap_or(now));
+            } else {
+                standing.deleted = true;
+            }
+        }
         Success::PoolMachinesDeleted { pool, not_deleted } => {
             standing.provider_id = Some(pool.provider_id.clone());
             standing.not_deleted(&asked.deleted, not_deleted, now);
@@ -360,7 +403,9 @@ fn failed(
     let instance = asked.instance.as_ref();
     let failures = standing.forget(kind, instance).saturating_add(1);
     if rule.then == RetryAction::Accept {
-        standing.deleted = kind == OperationKind::DeletePool;
+        if kind == OperationKind::DeletePool {
+            standing.absent(asked.begun.unwrap_or(now));
+        }
         return;
     }
     match (&rule.then, instance) {

@@ -1,12 +1,12 @@
 //! The status of a pool.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use ostler_api::{
-    Machine, MachinePool, SpecDigest,
+    Machine, MachinePool, ProviderId, SpecDigest,
     driver::OperationKind,
-    machine::{MachinePhase, Retry},
+    machine::{MachinePhase, Retry, WaitReason},
     machine_pool::{
         MachinePoolStatus, ObservedGroup, PoolConditionType as Type, PoolHotUpdate, PoolPhase,
         VersionCount,
@@ -17,7 +17,8 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::{
-    Facts, Plan, Snapshot, Way, budget, group::GroupView, in_place, matching::is_ready, name,
+    Facts, Plan, Snapshot, Way, budget, ending::is_told_gone, group::GroupView, in_place,
+    matching::is_ready, name,
 };
 use crate::{
     class::Hold,
@@ -89,6 +90,10 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
             Some(reading) => Some(reading.provider_id.clone()),
             None => standing.provider_id.clone(),
         },
+        creation_unconfirmed_since: standing
+            .unconfirmed_since
+            .clone()
+            .filter(|_| standing.provider_id.is_none()),
         provider: facts
             .class
             .filter(|_| facts.snap.elsewhere.is_none())
@@ -101,7 +106,7 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
         },
         bootstrap_ready: facts.data.is_ok(),
         infrastructure_ready: is_provisioned(facts),
-        observed: observed(facts, &old),
+        observed: observed(facts, &old, &plan.create),
         versions: versions(&facts.snap.machines),
         ..MachinePoolStatus::default()
     };
@@ -139,13 +144,25 @@ fn is_provisioned(facts: &Facts<'_>) -> bool {
     there.unwrap_or(before && (facts.standing.reread || *facts.group == GroupView::Unknown))
 }
 
-fn observed(facts: &Facts<'_>, old: &MachinePoolStatus) -> Option<ObservedGroup> {
+fn observed(
+    facts: &Facts<'_>,
+    old: &MachinePoolStatus,
+    create: &[Machine],
+) -> Option<ObservedGroup> {
     let Some(reading) = facts.reading else { return old.observed.clone() };
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+    let members = facts.matched.members.iter().filter_map(|it| it.instance);
+    let made = create.iter().filter_map(|it| it.provider_id());
+    let held: BTreeSet<&ProviderId> =
+        members.map(|it| &it.provider_id).chain(made).chain(&facts.snap.created).collect();
+    let mut without: Vec<_> = reading.instances.iter().map(|it| &it.provider_id).collect();
+    without.retain(|id| !held.contains(id));
     let new = ObservedGroup {
         desired: number(reading.desired),
         current: number(reading.instances.len()),
         model_hash: Some(reading.model_hash.clone()).filter(|hash| !hash.is_empty()),
+        without_machine: number(without.len()),
+        without_machine_ids: without.into_iter().take(MOST_SHOWN).cloned().collect(),
         fault: reading.fault.clone(),
         since: old.observed.as_ref().and_then(|it| it.since.clone()),
     };
@@ -162,7 +179,19 @@ fn count(status: &mut MachinePoolStatus, facts: &Facts<'_>) {
         i32::try_from(found).unwrap_or(i32::MAX)
     };
     status.replicas = count(&|_| true);
-    status.ready_replicas = count(&is_ready);
+    // An instance that the group has not any more, or that goes, is not ready, whatever its Node still says.
+    let seen = facts.group.known().filter(|it| !it.is_doubtful());
+    let there = seen.map(|reading| {
+        let stays = reading.instances.iter().filter(|it| !it.is_going());
+        stays.map(|it| &it.provider_id).collect::<BTreeSet<_>>()
+    });
+    let is_there = |machine: &Machine| {
+        !is_told_gone(machine)
+            && there
+                .as_ref()
+                .is_none_or(|ids| machine.instance_id().is_some_and(|id| ids.contains(id)))
+    };
+    status.ready_replicas = count(&|machine| is_ready(machine) && is_there(machine));
     status.available_replicas = status.ready_replicas;
     status.up_to_date_replicas = count(&|machine| is_current(machine, &facts.model));
     status.unavailable_replicas =
@@ -431,7 +460,9 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     if let Some(retry) = facts.standing.retries.iter().find(failed_before) {
         let text = retry.message.clone().unwrap_or_default();
         let kind = kind(retry);
-        return said(type_, false, failed(kind), text);
+        let is_doubt = retry.reason == WaitReason::AbsenceUnconfirmed;
+        let reason = if is_doubt { "AbsenceUnconfirmed" } else { failed(kind) };
+        return said(type_, false, reason, text);
     }
     let Some(ready) = facts.driver else {
         let connected = matches!(driver, DriverView::NotReady(_));

@@ -420,6 +420,9 @@ fn a_machine_deleted_while_its_create_was_lost_is_read_first_and_then_deleted() 
         assert_eq!(world.sent.last().unwrap().kind(), Kind::GetMachineStatus, "read, then decide");
         world.answer();
         world.settle();
+        assert_eq!(world.machine.is_none(), acted, "what lists do not show yet may be there");
+        world.later(61);
+        world.settle();
         assert!(world.machine.is_none());
         assert!(world.instances.is_empty());
         assert!(world.creates <= 1);
@@ -438,6 +441,8 @@ fn a_machine_deleted_while_a_driver_may_hold_its_create_waits_for_the_driver() {
     assert_eq!(plan.dispatch, None, "the driver may come back with it");
     assert_eq!(world.waits_for(), Some(WaitReason::DriverLost));
     world.operation = OperationView::Idle;
+    world.settle();
+    world.later(61);
     world.settle();
     assert!(world.machine.is_none());
     assert!(world.instances.is_empty());

@@ -8,6 +8,7 @@
     reason = "tests"
 )]
 
+mod absence;
 mod adoption;
 mod bad_input;
 mod bootstrap;

@@ -252,6 +252,8 @@ fn a_token_that_was_made_and_never_written_down_goes_with_its_machine() {
     world.lose_operation();
     world.delete();
     world.settle();
+    world.later(61);
+    world.settle();
     assert!(world.machine.is_none());
     assert_eq!(world.token, Observed::Absent);
 }

@@ -98,6 +98,8 @@ pub struct World {
     /// Which process of the driver serves.
     pub driver_process: &'static str,
     pub by_name: bool,
+    /// What the driver says of its infrastructure.
+    pub list_lag: Option<Duration>,
     pub operation: OperationView,
     pub hint: Option<HintView>,
     pub review: ReviewView,
@@ -168,6 +170,7 @@ impl World {
             driver_version: "fake 1".to_owned(),
             driver_process: "p1",
             by_name: false,
+            list_lag: None,
             operation: OperationView::Idle,
             hint: None,
             review: ReviewView::NoAnswer,

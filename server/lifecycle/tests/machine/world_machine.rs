@@ -34,6 +34,7 @@ impl World {
                 process: self.driver_process.to_owned(),
                 kinds: self.kinds.clone(),
                 by_name: self.by_name,
+                list_lag: self.list_lag,
                 ..DriverFacts::default()
             }),
             Some(why) => DriverView::NotReady(why.to_owned()),

@@ -11,6 +11,7 @@
     reason = "tests"
 )]
 
+mod absence;
 mod matching;
 mod operations;
 mod passes;

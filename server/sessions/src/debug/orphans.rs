@@ -50,6 +50,8 @@ pub struct ReportedOrphan {
     pub provider: String,
     /// Its instances.
     pub provider_ids: Vec<String>,
+    /// Its parts that belong to no instance.
+    pub parts: Vec<String>,
     /// The Machine that its tags name.
     pub machine_name: String,
     /// The UID that its tags name; empty if they name none.
@@ -134,6 +136,7 @@ fn info(orphan: ReportedOrphan) -> OrphanInfo {
         fate: fate.into(),
         failures: orphan.failures,
         kept: orphan.kept,
+        parts: orphan.parts,
     }
 }
 

@@ -3,7 +3,7 @@
 use ostler_proto::Weight;
 use ostler_proto::v1alpha1::operation_result::Response;
 use ostler_proto::v1alpha1::{
-    MachineRecord, OperationError, OperationPage, PoolMachineRecord, PoolRecord,
+    MachineRecord, OperationError, OperationPage, PartRecord, PoolMachineRecord, PoolRecord,
 };
 
 use crate::convert::{ADDRESSES, VIOLATIONS, few};
@@ -17,6 +17,7 @@ pub(crate) struct Pages {
     machines: Vec<MachineRecord>,
     pools: Vec<PoolRecord>,
     pool_machines: Vec<PoolMachineRecord>,
+    parts: Vec<PartRecord>,
 }
 
 /// Why a page does not fit.
@@ -53,7 +54,9 @@ impl Pages {
         self.machines.extend(page.machines);
         self.pools.extend(page.pools);
         self.pool_machines.extend(page.pool_machines);
-        let held = self.machines.len() + self.pools.len() + self.pool_machines.len();
+        self.parts.extend(page.parts);
+        let of_pools = self.pools.len() + self.pool_machines.len();
+        let held = self.machines.len() + self.parts.len() + of_pools;
         if held > records || self.bytes > bytes { Err(PageFault::TooLong) } else { Ok(()) }
     }
 
@@ -68,9 +71,10 @@ impl Pages {
         match response {
             Response::ListMachines(list) => {
                 let machines = std::mem::take(&mut list.machines);
-                let own = OperationPage { machines, ..OperationPage::default() };
+                let parts = std::mem::take(&mut list.parts);
+                let own = OperationPage { machines, parts, ..OperationPage::default() };
                 self.end(std::mem::take(&mut list.pages), own, limits)?;
-                list.machines = self.machines;
+                (list.machines, list.parts) = (self.machines, self.parts);
                 none(!self.pools.is_empty() || !self.pool_machines.is_empty())
             }
             Response::ListPools(list) => {
@@ -78,14 +82,16 @@ impl Pages {
                 let own = OperationPage { pools, ..OperationPage::default() };
                 self.end(std::mem::take(&mut list.pages), own, limits)?;
                 list.pools = self.pools;
-                none(!self.machines.is_empty() || !self.pool_machines.is_empty())
+                let of_machines = !self.machines.is_empty() || !self.parts.is_empty();
+                none(of_machines || !self.pool_machines.is_empty())
             }
             Response::GetPoolStatus(read) => {
                 let pool_machines = std::mem::take(&mut read.machines);
                 let own = OperationPage { pool_machines, ..OperationPage::default() };
                 self.end(std::mem::take(&mut read.pages), own, limits)?;
                 read.machines = self.pool_machines;
-                none(!self.machines.is_empty() || !self.pools.is_empty())
+                let of_machines = !self.machines.is_empty() || !self.parts.is_empty();
+                none(of_machines || !self.pools.is_empty())
             }
             Response::CreateMachine(_)
             | Response::InitializeMachine(_)
@@ -124,7 +130,7 @@ fn memory_of(page: &mut OperationPage) -> usize {
     page.machines.iter_mut().for_each(cut);
     page.pools.iter_mut().for_each(|it| cut_fault(it.fault.as_deref_mut()));
     page.pool_machines.iter_mut().filter_map(|it| it.machine.as_mut()).for_each(cut);
-    weight(&page.machines) + weight(&page.pools) + weight(&page.pool_machines)
+    weight(&page.machines) + weight(&page.parts) + weight(&page.pools) + weight(&page.pool_machines)
 }
 
 fn weight(records: &[impl Weight]) -> usize {

@@ -5,7 +5,7 @@ use ostler_api::Uid;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ostler_api::operation::{self, Finished, InFlight, OperationView, PoolTraits};
+use ostler_api::operation::{self, Finished, InFlight, LONGEST_WAIT, OperationView, PoolTraits};
 use ostler_proto::v1alpha1::{DriverCapability, ObjectRevision};
 use tokio::time::Instant;
 
@@ -182,6 +182,7 @@ impl Hub {
             driver: driver.map(|it| it.driver.clone()).unwrap_or_default(),
             kinds: driver.map(|it| it.kinds.clone()).unwrap_or_default(),
             by_name: has(DriverCapability::IdentityByName),
+            list_lag: driver.and_then(|it| it.list_lag).map(|lag| lag.min(LONGEST_WAIT)),
             pools: PoolTraits {
                 surge: has(DriverCapability::PoolSurge),
                 scales_in: has(DriverCapability::PoolScalesIn),

@@ -2,6 +2,7 @@
 
 use ostler_api::ProviderName;
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_proto::v1alpha1::{DriverCapability, HeldOperation, Hello};
@@ -46,6 +47,8 @@ pub(crate) struct Introduction {
     pub(crate) retains: bool,
     /// Whether it says how far operations are.
     pub(crate) progresses: bool,
+    /// For how long its infrastructure may not show what was made, if it says so.
+    pub(crate) list_lag: Option<Duration>,
     /// The session that was lost, if there was one. Empty: another process had it, and this one took over what runs.
     pub(crate) lost: Option<String>,
     /// Everything the driver accepted that was not acknowledged.
@@ -100,6 +103,8 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
         },
         retains,
         progresses,
+        // One below zero says nothing.
+        list_lag: hello.list_lag.and_then(|lag| Duration::try_from(lag).ok()),
         lost,
         held: operations,
     })

@@ -1820,7 +1820,7 @@ func (x *OrphanHold) GetReason() string {
 	return ""
 }
 
-// One orphan: an instance, or several of one identity.
+// One orphan: an instance, or several of one identity, or the parts of one that is not there.
 type OrphanInfo struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Provider    string                 `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
@@ -1837,7 +1837,9 @@ type OrphanInfo struct {
 	// Deletions that failed.
 	Failures uint32 `protobuf:"varint,8,opt,name=failures,proto3" json:"failures,omitempty"`
 	// Why it is kept, for people: the end of a sentence. Empty: it is not.
-	Kept          string `protobuf:"bytes,9,opt,name=kept,proto3" json:"kept,omitempty"`
+	Kept string `protobuf:"bytes,9,opt,name=kept,proto3" json:"kept,omitempty"`
+	// Its parts that belong to no instance: what each is, and its id.
+	Parts         []string `protobuf:"bytes,10,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1933,6 +1935,13 @@ func (x *OrphanInfo) GetKept() string {
 		return x.Kept
 	}
 	return ""
+}
+
+func (x *OrphanInfo) GetParts() []string {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
 }
 
 // Names the mark that is taken away.
@@ -2181,7 +2190,7 @@ const file_ostler_driver_v1alpha1_debug_proto_rawDesc = "" +
 	"\n" +
 	"OrphanHold\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\tR\x05since\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xd4\x02\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xea\x02\n" +
 	"\n" +
 	"OrphanInfo\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12!\n" +
@@ -2193,7 +2202,9 @@ const file_ostler_driver_v1alpha1_debug_proto_rawDesc = "" +
 	"\tknown_for\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\bknownFor\x126\n" +
 	"\x04fate\x18\a \x01(\x0e2\".ostler.driver.v1alpha1.OrphanFateR\x04fate\x12\x1a\n" +
 	"\bfailures\x18\b \x01(\rR\bfailures\x12\x12\n" +
-	"\x04kept\x18\t \x01(\tR\x04kept\",\n" +
+	"\x04kept\x18\t \x01(\tR\x04kept\x12\x14\n" +
+	"\x05parts\x18\n" +
+	" \x03(\tR\x05parts\",\n" +
 	"\x14AcceptOrphansRequest\x12\x14\n" +
 	"\x05since\x18\x01 \x01(\tR\x05since\"h\n" +
 	"\x15AcceptOrphansResponse\x125\n" +

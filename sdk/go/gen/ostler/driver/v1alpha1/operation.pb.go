@@ -939,6 +939,9 @@ type Operation struct {
 	// DeleteMachine and GetMachineStatus, and absent for an instance whose Machine is not known (any more). With
 	// CreatePool and UpdatePool: what all Machines of the pool are to have.
 	Machine *MachineMetadata `protobuf:"bytes,14,opt,name=machine,proto3" json:"machine,omitempty"`
+	// The idempotency key that the creation of the target has or had, also once that is over. An infrastructure that took it
+	// as client token may know by it what was made, before its lists show that.
+	CreateIdempotencyKey string `protobuf:"bytes,15,opt,name=create_idempotency_key,json=createIdempotencyKey,proto3" json:"create_idempotency_key,omitempty"`
 	// What to do. The number of an arm is that of its OperationKind.
 	//
 	// Types that are valid to be assigned to Request:
@@ -1089,6 +1092,13 @@ func (x *Operation) GetMachine() *MachineMetadata {
 		return x.Machine
 	}
 	return nil
+}
+
+func (x *Operation) GetCreateIdempotencyKey() string {
+	if x != nil {
+		return x.CreateIdempotencyKey
+	}
+	return ""
 }
 
 func (x *Operation) GetRequest() isOperation_Request {
@@ -1360,9 +1370,11 @@ type OperationContext struct {
 	// infrastructure; never with ValidateClass and GetVolumeIds.
 	Secret map[string][]byte `protobuf:"bytes,12,rep,name=secret,proto3" json:"secret,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// As in Operation.
-	Machine       *MachineMetadata `protobuf:"bytes,13,opt,name=machine,proto3" json:"machine,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Machine *MachineMetadata `protobuf:"bytes,13,opt,name=machine,proto3" json:"machine,omitempty"`
+	// As in Operation.
+	CreateIdempotencyKey string `protobuf:"bytes,14,opt,name=create_idempotency_key,json=createIdempotencyKey,proto3" json:"create_idempotency_key,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *OperationContext) Reset() {
@@ -1484,6 +1496,13 @@ func (x *OperationContext) GetMachine() *MachineMetadata {
 		return x.Machine
 	}
 	return nil
+}
+
+func (x *OperationContext) GetCreateIdempotencyKey() string {
+	if x != nil {
+		return x.CreateIdempotencyKey
+	}
+	return ""
 }
 
 // A machine class at one revision.
@@ -2399,6 +2418,88 @@ func (x *MachineRecord) GetClusterId() string {
 	return ""
 }
 
+// Something that a create or a deletion left behind and that belongs to no instance: a disk, a network card, an address.
+type PartRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Names it in the infrastructure, at most 256 bytes. Never empty.
+	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// What it is, for people, e.g. `disk`; at most 256 bytes.
+	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// From its tags.
+	MachineName string `protobuf:"bytes,3,opt,name=machine_name,json=machineName,proto3" json:"machine_name,omitempty"`
+	// From its tags. Never empty: DeleteMachine finds it by that.
+	MachineUid string `protobuf:"bytes,4,opt,name=machine_uid,json=machineUid,proto3" json:"machine_uid,omitempty"`
+	// As `MachineRecord.cluster_id`.
+	ClusterId     string `protobuf:"bytes,5,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PartRecord) Reset() {
+	*x = PartRecord{}
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PartRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PartRecord) ProtoMessage() {}
+
+func (x *PartRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PartRecord.ProtoReflect.Descriptor instead.
+func (*PartRecord) Descriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *PartRecord) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PartRecord) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *PartRecord) GetMachineName() string {
+	if x != nil {
+		return x.MachineName
+	}
+	return ""
+}
+
+func (x *PartRecord) GetMachineUid() string {
+	if x != nil {
+		return x.MachineUid
+	}
+	return ""
+}
+
+func (x *PartRecord) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
 // Makes the instance of a machine, or finds the one that is there.
 //
 // Look up identity first (see "Identity" in `driver.proto`), then create, with the tags in the same
@@ -2445,7 +2546,7 @@ type CreateMachineRequest struct {
 
 func (x *CreateMachineRequest) Reset() {
 	*x = CreateMachineRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[13]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2457,7 +2558,7 @@ func (x *CreateMachineRequest) String() string {
 func (*CreateMachineRequest) ProtoMessage() {}
 
 func (x *CreateMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[13]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2470,7 +2571,7 @@ func (x *CreateMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateMachineRequest.ProtoReflect.Descriptor instead.
 func (*CreateMachineRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{13}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateMachineRequest) GetBootstrap() *BootstrapData {
@@ -2514,7 +2615,7 @@ type CreateMachineResponse struct {
 
 func (x *CreateMachineResponse) Reset() {
 	*x = CreateMachineResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[14]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2526,7 +2627,7 @@ func (x *CreateMachineResponse) String() string {
 func (*CreateMachineResponse) ProtoMessage() {}
 
 func (x *CreateMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[14]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2539,7 +2640,7 @@ func (x *CreateMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateMachineResponse.ProtoReflect.Descriptor instead.
 func (*CreateMachineResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{14}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CreateMachineResponse) GetMachine() *MachineRecord {
@@ -2588,7 +2689,7 @@ type InitializeMachineRequest struct {
 
 func (x *InitializeMachineRequest) Reset() {
 	*x = InitializeMachineRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[15]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2701,7 @@ func (x *InitializeMachineRequest) String() string {
 func (*InitializeMachineRequest) ProtoMessage() {}
 
 func (x *InitializeMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[15]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2714,7 @@ func (x *InitializeMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitializeMachineRequest.ProtoReflect.Descriptor instead.
 func (*InitializeMachineRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{15}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *InitializeMachineRequest) GetProviderId() string {
@@ -2650,7 +2751,7 @@ type InitializeMachineResponse struct {
 
 func (x *InitializeMachineResponse) Reset() {
 	*x = InitializeMachineResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[16]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2662,7 +2763,7 @@ func (x *InitializeMachineResponse) String() string {
 func (*InitializeMachineResponse) ProtoMessage() {}
 
 func (x *InitializeMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[16]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2675,7 +2776,7 @@ func (x *InitializeMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InitializeMachineResponse.ProtoReflect.Descriptor instead.
 func (*InitializeMachineResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{16}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *InitializeMachineResponse) GetMachine() *MachineRecord {
@@ -2724,7 +2825,7 @@ type UpdateMachineRequest struct {
 
 func (x *UpdateMachineRequest) Reset() {
 	*x = UpdateMachineRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[17]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2837,7 @@ func (x *UpdateMachineRequest) String() string {
 func (*UpdateMachineRequest) ProtoMessage() {}
 
 func (x *UpdateMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[17]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2850,7 @@ func (x *UpdateMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMachineRequest.ProtoReflect.Descriptor instead.
 func (*UpdateMachineRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{17}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *UpdateMachineRequest) GetProviderId() string {
@@ -2787,7 +2888,7 @@ type UpdateMachineResponse struct {
 
 func (x *UpdateMachineResponse) Reset() {
 	*x = UpdateMachineResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[18]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2799,7 +2900,7 @@ func (x *UpdateMachineResponse) String() string {
 func (*UpdateMachineResponse) ProtoMessage() {}
 
 func (x *UpdateMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[18]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2812,7 +2913,7 @@ func (x *UpdateMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMachineResponse.ProtoReflect.Descriptor instead.
 func (*UpdateMachineResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{18}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *UpdateMachineResponse) GetAppliedPaths() []string {
@@ -2839,7 +2940,7 @@ func (x *UpdateMachineResponse) GetCheckpoint() string {
 // |---|---|---|
 // | an instance of this identity, or parts of one, were there and are gone now | result, DELETED | deletes the Node and forgets the machine |
 // | several instances of this identity were there and all of them are gone now | result, DELETED | the same |
-// | looked, and there was nothing of this identity | result, WAS_ABSENT | the same |
+// | looked, and there was nothing of this identity | result, WAS_ABSENT | the same; after a create whose outcome is PARTIAL or UNKNOWN only if this was asked once `Hello.list_lag` was over, so it is asked again then |
 // | `adopt_by_name` is set and the instance of that name has no UID | result, DELETED, once it is gone | the same |
 // | there is no such instance | NOT_FOUND | as good as a result, which would be better |
 // | an instance exists that is not ours; nothing was touched | result, NOT_OURS and its `provider_id` | keeps the machine, says so, tries again in 1 min to 10 min, until the instance is gone or adopted, or the operator abandons it |
@@ -2859,7 +2960,7 @@ type DeleteMachineRequest struct {
 
 func (x *DeleteMachineRequest) Reset() {
 	*x = DeleteMachineRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[19]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +2972,7 @@ func (x *DeleteMachineRequest) String() string {
 func (*DeleteMachineRequest) ProtoMessage() {}
 
 func (x *DeleteMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[19]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +2985,7 @@ func (x *DeleteMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteMachineRequest.ProtoReflect.Descriptor instead.
 func (*DeleteMachineRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{19}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DeleteMachineRequest) GetProviderId() string {
@@ -2918,7 +3019,7 @@ type DeleteMachineResponse struct {
 
 func (x *DeleteMachineResponse) Reset() {
 	*x = DeleteMachineResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[20]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2930,7 +3031,7 @@ func (x *DeleteMachineResponse) String() string {
 func (*DeleteMachineResponse) ProtoMessage() {}
 
 func (x *DeleteMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[20]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2943,7 +3044,7 @@ func (x *DeleteMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteMachineResponse.ProtoReflect.Descriptor instead.
 func (*DeleteMachineResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{20}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *DeleteMachineResponse) GetOutcome() DeletionOutcome {
@@ -2986,7 +3087,7 @@ func (x *DeleteMachineResponse) GetCheckpoint() string {
 // | found by its name, with `adopt_by_name` and without a UID | result without a UID | the same |
 // | found, with a previous cluster id | result with that `cluster_id` | the same |
 // | an instance exists that is not ours, and none of this identity | FAILED_PRECONDITION, `NOT_OURS`, NOT_APPLIED | creates nothing, fails nothing, says so; tries again in 1 min to 10 min |
-// | looked, and there is none of this identity | NOT_FOUND | takes it as absent: creates, or goes on with a deletion |
+// | looked, and there is none of this identity | NOT_FOUND | takes it as absent: creates, or goes on with a deletion; it creates not before `Hello.list_lag` is over, if the driver says one and the outcome of a create is UNKNOWN or PARTIAL |
 // | several of this identity | OUT_OF_RANGE | says so and creates nothing; tries again in 1 min to 10 min |
 // | the driver knows only after InitializeMachine | result with `initialized` false, not UNINITIALIZED | InitializeMachine |
 // | could not look | UNAVAILABLE, or what it was | tries again in 5 s to 2 min; nothing is created before |
@@ -3003,7 +3104,7 @@ type GetMachineStatusRequest struct {
 
 func (x *GetMachineStatusRequest) Reset() {
 	*x = GetMachineStatusRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[21]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3116,7 @@ func (x *GetMachineStatusRequest) String() string {
 func (*GetMachineStatusRequest) ProtoMessage() {}
 
 func (x *GetMachineStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[21]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3129,7 @@ func (x *GetMachineStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetMachineStatusRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{21}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GetMachineStatusRequest) GetProviderId() string {
@@ -3055,7 +3156,7 @@ type GetMachineStatusResponse struct {
 
 func (x *GetMachineStatusResponse) Reset() {
 	*x = GetMachineStatusResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[22]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3067,7 +3168,7 @@ func (x *GetMachineStatusResponse) String() string {
 func (*GetMachineStatusResponse) ProtoMessage() {}
 
 func (x *GetMachineStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[22]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3080,7 +3181,7 @@ func (x *GetMachineStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMachineStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetMachineStatusResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{22}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetMachineStatusResponse) GetMachine() *MachineRecord {
@@ -3102,6 +3203,10 @@ func (x *GetMachineStatusResponse) GetMachine() *MachineRecord {
 // `adopt_by_name` is set. Their record has a name and no UID. The core deletes neither unless its
 // operator said so.
 //
+// `parts` are all parts with the tags of this cluster and a UID whose instance is not there, whatever they are. Those whose
+// machine is not there either are orphans like instances: after the grace the core sends DeleteMachine with the UID and no
+// `provider_id`. A driver that lists none leaves it to its operator to find them.
+//
 // | condition | code | what the core does next |
 // |---|---|---|
 // | looked | result; empty means there are none | compares with its machines |
@@ -3118,7 +3223,7 @@ type ListMachinesRequest struct {
 
 func (x *ListMachinesRequest) Reset() {
 	*x = ListMachinesRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[23]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3130,7 +3235,7 @@ func (x *ListMachinesRequest) String() string {
 func (*ListMachinesRequest) ProtoMessage() {}
 
 func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[23]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3143,7 +3248,7 @@ func (x *ListMachinesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesRequest.ProtoReflect.Descriptor instead.
 func (*ListMachinesRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{23}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListMachinesRequest) GetContext() *OperationContext {
@@ -3165,14 +3270,16 @@ type ListMachinesResponse struct {
 	// as their secrets have the same revision. Name everything of the class that decides where the list is taken
 	// from; if in doubt leave it empty: then each class is asked for itself. On a stream of responses the last
 	// one that is not empty counts.
-	ListScope     string `protobuf:"bytes,3,opt,name=list_scope,json=listScope,proto3" json:"list_scope,omitempty"`
+	ListScope string `protobuf:"bytes,3,opt,name=list_scope,json=listScope,proto3" json:"list_scope,omitempty"`
+	// Empty when pages were sent.
+	Parts         []*PartRecord `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListMachinesResponse) Reset() {
 	*x = ListMachinesResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[24]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3184,7 +3291,7 @@ func (x *ListMachinesResponse) String() string {
 func (*ListMachinesResponse) ProtoMessage() {}
 
 func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[24]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3197,7 +3304,7 @@ func (x *ListMachinesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMachinesResponse.ProtoReflect.Descriptor instead.
 func (*ListMachinesResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{24}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListMachinesResponse) GetMachines() []*MachineRecord {
@@ -3221,6 +3328,13 @@ func (x *ListMachinesResponse) GetListScope() string {
 	return ""
 }
 
+func (x *ListMachinesResponse) GetParts() []*PartRecord {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
 // Names the volumes behind persistent volumes, so that a drain can wait until they are detached. A
 // volume counts as attached while an entry of `node.status.volumesAttached` is its id, or ends with
 // `/` or `^` and its id, or while it has a VolumeAttachment. A core need not ask.
@@ -3242,7 +3356,7 @@ type GetVolumeIdsRequest struct {
 
 func (x *GetVolumeIdsRequest) Reset() {
 	*x = GetVolumeIdsRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[25]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3368,7 @@ func (x *GetVolumeIdsRequest) String() string {
 func (*GetVolumeIdsRequest) ProtoMessage() {}
 
 func (x *GetVolumeIdsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[25]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3381,7 @@ func (x *GetVolumeIdsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeIdsRequest.ProtoReflect.Descriptor instead.
 func (*GetVolumeIdsRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{25}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetVolumeIdsRequest) GetPvSpecsJson() []string {
@@ -3295,7 +3409,7 @@ type GetVolumeIdsResponse struct {
 
 func (x *GetVolumeIdsResponse) Reset() {
 	*x = GetVolumeIdsResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[26]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3307,7 +3421,7 @@ func (x *GetVolumeIdsResponse) String() string {
 func (*GetVolumeIdsResponse) ProtoMessage() {}
 
 func (x *GetVolumeIdsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[26]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3320,7 +3434,7 @@ func (x *GetVolumeIdsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetVolumeIdsResponse.ProtoReflect.Descriptor instead.
 func (*GetVolumeIdsResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{26}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetVolumeIdsResponse) GetVolumeIds() []string {
@@ -3352,7 +3466,7 @@ type ValidateClassRequest struct {
 
 func (x *ValidateClassRequest) Reset() {
 	*x = ValidateClassRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[27]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3478,7 @@ func (x *ValidateClassRequest) String() string {
 func (*ValidateClassRequest) ProtoMessage() {}
 
 func (x *ValidateClassRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[27]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3491,7 @@ func (x *ValidateClassRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateClassRequest.ProtoReflect.Descriptor instead.
 func (*ValidateClassRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{27}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ValidateClassRequest) GetProviderSpecJson() string {
@@ -3423,7 +3537,7 @@ type ValidateClassResponse struct {
 
 func (x *ValidateClassResponse) Reset() {
 	*x = ValidateClassResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[28]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3435,7 +3549,7 @@ func (x *ValidateClassResponse) String() string {
 func (*ValidateClassResponse) ProtoMessage() {}
 
 func (x *ValidateClassResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[28]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3448,7 +3562,7 @@ func (x *ValidateClassResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateClassResponse.ProtoReflect.Descriptor instead.
 func (*ValidateClassResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{28}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ValidateClassResponse) GetViolations() []*FieldViolation {
@@ -3504,7 +3618,7 @@ type PoolModel struct {
 
 func (x *PoolModel) Reset() {
 	*x = PoolModel{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[29]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3516,7 +3630,7 @@ func (x *PoolModel) String() string {
 func (*PoolModel) ProtoMessage() {}
 
 func (x *PoolModel) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[29]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3529,7 +3643,7 @@ func (x *PoolModel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolModel.ProtoReflect.Descriptor instead.
 func (*PoolModel) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{29}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PoolModel) GetHash() string {
@@ -3582,7 +3696,7 @@ type PoolRecord struct {
 
 func (x *PoolRecord) Reset() {
 	*x = PoolRecord{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[30]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3594,7 +3708,7 @@ func (x *PoolRecord) String() string {
 func (*PoolRecord) ProtoMessage() {}
 
 func (x *PoolRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[30]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3607,7 +3721,7 @@ func (x *PoolRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolRecord.ProtoReflect.Descriptor instead.
 func (*PoolRecord) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{30}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PoolRecord) GetProviderId() string {
@@ -3704,7 +3818,7 @@ type PoolMachineRecord struct {
 
 func (x *PoolMachineRecord) Reset() {
 	*x = PoolMachineRecord{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[31]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3830,7 @@ func (x *PoolMachineRecord) String() string {
 func (*PoolMachineRecord) ProtoMessage() {}
 
 func (x *PoolMachineRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[31]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3843,7 @@ func (x *PoolMachineRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMachineRecord.ProtoReflect.Descriptor instead.
 func (*PoolMachineRecord) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{31}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PoolMachineRecord) GetMachine() *MachineRecord {
@@ -3794,7 +3908,7 @@ func (x *PoolMachineRecord) GetZone() string {
 // | no quota for groups | RESOURCE_EXHAUSTED | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) |
 // | no capacity for its instances | result with that `fault` | shows it; what is there is used |
 // | cancelled, something made | CANCELED, PARTIAL | DeletePool; else tries again in 5 s to 3 min, with the checkpoint |
-// | not known whether it was made | the fitting one, UNKNOWN | GetPoolStatus by identity, then the same again |
+// | not known whether it was made | the fitting one, UNKNOWN | GetPoolStatus by identity, then the same again, or DeletePool |
 type CreatePoolRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Of a group that is made: how many instances it is to have. At least 0.
@@ -3813,7 +3927,7 @@ type CreatePoolRequest struct {
 
 func (x *CreatePoolRequest) Reset() {
 	*x = CreatePoolRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[32]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3825,7 +3939,7 @@ func (x *CreatePoolRequest) String() string {
 func (*CreatePoolRequest) ProtoMessage() {}
 
 func (x *CreatePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[32]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3838,7 +3952,7 @@ func (x *CreatePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePoolRequest.ProtoReflect.Descriptor instead.
 func (*CreatePoolRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{32}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CreatePoolRequest) GetDesired() int32 {
@@ -3888,7 +4002,7 @@ type CreatePoolResponse struct {
 
 func (x *CreatePoolResponse) Reset() {
 	*x = CreatePoolResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[33]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3900,7 +4014,7 @@ func (x *CreatePoolResponse) String() string {
 func (*CreatePoolResponse) ProtoMessage() {}
 
 func (x *CreatePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[33]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3913,7 +4027,7 @@ func (x *CreatePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreatePoolResponse.ProtoReflect.Descriptor instead.
 func (*CreatePoolResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{33}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *CreatePoolResponse) GetPool() *PoolRecord {
@@ -3963,7 +4077,7 @@ type UpdatePoolRequest struct {
 
 func (x *UpdatePoolRequest) Reset() {
 	*x = UpdatePoolRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[34]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3975,7 +4089,7 @@ func (x *UpdatePoolRequest) String() string {
 func (*UpdatePoolRequest) ProtoMessage() {}
 
 func (x *UpdatePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[34]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3988,7 +4102,7 @@ func (x *UpdatePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePoolRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePoolRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{34}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *UpdatePoolRequest) GetProviderId() string {
@@ -4038,7 +4152,7 @@ type UpdatePoolResponse struct {
 
 func (x *UpdatePoolResponse) Reset() {
 	*x = UpdatePoolResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[35]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4050,7 +4164,7 @@ func (x *UpdatePoolResponse) String() string {
 func (*UpdatePoolResponse) ProtoMessage() {}
 
 func (x *UpdatePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[35]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4063,7 +4177,7 @@ func (x *UpdatePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePoolResponse.ProtoReflect.Descriptor instead.
 func (*UpdatePoolResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{35}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *UpdatePoolResponse) GetPool() *PoolRecord {
@@ -4105,7 +4219,7 @@ type DeletePoolRequest struct {
 
 func (x *DeletePoolRequest) Reset() {
 	*x = DeletePoolRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[36]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4117,7 +4231,7 @@ func (x *DeletePoolRequest) String() string {
 func (*DeletePoolRequest) ProtoMessage() {}
 
 func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[36]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4130,7 +4244,7 @@ func (x *DeletePoolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{36}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DeletePoolRequest) GetProviderId() string {
@@ -4163,7 +4277,7 @@ type DeletePoolResponse struct {
 
 func (x *DeletePoolResponse) Reset() {
 	*x = DeletePoolResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[37]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +4289,7 @@ func (x *DeletePoolResponse) String() string {
 func (*DeletePoolResponse) ProtoMessage() {}
 
 func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[37]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +4302,7 @@ func (x *DeletePoolResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{37}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DeletePoolResponse) GetOutcome() DeletionOutcome {
@@ -4249,7 +4363,7 @@ type GetPoolStatusRequest struct {
 
 func (x *GetPoolStatusRequest) Reset() {
 	*x = GetPoolStatusRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[38]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4261,7 +4375,7 @@ func (x *GetPoolStatusRequest) String() string {
 func (*GetPoolStatusRequest) ProtoMessage() {}
 
 func (x *GetPoolStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[38]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4274,7 +4388,7 @@ func (x *GetPoolStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetPoolStatusRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{38}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetPoolStatusRequest) GetProviderId() string {
@@ -4313,7 +4427,7 @@ type GetPoolStatusResponse struct {
 
 func (x *GetPoolStatusResponse) Reset() {
 	*x = GetPoolStatusResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[39]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4325,7 +4439,7 @@ func (x *GetPoolStatusResponse) String() string {
 func (*GetPoolStatusResponse) ProtoMessage() {}
 
 func (x *GetPoolStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[39]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4338,7 +4452,7 @@ func (x *GetPoolStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPoolStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetPoolStatusResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{39}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetPoolStatusResponse) GetPool() *PoolRecord {
@@ -4380,7 +4494,7 @@ type ListPoolsRequest struct {
 
 func (x *ListPoolsRequest) Reset() {
 	*x = ListPoolsRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[40]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4392,7 +4506,7 @@ func (x *ListPoolsRequest) String() string {
 func (*ListPoolsRequest) ProtoMessage() {}
 
 func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[40]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4405,7 +4519,7 @@ func (x *ListPoolsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsRequest.ProtoReflect.Descriptor instead.
 func (*ListPoolsRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{40}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ListPoolsRequest) GetContext() *OperationContext {
@@ -4431,7 +4545,7 @@ type ListPoolsResponse struct {
 
 func (x *ListPoolsResponse) Reset() {
 	*x = ListPoolsResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[41]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4443,7 +4557,7 @@ func (x *ListPoolsResponse) String() string {
 func (*ListPoolsResponse) ProtoMessage() {}
 
 func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[41]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4456,7 +4570,7 @@ func (x *ListPoolsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListPoolsResponse.ProtoReflect.Descriptor instead.
 func (*ListPoolsResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{41}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListPoolsResponse) GetPools() []*PoolRecord {
@@ -4526,7 +4640,7 @@ type DeletePoolMachinesRequest struct {
 
 func (x *DeletePoolMachinesRequest) Reset() {
 	*x = DeletePoolMachinesRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[42]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4652,7 @@ func (x *DeletePoolMachinesRequest) String() string {
 func (*DeletePoolMachinesRequest) ProtoMessage() {}
 
 func (x *DeletePoolMachinesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[42]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4665,7 @@ func (x *DeletePoolMachinesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolMachinesRequest.ProtoReflect.Descriptor instead.
 func (*DeletePoolMachinesRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{42}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeletePoolMachinesRequest) GetProviderId() string {
@@ -4604,7 +4718,7 @@ type DeletePoolMachinesResponse struct {
 
 func (x *DeletePoolMachinesResponse) Reset() {
 	*x = DeletePoolMachinesResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[43]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4616,7 +4730,7 @@ func (x *DeletePoolMachinesResponse) String() string {
 func (*DeletePoolMachinesResponse) ProtoMessage() {}
 
 func (x *DeletePoolMachinesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[43]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4629,7 +4743,7 @@ func (x *DeletePoolMachinesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePoolMachinesResponse.ProtoReflect.Descriptor instead.
 func (*DeletePoolMachinesResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{43}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DeletePoolMachinesResponse) GetPool() *PoolRecord {
@@ -4665,7 +4779,7 @@ type PoolMachineFailure struct {
 
 func (x *PoolMachineFailure) Reset() {
 	*x = PoolMachineFailure{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[44]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4677,7 +4791,7 @@ func (x *PoolMachineFailure) String() string {
 func (*PoolMachineFailure) ProtoMessage() {}
 
 func (x *PoolMachineFailure) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[44]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4690,7 +4804,7 @@ func (x *PoolMachineFailure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoolMachineFailure.ProtoReflect.Descriptor instead.
 func (*PoolMachineFailure) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{44}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *PoolMachineFailure) GetMachineProviderId() string {
@@ -4740,7 +4854,7 @@ type UpdatePoolMachineRequest struct {
 
 func (x *UpdatePoolMachineRequest) Reset() {
 	*x = UpdatePoolMachineRequest{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[45]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4752,7 +4866,7 @@ func (x *UpdatePoolMachineRequest) String() string {
 func (*UpdatePoolMachineRequest) ProtoMessage() {}
 
 func (x *UpdatePoolMachineRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[45]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4765,7 +4879,7 @@ func (x *UpdatePoolMachineRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePoolMachineRequest.ProtoReflect.Descriptor instead.
 func (*UpdatePoolMachineRequest) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{45}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *UpdatePoolMachineRequest) GetProviderId() string {
@@ -4815,7 +4929,7 @@ type UpdatePoolMachineResponse struct {
 
 func (x *UpdatePoolMachineResponse) Reset() {
 	*x = UpdatePoolMachineResponse{}
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[46]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4827,7 +4941,7 @@ func (x *UpdatePoolMachineResponse) String() string {
 func (*UpdatePoolMachineResponse) ProtoMessage() {}
 
 func (x *UpdatePoolMachineResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[46]
+	mi := &file_ostler_driver_v1alpha1_operation_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4840,7 +4954,7 @@ func (x *UpdatePoolMachineResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdatePoolMachineResponse.ProtoReflect.Descriptor instead.
 func (*UpdatePoolMachineResponse) Descriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{46}
+	return file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *UpdatePoolMachineResponse) GetMachine() *PoolMachineRecord {
@@ -4886,7 +5000,7 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x10\n" +
-	"\x03uid\x18\x04 \x01(\tR\x03uid\"\xbe\x0f\n" +
+	"\x03uid\x18\x04 \x01(\tR\x03uid\"\xf4\x0f\n" +
 	"\tOperation\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x126\n" +
@@ -4905,7 +5019,8 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\vtraceparent\x18\v \x01(\tR\vtraceparent\x12\"\n" +
 	"\radopt_by_name\x18\f \x01(\bR\vadoptByName\x120\n" +
 	"\x14previous_cluster_ids\x18\r \x03(\tR\x12previousClusterIds\x12A\n" +
-	"\amachine\x18\x0e \x01(\v2'.ostler.driver.v1alpha1.MachineMetadataR\amachine\x12U\n" +
+	"\amachine\x18\x0e \x01(\v2'.ostler.driver.v1alpha1.MachineMetadataR\amachine\x124\n" +
+	"\x16create_idempotency_key\x18\x0f \x01(\tR\x14createIdempotencyKey\x12U\n" +
 	"\x0ecreate_machine\x18\x14 \x01(\v2,.ostler.driver.v1alpha1.CreateMachineRequestH\x00R\rcreateMachine\x12a\n" +
 	"\x12initialize_machine\x18\x15 \x01(\v20.ostler.driver.v1alpha1.InitializeMachineRequestH\x00R\x11initializeMachine\x12U\n" +
 	"\x0eupdate_machine\x18\x16 \x01(\v2,.ostler.driver.v1alpha1.UpdateMachineRequestH\x00R\rupdateMachine\x12U\n" +
@@ -4925,7 +5040,7 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"list_pools\x18\" \x01(\v2(.ostler.driver.v1alpha1.ListPoolsRequestH\x00R\tlistPools\x12e\n" +
 	"\x14delete_pool_machines\x18# \x01(\v21.ostler.driver.v1alpha1.DeletePoolMachinesRequestH\x00R\x12deletePoolMachines\x12b\n" +
 	"\x13update_pool_machine\x18$ \x01(\v20.ostler.driver.v1alpha1.UpdatePoolMachineRequestH\x00R\x11updatePoolMachineB\t\n" +
-	"\arequest\"\xc0\x06\n" +
+	"\arequest\"\xf6\x06\n" +
 	"\x10OperationContext\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x126\n" +
@@ -4943,7 +5058,8 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	" \x01(\tR\vtraceparent\x12I\n" +
 	"\rmachine_class\x18\v \x01(\v2$.ostler.driver.v1alpha1.ClassContentR\fmachineClass\x12Q\n" +
 	"\x06secret\x18\f \x03(\v24.ostler.driver.v1alpha1.OperationContext.SecretEntryB\x03\x80\x01\x01R\x06secret\x12A\n" +
-	"\amachine\x18\r \x01(\v2'.ostler.driver.v1alpha1.MachineMetadataR\amachine\x1a?\n" +
+	"\amachine\x18\r \x01(\v2'.ostler.driver.v1alpha1.MachineMetadataR\amachine\x124\n" +
+	"\x16create_idempotency_key\x18\x0e \x01(\tR\x14createIdempotencyKey\x1a?\n" +
 	"\x11IdentityTagsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -5039,7 +5155,16 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\f \x01(\tR\tclusterIdB\x0e\n" +
 	"\f_initializedJ\x04\b\b\x10\tJ\x04\b\n" +
-	"\x10\vR\flatest_modelR\tpool_name\"\xc5\x02\n" +
+	"\x10\vR\flatest_modelR\tpool_name\"\x93\x01\n" +
+	"\n" +
+	"PartRecord\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12!\n" +
+	"\fmachine_name\x18\x03 \x01(\tR\vmachineName\x12\x1f\n" +
+	"\vmachine_uid\x18\x04 \x01(\tR\n" +
+	"machineUid\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x05 \x01(\tR\tclusterId\"\xc5\x02\n" +
 	"\x14CreateMachineRequest\x12C\n" +
 	"\tbootstrap\x18\x01 \x01(\v2%.ostler.driver.v1alpha1.BootstrapDataR\tbootstrap\x12J\n" +
 	"\x04tags\x18\x02 \x03(\v26.ostler.driver.v1alpha1.CreateMachineRequest.TagsEntryR\x04tags\x12\x1f\n" +
@@ -5094,12 +5219,13 @@ const file_ostler_driver_v1alpha1_operation_proto_rawDesc = "" +
 	"\x18GetMachineStatusResponse\x12?\n" +
 	"\amachine\x18\x01 \x01(\v2%.ostler.driver.v1alpha1.MachineRecordR\amachine\"j\n" +
 	"\x13ListMachinesRequest\x12B\n" +
-	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontextJ\x04\b\x01\x10\x02R\tpool_name\"\x8e\x01\n" +
+	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontextJ\x04\b\x01\x10\x02R\tpool_name\"\xc8\x01\n" +
 	"\x14ListMachinesResponse\x12A\n" +
 	"\bmachines\x18\x01 \x03(\v2%.ostler.driver.v1alpha1.MachineRecordR\bmachines\x12\x14\n" +
 	"\x05pages\x18\x02 \x01(\rR\x05pages\x12\x1d\n" +
 	"\n" +
-	"list_scope\x18\x03 \x01(\tR\tlistScope\"}\n" +
+	"list_scope\x18\x03 \x01(\tR\tlistScope\x128\n" +
+	"\x05parts\x18\x04 \x03(\v2\".ostler.driver.v1alpha1.PartRecordR\x05parts\"}\n" +
 	"\x13GetVolumeIdsRequest\x12\"\n" +
 	"\rpv_specs_json\x18\x01 \x03(\tR\vpvSpecsJson\x12B\n" +
 	"\acontext\x18\x0f \x01(\v2(.ostler.driver.v1alpha1.OperationContextR\acontext\"5\n" +
@@ -5319,7 +5445,7 @@ func file_ostler_driver_v1alpha1_operation_proto_rawDescGZIP() []byte {
 }
 
 var file_ostler_driver_v1alpha1_operation_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_ostler_driver_v1alpha1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 55)
+var file_ostler_driver_v1alpha1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_ostler_driver_v1alpha1_operation_proto_goTypes = []any{
 	(DeletionOutcome)(0),               // 0: ostler.driver.v1alpha1.DeletionOutcome
 	(PoolMachineState)(0),              // 1: ostler.driver.v1alpha1.PoolMachineState
@@ -5341,110 +5467,111 @@ var file_ostler_driver_v1alpha1_operation_proto_goTypes = []any{
 	(*BootstrapData)(nil),              // 17: ostler.driver.v1alpha1.BootstrapData
 	(*Address)(nil),                    // 18: ostler.driver.v1alpha1.Address
 	(*MachineRecord)(nil),              // 19: ostler.driver.v1alpha1.MachineRecord
-	(*CreateMachineRequest)(nil),       // 20: ostler.driver.v1alpha1.CreateMachineRequest
-	(*CreateMachineResponse)(nil),      // 21: ostler.driver.v1alpha1.CreateMachineResponse
-	(*InitializeMachineRequest)(nil),   // 22: ostler.driver.v1alpha1.InitializeMachineRequest
-	(*InitializeMachineResponse)(nil),  // 23: ostler.driver.v1alpha1.InitializeMachineResponse
-	(*UpdateMachineRequest)(nil),       // 24: ostler.driver.v1alpha1.UpdateMachineRequest
-	(*UpdateMachineResponse)(nil),      // 25: ostler.driver.v1alpha1.UpdateMachineResponse
-	(*DeleteMachineRequest)(nil),       // 26: ostler.driver.v1alpha1.DeleteMachineRequest
-	(*DeleteMachineResponse)(nil),      // 27: ostler.driver.v1alpha1.DeleteMachineResponse
-	(*GetMachineStatusRequest)(nil),    // 28: ostler.driver.v1alpha1.GetMachineStatusRequest
-	(*GetMachineStatusResponse)(nil),   // 29: ostler.driver.v1alpha1.GetMachineStatusResponse
-	(*ListMachinesRequest)(nil),        // 30: ostler.driver.v1alpha1.ListMachinesRequest
-	(*ListMachinesResponse)(nil),       // 31: ostler.driver.v1alpha1.ListMachinesResponse
-	(*GetVolumeIdsRequest)(nil),        // 32: ostler.driver.v1alpha1.GetVolumeIdsRequest
-	(*GetVolumeIdsResponse)(nil),       // 33: ostler.driver.v1alpha1.GetVolumeIdsResponse
-	(*ValidateClassRequest)(nil),       // 34: ostler.driver.v1alpha1.ValidateClassRequest
-	(*ValidateClassResponse)(nil),      // 35: ostler.driver.v1alpha1.ValidateClassResponse
-	(*PoolModel)(nil),                  // 36: ostler.driver.v1alpha1.PoolModel
-	(*PoolRecord)(nil),                 // 37: ostler.driver.v1alpha1.PoolRecord
-	(*PoolMachineRecord)(nil),          // 38: ostler.driver.v1alpha1.PoolMachineRecord
-	(*CreatePoolRequest)(nil),          // 39: ostler.driver.v1alpha1.CreatePoolRequest
-	(*CreatePoolResponse)(nil),         // 40: ostler.driver.v1alpha1.CreatePoolResponse
-	(*UpdatePoolRequest)(nil),          // 41: ostler.driver.v1alpha1.UpdatePoolRequest
-	(*UpdatePoolResponse)(nil),         // 42: ostler.driver.v1alpha1.UpdatePoolResponse
-	(*DeletePoolRequest)(nil),          // 43: ostler.driver.v1alpha1.DeletePoolRequest
-	(*DeletePoolResponse)(nil),         // 44: ostler.driver.v1alpha1.DeletePoolResponse
-	(*GetPoolStatusRequest)(nil),       // 45: ostler.driver.v1alpha1.GetPoolStatusRequest
-	(*GetPoolStatusResponse)(nil),      // 46: ostler.driver.v1alpha1.GetPoolStatusResponse
-	(*ListPoolsRequest)(nil),           // 47: ostler.driver.v1alpha1.ListPoolsRequest
-	(*ListPoolsResponse)(nil),          // 48: ostler.driver.v1alpha1.ListPoolsResponse
-	(*DeletePoolMachinesRequest)(nil),  // 49: ostler.driver.v1alpha1.DeletePoolMachinesRequest
-	(*DeletePoolMachinesResponse)(nil), // 50: ostler.driver.v1alpha1.DeletePoolMachinesResponse
-	(*PoolMachineFailure)(nil),         // 51: ostler.driver.v1alpha1.PoolMachineFailure
-	(*UpdatePoolMachineRequest)(nil),   // 52: ostler.driver.v1alpha1.UpdatePoolMachineRequest
-	(*UpdatePoolMachineResponse)(nil),  // 53: ostler.driver.v1alpha1.UpdatePoolMachineResponse
-	nil,                                // 54: ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
-	nil,                                // 55: ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
-	nil,                                // 56: ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
-	nil,                                // 57: ostler.driver.v1alpha1.OperationContext.SecretEntry
-	nil,                                // 58: ostler.driver.v1alpha1.ClassContent.LabelsEntry
-	nil,                                // 59: ostler.driver.v1alpha1.MachineShape.CapacityEntry
-	nil,                                // 60: ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
-	nil,                                // 61: ostler.driver.v1alpha1.CreatePoolRequest.TagsEntry
-	(*durationpb.Duration)(nil),        // 62: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 63: google.protobuf.Timestamp
+	(*PartRecord)(nil),                 // 20: ostler.driver.v1alpha1.PartRecord
+	(*CreateMachineRequest)(nil),       // 21: ostler.driver.v1alpha1.CreateMachineRequest
+	(*CreateMachineResponse)(nil),      // 22: ostler.driver.v1alpha1.CreateMachineResponse
+	(*InitializeMachineRequest)(nil),   // 23: ostler.driver.v1alpha1.InitializeMachineRequest
+	(*InitializeMachineResponse)(nil),  // 24: ostler.driver.v1alpha1.InitializeMachineResponse
+	(*UpdateMachineRequest)(nil),       // 25: ostler.driver.v1alpha1.UpdateMachineRequest
+	(*UpdateMachineResponse)(nil),      // 26: ostler.driver.v1alpha1.UpdateMachineResponse
+	(*DeleteMachineRequest)(nil),       // 27: ostler.driver.v1alpha1.DeleteMachineRequest
+	(*DeleteMachineResponse)(nil),      // 28: ostler.driver.v1alpha1.DeleteMachineResponse
+	(*GetMachineStatusRequest)(nil),    // 29: ostler.driver.v1alpha1.GetMachineStatusRequest
+	(*GetMachineStatusResponse)(nil),   // 30: ostler.driver.v1alpha1.GetMachineStatusResponse
+	(*ListMachinesRequest)(nil),        // 31: ostler.driver.v1alpha1.ListMachinesRequest
+	(*ListMachinesResponse)(nil),       // 32: ostler.driver.v1alpha1.ListMachinesResponse
+	(*GetVolumeIdsRequest)(nil),        // 33: ostler.driver.v1alpha1.GetVolumeIdsRequest
+	(*GetVolumeIdsResponse)(nil),       // 34: ostler.driver.v1alpha1.GetVolumeIdsResponse
+	(*ValidateClassRequest)(nil),       // 35: ostler.driver.v1alpha1.ValidateClassRequest
+	(*ValidateClassResponse)(nil),      // 36: ostler.driver.v1alpha1.ValidateClassResponse
+	(*PoolModel)(nil),                  // 37: ostler.driver.v1alpha1.PoolModel
+	(*PoolRecord)(nil),                 // 38: ostler.driver.v1alpha1.PoolRecord
+	(*PoolMachineRecord)(nil),          // 39: ostler.driver.v1alpha1.PoolMachineRecord
+	(*CreatePoolRequest)(nil),          // 40: ostler.driver.v1alpha1.CreatePoolRequest
+	(*CreatePoolResponse)(nil),         // 41: ostler.driver.v1alpha1.CreatePoolResponse
+	(*UpdatePoolRequest)(nil),          // 42: ostler.driver.v1alpha1.UpdatePoolRequest
+	(*UpdatePoolResponse)(nil),         // 43: ostler.driver.v1alpha1.UpdatePoolResponse
+	(*DeletePoolRequest)(nil),          // 44: ostler.driver.v1alpha1.DeletePoolRequest
+	(*DeletePoolResponse)(nil),         // 45: ostler.driver.v1alpha1.DeletePoolResponse
+	(*GetPoolStatusRequest)(nil),       // 46: ostler.driver.v1alpha1.GetPoolStatusRequest
+	(*GetPoolStatusResponse)(nil),      // 47: ostler.driver.v1alpha1.GetPoolStatusResponse
+	(*ListPoolsRequest)(nil),           // 48: ostler.driver.v1alpha1.ListPoolsRequest
+	(*ListPoolsResponse)(nil),          // 49: ostler.driver.v1alpha1.ListPoolsResponse
+	(*DeletePoolMachinesRequest)(nil),  // 50: ostler.driver.v1alpha1.DeletePoolMachinesRequest
+	(*DeletePoolMachinesResponse)(nil), // 51: ostler.driver.v1alpha1.DeletePoolMachinesResponse
+	(*PoolMachineFailure)(nil),         // 52: ostler.driver.v1alpha1.PoolMachineFailure
+	(*UpdatePoolMachineRequest)(nil),   // 53: ostler.driver.v1alpha1.UpdatePoolMachineRequest
+	(*UpdatePoolMachineResponse)(nil),  // 54: ostler.driver.v1alpha1.UpdatePoolMachineResponse
+	nil,                                // 55: ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
+	nil,                                // 56: ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
+	nil,                                // 57: ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
+	nil,                                // 58: ostler.driver.v1alpha1.OperationContext.SecretEntry
+	nil,                                // 59: ostler.driver.v1alpha1.ClassContent.LabelsEntry
+	nil,                                // 60: ostler.driver.v1alpha1.MachineShape.CapacityEntry
+	nil,                                // 61: ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
+	nil,                                // 62: ostler.driver.v1alpha1.CreatePoolRequest.TagsEntry
+	(*durationpb.Duration)(nil),        // 63: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 64: google.protobuf.Timestamp
 }
 var file_ostler_driver_v1alpha1_operation_proto_depIdxs = []int32{
-	54, // 0: ostler.driver.v1alpha1.MachineMetadata.labels:type_name -> ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
-	55, // 1: ostler.driver.v1alpha1.MachineMetadata.annotations:type_name -> ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
+	55, // 0: ostler.driver.v1alpha1.MachineMetadata.labels:type_name -> ostler.driver.v1alpha1.MachineMetadata.LabelsEntry
+	56, // 1: ostler.driver.v1alpha1.MachineMetadata.annotations:type_name -> ostler.driver.v1alpha1.MachineMetadata.AnnotationsEntry
 	9,  // 2: ostler.driver.v1alpha1.Operation.target:type_name -> ostler.driver.v1alpha1.Target
-	62, // 3: ostler.driver.v1alpha1.Operation.timeout:type_name -> google.protobuf.Duration
-	62, // 4: ostler.driver.v1alpha1.Operation.progress_interval:type_name -> google.protobuf.Duration
+	63, // 3: ostler.driver.v1alpha1.Operation.timeout:type_name -> google.protobuf.Duration
+	63, // 4: ostler.driver.v1alpha1.Operation.progress_interval:type_name -> google.protobuf.Duration
 	7,  // 5: ostler.driver.v1alpha1.Operation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
 	8,  // 6: ostler.driver.v1alpha1.Operation.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
-	20, // 7: ostler.driver.v1alpha1.Operation.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineRequest
-	22, // 8: ostler.driver.v1alpha1.Operation.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineRequest
-	24, // 9: ostler.driver.v1alpha1.Operation.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineRequest
-	26, // 10: ostler.driver.v1alpha1.Operation.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineRequest
-	28, // 11: ostler.driver.v1alpha1.Operation.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusRequest
-	30, // 12: ostler.driver.v1alpha1.Operation.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesRequest
-	32, // 13: ostler.driver.v1alpha1.Operation.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsRequest
-	34, // 14: ostler.driver.v1alpha1.Operation.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassRequest
-	39, // 15: ostler.driver.v1alpha1.Operation.create_pool:type_name -> ostler.driver.v1alpha1.CreatePoolRequest
-	41, // 16: ostler.driver.v1alpha1.Operation.update_pool:type_name -> ostler.driver.v1alpha1.UpdatePoolRequest
-	43, // 17: ostler.driver.v1alpha1.Operation.delete_pool:type_name -> ostler.driver.v1alpha1.DeletePoolRequest
-	45, // 18: ostler.driver.v1alpha1.Operation.get_pool_status:type_name -> ostler.driver.v1alpha1.GetPoolStatusRequest
-	47, // 19: ostler.driver.v1alpha1.Operation.list_pools:type_name -> ostler.driver.v1alpha1.ListPoolsRequest
-	49, // 20: ostler.driver.v1alpha1.Operation.delete_pool_machines:type_name -> ostler.driver.v1alpha1.DeletePoolMachinesRequest
-	52, // 21: ostler.driver.v1alpha1.Operation.update_pool_machine:type_name -> ostler.driver.v1alpha1.UpdatePoolMachineRequest
+	21, // 7: ostler.driver.v1alpha1.Operation.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineRequest
+	23, // 8: ostler.driver.v1alpha1.Operation.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineRequest
+	25, // 9: ostler.driver.v1alpha1.Operation.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineRequest
+	27, // 10: ostler.driver.v1alpha1.Operation.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineRequest
+	29, // 11: ostler.driver.v1alpha1.Operation.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusRequest
+	31, // 12: ostler.driver.v1alpha1.Operation.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesRequest
+	33, // 13: ostler.driver.v1alpha1.Operation.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsRequest
+	35, // 14: ostler.driver.v1alpha1.Operation.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassRequest
+	40, // 15: ostler.driver.v1alpha1.Operation.create_pool:type_name -> ostler.driver.v1alpha1.CreatePoolRequest
+	42, // 16: ostler.driver.v1alpha1.Operation.update_pool:type_name -> ostler.driver.v1alpha1.UpdatePoolRequest
+	44, // 17: ostler.driver.v1alpha1.Operation.delete_pool:type_name -> ostler.driver.v1alpha1.DeletePoolRequest
+	46, // 18: ostler.driver.v1alpha1.Operation.get_pool_status:type_name -> ostler.driver.v1alpha1.GetPoolStatusRequest
+	48, // 19: ostler.driver.v1alpha1.Operation.list_pools:type_name -> ostler.driver.v1alpha1.ListPoolsRequest
+	50, // 20: ostler.driver.v1alpha1.Operation.delete_pool_machines:type_name -> ostler.driver.v1alpha1.DeletePoolMachinesRequest
+	53, // 21: ostler.driver.v1alpha1.Operation.update_pool_machine:type_name -> ostler.driver.v1alpha1.UpdatePoolMachineRequest
 	9,  // 22: ostler.driver.v1alpha1.OperationContext.target:type_name -> ostler.driver.v1alpha1.Target
-	56, // 23: ostler.driver.v1alpha1.OperationContext.identity_tags:type_name -> ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
-	62, // 24: ostler.driver.v1alpha1.OperationContext.timeout:type_name -> google.protobuf.Duration
+	57, // 23: ostler.driver.v1alpha1.OperationContext.identity_tags:type_name -> ostler.driver.v1alpha1.OperationContext.IdentityTagsEntry
+	63, // 24: ostler.driver.v1alpha1.OperationContext.timeout:type_name -> google.protobuf.Duration
 	12, // 25: ostler.driver.v1alpha1.OperationContext.machine_class:type_name -> ostler.driver.v1alpha1.ClassContent
-	57, // 26: ostler.driver.v1alpha1.OperationContext.secret:type_name -> ostler.driver.v1alpha1.OperationContext.SecretEntry
+	58, // 26: ostler.driver.v1alpha1.OperationContext.secret:type_name -> ostler.driver.v1alpha1.OperationContext.SecretEntry
 	8,  // 27: ostler.driver.v1alpha1.OperationContext.machine:type_name -> ostler.driver.v1alpha1.MachineMetadata
 	7,  // 28: ostler.driver.v1alpha1.ClassContent.ref:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	58, // 29: ostler.driver.v1alpha1.ClassContent.labels:type_name -> ostler.driver.v1alpha1.ClassContent.LabelsEntry
+	59, // 29: ostler.driver.v1alpha1.ClassContent.labels:type_name -> ostler.driver.v1alpha1.ClassContent.LabelsEntry
 	13, // 30: ostler.driver.v1alpha1.ClassContent.shape:type_name -> ostler.driver.v1alpha1.MachineShape
-	59, // 31: ostler.driver.v1alpha1.MachineShape.capacity:type_name -> ostler.driver.v1alpha1.MachineShape.CapacityEntry
-	21, // 32: ostler.driver.v1alpha1.OperationResult.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineResponse
-	23, // 33: ostler.driver.v1alpha1.OperationResult.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineResponse
-	25, // 34: ostler.driver.v1alpha1.OperationResult.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineResponse
-	27, // 35: ostler.driver.v1alpha1.OperationResult.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineResponse
-	29, // 36: ostler.driver.v1alpha1.OperationResult.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusResponse
-	31, // 37: ostler.driver.v1alpha1.OperationResult.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesResponse
-	33, // 38: ostler.driver.v1alpha1.OperationResult.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsResponse
-	35, // 39: ostler.driver.v1alpha1.OperationResult.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassResponse
-	40, // 40: ostler.driver.v1alpha1.OperationResult.create_pool:type_name -> ostler.driver.v1alpha1.CreatePoolResponse
-	42, // 41: ostler.driver.v1alpha1.OperationResult.update_pool:type_name -> ostler.driver.v1alpha1.UpdatePoolResponse
-	44, // 42: ostler.driver.v1alpha1.OperationResult.delete_pool:type_name -> ostler.driver.v1alpha1.DeletePoolResponse
-	46, // 43: ostler.driver.v1alpha1.OperationResult.get_pool_status:type_name -> ostler.driver.v1alpha1.GetPoolStatusResponse
-	48, // 44: ostler.driver.v1alpha1.OperationResult.list_pools:type_name -> ostler.driver.v1alpha1.ListPoolsResponse
-	50, // 45: ostler.driver.v1alpha1.OperationResult.delete_pool_machines:type_name -> ostler.driver.v1alpha1.DeletePoolMachinesResponse
-	53, // 46: ostler.driver.v1alpha1.OperationResult.update_pool_machine:type_name -> ostler.driver.v1alpha1.UpdatePoolMachineResponse
+	60, // 31: ostler.driver.v1alpha1.MachineShape.capacity:type_name -> ostler.driver.v1alpha1.MachineShape.CapacityEntry
+	22, // 32: ostler.driver.v1alpha1.OperationResult.create_machine:type_name -> ostler.driver.v1alpha1.CreateMachineResponse
+	24, // 33: ostler.driver.v1alpha1.OperationResult.initialize_machine:type_name -> ostler.driver.v1alpha1.InitializeMachineResponse
+	26, // 34: ostler.driver.v1alpha1.OperationResult.update_machine:type_name -> ostler.driver.v1alpha1.UpdateMachineResponse
+	28, // 35: ostler.driver.v1alpha1.OperationResult.delete_machine:type_name -> ostler.driver.v1alpha1.DeleteMachineResponse
+	30, // 36: ostler.driver.v1alpha1.OperationResult.get_machine_status:type_name -> ostler.driver.v1alpha1.GetMachineStatusResponse
+	32, // 37: ostler.driver.v1alpha1.OperationResult.list_machines:type_name -> ostler.driver.v1alpha1.ListMachinesResponse
+	34, // 38: ostler.driver.v1alpha1.OperationResult.get_volume_ids:type_name -> ostler.driver.v1alpha1.GetVolumeIdsResponse
+	36, // 39: ostler.driver.v1alpha1.OperationResult.validate_class:type_name -> ostler.driver.v1alpha1.ValidateClassResponse
+	41, // 40: ostler.driver.v1alpha1.OperationResult.create_pool:type_name -> ostler.driver.v1alpha1.CreatePoolResponse
+	43, // 41: ostler.driver.v1alpha1.OperationResult.update_pool:type_name -> ostler.driver.v1alpha1.UpdatePoolResponse
+	45, // 42: ostler.driver.v1alpha1.OperationResult.delete_pool:type_name -> ostler.driver.v1alpha1.DeletePoolResponse
+	47, // 43: ostler.driver.v1alpha1.OperationResult.get_pool_status:type_name -> ostler.driver.v1alpha1.GetPoolStatusResponse
+	49, // 44: ostler.driver.v1alpha1.OperationResult.list_pools:type_name -> ostler.driver.v1alpha1.ListPoolsResponse
+	51, // 45: ostler.driver.v1alpha1.OperationResult.delete_pool_machines:type_name -> ostler.driver.v1alpha1.DeletePoolMachinesResponse
+	54, // 46: ostler.driver.v1alpha1.OperationResult.update_pool_machine:type_name -> ostler.driver.v1alpha1.UpdatePoolMachineResponse
 	2,  // 47: ostler.driver.v1alpha1.OperationError.code:type_name -> ostler.driver.v1alpha1.MachineErrorCode
-	62, // 48: ostler.driver.v1alpha1.OperationError.retry_after:type_name -> google.protobuf.Duration
+	63, // 48: ostler.driver.v1alpha1.OperationError.retry_after:type_name -> google.protobuf.Duration
 	4,  // 49: ostler.driver.v1alpha1.OperationError.certainty:type_name -> ostler.driver.v1alpha1.OutcomeCertainty
 	16, // 50: ostler.driver.v1alpha1.OperationError.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
 	3,  // 51: ostler.driver.v1alpha1.OperationError.typed_reason:type_name -> ostler.driver.v1alpha1.MachineErrorReason
 	6,  // 52: ostler.driver.v1alpha1.MachineRecord.power_state:type_name -> ostler.driver.v1alpha1.MachinePowerState
 	18, // 53: ostler.driver.v1alpha1.MachineRecord.addresses:type_name -> ostler.driver.v1alpha1.Address
 	15, // 54: ostler.driver.v1alpha1.MachineRecord.fault:type_name -> ostler.driver.v1alpha1.OperationError
-	63, // 55: ostler.driver.v1alpha1.MachineRecord.created_at:type_name -> google.protobuf.Timestamp
+	64, // 55: ostler.driver.v1alpha1.MachineRecord.created_at:type_name -> google.protobuf.Timestamp
 	17, // 56: ostler.driver.v1alpha1.CreateMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
-	60, // 57: ostler.driver.v1alpha1.CreateMachineRequest.tags:type_name -> ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
+	61, // 57: ostler.driver.v1alpha1.CreateMachineRequest.tags:type_name -> ostler.driver.v1alpha1.CreateMachineRequest.TagsEntry
 	11, // 58: ostler.driver.v1alpha1.CreateMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
 	19, // 59: ostler.driver.v1alpha1.CreateMachineResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
 	17, // 60: ostler.driver.v1alpha1.InitializeMachineRequest.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
@@ -5457,39 +5584,40 @@ var file_ostler_driver_v1alpha1_operation_proto_depIdxs = []int32{
 	19, // 67: ostler.driver.v1alpha1.GetMachineStatusResponse.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
 	11, // 68: ostler.driver.v1alpha1.ListMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
 	19, // 69: ostler.driver.v1alpha1.ListMachinesResponse.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	11, // 70: ostler.driver.v1alpha1.GetVolumeIdsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	11, // 71: ostler.driver.v1alpha1.ValidateClassRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	16, // 72: ostler.driver.v1alpha1.ValidateClassResponse.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
-	17, // 73: ostler.driver.v1alpha1.PoolModel.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
-	15, // 74: ostler.driver.v1alpha1.PoolRecord.fault:type_name -> ostler.driver.v1alpha1.OperationError
-	63, // 75: ostler.driver.v1alpha1.PoolRecord.created_at:type_name -> google.protobuf.Timestamp
-	19, // 76: ostler.driver.v1alpha1.PoolMachineRecord.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
-	1,  // 77: ostler.driver.v1alpha1.PoolMachineRecord.state:type_name -> ostler.driver.v1alpha1.PoolMachineState
-	36, // 78: ostler.driver.v1alpha1.CreatePoolRequest.model:type_name -> ostler.driver.v1alpha1.PoolModel
-	61, // 79: ostler.driver.v1alpha1.CreatePoolRequest.tags:type_name -> ostler.driver.v1alpha1.CreatePoolRequest.TagsEntry
-	11, // 80: ostler.driver.v1alpha1.CreatePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	37, // 81: ostler.driver.v1alpha1.CreatePoolResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
-	36, // 82: ostler.driver.v1alpha1.UpdatePoolRequest.model:type_name -> ostler.driver.v1alpha1.PoolModel
-	11, // 83: ostler.driver.v1alpha1.UpdatePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	37, // 84: ostler.driver.v1alpha1.UpdatePoolResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
-	11, // 85: ostler.driver.v1alpha1.DeletePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	0,  // 86: ostler.driver.v1alpha1.DeletePoolResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
-	11, // 87: ostler.driver.v1alpha1.GetPoolStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	37, // 88: ostler.driver.v1alpha1.GetPoolStatusResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
-	38, // 89: ostler.driver.v1alpha1.GetPoolStatusResponse.machines:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
-	11, // 90: ostler.driver.v1alpha1.ListPoolsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	37, // 91: ostler.driver.v1alpha1.ListPoolsResponse.pools:type_name -> ostler.driver.v1alpha1.PoolRecord
-	11, // 92: ostler.driver.v1alpha1.DeletePoolMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	37, // 93: ostler.driver.v1alpha1.DeletePoolMachinesResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
-	51, // 94: ostler.driver.v1alpha1.DeletePoolMachinesResponse.not_deleted:type_name -> ostler.driver.v1alpha1.PoolMachineFailure
-	15, // 95: ostler.driver.v1alpha1.PoolMachineFailure.error:type_name -> ostler.driver.v1alpha1.OperationError
-	11, // 96: ostler.driver.v1alpha1.UpdatePoolMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
-	38, // 97: ostler.driver.v1alpha1.UpdatePoolMachineResponse.machine:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
-	98, // [98:98] is the sub-list for method output_type
-	98, // [98:98] is the sub-list for method input_type
-	98, // [98:98] is the sub-list for extension type_name
-	98, // [98:98] is the sub-list for extension extendee
-	0,  // [0:98] is the sub-list for field type_name
+	20, // 70: ostler.driver.v1alpha1.ListMachinesResponse.parts:type_name -> ostler.driver.v1alpha1.PartRecord
+	11, // 71: ostler.driver.v1alpha1.GetVolumeIdsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	11, // 72: ostler.driver.v1alpha1.ValidateClassRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	16, // 73: ostler.driver.v1alpha1.ValidateClassResponse.violations:type_name -> ostler.driver.v1alpha1.FieldViolation
+	17, // 74: ostler.driver.v1alpha1.PoolModel.bootstrap:type_name -> ostler.driver.v1alpha1.BootstrapData
+	15, // 75: ostler.driver.v1alpha1.PoolRecord.fault:type_name -> ostler.driver.v1alpha1.OperationError
+	64, // 76: ostler.driver.v1alpha1.PoolRecord.created_at:type_name -> google.protobuf.Timestamp
+	19, // 77: ostler.driver.v1alpha1.PoolMachineRecord.machine:type_name -> ostler.driver.v1alpha1.MachineRecord
+	1,  // 78: ostler.driver.v1alpha1.PoolMachineRecord.state:type_name -> ostler.driver.v1alpha1.PoolMachineState
+	37, // 79: ostler.driver.v1alpha1.CreatePoolRequest.model:type_name -> ostler.driver.v1alpha1.PoolModel
+	62, // 80: ostler.driver.v1alpha1.CreatePoolRequest.tags:type_name -> ostler.driver.v1alpha1.CreatePoolRequest.TagsEntry
+	11, // 81: ostler.driver.v1alpha1.CreatePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	38, // 82: ostler.driver.v1alpha1.CreatePoolResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
+	37, // 83: ostler.driver.v1alpha1.UpdatePoolRequest.model:type_name -> ostler.driver.v1alpha1.PoolModel
+	11, // 84: ostler.driver.v1alpha1.UpdatePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	38, // 85: ostler.driver.v1alpha1.UpdatePoolResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
+	11, // 86: ostler.driver.v1alpha1.DeletePoolRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	0,  // 87: ostler.driver.v1alpha1.DeletePoolResponse.outcome:type_name -> ostler.driver.v1alpha1.DeletionOutcome
+	11, // 88: ostler.driver.v1alpha1.GetPoolStatusRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	38, // 89: ostler.driver.v1alpha1.GetPoolStatusResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
+	39, // 90: ostler.driver.v1alpha1.GetPoolStatusResponse.machines:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
+	11, // 91: ostler.driver.v1alpha1.ListPoolsRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	38, // 92: ostler.driver.v1alpha1.ListPoolsResponse.pools:type_name -> ostler.driver.v1alpha1.PoolRecord
+	11, // 93: ostler.driver.v1alpha1.DeletePoolMachinesRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	38, // 94: ostler.driver.v1alpha1.DeletePoolMachinesResponse.pool:type_name -> ostler.driver.v1alpha1.PoolRecord
+	52, // 95: ostler.driver.v1alpha1.DeletePoolMachinesResponse.not_deleted:type_name -> ostler.driver.v1alpha1.PoolMachineFailure
+	15, // 96: ostler.driver.v1alpha1.PoolMachineFailure.error:type_name -> ostler.driver.v1alpha1.OperationError
+	11, // 97: ostler.driver.v1alpha1.UpdatePoolMachineRequest.context:type_name -> ostler.driver.v1alpha1.OperationContext
+	39, // 98: ostler.driver.v1alpha1.UpdatePoolMachineResponse.machine:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
+	99, // [99:99] is the sub-list for method output_type
+	99, // [99:99] is the sub-list for method input_type
+	99, // [99:99] is the sub-list for extension type_name
+	99, // [99:99] is the sub-list for extension extendee
+	0,  // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_operation_proto_init() }
@@ -5532,14 +5660,14 @@ func file_ostler_driver_v1alpha1_operation_proto_init() {
 		(*OperationResult_UpdatePoolMachine)(nil),
 	}
 	file_ostler_driver_v1alpha1_operation_proto_msgTypes[12].OneofWrappers = []any{}
-	file_ostler_driver_v1alpha1_operation_proto_msgTypes[34].OneofWrappers = []any{}
+	file_ostler_driver_v1alpha1_operation_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ostler_driver_v1alpha1_operation_proto_rawDesc), len(file_ostler_driver_v1alpha1_operation_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   55,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -891,7 +891,12 @@ type Hello struct {
 	// before.
 	Resume *Resume `protobuf:"bytes,12,opt,name=resume,proto3" json:"resume,omitempty"`
 	// Measures clock skew; no timer depends on it.
-	DriverTime    *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=driver_time,json=driverTime,proto3" json:"driver_time,omitempty"`
+	DriverTime *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=driver_time,json=driverTime,proto3" json:"driver_time,omitempty"`
+	// How long after a call the infrastructure may not show what that made, and may go on to make it: the lag of its lists,
+	// and of calls that were given up. For so long "there is none" proves nothing of what a create made whose outcome is
+	// PARTIAL or UNKNOWN. Absent: a minute, and a create is repeated at once. Zero: it shows everything at once. An hour at
+	// most: the core takes a longer one for that.
+	ListLag       *durationpb.Duration `protobuf:"bytes,15,opt,name=list_lag,json=listLag,proto3" json:"list_lag,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -999,6 +1004,13 @@ func (x *Hello) GetResume() *Resume {
 func (x *Hello) GetDriverTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.DriverTime
+	}
+	return nil
+}
+
+func (x *Hello) GetListLag() *durationpb.Duration {
+	if x != nil {
+		return x.ListLag
 	}
 	return nil
 }
@@ -1523,7 +1535,9 @@ type OperationPage struct {
 	// Of ListPools.
 	Pools []*PoolRecord `protobuf:"bytes,4,rep,name=pools,proto3" json:"pools,omitempty"`
 	// Of GetPoolStatus.
-	PoolMachines  []*PoolMachineRecord `protobuf:"bytes,5,rep,name=pool_machines,json=poolMachines,proto3" json:"pool_machines,omitempty"`
+	PoolMachines []*PoolMachineRecord `protobuf:"bytes,5,rep,name=pool_machines,json=poolMachines,proto3" json:"pool_machines,omitempty"`
+	// Of ListMachines.
+	Parts         []*PartRecord `protobuf:"bytes,6,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1589,6 +1603,13 @@ func (x *OperationPage) GetPools() []*PoolRecord {
 func (x *OperationPage) GetPoolMachines() []*PoolMachineRecord {
 	if x != nil {
 		return x.PoolMachines
+	}
+	return nil
+}
+
+func (x *OperationPage) GetParts() []*PartRecord {
+	if x != nil {
+		return x.Parts
 	}
 	return nil
 }
@@ -2208,7 +2229,7 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"invalidate\x18\x11 \x01(\v2).ostler.driver.v1alpha1.CacheInvalidationH\x00R\n" +
 	"invalidate\x12N\n" +
 	"\x0eprotocol_error\x18\x12 \x01(\v2%.ostler.driver.v1alpha1.ProtocolErrorH\x00R\rprotocolErrorB\a\n" +
-	"\x05frameJ\x04\b\x14\x10\x1e\"\xb2\x04\n" +
+	"\x05frameJ\x04\b\x14\x10\x1e\"\xe8\x04\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
 	"\vdriver_name\x18\x02 \x01(\tR\n" +
@@ -2224,7 +2245,8 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	" \x01(\rR\rmaxFrameBytes\x126\n" +
 	"\x06resume\x18\f \x01(\v2\x1e.ostler.driver.v1alpha1.ResumeR\x06resume\x12;\n" +
 	"\vdriver_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"driverTimeJ\x04\b\x06\x10\aJ\x04\b\r\x10\x0eR\x05shardR\rclass_formats\"n\n" +
+	"driverTime\x124\n" +
+	"\blist_lag\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\alistLagJ\x04\b\x06\x10\aJ\x04\b\r\x10\x0eR\x05shardR\rclass_formats\"n\n" +
 	"\x06Resume\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12E\n" +
@@ -2267,13 +2289,14 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\apercent\x18\x04 \x01(\rR\apercent\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x05 \x01(\tR\n" +
-	"checkpoint\"\x95\x02\n" +
+	"checkpoint\"\xcf\x02\n" +
 	"\rOperationPage\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\rR\x05index\x12A\n" +
 	"\bmachines\x18\x03 \x03(\v2%.ostler.driver.v1alpha1.MachineRecordR\bmachines\x128\n" +
 	"\x05pools\x18\x04 \x03(\v2\".ostler.driver.v1alpha1.PoolRecordR\x05pools\x12N\n" +
-	"\rpool_machines\x18\x05 \x03(\v2).ostler.driver.v1alpha1.PoolMachineRecordR\fpoolMachines\"\xe5\x01\n" +
+	"\rpool_machines\x18\x05 \x03(\v2).ostler.driver.v1alpha1.PoolMachineRecordR\fpoolMachines\x128\n" +
+	"\x05parts\x18\x06 \x03(\v2\".ostler.driver.v1alpha1.PartRecordR\x05parts\"\xe5\x01\n" +
 	"\x12OperationCompleted\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12\x1e\n" +
 	"\n" +
@@ -2397,14 +2420,15 @@ var file_ostler_driver_v1alpha1_session_proto_goTypes = []any{
 	(*Operation)(nil),             // 27: ostler.driver.v1alpha1.Operation
 	(OperationKind)(0),            // 28: ostler.driver.v1alpha1.OperationKind
 	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*Target)(nil),                // 30: ostler.driver.v1alpha1.Target
-	(*ObjectRevision)(nil),        // 31: ostler.driver.v1alpha1.ObjectRevision
-	(*durationpb.Duration)(nil),   // 32: google.protobuf.Duration
+	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
+	(*Target)(nil),                // 31: ostler.driver.v1alpha1.Target
+	(*ObjectRevision)(nil),        // 32: ostler.driver.v1alpha1.ObjectRevision
 	(*MachineRecord)(nil),         // 33: ostler.driver.v1alpha1.MachineRecord
 	(*PoolRecord)(nil),            // 34: ostler.driver.v1alpha1.PoolRecord
 	(*PoolMachineRecord)(nil),     // 35: ostler.driver.v1alpha1.PoolMachineRecord
-	(*OperationResult)(nil),       // 36: ostler.driver.v1alpha1.OperationResult
-	(*OperationError)(nil),        // 37: ostler.driver.v1alpha1.OperationError
+	(*PartRecord)(nil),            // 36: ostler.driver.v1alpha1.PartRecord
+	(*OperationResult)(nil),       // 37: ostler.driver.v1alpha1.OperationResult
+	(*OperationError)(nil),        // 38: ostler.driver.v1alpha1.OperationError
 }
 var file_ostler_driver_v1alpha1_session_proto_depIdxs = []int32{
 	9,  // 0: ostler.driver.v1alpha1.RegisterRequest.hello:type_name -> ostler.driver.v1alpha1.Hello
@@ -2428,38 +2452,40 @@ var file_ostler_driver_v1alpha1_session_proto_depIdxs = []int32{
 	28, // 18: ostler.driver.v1alpha1.Hello.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
 	10, // 19: ostler.driver.v1alpha1.Hello.resume:type_name -> ostler.driver.v1alpha1.Resume
 	29, // 20: ostler.driver.v1alpha1.Hello.driver_time:type_name -> google.protobuf.Timestamp
-	11, // 21: ostler.driver.v1alpha1.Resume.operations:type_name -> ostler.driver.v1alpha1.HeldOperation
-	30, // 22: ostler.driver.v1alpha1.HeldOperation.target:type_name -> ostler.driver.v1alpha1.Target
-	4,  // 23: ostler.driver.v1alpha1.HeldOperation.state:type_name -> ostler.driver.v1alpha1.HeldState
-	28, // 24: ostler.driver.v1alpha1.HeldOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
-	31, // 25: ostler.driver.v1alpha1.HeldOperation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	5,  // 26: ostler.driver.v1alpha1.Welcome.resume_outcome:type_name -> ostler.driver.v1alpha1.ResumeOutcome
-	13, // 27: ostler.driver.v1alpha1.Welcome.verdicts:type_name -> ostler.driver.v1alpha1.HeldVerdict
-	2,  // 28: ostler.driver.v1alpha1.Welcome.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	1,  // 29: ostler.driver.v1alpha1.Welcome.capabilities:type_name -> ostler.driver.v1alpha1.CoreCapability
-	32, // 30: ostler.driver.v1alpha1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	32, // 31: ostler.driver.v1alpha1.Welcome.resume_window:type_name -> google.protobuf.Duration
-	32, // 32: ostler.driver.v1alpha1.Welcome.session_max_age:type_name -> google.protobuf.Duration
-	29, // 33: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
-	6,  // 34: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
-	33, // 35: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	34, // 36: ostler.driver.v1alpha1.OperationPage.pools:type_name -> ostler.driver.v1alpha1.PoolRecord
-	35, // 37: ostler.driver.v1alpha1.OperationPage.pool_machines:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
-	36, // 38: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
-	37, // 39: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
-	3,  // 40: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
-	32, // 41: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
-	2,  // 42: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	32, // 43: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
-	32, // 44: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
-	29, // 45: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
-	29, // 46: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
-	31, // 47: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	30, // 21: ostler.driver.v1alpha1.Hello.list_lag:type_name -> google.protobuf.Duration
+	11, // 22: ostler.driver.v1alpha1.Resume.operations:type_name -> ostler.driver.v1alpha1.HeldOperation
+	31, // 23: ostler.driver.v1alpha1.HeldOperation.target:type_name -> ostler.driver.v1alpha1.Target
+	4,  // 24: ostler.driver.v1alpha1.HeldOperation.state:type_name -> ostler.driver.v1alpha1.HeldState
+	28, // 25: ostler.driver.v1alpha1.HeldOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
+	32, // 26: ostler.driver.v1alpha1.HeldOperation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	5,  // 27: ostler.driver.v1alpha1.Welcome.resume_outcome:type_name -> ostler.driver.v1alpha1.ResumeOutcome
+	13, // 28: ostler.driver.v1alpha1.Welcome.verdicts:type_name -> ostler.driver.v1alpha1.HeldVerdict
+	2,  // 29: ostler.driver.v1alpha1.Welcome.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	1,  // 30: ostler.driver.v1alpha1.Welcome.capabilities:type_name -> ostler.driver.v1alpha1.CoreCapability
+	30, // 31: ostler.driver.v1alpha1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	30, // 32: ostler.driver.v1alpha1.Welcome.resume_window:type_name -> google.protobuf.Duration
+	30, // 33: ostler.driver.v1alpha1.Welcome.session_max_age:type_name -> google.protobuf.Duration
+	29, // 34: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
+	6,  // 35: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
+	33, // 36: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
+	34, // 37: ostler.driver.v1alpha1.OperationPage.pools:type_name -> ostler.driver.v1alpha1.PoolRecord
+	35, // 38: ostler.driver.v1alpha1.OperationPage.pool_machines:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
+	36, // 39: ostler.driver.v1alpha1.OperationPage.parts:type_name -> ostler.driver.v1alpha1.PartRecord
+	37, // 40: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
+	38, // 41: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
+	3,  // 42: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
+	30, // 43: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
+	2,  // 44: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	30, // 45: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
+	30, // 46: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
+	29, // 47: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
+	29, // 48: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
+	32, // 49: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_session_proto_init() }
