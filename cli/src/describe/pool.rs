@@ -11,7 +11,7 @@ use ostler_api::machine_pool::{MachinePoolStatus, PoolConditionType as Type};
 use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::pool::selector;
 
-use super::fleet::{is_controlled_by, machines, named, worst};
+use super::fleet::{beside, is_controlled_by, machines, named, worst};
 use super::hints;
 use super::page::{Page, event_lines};
 use super::read;
@@ -66,6 +66,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
             status.available_replicas
         ),
     );
+    beside(&mut page, all.iter());
     for condition in &status.conditions {
         let about = if condition.message.is_empty() {
             condition.reason.clone()
@@ -93,7 +94,15 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
 fn group(status: &MachinePoolStatus) -> String {
     let Some(id) = &status.provider_id else { return "none yet".to_owned() };
     let size = status.observed.as_ref();
-    let size = size.map(|it| format!(", {} of {} instances", it.current, it.desired));
+    let size = size.map(|it| {
+        let unnamed = if it.without_machine > 0 {
+            let ids: Vec<_> = it.without_machine_ids.iter().map(ToString::to_string).collect();
+            format!(", {} without a machine: {}", it.without_machine, ids.join(", "))
+        } else {
+            String::new()
+        };
+        format!(", {} of {} instances{unnamed}", it.current, it.desired)
+    });
     format!("{id}{}", size.unwrap_or_default())
 }
 

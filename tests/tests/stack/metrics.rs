@@ -12,7 +12,7 @@ use ostler_tests::world::{Setup, World};
 use serde_json::json;
 
 /// Name, and the labels that dashboards ask for.
-const KNOWN: [(&str, &[&str]); 21] = [
+const KNOWN: [(&str, &[&str]); 22] = [
     ("mcm_machine_controller_frozen", &[]),
     ("mcm_machine_items_total", &[]),
     ("mcm_misc_scrape_failure_total", &["kind", "binary"]),
@@ -44,6 +44,7 @@ const KNOWN: [(&str, &[&str]); 21] = [
     ("mcm_workqueue_work_duration_seconds_bucket", &["name"]),
     ("ostler_machine_step_seconds_bucket", &["step"]),
     ("ostler_machines", &["phase"]),
+    ("ostler_machine_instances", &["state"]),
     ("ostler_machines_waiting", &["reason"]),
     ("ostler_driver_operations_total", &["provider", "kind", "code"]),
 ];

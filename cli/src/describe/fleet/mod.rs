@@ -14,7 +14,7 @@ use kube::api::{Api, ListParams};
 use ostler_api::names::{LEADER_LEASE, SETS_LEASE, annotation};
 use ostler_api::{Machine, MachineDeployment, MachinePool, MachineSet};
 
-pub(super) use self::tree::{machines, named, render};
+pub(super) use self::tree::{beside, machines, named, render};
 pub(super) use self::why::worst;
 use super::read;
 use crate::serving::{Leases, Server};

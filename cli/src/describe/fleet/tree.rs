@@ -29,6 +29,7 @@ pub(crate) fn render(fleet: &Fleet, now: Timestamp) -> String {
         Some(deployment) => head(&mut page, deployment, now),
         None => fleet.sets.iter().for_each(|set| head_of_set(&mut page, set, now)),
     }
+    beside(&mut page, fleet.all());
     page.line("Run by", &runner(&fleet.runner));
     page.line("Waits for", &why(fleet, now));
     page.chapter("Tree");
@@ -92,6 +93,27 @@ fn head(page: &mut Page, deployment: &MachineDeployment, now: Timestamp) {
     for condition in &status.conditions {
         let reason = condition.reason.as_deref().unwrap_or_default();
         page.line(condition.type_.as_str(), &format!("{} ({reason})", condition.status));
+    }
+}
+
+/// Instances that are paid for, of machines that no number above counts as working.
+pub(in crate::describe) fn beside<'a>(
+    page: &mut Page,
+    machines: impl Iterator<Item = &'a Machine>,
+) {
+    let (mut deleting, mut failed) = (0, 0);
+    for machine in machines.filter(|it| it.instance_id().is_some()) {
+        if machine.is_deleting() {
+            deleting += 1;
+        } else if machine.phase() == MachinePhase::Failed {
+            failed += 1;
+        }
+    }
+    let words = [(deleting, "being deleted"), (failed, "failed")];
+    let words = words.iter().filter(|(count, _)| *count > 0);
+    let words: Vec<_> = words.map(|(count, what)| format!("{count} of machines {what}")).collect();
+    if !words.is_empty() {
+        page.line("Instances", &format!("{}: they exist, and are paid for", words.join(", ")));
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use ostler_api::Machine;
 use ostler_api::machine::{MachinePhase, MachineStatus, WaitReason};
+use ostler_api::{Machine, MachinePool};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -22,6 +22,7 @@ use crate::watch::Cache;
 /// Collects the metrics of machines at each scrape.
 struct MachineCollector {
     machines: Arc<Cache<Machine>>,
+    pools: Arc<Cache<MachinePool>>,
 }
 
 impl fmt::Debug for MachineCollector {
@@ -37,8 +38,8 @@ pub(crate) fn register_machines(
     state: &Arc<State>,
     leads: &Leads,
 ) {
-    let machines = Arc::clone(&stores.machines);
-    leads.register_collector(registry, MachineCollector { machines });
+    let (machines, pools) = (Arc::clone(&stores.machines), Arc::clone(&stores.pools));
+    leads.register_collector(registry, MachineCollector { machines, pools });
     registry.register_collector(Box::new(UpdateCollector { state: Arc::clone(state) }));
 }
 
@@ -94,6 +95,13 @@ impl Collector for MachineCollector {
             machines.iter().flat_map(|machine| conditions(machine)).collect(),
         )?;
         gauges("ostler_machines", "Machines by phase", phases(&machines))?;
+        let help = "Instances that machines have, by what becomes of the machine";
+        gauges("ostler_machine_instances", help, instances(&machines))?;
+        gauges(
+            "ostler_pool_instances_without_machine",
+            "Instances of the group of a pool that have no machine",
+            self.pools.all().iter().map(|pool| without_machine(pool)).collect(),
+        )?;
         gauges("ostler_machines_waiting", "Machines by what they wait for", waits(&machines))
     }
 }
@@ -126,6 +134,24 @@ fn phases(machines: &[Arc<Machine>]) -> Vec<Series> {
             (vec![("phase", label.to_owned())], number(count(phase)))
         })
         .collect()
+}
+
+fn without_machine(pool: &MachinePool) -> Series {
+    let observed = pool.status.as_ref().and_then(|status| status.observed.as_ref());
+    (name_of(pool), observed.map_or(0, |it| it.without_machine.into()))
+}
+
+/// What is paid for is counted, also once its Machine is given up.
+fn instances(machines: &[Arc<Machine>]) -> Vec<Series> {
+    let state = |machine: &Machine| match machine.phase() {
+        _ if machine.is_deleting() => "deleting",
+        MachinePhase::Failed => "failed",
+        _ => "live",
+    };
+    let with: Vec<_> =
+        machines.iter().filter(|it| it.instance_id().is_some()).map(|it| state(it)).collect();
+    let count = |state: &str| number(with.iter().filter(|it| **it == state).count());
+    ["live", "failed", "deleting"].map(|it| (vec![("state", it.to_owned())], count(it))).to_vec()
 }
 
 /// Counts by reason; unknown reasons count as one.
