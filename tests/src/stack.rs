@@ -8,8 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use ostler_api::names::annotation::TOKEN_OF;
 use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Cloud, Instance};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::account::kubeconfig_of_the_core;
@@ -54,6 +56,8 @@ pub struct Stack {
     leaving: Vec<Process>,
     drivers: u32,
     foreign: Option<MutexGuard<'static, ()>>,
+    /// How many replicas the core of `deploy/base` has where that is applied to a foreign cluster: none during a test.
+    deployed: Option<String>,
 }
 
 impl Drop for Stack {
@@ -61,6 +65,8 @@ impl Drop for Stack {
         if self.foreign.is_none() {
             return;
         }
+        // One that stands by would lead in the place of the core that is started here.
+        self.spare.clear();
         // A test that failed may have left a part dead, and machines go only through their driver.
         for part in [Part::Core, Part::Driver] {
             self.kill(part);
@@ -69,10 +75,16 @@ impl Drop for Stack {
         }
         let made = ["pdb,pods", "-l", "ostler.dev/test", "--force", "--grace-period=0"];
         self.kubectl.output(["delete", "--ignore-not-found"].iter().chain(&made), None);
-        for kind in ["machinedeployments", "machinesets", "machines", "machineclasses"] {
+        let checks = "machinehealthchecks,machinepools";
+        for kind in [checks, "machinedeployments", "machinesets", "machines", "machineclasses"] {
             self.kubectl.output(["delete", kind, "--all", "--timeout=120s"], None);
         }
         self.kubectl.output(["delete", "secret", "fake", "big", "--ignore-not-found"], None);
+        self.delete_tokens();
+        if let Some(replicas) = &self.deployed {
+            let replicas = format!("--replicas={replicas}");
+            self.kubectl.output(["scale", "deployment", "ostler", &replicas], None);
+        }
     }
 }
 
@@ -109,6 +121,7 @@ impl Stack {
             driver: None,
             leaving: Vec::new(),
             drivers: 0,
+            deployed: None,
             foreign: external
                 .is_some()
                 .then(|| FOREIGN_CLUSTER.lock().unwrap_or_else(PoisonError::into_inner)),
@@ -118,6 +131,7 @@ impl Stack {
             stack.restart(Part::Api);
         } else {
             stack.install_crds();
+            stack.stop_deployed();
             stack.core_kubeconfig = kubeconfig_of_the_core(&stack.kubectl, stack.directory.path());
         }
         stack.restart(Part::Core);
@@ -358,6 +372,34 @@ impl Stack {
 
     fn token_file(&self) -> PathBuf {
         self.file("driver-token")
+    }
+
+    /// The core of `deploy/base` would lead beside that of the test.
+    fn stop_deployed(&mut self) {
+        let shown = ["get", "deployment", "ostler", "--ignore-not-found"];
+        let replicas = shown.into_iter().chain(["-o", "jsonpath={.spec.replicas}"]);
+        let replicas = self.kubectl.run(replicas);
+        if replicas.is_empty() || replicas == "0" {
+            return;
+        }
+        self.kubectl.run(["scale", "deployment", "ostler", "--replicas=0"]);
+        let pods = ["wait", "pods", "--for=delete", "--timeout=120s", "-l"];
+        self.kubectl.output(pods.into_iter().chain(["app.kubernetes.io/name=ostler"]), None);
+        self.deployed = Some(replicas);
+    }
+
+    /// Of a Machine whose core was killed a bootstrap token may be left, and it counts for nothing else here.
+    fn delete_tokens(&self) {
+        let secrets = ["get", "secrets", "-n", "kube-system", "-o", "json"];
+        let Ok(all) = serde_json::from_slice::<Value>(&self.kubectl.output(secrets, None).stdout)
+        else {
+            return;
+        };
+        let of_machine = |secret: &&Value| !secret["metadata"]["annotations"][TOKEN_OF].is_null();
+        for secret in all["items"].as_array().into_iter().flatten().filter(of_machine) {
+            let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+            self.kubectl.output(["delete", "secret", "-n", "kube-system", name], None);
+        }
     }
 
     fn install_crds(&self) {

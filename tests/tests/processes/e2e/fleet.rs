@@ -4,6 +4,7 @@
 
 use std::process::Command;
 
+use ostler_api::names::annotation::TOKEN_OF;
 use ostler_tests::kubectl::Kubectl;
 use ostler_tests::process::binaries;
 use ostler_tests::stack::{Part, Stack};
@@ -76,6 +77,10 @@ fn two_hundred_machines_roll_while_core_and_driver_are_killed_and_scale_to_none_
     }
     stack.kubectl().run(["delete", "machinedeployment", "many", "--timeout=120s"]);
     assert_eq!(stack.instances().len(), 0, "nothing is left in the cloud");
+    let is_token = |it: &&Value| !it["metadata"]["annotations"][TOKEN_OF].is_null();
+    let secrets = stack.kubectl().list("secrets");
+    let tokens: Vec<_> = secrets.iter().filter(is_token).map(|it| &it["metadata"]).collect();
+    assert!(tokens.is_empty(), "nor a token of a Machine that is gone: {tokens:#?}");
 }
 
 fn every_machine_has_one_instance(stack: &Stack) {
