@@ -161,7 +161,7 @@ mod tests {
     fn lease(namespace: &str, holder: &str, served: Option<&str>, seconds: i64) -> Lease {
         let renewed = (noon() - SignedDuration::from_secs(seconds)).to_string();
         let notes: Value =
-            served.map_or(json!({}), |served| json!({ (SERVED_NAMESPACES): served }));
+            served.map_or_else(|| json!({}), |served| json!({ (SERVED_NAMESPACES): served }));
         serde_json::from_value(json!({
             "metadata": { "name": LEADER_LEASE, "namespace": namespace, "annotations": notes },
             "spec": { "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed }
@@ -221,7 +221,7 @@ mod tests {
             match expected {
                 None => assert_eq!(said, None, "{leases:?}"),
                 Some(part) => {
-                    assert!(said.as_ref().is_some_and(|it| it.contains(part)), "{part}: {said:?}")
+                    assert!(said.as_ref().is_some_and(|it| it.contains(part)), "{part}: {said:?}");
                 }
             }
         }

@@ -348,6 +348,29 @@ fn what_only_a_user_can_end_and_a_rollout_that_goes_on_do_not_pass_for_all_as_wa
             "nothing; it goes on: 1 of 3 machines are replaced",
         ),
         (
+            |fleet| {
+                fleet.deployment = None;
+                fleet.machines.clear();
+            },
+            "nothing; it goes on: there are 0 machines, and 4 are wanted",
+        ),
+        (
+            |fleet| {
+                fleet.sets.truncate(1);
+                fleet.machines =
+                    [("web-new".to_owned(), vec![running("a"), running("b"), running("c")])].into();
+                let status = fleet.deployment.as_mut().unwrap().status.as_mut().unwrap();
+                (status.replicas, status.updated_replicas) = (3, 3);
+            },
+            "nothing; up to date",
+        ),
+    ]);
+}
+
+#[test]
+fn a_driver_that_is_asked_and_a_core_that_is_not_there_do_not_pass_for_a_rollout_that_goes_on() {
+    assert_waits_for([
+        (
             |fleet| fleet.runner = Runner::Unserved("no core serves namespace default".to_owned()),
             "Waits for          no core serves namespace default",
         ),
@@ -372,23 +395,6 @@ fn what_only_a_user_can_end_and_a_rollout_that_goes_on_do_not_pass_for_all_as_wa
                 fleet.machines.insert("web-new".to_owned(), new.to_vec());
             },
             "Waits for          the core, which has written nothing about machine a (and 1 more) yet",
-        ),
-        (
-            |fleet| {
-                fleet.deployment = None;
-                fleet.machines.clear();
-            },
-            "nothing; it goes on: there are 0 machines, and 4 are wanted",
-        ),
-        (
-            |fleet| {
-                fleet.sets.truncate(1);
-                fleet.machines =
-                    [("web-new".to_owned(), vec![running("a"), running("b"), running("c")])].into();
-                let status = fleet.deployment.as_mut().unwrap().status.as_mut().unwrap();
-                (status.replicas, status.updated_replicas) = (3, 3);
-            },
-            "nothing; up to date",
         ),
     ]);
 }

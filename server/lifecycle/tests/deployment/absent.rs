@@ -15,7 +15,7 @@ fn filled(world: &mut World) -> (Option<i32>, String) {
     let plan = world.pass();
     assert!(plan.sets.is_empty() && plan.create.is_none(), "first it is said: {plan:?}");
     assert_eq!(world.sets, sets);
-    let event = plan.events.into_iter().next().expect("nothing was said");
+    let event = plan.events.into_iter().next().unwrap();
     assert_eq!(event.reason, Reason::ReplicasAbsent);
     (world.deployment.spec.replicas, event.note)
 }
