@@ -90,12 +90,11 @@ pub fn main() -> ExitCode {
 
 /// An adapter passes frames on, and threads would wake each other for each; who stands above a driver waits.
 fn is_for_one_thread(command: &Command) -> bool {
-    match command {
-        Command::Driver(driver::Args::Adapt(_)) => true,
-        #[cfg(target_os = "linux")]
-        Command::Driver(driver::Args::Keep(_)) => true,
-        _ => false,
+    #[cfg(target_os = "linux")]
+    if matches!(command, Command::Driver(driver::Args::Keep(_))) {
+        return true;
     }
+    matches!(command, Command::Driver(driver::Args::Adapt(_)))
 }
 
 async fn run(command: Command) -> ExitCode {

@@ -29,7 +29,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// File in the directory of a driver by which its processes are found.
 const PROCESSES: &str = "processes";
 /// Between two looks whether a driver listens on its socket.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(50);
+const LONGEST_LOOK: Duration = Duration::from_secs(2);
 /// Variables that drivers get.
 const FOR_DRIVERS: [&str; 9] = [
     "PATH",
@@ -126,10 +127,13 @@ impl DriverProcess {
 
     /// Serves the core with the driver, once it listens on its socket.
     async fn adapt(&self, socket: &Path, story: Story, end: &CancellationToken) {
+        let mut pause = LOOK;
         while !socket.exists() {
-            if tokio::time::timeout(LOOK, end.cancelled()).await.is_ok() {
+            if tokio::time::timeout(pause, end.cancelled()).await.is_ok() {
                 return;
             }
+            // One that dials in never listens.
+            pause = LONGEST_LOOK.min(pause * 2);
         }
         let name = format!("the adapter of driver {}", self.name);
         self.keep_running(&name, story, end, || self.start_adapter(socket)).await;

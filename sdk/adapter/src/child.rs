@@ -58,9 +58,7 @@ impl Program {
             let tree = self.start(keeper, socket)?;
             tracing::info!(process = tree.process().await, "driver {} started", self.shown());
             let Some(status) = end.run_until_cancelled(tree.wait()).await else {
-                if !tree.stop(drain).await {
-                    tracing::error!("processes of the driver do not end, even after SIGKILL");
-                }
+                stop(&tree, drain).await;
                 return Ok(());
             };
             let next = restarts.after(started.elapsed(), status.as_ref().ok().copied());
@@ -104,4 +102,10 @@ fn resolve(named: &Path) -> anyhow::Result<PathBuf> {
         std::env::split_paths(&path).map(|folder| folder.join(named)).find(|it| it.is_file());
     let Some(found) = found else { bail!("no program {} is in PATH", named.display()) };
     Ok(found)
+}
+
+async fn stop(tree: &Tree, drain: Duration) {
+    if !tree.stop(drain).await {
+        tracing::error!("processes of the driver do not end, even after SIGKILL");
+    }
 }

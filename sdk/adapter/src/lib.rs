@@ -79,16 +79,13 @@ pub async fn run(args: AdaptArgs, keeper: Keeper) -> anyhow::Result<()> {
             socket.context("pass --socket PATH of a driver that runs, or its program after --")?;
         return serve(absolute(socket)?, driver_uid, options).await;
     };
-    let (path, trees) = match socket {
-        Some(path) => {
-            let path = absolute(path)?;
-            let record = record(&path).await?;
-            (path, Trees::Of(record))
-        }
-        None => {
-            let own = SocketDirectory::new(&socket_parent, false).await?;
-            (own.socket(), Trees::In(own))
-        }
+    let (path, trees) = if let Some(path) = socket {
+        let path = absolute(path)?;
+        let record = record(&path).await?;
+        (path, Trees::Of(record))
+    } else {
+        let own = SocketDirectory::new(&socket_parent, false).await?;
+        (own.socket(), Trees::In(own))
     };
     // What an operation left behind is then read by the next adapter's driver, with none at work beside it.
     let keeper = keeper.recorded(trees.record()).grace(drain).kill();

@@ -351,7 +351,9 @@ func TestASocketThatSomebodyRemovedIsMadeAgain(t *testing.T) {
 	}
 	end, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- serveUntil(end, socket, newServer(fake{}, Info{Provider: "go.ostler.dev"}), time.Hour) }()
+	go func() {
+		ended <- serveUntil(end, socket, newServer(fake{}, Info{Provider: "go.ostler.dev"}), time.Hour)
+	}()
 	if err := os.RemoveAll(filepath.Dir(path)); err != nil {
 		t.Fatal(err)
 	}

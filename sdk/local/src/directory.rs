@@ -104,12 +104,53 @@ fn is_own(path: &Path) -> bool {
     let named = name.and_then(|name| name.strip_prefix(PREFIX)).is_some_and(|it| it.len() == 6);
     let own = nix::unistd::geteuid().as_raw();
     let private =
-        |found: fs::Metadata| found.is_dir() && found.uid() == own && found.mode() & 0o077 == 0;
+        |found: fs::Metadata| found.is_dir() && found.uid() == own && found.mode() & 0o777 == 0o700;
     named && fs::symlink_metadata(path).is_ok_and(private)
 }
 
 fn remove(path: &Path) {
     if let Err(error) = fs::remove_dir_all(path) {
         tracing::debug!(%error, path = %path.display(), "the directory of a driver's socket stays");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    use super::*;
+
+    fn left(parent: &Path, name: &str) -> PathBuf {
+        let path = parent.join(name);
+        fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
+        path
+    }
+
+    #[tokio::test]
+    async fn directories_without_an_owner_are_removed_and_no_others() {
+        let parent = tempfile::tempdir().unwrap();
+        let held = SocketDirectory::new(parent.path(), false).await.unwrap();
+        let (killed, early) =
+            (left(parent.path(), "driver-aaaaaa"), left(parent.path(), "driver-bbbbbb"));
+        fs::write(killed.join(RECORD), "").unwrap();
+        let other = left(parent.path(), "driver-of-mine");
+        let next = SocketDirectory::new(parent.path(), false).await.unwrap();
+        assert!(held.path().exists() && early.exists() && other.exists() && !killed.exists());
+        // Of a version that had no records.
+        SocketDirectory::clear(parent.path(), true).await.unwrap();
+        assert!(held.path().exists() && next.path().exists() && other.exists() && !early.exists());
+        let path = held.path().to_owned();
+        drop(held);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn where_a_path_would_be_too_long_it_is_among_the_temporary_files() {
+        let parent = tempfile::tempdir().unwrap();
+        let deep = parent.path().join("d".repeat(100));
+        fs::create_dir(&deep).unwrap();
+        let made = SocketDirectory::new(&deep, true).await.unwrap();
+        assert!(made.path().starts_with(std::env::temp_dir()) && !made.path().starts_with(&deep));
+        assert!(made.socket().as_os_str().len() <= LONGEST_PATH);
     }
 }

@@ -123,7 +123,11 @@ impl Kept {
                 self.ended = match status {
                     WaitStatus::Exited(_, code) => Some(code << 8),
                     WaitStatus::Signaled(_, signal, _) => Some(signal as i32),
-                    _ => None,
+                    WaitStatus::Stopped(..)
+                    | WaitStatus::PtraceEvent(..)
+                    | WaitStatus::PtraceSyscall(_)
+                    | WaitStatus::Continued(_)
+                    | WaitStatus::StillAlive => None,
                 };
             }
         }
@@ -133,25 +137,32 @@ impl Kept {
     fn terminate(&mut self, grace: Option<Duration>) {
         drop(self.input.take());
         if !std::mem::replace(&mut self.asked, true) {
-            signal_all(Signal::TERM);
+            self.signal(Signal::TERM);
         }
         if let Some(grace) = grace {
             self.kill_at.get_or_insert_with(|| Instant::now() + grace);
         }
     }
 
+    fn signal(&self, signal: Signal) {
+        let all = processes::of_this_one();
+        // Without /proc the program is all that is known.
+        if all.is_empty()
+            && self.ended.is_none()
+            && let Some(program) = rustix::process::Pid::from_raw(self.program)
+        {
+            let _gone = rustix::process::kill_process(program, signal);
+        }
+        for process in all {
+            // One that cannot be signalled, as another user's, is waited for.
+            let _refused = process.signal(signal);
+        }
+    }
+
     fn kill(&mut self) {
-        signal_all(Signal::KILL);
+        self.signal(Signal::KILL);
         self.asked = true;
         self.kill_at = Some(Instant::now() + AGAIN);
-    }
-}
-
-fn signal_all(signal: Signal) {
-    for process in processes::of_this_one() {
-        if let Err(error) = process.signal(signal) {
-            tracing::debug!(process = process.pid, %error, "a process cannot be signalled");
-        }
     }
 }
 

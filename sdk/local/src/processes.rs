@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 /// A process. Its number may be another's later; with the time of its start it is no other's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,16 +34,22 @@ impl Process {
     pub(crate) fn signal(self, signal: Signal) -> io::Result<()> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(()) };
         let handle = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(handle) => handle,
-            Err(rustix::io::Errno::SRCH) => return Ok(()),
+            Ok(handle) => Some(handle),
+            Err(Errno::SRCH) => return Ok(()),
+            // Old kernels, and sandboxes that know none of it.
+            Err(Errno::NOSYS | Errno::PERM) => None,
             Err(error) => return Err(error.into()),
         };
         // What was opened is the process that was found.
         if Self::read(self.pid).is_none_or(|now| now.started != self.started) {
             return Ok(());
         }
-        match pidfd_send_signal(handle, signal) {
-            Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
+        let sent = match handle {
+            Some(handle) => pidfd_send_signal(handle, signal),
+            None => kill_process(pid, signal),
+        };
+        match sent {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

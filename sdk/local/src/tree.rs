@@ -94,12 +94,11 @@ impl Tree {
             Line::Group(group, _) => Some(*group),
         };
         let watched = tokio::spawn(async move {
-            let said = match told {
-                Some(told) => hear(told, &started).await,
-                None => {
-                    started.send_replace(child.id());
-                    None
-                }
+            let said = if let Some(told) = told {
+                hear(told, &started).await
+            } else {
+                started.send_replace(child.id());
+                None
             };
             let status = child.wait().await.map_err(|error| error.kind());
             if let Some(group) = group {

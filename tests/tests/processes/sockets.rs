@@ -22,6 +22,7 @@ fn drivers(admin: &str, directory: &Path) -> Result<String, String> {
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
+#[expect(clippy::disallowed_methods, reason = "nothing else runs on this thread meanwhile")]
 fn until_listed(admin: &str, directory: &Path) {
     let from = Instant::now();
     loop {

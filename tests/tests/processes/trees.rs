@@ -75,6 +75,7 @@ impl Place {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "nothing else runs on this thread meanwhile")]
 fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     let from = Instant::now();
     loop {

@@ -128,7 +128,9 @@ impl Pages {
 /// What a page takes in memory, after each record has lost what a single answer would lose.
 fn memory_of(page: &mut OperationPage) -> usize {
     page.machines.iter_mut().for_each(cut);
-    page.pools.iter_mut().for_each(|it| cut_fault(it.fault.as_deref_mut()));
+    for pool in &mut page.pools {
+        cut_fault(pool.fault.as_deref_mut());
+    }
     page.pool_machines.iter_mut().filter_map(|it| it.machine.as_mut()).for_each(cut);
     weight(&page.machines) + weight(&page.parts) + weight(&page.pools) + weight(&page.pool_machines)
 }

@@ -166,7 +166,9 @@ pub struct Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        self.files.iter().for_each(|file| file.remove());
+        for file in &self.files {
+            file.remove();
+        }
     }
 }
 

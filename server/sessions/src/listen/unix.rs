@@ -269,7 +269,7 @@ mod tests {
                 }
             };
             let both = async { tokio::join!(bound.accept(), dialed) };
-            let (accepted, ()) = tokio::time::timeout(Duration::from_secs(60), both).await.unwrap();
+            let (accepted, ()) = tokio::time::timeout(Duration::from_mins(1), both).await.unwrap();
             accepted.unwrap();
             assert_eq!(mode(&path), 0o660);
         }
