@@ -164,8 +164,8 @@ def serve(driver, provider, version, max_in_flight=16, capabilities=(), list_lag
     end = threading.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         signal.signal(name, lambda *_: end.set())
-    while not end.wait(2) and os.path.exists(path):
-        pass  # without its file no adapter finds the driver: who started it starts it again
+    # Without its file no adapter finds the driver: who started it starts it again.
+    while not end.wait(2) and os.path.exists(path): pass
     servicer.ended.set()
     # However long they take: one that is cut off works on, and nobody hears what it did.
     server.stop(threading.TIMEOUT_MAX).wait()
