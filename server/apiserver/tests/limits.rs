@@ -201,7 +201,7 @@ async fn a_body_that_does_not_end_is_refused() {
     let refused = server.send(request("POST", MAPS, Some(server.admin()), body));
     let (code, status) = read(timeout(PATIENCE, refused).await.unwrap()).await;
     assert_eq!((code, &status["reason"]), (StatusCode::REQUEST_TIMEOUT, &json!("Timeout")));
-    assert_eq!(server.metric("apiserver_held{kind=\"body_bytes\"}"), 0);
+    assert_eq!(server.metric("apiserver_held{kind=\"request_bytes\"}"), 0);
 }
 
 #[tokio::test]
@@ -302,4 +302,100 @@ async fn a_long_list_is_whole_for_whoever_reads_it() {
         let text = answer.into_body().collect().await.unwrap().to_bytes();
         assert_eq!(text.starts_with(&[0x1f, 0x8b]), encoded);
     }
+}
+
+const WATCHES: &str = "apiserver_held{kind=\"watch_bytes\"}";
+const UNWRITTEN: &str = "apiserver_held{kind=\"unwritten_bytes\"}";
+
+/// A selector of this many bytes, with as many terms as fit.
+fn selector(length: usize) -> String {
+    let terms: Vec<String> = (0..(length - 1) / 5).map(|at| format!("!{at:03},")).collect();
+    let mut text = terms.concat();
+    text.push_str(&"x".repeat(length - text.len()));
+    text
+}
+
+#[tokio::test]
+async fn a_selector_of_who_is_no_administrator_is_short_and_the_refusal_names_the_limit() {
+    let server = Server::with(Limits::default()).await;
+    server.know_token().await;
+    let ask = async |token: &str, query: &str| {
+        let path = format!("{REQUESTS}?timeoutSeconds=1&{query}");
+        let (code, status) =
+            read(server.send(request("GET", &path, Some(token), Body::empty())).await).await;
+        (code.as_u16(), status["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let fields = |length: usize| format!("metadata.name!%3D{}", "x".repeat(length - 15));
+    for watch in ["", "watch=1&"] {
+        let labels = |length| format!("{watch}labelSelector={}", selector(length));
+        let fields = |length| format!("{watch}fieldSelector={}", fields(length));
+        for short in [labels(1024), fields(1024)] {
+            assert_eq!(ask(TOKEN, &short).await, (200, String::new()), "{short}");
+        }
+        for (long, name) in [(labels(1025), "labelSelector"), (fields(1025), "fieldSelector")] {
+            let (code, message) = ask(TOKEN, &long).await;
+            let wanted = format!("{name}: Too long: may not be more than 1024 bytes");
+            assert!(code == 422 && message.contains(&wanted), "{code} {message}");
+            assert_eq!(ask(server.admin(), &long).await.0, 200);
+        }
+    }
+    let (code, message) = ask(TOKEN, &format!("fieldManager={}", "x".repeat(9000))).await;
+    assert!(code == 400 && message.contains("may have more than 8192"), "{code} {message}");
+}
+
+#[tokio::test]
+async fn what_watches_keep_is_counted_in_bytes_until_they_end() {
+    let limits = Limits { watch_bytes: 256 << 10, ..Limits::default() };
+    let server = Server::with(limits).await;
+    server.know_token().await;
+    let (mut sender, _connection) = server.http2(1 << 20).await;
+    let mut watch = async |selector: &str| {
+        let path = format!("{REQUESTS}?watch=1&labelSelector={selector}");
+        sender.send_request(over_http2(&path, TOKEN)).await.unwrap()
+    };
+    let mut held = Vec::new();
+    let refused = loop {
+        let answer = watch(&selector(1000)).await;
+        if answer.status() != StatusCode::OK {
+            break answer;
+        }
+        held.push(answer);
+    };
+    let (code, status) = read(refused).await;
+    assert_eq!(code, StatusCode::TOO_MANY_REQUESTS, "{status}");
+    let bytes = server.metric(WATCHES);
+    assert!((32 << 10..64 << 10).contains(&bytes), "its share is 32 KiB, and it has {bytes} bytes");
+    let each = bytes / i64::try_from(held.len()).unwrap();
+    assert!((4_000..16_000).contains(&each), "a selector of 200 terms takes {each} bytes");
+    assert_eq!(watch("").await.status(), StatusCode::OK, "one that keeps nothing may come");
+    drop(held);
+    server.until_metric(WATCHES, |bytes| bytes == 0).await;
+    assert_eq!(watch(&selector(1000)).await.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn watches_of_the_past_that_nobody_reads_hold_few_bytes() {
+    let limits = Limits {
+        stall: Duration::from_secs(1),
+        unwritten_bytes: 8 << 20,
+        answer_bytes: 64 << 20,
+        ..Limits::default()
+    };
+    let server = Server::with(limits).await;
+    server.know_token().await;
+    let before = server.api.context().store.revision();
+    server.fill(40, 100 << 10).await;
+    let (sender, _connection) = server.http2(0).await;
+    let streams = join_all((0..60).map(|_| {
+        let mut sender = sender.clone();
+        let path = format!("{REQUESTS}?watch=1&resourceVersion={before}");
+        async move { sender.send_request(over_http2(&path, TOKEN)).await.unwrap() }
+    }));
+    let streams = streams.await;
+    server.until_metric(UNWRITTEN, |bytes| bytes > 1 << 20).await;
+    let held = server.metric(UNWRITTEN);
+    assert!(held < 3 << 19, "60 watches of 4 MB hold {held} bytes");
+    assert!(server.serves().await);
+    drop(streams);
+    server.until_metric(UNWRITTEN, |bytes| bytes == 0).await;
 }

@@ -215,7 +215,7 @@ fn fields(selector: Option<&FieldSelectorAttributes>) -> FieldSelector {
     let requirements = selector.requirements.iter().flatten();
     let terms = requirements.filter_map(|one| {
         let [value] = one.values.as_deref()? else { return None };
-        let (label, value) = (one.key.clone(), value.clone());
+        let (label, value) = (one.key.as_str().into(), value.as_str().into());
         (one.operator == "In").then_some(FieldTerm { label, value, negated: false })
     });
     terms.collect()

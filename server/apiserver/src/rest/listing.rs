@@ -60,6 +60,11 @@ impl Written {
         self.encoding
     }
 
+    /// Bytes of memory that it takes beside the texts of its objects, which it shares with the store.
+    pub(crate) fn held(&self) -> usize {
+        size_of_val(self.records.as_slice())
+    }
+
     /// Whether all of it is about one piece.
     pub(crate) fn is_small(&self) -> bool {
         let stored: usize = self.records.as_slice().iter().map(|record| record.value.len()).sum();

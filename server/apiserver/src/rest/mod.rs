@@ -8,6 +8,7 @@
 //!   `binding`, `eviction` say what a change is.
 //! * `list`, `watch`, `select`: reading collections; `lines`: what watches have in common; `form`,
 //!   `listing`, `respond`: writing the answer.
+//! * `kept`: what an answer keeps in memory until it is read.
 //! * `unevaluated`: what of a definition is stored and not done.
 //! * `bounds`: how deep, large and many-valued an object may be that is stored.
 //! * `stored`: between the store's text and the served object. `served`: which kinds there are.
@@ -23,6 +24,7 @@ mod eviction;
 mod fixed;
 mod form;
 mod handler;
+mod kept;
 mod lines;
 mod list;
 mod listing;
@@ -47,6 +49,7 @@ mod write;
 use std::sync::Arc;
 
 pub(crate) use handler::read;
+pub(crate) use kept::Kept;
 use lines::Lines;
 pub(crate) use negotiate::Encoding;
 pub(crate) use query::Query;

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
-use super::{listing::Written, negotiate::Encoding};
+use super::{Kept, listing::Written, negotiate::Encoding};
 use crate::status::Status;
 
 /// A document in an encoding.
@@ -34,7 +34,7 @@ pub(crate) struct Streamed;
 
 /// A list: small ones are written in one piece, large ones as they are read.
 pub(crate) fn list(written: Written) -> Response<Body> {
-    let encoding = written.encoding();
+    let (encoding, kept) = (written.encoding(), Kept::new(0, written.held()));
     if written.is_small() {
         let text: Vec<u8> = written.flatten().collect();
         return typed(StatusCode::OK, encoding.media_type(), text);
@@ -48,6 +48,7 @@ pub(crate) fn list(written: Written) -> Response<Body> {
     let mut response =
         typed(StatusCode::OK, encoding.media_type(), Body::from_stream(pieces.fuse()));
     response.extensions_mut().insert(Streamed);
+    response.extensions_mut().insert(kept);
     response
 }
 

@@ -7,6 +7,7 @@ use crate::{
     kinds::Resource,
     selector::{FieldSelector, LabelSelector},
     status::{Answer, Status},
+    store::Key,
 };
 
 /// The selectors of a list, a watch or a collection's deletion.
@@ -66,6 +67,12 @@ impl Selection {
         self.labels.is_empty() && self.fields.is_empty()
     }
 
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts: usize = self.texts.iter().map(String::capacity).sum();
+        self.labels.bytes() + self.fields.bytes() + texts
+    }
+
     /// The only name that can be meant, if there is only one.
     pub(crate) fn name(&self) -> Option<&str> {
         self.fields.required("metadata.name").filter(|name| !name.is_empty())
@@ -74,7 +81,12 @@ impl Selection {
     /// Field and value of the first comparison for which `find` finds something, which is an index that has the field.
     pub(crate) fn indexed<T>(&self, find: impl FnMut((&str, &str)) -> Option<T>) -> Option<T> {
         let terms = self.fields.terms().iter().filter(|term| !term.negated);
-        terms.map(|term| (term.label.as_str(), term.value.as_str())).find_map(find)
+        terms.map(|term| (&*term.label, &*term.value)).find_map(find)
+    }
+
+    /// Whether an object of this key can be meant at all: spares reading it.
+    pub(crate) fn may_name(&self, key: &Key) -> bool {
+        self.name().is_none_or(|name| name == key.name())
     }
 
     /// False: the object with this stored text is not meant, which is found out without reading it.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::{
-    Api, Served, Target,
+    Api, Kept, Served, Target,
     form::Shaper,
     lines::Lines,
     list::TURN,
@@ -29,7 +29,7 @@ use crate::{
     field::FieldError,
     kinds::Resource,
     status::{Answer, Status},
-    store::{Change, Event, HistoryError, Key, Record, Watch},
+    store::{Change, Event, HistoryError, Record, Watch},
     table::Include,
 };
 
@@ -168,6 +168,7 @@ struct Watcher {
     /// The version at which the initial objects are true, if their end is to be marked.
     initial_end: Option<u64>,
     events: Watch,
+    kept: Kept,
     /// No event was sent: the next one has the columns of a table.
     first: bool,
     bookmarks: Option<Interval>,
@@ -200,7 +201,8 @@ impl Api {
             let indexed = |field: (&str, &str)| store.list_by(&prefix, field, None, None);
             let found = options.selection.indexed(indexed);
             let page = found.unwrap_or_else(|| store.list(&prefix, None, None));
-            initial.extend(page.records);
+            let may_be = |record: &Record| options.selection.may_name(&record.key);
+            initial.extend(page.records.into_iter().filter(may_be));
             after = page.revision;
         } else if let Some(wanted) = options.after {
             after = wanted;
@@ -220,6 +222,7 @@ impl Api {
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
             ticks
         });
+        let kept = Kept::new(options.selection.bytes(), held(&initial));
         let watcher = Watcher {
             served: self.served.clone(),
             lines: self.lines.clone(),
@@ -231,6 +234,7 @@ impl Api {
             initial,
             initial_end: options.mark_initial.then_some(after),
             events,
+            kept: kept.clone(),
             first: true,
             bookmarks,
             deadline: start + options.timeout,
@@ -240,8 +244,15 @@ impl Api {
         let stream = futures::stream::unfold(watcher, |mut watcher| async {
             watcher.next_frame().await.map(|frame| (frame, watcher))
         });
-        Ok(stream_answer(stream))
+        let mut response = stream_answer(stream);
+        response.extensions_mut().insert(kept);
+        Ok(response)
     }
+}
+
+/// Bytes of memory that the list takes beside the texts of its objects, which it shares with the store.
+fn held(initial: &VecDeque<Record>) -> usize {
+    initial.capacity() * size_of::<Record>()
 }
 
 fn stream_answer(frames: impl futures::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
@@ -319,6 +330,8 @@ impl Watcher {
                 break;
             }
         }
+        self.kept.set_unwritten(held(&self.initial) + self.events.waiting());
+        frame.shrink_to_fit();
         (!frame.is_empty()).then(|| frame.into())
     }
 
@@ -326,7 +339,7 @@ impl Watcher {
     fn write_initial(&mut self, frame: &mut Vec<u8>) -> bool {
         if let Some(record) = self.initial.pop_front() {
             self.seen += record.value.len();
-            if self.may_select(&record.key) && self.selection.may_select(&record.value) {
+            if self.selection.may_select(&record.value) {
                 match stored::load(&self.resource, &record) {
                     Ok(object) => {
                         if self.selection.selects(&self.resource, &object) {
@@ -342,6 +355,7 @@ impl Watcher {
             }
             return true;
         }
+        self.initial = VecDeque::new();
         let Some(revision) = self.initial_end.take() else { return false };
         self.write_bookmark(frame, revision, true);
         true
@@ -392,7 +406,7 @@ impl Watcher {
     }
 
     fn write_event(&mut self, frame: &mut Vec<u8>, event: &Event) {
-        if !self.may_select(&event.key) {
+        if !self.selection.may_name(&event.key) {
             return;
         }
         self.seen += event.change.value().len();
@@ -458,11 +472,6 @@ impl Watcher {
                 self.resource = Arc::clone(now);
             }
         }
-    }
-
-    /// Whether an object of this key can be selected at all: spares reading it.
-    fn may_select(&self, key: &Key) -> bool {
-        self.selection.name().is_none_or(|name| name == key.name())
     }
 
     fn write(&mut self, frame: &mut Vec<u8>, kind: EventType, object: Value) {

@@ -2,15 +2,15 @@
 
 use std::str::FromStr;
 
-use super::SelectorError;
+use super::{SelectorError, allocated, allocated_texts};
 
 /// One comparison of a field with a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FieldTerm {
     /// The field's label, such as `metadata.name`.
-    pub(crate) label: String,
+    pub(crate) label: Box<str>,
     /// The value.
-    pub(crate) value: String,
+    pub(crate) value: Box<str>,
     /// Whether the field must differ from the value.
     pub(crate) negated: bool,
 }
@@ -18,13 +18,19 @@ pub(crate) struct FieldTerm {
 /// Comparisons that must all hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldSelector {
-    terms: Vec<FieldTerm>,
+    terms: Box<[FieldTerm]>,
 }
 
 impl FieldSelector {
     /// Whether it selects everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.terms.is_empty()
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = self.terms.iter().flat_map(|term| [&*term.label, &*term.value]);
+        allocated(size_of_val(&*self.terms)) + allocated_texts(texts)
     }
 
     /// The comparisons.
@@ -35,15 +41,15 @@ impl FieldSelector {
     /// Whether an object with these fields is selected. A field that is not listed is empty.
     pub(crate) fn matches(&self, fields: &[(String, String)]) -> bool {
         self.terms.iter().all(|term| {
-            let field = fields.iter().find(|(label, _)| *label == term.label);
-            let equal = field.map_or("", |(_, value)| value.as_str()) == term.value;
+            let field = fields.iter().find(|(label, _)| **label == *term.label);
+            let equal = field.map_or("", |(_, value)| value.as_str()) == &*term.value;
             equal != term.negated
         })
     }
 
     /// The value that the selector requires of a field, if it does.
     pub(crate) fn required(&self, label: &str) -> Option<&str> {
-        let term = self.terms.iter().find(|term| !term.negated && term.label == label)?;
+        let term = self.terms.iter().find(|term| !term.negated && *term.label == *label)?;
         Some(&term.value)
     }
 }
@@ -66,7 +72,7 @@ impl FromStr for FieldSelector {
                     SelectorError(format!("invalid selector: '{text}'; can't understand '{part}'"))
                 })
             })
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<_, _>>()?;
         Ok(Self { terms })
     }
 }
@@ -94,8 +100,8 @@ fn term(part: &str) -> Result<Option<FieldTerm>, SelectorError> {
         let (label, rest) = part.split_at(at);
         for (symbol, negated) in [("!=", true), ("==", false), ("=", false)] {
             if let Some(value) = rest.strip_prefix(symbol) {
-                let value = unescape(value)?;
-                return Ok(Some(FieldTerm { label: label.to_owned(), value, negated }));
+                let value = unescape(value)?.into();
+                return Ok(Some(FieldTerm { label: label.into(), value, negated }));
             }
         }
     }

@@ -13,13 +13,19 @@ use crate::field;
 /// Requirements that must all hold. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LabelSelector {
-    requirements: Vec<Requirement>,
+    requirements: Box<[Requirement]>,
 }
 
 impl LabelSelector {
     /// Whether it matches everything.
     pub(crate) fn is_empty(&self) -> bool {
         self.requirements.is_empty()
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        super::allocated(size_of_val(&*self.requirements))
+            + self.requirements.iter().map(Requirement::bytes).sum::<usize>()
     }
 
     /// Whether an object with these labels (`metadata.labels`) is selected.
@@ -48,7 +54,7 @@ impl LabelSelector {
         for expression in expressions.into_iter().flatten() {
             requirements.push(from_expression(expression)?);
         }
-        Ok(Self { requirements })
+        Ok(Self { requirements: requirements.into() })
     }
 }
 
@@ -74,7 +80,7 @@ impl FromStr for LabelSelector {
 
     /// Reads a selector as it stands in a query string.
     fn from_str(text: &str) -> Result<Self, SelectorError> {
-        Ok(Self { requirements: parser::parse(text)? })
+        Ok(Self { requirements: parser::parse(text)?.into() })
     }
 }
 
@@ -120,6 +126,21 @@ mod tests {
         assert!(selects("in in (in)", &json!({"in": "in"})));
         assert!(selects("a in (,b)", &json!({"a": ""})));
         assert!(selects("a in (b,)", &json!({"a": ""})));
+    }
+
+    #[test]
+    fn a_selector_takes_few_bytes_for_each_of_its_terms() {
+        let terms = |term: fn(usize) -> String| (0..100).map(term).collect::<Vec<_>>().join(",");
+        let selectors = [
+            (terms(|at| format!("!k{at}")), 100),
+            (terms(|at| format!("k{at}=v")), 200),
+            (format!("k in ({})", terms(|at| format!("v{at}"))), 60),
+        ];
+        for (text, most) in selectors {
+            let bytes = text.parse::<LabelSelector>().unwrap().bytes();
+            assert!(bytes / 100 <= most, "{} bytes a term: {text}", bytes / 100);
+        }
+        assert_eq!(LabelSelector::default().bytes(), 0);
     }
 
     #[test]

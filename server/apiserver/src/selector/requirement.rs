@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::SelectorError;
+use super::{SelectorError, allocated, allocated_texts};
 use crate::{
     field::{self, FieldError},
     kinds::names,
@@ -30,9 +30,10 @@ pub(crate) enum Operator {
 /// One requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Requirement {
-    key: String,
+    key: Box<str>,
     operator: Operator,
-    values: BTreeSet<String>,
+    /// In order.
+    values: Box<[Box<str>]>,
 }
 
 impl Requirement {
@@ -61,15 +62,23 @@ impl Requirement {
             }
         }
         if errors.is_empty() {
-            return Ok(Self { key: key.to_owned(), operator, values });
+            let values = values.into_iter().map(String::into_boxed_str).collect();
+            return Ok(Self { key: key.into(), operator, values });
         }
         Err(SelectorError(field::summary(&errors)))
     }
 
+    /// Bytes of memory that it takes beside itself.
+    pub(super) fn bytes(&self) -> usize {
+        let texts = self.values.iter().map(|value| &**value).chain([&*self.key]);
+        allocated(size_of_val(&*self.values)) + allocated_texts(texts)
+    }
+
     /// Whether labels meet it.
     pub(super) fn matches(&self, labels: Option<&Map<String, Value>>) -> bool {
-        let value = labels.and_then(|labels| labels.get(&self.key)).and_then(Value::as_str);
-        let listed = value.is_some_and(|value| self.values.contains(value));
+        let value = labels.and_then(|labels| labels.get(&*self.key)).and_then(Value::as_str);
+        let listed = value
+            .is_some_and(|value| self.values.binary_search_by(|one| (**one).cmp(value)).is_ok());
         match self.operator {
             Operator::In => listed,
             Operator::NotIn => !listed,

@@ -6,6 +6,7 @@ use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, Request, header::CONTENT_LENGTH};
 use http_body_util::BodyExt;
+use parking_lot::Mutex;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     time::{Instant, timeout, timeout_at},
@@ -14,13 +15,16 @@ use tokio::{
 use super::{
     door::{Guest, Refusal},
     kind::Kind,
-    limits::{BODY, HEARTBEAT_BODY, Limits, NODE_BODY, SMALL_BODY, WORK, WORK_BYTES},
+    limits::{
+        BODY, HEARTBEAT_BODY, Limits, NODE_BODY, QUERY, SELECTOR, SMALL_BODY, WORK, WORK_BYTES,
+    },
     metrics::{Metrics, Why},
     tenant::{Held, Ledger, Tenant},
 };
 use crate::{
     auth::{Attributes, Identity, Target},
-    rest::Query,
+    field::FieldError,
+    rest::{Kept, Query},
     status::{Answer, Status},
 };
 
@@ -102,6 +106,35 @@ fn is_heartbeat(identity: &Identity, attributes: &Attributes, headers: &HeaderMa
     own && renews && small && object
 }
 
+/// Bytes of memory that a request's head takes.
+fn head_bytes(request: &Request<Body>) -> usize {
+    /// What a header takes beside its texts, as HTTP/2 counts it.
+    const HEADER: usize = 32;
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + HEADER);
+    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+    path.len() + query.len() + headers.sum::<usize>()
+}
+
+/// Refuses a query that is longer than any of who is no administrator.
+fn check_query(text: &str) -> Answer<()> {
+    if text.len() > QUERY {
+        let length = text.len();
+        let why = format!(
+            "the query has {length} bytes, and only an administrator's may have more than {QUERY}"
+        );
+        return Err(Status::bad_request(why));
+    }
+    let query = Query::parse(text);
+    let long = |name: &&str| query.all(name).any(|selector| selector.len() > SELECTOR);
+    let names = ["labelSelector", "fieldSelector"].into_iter().filter(long);
+    let errors: Vec<_> = names.map(|name| FieldError::too_long(name, SELECTOR)).collect();
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(Status::invalid_kind("meta.k8s.io", "ListOptions", "", &errors))
+}
+
 /// A request that was let in, until its answer is read. Clones are the same one.
 #[derive(Clone, Debug)]
 pub(super) struct Ticket(Arc<Admitted>);
@@ -114,11 +147,37 @@ struct Admitted {
     until: Instant,
     _seat: Option<Held>,
     _refusal: Option<Refusal>,
+    /// What its answer keeps.
+    keeping: Mutex<Option<Keeping>>,
+}
+
+/// What an answer keeps, counted.
+#[derive(Debug)]
+struct Keeping {
+    kept: Kept,
+    _always: Held,
+    unwritten: Held,
 }
 
 impl Ticket {
+    fn new(
+        tenant: Arc<Tenant>,
+        class: Class,
+        until: Instant,
+        seat: Option<Held>,
+        refusal: Option<Refusal>,
+    ) -> Self {
+        let keeping = Mutex::default();
+        Self(Arc::new(Admitted { tenant, class, until, _seat: seat, _refusal: refusal, keeping }))
+    }
+
     pub(super) fn tenant(&self) -> &Arc<Tenant> {
         &self.0.tenant
+    }
+
+    /// Whether it shares what there is with others: heartbeats are few, and health costs nothing.
+    fn is_counted(&self) -> bool {
+        self.0.tenant.limited && !matches!(self.0.class, Class::Heartbeat | Class::Public)
     }
 
     pub(super) fn is_watch(&self) -> bool {
@@ -128,9 +187,23 @@ impl Ticket {
     pub(super) fn until(&self) -> Instant {
         self.0.until
     }
+
+    /// Whether more of the answer may be written: by who has something to write it of, or may have more.
+    pub(super) fn may_write(&self) -> bool {
+        let tenant = self.tenant();
+        let begun = || self.0.keeping.lock().as_ref().is_some_and(|it| it.kept.unwritten() > 0);
+        tenant.may_take(Kind::AnswerBytes) && (tenant.may_take(Kind::UnwrittenBytes) || begun())
+    }
+
+    /// Counts what the answer keeps now.
+    pub(super) fn settle(&self) {
+        if let Some(Keeping { kept, unwritten, .. }) = &mut *self.0.keeping.lock() {
+            unwritten.set(kept.unwritten());
+        }
+    }
 }
 
-/// The turn of a request at being worked on, and its body's bytes.
+/// The turn of a request at being worked on, and its bytes.
 #[derive(Debug)]
 pub(super) struct Turn {
     _bytes: Held,
@@ -160,6 +233,9 @@ impl Gate {
         if identity.is_authenticated() {
             guest.introduce(&tenant).map_err(|why| self.refuse(Why::Connections, why))?;
         }
+        if tenant.limited {
+            check_query(request.uri().query().unwrap_or_default())?;
+        }
         let class = Class::of(identity, attributes, request.headers());
         let seat = match class.seat() {
             Some(kind) => {
@@ -168,15 +244,28 @@ impl Gate {
             None => None,
         };
         let until = Instant::now() + self.time_for(request);
-        Ok(Ticket(Arc::new(Admitted { tenant, class, until, _seat: seat, _refusal: None })))
+        Ok(Ticket::new(tenant, class, until, seat, None))
+    }
+
+    /// Counts what an answer keeps, from now until it is read.
+    pub(super) fn keep(&self, ticket: &Ticket, kept: Kept) -> Answer<()> {
+        let (tenant, always, unwritten) = (ticket.tenant(), kept.always(), kept.unwritten());
+        for (kind, bytes) in [(Kind::WatchBytes, always), (Kind::UnwrittenBytes, unwritten)] {
+            if bytes > 0 && !tenant.may_take(kind) {
+                return Err(self.refuse(Why::Kept, KEPT));
+            }
+        }
+        let always = tenant.take(Kind::WatchBytes, always);
+        let unwritten = tenant.take(Kind::UnwrittenBytes, unwritten);
+        *ticket.0.keeping.lock() = Some(Keeping { kept, _always: always, unwritten });
+        Ok(())
     }
 
     /// For the answer to a request that was refused or came without credentials.
     pub(super) fn refused(&self, refusal: Refusal) -> Ticket {
         let tenant = self.ledger.tenant(&Identity::anonymous().username, true);
         let until = Instant::now() + self.limits.stall;
-        let class = Class::Public;
-        Ticket(Arc::new(Admitted { tenant, class, until, _seat: None, _refusal: Some(refusal) }))
+        Ticket::new(tenant, Class::Public, until, None, Some(refusal))
     }
 
     fn refuse(&self, why: Why, message: &str) -> Box<Status> {
@@ -200,18 +289,27 @@ impl Gate {
         identity: &Identity,
         request: Request<Body>,
     ) -> Answer<(Turn, Request<Body>)> {
+        let held = self.take_head(ticket, head_bytes(&request))?;
         let (head, body) = request.into_parts();
         let limit = match (ticket.tenant().limited, identity.node()) {
             (false, _) => BODY,
             (true, Some(_)) => NODE_BODY,
             (true, None) => SMALL_BODY,
         };
-        let (body, bytes) = self.read(ticket, body, limit).await?;
-        let waits =
-            ticket.tenant().limited && !matches!(ticket.0.class, Class::Heartbeat | Class::Public);
+        let (body, bytes) = self.read(ticket, body, limit, held).await?;
+        let waits = ticket.is_counted();
         let permits =
             if waits { Some(self.permits(ticket.tenant(), body.len()).await?) } else { None };
         Ok((Turn { _bytes: bytes, _permits: permits }, Request::from_parts(head, Body::from(body))))
+    }
+
+    /// Counts the head of a request.
+    fn take_head(&self, ticket: &Ticket, bytes: usize) -> Answer<Held> {
+        let tenant = ticket.tenant();
+        if ticket.is_counted() && !tenant.may_take(Kind::RequestBytes) {
+            return Err(self.refuse(Why::Bodies, UNDER_WAY));
+        }
+        Ok(tenant.take(Kind::RequestBytes, bytes))
     }
 
     async fn permits(&self, tenant: &Tenant, length: usize) -> Answer<[OwnedSemaphorePermit; 3]> {
@@ -228,8 +326,14 @@ impl Gate {
     }
 
     /// Reads a body in the time that it has. What is beyond the limit is thrown away, but read.
-    async fn read(&self, ticket: &Ticket, mut body: Body, limit: usize) -> Answer<(Bytes, Held)> {
-        let mut held = ticket.tenant().take(Kind::BodyBytes, 0);
+    async fn read(
+        &self,
+        ticket: &Ticket,
+        mut body: Body,
+        limit: usize,
+        mut held: Held,
+    ) -> Answer<(Bytes, Held)> {
+        let head = held.amount();
         let (mut kept, mut seen) = (BytesMut::new(), 0);
         let end = Instant::now() + self.limits.body_time;
         loop {
@@ -248,12 +352,13 @@ impl Gate {
                 break;
             }
             if seen > limit {
-                (kept, held) = (BytesMut::new(), ticket.tenant().take(Kind::BodyBytes, 0));
-            } else if ticket.tenant().may_take(Kind::BodyBytes) {
+                kept = BytesMut::new();
+                held.set(head);
+            } else if ticket.tenant().may_take(Kind::RequestBytes) {
                 held.grow(data.len());
                 kept.extend_from_slice(&data);
             } else {
-                return Err(self.refuse(Why::Bodies, "too many bytes of requests are under way"));
+                return Err(self.refuse(Why::Bodies, UNDER_WAY));
             }
         }
         if seen > limit {
@@ -290,6 +395,8 @@ impl Gate {
 /// Answers of this length are always given: a Status, a health check.
 const SMALL_ANSWER: u64 = 4 << 10;
 
+const UNDER_WAY: &str = "too many bytes of requests are under way";
+const KEPT: &str = "too many bytes are kept for watches and answers that are not read";
 const BUSY: &str = "the server is too busy with requests of this kind, please try again later";
 
 #[cfg(test)]
@@ -389,7 +496,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_body_has_a_size_a_time_and_its_share_of_all_bytes() {
-        let hall = Hall::with(Limits { body_bytes: 8 << 10, ..Limits::default() }).await;
+        let hall = Hall::with(Limits { request_bytes: 8 << 10, ..Limits::default() }).await;
         let ticket = |who: &Identity| hall.ask(who, &Method::POST, PODS, 9).unwrap();
         let read = async |who: &Identity, body: Body| {
             let request = Request::new(body);

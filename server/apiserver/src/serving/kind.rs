@@ -13,21 +13,27 @@ pub(super) enum Kind {
     Watch,
     /// Heartbeats of a node until their answers are read.
     Heartbeat,
-    /// Bytes of bodies until the request is done.
-    BodyBytes,
+    /// Bytes of requests until they are done.
+    RequestBytes,
     /// Bytes of answers that are not read.
     AnswerBytes,
+    /// Bytes of what answers are still to be written of.
+    UnwrittenBytes,
+    /// Bytes of what watches keep for as long as they go on.
+    WatchBytes,
 }
 
 impl Kind {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Connection,
         Self::Read,
         Self::Write,
         Self::Watch,
         Self::Heartbeat,
-        Self::BodyBytes,
+        Self::RequestBytes,
         Self::AnswerBytes,
+        Self::UnwrittenBytes,
+        Self::WatchBytes,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -37,8 +43,10 @@ impl Kind {
             Self::Write => "write",
             Self::Watch => "watch",
             Self::Heartbeat => "heartbeat",
-            Self::BodyBytes => "body_bytes",
+            Self::RequestBytes => "request_bytes",
             Self::AnswerBytes => "answer_bytes",
+            Self::UnwrittenBytes => "unwritten_bytes",
+            Self::WatchBytes => "watch_bytes",
         }
     }
 }

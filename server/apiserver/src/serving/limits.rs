@@ -30,12 +30,17 @@ pub struct Limits {
     /// Writing requests of all others, until their answers are read: kube-apiserver's number.
     pub writes: usize,
     /// Watches of all others. An eighth of them is what a kubelet with many pods needs, which
-    /// watches each Secret and ConfigMap of its pods; one costs 30 KB.
+    /// watches each Secret and ConfigMap of its pods; one costs 5 KB, and what it keeps besides.
     pub watches: usize,
-    /// Bytes of bodies of all others, from their arrival until the request is done.
-    pub body_bytes: usize,
+    /// Bytes of requests of all others, heads and bodies, from their arrival until the request is done.
+    pub request_bytes: usize,
     /// Bytes of answers of all others that are written and not read.
     pub answer_bytes: usize,
+    /// Bytes of what answers of all others are still to be written of: events that were read, places in a
+    /// list. The texts of a list's objects are those of the store.
+    pub unwritten_bytes: usize,
+    /// Bytes of what watches of all others keep for as long as they go on: selectors.
+    pub watch_bytes: usize,
 }
 
 impl Default for Limits {
@@ -50,8 +55,10 @@ impl Default for Limits {
             reads: 400,
             writes: 200,
             watches: 4000,
-            body_bytes: 16 << 20,
+            request_bytes: 16 << 20,
             answer_bytes: 16 << 20,
+            unwritten_bytes: 8 << 20,
+            watch_bytes: 4 << 20,
         }
     }
 }
@@ -59,6 +66,11 @@ impl Default for Limits {
 /// The part of a limit that one identity may have: the least number of identities that must come
 /// together to keep the others out.
 pub(super) const SHARE: usize = 8;
+
+/// The longest selector of any other client, in bytes: kubelets select by one name.
+pub(super) const SELECTOR: usize = 1 << 10;
+/// The longest query of any other client, with two such selectors in it, all of whose characters are escaped.
+pub(super) const QUERY: usize = 8 << 10;
 
 /// The largest request body, as kube-apiserver's.
 pub(super) const BODY: usize = 3 << 20;

@@ -142,7 +142,8 @@ impl Server {
         let service = service_fn(move |mut request: Request<Incoming>| {
             // for the audit
             request.extensions_mut().insert(peer);
-            answering.clone().answer(visit.clone(), request)
+            // Apart, so that it is gone when there is an answer: a stream, which a watch is for hours, has room for all of it.
+            Box::pin(answering.clone().answer(visit.clone(), request))
         });
         let service = TowerToHyperService::new(compress::large_answers(service));
         let builder = builder();

@@ -32,10 +32,12 @@ pub(super) enum Why {
     Requests,
     /// Too many connections of one identity or of all.
     Connections,
-    /// Too many bytes of bodies are under way.
+    /// Too many bytes of requests are under way.
     Bodies,
     /// Too many bytes of answers are not read.
     Answers,
+    /// Too many bytes are kept for watches, or for answers that are not written.
+    Kept,
     /// A body did not come in time.
     SlowBody,
     /// A body is too large for the one who sent it.
@@ -57,8 +59,9 @@ impl EncodeLabelValue for Why {
         let text = match self {
             Self::Requests => "requests",
             Self::Connections => "connections",
-            Self::Bodies => "body_bytes",
+            Self::Bodies => "request_bytes",
             Self::Answers => "answer_bytes",
+            Self::Kept => "kept_bytes",
             Self::SlowBody => "slow_body",
             Self::LargeBody => "large_body",
             Self::SlowRequest => "slow_request",

@@ -181,8 +181,7 @@ impl Outflow {
                 ready!(pause.as_mut().poll(cx));
                 self.pause = None;
             }
-            let tenant = self.answering.ticket.tenant();
-            if self.whole.is_some() || tenant.may_take(Kind::AnswerBytes) {
+            if self.whole.is_some() || self.answering.ticket.may_write() {
                 return Poll::Ready(());
             }
             self.pause = Some(Box::pin(sleep(AGAIN)));
@@ -206,7 +205,9 @@ impl HttpBody for Outflow {
                 return Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(length)))));
             }
             ready!(this.poll_turn(cx));
-            let frame = match ready!(Pin::new(&mut this.inner).poll_frame(cx)) {
+            let polled = ready!(Pin::new(&mut this.inner).poll_frame(cx));
+            this.answering.ticket.settle();
+            let frame = match polled {
                 Some(Ok(frame)) => frame,
                 other => return Poll::Ready(other),
             };

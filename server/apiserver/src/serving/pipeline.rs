@@ -149,6 +149,9 @@ impl Pipeline {
         if let Some(length) = http_body::Body::size_hint(response.body()).exact() {
             self.gate.check_answer(&ticket, length)?;
         }
+        if let Some(kept) = response.extensions_mut().remove() {
+            self.gate.keep(&ticket, kept)?;
+        }
         response.extensions_mut().insert::<Ticket>(ticket);
         Ok(response)
     }

@@ -36,8 +36,10 @@ impl Quota {
             Kind::Read => Self::shared(limits.reads),
             Kind::Write => Self::shared(limits.writes),
             Kind::Watch => Self::shared(limits.watches),
-            Kind::BodyBytes => Self::shared(limits.body_bytes),
+            Kind::RequestBytes => Self::shared(limits.request_bytes),
             Kind::AnswerBytes => Self::shared(limits.answer_bytes),
+            Kind::UnwrittenBytes => Self::shared(limits.unwritten_bytes),
+            Kind::WatchBytes => Self::shared(limits.watch_bytes),
             Kind::Heartbeat => Self { each: super::limits::HEARTBEATS, all: usize::MAX },
             Kind::Connection => Self { each: usize::MAX, all: usize::MAX },
         }
@@ -185,14 +187,33 @@ impl Held {
     }
 }
 
+impl Held {
+    pub(super) fn amount(&self) -> usize {
+        self.amount
+    }
+
+    fn shrink(&mut self, amount: usize) {
+        self.amount -= amount;
+        let Self { tenant, kind, .. } = self;
+        tenant.held.of(*kind).fetch_sub(amount, Relaxed);
+        if tenant.limited {
+            tenant.book.limited.of(*kind).fetch_sub(amount, Relaxed);
+        }
+        tenant.book.metrics.held(*kind).dec_by(i64::try_from(amount).unwrap_or(i64::MAX));
+    }
+
+    /// It is so much from now on.
+    pub(super) fn set(&mut self, amount: usize) {
+        match amount.checked_sub(self.amount) {
+            Some(more) => self.grow(more),
+            None => self.shrink(self.amount - amount),
+        }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
-        let Self { tenant, kind, amount } = self;
-        tenant.held.of(*kind).fetch_sub(*amount, Relaxed);
-        if tenant.limited {
-            tenant.book.limited.of(*kind).fetch_sub(*amount, Relaxed);
-        }
-        tenant.book.metrics.held(*kind).dec_by(i64::try_from(*amount).unwrap_or(i64::MAX));
+        self.shrink(self.amount);
     }
 }
 

@@ -11,7 +11,7 @@ use redb::{
 
 use super::{
     Change, FIRST_REVISION, Key, OpenError, StorageError,
-    log::{Log, Opened, Row, superseded},
+    log::{Log, Opened, Room, Row, superseded},
     state::State,
 };
 use crate::auth::{check_own_file, create_private, sync_name};
@@ -235,16 +235,19 @@ impl Log for DiskLog {
         })
     }
 
-    fn read(&self, after: u64, limit: usize) -> Result<Vec<Row>, StorageError> {
+    fn read(&self, after: u64, limit: usize, bytes: usize) -> Result<Vec<Row>, StorageError> {
         self.with(|database| {
             let log = database.begin_read()?.open_table(LOG)?;
-            log.range(after.saturating_add(1)..)?
-                .take(limit)
-                .map(|entry| {
-                    let (revision, row) = entry?;
-                    decode(revision.value(), row.value())
-                })
-                .collect()
+            let (mut rows, mut room) = (Vec::new(), Room(bytes));
+            for entry in log.range(after.saturating_add(1)..)?.take(limit) {
+                let (revision, row) = entry?;
+                let row = decode(revision.value(), row.value())?;
+                if !room.takes(&row.change) {
+                    break;
+                }
+                rows.push(row);
+            }
+            Ok(rows)
         })
     }
 

@@ -11,6 +11,8 @@ use super::{
 
 /// Rows read from the log in one query: enough to be quick, few enough to hold.
 const BATCH: usize = 256;
+/// Bytes of objects that a batch ends after: each of many readers may hold one.
+const BATCH_BYTES: usize = 256 << 10;
 
 /// The events of a range up to a revision.
 #[derive(Debug)]
@@ -28,8 +30,7 @@ pub(super) fn finished(
 }
 
 impl Shared {
-    /// Events after `after` that lie in the range, at most [`BATCH`] of them; none if the log has to be
-    /// read for them.
+    /// Events after `after` that lie in the range, a batch of them; none if the log has to be read for them.
     pub(super) fn events(
         &self,
         prefix: &Prefix,
@@ -38,12 +39,13 @@ impl Shared {
         let state = self.state();
         reachable(after, state.compacted)?;
         let Some(recent) = state.recent(after) else { return Ok(None) };
-        let mut batch = Batch { events: Vec::new(), reached: after };
+        let (mut batch, mut bytes) = (Batch { events: Vec::new(), reached: after }, 0);
         for event in recent {
             batch.reached = event.revision;
             if prefix.contains(&event.key) {
+                bytes += event.size();
                 batch.events.push(Arc::clone(event));
-                if batch.events.len() == BATCH {
+                if batch.events.len() == BATCH || bytes >= BATCH_BYTES {
                     break;
                 }
             }
@@ -106,7 +108,7 @@ impl Shared {
     }
 
     fn rows(&self, after: u64, until: u64) -> Result<Vec<Row>, HistoryError> {
-        let mut rows = self.log.read(after, BATCH).map_err(HistoryError::Storage)?;
+        let mut rows = self.log.read(after, BATCH, BATCH_BYTES).map_err(HistoryError::Storage)?;
         rows.retain(|row| row.revision <= until);
         Ok(rows)
     }

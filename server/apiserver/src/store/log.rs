@@ -21,6 +21,18 @@ pub(super) struct Row {
     pub(super) change: Change,
 }
 
+/// How many bytes of objects are still to be read.
+pub(super) struct Room(pub(super) usize);
+
+impl Room {
+    /// Whether there is room for anything; what is taken then may be larger.
+    pub(super) fn takes(&mut self, change: &Change) -> bool {
+        let any = self.0 > 0;
+        self.0 = self.0.saturating_sub(change.value().len().max(1));
+        any
+    }
+}
+
 /// What a log holds when it is opened.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -37,8 +49,9 @@ pub(super) trait Log: fmt::Debug + Send + Sync {
     /// Adds rows in order; on return they survive a power cut.
     fn append(&self, rows: &[Row]) -> Result<(), StorageError>;
 
-    /// Up to `limit` rows after revision `after`, in order.
-    fn read(&self, after: u64, limit: usize) -> Result<Vec<Row>, StorageError>;
+    /// Up to `limit` rows after revision `after`, in order, the last of them the one with which their objects have
+    /// this many bytes.
+    fn read(&self, after: u64, limit: usize, bytes: usize) -> Result<Vec<Row>, StorageError>;
 
     /// The row of one revision, if it is still there.
     fn row(&self, revision: u64) -> Result<Option<Row>, StorageError>;
@@ -79,10 +92,12 @@ impl Log for MemoryLog {
         Ok(())
     }
 
-    fn read(&self, after: u64, limit: usize) -> Result<Vec<Row>, StorageError> {
+    fn read(&self, after: u64, limit: usize, bytes: usize) -> Result<Vec<Row>, StorageError> {
         let log = self.rows.read();
         let rows = log.range((Bound::Excluded(after), Bound::Unbounded));
-        Ok(rows.take(limit).map(|(_, row)| row.clone()).collect())
+        let mut room = Room(bytes);
+        let rows = rows.take(limit).map(|(_, row)| row);
+        Ok(rows.take_while(|row| room.takes(&row.change)).cloned().collect())
     }
 
     fn row(&self, revision: u64) -> Result<Option<Row>, StorageError> {

@@ -206,7 +206,7 @@ impl Shared {
         if revision > compacted && self.log.row(revision)?.is_none() {
             return Err(StorageError::Diverged { found: "acknowledged changes are missing" });
         }
-        let rows = self.log.read(revision, BATCH)?;
+        let rows = self.log.read(revision, BATCH, usize::MAX)?;
         let events = self
             .events_of(rows, revision)
             .ok_or(StorageError::Diverged { found: "changes follow that were not made" })?;

@@ -47,6 +47,11 @@ impl Watch {
         self.ready.front().map_or(self.reached, |next| next.revision - 1)
     }
 
+    /// Bytes of what was read for it and not taken yet.
+    pub(crate) fn waiting(&self) -> usize {
+        self.ready.iter().map(|event| event.size()).sum()
+    }
+
     /// Looks for new events; whether the store may have more than was taken.
     fn refill(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, HistoryError>> {
         let batch = loop {

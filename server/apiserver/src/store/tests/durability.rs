@@ -199,7 +199,7 @@ async fn a_writer_that_panics_ends_the_store_and_says_so() {
             panic!("a defect")
         }
 
-        fn read(&self, _: u64, _: usize) -> Result<Vec<Row>, StorageError> {
+        fn read(&self, _: u64, _: usize, _: usize) -> Result<Vec<Row>, StorageError> {
             Ok(Vec::new())
         }
 
