@@ -2,7 +2,8 @@
 //! pods away, and pods whose toleration ended are deleted. So are the pods of Nodes that are gone.
 //!
 //! A kubelet is heard when it writes its Lease. When that was is counted from what this process saw, so a start or a
-//! wrong clock of a kubelet makes no Node silent. A Node without a Lease has no kubelet and is left alone.
+//! wrong clock of a kubelet makes no Node silent. Nor does a pause of this process, during which nobody could be heard: all
+//! times begin anew after one. A Node without a Lease has no kubelet and is left alone.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -29,6 +30,45 @@ const TAINTED: Duration = Duration::from_secs(10);
 /// deleted by mistake may register again.
 const MISSED: Duration = Duration::from_secs(40);
 
+/// How often it is looked whether this process was paused, and from which time between two looks on it was.
+const LOOKS: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// Tells a pause of this process (a stopped process, a paused VM, a computer that does not keep up) from the silence of others.
+#[derive(Debug)]
+struct Pulse {
+    looked: Instant,
+    /// Whether it is looked at again and again.
+    beats: bool,
+    /// When the last pause ended.
+    resumed: Option<Instant>,
+}
+
+impl Pulse {
+    fn look(&mut self) {
+        let now = Instant::now();
+        let gap = now.saturating_duration_since(self.looked);
+        if gap >= PAUSE {
+            tracing::warn!(
+                seconds = gap.as_secs(),
+                "this process was paused: kubelets have their time anew"
+            );
+            self.resumed = Some(now);
+        }
+        self.looked = now;
+    }
+
+    /// For how long this process could hear something since then.
+    fn heard_nothing_for(&self, since: Instant) -> Duration {
+        self.resumed.map_or(since, |resumed| resumed.max(since)).elapsed()
+    }
+}
+
+/// What is looked at to see whether this process was paused: no Node has this key.
+fn pulse_key() -> Key {
+    Key::new("", "nodes", "", "")
+}
+
 /// What is read of a pod to see where it is.
 #[derive(Debug, Default, Deserialize)]
 struct Bound {
@@ -51,11 +91,13 @@ pub(super) struct Nodes {
     heard: HashMap<String, Instant>,
     /// Since when each Node is missed that pods are bound to. Bounded by the pods there are.
     missed: HashMap<String, Instant>,
+    pulse: Pulse,
 }
 
 impl Nodes {
     pub(super) fn new(plane: Plane, grace: Duration) -> Self {
-        Self { plane, grace, heard: HashMap::new(), missed: HashMap::new() }
+        let pulse = Pulse { looked: Instant::now(), beats: false, resumed: None };
+        Self { plane, grace, heard: HashMap::new(), missed: HashMap::new(), pulse }
     }
 
     async fn write(&self, key: &Key, part: &str, node: &Value) -> Outcome {
@@ -100,7 +142,7 @@ impl Nodes {
             return Outcome::Done;
         }
         let since = *self.missed.entry(node.to_owned()).or_insert_with(Instant::now);
-        let left = MISSED.saturating_sub(since.elapsed());
+        let left = MISSED.saturating_sub(self.pulse.heard_nothing_for(since));
         if !left.is_zero() {
             return Outcome::After(left);
         }
@@ -210,6 +252,9 @@ impl Controller for Nodes {
     }
 
     fn note(&mut self, key: &Key, value: Option<&[u8]>, queue: &mut Queue<Key>) {
+        if !std::mem::replace(&mut self.pulse.beats, true) {
+            queue.push(pulse_key());
+        }
         let name = key.name();
         match (key.group(), key.resource()) {
             ("coordination.k8s.io", "leases") if key.namespace() == "kube-node-lease" => {
@@ -238,12 +283,16 @@ impl Controller for Nodes {
     }
 
     async fn act(&mut self, key: Key) -> Outcome {
+        self.pulse.look();
+        if key == pulse_key() {
+            return Outcome::After(LOOKS);
+        }
         let Some(record) = self.plane.context.store.get(&key) else {
             return self.bury(key.name()).await;
         };
         let Some(mut node) = record.readable() else { return Outcome::Done };
         let Some(heard) = self.heard.get(key.name()) else { return Outcome::Done };
-        let left = self.grace.saturating_sub(heard.elapsed());
+        let left = self.grace.saturating_sub(self.pulse.heard_nothing_for(*heard));
         let now = (self.plane.context.clock)();
         if left.is_zero() && silence(&mut node, &stamp(now)) {
             tracing::warn!(node = key.name(), "its kubelet is silent");
@@ -256,14 +305,20 @@ impl Controller for Nodes {
         if wanted.is_none() {
             return Outcome::After(left.max(Duration::from_secs(1)));
         }
-        self.evict(&node, now).await;
+        // Its kubelet could not say that it is back while this process was paused.
+        if self.pulse.resumed.is_none_or(|resumed| resumed.elapsed() >= self.grace) {
+            self.evict(&node, now).await;
+        }
         Outcome::After(TAINTED)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::Response;
+
     use super::*;
+    use crate::store::{Store, StoreOptions};
 
     fn node(status: &str, taints: &Value) -> Value {
         json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": [
@@ -279,6 +334,58 @@ mod tests {
         let told = ["/type", "/status", "/reason"].map(|field| text(ready, field));
         assert_eq!(told, ["Ready", "Unknown", "NodeStatusNeverUpdated"]);
         assert!(!silence(&mut unheard, "2026-01-01T13:00:00Z"), "once");
+    }
+
+    /// A controller of one Node with a Lease.
+    async fn of_one_node() -> (Nodes, Queue<Key>) {
+        use crate::{clock::Clock, context::Context, rest::Served, store};
+        let store = Store::open(StoreOptions::memory()).await.unwrap();
+        let clock: Clock = std::sync::Arc::new(|| "2026-01-01T13:00:00Z".parse().unwrap());
+        let context = Context { store: store.clone(), clock };
+        let nobody =
+            tower::service_fn(async |_| Ok::<_, std::convert::Infallible>(Response::default()));
+        let (served, loopback) = (Served::new(store.clone()), super::super::Loopback::new(nobody));
+        let mut nodes = Nodes::new(Plane { context, served, loopback }, Duration::from_secs(40));
+        let mut queue = Queue::new();
+        let lease = Key::new("coordination.k8s.io", "leases", "kube-node-lease", "n");
+        let ready = node("True", &json!([]));
+        for (key, object) in [(Key::new("", "nodes", "", "n"), ready), (lease, json!({}))] {
+            let text: bytes::Bytes = object.to_string().into();
+            let put = store::Change::Put(text.clone());
+            store.write(key.clone(), store::Expect::Absent, put).await.unwrap();
+            nodes.note(&key, Some(&text), &mut queue);
+        }
+        (nodes, queue)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pause_of_this_process_is_no_silence_of_a_kubelet() {
+        let (mut nodes, mut queue) = of_one_node().await;
+        let key = Key::new("", "nodes", "", "n");
+        let mut first = std::collections::HashSet::new();
+        first.extend([queue.next().await, queue.next().await]);
+        assert_eq!(
+            first,
+            [key.clone(), pulse_key()].into(),
+            "the pulse is looked at from the first Lease on"
+        );
+        assert_eq!(nodes.act(pulse_key()).await, Outcome::After(LOOKS));
+        tokio::time::advance(Duration::from_mins(10)).await;
+        let whole = Outcome::After(Duration::from_secs(40));
+        assert_eq!(
+            nodes.act(key.clone()).await,
+            whole,
+            "a pause of ten minutes, and nothing is said"
+        );
+        for _ in 0..8 {
+            assert_ne!(nodes.act(key.clone()).await, Outcome::Done);
+            tokio::time::advance(LOOKS).await;
+        }
+        assert_eq!(
+            nodes.act(key).await,
+            Outcome::Done,
+            "40 s awake: it is written that it is silent"
+        );
     }
 
     const NOON: &str = "2026-01-01T12:00:00Z";
