@@ -33,6 +33,7 @@ use rand::distr::Alphanumeric;
 use serde::de::DeserializeOwned;
 
 use crate::driver_choice::DriverChoice;
+use crate::known::{self, ALIASES, DRIVER_ENV, DRIVERS};
 
 /// All that is written here, in the order in which it is removed. The database comes late: without it, it is not known which
 /// instances are left.
@@ -43,9 +44,9 @@ const OWN: [&str; 11] = [
     "core-identity",
     "gateway",
     "api",
-    "drivers.json",
-    "aliases.json",
-    "driver-env.json",
+    DRIVERS,
+    ALIASES,
+    DRIVER_ENV,
     "restored",
     "lock",
 ];
@@ -226,15 +227,15 @@ impl DataDir {
     }
 
     fn driver_env_file(&self) -> PathBuf {
-        self.path.join("driver-env.json")
+        self.path.join(DRIVER_ENV)
     }
 
     fn aliases_file(&self) -> PathBuf {
-        self.path.join("aliases.json")
+        self.path.join(ALIASES)
     }
 
     fn drivers_file(&self) -> PathBuf {
-        self.path.join("drivers.json")
+        self.path.join(DRIVERS)
     }
 
     /// The note that a restore leaves.
@@ -271,9 +272,7 @@ impl DataDir {
 
 /// What an earlier `ostler up` wrote; nothing if none did.
 fn read_known<T: DeserializeOwned + Default>(file: &Path) -> anyhow::Result<T> {
-    let Some(text) = read_private(file)? else { return Ok(T::default()) };
-    serde_json::from_str(&text)
-        .with_context(|| format!("{} is not what `ostler up` wrote", file.display()))
+    read_private(file)?.map_or_else(|| Ok(T::default()), |text| known::parse(file, &text))
 }
 
 /// The user that files must be of.

@@ -17,6 +17,7 @@ mod describe;
 mod driver;
 mod driver_choice;
 mod drivers;
+mod known;
 mod log;
 mod manifests;
 mod migrate;

@@ -49,7 +49,7 @@ the authority that signs certificates, the key of ServiceAccount tokens and the 
 and clients are still known after a restore. Anyone who can read it has full access: it is created with mode 0600.
 
 It has no instances and nothing that drivers keep: those are the infrastructure. `ostler restore --check FILE` \
-verifies a backup at any time; docs/backup.md says what to do after a damaged disk.")]
+verifies a backup at any time, and tries to start with it; docs/backup.md says what to do after a damaged disk.")]
 pub(crate) struct Args {
     /// The file to write
     file: PathBuf,

@@ -7,16 +7,20 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_apiserver::backup::{Entry, Header};
-use ostler_apiserver::serving::OBJECTS;
-use ostler_apiserver::store::{Key, Prefix, Record, Store, StoreOptions, create};
+use ostler_apiserver::serving::{ApiServer, OBJECTS};
+use ostler_apiserver::store::{Key, Prefix, Record, Store, StoreOptions, create, in_memory};
+use ostler_controllers::{GivenIds, Settings, known_cluster_ids};
 use ostler_lifecycle::orphans::Hold;
 use ostler_lifecycle::orphans::hold::Data;
 use serde_json::{Value, json};
 
 use super::survey::{Entries, Survey, check_files, is_cluster_id, is_lease, survey};
 use super::{API, BESIDES, sync_directory};
+use crate::crds;
 use crate::data_dir::{DataDir, write_private};
 use crate::log;
 
@@ -29,11 +33,11 @@ const HOME: &str = "default";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler restore --check ostler.backup             is it whole? Writes nothing
+  ostler restore --check ostler.backup             is it whole, and can `up` start with it? Writes nothing
   ostler restore ostler.backup --data-dir ./new    into a new or empty directory
   ostler restore ostler.backup --force             in place of ./.ostler
 
-The whole backup is verified before anything is written. With --force what was there is moved aside, never \
+The whole backup is verified before anything is written, and started in memory as `ostler up` starts it. With --force what was there is moved aside, never \
 deleted; what drivers keep in DIR/drivers stays where it is, for it belongs to the instances.
 
 The restored API knows nothing of instances that were made after the backup: to it they are orphans, which \
@@ -53,7 +57,7 @@ pub(crate) struct Args {
     /// Restore into a directory that is not empty: move aside what is replaced
     #[arg(long)]
     force: bool,
-    /// Only verify the file
+    /// Only verify the file, and try in memory whether `ostler up` could start with it
     #[arg(long)]
     check: bool,
 }
@@ -67,6 +71,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let unusable = || format!("{} cannot be restored", file.display());
     let found = survey(&file).with_context(unusable)?;
     check_files(&found.files).with_context(unusable)?;
+    let now = Timestamp::now();
+    try_out(&file, &found, now).await.with_context(unusable)?;
     tell(&file, &found);
     if check {
         return Ok(());
@@ -78,7 +84,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         );
     }
     let data = DataDir::open(&data_dir)?;
-    let now = Timestamp::now();
     let staged = stage(&data, &file, &found, now).await?;
     let aside = put(&data, &found, now)?;
     log::say(format_args!("restored {staged} objects into {}", data.path().display()));
@@ -124,6 +129,42 @@ fn tell(file: &Path, found: &Survey) {
     }
 }
 
+/// Starts what would be restored as `ostler up` starts it, in memory: what that would refuse is refused before
+/// anything is written.
+async fn try_out(file: &Path, found: &Survey, now: Timestamp) -> anyhow::Result<()> {
+    let mut records = Restored::of(file, found, now)?;
+    let store = in_memory(found.header.revision, &mut records)?;
+    let definitions = store.list(&definitions(), None, None).records;
+    for record in &definitions {
+        let object = serde_json::from_slice::<CustomResourceDefinition>(&record.value);
+        object.with_context(|| format!("object {} cannot be used", record.key))?;
+    }
+    let text_of = |name: &str| {
+        let path = format!("{API}/{name}");
+        found.files.iter().find(|file| file.path == path).map(|file| file.text.as_str())
+    };
+    let api =
+        ApiServer::try_out(store, text_of).await.context("`ostler up` could not start with it")?;
+    let started = starts(&api).await.context("`ostler up` could not start with it");
+    api.close().await;
+    started
+}
+
+/// What `ostler up` needs of its API server before anything else.
+async fn starts(api: &ApiServer) -> anyhow::Result<()> {
+    api.tls(&[])?;
+    let client = Client::new(api.local_service(), HOME);
+    crds::install(&client).await?;
+    let Settings { home, namespaces, .. } = Settings::default();
+    known_cluster_ids(&client, &home, &namespaces, &GivenIds::default()).await?;
+    Ok(())
+}
+
+/// The CustomResourceDefinitions.
+fn definitions() -> Prefix {
+    Prefix::resource("apiextensions.k8s.io", "customresourcedefinitions")
+}
+
 /// A directory that does not exist, or is empty.
 fn is_empty(path: &Path) -> anyhow::Result<bool> {
     let entries = match fs::read_dir(path) {
@@ -159,8 +200,7 @@ async fn stage(data: &DataDir, file: &Path, found: &Survey, now: Timestamp) -> a
         }
     }
     let objects = staging.join(OBJECTS);
-    let open = File::open(file).with_context(|| format!("{} is gone", file.display()))?;
-    let mut records = Restored::new(Entries::of(open), &found.header, now);
+    let mut records = Restored::of(file, found, now)?;
     let revision = found.header.revision;
     let written = create(&objects, revision, &mut records)
         .with_context(|| format!("{} cannot be written", objects.display()))?;
@@ -218,8 +258,10 @@ struct Restored {
 }
 
 impl Restored {
-    fn new(entries: Entries, header: &Header, now: Timestamp) -> Self {
-        Self { entries, header: header.clone(), now, marked: false, ended: false }
+    fn of(file: &Path, found: &Survey, now: Timestamp) -> anyhow::Result<Self> {
+        let open = File::open(file).with_context(|| format!("{} is gone", file.display()))?;
+        let (entries, header) = (Entries::of(open), found.header.clone());
+        Ok(Self { entries, header, now, marked: false, ended: false })
     }
 
     fn next_record(&mut self) -> anyhow::Result<Option<Record>> {

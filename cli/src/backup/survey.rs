@@ -12,6 +12,7 @@ use ostler_apiserver::store::{Key, Record};
 use serde_json::Value;
 
 use super::{API, BESIDES};
+use crate::known;
 
 /// What a whole backup has.
 #[derive(Debug)]
@@ -45,18 +46,12 @@ pub(super) fn survey(path: &Path) -> anyhow::Result<Survey> {
     Ok(Survey { header, totals, files, cluster_id, leases })
 }
 
-/// Whether the files are those that a data directory needs.
+/// Whether the files are those that a data directory needs, and can be read. The keys are looked at by the trial.
 pub(super) fn check_files(files: &[KeptFile]) -> anyhow::Result<()> {
     let needed: Vec<String> = KEY_FILES.iter().map(|name| format!("{API}/{name}")).collect();
     for path in &needed {
-        let Some(file) = files.iter().find(|file| file.path == *path) else {
+        if files.iter().all(|file| file.path != *path) {
             bail!("it has no {path}: it was not made by `ostler backup`");
-        };
-        let is_json = serde_json::from_str::<Value>(&file.text).is_ok();
-        if file.text.trim().is_empty()
-            || (Path::new(path).extension().is_some_and(|it| it == "json") && !is_json)
-        {
-            bail!("{path} in it is empty or damaged");
         }
     }
     let known =
@@ -64,7 +59,7 @@ pub(super) fn check_files(files: &[KeptFile]) -> anyhow::Result<()> {
     if let Some(unknown) = files.iter().find(|file| !known(file)) {
         bail!("it has a file {:?}, which this program does not know", unknown.path);
     }
-    Ok(())
+    files.iter().try_for_each(|file| known::check(&file.path, &file.text))
 }
 
 /// The entries of a backup, in order, up to its end.

@@ -5,7 +5,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
 use ostler_apiserver::serving::{ApiServer, Options};
+use ostler_apiserver::store::{Key, Record};
 use ostler_lifecycle::orphans::Hold;
+use serde_json::json;
 use tempfile::TempDir;
 
 use super::*;
@@ -31,10 +33,17 @@ async fn used(data_dir: &Path, core_ran: bool) {
         maps.create(&PostParams::default(), &map).await.unwrap();
     }
     api.close().await;
-    for name in ["drivers.json", "aliases.json", "driver-env.json"] {
-        std::fs::write(data_dir.join(name), format!("[{name:?}]")).unwrap();
+    for (name, text) in KNOWN {
+        std::fs::write(data_dir.join(name), text).unwrap();
     }
 }
+
+/// What is known of drivers.
+const KNOWN: [(&str, &str); 3] = [
+    ("drivers.json", "[\"Fake\"]"),
+    ("aliases.json", "{\"AWS\":\"aws.example.com\"}"),
+    ("driver-env.json", "[\"AWS_PROFILE\"]"),
+];
 
 async fn back_up(data_dir: &Path, file: &Path) -> anyhow::Result<()> {
     run(Args { file: file.to_owned(), data_dir: data_dir.to_owned(), replace: false }).await
@@ -97,9 +106,8 @@ async fn a_restored_directory_has_the_objects_and_keys_no_lease_and_the_mark() {
         let text = |root: &Path| std::fs::read(root.join(API).join(name)).unwrap();
         assert_eq!(text(&old), text(&new), "{name}");
     }
-    for name in ["drivers.json", "aliases.json", "driver-env.json"] {
-        let kept = std::fs::read_to_string(new.join(name)).unwrap();
-        assert_eq!(kept, format!("[{name:?}]"));
+    for (name, text) in KNOWN {
+        assert_eq!(std::fs::read_to_string(new.join(name)).unwrap(), text);
     }
     let api = ApiServer::open(Options::directory(new.join(API))).await.unwrap();
     let client = Client::new(api.local_service(), "default");
@@ -199,6 +207,92 @@ async fn a_damaged_backup_is_refused_with_the_place_before_anything_is_written()
     std::fs::write(&file, whole).unwrap();
     restored(&file, &new, &["--check"]).await.unwrap();
     assert!(!new.exists(), "only verified");
+}
+
+/// What is changed of a backup.
+type Edit = fn(&mut Parts);
+
+/// What a backup has, to be changed and written again with a right sum.
+struct Parts {
+    header: Header,
+    files: Vec<KeptFile>,
+    records: Vec<Record>,
+}
+
+impl Parts {
+    fn of(file: &Path) -> Self {
+        let found = survey(file).unwrap();
+        let mut entries = survey::Entries::of(File::open(file).unwrap());
+        let mut records = Vec::new();
+        while let Some(entry) = entries.next_entry().unwrap() {
+            if let Entry::Object(record) = entry {
+                records.push(record);
+            }
+        }
+        Self { header: found.header, files: found.files, records }
+    }
+
+    fn write(&self, file: &Path) {
+        let mut encoder = Encoder::begin(Vec::new(), &self.header).unwrap();
+        self.files.iter().for_each(|file| encoder.file(file).unwrap());
+        self.records.iter().for_each(|record| encoder.object(record).unwrap());
+        std::fs::write(file, encoder.end().unwrap().0).unwrap();
+    }
+
+    fn text(&mut self, path: &str) -> &mut String {
+        &mut self.files.iter_mut().find(|file| file.path == path).unwrap().text
+    }
+
+    /// The record of a definition with this spec, where it belongs in the order.
+    fn define(&mut self, spec: &str) {
+        let name = "machines.machine.sapcloud.io";
+        let key = Key::new("apiextensions.k8s.io", "customresourcedefinitions", "", name);
+        let object = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": name, "uid": "u"}, "spec": spec});
+        let value = object.to_string().into();
+        self.records.push(Record { key, revision: self.header.revision, value });
+        self.header.revision += 1;
+        self.records.last_mut().unwrap().revision = self.header.revision;
+        self.records.sort_by(|one, other| one.key.cmp(&other.key));
+    }
+}
+
+#[tokio::test]
+async fn a_backup_with_which_up_would_not_start_is_refused_before_anything_is_moved() {
+    let dir = TempDir::new().unwrap();
+    let (data_dir, file, bad) =
+        (dir.path().join("data"), dir.path().join("backup"), dir.path().join("bad"));
+    used(&data_dir, true).await;
+    back_up(&data_dir, &file).await.unwrap();
+    let cases: [(Edit, &str); 8] = [
+        (|it| "x".clone_into(it.text("api/admin-token")), "holds a secret of 1 characters"),
+        (|it| it.text("api/token-signing-key").push_str("\nä"), "characters that no secret has"),
+        (|it| it.files.push(it.files[0].clone()), "stands here again"),
+        (|it| "{}".clone_into(it.text("api/pki/authority.json")), "authority.json"),
+        (
+            |it| {
+                let text = it.text("api/pki/authority.json");
+                *text = text.replacen("BEGIN CERTIFICATE", "BEGIN NOTHING", 1);
+            },
+            "authority.json",
+        ),
+        (|it| it.header.revision = u64::MAX, "leaves no room"),
+        (|it| "[]".clone_into(it.text("aliases.json")), "aliases.json is not what"),
+        (|it| it.define("text"), "machines.machine.sapcloud.io cannot be used"),
+    ];
+    for (edit, expected) in cases {
+        let mut parts = Parts::of(&file);
+        edit(&mut parts);
+        parts.write(&bad);
+        let before = names(&data_dir);
+        for flags in [&["--check"][..], &["--force"]] {
+            let refused = format!("{:#}", restored(&bad, &data_dir, flags).await.unwrap_err());
+            assert!(refused.contains(expected), "{expected}: {refused}");
+        }
+        assert_eq!(names(&data_dir), before, "nothing is moved: {expected}");
+    }
+    Parts::of(&file).write(&bad);
+    restored(&bad, &data_dir, &["--check"]).await.unwrap();
 }
 
 #[test]

@@ -10,11 +10,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use clap::ValueEnum;
 use futures::FutureExt as _;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::runtime::conditions::is_crd_established;
-use kube::runtime::wait::await_condition;
 use ostler_apiserver::serving::{
     ApiServer, OpenError, Options as ApiOptions, ServeOptions, TlsMaterial,
 };
@@ -34,12 +30,11 @@ use tokio_util::sync::CancellationToken;
 use super::drivers::{DriverProcess, end_left};
 use super::gateway::{Gateway, GatewayFile, Reach};
 use super::narrate::Story;
+use crate::crds;
 use crate::data_dir::{DataDir, write_private};
 use crate::driver_choice::DriverChoice;
 use crate::manifests::{API_SERVER, CA_DATA, ManifestFile};
 
-/// A CRD is established in milliseconds; longer than this means that it never will be.
-const CRD_PATIENCE: Duration = Duration::from_secs(30);
 /// After this, a driver that has not connected is mentioned.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(5);
 /// How often instances are listed if everything is to be deleted, and how long one that has no machine is not deleted yet.
@@ -180,7 +175,7 @@ impl System {
             tasks.spawn(gateway.follow(file, sender, end).map(Ok));
         }
         let client = Client::new(api.local_service(), "default");
-        install_crds(&client).await?;
+        crds::install(&client).await?;
         tasks.spawn(story.follow(client.clone(), end_api.clone()).map(Ok));
 
         let mut core = None;
@@ -449,28 +444,6 @@ fn core_options(
     Ok(CoreOptions { settings, tokens, ..CoreOptions::default() })
 }
 
-/// Creates our CRDs, or brings them up to date, and waits until they are served.
-async fn install_crds(client: &Client) -> anyhow::Result<()> {
-    let api = Api::<CustomResourceDefinition>::all(client.clone());
-    for crd in ostler_api::crds() {
-        let name = crd.metadata.name.clone().unwrap_or_default();
-        if api.get_opt(&name).await?.is_some() {
-            api.patch(&name, &PatchParams::default(), &Patch::Merge(&crd)).await
-        } else {
-            api.create(&PostParams::default(), &crd).await
-        }
-        .with_context(|| format!("CRD {name} was not accepted"))?;
-        let established = await_condition(api.clone(), &name, is_crd_established());
-        match timeout(CRD_PATIENCE, established).await {
-            Ok(served) => {
-                served.with_context(|| format!("CRD {name} cannot be watched"))?;
-            }
-            Err(_) => bail!("CRD {name} was accepted and is not served"),
-        }
-    }
-    Ok(())
-}
-
 async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let error = match TcpListener::bind(address).await {
         Ok(listener) => return Ok(listener),
@@ -518,7 +491,7 @@ mod tests {
         // A driver that never connects.
         system.drivers = vec![DriverChoice::Fake];
         system.tasks.spawn(async { bail!("it broke") });
-        let ready = timeout(CRD_PATIENCE, system.ready(Story::quiet())).await.unwrap();
+        let ready = timeout(crds::PATIENCE, system.ready(Story::quiet())).await.unwrap();
         assert_eq!(ready.unwrap_err().to_string(), "it broke");
 
         let (_search, reach) = watch::channel(Reach::NotYet("no answer".to_owned()));
@@ -527,7 +500,7 @@ mod tests {
         let path = home.path().join("class.yaml");
         std::fs::write(&path, format!("apiServer: {API_SERVER}")).unwrap();
         let mut file = crate::manifests::read(&path).unwrap().remove(0);
-        let filled = timeout(CRD_PATIENCE, system.fill(&mut file, Story::quiet())).await.unwrap();
+        let filled = timeout(crds::PATIENCE, system.fill(&mut file, Story::quiet())).await.unwrap();
         assert_eq!(filled.unwrap_err().to_string(), "it broke again");
         system.stop().await;
     }

@@ -48,7 +48,8 @@ pub(crate) use restriction::{Write, restrict};
 pub(crate) use review::Review;
 pub use secret::Secret;
 pub(crate) use secret::{
-    check_own_file, create_private, keep, private_directory, read_private, sync_name, write_private,
+    accept, check_own_file, create_private, keep, private_directory, read_private, sync_name,
+    write_private,
 };
 
 use token::Signer;
@@ -68,9 +69,14 @@ impl Auth {
     pub(crate) fn open(context: Context, directory: Option<&Path>) -> io::Result<Self> {
         let admin_token = keep(directory, "admin-token", secret::random)?;
         let key = keep(directory, "token-signing-key", secret::random)?;
+        Ok(Self::with(context, admin_token, &key))
+    }
+
+    /// Stands on these secrets.
+    pub(crate) fn with(context: Context, admin_token: Secret, key: &Secret) -> Self {
         let signer = Signer::new(key.expose().as_bytes());
         let bound = Bound::new(context.store.clone());
-        Ok(Self { context, signer: Arc::new(signer), admin_token: Arc::new(admin_token), bound })
+        Self { context, signer: Arc::new(signer), admin_token: Arc::new(admin_token), bound }
     }
 
     /// Refuses what `identity` may not do.

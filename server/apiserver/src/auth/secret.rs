@@ -59,22 +59,31 @@ pub(crate) fn keep(
     let Some(directory) = directory else { return Ok(Secret::new(make())) };
     let path = directory.join(name);
     if let Some(found) = read_private(&path)? {
-        let found = found.trim();
-        if found.len() < LEAST {
-            let length = found.len();
-            return Err(refusal(
-                &path,
-                &format!(
-                    "holds a secret of {length} characters, and fewer than {LEAST} can be guessed; \
-                     remove it to have a new one made"
-                ),
-            ));
-        }
-        return Ok(Secret::new(found.to_owned()));
+        return accept(&path, &found);
     }
     let made = make();
     write_private(&path, &made)?;
     Ok(Secret::new(made))
+}
+
+/// The secret that the file at `path` holds as `text`.
+///
+/// # Errors
+/// It can be guessed, or cannot be sent.
+pub(crate) fn accept(path: &Path, text: &str) -> io::Result<Secret> {
+    let found = text.trim();
+    if found.len() < LEAST {
+        let length = found.len();
+        let why = format!(
+            "holds a secret of {length} characters, and fewer than {LEAST} can be guessed; remove it to have a new one made"
+        );
+        return Err(refusal(path, &why));
+    }
+    if !found.bytes().all(|byte| byte.is_ascii_graphic()) {
+        let why = "holds characters that no secret has; remove it to have a new one made";
+        return Err(refusal(path, why));
+    }
+    Ok(Secret::new(found.to_owned()))
 }
 
 /// The text of a file that holds a secret; none if it is missing.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{BackupError, Entry, FORMAT, Header, KeptFile, LINE, Totals};
+use super::{BackupError, Entry, FORMAT, GREATEST, Header, KeptFile, LINE, Totals};
 use crate::{
     kinds::access::text,
     store::{Key, Record},
@@ -36,6 +36,8 @@ pub struct Decoder {
     /// Each revision wrote one object.
     revisions: HashSet<u64>,
     totals: Totals,
+    /// The paths of the files.
+    files: HashSet<String>,
     ended: bool,
 }
 
@@ -78,6 +80,9 @@ impl Decoder {
                 return Err(self.damaged("a file stands after an object"));
             }
             self.totals.files += 1;
+            if !self.files.insert(path.clone()) {
+                return Err(self.damaged(&format!("file {path} stands here again")));
+            }
             return Ok(Entry::File(KeptFile { path, text }));
         }
         let record = object(text).map_err(|why| self.damaged(&why))?;
@@ -105,6 +110,13 @@ impl Decoder {
             return Err(BackupError::Format { found });
         }
         let header: Header = serde_json::from_value(value).map_err(|error| self.damaged(&error))?;
+        if header.revision > GREATEST {
+            let what = format!(
+                "revision {} leaves no room for later ones, and may be {GREATEST}",
+                header.revision
+            );
+            return Err(self.damaged(&what));
+        }
         self.header = Some(header.clone());
         Ok(Entry::Header(header))
     }

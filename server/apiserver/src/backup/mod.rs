@@ -29,6 +29,8 @@ pub use encode::Encoder;
 
 /// The format that this program writes and reads.
 pub const FORMAT: u32 = 1;
+/// The greatest revision of a backup: beyond it there has to be room for those of a restored server.
+pub const GREATEST: u64 = 1 << 62;
 /// Longest line, in bytes: the largest request body is 3 MiB, and no object is much larger.
 pub const LINE: u64 = 16 << 20;
 

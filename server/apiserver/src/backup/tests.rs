@@ -91,6 +91,11 @@ fn the_place_of_the_damage_and_the_format_are_named() {
     assert!(doubled.contains("revision 400 wrote another object"), "{doubled}");
     let future = said(&text.replacen("\"revision\":101", "\"revision\":501", 1));
     assert!(future.contains("not one of 1 to 500"), "{future}");
+    let full = said(&text.replacen("\"revision\":500", "\"revision\":18446744073709551615", 1));
+    assert!(full.contains("leaves no room"), "{full}");
+    let file = text.lines().nth(1).unwrap();
+    let again = said(&text.replacen(file, &format!("{file}\n{file}"), 1));
+    assert!(again.contains("line 3: file api/admin-token stands here again"), "{again}");
     let other = said(&text.replacen("/configmaps/ns/b", "/configmaps/ns/c", 1));
     assert!(other.contains("says of itself"), "{other}");
     let newer = said(&text.replacen("\"ostlerBackup\":1", "\"ostlerBackup\":2", 1));

@@ -8,7 +8,11 @@ use rcgen::{
     PublicKeyData,
 };
 
-use super::kept::{Kept, PkiError, read, valid, write};
+use rustls::RootCertStore;
+use rustls_pki_types::{CertificateDer, pem::PemObject};
+use x509_parser::parse_x509_certificate;
+
+use super::kept::{Kept, PkiError, parse, read, valid, write};
 
 /// How long an authority is good for.
 pub(super) const LIFE: SignedDuration = SignedDuration::from_hours(24 * 3650);
@@ -33,10 +37,29 @@ impl Authority {
     /// The authority kept in `directory` if it is still good, else a new one. Without a directory
     /// it lives as long as the process.
     pub(crate) fn open(directory: Option<&Path>, now: Timestamp) -> Result<Self, PkiError> {
-        let kept = match read(directory, FILE)?.filter(|kept| kept.is_fresh(now)) {
-            Some(kept) => kept,
-            None => write(directory, FILE, new(now)?)?,
-        };
+        match read(directory, FILE)? {
+            Some(kept) if kept.is_fresh(now) => Self::of(kept),
+            // Also one that cannot be used: nobody could trust what it signed.
+            Some(_) | None => Ok(Self { kept: write(directory, FILE, new(now)?)? }),
+        }
+    }
+
+    /// The authority that its file holds as `text`, to try it.
+    pub(crate) fn read(text: &str) -> Result<Self, PkiError> {
+        Self::of(parse(FILE, text)?)
+    }
+
+    /// An authority that was kept, if certificate and key can be used and belong together.
+    fn of(kept: Kept) -> Result<Self, PkiError> {
+        let damaged = || PkiError::Damaged { file: FILE };
+        let key = KeyPair::from_pem(&kept.key).map_err(|_| damaged())?;
+        let certificate = CertificateDer::from_pem_slice(kept.certificate.as_bytes());
+        let certificate = certificate.map_err(|_| damaged())?;
+        let (_, read) = parse_x509_certificate(&certificate).map_err(|_| damaged())?;
+        if read.public_key().raw != key.subject_public_key_info() || !read.is_ca() {
+            return Err(damaged());
+        }
+        RootCertStore::empty().add(certificate.clone()).map_err(|_| damaged())?;
         Ok(Self { kept })
     }
 
@@ -78,4 +101,27 @@ fn new(now: Timestamp) -> Result<Kept, PkiError> {
     let certificate = params.self_signed(&key)?.pem();
     let key = key.serialize_pem();
     Ok(Kept { certificate, key, expires, names: Vec::new(), signed_by: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_whose_certificate_and_key_do_not_belong_together_is_refused() {
+        let now = Timestamp::UNIX_EPOCH;
+        let (good, other) = (new(now).unwrap(), new(now).unwrap());
+        let read = |kept: &Kept| Authority::read(&serde_json::to_string(kept).unwrap());
+        assert!(read(&good).is_ok());
+        let nothing = "-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----\n".to_owned();
+        for bad in [
+            Kept { key: other.key, ..good.clone() },
+            Kept { key: nothing, ..good.clone() },
+            Kept { certificate: good.key.clone(), ..good.clone() },
+            Kept { certificate: String::new(), ..good },
+        ] {
+            let refused = read(&bad).unwrap_err().to_string();
+            assert!(refused.contains("authority.json"), "{refused}");
+        }
+    }
 }

@@ -63,7 +63,11 @@ impl Kept {
 pub(super) fn read(directory: Option<&Path>, file: &'static str) -> Result<Option<Kept>, PkiError> {
     let Some(directory) = directory else { return Ok(None) };
     let Some(text) = read_private(&directory.join(file))? else { return Ok(None) };
-    serde_json::from_str(&text).map(Some).map_err(|_| PkiError::Damaged { file })
+    parse(file, &text).map(Some)
+}
+
+pub(super) fn parse(file: &'static str, text: &str) -> Result<Kept, PkiError> {
+    serde_json::from_str(text).map_err(|_| PkiError::Damaged { file })
 }
 
 pub(super) fn write(

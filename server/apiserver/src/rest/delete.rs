@@ -186,7 +186,7 @@ fn mark(object: &mut Value, seconds: i64, now: jiff::Timestamp) {
     if first.is_none()
         && let Some(generation) = meta_number(object, "generation").filter(|number| *number > 0)
     {
-        set_meta(object, "generation", (generation + 1).into());
+        set_meta(object, "generation", generation.saturating_add(1).into());
     }
     set_meta(object, "deletionTimestamp", time(deadline));
     set_meta(object, "deletionGracePeriodSeconds", seconds.into());

@@ -188,7 +188,7 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
 pub(crate) fn raise_generation(resource: &Resource, new: &mut Value, old: &Value) {
     if resource.raises_generation(new, old) {
         let generation = super::stored::meta_number(old, "generation").unwrap_or(0);
-        set_meta(new, "generation", (generation + 1).into());
+        set_meta(new, "generation", generation.saturating_add(1).into());
     }
 }
 

@@ -45,6 +45,7 @@ mod pipeline;
 mod tenant;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use std::{
     io,
@@ -199,12 +200,24 @@ impl ApiServer {
             OpenError::Keys { directory, source }
         })?;
         let pki = directory.as_deref().map(pki_directory);
-        let authority = Arc::new(Authority::open(pki.as_deref(), (context.clock)())?);
-        let pipeline = Pipeline::new(auth, &context, options.limits);
+        let authority = Authority::open(pki.as_deref(), (context.clock)())?;
+        Self::over(context, auth, authority, directory, (options.limits, options.node_grace)).await
+    }
+
+    /// Starts with what was opened.
+    async fn over(
+        context: Context,
+        auth: Auth,
+        authority: Authority,
+        directory: Option<PathBuf>,
+        (limits, node_grace): (Limits, Option<Duration>),
+    ) -> Result<Self, OpenError> {
+        let authority = Arc::new(authority);
+        let pipeline = Pipeline::new(auth, &context, limits);
         let loopback = controllers::Loopback::new(LocalService::new(pipeline.clone()));
         bootstrap::namespaces(&context, &loopback).await?;
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        controllers::start(&tasks, &context, &loopback, &authority, options.node_grace, &stop);
+        controllers::start(&tasks, &context, &loopback, &authority, node_grace, &stop);
         tasks.close();
         let inner = Inner {
             pipeline,

@@ -35,7 +35,7 @@ pub use key::{Key, Prefix};
 pub use record::{
     Change, Event, Expect, Page, Record, SharedEvent, Unreadable, object_at, remains,
 };
-pub use restore::{CreateError, create};
+pub use restore::{CreateError, create, in_memory};
 pub use retention::Retention;
 pub use shared::Health;
 use shared::Shared;

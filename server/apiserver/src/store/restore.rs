@@ -5,8 +5,10 @@ use std::{io, path::Path};
 use crate::auth::create_private;
 
 use super::{
-    OpenError, Record, StorageError,
+    Change, OpenError, Record, Retention, StorageError, Store,
     disk::{FORMAT, LOG, META, META_COMPACTED, META_FORMAT, META_UID, PUT, builder, open_error},
+    state::State,
+    writer,
 };
 
 /// How far the revisions of a restored store are beyond those of the backup. Writes after the
@@ -44,6 +46,23 @@ pub fn create(
         .and_then(|backend| builder().create_with_backend(backend))
         .map_err(|error| open_error(path, error))?;
     fill(&database, revision, records)
+}
+
+/// The same in memory, to try what would come of it.
+///
+/// # Errors
+/// The objects cannot be had.
+pub fn in_memory(
+    revision: u64,
+    records: &mut dyn Iterator<Item = io::Result<Record>>,
+) -> io::Result<Store> {
+    let from = revision.saturating_add(BEYOND);
+    let mut state = State::new(from, from);
+    for record in records {
+        let Record { key, revision, value } = record?;
+        state.load(revision, &key, Change::Put(value));
+    }
+    Ok(writer::in_memory(state, Retention::default()))
 }
 
 fn fill(

@@ -55,6 +55,8 @@ impl Gauge {
     /// process left. It is also the least that a compaction is worth.
     const MARK_REVISIONS: u64 = 256;
     const MARK_BYTES: u64 = 4 << 20;
+    /// The most marks of history that an earlier process left.
+    const MARKS_LEFT: u64 = 4096;
     /// Marks that one compaction takes, so that no commit waits long for it; more than one, so
     /// that compaction is faster than growth.
     const MARKS_AT_ONCE: usize = 4;
@@ -64,9 +66,13 @@ impl Gauge {
     pub(super) fn new(retention: Retention, opened: &Opened, revision: u64) -> Self {
         let (at, from) = (Instant::now(), opened.compacted);
         let each = opened.history / revision.saturating_sub(from).max(1);
-        let marks = (0..).map(|count| from + count * Self::MARK_REVISIONS);
-        let marks = marks.take_while(|mark| *mark <= revision);
-        let marks = marks.map(|revision| Mark { at, revision, bytes: each * (revision - from) });
+        let apart = (revision.saturating_sub(from) / Self::MARKS_LEFT).max(Self::MARK_REVISIONS);
+        let marks = (from..=revision).step_by(usize::try_from(apart).unwrap_or(usize::MAX));
+        let marks = marks.map(|revision| Mark {
+            at,
+            revision,
+            bytes: each.saturating_mul(revision - from),
+        });
         Self { retention, marks: marks.collect(), bytes: opened.history }
     }
 
@@ -98,5 +104,21 @@ impl Gauge {
         (old && behind >= self.retention.min_revisions)
             || behind >= self.retention.max_revisions
             || self.bytes.saturating_sub(mark.bytes) >= self.retention.max_bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn history_of_any_length_has_few_marks() {
+        for (compacted, revision) in [(1, 1), (1, 10_000), (u64::MAX, u64::MAX), (1, u64::MAX)] {
+            let opened = Opened { uid: uuid::Uuid::nil(), compacted, history: 1 << 40 };
+            let gauge = Gauge::new(Retention::default(), &opened, revision);
+            let marks = gauge.marks.len();
+            assert!((1..=4098).contains(&marks), "{compacted}..{revision}: {marks}");
+            assert_eq!(gauge.marks.front().map(|mark| mark.revision), Some(compacted));
+        }
     }
 }

@@ -8,6 +8,7 @@ use super::{
     Backend, Change, Expect, FIRST_REVISION, Key, OpenError, Store, StoreOptions, WriteError,
     disk::DiskLog,
     log::{MemoryLog, Opened},
+    retention::Retention,
     shared::{BATCH, Operation, Shared},
     state::State,
 };
@@ -78,13 +79,7 @@ impl Writer {
 pub(super) async fn open(options: StoreOptions) -> Result<Store, OpenError> {
     let StoreOptions { backend, retention } = options;
     match backend {
-        Backend::Memory => {
-            let uid = uuid::Uuid::new_v4();
-            let opened = Opened { uid, compacted: FIRST_REVISION, history: 0 };
-            let state = State::new(FIRST_REVISION, FIRST_REVISION);
-            let shared = Shared::new(Box::new(MemoryLog::default()), &opened, state, retention);
-            Ok(Store { shared: Arc::new(shared), writer: Writer::Inline })
-        }
+        Backend::Memory => Ok(in_memory(State::new(FIRST_REVISION, FIRST_REVISION), retention)),
         Backend::File(path) => {
             let at = path.clone();
             let opening = tokio::task::spawn_blocking(move || DiskLog::open(&at));
@@ -96,6 +91,13 @@ pub(super) async fn open(options: StoreOptions) -> Result<Store, OpenError> {
                 .map_err(|source| OpenError::Io { path, source })
         }
     }
+}
+
+/// A store in memory that begins with this state.
+pub(super) fn in_memory(state: State, retention: Retention) -> Store {
+    let opened = Opened { uid: uuid::Uuid::new_v4(), compacted: state.compacted, history: 0 };
+    let shared = Shared::new(Box::new(MemoryLog::default()), &opened, state, retention);
+    Store { shared: Arc::new(shared), writer: Writer::Inline }
 }
 
 /// Starts the writer thread of a log on a disk.
