@@ -1,5 +1,6 @@
 //! What an address means.
 
+use http::Uri;
 use percent_encoding::percent_decode_str;
 
 /// An address below `/api` or `/apis` that names a resource.
@@ -17,6 +18,37 @@ pub(crate) struct ResourcePath {
     pub(crate) name: Option<String>,
     /// What lies below the object.
     pub(crate) subresource: Option<String>,
+}
+
+/// The address that an old one of a watch stands for: `/api/v1/watch/pods` is `/api/v1/pods?watch=true`.
+pub(crate) fn of_watch(uri: &Uri) -> Option<Uri> {
+    let path = uri.path();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    let at = match *parts.first()? {
+        "api" => 2,
+        "apis" => 3,
+        _ => return None,
+    };
+    let (before, rest) = parts.split_at_checked(at)?;
+    let ["watch", rest @ ..] = rest else { return None };
+    let whole = format!("/{}/{}", before.join("/"), rest.join("/"));
+    let mut query = "watch=true".to_owned();
+    let found = parse(&whole)?;
+    let collection = match &found.name {
+        Some(_) if found.subresource.is_some() => return None,
+        Some(_) => {
+            let (collection, name) = whole.rsplit_once('/')?;
+            query = format!("{query}&fieldSelector=metadata.name%3D{name}");
+            collection
+        }
+        None => &whole,
+    };
+    for pair in uri.query().into_iter().flat_map(|query| query.split('&')) {
+        query = format!("{query}&{pair}");
+    }
+    let mut parts = uri.clone().into_parts();
+    parts.path_and_query = Some(format!("{collection}?{query}").parse().ok()?);
+    Uri::from_parts(parts).ok()
 }
 
 /// Reads a request path; none if it is not the address of a resource.
@@ -91,6 +123,31 @@ mod tests {
                 format!("{}|{}|{}|{}|{name}|{part}", p.group, p.version, p.namespace, p.plural)
             },
         )
+    }
+
+    #[test]
+    fn old_addresses_of_watches_are_those_of_collections() {
+        let cases = [
+            ("/api/v1/watch/pods", Some("/api/v1/pods?watch=true")),
+            (
+                "/api/v1/watch/namespaces/a/pods?x=y",
+                Some("/api/v1/namespaces/a/pods?watch=true&x=y"),
+            ),
+            (
+                "https://host/apis/apps/v1/watch/namespaces/a/deployments/d",
+                Some(
+                    "https://host/apis/apps/v1/namespaces/a/deployments?watch=true&fieldSelector=metadata.name%3Dd",
+                ),
+            ),
+            ("/api/v1/pods", None),
+            ("/api/v1/watch", None),
+            ("/api/v1/namespaces/watch/pods", None),
+            ("/apis/watch/v1/watch", None),
+        ];
+        for (uri, expected) in cases {
+            let found = of_watch(&uri.parse().unwrap()).map(|uri| uri.to_string());
+            assert_eq!(found.as_deref(), expected, "{uri}");
+        }
     }
 
     #[test]

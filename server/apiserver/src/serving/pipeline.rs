@@ -12,7 +12,7 @@ use crate::{
     certificates::ClientCertificate,
     clock::Clock,
     context::Context,
-    rest::{Api, Encoding, read, respond},
+    rest::{Api, Encoding, path, read, respond},
     status::{Answer, Status},
     store::Store,
 };
@@ -85,7 +85,14 @@ impl Pipeline {
     }
 
     /// Answers a request.
-    pub(super) async fn handle(&self, origin: Origin, request: Request<Body>) -> Response<Body> {
+    pub(super) async fn handle(
+        &self,
+        origin: Origin,
+        mut request: Request<Body>,
+    ) -> Response<Body> {
+        if let Some(uri) = path::of_watch(request.uri()) {
+            *request.uri_mut() = uri;
+        }
         let uri = request.uri();
         let attributes = Attributes::of(request.method(), uri.path(), uri.query());
         let entry = Entry::of(&attributes, &request);
