@@ -69,8 +69,9 @@ pub(super) const BOOTSTRAPPER: [Rule; 2] = [
 
 /// What a node may do. Besides, it may not write everything into what it may write: see
 /// `restriction`.
-pub(super) const NODE: [Rule; 15] = [
+pub(super) const NODE: [Rule; 16] = [
     rule("", "services", "", &["get", "list", "watch"], Scope::Any),
+    rule("storage.k8s.io", "csidrivers", "", &["get", "list", "watch"], Scope::Any),
     rule("", "nodes", "", &["create", "get", "list", "watch", "update", "patch"], Scope::Own),
     rule("", "nodes", "status", &["get", "update", "patch"], Scope::Own),
     rule("", "pods", "", &["create"], Scope::Any),

@@ -11,6 +11,7 @@ use super::{
 /// What a row of the table says.
 struct Row {
     group: &'static str,
+    version: &'static str,
     kind: &'static str,
     plural: &'static str,
     short: &'static [&'static str],
@@ -30,6 +31,7 @@ type Text = &'static str;
 const fn namespaced(group: Text, kind: Text, plural: Text, columns: Text) -> Row {
     Row {
         group,
+        version: "v1",
         kind,
         plural,
         short: &[],
@@ -115,6 +117,35 @@ kinds! {
         "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector") };
     StatefulSet => Row { scale: true, ..workload("StatefulSet", "statefulsets", &["sts"],
         "Name,Ready,Age,+Containers,+Images") };
+    // what follows is stored for its clients, and nothing here acts on it
+    ReplicationController => Row { short: &["rc"], categories: &["all"], status: true,
+        rules: &[Generation], ..namespaced("", "ReplicationController", "replicationcontrollers",
+            "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector") };
+    ResourceQuota => Row { short: &["quota"], status: true,
+        ..namespaced("", "ResourceQuota", "resourcequotas", "Name,Request,Limit,Age") };
+    Job => Row { categories: &["all"], status: true, rules: &[Generation],
+        ..namespaced("batch", "Job", "jobs",
+            "Name,Status,Completions,Duration,Age,+Containers,+Images,+Selector") };
+    CronJob => Row { short: &["cj"], categories: &["all"], status: true, rules: &[Generation],
+        ..namespaced("batch", "CronJob", "cronjobs", "Name,Schedule,Timezone,?Suspend,#Active,\
+            Last Schedule,Age,+Containers,+Images,+Selector") };
+    HorizontalPodAutoscaler => Row { version: "v2", short: &["hpa"], categories: &["all"],
+        status: true, ..namespaced("autoscaling", "HorizontalPodAutoscaler",
+            "horizontalpodautoscalers", "Name,Reference,#MinPods,#MaxPods,#Replicas,Age") };
+    PriorityClass => Row { short: &["pc"], ..cluster("scheduling.k8s.io", "PriorityClass",
+        "priorityclasses", "Name,#Value,?Global-Default,Age,PreemptionPolicy") };
+    StorageClass => Row { short: &["sc"], ..cluster("storage.k8s.io", "StorageClass",
+        "storageclasses", "Name,Provisioner,ReclaimPolicy,VolumeBindingMode,\
+            ?AllowVolumeExpansion,Age") };
+    CsiDriver => cluster("storage.k8s.io", "CSIDriver", "csidrivers",
+        "Name,?AttachRequired,?PodInfoOnMount,?StorageCapacity,?RequiresRepublish,Modes,Age");
+    CsiStorageCapacity => namespaced("storage.k8s.io", "CSIStorageCapacity",
+        "csistoragecapacities", "Name,StorageClassName,Capacity,Age");
+    ResourceSlice => cluster("resource.k8s.io", "ResourceSlice", "resourceslices",
+        "Name,Node,Driver,Pool,Age");
+    ResourceClaim => Row { status: true, ..namespaced("resource.k8s.io", "ResourceClaim",
+        "resourceclaims", "Name,State,Age") };
+    DeviceClass => cluster("resource.k8s.io", "DeviceClass", "deviceclasses", "Name,Age");
     PodDisruptionBudget => Row { short: &["pdb"], status: true,
         rules: &[Generation, PutNeedsVersion],
         ..namespaced("policy", "PodDisruptionBudget", "poddisruptionbudgets",
@@ -157,7 +188,7 @@ impl BuiltIn {
         let storage_group = if self == Self::Event { "" } else { row.group };
         Resource {
             group: row.group.to_owned(),
-            version: "v1".to_owned(),
+            version: row.version.to_owned(),
             kind: row.kind.to_owned(),
             list_kind: format!("{}List", row.kind),
             plural: row.plural.to_owned(),
@@ -186,19 +217,19 @@ impl BuiltIn {
 
     /// The name of its type in the catalogue.
     pub(crate) fn type_name(self) -> String {
-        let Row { group, kind, .. } = self.row();
-        type_name(group, kind)
+        let Row { group, version, kind, .. } = self.row();
+        type_name(group, version, kind)
     }
 }
 
 /// The name of a type in the catalogue, such as `io.k8s.api.core.v1.Pod`.
-pub(crate) fn type_name(group: &str, kind: &str) -> String {
+pub(crate) fn type_name(group: &str, version: &str, kind: &str) -> String {
     let package = match group.split('.').next().unwrap_or_default() {
         "" => "api.core",
         "apiextensions" => "apiextensions-apiserver.pkg.apis.apiextensions",
-        first => return format!("io.k8s.api.{first}.v1.{kind}"),
+        first => return format!("io.k8s.api.{first}.{version}.{kind}"),
     };
-    format!("io.k8s.{package}.v1.{kind}")
+    format!("io.k8s.{package}.{version}.{kind}")
 }
 
 fn replica_paths() -> ScalePaths {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::{
     BuiltIn, Subresource,
     access::{flag, set},
-    budget, certificate, config, definition, event, lease, namespace, node, pod, service, strategy,
-    volume, workload,
+    budget, certificate, config, definition, event, lease, namespace, node, pod, service, stored,
+    strategy, volume, workload,
 };
 use crate::field::FieldError;
 
@@ -24,7 +24,7 @@ impl BuiltIn {
             }
             Self::PersistentVolume | Self::PersistentVolumeClaim => volume::default(self, object),
             Self::CustomResourceDefinition => definition::default(object),
-            _ => {}
+            _ => stored::default(self, object),
         }
     }
 
@@ -41,6 +41,12 @@ impl BuiltIn {
                 workload::prepare_create(self, object);
             }
             Self::VolumeAttachment => set(object, "status", json!({ "attached": false })),
+            Self::ReplicationController => set(object, "status", json!({ "replicas": 0 })),
+            Self::Job => stored::prepare_job(object),
+            Self::CronJob | Self::ResourceQuota => set(object, "status", json!({})),
+            Self::HorizontalPodAutoscaler => {
+                set(object, "status", json!({ "currentMetrics": null, "desiredReplicas": 0 }));
+            }
             _ => {}
         }
     }
@@ -135,7 +141,9 @@ impl BuiltIn {
             Self::CertificateSigningRequest => texts(&["spec.signerName"]),
             Self::Secret => texts(&["type"]),
             Self::Service => texts(&["spec.clusterIP", "spec.type"]),
-            Self::ReplicaSet => texts(&["status.replicas"]),
+            Self::ReplicaSet | Self::ReplicationController => texts(&["status.replicas"]),
+            Self::Job => texts(&["status.successful"]),
+            Self::ResourceSlice => texts(&["spec.nodeName", "spec.driver"]),
             Self::CoreEvent => {
                 texts(event::CORE_FIELD_LABELS);
                 add("source", event::source(object));

@@ -24,6 +24,7 @@ pub(crate) mod node;
 mod pod;
 pub(crate) mod registry;
 mod service;
+mod stored;
 mod strategy;
 mod volume;
 mod workload;

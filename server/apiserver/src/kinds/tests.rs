@@ -236,3 +236,27 @@ fn on_status_a_custom_object_keeps_its_labels_and_a_built_in_one_takes_new_ones(
     assert_eq!(definition["metadata"]["labels"], json!({"a": "1"}));
     assert_eq!(definition["status"], json!({"s": 2}));
 }
+
+#[test]
+fn a_job_selects_its_own_pods_and_has_its_defaults() {
+    let pod = json!({"containers": [{"name": "c", "image": "i"}], "restartPolicy": "Never"});
+    let job = json!({"metadata": {"name": "j"}, "spec": {"template": {"spec": pod}}});
+    let job = created(BuiltIn::Job, job);
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(labels["job-name"], "j");
+    let own = &job["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"];
+    assert!(own.is_string() && *own == labels["controller-uid"], "{job}");
+    let spec = &job["spec"];
+    assert_eq!((&spec["completions"], &spec["backoffLimit"]), (&json!(1), &json!(6)));
+    let several = json!({"metadata": {"name": "j"}, "spec": {"parallelism": 3,
+        "template": {"spec": {"containers": []}}}});
+    assert_eq!(created(BuiltIn::Job, several)["spec"].get("completions"), None);
+}
+
+#[test]
+fn classes_and_drivers_of_volumes_have_their_defaults() {
+    let class = json!({"metadata": {"name": "c"}, "provisioner": "p"});
+    assert_eq!(created(BuiltIn::StorageClass, class)["reclaimPolicy"], "Delete");
+    let driver = created(BuiltIn::CsiDriver, json!({"metadata": {"name": "d"}, "spec": {}}));
+    assert_eq!(driver["spec"]["volumeLifecycleModes"], json!(["Persistent"]));
+}

@@ -84,7 +84,7 @@ fn part_of(resource: &Resource, part: Subresource) -> (Place<'_>, &'static [Acti
     let place = match part.foreign_kind() {
         None => place(resource, &camel(part.name()), resource.namespaced),
         Some((group, kind)) => Place {
-            schema: type_name(group, kind),
+            schema: type_name(group, "v1", kind),
             kind: (group.to_owned(), "v1".to_owned(), kind.to_owned()),
             ..place(resource, kind, resource.namespaced)
         },

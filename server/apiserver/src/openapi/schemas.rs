@@ -50,7 +50,7 @@ pub(super) fn components(resources: &[&Resource]) -> Map<String, Value> {
     let extra: BTreeMap<String, (&str, &str, Subresource)> = Subresource::ALL
         .into_iter()
         .filter_map(|part| part.foreign_kind().map(|kind| (part, kind)))
-        .map(|(part, (group, kind))| (type_name(group, kind), (group, kind, part)))
+        .map(|(part, (group, kind))| (type_name(group, "v1", kind), (group, kind, part)))
         .collect();
     let used = |part| resources.iter().any(|resource| resource.subresources.has(part));
     missing.extend(extra.iter().filter(|(_, extra)| used(extra.2)).map(|(name, _)| name.clone()));

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{age, cluster, or, pod, workload};
+use super::{age, cluster, or, pod, stored, workload};
 use crate::kinds::{
     BuiltIn,
     access::{entries, items, number, text},
@@ -61,8 +61,13 @@ fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
     }
     let mut cells = vec![json!(text(object, "/metadata/name"))];
     cells.extend(middle_cells(kind, object));
+    cells.extend(stored::cells(kind, object, now));
     cells.push(age::of(object, now));
-    if matches!(kind, BuiltIn::DaemonSet | BuiltIn::Deployment | BuiltIn::ReplicaSet) {
+    if kind == BuiltIn::PriorityClass {
+        cells.push(json!(text(object, "/preemptionPolicy")));
+    } else if stored::has_template(kind) {
+        cells.extend(stored::template(kind, object));
+    } else if matches!(kind, BuiltIn::DaemonSet | BuiltIn::Deployment | BuiltIn::ReplicaSet) {
         cells.extend(workload::template(object));
     } else if kind == BuiltIn::StatefulSet {
         cells.extend(workload::template(object).into_iter().take(2));

@@ -6,6 +6,7 @@ mod cluster;
 mod custom;
 pub(crate) mod json_path;
 mod pod;
+mod stored;
 mod workload;
 
 use jiff::Timestamp;

@@ -5,9 +5,10 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use k8s_openapi::{
     api::{
         apps::v1 as apps, authentication::v1 as authentication, authorization::v1 as authorization,
-        autoscaling::v1 as autoscaling, certificates::v1 as certificates,
-        coordination::v1 as coordination, core::v1 as core, events::v1 as events,
-        policy::v1 as policy, rbac::v1 as rbac, storage::v1 as storage,
+        autoscaling::v1 as autoscaling, autoscaling::v2::HorizontalPodAutoscaler,
+        batch::v1 as batch, certificates::v1 as certificates, coordination::v1 as coordination,
+        core::v1 as core, events::v1 as events, policy::v1 as policy, rbac::v1 as rbac,
+        resource::v1beta2 as resource, scheduling::v1 as scheduling, storage::v1 as storage,
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1 as apiextensions,
     apimachinery::pkg::apis::meta::v1 as meta,
@@ -21,6 +22,10 @@ static DEFINITIONS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(generate);
 pub(crate) fn definitions() -> &'static BTreeMap<String, Value> {
     &DEFINITIONS
 }
+
+/// The types of devices have not changed since their last version before the one that is served.
+const DEVICES_BEFORE: &str = "api.resource.v1beta2";
+const DEVICES: &str = "api.resource.v1";
 
 const PREFIX: &str = "#/components/schemas/";
 
@@ -47,6 +52,10 @@ fn generate() -> BTreeMap<String, Value> {
     add!(authentication::SelfSubjectReview, authorization::SelfSubjectAccessReview);
     add!(authorization::SelfSubjectRulesReview);
     add!(meta::ListMeta, certificates::CertificateSigningRequest);
+    add!(core::ReplicationController, core::ResourceQuota, batch::Job, batch::CronJob);
+    add!(HorizontalPodAutoscaler, scheduling::PriorityClass, storage::StorageClass);
+    add!(storage::CSIDriver, storage::CSIStorageCapacity, resource::ResourceSlice);
+    add!(resource::ResourceClaim, resource::DeviceClass);
     take(&mut generator)
 }
 
@@ -55,6 +64,7 @@ fn take(generator: &mut SchemaGenerator) -> BTreeMap<String, Value> {
         .take_definitions(true)
         .into_iter()
         .map(|(name, mut document)| {
+            let name = name.replace(DEVICES_BEFORE, DEVICES);
             rewrite(&mut document);
             special(&name, &mut document);
             (name, document)
@@ -68,6 +78,9 @@ fn rewrite(document: &mut Value) {
     match document {
         Value::Object(fields) => {
             fields.values_mut().for_each(rewrite);
+            if let Some(Value::String(target)) = fields.get_mut("$ref") {
+                *target = target.replace(DEVICES_BEFORE, DEVICES);
+            }
             // a property may have that name too: then it is no text
             let refers = fields.get("$ref").is_some_and(Value::is_string);
             if refers

@@ -10,6 +10,7 @@ use super::{Leaf, Shape};
 
 /// Optional flags that are left out when false.
 const PLAIN_FLAGS: &[&str] = &[
+    "globalDefault",
     "hostNetwork",
     "hostPID",
     "hostIPC",
@@ -32,13 +33,16 @@ const PLAIN_FLAGS: &[&str] = &[
 
 /// Optional numbers that are left out when zero.
 const PLAIN_NUMBERS: &[&str] = &[
+    "active",
     "availableReplicas",
     "count",
     "currentReplicas",
     "deprecatedCount",
+    "failed",
     "failureThreshold",
     "fullyLabeledReplicas",
     "generation",
+    "healthCheckNodePort",
     "hostPort",
     "initialDelaySeconds",
     "minReadySeconds",
@@ -50,6 +54,8 @@ const PLAIN_NUMBERS: &[&str] = &[
     "readyReplicas",
     "remainingItemCount",
     "signal",
+    "sizeBytes",
+    "succeeded",
     "successThreshold",
     "unavailableReplicas",
     "updatedNumberScheduled",
@@ -116,6 +122,10 @@ const SHOWN: &[(&[&str], Shown)] = &[
             "apps.v1.StatefulSet",
             "core.v1.Node",
             "coordination.v1.Lease",
+            "core.v1.ReplicationController",
+            "core.v1.ResourceQuota",
+            "batch.v1.Job",
+            "batch.v1.CronJob",
         ],
         &[("spec", "{}")],
     ),
