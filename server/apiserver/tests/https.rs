@@ -116,7 +116,7 @@ async fn a_service_account_token_is_who_it_says_until_its_account_is_gone() {
         json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "bot"}});
     assert_eq!(post(accounts, admin.as_deref(), account).await.0, StatusCode::CREATED);
     let ask = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-        "spec": {"expirationSeconds": 600}});
+        "spec": {"expirationSeconds": 600}, "status": {"token": ""}});
     let (code, granted) = post(&format!("{accounts}/bot/token"), admin.as_deref(), ask).await;
     assert_eq!(code, StatusCode::CREATED, "{granted:#}");
     let token = granted["status"]["token"].as_str().unwrap();

@@ -1,7 +1,6 @@
 //! The sets of machine-controller-manager, by its own binary, and ours: each takes over a rollout that the other one began.
 //!
-//! Not for InPlaceUpdate: its binary writes Nodes in protobuf, which the embedded API server does not read, and so chooses
-//! none. `stack/taken_over.rs` has those.
+//! Not for InPlaceUpdate: `stack/taken_over.rs` has that.
 //!
 //! Without Go, or without its modules, the tests say `skipped`.
 
@@ -66,8 +65,7 @@ fn upstream(stack: &Stack, binary: &Path) -> Process {
         "--namespace=default",
         "--port",
         &port,
-        // The embedded API server takes no Lease and no Node in protobuf, and that is what its election sends whatever it
-        // is told. So it has none, and nothing but the death of the other one keeps the two apart.
+        // Nothing but the death of the other one keeps the two apart.
         "--leader-elect=false",
         "--kube-api-content-type=application/json",
     ];

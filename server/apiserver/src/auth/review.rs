@@ -7,8 +7,8 @@ use k8s_openapi::api::{
     },
     authorization::v1::{
         FieldSelectorAttributes, NonResourceAttributes, NonResourceRule, ResourceAttributes,
-        ResourceRule, SelfSubjectAccessReview, SelfSubjectRulesReview, SubjectAccessReviewStatus,
-        SubjectRulesReviewStatus,
+        ResourceRule, SelfSubjectAccessReview, SelfSubjectRulesReview, SelfSubjectRulesReviewSpec,
+        SubjectAccessReviewStatus, SubjectRulesReviewStatus,
     },
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::{
     field::FieldError,
+    kinds::access::remove,
     rest::body,
     selector::{FieldSelector, FieldTerm},
     status::{Answer, Status},
@@ -67,7 +68,9 @@ impl Review {
         if method != Method::POST {
             return Err(Status::method_not_allowed());
         }
-        let body = body::decode(headers, body)?.value;
+        let mut body = body::decode(headers, body)?.value;
+        // The answer is the server's. In binary form it is always sent, without values.
+        remove(&mut body, "status");
         match self {
             Self::Token => auth.review_token(decode(body)?),
             Self::SelfSubject => who_am_i(auth, identity, decode(body)?),
@@ -132,6 +135,8 @@ fn what_may_i(identity: &Identity, mut review: SelfSubjectRulesReview) -> Answer
     if review.spec.namespace.as_deref().unwrap_or_default().is_empty() {
         return Err(Status::bad_request("no namespace on request"));
     }
+    // Kubernetes does not repeat the question.
+    review.spec = SelfSubjectRulesReviewSpec::default();
     let any = || vec!["*".to_owned()];
     let texts = |all: &str| all.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let rule = |groups, resources, verbs| ResourceRule {

@@ -15,7 +15,7 @@ use crate::{
 /// How deep an object may be. `serde_json`, which this server and the clients in Rust read with, stops at
 /// 127 levels; a list, a table or a watch event puts up to four levels around an object. No kind comes
 /// near: the schema of a definition, the deepest of all, takes two levels for each of what it describes.
-const DEPTH: usize = 100;
+pub(super) const DEPTH: usize = 100;
 
 /// How large the text of an object may be, in bytes. etcd takes 1.5 MiB, and so no cluster has a larger
 /// one; what it keeps as bytes is base64 here, which is a third longer.
@@ -27,6 +27,11 @@ const VALUES: usize = 250_000;
 
 /// Levels that the place of what is too much is looked for in.
 const LOOKED: usize = 3;
+
+/// How deep an object is.
+pub(super) fn depth(object: &Value) -> usize {
+    extent(object).depth
+}
 
 /// What an object is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
