@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use http::Uri;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use kube::{Client, Config};
+use ostler_dial::{DialError, cluster};
 
 /// What a command for people logs: that a request failed is said by the command itself.
 pub(crate) const LOGGED: &str = "warn,kube_client::client::builder=off";
@@ -20,7 +21,7 @@ pub(crate) async fn within<T>(
     let config = config(kubeconfig).await?;
     let address = config.cluster_url.clone();
     let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
-    let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
+    let client = cluster::client(config).context("the kubeconfig cannot be used")?;
     act(client, namespace).await.map_err(|error| told(error, &address))
 }
 
@@ -33,12 +34,11 @@ pub(crate) async fn config(given: Option<PathBuf>) -> anyhow::Result<Config> {
         None => None,
     };
     let Some(path) = path else {
-        return Config::infer().await.context("no cluster is configured; give --kubeconfig");
+        return cluster::configured().await.context("no cluster is configured; give --kubeconfig");
     };
     let unusable = || format!("--kubeconfig {} cannot be used", path.display());
     let kubeconfig = Kubeconfig::read_from(&path).with_context(unusable)?;
-    let options = KubeConfigOptions::default();
-    Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(unusable)
+    cluster::config(kubeconfig).await.with_context(unusable)
 }
 
 /// An error with the address of an API server that cannot be reached, if that is the cause.
@@ -51,6 +51,9 @@ fn told(error: anyhow::Error, address: &Uri) -> anyhow::Error {
     let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     if !(asked && causes.any(|cause| kinds.contains(&cause.kind()))) {
         return error;
+    }
+    if error.chain().any(|cause| matches!(cause.downcast_ref(), Some(DialError::Through { .. }))) {
+        return error.context(format!("no API server answers at {address}"));
     }
     error.context(format!(
         "no API server answers at {address}; is `ostler up` running, or the API server of the kubeconfig?"
@@ -68,7 +71,7 @@ mod tests {
     async fn an_api_server_that_is_not_there_is_named_with_what_to_do() {
         let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr();
         let address: Uri = format!("http://{}/", closed.unwrap()).parse().unwrap();
-        let nodes = Api::<Node>::all(Config::new(address.clone()).try_into().unwrap());
+        let nodes = Api::<Node>::all(cluster::client(Config::new(address.clone())).unwrap());
         let error = nodes.get_opt("a").await.context("the node cannot be read").unwrap_err();
         let said = told(error, &address).to_string();
         let expected = format!("no API server answers at {address}; is `ostler up` running");

@@ -5,6 +5,7 @@
 //! DIR/kubeconfig              for kubectl, 0600
 //! DIR/admin.sock              where `ostler drivers` and grpcurl look into the core, 0600
 //! DIR/api/                    database, keys and certificates of the API server
+//! DIR/core.sock               where drivers dial in, 0600
 //! DIR/core-identity           who held the leader Lease here last
 //! DIR/gateway                 where containers found the API server last
 //! DIR/drivers.json            the drivers that were ever started here
@@ -37,10 +38,11 @@ use crate::known::{self, ALIASES, DRIVER_ENV, DRIVERS};
 
 /// All that is written here, in the order in which it is removed. The database comes late: without it, it is not known which
 /// instances are left.
-const OWN: [&str; 11] = [
+const OWN: [&str; 12] = [
     "drivers",
     "kubeconfig",
     "admin.sock",
+    "core.sock",
     "core-identity",
     "gateway",
     "api",
@@ -61,6 +63,23 @@ pub(crate) struct CoreIdentity {
     pub(crate) identity: String,
     /// The last process on this directory, which is dead.
     pub(crate) predecessor: Option<String>,
+}
+
+/// The names of the cores of a data directory.
+#[derive(Debug)]
+pub(crate) struct Identities {
+    file: PathBuf,
+}
+
+impl Identities {
+    /// A new name for the core, and the name of the last one here. The holder of the lock knows that the last one is dead.
+    pub(crate) fn next(&self) -> anyhow::Result<CoreIdentity> {
+        let predecessor = read_private(&self.file)?.map(|identity| identity.trim().to_owned());
+        let predecessor = predecessor.filter(|identity| !identity.is_empty());
+        let identity = format!("ostler-up_{}", uuid::Uuid::new_v4());
+        write_private(&self.file, &identity)?;
+        Ok(CoreIdentity { identity, predecessor })
+    }
 }
 
 /// An opened data directory. No other process works in it while this value lives.
@@ -173,14 +192,14 @@ impl DataDir {
         Ok(file)
     }
 
-    /// A new name for the core, and the name of the last one here. The holder of the lock knows that the last one is dead.
-    pub(crate) fn core_identity(&self) -> anyhow::Result<CoreIdentity> {
-        let file = self.path.join("core-identity");
-        let predecessor = read_private(&file)?.map(|identity| identity.trim().to_owned());
-        let predecessor = predecessor.filter(|identity| !identity.is_empty());
-        let identity = format!("ostler-up_{}", uuid::Uuid::new_v4());
-        write_private(&file, &identity)?;
-        Ok(CoreIdentity { identity, predecessor })
+    /// Where drivers of this computer dial in.
+    pub(crate) fn core_socket(&self) -> PathBuf {
+        self.path.join("core.sock")
+    }
+
+    /// The names of the cores here.
+    pub(crate) fn identities(&self) -> Identities {
+        Identities { file: self.path.join("core-identity") }
     }
 
     /// The drivers that were ever started here: machines of each may be left. Each name once, as it was started last: what has the
@@ -276,7 +295,7 @@ fn read_known<T: DeserializeOwned + Default>(file: &Path) -> anyhow::Result<T> {
 }
 
 /// The user that files must be of.
-fn own_uid() -> u32 {
+pub(crate) fn own_uid() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
@@ -469,8 +488,8 @@ mod tests {
     #[test]
     fn each_core_has_a_name_of_its_own_and_knows_the_last_one() {
         let dir = tempfile::tempdir().unwrap();
-        let first = DataDir::open(dir.path()).unwrap().core_identity().unwrap();
-        let second = DataDir::open(dir.path()).unwrap().core_identity().unwrap();
+        let first = DataDir::open(dir.path()).unwrap().identities().next().unwrap();
+        let second = DataDir::open(dir.path()).unwrap().identities().next().unwrap();
         assert_eq!(first.predecessor, None);
         assert_ne!(first.identity, second.identity);
         assert_eq!(second.predecessor, Some(first.identity));

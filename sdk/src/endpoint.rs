@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use ostler_dial::{Dial, DialUnix, Proxies, Trusted};
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::connect::{ConnectError, Connection, Connector};
@@ -24,15 +25,16 @@ impl Connector {
     pub fn from_args(args: &DriverArgs) -> Result<Self, ConnectError> {
         let scheme = Scheme::of(args)?;
         let DriverArgs { endpoint, token_file, .. } = args.clone();
-        Ok(Self::new(move || dial(endpoint.clone(), scheme.clone(), token_file.clone())))
+        let trusted = trusted(args);
+        Ok(Self::new(move || dial(endpoint.clone(), scheme.clone(), trusted, token_file.clone())))
     }
 }
 
 /// How an endpoint is secured.
 #[derive(Debug, Clone, PartialEq)]
 enum Scheme {
-    /// By the socket's file permissions.
-    Unix,
+    /// By the user that listens, as the kernel names it.
+    Unix(PathBuf),
     /// Nothing leaves the host, or it was said that it may.
     Plaintext,
     Tls {
@@ -79,7 +81,7 @@ impl Scheme {
             (None | Some(Some("http")), _, Some(_)) => {
                 unusable("a certificate (--cert-file) can only be shown over https".to_owned())
             }
-            (None, _, None) => Ok(Self::Unix),
+            (None, _, None) => Ok(Self::Unix(socket(endpoint))),
             (Some(Some("http")), _, None) if is_loopback(host) || args.allow_plaintext => {
                 Ok(Self::Plaintext)
             }
@@ -91,6 +93,21 @@ impl Scheme {
     }
 }
 
+/// Whose processes may be the core on this host.
+fn trusted(args: &DriverArgs) -> Trusted {
+    match args.core_uid {
+        Some(uid) => Trusted::Given(uid),
+        None if args.allow_plaintext => Trusted::Anybody,
+        None => Trusted::Own(nix::unistd::geteuid().as_raw()),
+    }
+}
+
+/// The path of `unix:PATH` and `unix:///PATH`.
+fn socket(endpoint: &str) -> PathBuf {
+    let path = endpoint.strip_prefix("unix:").unwrap_or(endpoint);
+    PathBuf::from(path.strip_prefix("//").unwrap_or(path))
+}
+
 fn is_loopback(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -99,13 +116,15 @@ fn is_loopback(host: &str) -> bool {
 async fn dial(
     url: String,
     scheme: Scheme,
+    trusted: Trusted,
     token_file: Option<PathBuf>,
 ) -> Result<Connection, ConnectError> {
     let failed = |source| match diagnosis::of(&source) {
         Some(remedy) => ConnectError::Tls { endpoint: url.clone(), remedy, source },
         None => ConnectError::Transport { endpoint: url.clone(), source },
     };
-    let mut endpoint = Endpoint::from_shared(url.clone())
+    let address = if matches!(scheme, Scheme::Unix(_)) { "http://core" } else { url.as_str() };
+    let mut endpoint = Endpoint::from_shared(address.to_owned())
         .map_err(failed)?
         .connect_timeout(CONNECT_TIMEOUT)
         .http2_keep_alive_interval(KEEPALIVE)
@@ -113,14 +132,19 @@ async fn dial(
         .keep_alive_while_idle(true)
         .initial_stream_window_size(STREAM_WINDOW)
         .tcp_nodelay(true);
-    if let Scheme::Tls { ca_file, identity } = scheme {
-        endpoint = endpoint.tls_config(tls(ca_file, identity).await?).map_err(failed)?;
-    }
     let token = match token_file {
         Some(path) => Some(read("token file", path).await?),
         None => None,
     };
-    let connected = ostler_local::connect_channel(&endpoint, &url).await;
+    let dial = Dial::new(Proxies::of_environment());
+    let connected = match scheme {
+        Scheme::Unix(path) => endpoint.connect_with_connector(DialUnix::new(path, trusted)).await,
+        Scheme::Plaintext => endpoint.connect_with_connector(dial.trusting(trusted)).await,
+        Scheme::Tls { ca_file, identity } => {
+            endpoint = endpoint.tls_config(tls(ca_file, identity).await?).map_err(failed)?;
+            endpoint.connect_with_connector(dial).await
+        }
+    };
     let connection = Connection::new(connected.map_err(failed)?);
     match token {
         Some(token) => connection.with_token(token.trim()),
@@ -180,7 +204,7 @@ mod tests {
             assert_eq!(scheme(good, &[]), Ok(Scheme::Plaintext));
         }
         for good in ["unix:/run/o.sock", "unix:///run/o.sock"] {
-            assert_eq!(scheme(good, &[]), Ok(Scheme::Unix));
+            assert_eq!(scheme(good, &[]), Ok(Scheme::Unix("/run/o.sock".into())));
         }
         for bad in ["http://10.0.0.1:5000", "http://core.example.com:5000"] {
             let error = scheme(bad, &[]).unwrap_err();
@@ -223,7 +247,9 @@ mod tests {
         let ca_file = dir.path().join("ca.crt");
         std::fs::write(&ca_file, "canary").unwrap();
         let scheme = Scheme::Tls { ca_file, identity: None };
-        let error = dial("https://127.0.0.1:1".to_owned(), scheme, None).await.unwrap_err();
+        let error = dial("https://127.0.0.1:1".to_owned(), scheme, Trusted::Anybody, None)
+            .await
+            .unwrap_err();
         let error = error.to_string();
         assert!(error.contains("ca.crt holds no certificate"), "{error}");
         assert!(!error.contains("canary"), "{error}");
@@ -239,7 +265,12 @@ mod tests {
         let url = format!("unix:{}", socket.display());
         for content in ["first\n", "second\n"] {
             std::fs::write(&token, content).unwrap();
-            let dial = dial(url.clone(), Scheme::Unix, Some(token.clone()));
+            let dial = dial(
+                url.clone(),
+                Scheme::Unix(socket.clone()),
+                Trusted::Anybody,
+                Some(token.clone()),
+            );
             let (accepted, connection) = tokio::join!(listener.accept(), dial);
             accepted.unwrap();
             let request = connection.unwrap().bearer.call(tonic::Request::new(())).unwrap();
@@ -252,7 +283,9 @@ mod tests {
     #[tokio::test]
     async fn a_token_file_that_cannot_be_read_is_named() {
         let missing = Some(PathBuf::from("/nowhere/token"));
-        let error = dial("http://127.0.0.1:1".to_owned(), Scheme::Plaintext, missing).await;
+        let error =
+            dial("http://127.0.0.1:1".to_owned(), Scheme::Plaintext, Trusted::Anybody, missing)
+                .await;
         let error = error.unwrap_err().to_string();
         assert!(error.contains("/nowhere/token"), "{error}");
     }

@@ -35,8 +35,12 @@ pub struct DriverArgs {
     #[arg(long, env = "OSTLER_KEY_FILE", value_name = "FILE", requires = "cert_file")]
     pub key_file: Option<PathBuf>,
 
-    /// Dial http:// beyond loopback all the same, e.g. through an encrypting proxy: everything on the way can read token
-    /// and secrets
+    /// User id that the core runs as on this host, if it is not that of the driver: nobody else is shown the token
+    #[arg(long, env = "OSTLER_CORE_UID", value_name = "UID")]
+    pub core_uid: Option<u32>,
+
+    /// Dial http:// beyond loopback all the same, e.g. through an encrypting proxy, and whoever listens on loopback: everything
+    /// on the way can read token and secrets
     #[arg(
         long,
         env = "OSTLER_ALLOW_PLAINTEXT",
@@ -79,6 +83,7 @@ impl Default for DriverArgs {
             ca_file: None,
             cert_file: None,
             key_file: None,
+            core_uid: None,
             allow_plaintext: false,
             drain_timeout: Duration::from_secs(25),
             instance_name: None,

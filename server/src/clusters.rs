@@ -6,10 +6,10 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::Args;
-use kube::client::ClientBuilder;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
+use kube::config::Kubeconfig;
 use ostler_controllers::MAX_TARGETS;
+use ostler_dial::cluster;
 use ostler_sessions::Rate;
 
 use crate::core::TargetCluster;
@@ -132,14 +132,13 @@ async fn client(access: &Access, flag: &str, rate: Option<Rate>) -> anyhow::Resu
     let mut config = match access {
         Access::File(path) => {
             let kubeconfig = Kubeconfig::read_from(path).with_context(unusable)?;
-            let options = KubeConfigOptions::default();
-            Config::from_custom_kubeconfig(kubeconfig, &options).await.with_context(unusable)?
+            cluster::config(kubeconfig).await.with_context(unusable)?
         }
-        Access::InCluster => Config::incluster()
+        Access::InCluster => cluster::of_pod()
             .with_context(|| format!("there are no in-cluster credentials here; give {flag}"))?,
     };
     ostler_controllers::configure(&mut config);
-    let client = ClientBuilder::try_from(config).with_context(unusable)?;
+    let client = cluster::builder(config).with_context(unusable)?;
     Ok(match rate {
         Some(rate) => client.with_layer(&Throttle::new(rate)).build(),
         None => client.build(),

@@ -377,6 +377,11 @@ impl Core {
         reason.unwrap_or_else(|| anyhow::anyhow!("a part of the core ended by itself"))
     }
 
+    /// Ends it where it stands, as a crash would. Nothing of it runs any more then.
+    pub async fn abandon(mut self) {
+        self.tasks.shutdown().await;
+    }
+
     /// Stops in order: no new work, the work in hand, the sessions, the Lease. At the latest after 20 s.
     pub async fn stop(mut self) {
         self.stop.cancel();

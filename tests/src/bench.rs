@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use kube::core::NamespaceResourceScope;
-use kube::{Client, Config, Resource};
+use kube::{Client, Resource};
 use ostler_api::machine::{Machine, MachinePhase};
+use ostler_dial::cluster;
 use serde::de::DeserializeOwned;
 
 use crate::stack::Stack;
@@ -66,10 +67,8 @@ pub fn apply(stack: &Stack, example: &str, files: &[&str]) {
 /// If there is none.
 pub async fn client(stack: &Stack) -> Client {
     let kubeconfig = Kubeconfig::read_from(stack.kubeconfig()).expect("the kubeconfig is there");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .expect("the kubeconfig is good");
-    Client::try_from(config).expect("a client can be made")
+    let config = cluster::config(kubeconfig).await.expect("the kubeconfig is good");
+    cluster::client(config).expect("a client can be made")
 }
 
 /// The newest revision of the API server: every write of any client makes one.

@@ -17,11 +17,11 @@ use anyhow::{Context as _, anyhow, bail};
 use futures::{AsyncBufReadExt as _, AsyncReadExt as _};
 use http::Request;
 use jiff::Timestamp;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::config::Kubeconfig;
 use ostler_apiserver::backup::{Decoder, Encoder, Entry, Header, KeptFile, LINE, Totals};
 use ostler_apiserver::serving::{KEY_FILES, OBJECTS, backup_header};
 use ostler_apiserver::store::{Prefix, Store, StoreOptions};
+use ostler_dial::cluster;
 use ostler_server::on_signal;
 use tokio_util::sync::CancellationToken;
 
@@ -164,8 +164,8 @@ async fn of_the_server(
 ) -> anyhow::Result<(Header, Totals)> {
     let unusable = || format!("{} cannot be used", kubeconfig.display());
     let found = Kubeconfig::read_from(kubeconfig).with_context(unusable)?;
-    let config = Config::from_custom_kubeconfig(found, &KubeConfigOptions::default()).await;
-    let client = Client::try_from(config.with_context(unusable)?).with_context(unusable)?;
+    let config = cluster::config(found).await.with_context(unusable)?;
+    let client = cluster::client(config).with_context(unusable)?;
     let request = Request::get("/backup").body(Vec::new())?;
     let answer = client.request_stream(request).await;
     let mut answer = std::pin::pin!(answer.context("the API server gives no backup")?);

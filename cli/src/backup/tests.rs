@@ -1,3 +1,4 @@
+use kube::Client;
 use std::os::unix::fs::PermissionsExt as _;
 
 use k8s_openapi::api::coordination::v1::Lease;

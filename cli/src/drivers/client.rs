@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, anyhow, bail};
+use ostler_dial::{Dial, DialUnix, Proxies, Trusted};
 use ostler_proto::v1alpha1::driver_debug_service_client::DriverDebugServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -21,16 +22,28 @@ pub(super) type Client = DriverDebugServiceClient<InterceptedService<Channel, To
 pub(super) struct Admin {
     pub(super) endpoint: String,
     pub(super) token_file: Option<PathBuf>,
+    /// Whom the token is shown to.
+    pub(super) trusted: Trusted,
 }
 
 impl Admin {
     pub(super) async fn connect(&self) -> anyhow::Result<Client> {
         let shown = &self.endpoint;
-        let uri = uri(shown)?;
-        let endpoint = Endpoint::from_shared(uri.clone())
+        let endpoint = Endpoint::from_shared(uri(shown)?)
             .with_context(|| format!("--admin {shown} is neither unix:PATH nor an address"))?;
         let token = self.token()?;
-        let channel = ostler_local::connect_channel(&endpoint, &uri).await.map_err(|error| {
+        let trusted = if self.token_file.is_some() { self.trusted } else { Trusted::Anybody };
+        let channel = match shown.strip_prefix("unix:") {
+            Some(path) => {
+                let path = path.strip_prefix("//").unwrap_or(path);
+                endpoint.connect_with_connector(DialUnix::new(path.into(), trusted)).await
+            }
+            None => {
+                let dial = Dial::new(Proxies::of_environment()).trusting(trusted);
+                endpoint.connect_with_connector(dial).await
+            }
+        };
+        let channel = channel.map_err(|error| {
             anyhow::Error::new(error).context(format!(
                 "no core listens at {shown}; is `ostler up` running, or should --admin name another?"
             ))
@@ -106,7 +119,10 @@ mod tests {
     #[tokio::test]
     async fn a_core_that_is_not_there_is_named_with_what_to_do() {
         let endpoint = "unix:/no/such/admin.sock".to_owned();
-        let refused = Admin { endpoint, token_file: None }.connect().await.unwrap_err();
+        let refused = Admin { endpoint, token_file: None, trusted: Trusted::Anybody }
+            .connect()
+            .await
+            .unwrap_err();
         let said = refused.to_string();
         assert!(said.contains("no core listens at unix:/no/such/admin.sock"), "{said}");
         assert!(said.contains("is `ostler up` running"), "{said}");

@@ -11,6 +11,7 @@ mod tail;
 use std::path::PathBuf;
 
 use clap::{Subcommand, ValueEnum};
+use ostler_dial::Trusted;
 use ostler_proto::json;
 use ostler_proto::v1alpha1::{
     CloseSessionRequest, CoreState, DrainSessionRequest, ListOperationsRequest,
@@ -18,6 +19,7 @@ use ostler_proto::v1alpha1::{
 };
 
 use self::client::{Admin, Client, told};
+use crate::data_dir::own_uid;
 use crate::log;
 
 /// Which core is asked, and for what.
@@ -46,6 +48,9 @@ pub(crate) struct Args {
     /// The token of an admin listener on loopback (its `--admin-token-file`)
     #[arg(long, global = true, value_name = "FILE", env = "OSTLER_ADMIN_TOKEN_FILE")]
     admin_token_file: Option<PathBuf>,
+    /// User id that the core runs as on this host, if it is not yours: nobody else is shown the token
+    #[arg(long, global = true, value_name = "UID", env = "OSTLER_CORE_UID")]
+    core_uid: Option<u32>,
     /// How to print
     #[arg(long, short, global = true, value_enum, default_value_t = Output::Table)]
     output: Output,
@@ -127,7 +132,8 @@ impl Which {
 /// # Errors
 /// There is no core, it refused, or the driver did.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let admin = Admin { endpoint: args.admin, token_file: args.admin_token_file };
+    let trusted = args.core_uid.map_or_else(|| Trusted::Own(own_uid()), Trusted::Given);
+    let admin = Admin { endpoint: args.admin, token_file: args.admin_token_file, trusted };
     let client = admin.connect().await?;
     match args.command {
         Command::Ls { provider } => ls(client, provider, args.output).await,

@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::ValueEnum;
 use futures::StreamExt as _;
-use kube::Client;
 use ostler_api::{Machine, MachineClass};
 use ostler_controllers::GivenIds;
 use ostler_lifecycle::snapshot::{AdoptByName, ClassFacts, Settings};
@@ -97,7 +96,7 @@ pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         config.default_namespace = namespace;
     }
     let namespace = config.default_namespace.clone();
-    let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
+    let client = ostler_dial::cluster::client(config).context("the kubeconfig cannot be used")?;
     let given = GivenIds { id: args.cluster_id, previous: args.previous_cluster_ids };
     let cluster = Cluster::read(&client, &namespace, &given).await?;
     let aliases = args.aliases.into_iter().map(|(alias, name)| (alias.into(), name.into()));

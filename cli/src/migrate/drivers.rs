@@ -2,7 +2,6 @@
 
 use ostler_api::ProviderName;
 use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -120,21 +119,25 @@ impl Drivers {
         }
         let tls = args.certificate.zip(args.key);
         let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key, client_ca: None });
-        let loopback = ListenAddress::Tcp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-        let own = (!args.drivers.is_empty()).then_some(loopback);
+        let socket = ListenAddress::Unix { path: data.core_socket(), mode: 0o600 };
+        let endpoint = socket.to_string();
+        let own = (!args.drivers.is_empty()).then_some(socket);
         let addresses: Vec<ListenAddress> = own.into_iter().chain(args.listen.clone()).collect();
         let listeners = listen_for_drivers(&addresses, tls).await?;
-        let address = tcp(&listeners.addresses());
         let options = LookOptions { tokens, access_file: args.driver_access, ..options };
         let look = Look::start(client, listeners, options).await?;
 
         let (mut processes, end) = (JoinSet::new(), CancellationToken::new());
         for driver in &args.drivers {
-            let address =
-                address.context("there is no listener for the drivers that are started here")?;
-            let process =
-                DriverProcess::new(driver, &data, address, true, &args.driver_env, Story::quiet())
-                    .await?;
+            let process = DriverProcess::new(
+                driver,
+                &data,
+                &endpoint,
+                true,
+                &args.driver_env,
+                Story::quiet(),
+            )
+            .await?;
             processes.spawn(process.supervise(Story::quiet(), end.clone()));
         }
         let started: Vec<String> = args.drivers.iter().map(DriverChoice::name).collect();
@@ -169,13 +172,6 @@ impl Drivers {
         while self.processes.join_next().await.is_some() {}
         self.look.stop().await
     }
-}
-
-fn tcp(addresses: &[ListenAddress]) -> Option<SocketAddr> {
-    addresses.iter().find_map(|address| match address {
-        ListenAddress::Tcp(address) => Some(*address),
-        ListenAddress::Unix { .. } => None,
-    })
 }
 
 /// Whether the wait for drivers is over: all that were started are ready and, where others dial in, all that classes

@@ -1,7 +1,6 @@
 //! Drivers as child processes: started, started again when they crash, ended with their parent.
 
 use std::ffi::{OsStr, OsString};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{ExitStatus, Stdio};
@@ -69,7 +68,7 @@ impl DriverProcess {
     pub(crate) async fn new(
         choice: &DriverChoice,
         data: &DataDir,
-        core: SocketAddr,
+        core: &str,
         joins: bool,
         more_env: &[String],
         story: Story,
@@ -86,7 +85,7 @@ impl DriverProcess {
             DriverChoice::Docker => ["driver", "docker"].map(str::to_owned).to_vec(),
         };
         let token_file = data.driver_token(&name)?;
-        let endpoint = format!("http://{core}");
+        let endpoint = core.to_owned();
         let environment =
             std::env::vars_os().filter(|(name, _)| is_for_drivers(name, more_env)).collect();
         let record = end_left(&name, &directory, story).await?;

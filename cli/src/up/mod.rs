@@ -1,9 +1,11 @@
 //! `ostler up`: an API server, the core and drivers on one computer.
 
+mod core;
 mod drivers;
 mod gateway;
 mod live;
 mod narrate;
+mod ports;
 mod stderr;
 mod system;
 mod unserved;
@@ -59,7 +61,9 @@ pub(crate) struct Args {
     /// stays: containers go on looking for it.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:16440")]
     pub(crate) api_listen: SocketAddr,
-    /// Where drivers dial in (gRPC, loopback only)
+    /// Where drivers that you start yourself dial in (gRPC, loopback only)
+    ///
+    /// Those that `up` starts dial in at the socket DIR/core.sock, which only this user can enter.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5000")]
     pub(crate) drivers_listen: SocketAddr,
     /// A driver to start: `fake`, `docker`, `none`, or an executable as [PROVIDER=]PATH; repeatable

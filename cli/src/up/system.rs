@@ -1,7 +1,7 @@
 //! The parts of `up`, started in order: API server, core, drivers; stopped in the opposite one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::ErrorKind;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -16,20 +16,19 @@ use ostler_apiserver::serving::{
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;
 use ostler_controllers::{EnabledControllers, Namespaces};
-use ostler_server::{
-    AdminListener, Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, TargetCluster,
-};
+use ostler_server::{Core, CoreOptions, DriverToken, Settings, Shares, TargetCluster};
 use ostler_sessions::OrphanReport;
-use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::core::{Embedded, Parts};
 use super::drivers::{DriverProcess, end_left};
 use super::gateway::{Gateway, GatewayFile, Reach};
 use super::narrate::Story;
+use super::ports::{bind, for_drivers};
 use crate::crds;
 use crate::data_dir::{DataDir, write_private};
 use crate::driver_choice::DriverChoice;
@@ -125,7 +124,7 @@ pub(crate) struct System {
     api: ApiServer,
     reach: watch::Receiver<Reach>,
     client: Client,
-    core: Option<Core>,
+    core: Option<Embedded>,
     drivers: Vec<DriverChoice>,
     tasks: JoinSet<anyhow::Result<()>>,
     end_drivers: CancellationToken,
@@ -145,14 +144,15 @@ impl System {
         let api_listener = bind("--api-listen", options.api_listen).await?;
         let drivers: Vec<DriverChoice> =
             options.drivers.into_iter().filter(|driver| *driver != DriverChoice::None).collect();
-        let (drivers_listener, drivers_address) =
-            for_drivers(options.core, options.drivers_listen).await?;
+        let (listeners, endpoint) =
+            for_drivers(options.core == CoreMode::Embedded, options.drivers_listen, data, story)
+                .await?;
         let joins = options.target == TargetMode::Own;
         end_left_of_others(&drivers, data, story).await?;
         let mut processes = Vec::new();
         for it in &drivers {
             let env = &options.driver_env;
-            processes.push(DriverProcess::new(it, data, drivers_address, joins, env, story).await?);
+            processes.push(DriverProcess::new(it, data, &endpoint, joins, env, story).await?);
         }
         data.remember_drivers(&drivers)?;
         data.remember_aliases(&options.aliases)?;
@@ -179,7 +179,7 @@ impl System {
         tasks.spawn(story.follow(client.clone(), end_api.clone()).map(Ok));
 
         let mut core = None;
-        if let Some(listener) = drivers_listener {
+        if let Some(listeners) = listeners {
             let mut core_options = CoreOptions {
                 driver_connections: shares.drivers,
                 target: options.target.cluster(),
@@ -191,12 +191,19 @@ impl System {
                 core_options.settings.orphans.period = LISTED_EVERY;
                 core_options.settings.orphans.grace = LISTED_EVERY;
             }
-            let mut registry = Registry::default();
-            let mut started =
-                Core::start_tcp(client.clone(), listener, core_options, &mut registry).await?;
-            story.tell(format_args!("the core takes drivers at {drivers_address}"));
-            open_admin(&mut started, data, shares.people, story).await;
-            core = Some(started);
+            let parts = Parts {
+                client: client.clone(),
+                options: core_options,
+                identities: data.identities(),
+                listen: listeners.addresses(),
+                admin: data.admin_socket(),
+                people: shares.people,
+                story,
+            };
+            if let Some(port) = parts.listen.first() {
+                story.tell(format_args!("the core takes drivers at {port}"));
+            }
+            core = Some(Embedded::start(parts, listeners).await?);
         }
 
         let end_drivers = CancellationToken::new();
@@ -214,13 +221,12 @@ impl System {
 
     /// What the core knows of orphans; nothing, if there is no driver.
     pub(crate) async fn orphans(&self) -> anyhow::Result<OrphanReport> {
-        match &self.core {
-            Some(core) if !self.drivers.is_empty() => {
-                let report = core.orphans().await;
-                report.map_err(|refused| anyhow!("orphans cannot be listed: {refused:?}"))
-            }
-            Some(_) | None => Ok(OrphanReport::default()),
-        }
+        let Some(embedded) = self.core.as_ref().filter(|_| !self.drivers.is_empty()) else {
+            return Ok(OrphanReport::default());
+        };
+        let core = embedded.core().context("orphans cannot be listed: the core starts again")?;
+        let report = core.orphans().await;
+        report.map_err(|refused| anyhow!("orphans cannot be listed: {refused:?}"))
     }
 
     /// Fills in what a file of manifests leaves to be filled in. Waits until it is known.
@@ -256,24 +262,30 @@ impl System {
 
     /// Waits until machines can be created: the core leads, and every driver is connected.
     pub(crate) async fn ready(&mut self, story: Story) -> anyhow::Result<()> {
-        let Some(core) = &self.core else { return Ok(()) };
-        let leads = core.leads();
-        let drivers = self.drivers.iter().map(|one| (one.clone(), core.driver_ready(&one.name())));
-        let drivers: Vec<_> = drivers.collect();
-        self.unless_failed(async {
-            leads.await?;
-            for (driver, connected) in drivers {
-                let mut connected = Box::pin(connected);
-                if timeout(DRIVER_PATIENCE, &mut connected).await.is_err() {
-                    let name = driver.name();
-                    let of = driver.provider().map(|it| format!(" as {it}")).unwrap_or_default();
-                    story.tell(format_args!("waiting for driver {name} to connect{of}"));
-                    connected.await;
+        loop {
+            let Some(embedded) = &self.core else { return Ok(()) };
+            let connected =
+                |core: &Core, one: &DriverChoice| (one.clone(), core.driver_ready(&one.name()));
+            let waits = embedded.core().map(|core| {
+                let drivers: Vec<_> = self.drivers.iter().map(|one| connected(core, one)).collect();
+                (core.leads(), drivers)
+            });
+            let work = async {
+                let Some((leads, drivers)) = waits else { return pending().await };
+                // One that ends before is told of, and the next one is waited for.
+                if leads.await.is_err() {
+                    return pending().await;
                 }
+                for (driver, connected) in drivers {
+                    until_connected(&driver, connected, story).await;
+                }
+            };
+            tokio::select! {
+                biased;
+                ended = self.part_ended() => if let Some(error) = ended { return Err(error) },
+                () = work => return Ok(()),
             }
-            Ok(())
-        })
-        .await
+        }
     }
 
     /// Waits until machines can be created, but not for ever: what is created before that says that its driver is not there.
@@ -294,29 +306,34 @@ impl System {
 
     /// Returns when a part has failed for good.
     pub(crate) async fn failure(&mut self) -> anyhow::Error {
+        loop {
+            if let Some(error) = self.part_ended().await {
+                return error;
+            }
+        }
+    }
+
+    /// Returns when a part has ended: why, or `None` if that was the core, and another one was started.
+    async fn part_ended(&mut self) -> Option<anyhow::Error> {
+        let api = &self.api;
         let core = async {
             match &mut self.core {
-                Some(core) => core.failure().await,
-                None => std::future::pending().await,
+                Some(core) => core.outlive(|| api.trouble()).await,
+                None => pending().await,
             }
         };
         tokio::select! {
             // first: whatever else fails then fails for this
             biased;
-            reason = self.api.failed() => {
-                anyhow!("the API server can store nothing any more: {reason}")
+            reason = api.failed() => {
+                Some(anyhow!("the API server can store nothing any more: {reason}"))
             }
-            error = core => error.context(match self.api.trouble() {
-                Some(reason) => format!(
-                    "the core stopped, and `ostler up` ends with it; start it again when this is over: {reason}"
-                ),
-                None => "the core stopped".to_owned(),
-            }),
-            ended = self.tasks.join_next() => match ended {
+            ended = self.tasks.join_next() => Some(match ended {
                 Some(Ok(Err(error))) => error,
                 Some(Err(panicked)) => anyhow!(panicked).context("a part of `up` failed"),
                 Some(Ok(Ok(()))) | None => anyhow!("the API server stopped"),
-            },
+            }),
+            () = core => None,
         }
     }
 
@@ -359,17 +376,14 @@ async fn serve(
     served.context("the API server's listener failed")
 }
 
-/// The port of the core, if that runs here, and where drivers find it.
-async fn for_drivers(
-    core: CoreMode,
-    address: SocketAddr,
-) -> anyhow::Result<(Option<TcpListener>, SocketAddr)> {
-    if core == CoreMode::None {
-        return Ok((None, address));
+async fn until_connected(driver: &DriverChoice, connected: impl Future<Output = ()>, story: Story) {
+    let mut connected = Box::pin(connected);
+    if timeout(DRIVER_PATIENCE, &mut connected).await.is_err() {
+        let name = driver.name();
+        let of = driver.provider().map(|it| format!(" as {it}")).unwrap_or_default();
+        story.tell(format_args!("waiting for driver {name} to connect{of}"));
+        connected.await;
     }
-    let listener = bind("--drivers-listen", address).await?;
-    let address = listener.local_addr()?;
-    Ok((Some(listener), address))
 }
 
 async fn open_api(
@@ -406,26 +420,12 @@ fn unusable(error: OpenError, data: &DataDir) -> anyhow::Error {
     anyhow::Error::new(error).context(what)
 }
 
-/// Lets `ostler drivers` and grpcurl look into the core. Machines do not need it, so a path that is too long for a
-/// socket is no reason to stop.
-async fn open_admin(core: &mut Core, data: &DataDir, connections: usize, story: Story) {
-    let address = ListenAddress::Unix { path: data.admin_socket(), mode: 0o600 };
-    match AdminListener::bind(&address, None).await {
-        Ok(listener) => {
-            core.serve_admin(listener.with_connections(connections));
-            story.tell(format_args!("ostler drivers ls --admin {address}"));
-        }
-        Err(error) => story.tell(format_args!("`ostler drivers` cannot be used: {error:#}")),
-    }
-}
-
 fn core_options(
     data: &DataDir,
     drivers: &[DriverChoice],
     controllers: EnabledControllers,
     aliases: BTreeMap<String, String>,
 ) -> anyhow::Result<CoreOptions> {
-    let identity = data.core_identity()?;
     let mut tokens = Vec::new();
     for driver in drivers {
         tokens.push(DriverToken {
@@ -436,28 +436,10 @@ fn core_options(
     }
     let settings = Settings {
         controllers,
-        identity: identity.identity,
-        predecessor: identity.predecessor,
         aliases: aliases.into_iter().map(|(alias, name)| (alias.into(), name.into())).collect(),
         ..Settings::default()
     };
     Ok(CoreOptions { settings, tokens, ..CoreOptions::default() })
-}
-
-async fn bind(flag: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
-    let error = match TcpListener::bind(address).await {
-        Ok(listener) => return Ok(listener),
-        Err(error) => error,
-    };
-    if error.kind() == ErrorKind::AddrInUse {
-        bail!(
-            "{flag} {address} is taken by another process; end it, or choose another address with {flag}"
-        );
-    }
-    if error.kind() == ErrorKind::AddrNotAvailable {
-        bail!("{flag} {address} is not an address of this computer");
-    }
-    Err(error).with_context(|| format!("{flag} {address} cannot be listened on"))
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use anyhow::{Context as _, bail};
 use futures::future::BoxFuture;
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
+use kube::Client;
+use kube::config::Kubeconfig;
+use ostler_dial::cluster;
 use ostler_driver_sdk::{Cutter, DriverArgs, run_adjusted};
 use tokio_util::sync::CancellationToken;
 
@@ -112,10 +113,8 @@ async fn run_kubelets(kubelets: Kubelets, shutdown: CancellationToken) {
 async fn client(path: &Path) -> anyhow::Result<Client> {
     let named = || format!("node kubeconfig {} cannot be used", path.display());
     let kubeconfig = Kubeconfig::read_from(path).with_context(named)?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-        .await
-        .with_context(named)?;
+    let mut config = cluster::config(kubeconfig).await.with_context(named)?;
     let agent = concat!("ostler-driver-fake/", env!("CARGO_PKG_VERSION"));
     config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
-    Client::try_from(config).with_context(named)
+    cluster::client(config).with_context(named)
 }

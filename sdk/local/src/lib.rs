@@ -29,5 +29,5 @@ pub use exec::Exec;
 pub use keep::Keep;
 pub use keeper::Keeper;
 pub use record::Record;
-pub use socket::{LONGEST_PATH, ShortPath, connect, connect_channel};
+pub use socket::{LONGEST_PATH, ShortPath, connect};
 pub use tree::Tree;

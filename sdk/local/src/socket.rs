@@ -75,28 +75,6 @@ pub async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(&short).await
 }
 
-/// Connects a channel, to a socket however long its path is. `url` is that of `endpoint`.
-///
-/// # Errors
-/// Nobody listens there.
-pub async fn connect_channel(
-    endpoint: &Endpoint,
-    url: &str,
-) -> Result<Channel, tonic::transport::Error> {
-    let socket = url.strip_prefix("unix:").map(|path| path.strip_prefix("//").unwrap_or(path));
-    match socket.filter(|path| path.len() > LONGEST_PATH).map(PathBuf::from) {
-        None => endpoint.connect().await,
-        Some(path) => {
-            // For each connection: the channel comes back by itself, and the open directory may be another by then.
-            let dial = move |_: Uri| {
-                let path = path.clone();
-                async move { connect(&path).await.map(TokioIo::new) }
-            };
-            endpoint.connect_with_connector(tower::service_fn(dial)).await
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;

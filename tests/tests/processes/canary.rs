@@ -11,12 +11,13 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use k8s_openapi::api::core::v1::{Event, Secret};
+use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use kube::runtime::wait::{Condition, await_condition, conditions};
-use kube::{Client, Config};
 use ostler_api::MachineClass;
 use ostler_api::machine::Machine;
+use ostler_dial::cluster;
 use ostler_tests::ports::free_port;
 use ostler_tests::process::{PATIENCE, binaries};
 use ostler_tests::tools::root;
@@ -190,9 +191,8 @@ async fn client(kubeconfig: &Path) -> Client {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         if let Ok(read) = Kubeconfig::read_from(kubeconfig) {
-            let options = KubeConfigOptions::default();
-            let config = Config::from_custom_kubeconfig(read, &options).await.unwrap();
-            let client = Client::try_from(config).unwrap();
+            let config = cluster::config(read).await.unwrap();
+            let client = cluster::client(config).unwrap();
             // The class is the last of the kinds that `up` installs that this test needs.
             let classes = Api::<MachineClass>::default_namespaced(client.clone());
             let machines = Api::<Machine>::default_namespaced(client.clone());

@@ -5,8 +5,8 @@ use std::time::Duration;
 use backon::ExponentialBuilder;
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config, Error};
+use kube::config::{Kubeconfig, KubeconfigError};
+use ostler_dial::cluster;
 use ostler_kubelet::KubeletApi;
 
 /// Longer than a healthy network needs to connect.
@@ -20,7 +20,7 @@ pub(crate) enum NoClient {
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[from] KubeconfigError),
     #[error("the client cannot be made")]
-    Client(#[from] Box<Error>),
+    Client(#[from] cluster::NoClient),
 }
 
 /// A client, and where it sends its requests.
@@ -32,13 +32,12 @@ pub(crate) struct Access {
 
 /// The client of a kubeconfig.
 pub(crate) async fn access(kubeconfig: Kubeconfig) -> Result<Access, NoClient> {
-    let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    let mut config = cluster::config(kubeconfig).await?;
     config.connect_timeout = Some(CONNECT);
     let agent = concat!("ostler-docker-node/", env!("CARGO_PKG_VERSION"));
     config.headers.push((USER_AGENT, HeaderValue::from_static(agent)));
     let server = config.cluster_url.clone();
-    let client = Client::try_from(config).map_err(Box::new)?;
+    let client = cluster::client(config)?;
     Ok(Access { api: KubeletApi::new(client).timeout(REQUEST), server })
 }
 

@@ -6,8 +6,9 @@ use std::{sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use http::HeaderValue;
 use http::header::USER_AGENT;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use kube::{Client, Config};
+use ostler_dial::cluster::{self, NoClient};
 
 /// By this name API servers tell our requests from those of others.
 const AGENT: &str = concat!("ostler-server/", env!("CARGO_PKG_VERSION"));
@@ -28,6 +29,11 @@ pub enum Unusable {
     /// It refers to something on the core's host.
     #[error("it may not use {0}: credentials and certificates must be in it")]
     NotSelfContained(&'static str),
+    /// The proxy on the way cannot be used; it says whose.
+    #[error(
+        "the proxy on the way to it cannot be used: write http://HOST:PORT or socks5://HOST:PORT in proxy-url, or in HTTPS_PROXY of the core"
+    )]
+    Proxy,
 }
 
 /// Connects with the kubeconfig as it is.
@@ -38,12 +44,12 @@ pub fn connect() -> Connect {
 async fn client(text: &str) -> Result<Client, Unusable> {
     let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| Unusable::Malformed)?;
     check(&kubeconfig)?;
-    let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .map_err(|_| Unusable::Malformed)?;
+    let mut config = cluster::config(kubeconfig).await.map_err(|_| Unusable::Malformed)?;
     configure(&mut config);
-    Client::try_from(config).map_err(|_| Unusable::Malformed)
+    cluster::client(config).map_err(|error| match error {
+        NoClient::Proxy(_) => Unusable::Proxy,
+        NoClient::Config(_) => Unusable::Malformed,
+    })
 }
 
 /// How the core talks to every API server: by its name, without retries of its own, and not for ever.

@@ -30,6 +30,7 @@ mod node;
 mod pool_kills;
 mod pools;
 mod preboot;
+mod proxies;
 mod readme;
 mod rolling;
 mod sanity;

@@ -166,6 +166,7 @@ fn args(endpoint: String) -> DriverArgs {
         ca_file: None,
         cert_file: None,
         key_file: None,
+        core_uid: None,
         allow_plaintext: false,
         drain_timeout: Duration::from_secs(5),
         instance_name: None,
