@@ -43,6 +43,8 @@ pub mod finalizer {
     pub const POOL: &str = "ostler.dev/machine-pool";
     /// On Secrets that a class names.
     pub const SECRET: &str = "machine.sapcloud.io/machine-controller";
+    /// On the Leases of the core and on the ConfigMap of its cluster id, while there is what only a core deletes. Ours.
+    pub const CORE: &str = "ostler.dev/core";
     /// On Nodes of Machines.
     pub const NODE: &str = "node.machine.sapcloud.io/machine-controller";
 }

@@ -26,6 +26,7 @@ use crate::api_health::ApiTransition;
 use crate::bootstrap::Configs;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::freeze::FreezeKey;
+use crate::home::Needs;
 use crate::hot_update::ReviewKey;
 use crate::machine::State;
 use crate::orphans::OrphanScans;
@@ -34,7 +35,7 @@ use crate::queue::{Priority, Queue};
 use crate::set::Pending;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, NodeIndex, PoolIndex, Stores, differs, kept_in};
-use crate::target::{SECRET_SUFFIX, Target, cluster_of};
+use crate::target::{SECRET_SUFFIX, Target, cluster_of, secret_of};
 use crate::watch::{By, Change, ObjectName};
 
 /// The queues of all controllers.
@@ -51,6 +52,7 @@ pub(crate) struct Queues {
     pub(crate) freezes: Arc<Queue<FreezeKey>>,
     pub(crate) pools: Arc<Queue<ObjectName>>,
     pub(crate) checks: Arc<Queue<ObjectName>>,
+    pub(crate) home: Arc<Queue<ObjectName>>,
 }
 
 /// Adds the keys that a change concerns to the queues.
@@ -67,6 +69,8 @@ pub(crate) struct Fanout {
     pub(crate) pending: Arc<Pending>,
     /// What is known of the groups of pools.
     pub(crate) groups: Arc<Groups>,
+    /// Whether this core is needed.
+    pub(crate) needs: Needs,
 }
 
 /// For how long changes of many Machines are gathered.
@@ -93,6 +97,7 @@ impl Fanout {
     /// that had to share its provider id.
     pub(crate) fn machine(&self, change: &Change<Machine>) {
         let priority = priority(change);
+        self.needs();
         self.configs.machine(change);
         self.fleet_of(change);
         self.pool_of(change);
@@ -120,8 +125,13 @@ impl Fanout {
         self.nodes_between(change, priority);
         self.classes_between(change, priority);
         let cluster = |machine: &Arc<Machine>| cluster_of(machine);
-        if change.old.as_ref().map(cluster) != change.new.as_ref().map(cluster) {
+        let (left, joined) =
+            (change.old.as_ref().and_then(cluster), change.new.as_ref().and_then(cluster));
+        if left != joined {
             self.stores.targets.check_again();
+            for named in [left, joined].into_iter().flatten() {
+                self.queues.secrets.add(secret_of(&named), priority);
+            }
         }
         let id = |machine: &Arc<Machine>| machine.provider_id().cloned();
         let (old, new) = (change.old.as_ref().and_then(id), change.new.as_ref().and_then(id));
@@ -194,6 +204,7 @@ impl Fanout {
         let priority = priority(change);
         let Some(class) = change.latest() else { return };
         let name = ObjectName::of(class.as_ref());
+        self.needs();
         for (namespace, secret) in
             [&change.old, &change.new].into_iter().flatten().flat_map(|class| class.secret_refs())
         {
@@ -209,6 +220,7 @@ impl Fanout {
     /// user data from it.
     pub(crate) fn secret(&self, change: &Change<Secret>) {
         let priority = priority(change);
+        self.needs();
         let Some(secret) = change.latest() else { return };
         let name = ObjectName::of(secret.as_ref());
         for class in self.stores.namers(&name) {

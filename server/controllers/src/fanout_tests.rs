@@ -33,6 +33,7 @@ fn fanout() -> Fanout {
         deployments: queue("deployment"),
         pools: queue("pool"),
         checks: queue("check"),
+        home: queue("home"),
         freezes: Queue::new(QueueSettings::new("freeze", 1), &metrics),
         scans: OrphanScans::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
     };
@@ -62,6 +63,7 @@ fn fanout() -> Fanout {
         sessions: Bench::new().sessions,
         pending: Arc::default(),
         groups: Arc::default(),
+        needs: crate::home::Needs::default(),
     }
 }
 

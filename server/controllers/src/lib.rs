@@ -21,6 +21,7 @@ mod fanout;
 mod freeze;
 mod health_check;
 mod hints;
+mod home;
 mod hot_update;
 mod machine;
 mod metrics;

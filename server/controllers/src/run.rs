@@ -34,6 +34,7 @@ use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor}
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::fanout::{Fanout, Queues};
 use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
+use crate::home::{Home, Needs};
 use crate::hot_update::Reviewer;
 use crate::machine::{Machines, State};
 use crate::metrics::{
@@ -42,7 +43,7 @@ use crate::metrics::{
 };
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
 use crate::pool::{Pools, Reads};
-use crate::queue::{Queue, QueueMetrics, QueueSettings};
+use crate::queue::{Priority, Queue, QueueMetrics, QueueSettings};
 use crate::reconcile;
 use crate::schemas::Schemas;
 use crate::set::Handover;
@@ -147,6 +148,7 @@ impl Controllers {
             sessions: sessions.clone(),
             pending: Arc::default(),
             groups: Arc::default(),
+            needs: Needs::default(),
         };
         let admin = OrphanAdminParts {
             client: client.clone(),
@@ -237,6 +239,7 @@ fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
         deployments: queue("machinedeployment", settings.concurrent_syncs),
         pools: queue("machinepool", settings.concurrent_syncs),
         checks: queue("machinehealthcheck", FEW_WORKERS),
+        home: queue("clusterid", 1),
         freezes: Queue::new(QueueSettings::new("freeze", FEW_WORKERS), metrics),
     }
 }
@@ -254,7 +257,8 @@ impl Core {
         }
         info!(machines = self.stores.machines.len(), "synced");
         let election = self.settings.election(LEADER_LEASE);
-        let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock));
+        let need = self.fanout.needs.follow();
+        let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock), need);
         let mut sets_lease = Observed::default();
         let leadership = tokio::select! {
             leadership = elector.acquire(Observed::default(), stop) => leadership?,
@@ -291,6 +295,7 @@ impl Core {
         let mut workers = self.start_workers(term, lease, &no_more_work);
         self.start_pools(term, &mut workers, &no_more_work);
         self.start_checks(&mut workers, &no_more_work);
+        self.hold_home(&mut workers, &no_more_work);
         if self.settings.controllers.run_sets() {
             workers.spawn(sets.follow(sets_lease, no_more_work.clone()));
         }
@@ -517,6 +522,15 @@ impl Core {
         });
         let queue = &self.fanout.queues.pools;
         reconcile::work(pools, queue, &self.reconcile_metrics, workers, stop);
+    }
+
+    /// Holds what this core needs itself while there is something to delete.
+    fn hold_home(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let home = Arc::new(Home { writer: self.writer.clone(), need: self.fanout.needs.follow() });
+        let queue = &self.fanout.queues.home;
+        reconcile::work(home, queue, &self.reconcile_metrics, workers, stop);
+        self.fanout.needs();
+        queue.add(self.fanout.home(), Priority::Change);
     }
 
     fn start_checks(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {

@@ -19,6 +19,7 @@ pub mod foreign;
 pub mod freeze;
 pub mod health_check;
 pub mod hint;
+pub mod home;
 pub mod hot_update;
 pub mod invariants;
 pub mod last_known;

@@ -167,6 +167,9 @@ async fn a_core_that_knows_nothing_of_the_id_before_makes_nothing_and_says_so() 
     let (mut world, ids) = made_under("a", 3).await;
     let before = tagged(&world);
     let maps = Api::<ConfigMap>::default_namespaced(world.client());
+    // It is held while there are machines: a user takes it away by force.
+    let force = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+    maps.patch("ostler-cluster-id", &PatchParams::default(), &force).await.unwrap();
     maps.delete("ostler-cluster-id", &DeleteParams::default()).await.unwrap();
     ids.tell("c", &[]);
     let creates = calls(&world, Verb::CreateMachine);

@@ -15,6 +15,7 @@ mod faults;
 mod freeze;
 mod health;
 mod health_checks;
+mod home;
 mod hot_update;
 mod in_place;
 mod late_lists;

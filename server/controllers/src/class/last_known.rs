@@ -9,11 +9,12 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use ostler_api::MachineClass;
-use ostler_lifecycle::class::{Keep, Kept};
+use ostler_api::names::finalizer;
+use ostler_lifecycle::class::{Hold, Keep, Kept};
 use ostler_lifecycle::last_known::{self, LastKnown};
 use tracing::{debug, warn};
 
-use super::Classes;
+use super::{Classes, change};
 use crate::stores::{MergedSecret, Stores, merge, plain};
 use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
@@ -62,6 +63,10 @@ impl Classes {
             }
             Keep::Drop => {
                 let uid = here.and_then(|here| here.metadata.uid.as_deref());
+                if let Some(here) = here {
+                    let (finalizer, hold) = (finalizer::SECRET, Hold::Remove);
+                    change(&self.writer, here, &name, finalizer, hold).await?;
+                }
                 match self
                     .writer
                     .delete(&api, &name.name, Deletion { uid, ..Deletion::default() })
@@ -95,6 +100,11 @@ fn secret(name: &ObjectName, data: &BTreeMap<String, Vec<u8>>, here: Option<&Sec
         name: Some(name.name.clone()),
         namespace: Some(name.namespace.clone()),
         resource_version: here.and_then(|here| here.metadata.resource_version.clone()),
+        finalizers: match here {
+            Some(here) => here.metadata.finalizers.clone(),
+            // What needs it goes on needing it when its namespace goes.
+            None => Some(vec![finalizer::SECRET.to_owned()]),
+        },
         ..ObjectMeta::default()
     };
     let data = data.iter().map(|(key, value)| (key.clone(), ByteString(value.clone()))).collect();

@@ -235,7 +235,10 @@ async fn change<K>(
 where
     K: Cached + Object + Resource<Scope = NamespaceResourceScope>,
 {
-    let Some(patch) = patch(object, finalizer, hold) else { return Ok(()) };
+    let has = object.meta().finalizers.iter().flatten().any(|name| name == finalizer);
+    let Some(patch) = patch(object, finalizer, hold).filter(|_| has != (hold == Hold::Add)) else {
+        return Ok(());
+    };
     let api = writer.api(&name.namespace);
     // The cache is not updated here: the event that follows wakes the machines that wait for the finalizer.
     match writer.patch::<K>(&api, &name.name, &patch).await {

@@ -11,7 +11,8 @@ use super::{UNSURE, change};
 use crate::events::Recorder;
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
-use crate::stores::Stores;
+use crate::stores::{MachineIndex, Stores, kept_in};
+use crate::target::{Targets, cluster_by};
 use crate::watch::ObjectName;
 use crate::writes::{WriteError, Writer};
 
@@ -25,16 +26,37 @@ pub(crate) struct Secrets {
 /// The event about a secret whose deletion waits.
 const IN_USE: &str = "SecretInUse";
 
-/// A secret, and the classes that name it.
+/// A secret, and what needs it, of each kind.
 pub(crate) struct Observed {
     name: ObjectName,
     secret: Arc<Secret>,
-    namers: Vec<ObjectName>,
+    users: Vec<(&'static str, Vec<String>)>,
 }
 
 impl Secrets {
     pub(crate) fn new(writer: Writer, stores: Stores, recorder: Recorder) -> Self {
         Self { writer, stores, told: Told::new(recorder) }
+    }
+
+    /// What needs a secret: the classes that name it; of a kubeconfig the machines of its cluster; of the copy of a class what
+    /// uses that.
+    fn users(&self, name: &ObjectName, secret: &Secret) -> Vec<(&'static str, Vec<String>)> {
+        let names = |all: Vec<ObjectName>| all.into_iter().map(|it| it.name).collect::<Vec<_>>();
+        let kept = kept_in(secret).map(|kept| ObjectName::of(&kept.class));
+        let of_copy = |of: fn(&Stores, &ObjectName) -> Vec<ObjectName>| {
+            kept.as_ref().map(|class| of(&self.stores, class)).unwrap_or_default()
+        };
+        let mut machines = of_copy(Stores::users);
+        if let (Targets::Several(_), Some(cluster)) = (&self.stores.targets, cluster_by(name)) {
+            let index = MachineIndex::Cluster;
+            machines.extend(self.stores.machines.find_names(index, &cluster.to_string()));
+        }
+        let all = [
+            ("machineclass", names(self.stores.namers(name))),
+            ("machinepool", names(of_copy(Stores::pools_of))),
+            ("machine", names(machines)),
+        ];
+        all.into_iter().filter(|(_, names)| !names.is_empty()).collect()
     }
 }
 
@@ -50,16 +72,17 @@ impl Kind for Secrets {
             self.told.over(name, IN_USE);
             return Ok(None);
         };
-        let namers = self.stores.namers(name);
-        // A class that cannot be read may name it.
-        if namers.is_empty() && self.stores.classes.has_unreadable() {
+        let users = self.users(name, &secret);
+        // A class that cannot be read may name it, and a machine its cluster.
+        let Stores { classes, machines, .. } = &self.stores;
+        if users.is_empty() && (classes.has_unreadable() || machines.has_unreadable()) {
             return Err(PassError::NotYet(UNSURE));
         }
-        Ok(Some(Observed { name: name.clone(), secret, namers }))
+        Ok(Some(Observed { name: name.clone(), secret, users }))
     }
 
     fn plan(observed: &Observed) -> SecretPlan {
-        plan_secret(&observed.secret, !observed.namers.is_empty())
+        plan_secret(&observed.secret, !observed.users.is_empty())
     }
 
     fn describe(plan: &SecretPlan) -> String {
@@ -81,11 +104,10 @@ impl Kind for Secrets {
         plan: SecretPlan,
         done: Self::Done,
     ) -> Result<Passed, PassError> {
-        let Observed { name, secret, namers } = observed;
+        let Observed { name, secret, users: of } = observed;
         let awaited = plan.awaited.then(|| secret.metadata.uid.clone().unwrap_or_default());
         self.told.report((&name, Some(secret.as_ref())), IN_USE, awaited, |_| {
-            let classes = namers.into_iter().map(|it| it.name).collect();
-            format!("its deletion waits for what names it: {}", users(&[("machineclass", classes)]))
+            format!("its deletion waits for what names it: {}", users(&of))
         });
         Ok(Passed::Settled(if done.is_ok() { Outcome::Done } else { Outcome::Failed }))
     }

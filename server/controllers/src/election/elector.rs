@@ -1,18 +1,22 @@
 //! Takes, keeps and releases the Lease.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
+use ostler_lifecycle::home::Need;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::ElectionSettings;
 use super::record::{self, Move, Observed, Predecessor};
+use super::running::Running;
 use crate::clock::{Clock, DebugClock};
 use crate::watch::causes;
 use ostler_api::operation::Term;
@@ -23,19 +27,29 @@ const WRITES: usize = 5;
 /// Why leadership ended or could not be acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum ElectionError {
-    /// The lease was not renewed in time; another process may lead by now. This process must end.
-    #[error("lost the lease {lease:?}: not renewed for {}s", after.as_secs())]
+    /// The API server did not let the lease be renewed in time; another process may lead by now. This process must end.
+    #[error(
+        "lost the lease {lease:?}: not renewed for {}s, {}{}", after.as_secs(),
+        said.as_ref().map_or_else(
+            || "the API server did not answer".to_owned(), |said| format!("the API server said: {said}")
+        ),
+        besides(*stood_still)
+    )]
     Lost {
         /// The lease.
         lease: &'static str,
-        /// How long.
+        /// How long, without the time in which this process stood still.
         after: Duration,
+        /// What the API server said last; `None`: it did not answer.
+        said: Option<String>,
+        /// For how long this process stood still meanwhile.
+        stood_still: Duration,
     },
     /// Another process holds the lease before ours expired.
     #[error(
-        "another core, {holder:?}, took the lease {lease:?} from this one{}, as --leader-elect=false lets it; \
-         this one ends. Run one core, or all of them with --leader-elect=true",
-        since.map(|since| format!(" at {since}")).unwrap_or_default()
+        "another core, {holder:?}, took the lease {lease:?} from this one{}, {}",
+        since.map(|since| format!(" at {since}")).unwrap_or_default(),
+        why_taken(*stood_still)
     )]
     Taken {
         /// The lease.
@@ -44,6 +58,8 @@ pub enum ElectionError {
         holder: String,
         /// When it took the lease, by its own clock.
         since: Option<Timestamp>,
+        /// For how long this process stood still before it found out.
+        stood_still: Duration,
     },
     /// The API server has an older state of the lease than before. What this process knows of all else is of no use either.
     #[error(
@@ -54,15 +70,44 @@ pub enum ElectionError {
         /// The lease.
         lease: &'static str,
     },
-    /// The lease has no holder before ours expired.
+    /// The namespace of the lease takes no new one: it is gone, or its deletion has come to its end.
     #[error(
-        "another client deleted the lease {lease:?} or took this core out of it, so another core may lead; this one \
-         ends. Leave the lease to the cores, and start this one again"
+        "the lease {lease:?} is gone, and namespace {namespace:?} takes no new one, since it is gone or terminating; this core ends"
+    )]
+    HomeGone {
+        /// The lease.
+        lease: &'static str,
+        /// Its namespace.
+        namespace: String,
+    },
+    /// Another process had the lease, and has it no more.
+    #[error(
+        "another core had the lease {lease:?} meanwhile, and gave it up{}; this one ends, to read everything anew",
+        besides(*stood_still)
     )]
     Freed {
         /// The lease.
         lease: &'static str,
+        /// For how long this process stood still before it found out.
+        stood_still: Duration,
     },
+}
+
+/// What is said of the time in which this process stood still.
+fn besides(stood_still: Duration) -> String {
+    match stood_still.as_secs() {
+        0 => String::new(),
+        seconds => format!(" (this process stood still for {seconds}s besides)"),
+    }
+}
+
+fn why_taken(stood_still: Duration) -> String {
+    match stood_still.as_secs() {
+        0 => "as --leader-elect=false lets it; this one ends. Run one core, or all of them with --leader-elect=true".to_owned(),
+        seconds => format!(
+            "which stood still for {seconds}s (stopped, suspended, or without a processor) and could not renew it; this one ends"
+        ),
+    }
 }
 
 /// A candidate for leadership.
@@ -71,6 +116,8 @@ pub(crate) struct Elector {
     api: Api<Lease>,
     settings: ElectionSettings,
     clock: DebugClock,
+    /// Whether the Lease has to be there to the end of what is deleted.
+    need: watch::Receiver<Need>,
 }
 
 /// Leadership, until [`Leadership::hold`] ends.
@@ -85,9 +132,14 @@ pub(crate) struct Leadership {
 
 impl Elector {
     /// A candidate.
-    pub(crate) fn new(client: Client, settings: ElectionSettings, clock: Clock) -> Self {
+    pub(crate) fn new(
+        client: Client,
+        settings: ElectionSettings,
+        clock: Clock,
+        need: watch::Receiver<Need>,
+    ) -> Self {
         let api = Api::namespaced(client, &settings.namespace);
-        Self { api, settings, clock: DebugClock(clock) }
+        Self { api, settings, clock: DebugClock(clock), need }
     }
 
     /// Looks at the Lease without taking it, as often as a candidate does.
@@ -239,26 +291,52 @@ impl Leadership {
     ) -> Result<(), ElectionError> {
         let ElectionSettings { lease, renew_deadline: deadline, retry_period: period, .. } =
             self.elector.settings;
+        let mut running = Running::default();
+        let mut said = None;
         loop {
             until(self.renewed_at + deadline);
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = sleep(period) => {}
+                _over = running.within(period, need_changed(&mut self.elector.need)) => {}
             }
-            let left = (self.renewed_at + deadline).saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(ElectionError::Lost { lease, after: deadline });
-            }
-            let started = Instant::now();
+            // As client-go: who stood still tries once more, since nobody may have taken the Lease meanwhile. Nothing is
+            // sent to a driver before that try was answered.
+            let ran = self.renewed_at.elapsed().saturating_sub(running.stood_still());
+            let left = deadline.saturating_sub(ran);
+            let (started, before) = (Instant::now(), running.stood_still());
+            let need = *self.elector.need.borrow_and_update();
             // Only a write of ours renews: candidates look at what we write, and not at what others edit.
-            match timeout(left, self.write(record::renewed)).await {
-                Ok(Ok(Written::Done)) => self.renewed_at = started,
-                Ok(Ok(Written::Forestalled)) => {
-                    warn!(lease, "cannot renew the lease: other clients edit it all the time");
+            match running
+                .within(left, self.write(|lease, wall| record::renewed(lease, need, wall)))
+                .await
+            {
+                Some(Ok(Written::Done)) => {
+                    self.renewed_at = started;
+                    let stood_still = running.stood_still();
+                    if !stood_still.is_zero() {
+                        warn!(
+                            lease,
+                            ?stood_still,
+                            "this process stood still; nobody took the lease, and it goes on"
+                        );
+                    }
+                    running.forget(before);
+                    said = None;
                 }
-                Ok(Ok(Written::Over(why))) => return Err(why),
-                Ok(Err(failure)) => warn!(error = causes(&failure), "cannot renew the lease"),
-                Err(_) => return Err(ElectionError::Lost { lease, after: deadline }),
+                Some(Ok(Written::Forestalled)) => {
+                    warn!(lease, "cannot renew the lease: other clients edit it all the time");
+                    said = Some("other clients edit it all the time".to_owned());
+                }
+                Some(Ok(Written::Over(why))) => return Err(why.after(running.stood_still())),
+                Some(Err(failure)) => {
+                    let failure = causes(&failure);
+                    warn!(error = failure, "cannot renew the lease");
+                    said = Some(failure);
+                }
+                None => {
+                    let stood_still = running.stood_still();
+                    return Err(ElectionError::Lost { lease, after: deadline, said, stood_still });
+                }
             }
         }
         self.release(answered()).await;
@@ -267,29 +345,46 @@ impl Leadership {
 
     /// Writes the Lease as `change` has it, also if others edited it meanwhile, but not once this term is over.
     async fn write(&mut self, change: impl Fn(Lease, Timestamp) -> Lease) -> kube::Result<Written> {
-        let Elector { api, settings, clock } = &self.elector;
+        let Elector { api, settings, clock, .. } = &self.elector;
+        let mut gone = false;
         for _ in 0..WRITES {
             let lease = change(self.lease.clone(), (clock.0)());
-            match api.replace(settings.lease, &PostParams::default(), &lease).await {
+            let written = if gone {
+                api.create(&PostParams::default(), &record::anew(lease)).await
+            } else {
+                api.replace(settings.lease, &PostParams::default(), &lease).await
+            };
+            match written {
+                Ok(lease) if gone && record::is_older(&lease, &self.lease) => {
+                    return Ok(Written::Over(ElectionError::Restored { lease: settings.lease }));
+                }
                 Ok(lease) => {
                     self.lease = lease;
                     return Ok(Written::Done);
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     // Our own write whose answer was lost, a manual edit, or another holder.
-                    let now = api.get(settings.lease).await?;
+                    // Leases may be created by a PUT, so one that is gone can be a conflict as well.
+                    let now = api.get_opt(settings.lease).await?;
+                    gone = now.is_none();
+                    let Some(now) = now else { continue };
                     let lease = settings.lease;
-                    if record::version_of(&now).is_older_than(record::version_of(&self.lease)) {
+                    if record::is_older(&now, &self.lease) {
                         return Ok(Written::Over(ElectionError::Restored { lease }));
                     }
                     let same_term = record::term_of(&now) == record::term_of(&self.lease);
-                    if !record::is_ours(&now, settings) || !same_term {
+                    let free = holder(&now).is_empty();
+                    if !same_term || !(free || record::is_ours(&now, settings)) {
                         return Ok(Written::Over(taken(&now, lease)));
                     }
-                    self.lease = now;
+                    // Nobody had it since: who takes it begins another term.
+                    self.lease = record::held(now, settings);
                 }
-                Err(kube::Error::Api(status)) if status.code == 404 => {
-                    return Ok(Written::Over(ElectionError::Freed { lease: settings.lease }));
+                // A client deleted it. As client-go: it is made again, unless another core was faster.
+                Err(kube::Error::Api(status)) if status.code == 404 && !gone => gone = true,
+                Err(kube::Error::Api(status)) if gone && takes_no_more(&status) => {
+                    let (lease, namespace) = (settings.lease, settings.namespace.clone());
+                    return Ok(Written::Over(ElectionError::HomeGone { lease, namespace }));
                 }
                 Err(failure) => return Err(failure),
             }
@@ -305,6 +400,20 @@ impl Leadership {
     }
 }
 
+/// Returns when something else is needed than the last renewal wrote.
+async fn need_changed(need: &mut watch::Receiver<Need>) {
+    if need.changed().await.is_err() {
+        pending().await
+    }
+}
+
+/// Whether the namespace is not there, or terminates.
+fn takes_no_more(refused: &kube::core::Status) -> bool {
+    let terminates = |it: &kube::core::response::StatusCause| it.reason == "NamespaceTerminating";
+    let causes = refused.details.iter().flat_map(|details| &details.causes);
+    refused.code == 404 || refused.code == 403 && causes.into_iter().any(terminates)
+}
+
 /// What became of a write of the Lease.
 enum Written {
     Done,
@@ -315,9 +424,22 @@ enum Written {
 
 /// The error that names the new holder of our lease.
 fn taken(now: &Lease, lease: &'static str) -> ElectionError {
+    let stood_still = Duration::ZERO;
     match holder(now) {
-        holder if holder.is_empty() => ElectionError::Freed { lease },
-        holder => ElectionError::Taken { lease, holder, since: record::acquired_at(now) },
+        holder if holder.is_empty() => ElectionError::Freed { lease, stood_still },
+        holder => {
+            ElectionError::Taken { lease, holder, since: record::acquired_at(now), stood_still }
+        }
+    }
+}
+
+impl ElectionError {
+    /// The same, found out after this process had stood still for so long.
+    fn after(mut self, time: Duration) -> Self {
+        if let Self::Taken { stood_still, .. } | Self::Freed { stood_still, .. } = &mut self {
+            *stood_still = time;
+        }
+        self
     }
 }
 

@@ -89,7 +89,8 @@ fn elector(server: &Shared, identity: &str) -> Elector {
     let start = Instant::now();
     let clock: Clock =
         Arc::new(move || Timestamp::from_second(1_600_000_000).unwrap() + start.elapsed());
-    Elector::new(client(server), ElectionSettings::new("default", identity), clock)
+    let need = watch::Sender::default().subscribe();
+    Elector::new(client(server), ElectionSettings::new("default", identity), clock, need)
 }
 
 async fn leader(server: &Shared, identity: &str) -> Leadership {
@@ -232,33 +233,132 @@ async fn a_leader_whose_lease_was_taken_ends_immediately() {
     assert!(matches!(ended, Err(ElectionError::Taken { holder, .. }) if holder == "b"));
 }
 
+/// Leads in the background; what is told of the Lease, and how it ends.
+fn led(leadership: Leadership) -> (Arc<Mutex<Instant>>, CancellationToken, Ending) {
+    let until = Arc::new(Mutex::new(Instant::now()));
+    let stop = CancellationToken::new();
+    let (told, end) = (Arc::clone(&until), stop.clone());
+    let hold = async move {
+        let hold = leadership.hold(&end, |until| *told.lock().unwrap() = until, || true);
+        timeout(Duration::from_hours(1), hold).await.expect("leadership ends")
+    };
+    (until, stop, tokio::spawn(hold))
+}
+
+type Ending = tokio::task::JoinHandle<Result<(), ElectionError>>;
+
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_was_removed_from_its_lease_reports_it_and_ends() {
-    let server = Shared::default();
-    let first = leader(&server, "a").await;
-    {
-        let mut server = server.lock().unwrap();
-        let mut lease = server.lease.clone().unwrap();
+async fn a_leader_that_was_taken_out_of_its_lease_or_whose_lease_was_deleted_goes_on_in_its_term() {
+    let emptied = |lease: Option<Lease>| {
+        let mut lease = lease.unwrap();
         lease.spec.as_mut().unwrap().holder_identity = Some(String::new());
-        server.store(lease);
+        Some(lease)
+    };
+    for edit in [emptied, |_| None] {
+        let server = Shared::default();
+        let first = leader(&server, "a").await;
+        let term = first.term();
+        let (until, stop, end) = led(first);
+        sleep(Duration::from_secs(1)).await;
+        {
+            let mut server = server.lock().unwrap();
+            match edit(server.lease.take()) {
+                Some(lease) => drop(server.store(lease)),
+                None => server.version += 1,
+            }
+        }
+        sleep(Duration::from_mins(1)).await;
+        let now = server.lock().unwrap().lease.clone().unwrap();
+        assert_eq!((holder(&now).as_str(), record::term_of(&now)), ("a", term));
+        assert!(*until.lock().unwrap() > Instant::now());
+        stop.cancel();
+        end.await.unwrap().unwrap();
     }
-    let ended = end_of(first).await;
-    assert!(matches!(ended, Err(ElectionError::Freed { .. })), "{ended:?}");
+}
+
+/// Another process takes the Lease, as one that found it expired.
+fn take(server: &Shared, by: &str) {
+    let mut server = server.lock().unwrap();
+    let mut lease = server.lease.clone().unwrap();
+    let spec = lease.spec.as_mut().unwrap();
+    spec.holder_identity = Some(by.to_owned());
+    spec.lease_transitions = spec.lease_transitions.map(|it| it + 1);
+    server.store(lease);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_deleted_lease_ends_leadership_and_the_next_one_has_a_later_term() {
+async fn a_lease_that_was_deleted_and_made_by_another_core_is_its_own() {
     let server = Shared::default();
     let first = leader(&server, "a").await;
-    let (term, lease) = (first.term(), first.lease_uid());
+    let term = first.term();
     let candidate = elector(&server, "b");
+    sleep(Duration::from_secs(2)).await;
     server.lock().unwrap().lease = None;
-    let ended = end_of(first).await;
-    assert!(matches!(ended, Err(ElectionError::Freed { .. })), "{ended:?}");
     let second =
         candidate.acquire(Observed::default(), &CancellationToken::new()).await.unwrap().unwrap();
-    assert_ne!(second.lease_uid(), lease);
     assert!(second.term() > term);
+    let ended = end_of(first).await;
+    assert!(matches!(ended, Err(ElectionError::Taken { holder, .. }) if holder == "b"));
+    assert_eq!(server.lock().unwrap().holder(), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stood_still_goes_on_if_nobody_took_its_lease_and_sends_nothing_before_it_knows()
+ {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let term = first.term();
+    let (until, stop, end) = led(first);
+    sleep(Duration::from_secs(3)).await;
+    for stopped in [12, 15, 600] {
+        server.lock().unwrap().down = true;
+        tokio::time::advance(Duration::from_secs(stopped)).await;
+        assert!(*until.lock().unwrap() < Instant::now(), "others may have had the lease");
+        server.lock().unwrap().down = false;
+        sleep(Duration::from_secs(3)).await;
+        assert!(*until.lock().unwrap() > Instant::now(), "nobody had it");
+        assert!(!end.is_finished());
+    }
+    let now = server.lock().unwrap().lease.clone().unwrap();
+    assert_eq!((holder(&now).as_str(), record::term_of(&now)), ("a", term));
+    stop.cancel();
+    end.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_stood_still_until_another_took_its_lease_says_so_and_ends() {
+    let server = Shared::default();
+    let (until, _stop, end) = led(leader(&server, "a").await);
+    sleep(Duration::from_secs(3)).await;
+    take(&server, "b");
+    tokio::time::advance(Duration::from_secs(20)).await;
+    let error = end.await.unwrap().unwrap_err();
+    assert!(*until.lock().unwrap() < Instant::now());
+    let said = error.to_string();
+    assert!(
+        said.contains("\"b\", took the lease") && said.contains("stood still for 20s"),
+        "{said}"
+    );
+    assert!(!said.contains("--leader-elect"), "{said}");
+    assert_eq!(server.lock().unwrap().holder(), "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_lost_says_whether_the_api_server_or_this_process_was_the_cause() {
+    let server = Shared::default();
+    let (_until, _stop, end) = led(leader(&server, "a").await);
+    server.lock().unwrap().down = true;
+    let said = end.await.unwrap().unwrap_err().to_string();
+    assert!(said.contains("not renewed for 10s, the API server said: "), "{said}");
+    assert!(!said.contains("stood still"), "{said}");
+
+    let server = Shared::default();
+    let (_until, _stop, end) = led(leader(&server, "a").await);
+    sleep(Duration::from_secs(1)).await;
+    server.lock().unwrap().down = true;
+    tokio::time::advance(Duration::from_secs(30)).await;
+    let said = end.await.unwrap().unwrap_err().to_string();
+    assert!(said.contains("API server said") && said.contains("stood still for 30s"), "{said}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,15 +400,18 @@ fn restore(server: &Shared, backup: Option<Lease>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_ends_if_the_api_was_restored_although_the_lease_is_its_own() {
-    let server = Shared::default();
-    let first = leader(&server, "a").await;
-    let backup = server.lock().unwrap().lease.clone();
-    let ended = tokio::spawn(end_of(first));
-    sleep(Duration::from_secs(5)).await;
-    restore(&server, backup);
-    let ended = ended.await.unwrap();
-    assert!(matches!(ended, Err(ElectionError::Restored { .. })), "{ended:?}");
+async fn a_leader_ends_if_the_api_was_restored_although_the_lease_is_its_own_or_was_not_there_yet()
+{
+    for has_lease in [true, false] {
+        let server = Shared::default();
+        let first = leader(&server, "a").await;
+        let backup = server.lock().unwrap().lease.clone().filter(|_| has_lease);
+        let ended = tokio::spawn(end_of(first));
+        sleep(Duration::from_secs(5)).await;
+        restore(&server, backup);
+        let ended = ended.await.unwrap();
+        assert!(matches!(ended, Err(ElectionError::Restored { .. })), "{ended:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,6 +9,7 @@
 
 mod elector;
 mod record;
+mod running;
 
 pub use elector::ElectionError;
 pub(crate) use elector::{Elector, Leadership};

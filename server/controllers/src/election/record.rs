@@ -7,6 +7,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use ostler_api::names::annotation::{ENDED_TERM, SERVED_NAMESPACES};
 use ostler_api::operation::Term;
+use ostler_lifecycle::home::{self, Need};
 use tokio::time::Instant;
 
 use super::ElectionSettings;
@@ -41,6 +42,11 @@ pub(crate) struct Observed {
 /// The version that the API server has of `lease`.
 pub(super) fn version_of(lease: &Lease) -> Revision {
     Revision::of(lease.metadata.resource_version.as_deref())
+}
+
+/// Whether the API server has `now` from a time before it had `before`.
+pub(super) fn is_older(now: &Lease, before: &Lease) -> bool {
+    version_of(now).is_older_than(version_of(before))
 }
 
 /// What the process that led before may still do.
@@ -162,10 +168,27 @@ pub(super) fn acquired_at(lease: &Lease) -> Option<Timestamp> {
     lease.spec.as_ref()?.acquire_time.as_ref().map(|time| time.0)
 }
 
-/// The same term, renewed.
-pub(super) fn renewed(mut lease: Lease, wall: Timestamp) -> Lease {
+/// The same term, renewed, and held as it is needed.
+pub(super) fn renewed(mut lease: Lease, need: Need, wall: Timestamp) -> Lease {
+    home::apply(&mut lease.metadata, need);
     lease.spec.get_or_insert_default().renew_time = Some(MicroTime(wall));
     lease
+}
+
+/// The same, with us as its holder again.
+pub(super) fn held(mut lease: Lease, settings: &ElectionSettings) -> Lease {
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(settings.identity.clone());
+    spec.lease_duration_seconds = Some(seconds(settings.lease_duration));
+    lease
+}
+
+/// The same, to be created.
+pub(super) fn anew(lease: Lease) -> Lease {
+    let ObjectMeta { name, namespace, annotations, labels, finalizers, .. } = lease.metadata;
+    let metadata =
+        ObjectMeta { name, namespace, annotations, labels, finalizers, ..ObjectMeta::default() };
+    Lease { metadata, ..lease }
 }
 
 /// A Lease that the next leader may take immediately: no holder, and a duration of one second for clients that read
@@ -234,7 +257,11 @@ mod tests {
     fn a_renewal_restarts_the_wait_whatever_its_timestamp_is() {
         let (mut observed, start) = (Observed::default(), Instant::now());
         decide(&mut observed, held_by("you", 3), start);
-        let renewed = renewed(held_by("you", 3), Timestamp::UNIX_EPOCH + Duration::from_secs(1));
+        let renewed = renewed(
+            held_by("you", 3),
+            Need::Unknown,
+            Timestamp::UNIX_EPOCH + Duration::from_secs(1),
+        );
         let late = start + Duration::from_secs(14);
         assert_eq!(decide(&mut observed, renewed.clone(), late), Move::Wait);
         let later = start + Duration::from_secs(28);

@@ -56,6 +56,7 @@ impl Fanout {
     /// A set changed: reconciles it and its deployment. Others may adopt what one leaves behind that is gone.
     pub(crate) fn set(&self, change: &Change<MachineSet>) {
         let priority = priority(change);
+        self.needs();
         self.freeze_by_set(change, priority);
         if let (Some(gone), None) = (&change.old, &change.new) {
             self.pending.forget(gone.uid());
@@ -104,6 +105,7 @@ impl Fanout {
         {
             self.add_all(self.stores.waiting_of(new), priority(change));
         }
+        self.needs();
         self.freeze_by_deployment(change, priority(change));
         let name = change.latest().map(|deployment| ObjectName::of(deployment.as_ref()));
         self.add_deployments(name.into_iter().collect(), change);

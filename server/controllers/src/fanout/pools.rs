@@ -32,6 +32,7 @@ impl Fanout {
     /// A pool changed: reconciles it, and its class when it was added or deleted or names another one.
     pub(crate) fn pool(&self, change: &Change<MachinePool>) {
         let priority = priority(change);
+        self.needs();
         let Some(pool) = change.latest() else { return };
         let name = ObjectName::of(pool.as_ref());
         let class = |pool: &MachinePool| {

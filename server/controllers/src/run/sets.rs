@@ -111,7 +111,8 @@ impl SetLeader {
 
     fn elector(&self) -> Elector {
         let election = self.settings.election(SETS_LEASE);
-        Elector::new(self.client.clone(), election, Arc::clone(&self.clock))
+        let need = self.fanout.needs.follow();
+        Elector::new(self.client.clone(), election, Arc::clone(&self.clock), need)
     }
 
     async fn acquire(
@@ -122,6 +123,8 @@ impl SetLeader {
         if stop.run_until_cancelled(self.fanout.stores.fleet_synced()).await.is_none() {
             return Ok(None);
         }
+        // Only now it may be known that there is nothing.
+        self.fanout.needs();
         self.elector().acquire(observed, stop).await
     }
 

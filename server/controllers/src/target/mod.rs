@@ -6,7 +6,7 @@ mod controller;
 mod kubeconfig;
 
 pub use clusters::{Clusters, MAX_TARGETS};
-pub(crate) use clusters::{SECRET_SUFFIX, cluster_of};
+pub(crate) use clusters::{SECRET_SUFFIX, cluster_by, cluster_of, secret_of};
 pub(crate) use controller::TargetController;
 pub use kubeconfig::{Connect, Unusable, configure, connect};
 

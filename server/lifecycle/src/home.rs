@@ -1,0 +1,77 @@
+//! What the core itself needs to the end of a deletion: its Leases and the ConfigMap with its cluster id. They carry a finalizer
+//! while there is something to delete, since a terminating namespace takes no new ones, and go with the last of it.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ostler_api::names::finalizer;
+
+use crate::class::Hold;
+
+/// Whether the core is needed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Need {
+    /// Not everything was listed yet.
+    #[default]
+    Unknown,
+    /// There is a Machine or a pool, or an object with a finalizer that only a core takes off.
+    Needed,
+    /// There is none.
+    Idle,
+}
+
+/// What to do with the finalizer of an object of the core's own. One whose deletion was asked for takes no new finalizer. An idle
+/// one has none: then no core has to run for its namespace to go.
+pub fn hold(metadata: &ObjectMeta, need: Need) -> Hold {
+    let held = metadata.finalizers.iter().flatten().any(|name| name == finalizer::CORE);
+    match (need, held) {
+        (Need::Needed, false) if metadata.deletion_timestamp.is_none() => Hold::Add,
+        (Need::Idle, true) => Hold::Remove,
+        (Need::Unknown | Need::Needed | Need::Idle, _) => Hold::Keep,
+    }
+}
+
+/// Changes the finalizer as [`hold`] says. Returns whether that is a change.
+pub fn apply(metadata: &mut ObjectMeta, need: Need) -> bool {
+    let hold = hold(metadata, need);
+    let finalizers = metadata.finalizers.get_or_insert_default();
+    match hold {
+        Hold::Keep => {}
+        Hold::Add => finalizers.push(finalizer::CORE.to_owned()),
+        Hold::Remove => finalizers.retain(|name| name != finalizer::CORE),
+    }
+    hold != Hold::Keep
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_core_needs_is_held_while_it_is_needed_and_let_go_only_when_that_is_known_to_be_over()
+     {
+        let table = [
+            ((false, false, Need::Needed), Hold::Add),
+            ((true, false, Need::Needed), Hold::Keep),
+            ((true, true, Need::Needed), Hold::Keep),
+            ((false, true, Need::Needed), Hold::Keep),
+            ((true, false, Need::Unknown), Hold::Keep),
+            ((true, true, Need::Unknown), Hold::Keep),
+            ((false, false, Need::Unknown), Hold::Keep),
+            ((true, false, Need::Idle), Hold::Remove),
+            ((true, true, Need::Idle), Hold::Remove),
+            ((false, false, Need::Idle), Hold::Keep),
+        ];
+        for ((held, deleting, need), expected) in table {
+            let other = "example.com/other".to_owned();
+            let mut finalizers = vec![other.clone()];
+            finalizers.extend(held.then(|| finalizer::CORE.to_owned()));
+            let mut metadata = ObjectMeta {
+                finalizers: Some(finalizers),
+                deletion_timestamp: deleting.then(|| jiff::Timestamp::UNIX_EPOCH.into()),
+                ..ObjectMeta::default()
+            };
+            assert_eq!(hold(&metadata, need), expected, "{held} {deleting} {need:?}");
+            assert_eq!(apply(&mut metadata, need), expected != Hold::Keep);
+            assert!(metadata.finalizers.unwrap().contains(&other));
+        }
+    }
+}
