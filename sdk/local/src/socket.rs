@@ -4,10 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use http::Uri;
-use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
-use tonic::transport::{Channel, Endpoint};
 
 /// The kernel takes so many bytes as the path of a socket.
 pub const LONGEST_PATH: usize = 107;
