@@ -21,23 +21,19 @@ pub(super) async fn lines(
     client: &Client,
     namespace: &str,
     machine: &Machine,
-    node: Option<&Node>,
+    nodes: &[Node],
     now: Timestamp,
 ) -> Vec<String> {
     let api = Api::<MachineHealthCheck>::namespaced(client.clone(), namespace);
     let mut all = api.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
     all.retain(|check| selects(check, machine));
-    let line =
-        |check| format!("{}: {}", MachineHealthCheck::name(check), said(check, machine, node, now));
+    let line = |check| {
+        format!("{}: {}", MachineHealthCheck::name(check), said(check, machine, nodes, now))
+    };
     all.iter().map(line).collect()
 }
 
-fn said(
-    check: &MachineHealthCheck,
-    machine: &Machine,
-    node: Option<&Node>,
-    now: Timestamp,
-) -> String {
+fn said(check: &MachineHealthCheck, machine: &Machine, nodes: &[Node], now: Timestamp) -> String {
     match exempt(machine, now) {
         Some(Exempt::Paused) => return "does not look at it: it is paused".to_owned(),
         Some(Exempt::Skipped) => return "does not look at it: an annotation says so".to_owned(),
@@ -48,8 +44,10 @@ fn said(
     if let Some(mark) = mark {
         return format!("unhealthy since {}: {}", clock(&mark.since, now), mark.message);
     }
-    let node = match node {
-        Some(node) => NodeView::Known(Arc::new(node.clone())),
+    let all: Vec<_> = nodes.iter().cloned().map(Arc::new).collect();
+    let node = match all.split_first() {
+        Some((node, [])) => NodeView::Known(Arc::clone(node)),
+        Some((node, others)) => NodeView::Several(Arc::clone(node), others.to_vec()),
         // It may only not be readable.
         None if machine.node_name().is_some() => NodeView::Unknown,
         None => NodeView::Absent,
@@ -109,7 +107,7 @@ mod tests {
         let machine = serde_json::from_value(machine).unwrap();
         let node: Node = serde_json::from_value(node).unwrap();
         let now = "2026-01-01T12:00:00Z".parse().unwrap();
-        said(&serde_json::from_value(check).unwrap(), &machine, Some(&node), now)
+        said(&serde_json::from_value(check).unwrap(), &machine, std::slice::from_ref(&node), now)
     }
 
     #[test]

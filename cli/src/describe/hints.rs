@@ -3,7 +3,7 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 54] = [
+const HINTS: [(WaitReason, &str); 56] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::ClassInvalid, "correct the class"),
@@ -91,7 +91,19 @@ const HINTS: [(WaitReason, &str); 54] = [
         "see the pods of this Node that have to be ready before the taint goes",
     ),
     (WaitReason::DuplicateProviderId, "delete one of the two machines"),
-    (WaitReason::NodeAmbiguous, "delete the Node that is not the machine's"),
+    (
+        WaitReason::NodeAmbiguous,
+        "delete the Node whose kubelet is silent for good: the machine stays while another one of its instance is Ready",
+    ),
+    (
+        WaitReason::ProviderIdMismatch,
+        "let kubelet or cloud controller and driver write the same provider id; the Node object has to be made anew, since \
+         its id cannot be changed",
+    ),
+    (
+        WaitReason::NodeUnschedulable,
+        "`kubectl uncordon`, or take the taint away, if pods are to come; managedFields of the Node say who set it",
+    ),
     (
         WaitReason::PodDisruptionBudget,
         "make room in the budget, or label the machine force-deletion=True",

@@ -7,6 +7,7 @@ mod class;
 pub(crate) mod fleet;
 mod health_check;
 mod hints;
+mod nodes;
 mod page;
 mod pool;
 mod read;
@@ -15,7 +16,6 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -139,14 +139,11 @@ async fn gather(
     let machine = read::get::<Machine>(client, namespace, name).await?;
     let classes = Api::<MachineClass>::namespaced(client.clone(), namespace);
     let class = classes.get_opt(&machine.spec.class.name).await.ok().flatten();
-    let node = match machine.node_name() {
-        Some(node) => Api::<Node>::all(client.clone()).get_opt(node).await.ok().flatten(),
-        None => None,
-    };
-    let checks = checks::lines(client, namespace, &machine, node.as_ref(), now).await;
+    let nodes = nodes::of(client, &machine).await;
+    let checks = checks::lines(client, namespace, &machine, &nodes, now).await;
     let events = events_of(client, namespace, machine.uid()).await;
     let unserved = unserved(client, namespace, now).await;
-    Ok(Subject { machine, class, node, unserved, checks, events })
+    Ok(Subject { machine, class, nodes, unserved, checks, events })
 }
 
 /// That no core serves the namespace, as far as that can be read.

@@ -12,7 +12,7 @@ use ostler_api::machine::{
 };
 use ostler_api::{Machine, MachineClass};
 
-use super::hints;
+use super::{hints, nodes};
 use crate::table::span;
 use crate::terminal;
 
@@ -21,7 +21,8 @@ use crate::terminal;
 pub(super) struct Subject {
     pub(super) machine: Machine,
     pub(super) class: Option<MachineClass>,
-    pub(super) node: Option<Node>,
+    /// Those of its instance, the one that it joined as first.
+    pub(super) nodes: Vec<Node>,
     /// That no core serves its namespace.
     pub(super) unserved: Option<String>,
     /// What each health check says of it.
@@ -96,8 +97,12 @@ fn head(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
     let provider = provider.map_or_else(|| "not found".to_owned(), |it| format!("driver {it}"));
     page.line("Class", &format!("{class} ({provider})"));
     page.line("Instance", subject.machine.provider_id().map_or("-", ProviderId::as_str));
-    let node = subject.machine.node_name().unwrap_or("-");
-    page.line("Node", &format!("{node}{}", subject.node.as_ref().map(ready).unwrap_or_default()));
+    let state = subject.nodes.first().map(nodes::state).unwrap_or_default();
+    page.line("Node", &format!("{}{state}", subject.machine.node_name().unwrap_or("-")));
+    for node in subject.nodes.iter().skip(1) {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        page.line("", &format!("{name}{}", nodes::state(node)));
+    }
 }
 
 fn failure(status: &MachineStatus) -> String {
@@ -107,15 +112,6 @@ fn failure(status: &MachineStatus) -> String {
         (Some(reason), Some(message)) => format!(": {reason}: {message}"),
         (Some(reason), None) => format!(": {reason}"),
         (None, _) => String::new(),
-    }
-}
-
-fn ready(node: &Node) -> String {
-    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
-    match ready.map(|condition| condition.status.as_str()) {
-        Some("True") => " (Ready)".to_owned(),
-        Some(_) | None => " (NotReady)".to_owned(),
     }
 }
 
@@ -132,7 +128,12 @@ fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Time
             if subject.machine.status.is_none() {
                 "the core, which has written nothing about it yet".to_owned()
             } else {
-                "nothing".to_owned()
+                match subject.nodes.first().and_then(nodes::closed) {
+                    Some(why) => {
+                        format!("nothing; its Node takes no pod that does not tolerate it: {why}")
+                    }
+                    None => "nothing".to_owned(),
+                }
             }
         });
         return page.line("Waits for", &rests);
@@ -312,7 +313,7 @@ mod tests {
         Subject {
             machine,
             class: None,
-            node: None,
+            nodes: Vec::new(),
             unserved: None,
             checks: Vec::new(),
             events: Vec::new(),

@@ -47,7 +47,7 @@ const fn wide(name: &'static str, type_: &'static str, path: &'static str) -> Co
 const MACHINE_COLUMNS: &[Column] = &[
     column("Status", "string", ".status.currentStatus.phase"),
     column("Age", "date", ".metadata.creationTimestamp"),
-    column("Node", "string", ".metadata.labels.node"),
+    column("Node", "string", ".status.nodeName"),
     column("Step", "string", ".status.step"),
     column("Waiting", "string", ".status.waitingFor.reason"),
     wide("ProviderID", "string", ".spec.providerID"),

@@ -16,6 +16,9 @@ pub struct DrainProgress {
     /// True: this drain made the Node unschedulable. It was not before.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cordoned: bool,
+    /// Where the instance has several Nodes, names of those that this drain made unschedulable.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cordoned_nodes: Vec<String>,
     /// When the first pass began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
@@ -79,6 +82,7 @@ impl DrainProgress {
         Self {
             purpose: self.purpose.take(),
             cordoned: self.cordoned,
+            cordoned_nodes: std::mem::take(&mut self.cordoned_nodes),
             started_at: self.started_at.take(),
             counts_from: self.counts_from.take(),
             deadline: self.deadline.take(),

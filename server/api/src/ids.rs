@@ -122,6 +122,12 @@ text_type! {
     pub struct SpecDigest;
 }
 
+/// The parts of a provider id without its scheme, in small letters.
+fn path(id: &str) -> Vec<String> {
+    let path = id.split_once(":/").map_or(id, |(_, path)| path);
+    path.split('/').filter(|part| !part.is_empty()).map(str::to_lowercase).collect()
+}
+
 impl ProviderId {
     /// Whether a Node whose `spec.providerID` is `id` may run on this instance: the ids are equal, or their schemes and
     /// last parts are. Drivers of machine-controller-manager write the region where the cloud's controller writes the zone
@@ -134,5 +140,18 @@ impl ProviderId {
             (!last.is_empty()).then_some((scheme, last))
         }
         *self == *id || ends(self.as_str()).is_some_and(|own| ends(id) == Some(own))
+    }
+
+    /// Whether `id` may be this one in another spelling: they differ in nothing but capitals, slashes, the scheme, and what
+    /// one of them has before the path of the other. For people alone: it proves nothing.
+    pub fn is_spelled(&self, id: &str) -> bool {
+        let (own, other) = (path(self.as_str()), path(id));
+        let one_ends_the_other = own.ends_with(&other) || other.ends_with(&own);
+        !own.is_empty() && !other.is_empty() && one_ends_the_other && !self.is_of_node(id)
+    }
+
+    /// The part by which ids of other spellings are found.
+    pub fn ending(id: &str) -> Option<String> {
+        path(id).pop()
     }
 }

@@ -147,9 +147,13 @@ impl Machine {
         said.or_else(|| self.provider_id())
     }
 
-    /// Name of the Node, if known.
+    /// Name of the Node, if known: as the label says or, of a name that no label can carry, the status.
     pub fn node_name(&self) -> Option<&str> {
-        self.label(names::label::NODE).filter(|name| !name.is_empty())
+        /// The longest value of a label.
+        const LABEL: usize = 63;
+        let shown = self.status.as_ref().and_then(|status| status.node_name.as_deref());
+        let labelled = || self.label(names::label::NODE).filter(|name| !name.is_empty());
+        shown.filter(|name| name.len() > LABEL).or_else(labelled).or(shown)
     }
 
     /// Phase as machine-controller-manager has it.

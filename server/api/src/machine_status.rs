@@ -107,6 +107,9 @@ pub struct MachineStatus {
     /// How far the instance is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_phase: Option<InfrastructurePhase>,
+    /// Name of the Node, also before it is there: as label `node` says where a label can carry it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
     /// The Node, or the one that was there last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_ref: Option<NodeRef>,
@@ -495,6 +498,8 @@ open_enum! {
         NodeTemplateRefused = "NodeTemplateRefused",
         /// True: the value of an annotation that asks for preservation has no meaning.
         PreserveValueInvalid = "PreserveValueInvalid",
+        /// True: several Nodes have the provider id of the instance; names them.
+        NodeAmbiguous = "NodeAmbiguous",
         /// Whether the Node was drained.
         Drained = "Drained",
         /// Whether the instance was deleted; False carries the driver's text.

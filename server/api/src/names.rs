@@ -204,6 +204,11 @@ pub mod annotation {
     /// Ours, on a Node: whether it joined with the taint `critical-components-not-ready`, so that a controller is there that
     /// removes it.
     pub const CRITICAL_COMPONENTS: &str = "ostler.dev/critical-components";
+    /// Ours, on a Node: `key:effect` of each taint that it joined with and that its kubelet is to keep, separated by commas.
+    pub const JOINED_TAINTS: &str = "ostler.dev/joined-taints";
+    /// Ours, on a Node: what of its labels, annotations and taints the node template of its Machine replaced, in the form of
+    /// a node template. It is put back when the template does not want it any more.
+    pub const REPLACED_BY_TEMPLATE: &str = "ostler.dev/replaced-by-node-template";
     /// Ours, on a MachineClass. `true`: adopt instances that carry the machine's name and no UID; `false`: never.
     /// Without it, nothing is adopted by name, and nothing is made for a Machine that another controller began.
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";

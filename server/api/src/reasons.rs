@@ -112,6 +112,11 @@ open_enum! {
         NodeNotJoined = "NodeNotJoined",
         /// The Node of that name is of another or an older instance. It is not taken.
         NodeStale = "NodeStale",
+        /// A Node that is there spells the provider id in another way than the driver. The Machine is not replaced for it: the
+        /// next one would be the same.
+        ProviderIdMismatch = "ProviderIdMismatch",
+        /// The Node is healthy and takes no pods: somebody cordoned or tainted it.
+        NodeUnschedulable = "NodeUnschedulable",
         /// More than one Node has this provider id or machine name.
         NodeAmbiguous = "NodeAmbiguous",
         /// The Node is there and not healthy.

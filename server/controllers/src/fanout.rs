@@ -332,6 +332,10 @@ impl Fanout {
         let mut found = machines.find_names(MachineIndex::Node, name);
         if let Some(id) = provider_id(node) {
             found.extend(machines.find_names(MachineIndex::ProviderId, id));
+            // The cloud may spell the id in another way than the driver: then by the other Nodes of the instance.
+            for other in target.nodes.find_names(NodeIndex::ProviderId, id) {
+                found.extend(machines.find_names(MachineIndex::Node, &other.name));
+            }
         }
         // The machine of that name may own it.
         found.extend(machines.find_names(MachineIndex::Name, name));

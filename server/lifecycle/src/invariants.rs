@@ -19,7 +19,7 @@ use crate::{
     node,
     operation::{Dispatch, Finished, InstanceRecord, OperationView, Request, Success},
     plan::{Action, Plan},
-    snapshot::{DriverView, NodeView, Snapshot},
+    snapshot::{DriverView, Snapshot},
 };
 
 /// An invariant that a plan would break.
@@ -195,9 +195,10 @@ pub fn inv_4_drain_first(snapshot: &Snapshot, plan: &Plan) -> bool {
     if !sends(plan, OperationKind::DeleteMachine) {
         return true;
     }
-    let NodeView::Known(node) = &snapshot.node else { return true };
-    let ours = node::is_ours(&snapshot.machine, snapshot.machine.instance_id(), node)
-        && !own_instance::is_by_spec_only(snapshot, &plan.status, node);
+    let ours = snapshot.node.all().into_iter().any(|node| {
+        node::is_ours(&snapshot.machine, snapshot.machine.instance_id(), node)
+            && !own_instance::is_by_spec_only(snapshot, &plan.status, node)
+    });
     let drain = plan.status.drain.as_ref();
     let drained = drain.is_some_and(|it| it.finished && it.purpose() == DrainPurpose::Deletion);
     !ours || drained || snapshot.machine.wants_force() || is_overdue(plan, snapshot.now)

@@ -23,11 +23,53 @@ pub enum NodeView {
     Unknown,
     /// There is none.
     Absent,
-    /// Several Nodes claim to be it: their names.
-    Ambiguous(Vec<String>),
+    /// Several Nodes claim to be it, and none is known to be the one. Those with the provider id of the instance are the
+    /// Machine's all the same.
+    Ambiguous(Vec<Arc<Node>>),
     /// The Node.
     Known(Arc<Node>),
+    /// The Node, and others with the provider id of the instance: the VM came back under another name. Whose pods run on the
+    /// instance is said by the provider id.
+    Several(Arc<Node>, Vec<Arc<Node>>),
 }
+
+impl NodeView {
+    /// The one that the Machine joined as, or is to join as.
+    pub const fn main(&self) -> Option<&Arc<Node>> {
+        match self {
+            Self::Known(node) | Self::Several(node, _) => Some(node),
+            Self::Unknown | Self::Absent | Self::Ambiguous(_) => None,
+        }
+    }
+
+    /// Every Node that runs on the instance, the main one first.
+    pub fn all(&self) -> Vec<&Arc<Node>> {
+        match self {
+            Self::Unknown | Self::Absent => Vec::new(),
+            Self::Known(node) => vec![node],
+            Self::Several(node, others) => std::iter::once(node).chain(others).collect(),
+            Self::Ambiguous(nodes) => {
+                nodes.iter().filter(|node| provider_id(node).is_some()).collect()
+            }
+        }
+    }
+
+    /// The Node by which its Machine is judged: the main one or, while the kubelet of that one is silent, another one of the
+    /// instance that is ready.
+    pub fn serving(&self) -> Option<&Arc<Node>> {
+        let main = self.main()?;
+        Some(self.all().into_iter().find(|node| is_ready(node)).unwrap_or(main))
+    }
+}
+
+/// Whether its kubelet says that a Node is ready.
+pub(crate) fn is_ready(node: &Node) -> bool {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.any(|one| one.type_ == "Ready" && one.status == "True")
+}
+
+/// A Machine has no more Nodes than these: each costs writes, and kubelets say which provider id they have.
+const MOST_NODES: usize = 32;
 
 /// Nodes that may be that of a Machine, by how they were found.
 #[derive(Debug, Clone, Default)]
@@ -38,14 +80,24 @@ pub struct Candidates {
     pub named: Option<Arc<Node>>,
     /// With the label that names the Machine.
     pub labelled: Vec<Arc<Node>>,
+    /// With a provider id that may be that of the instance in [another spelling](ProviderId::is_spelled).
+    pub spelled: Vec<Arc<Node>>,
 }
 
 impl Candidates {
+    /// How the provider id of the instance is spelled by Nodes that are known as its own.
+    pub fn spellings<'a>(&'a self, machine: &'a Machine) -> impl Iterator<Item = &'a str> {
+        let instance = machine.instance_id();
+        let ids = self.named.iter().chain(&self.labelled).filter_map(|node| provider_id(node));
+        ids.filter(move |id| has_id(instance, id) && instance.is_none_or(|it| *it != **id))
+    }
+
     /// Without those that do not fit.
     pub fn retain(&mut self, fits: impl Fn(&Node) -> bool) {
         self.with_id.retain(|node| fits(node));
         self.named = self.named.take().filter(|node| fits(node));
         self.labelled.retain(|node| fits(node));
+        self.spelled.retain(|node| fits(node));
     }
 }
 
@@ -78,16 +130,18 @@ pub(crate) fn has_critical_components(node: &Node) -> bool {
 /// The Node: first of all the one with the provider id, then one without any. One of another
 /// instance is shown only for the message.
 pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
-    let unless_none = |nodes: &[Arc<Node>]| unless_none(machine, nodes);
     let mut with_id = found.with_id.clone();
-    // The index has those with an equal id only.
+    // The index has those with an equal id only. One that the Machine joined as may have none yet.
     for node in found.named.iter().chain(&found.labelled) {
-        let its = provider_id(node).is_some_and(|id| has_id(machine.instance_id(), id));
+        let its = match provider_id(node) {
+            Some(id) => has_id(machine.instance_id(), id),
+            None => joined_as(machine, node),
+        };
         if its && with_id.iter().all(|one| one.metadata.name != node.metadata.name) {
             with_id.push(Arc::clone(node));
         }
     }
-    if let Some(view) = unless_none(&with_id) {
+    if let Some(view) = unless_none(machine, with_id) {
         return view;
     }
     let free = |node: &&Arc<Node>| provider_id(node).is_none();
@@ -95,25 +149,58 @@ pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
         return NodeView::Known(Arc::clone(node));
     }
     let free_ones: Vec<_> = found.labelled.iter().filter(free).cloned().collect();
-    unless_none(&free_ones)
+    one_of(machine, free_ones)
         .or_else(|| found.named.clone().map(NodeView::Known))
-        .or_else(|| machine.provider_id().and_then(|_| unless_none(&found.labelled)))
+        .or_else(|| machine.provider_id().and_then(|_| one_of(machine, found.labelled.clone())))
+        .or_else(|| found.spelled.first().cloned().map(NodeView::Known))
         .unwrap_or(NodeView::Absent)
 }
 
 /// Any kubelet may write the provider id of another one into its own Node. So of several, the one that the Machine joined
-/// as is its own, else the one with its name.
-fn unless_none(machine: &Machine, nodes: &[Arc<Node>]) -> Option<NodeView> {
+/// as is its own, else the one with its name, else the only one that is ready: a VM may be renamed while it boots.
+fn unless_none(machine: &Machine, mut nodes: Vec<Arc<Node>>) -> Option<NodeView> {
+    let meta = |node: &Arc<Node>| {
+        (node.metadata.creation_timestamp.clone().map(|it| it.0), node.metadata.name.clone())
+    };
+    nodes.sort_by_key(meta);
+    let ready = || {
+        let mut ready = nodes.iter().enumerate().filter(|(_, node)| is_ready(node));
+        ready.next().filter(|_| ready.next().is_none())
+    };
     let named = |node: &Node| node.metadata.name.as_deref() == expected_name(machine);
-    let joined = nodes.iter().find(|node| joined_as(machine, node));
-    let own = joined.or_else(|| nodes.iter().find(|node| named(node)));
-    match (nodes, own) {
-        ([], _) => None,
-        ([node], _) | (_, Some(node)) => Some(NodeView::Known(Arc::clone(node))),
-        (several, None) => {
-            let name = |node: &Arc<Node>| node.metadata.name.clone().unwrap_or_default();
-            Some(NodeView::Ambiguous(several.iter().map(name).collect()))
-        }
+    let mut all = nodes.iter().enumerate();
+    let own = all
+        .find(|(_, node)| joined_as(machine, node))
+        .or_else(|| nodes.iter().enumerate().find(|(_, node)| named(node)))
+        .or_else(ready);
+    let own = own.map(|(index, _)| index).or_else(|| (nodes.len() == 1).then_some(0));
+    let Some(index) = own else {
+        nodes.truncate(MOST_NODES);
+        return (!nodes.is_empty()).then_some(NodeView::Ambiguous(nodes));
+    };
+    let own = nodes.remove(index);
+    nodes.truncate(MOST_NODES - 1);
+    Some(if nodes.is_empty() { NodeView::Known(own) } else { NodeView::Several(own, nodes) })
+}
+
+/// The same of Nodes that nothing but a label ties to the Machine: no other than its own is on its instance.
+fn one_of(machine: &Machine, nodes: Vec<Arc<Node>>) -> Option<NodeView> {
+    match unless_none(machine, nodes)? {
+        NodeView::Several(own, _) => Some(NodeView::Known(own)),
+        other => Some(other),
+    }
+}
+
+/// Their names, for people.
+pub(crate) fn names<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
+    /// So many are told.
+    const MOST: usize = 4;
+    let all: Vec<_> =
+        nodes.into_iter().map(|node| node.metadata.name.as_deref().unwrap_or_default()).collect();
+    let told = all.iter().take(MOST).copied().collect::<Vec<_>>().join(", ");
+    match all.len().saturating_sub(MOST) {
+        0 => told,
+        more => format!("{told} and {more} more"),
     }
 }
 
@@ -138,6 +225,14 @@ pub(crate) fn is_ours(machine: &Machine, instance: Option<&ProviderId>, node: &N
                 && !is_elsewhere(machine, node)
         }
     }
+}
+
+/// How a Node spells the provider id of the instance, if it does so in another way than the driver.
+pub(crate) fn spelled_otherwise<'a>(
+    instance: Option<&ProviderId>,
+    node: &'a Node,
+) -> Option<&'a str> {
+    provider_id(node).filter(|id| instance.is_some_and(|own| own.is_spelled(id)))
 }
 
 /// Whether a driver said the provider id of the instance; else a user may have written it.
@@ -171,6 +266,11 @@ pub fn joined_as_another(machine: &Machine, node: &Node) -> bool {
 /// Whether a Machine joined as this very Node.
 pub fn joined_as(machine: &Machine, node: &Node) -> bool {
     joined_uid(machine).is_some_and(|uid| node.metadata.uid.as_ref() == Some(uid))
+}
+
+/// Name of the Node that a Machine joined as.
+pub fn joined_name(machine: &Machine) -> Option<&str> {
+    Some(machine.status.as_ref()?.node_ref.as_ref()?.name.as_str())
 }
 
 fn joined_uid(machine: &Machine) -> Option<&String> {
@@ -210,15 +310,16 @@ mod tests {
         .unwrap()
     }
 
+    fn names<'a>(nodes: impl IntoIterator<Item = &'a Arc<Node>>) -> Vec<&'a str> {
+        nodes.into_iter().filter_map(|node| node.metadata.name.as_deref()).collect()
+    }
+
     fn ours() -> Machine {
         machine(&json!({ "providerID": "i-1" }))
     }
 
     fn chosen(found: &Candidates) -> Option<String> {
-        match choose(&ours(), found) {
-            NodeView::Known(node) => node.metadata.name.clone(),
-            NodeView::Absent | NodeView::Unknown | NodeView::Ambiguous(_) => None,
-        }
+        choose(&ours(), found).main().and_then(|node| node.metadata.name.clone())
     }
 
     #[test]
@@ -279,8 +380,9 @@ mod tests {
             named: Some(node("worker", Some("aws:///eu-west-1a/i-1"))),
             labelled: Vec::new(),
         };
-        let NodeView::Known(chosen) = choose(&machine, &found) else { panic!("no node") };
-        assert_eq!(chosen.metadata.name.as_deref(), Some("worker"));
+        let view = choose(&machine, &found);
+        assert_eq!(names(view.main()), ["worker"]);
+        assert_eq!(names(view.all()), ["worker", "evil"]);
     }
 
     #[test]
@@ -290,7 +392,7 @@ mod tests {
             ..Candidates::default()
         };
         let view = choose(&ours(), &found);
-        assert!(matches!(view, NodeView::Ambiguous(names) if names == ["a", "b"]));
+        assert_eq!((names(view.main()), names(view.all())), (vec![], vec!["a", "b"]));
     }
 
     #[test]
@@ -316,11 +418,9 @@ mod tests {
             machine.status = serde_json::from_value(json!({ "nodeRef": node_ref })).unwrap();
             machine.metadata.labels =
                 label.map(|it| [(label::NODE.to_owned(), it.to_owned())].into());
-            let chosen = match choose(&machine, &found) {
-                NodeView::Known(node) => node.metadata.name.clone(),
-                NodeView::Absent | NodeView::Unknown | NodeView::Ambiguous(_) => None,
-            };
-            assert_eq!(chosen.as_deref(), own, "{machine:?}");
+            let view = choose(&machine, &found);
+            assert_eq!(names(view.main()), Vec::from_iter(own), "{machine:?}");
+            assert_eq!(view.all().len(), 2, "{machine:?}");
         }
     }
 

@@ -461,6 +461,8 @@ ostler_api::closed_enum! {
         MachineFailed,
         /// The Node was deleted, so the Machine is.
         NodeDeleted,
+        /// Several Nodes have the provider id of the instance.
+        NodeAmbiguous,
         /// Parts of the node template are malformed, and not put on the Node.
         NodeTemplateRefused,
         /// The Machine is kept for examination.

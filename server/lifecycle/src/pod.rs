@@ -20,6 +20,8 @@ pub struct PodView {
     pub namespace: String,
     /// Name.
     pub name: String,
+    /// Name of its Node.
+    pub node: String,
     /// UID: a pod of the same name that came later is another pod.
     pub uid: Uid,
     /// Made by the kubelet itself.
@@ -150,6 +152,7 @@ impl PodView {
         Self {
             namespace: meta.namespace.clone().unwrap_or_default(),
             name: meta.name.clone().unwrap_or_default(),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default().into(),
             mirror: annotations.is_some_and(|all| all.contains_key(names::annotation::MIRROR_POD)),
             daemon: owners

@@ -86,6 +86,15 @@ fn node(type_: &str, status: &str, since: i64) -> NodeView {
     NodeView::Known(Arc::new(node))
 }
 
+/// A Node with this `Ready` since second 1000, and another one of the instance.
+fn with_another(ready: &str, another: NodeView) -> NodeView {
+    let (NodeView::Known(main), NodeView::Known(other)) = (node("Ready", ready, 1000), another)
+    else {
+        unreachable!()
+    };
+    NodeView::Several(main, vec![other])
+}
+
 fn target(machine: Machine, node: NodeView) -> Target {
     let (cluster, api) = (TargetView::Watched, ApiView::default());
     Target { machine: Arc::new(machine), node, cluster, api }
@@ -157,7 +166,10 @@ fn a_machine_is_unhealthy_when_a_condition_of_its_node_has_lasted_for_its_timeou
         // One that the Node lacks says nothing.
         (node("DiskPressure", "True", 1000), 90_000, Ok(None)),
         (NodeView::Unknown, 90_000, Err(None)),
-        (NodeView::Ambiguous(vec!["a".into(), "b".into()]), 90_000, Err(None)),
+        (NodeView::Ambiguous(Vec::new()), 90_000, Err(None)),
+        (with_another("Unknown", node("Ready", "True", 60)), 90_000, Ok(None)),
+        (with_another("Unknown", node("Ready", "Unknown", 1100)), 1399, Err(Some(1400))),
+        (with_another("Unknown", node("Ready", "Unknown", 1100)), 1400, Ok(Some(UnhealthyNode))),
     ] {
         assert_eq!(judged(&of(node.clone()), now), expected, "{node:?} at {now}");
     }

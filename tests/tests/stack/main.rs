@@ -33,6 +33,7 @@ mod pool_safety;
 mod pool_updates;
 mod pools;
 mod preboot;
+mod renamed;
 mod replicas;
 mod rolling;
 mod rollouts;

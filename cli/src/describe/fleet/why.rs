@@ -35,7 +35,7 @@ const HOLDS: [(WaitReason, &str); 7] = [
 const FIRST: [WaitReason; 2] = [WaitReason::MassFailure, WaitReason::ReplacementBudget];
 
 /// Named after those: drains that are blocked, what goes on by itself, and last what is only worth a note.
-const LATER: [WaitReason; 33] = [
+const LATER: [WaitReason; 36] = [
     WaitReason::EvictionFailing,
     WaitReason::SeveralBudgets,
     WaitReason::MisconfiguredBudget,
@@ -54,6 +54,7 @@ const LATER: [WaitReason; 33] = [
     WaitReason::NodeNotReady,
     WaitReason::CriticalComponentsNotReady,
     WaitReason::NodeStale,
+    WaitReason::ProviderIdMismatch,
     WaitReason::NodeNotJoined,
     WaitReason::BootstrapNotReady,
     WaitReason::InstanceNotReady,
@@ -67,6 +68,8 @@ const LATER: [WaitReason; 33] = [
     WaitReason::ClassReview,
     WaitReason::HotUpdateBudget,
     WaitReason::HotUpdateRefused,
+    WaitReason::NodeAmbiguous,
+    WaitReason::NodeUnschedulable,
     WaitReason::Paused,
     WaitReason::Preserved,
 ];

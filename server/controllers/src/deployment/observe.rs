@@ -8,7 +8,6 @@ use ostler_lifecycle::deployment::plan::{Event, Reason};
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
-use ostler_lifecycle::snapshot::NodeView;
 
 use super::sent::Wait;
 use super::{Deployments, namespace_of};
@@ -108,11 +107,8 @@ impl Deployments {
     }
 
     fn machine_view(&self, machine: Arc<Machine>) -> MachineView {
-        let node = match node_view(&machine, &self.stores.targets.of(&machine), &self.stores) {
-            NodeView::Known(node) => Some(node),
-            NodeView::Absent | NodeView::Unknown | NodeView::Ambiguous(_) => None,
-        };
-        MachineView { machine, node }
+        let view = node_view(&machine, &self.stores.targets.of(&machine), &self.stores);
+        MachineView { node: view.serving().cloned(), machine }
     }
 
     fn orphans(&self, deployment: &MachineDeployment) -> Vec<Arc<MachineSet>> {

@@ -1,23 +1,18 @@
 //! Executes the plan. No policy: a match over actions.
 
 use ostler_api::Uid;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Api;
-use kube::api::Patch;
 use ostler_api::Machine;
-use ostler_api::machine::DeletionCause;
-use ostler_api::names::{finalizer, label, node_condition, taint};
+use ostler_api::names::finalizer;
 use ostler_lifecycle::hot_update::{Question, SlotUse};
 use ostler_lifecycle::plan::{
-    Action, BootstrapPatch, MachinePatch, NodePatch, NodeStatusPatch, OnFailure, OwnConfig,
-    Performed, Plan,
+    Action, BootstrapPatch, MachinePatch, OnFailure, OwnConfig, Performed, Plan,
 };
-use ostler_lifecycle::snapshot::{NodeView, Observed, Snapshot};
+use ostler_lifecycle::snapshot::{Observed, Snapshot};
 use serde_json::{Map, Value, json};
 use tracing::info;
 
@@ -35,8 +30,8 @@ pub(crate) struct Executed {
     pub(super) performed: Vec<Performed>,
     /// The machine as of the last write.
     pub(super) machine: Arc<Machine>,
-    /// The Node's resource version as of the last write.
-    node_version: Option<String>,
+    /// The resource versions of Nodes as of the last write, by name.
+    pub(super) node_versions: BTreeMap<String, String>,
     /// True if a write may change the next plan.
     pub(super) changed: bool,
     /// True if an action failed that is not allowed to.
@@ -45,8 +40,9 @@ pub(crate) struct Executed {
 
 impl Executed {
     /// Nothing yet of this machine.
-    pub(super) const fn of(machine: Arc<Machine>) -> Self {
-        Self { performed: Vec::new(), machine, node_version: None, changed: false, failed: false }
+    pub(super) fn of(machine: Arc<Machine>) -> Self {
+        let (performed, node_versions) = (Vec::new(), BTreeMap::new());
+        Self { performed, machine, node_versions, changed: false, failed: false }
     }
 }
 
@@ -230,62 +226,6 @@ impl Machines {
         }
     }
 
-    async fn patch_node(
-        &self,
-        snapshot: &Snapshot,
-        done: &mut Executed,
-        patch: &NodePatch,
-    ) -> Result<(), WriteError> {
-        // The patch was planned from this very Node; another Node of that name is not ours.
-        let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
-        let change = node_change(node, patch, snapshot.machine.name());
-        let change = change.on_condition(node.metadata.resource_version.as_deref());
-        let target = self.target(snapshot)?;
-        let writer = self.writer.to(&target);
-        let api: Api<Node> = writer.cluster_api();
-        let written = writer.patch(&api, &patch.name, &change).await?;
-        done.node_version.clone_from(&written.metadata.resource_version);
-        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
-        done.changed = true;
-        Ok(())
-    }
-
-    async fn patch_node_status(
-        &self,
-        snapshot: &Snapshot,
-        done: &mut Executed,
-        patch: &NodeStatusPatch,
-    ) -> Result<(), WriteError> {
-        let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
-        let change = node_status_change(patch, node.metadata.resource_version.as_deref());
-        let target = self.target(snapshot)?;
-        let writer = self.writer.to(&target);
-        let api: Api<Node> = writer.cluster_api();
-        let written = writer.patch_status(&api, &patch.name, Patch::Strategic(&change)).await?;
-        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
-        done.changed = true;
-        Ok(())
-    }
-
-    /// The one read that no cache can replace.
-    pub(super) async fn confirm_node(
-        &self,
-        snapshot: &Snapshot,
-        name: &str,
-        version: Option<&str>,
-    ) -> Result<(), WriteError> {
-        let writer = self.writer.to(self.target(snapshot)?.as_ref());
-        let api: Api<Node> = writer.cluster_api();
-        // What the plan did not get to see is not what it was made without.
-        let hidden = |node: &Node| self.stores.is_node_of_another(&snapshot.machine, node);
-        let node = writer.get(&api, name).await?.filter(|node| !hidden(node));
-        let same = match &node {
-            Some(node) => version.is_some() && node.metadata.resource_version.as_deref() == version,
-            None => version.is_none(),
-        };
-        if same { Ok(()) } else { Err(WriteError::Conflict) }
-    }
-
     fn update_slot(
         &self,
         snapshot: &Snapshot,
@@ -320,60 +260,10 @@ impl Machines {
         }
     }
 
-    async fn delete_node(
-        &self,
-        snapshot: &Snapshot,
-        name: &str,
-        uid: &Uid,
-    ) -> Result<(), WriteError> {
-        let writer = self.writer.to(self.target(snapshot)?.as_ref());
-        let api: Api<Node> = writer.cluster_api();
-        writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), ..Deletion::default() }).await
-    }
-
-    /// The API server refused to delete a Node (409): checks which Node has the name now.
-    async fn why_not_deleted(&self, snapshot: &Snapshot, name: &str, uid: &Uid) -> Performed {
-        let there = match self.target(snapshot) {
-            Ok(target) => {
-                let writer = self.writer.to(&target);
-                writer.get(&writer.cluster_api::<Node>(), name).await
-            }
-            Err(lacking) => Err(lacking),
-        };
-        match there {
-            Ok(there) => {
-                let there = there.and_then(|node| node.metadata.uid);
-                Performed::of_refused_node_deletion(uid.as_str(), there.as_deref())
-            }
-            Err(failure) => Performed::Failed(format!("the node could not be read: {failure}")),
-        }
-    }
-
     async fn delete_machine(&self, machine: &Machine) -> Result<(), WriteError> {
         let api: Api<Machine> = self.writer.api(namespace_of(machine));
         let only = Deletion { uid: Some(machine.uid()), ..Deletion::default() };
         self.writer.delete(&api, machine.name(), only).await
-    }
-
-    /// Writes on the Node that its Machine is being deleted, on condition of the newest version that this pass has
-    /// seen.
-    async fn mark_node(
-        &self,
-        snapshot: &Snapshot,
-        done: &Executed,
-        name: &str,
-        cause: &DeletionCause,
-    ) -> Result<(), WriteError> {
-        let NodeView::Known(node) = &snapshot.node else { return Err(WriteError::NotFound) };
-        let seen = node.metadata.resource_version.clone();
-        let version = done.node_version.clone().or(seen);
-        let target = self.target(snapshot)?;
-        let writer = self.writer.to(&target);
-        let api: Api<Node> = writer.cluster_api();
-        let patch = termination(cause, snapshot.now, version.as_deref());
-        let written = writer.patch_status(&api, name, Patch::Strategic(&patch)).await?;
-        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
-        Ok(())
     }
 
     async fn delete_attachment(
@@ -399,40 +289,27 @@ fn performed(result: Result<(), WriteError>, action: &Action) -> Result<Performe
     }
 }
 
-/// The condition `Terminating` of a Node.
-fn termination(cause: &DeletionCause, now: Timestamp, version: Option<&str>) -> Value {
-    let condition = json!({
-        "type": node_condition::TERMINATING, "status": "True",
-        "reason": cause.as_str(), "message": cause.message(),
-        "lastTransitionTime": Time(now), "lastHeartbeatTime": Time(now),
-    });
-    json!({
-        "metadata": { "resourceVersion": version },
-        "status": { "conditions": [condition] },
-    })
-}
-
 /// A merge patch of an object's metadata and spec.
 #[derive(Debug, Default)]
-struct Change {
+pub(super) struct Change {
     metadata: Map<String, Value>,
     spec: Map<String, Value>,
 }
 
 impl Change {
-    fn metadata(mut self, field: &str, value: Value) -> Self {
+    pub(super) fn metadata(mut self, field: &str, value: Value) -> Self {
         self.metadata.insert(field.to_owned(), value);
         self
     }
 
-    fn spec(mut self, field: &str, value: Value) -> Self {
+    pub(super) fn spec(mut self, field: &str, value: Value) -> Self {
         self.spec.insert(field.to_owned(), value);
         self
     }
 
     /// The patch, which fails if the object has another version. Its lists, finalizers and taints, were built from
     /// that very version, so changes of other clients are never overwritten.
-    fn on_condition(self, version: Option<&str>) -> Value {
+    pub(super) fn on_condition(self, version: Option<&str>) -> Value {
         let Self { metadata, spec } = self.metadata("resourceVersion", json!(version));
         if spec.is_empty() {
             return json!({ "metadata": metadata });
@@ -477,85 +354,9 @@ fn machine_change(machine: &Machine, patch: &MachinePatch) -> Change {
     }
 }
 
-fn node_change(node: &Node, patch: &NodePatch, machine: &str) -> Change {
-    let mut change = Change::default();
-    if patch.add_finalizer || patch.remove_finalizer {
-        let mut all = node.metadata.finalizers.clone().unwrap_or_default();
-        all.retain(|name| name != finalizer::NODE);
-        all.extend(patch.add_finalizer.then(|| finalizer::NODE.to_owned()));
-        change = change.metadata("finalizers", json!(all));
-    }
-    let mut labels = patch.labels.clone();
-    if patch.label_machine {
-        labels.insert(label::MACHINE_NAME.to_owned(), Some(machine.to_owned()));
-    }
-    if !labels.is_empty() {
-        change = change.metadata("labels", json!(labels));
-    }
-    if !patch.annotations.is_empty() {
-        change = change.metadata("annotations", json!(patch.annotations));
-    }
-    if patch.cordon {
-        change = change.spec("unschedulable", json!(true));
-    } else if patch.uncordon {
-        change = change.spec("unschedulable", Value::Null);
-    }
-    if patch.remove_not_ready_taint || patch.taints.is_some() {
-        let there = || node.spec.as_ref().and_then(|spec| spec.taints.clone());
-        let mut taints = patch.taints.clone().or_else(there).unwrap_or_default();
-        taints.retain(|one| !patch.remove_not_ready_taint || one.key != taint::INSTANCE_NOT_READY);
-        change = change.spec("taints", json!(taints));
-    }
-    change
-}
-
-/// A strategic merge patch: the key of a condition is its type.
-fn node_status_change(patch: &NodeStatusPatch, version: Option<&str>) -> Value {
-    let mut status = Map::new();
-    if !patch.capacity.is_empty() {
-        status.insert("capacity".to_owned(), json!(patch.capacity));
-    }
-    if !patch.conditions.is_empty() {
-        status.insert("conditions".to_owned(), json!(patch.conditions));
-    }
-    json!({ "metadata": { "resourceVersion": version }, "status": status })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_node_patch_holds_the_planned_changes_and_keeps_those_of_others() {
-        let node: Node = serde_json::from_value(json!({
-            "metadata": { "name": "n", "finalizers": ["other/one", finalizer::NODE] },
-            "spec": { "taints": [
-                { "key": taint::INSTANCE_NOT_READY, "effect": "NoSchedule" },
-                { "key": "other", "effect": "NoExecute" }
-            ] }
-        }))
-        .unwrap();
-        let change = |patch: NodePatch| node_change(&node, &patch, "m").on_condition(Some("7"));
-        let leave = NodePatch { remove_finalizer: true, cordon: true, ..NodePatch::default() };
-        assert_eq!(
-            change(leave),
-            json!({
-                "metadata": { "finalizers": ["other/one"], "resourceVersion": "7" },
-                "spec": { "unschedulable": true }
-            })
-        );
-        let join =
-            NodePatch { remove_not_ready_taint: true, label_machine: true, ..NodePatch::default() };
-        assert_eq!(
-            change(join),
-            json!({
-                "metadata": {
-                    "labels": { "node.gardener.cloud/machine-name": "m" }, "resourceVersion": "7"
-                },
-                "spec": { "taints": [{ "key": "other", "effect": "NoExecute" }] }
-            })
-        );
-    }
 
     #[test]
     fn a_machine_patch_may_forget_who_set_the_fields() {

@@ -2,6 +2,7 @@
 
 mod evict;
 mod execute;
+mod node_writes;
 mod observe;
 mod operation;
 mod own_pool;

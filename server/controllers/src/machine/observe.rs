@@ -1,12 +1,13 @@
 //! Builds the snapshot that a decision is made from. It reads caches and sessions. The bootstrap token, the pods
 //! before a drain ends, and the Node before a Machine is deleted take a request.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
-use ostler_api::{Machine, MachineClass, ProviderName};
+use ostler_api::{Machine, MachineClass, ProviderId, ProviderName};
 use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::{holder, is_last_look};
@@ -248,28 +249,36 @@ impl Machines {
         if !machine.is_drained() {
             return Observed::Unknown;
         }
-        let NodeView::Known(node) = node else { return Observed::Known(Vec::new()) };
+        let nodes = node.all();
+        if nodes.is_empty() {
+            return Observed::Known(Vec::new());
+        }
         let view = |pod: &Pod| {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             PodView::of(pod, self.refusal_of(target, pod, uid))
         };
-        let name = name_of(node);
-        let watched = target.pods.find(PodIndex::Node, &name);
-        let pods: Vec<_> = watched.iter().map(|pod| view(pod)).collect();
+        let watched = |node: &&Arc<Node>| target.pods.find(PodIndex::Node, &name_of(node));
+        let watched = nodes.iter().flat_map(watched);
+        let pods: Vec<_> = watched.map(|pod| view(&pod)).collect();
         let (now, settings) = ((self.clock.0)(), &self.settings.lifecycle);
-        if !is_last_look(machine, settings, now, node, &pods) {
+        if !is_last_look(machine, settings, now, &nodes, &pods) {
             return Observed::Known(pods);
         }
         if !answers {
             return Observed::Unknown;
         }
-        match self.writer.to(target).pods_on(&name).await {
-            Ok(pods) => Observed::Known(pods.iter().map(|pod| view(pod)).collect()),
-            Err(error) => {
-                debug!(machine = machine.name(), %error, "the pods of the node could not be listed");
-                Observed::Unknown
+        let mut listed = Vec::new();
+        for node in nodes {
+            match self.writer.to(target).pods_on(&name_of(node)).await {
+                Ok(pods) => listed.extend(pods.iter().map(|pod| view(pod))),
+                Err(error) => {
+                    let machine = machine.name();
+                    debug!(machine, %error, "the pods of the node could not be listed");
+                    return Observed::Unknown;
+                }
             }
         }
+        Observed::Known(listed)
     }
 
     /// Asked once, when there are pods to drain. An API server that does not answer is assumed to support eviction.
@@ -347,12 +356,27 @@ pub(crate) fn node_view(machine: &Machine, target: &TargetOf, stores: &Stores) -
         TargetOf::Cluster(target) => &target.nodes,
     };
     let with_id = machine.instance_id().map(|id| nodes.find(NodeIndex::ProviderId, id.as_str()));
-    let name = node::expected_name(machine).map(ObjectName::cluster);
+    let named = |name: Option<&str>| name.and_then(|name| nodes.get(&ObjectName::cluster(name)));
     let mut found = node::Candidates {
         with_id: with_id.unwrap_or_default(),
-        named: name.and_then(|name| nodes.get(&name)),
+        named: named(node::expected_name(machine)),
         labelled: nodes.find(NodeIndex::MachineName, machine.name()),
+        spelled: Vec::new(),
     };
+    // A user may have changed its label since it joined.
+    let joined = named(node::joined_name(machine)).filter(|node| node::joined_as(machine, node));
+    found.labelled.extend(joined);
+    // Where the cloud spells the id of its Node in another way, so it does that of others of its instance.
+    let spelled: BTreeSet<_> = found.spellings(machine).map(str::to_owned).collect();
+    for id in spelled {
+        found.with_id.extend(nodes.find(NodeIndex::ProviderId, &id));
+    }
+    if let Some(id) = machine.instance_id().filter(|_| found.with_id.is_empty()) {
+        found.spelled = ProviderId::ending(id.as_str())
+            .map(|ending| nodes.find(NodeIndex::Ending, &ending))
+            .unwrap_or_default();
+        found.spelled.retain(|node| node::provider_id(node).is_some_and(|it| id.is_spelled(it)));
+    }
     found.retain(|node| !stores.is_node_of_another(machine, node));
     node::choose(machine, &found)
 }
@@ -370,10 +394,11 @@ fn name_of(node: &Node) -> String {
 
 fn attached_volumes(node: &NodeView) -> Observed<Vec<String>> {
     match node {
-        NodeView::Unknown | NodeView::Ambiguous(_) => Observed::Unknown,
-        NodeView::Absent => Observed::Known(Vec::new()),
-        NodeView::Known(node) => {
-            let status = node.status.iter();
+        NodeView::Unknown => Observed::Unknown,
+        NodeView::Ambiguous(_) if node.all().is_empty() => Observed::Unknown,
+        NodeView::Absent | NodeView::Known(_) | NodeView::Several(..) | NodeView::Ambiguous(_) => {
+            let all = node.all();
+            let status = all.iter().flat_map(|node| &node.status);
             let volumes = status.flat_map(|status| status.volumes_attached.iter().flatten());
             Observed::Known(volumes.map(|volume| volume.name.clone()).collect())
         }

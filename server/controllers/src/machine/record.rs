@@ -10,7 +10,7 @@ use ostler_lifecycle::operation::{Dispatch, OperationView};
 use ostler_lifecycle::orphans::calls_for_a_scan;
 use ostler_lifecycle::plan::{Event, Next, Plan};
 use ostler_lifecycle::record::{Recorded, record};
-use ostler_lifecycle::snapshot::{NodeView, Snapshot};
+use ostler_lifecycle::snapshot::Snapshot;
 use ostler_sessions::SubmitError;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -164,8 +164,8 @@ impl Machines {
     }
 
     fn record_events(&self, snapshot: &Snapshot, events: Vec<Event>) {
-        let node = match (&snapshot.node, self.stores.targets.of(&snapshot.machine)) {
-            (NodeView::Known(node), TargetOf::Cluster(target)) => {
+        let node = match (snapshot.node.serving(), self.stores.targets.of(&snapshot.machine)) {
+            (Some(node), TargetOf::Cluster(target)) => {
                 Some((node.object_ref(&()), self.recorder.to(&target)))
             }
             _ => None,

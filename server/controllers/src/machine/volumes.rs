@@ -22,7 +22,7 @@ pub(super) fn volumes_of(
     pods: &Observed<Vec<PodView>>,
     attached: &Observed<Vec<String>>,
 ) -> Observed<VolumesView> {
-    let (NodeView::Known(node), TargetOf::Cluster(target)) = (node, target) else {
+    let (false, TargetOf::Cluster(target)) = (node.all().is_empty(), target) else {
         return Observed::Unknown;
     };
     if !machine.is_drained() {
@@ -41,17 +41,15 @@ pub(super) fn volumes_of(
     // Start all three watches before waiting for any.
     let observed = (target.claims.get(), target.volumes.get(), target.attachments.get());
     let (Some(_), Some(_), Some(attachments)) = observed else { return Observed::Unknown };
-    let node = node.metadata.name.clone().unwrap_or_default();
+    let nodes: Vec<&str> =
+        node.all().into_iter().filter_map(|node| node.metadata.name.as_deref()).collect();
+    let found = nodes.iter().flat_map(|node| attachments.find(AttachmentIndex::Node, node));
     Observed::Known(VolumesView {
         claims: behind(target, &claims),
-        attachments: attachments
-            .find(AttachmentIndex::Node, &node)
-            .iter()
-            .map(|one| view(one))
-            .collect(),
+        attachments: found.map(|one| view(&one)).collect(),
         moving: followed
             .iter()
-            .filter(|volume| is_moving(target, volume, &node, attachments))
+            .filter(|volume| is_moving(target, volume, &nodes, attachments))
             .map(|volume| volume.name.clone())
             .collect(),
     })
@@ -72,17 +70,18 @@ fn behind(target: &Target, claims: &BTreeSet<&str>) -> BTreeMap<String, VolumeFa
 fn is_moving(
     target: &Target,
     volume: &DrainVolume,
-    node: &str,
+    nodes: &[&str],
     attachments: &Cache<VolumeAttachment>,
 ) -> bool {
     let wanted = target.pods.find(PodIndex::Claim, &volume.claim).iter().any(|pod| {
         let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
         let view = PodView::of(pod, None);
-        on != Some(node) && !view.finished && !view.terminating
+        on.is_none_or(|on| !nodes.contains(&on)) && !view.finished && !view.terminating
     });
     wanted
         && !attachments.find(AttachmentIndex::Volume, &volume.name).iter().any(|one| {
-            one.spec.node_name != node && one.status.as_ref().is_some_and(|it| it.attached)
+            !nodes.contains(&one.spec.node_name.as_str())
+                && one.status.as_ref().is_some_and(|it| it.attached)
         })
 }
 

@@ -16,6 +16,7 @@ use super::handover::await_in_cache;
 use super::pending::Unseen;
 use super::{Observed, RESYNC, Sets};
 use crate::clock;
+use crate::machine::node_view;
 use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, SetIndex, free_label};
 use crate::target::TargetOf;
@@ -158,13 +159,19 @@ impl Sets {
     }
 
     fn wish(&self, machine: &Machine) -> Option<NodeWish> {
-        let node = machine.node_name()?;
-        match self.stores.targets.of(machine) {
+        let target = self.stores.targets.of(machine);
+        match &target {
             TargetOf::None => None,
-            TargetOf::Cluster(target) if target.is_synced() => {
-                let node = target.nodes.get(&ObjectName::cluster(node));
-                let annotations = node.as_ref().and_then(|it| it.metadata.annotations.as_ref());
-                Some(NodeWish::Known(annotations.and_then(|all| all.get(PRESERVE).cloned())))
+            TargetOf::Cluster(cluster) if cluster.is_synced() => {
+                let view = node_view(machine, &target, &self.stores);
+                let nodes: Vec<_> = view.main().into_iter().chain(view.serving()).collect();
+                if nodes.is_empty() && machine.node_name().is_none() {
+                    return None;
+                }
+                let annotations = nodes.iter().filter_map(|it| it.metadata.annotations.as_ref());
+                let said: Vec<_> = annotations.filter_map(|all| all.get(PRESERVE)).collect();
+                let says = said.iter().find(|value| !value.is_empty()).or(said.first());
+                Some(NodeWish::Known(says.map(|value| (*value).clone())))
             }
             TargetOf::Cluster(_) | TargetOf::Lacking { .. } => Some(NodeWish::Unknown),
         }

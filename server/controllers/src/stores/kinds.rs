@@ -7,6 +7,7 @@ use ostler_api::machine::{MachinePhase, WaitReason};
 use ostler_api::names::{annotation, label};
 use ostler_api::{
     Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
+    ProviderId,
 };
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
 use ostler_lifecycle::pod::claims;
@@ -274,6 +275,8 @@ impl Cached for Secret {
 pub enum NodeIndex {
     /// `spec.providerID`.
     ProviderId,
+    /// The last part of it, in small letters.
+    Ending,
     /// The label that names its Machine.
     MachineName,
 }
@@ -286,8 +289,13 @@ impl Cached for Node {
         let id = self.spec.as_ref().and_then(|spec| spec.provider_id.clone());
         let labels = self.metadata.labels.as_ref();
         let machine = labels.and_then(|labels| labels.get(label::MACHINE_NAME).cloned());
+        let ending = id.as_deref().and_then(ProviderId::ending);
+        let ending = ending.map(|ending| (NodeIndex::Ending, ending));
         let id = id.filter(|id| !id.is_empty()).map(|id| (NodeIndex::ProviderId, id));
-        id.into_iter().chain(machine.map(|name| (NodeIndex::MachineName, name))).collect()
+        id.into_iter()
+            .chain(ending)
+            .chain(machine.map(|name| (NodeIndex::MachineName, name)))
+            .collect()
     }
 
     fn trim(&mut self) {

@@ -89,7 +89,7 @@ impl Stores {
         // Names are used again: by its name alone, only the Node of the UID that this Machine joined as is its own.
         let used_again = !of_own_instance && node::joined_as_another(machine, node);
         let named = machine.node_name();
-        let by_name = !own || used_again || joined_name(machine).or(named) != Some(name);
+        let by_name = !own || used_again || node::joined_name(machine).or(named) != Some(name);
         // Where a driver named the Node of this Machine, the name that another one got from its driver counts, too, unless
         // the Node is of another instance: users write labels.
         let holds = |other: &Machine| {
@@ -97,17 +97,12 @@ impl Stores {
                 return node::joined_as(other, node) && (!joined || older(other));
             }
             let labelled = named.is_some() && (id.is_none() || has_id(other));
-            by_name && (labelled || joined_name(other) == Some(name))
+            by_name && (labelled || node::joined_name(other) == Some(name))
         };
         let is_its = |other: &Machine| has_id(other) && (!of_own_instance || older(other));
         other(MachineIndex::Node, name, &holds)
             || !joined && id.is_some_and(|id| other(MachineIndex::ProviderId, id, &is_its))
     }
-}
-
-/// Name of the Node that a Machine joined as.
-fn joined_name(machine: &Machine) -> Option<&str> {
-    Some(machine.status.as_ref()?.node_ref.as_ref()?.name.as_str())
 }
 
 #[cfg(test)]

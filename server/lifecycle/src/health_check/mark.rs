@@ -1,6 +1,8 @@
 //! The mark that a check puts on a Machine, and whether it still counts. It does while what it says is so: a Node that is
 //! well again takes its Machine out of danger before the check has removed its mark.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
     Machine,
@@ -22,22 +24,37 @@ pub fn holds(mark: &UnhealthyMark, machine: &Machine, view: &NodeView) -> bool {
         (UnhealthyReason::NodeStartupTimeout | UnhealthyReason::NodeDeleted, node) => {
             node == Observed::Absent
         }
-        (UnhealthyReason::UnhealthyNode, Observed::Known(node)) => {
-            mark.condition.as_ref().is_some_and(|condition| condition.holds(node))
+        (UnhealthyReason::UnhealthyNode, Observed::Known(_)) => {
+            let nodes = own_nodes(machine, view);
+            let condition = mark.condition.as_ref();
+            condition.is_some_and(|condition| nodes.iter().all(|node| condition.holds(node)))
         }
         _ => false,
     }
 }
 
-/// The Node of a Machine, and not that of another instance.
+/// The Node by which a Machine is judged, and not that of another instance.
 pub(super) fn own_node<'a>(machine: &Machine, view: &'a NodeView) -> Observed<&'a Node> {
     match view {
         NodeView::Unknown | NodeView::Ambiguous(_) => Observed::Unknown,
-        NodeView::Known(found) if node::is_ours(machine, machine.instance_id(), found) => {
-            Observed::Known(found)
+        NodeView::Known(_) | NodeView::Several(..) | NodeView::Absent => {
+            let own = |found: &&Arc<Node>| node::is_ours(machine, machine.instance_id(), found);
+            match view.serving() {
+                Some(node) if own(&node) => Observed::Known(node),
+                // The next one would join in the same way.
+                Some(node) if node::spelled_otherwise(machine.instance_id(), node).is_some() => {
+                    Observed::Unknown
+                }
+                Some(_) | None => Observed::Absent,
+            }
         }
-        NodeView::Known(_) | NodeView::Absent => Observed::Absent,
     }
+}
+
+/// Every Node of the instance of a Machine.
+pub(super) fn own_nodes<'a>(machine: &Machine, view: &'a NodeView) -> Vec<&'a Node> {
+    let own = |found: &&Arc<Node>| node::is_ours(machine, machine.instance_id(), found);
+    view.all().into_iter().filter(own).map(AsRef::as_ref).collect()
 }
 
 /// Whether two marks say the same; since when, is no matter.

@@ -13,7 +13,7 @@ use ostler_api::{
 
 use super::{
     Target,
-    mark::{holds, own_node},
+    mark::{holds, own_node, own_nodes},
 };
 use crate::{
     outage::ApiView,
@@ -88,7 +88,11 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
         Observed::Known(node) if node.metadata.deletion_timestamp.is_some() => {
             Verdict::Pending { until: None }
         }
-        Observed::Known(node) => by_conditions(check, node, &target.api, now),
+        Observed::Known(_) => own_nodes(machine, &target.node)
+            .into_iter()
+            .map(|node| by_conditions(check, node, &target.api, now))
+            .min_by_key(badness)
+            .unwrap_or(Verdict::Healthy),
     }
 }
 
@@ -100,6 +104,15 @@ fn of_failed(check: &MachineHealthCheck, machine: &Machine, target: &Target) -> 
             Verdict::Unknown { until: None }
         }
         Some(_) | None => Verdict::Failed,
+    }
+}
+
+/// Of several Nodes of its instance, a Machine is as healthy as the best.
+const fn badness(verdict: &Verdict) -> u8 {
+    match verdict {
+        Verdict::Healthy => 0,
+        Verdict::Pending { .. } | Verdict::Unknown { .. } => 1,
+        Verdict::Unhealthy(_) | Verdict::Failed => 2,
     }
 }
 

@@ -7,14 +7,19 @@ use ostler_api::{
     names,
 };
 
-use super::{draining, effects::Effects, hint, pass::Pass, preboot, preserving, token};
+use super::{
+    draining,
+    effects::{Effects, NodeEffects},
+    hint,
+    pass::Pass,
+    preboot, preserving, token,
+};
 use crate::{
     hint::HintUse,
     hot_update::SlotUse,
     operation::{Dispatch, OperationView, Success},
     plan::{Action, Next, NodePatch, NodeStatusPatch, OnFailure, Plan},
     set::controller,
-    snapshot::NodeView,
 };
 
 impl Pass<'_> {
@@ -90,16 +95,31 @@ impl Pass<'_> {
 
     /// A deletion by force does not wait for the Node, nor does health for what it is only to carry. But a Machine that
     /// runs has its finalizer there.
-    fn without_node_patch(&self) -> OnFailure {
-        let (patch, upkeep) = (&self.effects.node_patch, &self.effects.upkeep);
-        let unheld = patch.add_finalizer && self.status.machine_phase() == MachinePhase::Running;
+    fn without_node_patch(&self, node: &NodeEffects) -> OnFailure {
+        let unheld =
+            node.patch.add_finalizer && self.status.machine_phase() == MachinePhase::Running;
         if draining::is_forced(self) {
             OnFailure::GoOn
-        } else if patch == upkeep && !unheld {
+        } else if node.patch == node.upkeep && !unheld {
             OnFailure::Repeat
         } else {
             OnFailure::Stop
         }
+    }
+
+    /// The writes to the Nodes: one to each.
+    fn write_nodes(&mut self) -> Vec<Action> {
+        let nodes = std::mem::take(&mut self.effects.nodes);
+        let write = |node: NodeEffects| {
+            let on_failure = self.without_node_patch(&node);
+            let NodeEffects { name, uid, patch, status, .. } = node;
+            if !patch.is_empty() {
+                return Some(Action::PatchNode(NodePatch { name, uid, on_failure, ..patch }));
+            }
+            let patch = NodeStatusPatch { name, ..status };
+            (!patch.is_empty()).then_some(Action::PatchNodeStatus(patch))
+        };
+        nodes.into_iter().filter_map(write).collect()
     }
 
     pub(crate) fn finish(mut self, next: Next) -> Plan {
@@ -119,7 +139,7 @@ impl Pass<'_> {
         let expected = matches!(self.snap.operation, OperationView::Expected(_));
         let busy = works || expected || self.effects.dispatch.is_some();
         let slot = self.update_slot(busy);
-        let on_failure = self.without_node_patch();
+        let to_nodes = self.write_nodes();
         let status = if quiet { before } else { self.status };
         let mut effects = self.effects;
         let patch = &mut effects.patch;
@@ -134,21 +154,7 @@ impl Pass<'_> {
         } else if !effects.patch.is_empty() {
             actions.push(Action::PatchMachine(effects.patch));
         }
-        if let NodeView::Known(node) = &self.snap.node {
-            let name = node.metadata.name.clone().unwrap_or_default();
-            let uid = node.metadata.uid.clone().unwrap_or_default();
-            if !effects.node_patch.is_empty() {
-                actions.push(Action::PatchNode(NodePatch {
-                    name,
-                    uid: uid.into(),
-                    on_failure,
-                    ..effects.node_patch
-                }));
-            } else if !effects.node_status.is_empty() {
-                let patch = NodeStatusPatch { name, ..effects.node_status };
-                actions.push(Action::PatchNodeStatus(patch));
-            }
-        }
+        actions.extend(to_nodes);
         actions.extend(effects.after);
         let Effects { dispatch, cancel, acknowledge, hint: used, events, status_waits, .. } =
             effects;

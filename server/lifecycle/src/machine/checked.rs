@@ -1,14 +1,13 @@
 //! A MachineHealthCheck found the Machine unhealthy. It is given up for that as for the health timeout: where its Node
 //! was there, within the replacement budget; where none came, as for the creation timeout.
 
-use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
     machine::{FailureReason, MachineOperationType},
     machine_health_check::UnhealthyMark,
 };
 
 use super::{
-    State, health,
+    State, own_node,
     pass::Pass,
     transition::{Outcome, Transition, fail},
 };
@@ -25,10 +24,9 @@ pub(crate) fn verdict(pass: &Pass<'_>) -> Option<UnhealthyMark> {
     evidence(pass).filter(|_| exempt(pass.machine, pass.snap.now).is_none())
 }
 
-/// What is wrong with a Node that is there, by itself or by a check.
-pub(crate) fn complaint(pass: &Pass<'_>, node: &Node) -> Option<String> {
-    let own = health::complaint(node, pass.machine, &pass.snap.settings);
-    own.or_else(|| verdict(pass).map(|mark| words(&mark)))
+/// What is wrong with the Nodes that are there, by themselves or by a check.
+pub(crate) fn complaint(pass: &Pass<'_>) -> Option<String> {
+    own_node::complaint(pass).or_else(|| verdict(pass).map(|mark| words(&mark)))
 }
 
 /// Gives up a Machine whose Node did not come in the time that a check allows.

@@ -255,6 +255,6 @@ mod tests {
                 assert_eq!(*owner, path, "{word:.30}");
             }
         }
-        assert_eq!(owners.len(), 9, "{owners:?}");
+        assert_eq!(owners.len(), 10, "{owners:?}");
     }
 }

@@ -30,14 +30,14 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.status.step != Some(MachineStep::PreTerminateHook) {
         pass.step(Some(MachineStep::DeleteInstance));
     }
-    if let (true, Some(node)) = (pass.takes_long(), pass.node()) {
-        draining::mark_terminating(pass, node);
+    if pass.takes_long() {
+        draining::mark_terminating(pass);
     }
     pass.unless_working()?;
     abandoning::plan(pass)?;
     let drained = pass.status.drain.as_ref().is_some_and(|drain| drain.finished);
     let going = pooled::is_going(pass);
-    if pass.node().is_some() && !drained && !going {
+    if !pass.nodes().is_empty() && !drained && !going {
         // The Node came after all.
         return Ok(Transition::To(State::Draining));
     }

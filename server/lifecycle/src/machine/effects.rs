@@ -1,6 +1,7 @@
 //! What a pass does beside writing the status: the writes, the request and the events.
 
-use ostler_api::OperationId;
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{OperationId, Uid};
 
 use crate::{
     hint::HintUse,
@@ -8,15 +9,23 @@ use crate::{
     plan::{Action, Event, EventReason, MachinePatch, NodePatch, NodeStatusPatch},
 };
 
+/// What a pass does to one Node.
+#[derive(Debug)]
+pub(crate) struct NodeEffects {
+    pub(super) name: String,
+    pub(super) uid: Uid,
+    pub(crate) patch: NodePatch,
+    /// What of it the Node is only to carry: each pass sees for itself whether it does.
+    pub(super) upkeep: NodePatch,
+    /// Written in a pass that changes nothing else on the Node: either changes its version.
+    pub(crate) status: NodeStatusPatch,
+}
+
 /// What a pass does beside writing the status. The states fill it, [`Pass::finish`] orders it.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) patch: MachinePatch,
-    pub(crate) node_patch: NodePatch,
-    /// What of it the Node is only to carry: each pass sees for itself whether it does.
-    pub(super) upkeep: NodePatch,
-    /// Written in a pass that changes nothing else on the Node: either changes its version.
-    pub(crate) node_status: NodeStatusPatch,
+    pub(super) nodes: Vec<NodeEffects>,
     pub(super) before: Vec<Action>,
     pub(super) after: Vec<Action>,
     pub(super) dispatch: Option<Dispatch>,
@@ -31,6 +40,25 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
+    /// What the pass does to this Node.
+    pub(crate) fn node(&mut self, node: &Node) -> &mut NodeEffects {
+        let name = node.metadata.name.clone().unwrap_or_default();
+        let uid = Uid::from(node.metadata.uid.clone().unwrap_or_default());
+        let known = self.nodes.iter().position(|it| it.name == name && it.uid == uid);
+        let index = known.unwrap_or(self.nodes.len());
+        if known.is_none() {
+            let (patch, status) = (NodePatch::default(), NodeStatusPatch::default());
+            let upkeep = NodePatch::default();
+            self.nodes.push(NodeEffects { name, uid, patch, upkeep, status });
+        }
+        &mut self.nodes[index]
+    }
+
+    /// The change of this Node, as one write.
+    pub(crate) fn node_patch(&mut self, node: &Node) -> &mut NodePatch {
+        &mut self.node(node).patch
+    }
+
     /// An action before everything else.
     pub(crate) fn act(&mut self, action: Action) {
         self.before.push(action);

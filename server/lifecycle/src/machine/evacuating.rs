@@ -26,11 +26,13 @@ pub(crate) fn forget(pass: &mut Pass<'_>) {
 
 /// Asks the pods to leave. Goes on if none is left, or if nothing can be done about them.
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
-    let Some(node) = pass.node().filter(|_| !is_done(pass)) else { return Ok(()) };
+    if is_done(pass) || pass.nodes().is_empty() {
+        return Ok(());
+    }
     let current = pass.status.current_status.as_ref();
     let failed_at = current.and_then(|current| current.last_update_time.clone());
     drain::begin(pass, DrainPurpose::Preservation, failed_at);
-    let force = drain::must_force(pass, node);
+    let force = drain::must_force(pass);
     let forced = drain::evict_pods(pass, force)?;
     if !force {
         volumes::wait_for_detach(pass)?;

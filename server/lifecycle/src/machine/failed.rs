@@ -13,12 +13,10 @@ use super::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
-    if let Some(node) = pass.node() {
-        if node.metadata.deletion_timestamp.is_some() {
-            return Ok(own_node::follow(pass, node));
-        }
+    if let Some(node) = pass.serving() {
+        own_node::unless_deleted(pass)?;
         conditions::copy_from_node(pass, node);
-        if unhealthy::has_recovered(pass, node) {
+        if unhealthy::has_recovered(pass) {
             own_node::enter(pass);
             return Ok(Transition::To(State::Running));
         }

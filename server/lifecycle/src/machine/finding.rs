@@ -81,7 +81,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return never_asked(pass);
     }
     let unresolved = pass.is_unresolved() || pass.has_other_id();
-    if !unresolved && pass.node().is_some() {
+    if !unresolved && !pass.nodes().is_empty() {
         return Ok(Transition::To(State::Draining));
     }
     let reading = pass.learned.reading.take();

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     node,
     plan::{Action, Next},
-    snapshot::{NodeView, Observed, Snapshot},
+    snapshot::{Observed, Snapshot},
     user_data,
 };
 
@@ -23,10 +23,15 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     draining::unless_unseen(pass)?;
     // An instance that is abandoned keeps its Node.
     let abandoned = pass.learned.release == Some(Release::Abandoned);
-    pass.effects.node_patch.remove_finalizer |= abandoned && pass.node().is_some();
+    let nodes = pass.nodes();
     // Without the Machine, the core would not know of a stale Node.
-    if let (false, Some(node)) = (abandoned, pass.node().or_else(|| stale_node(pass))) {
-        delete_node(pass, node);
+    let stale = stale_node(pass).filter(|_| nodes.is_empty() && !abandoned);
+    for node in nodes.into_iter().chain(stale) {
+        if abandoned {
+            pass.effects.node_patch(node).remove_finalizer = true;
+        } else {
+            delete_node(pass, node);
+        }
     }
     if !draining::is_unseen_for_good(pass) && !matches!(pass.snap.bootstrap_token, Observed::Absent)
     {
@@ -51,13 +56,13 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 /// The Node that an earlier instance of the Machine left behind, if there is one.
 pub(crate) fn stale_node<'a>(pass: &Pass<'a>) -> Option<&'a Node> {
     let snap: &'a Snapshot = pass.snap;
-    let NodeView::Known(node) = &snap.node else { return None };
+    let node = snap.node.main()?;
     node::is_stale(pass.machine, pass.instance_id(), node).then_some(node)
 }
 
 /// This very Node goes, at the end of the pass.
 pub(crate) fn delete_node(pass: &mut Pass<'_>, node: &Node) {
-    pass.effects.node_patch.remove_finalizer |= health::has_finalizer(node);
+    pass.effects.node_patch(node).remove_finalizer |= health::has_finalizer(node);
     let name = node.metadata.name.clone().unwrap_or_default();
     let uid = node.metadata.uid.clone().unwrap_or_default();
     pass.effects.act_last(Action::DeleteNode { name, uid: uid.into() });

@@ -166,12 +166,16 @@ pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
     // A Running Machine was looked at before it was its turn.
-    let node = if phase == MachinePhase::Running { pass.node() } else { own_node::observe(pass)? };
+    let node =
+        if phase == MachinePhase::Running { pass.serving() } else { own_node::observe(pass)? };
     match (phase, node) {
         (MachinePhase::InPlaceUpdating, node) => updating(pass, node),
-        (_, None) => unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone"),
+        (_, None) => {
+            let (reason, complaint) = own_node::missing(pass);
+            unhealthy::plan(pass, reason, &complaint)
+        }
         (phase, Some(node)) => {
-            if let Some(complaint) = checked::complaint(pass, node) {
+            if let Some(complaint) = checked::complaint(pass) {
                 return unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint);
             }
             show_stage(pass, node);
@@ -194,7 +198,7 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     let said = node_notes::condition(node, node_condition::IN_PLACE_UPDATE)
         .filter(|_| Stage::of(node) == Some(Stage::Selected));
     let selected_at = said.and_then(|said| said.last_transition_time.clone());
-    empty_node(pass, node, selected_at)?;
+    empty_node(pass, selected_at)?;
     begin(pass);
     show_stage(pass, node);
     updating(pass, Some(node))
@@ -204,11 +208,11 @@ fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
 ///
 /// # Errors
 /// What the drain waits for.
-pub(super) fn empty_node(pass: &mut Pass<'_>, node: &Node, since: Option<Time>) -> Outcome<()> {
+pub(super) fn empty_node(pass: &mut Pass<'_>, since: Option<Time>) -> Outcome<()> {
     drain::begin(pass, DrainPurpose::InPlaceUpdate, since);
     pass.show(Activity::DrainForUpdate);
-    let force = drain::must_force(pass, node);
-    drain::cordon(pass, node, force)?;
+    let force = drain::must_force(pass);
+    drain::cordon(pass, force)?;
     let forced = drain::evict_pods(pass, force)?;
     if !force {
         volumes::wait_for_detach(pass)?;
@@ -237,8 +241,8 @@ fn updating(pass: &mut Pass<'_>, node: Option<&Node>) -> Outcome {
         None => {}
     }
     let complaint = match node {
-        Some(node) => health::complaint(node, pass.machine, &pass.snap.settings),
-        None => Some("the node is gone".to_owned()),
+        Some(_) => own_node::complaint(pass),
+        None => Some(own_node::missing(pass).1),
     };
     let look = if complaint.is_some() { instance_check::check(pass)? } else { None };
     let (due, limit) = due(pass);
@@ -340,9 +344,9 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
         Some(true) => succeed(pass),
         Some(false) if again => {
             // First the Node, then the annotation: a pass that ends in between is repeated.
-            pass.effects.node_patch.labels.insert(label::UPDATE_RESULT.to_owned(), None);
-            let reason = annotation::UPDATE_FAILED_REASON.to_owned();
-            pass.effects.node_patch.annotations.insert(reason, None);
+            let patch = pass.effects.node_patch(node);
+            patch.labels.insert(label::UPDATE_RESULT.to_owned(), None);
+            patch.annotations.insert(annotation::UPDATE_FAILED_REASON.to_owned(), None);
             wait_for_node(pass)
         }
         None if again => {
@@ -385,11 +389,11 @@ pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
         }
         return Ok(());
     }
+    let patch = pass.effects.node_patch(node);
     for key in [label::CANDIDATE_FOR_UPDATE, label::SELECTED_FOR_UPDATE, label::UPDATE_RESULT] {
-        pass.effects.node_patch.labels.insert(key.to_owned(), None);
+        patch.labels.insert(key.to_owned(), None);
     }
-    let reason = annotation::UPDATE_FAILED_REASON.to_owned();
-    pass.effects.node_patch.annotations.insert(reason, None);
+    patch.annotations.insert(annotation::UPDATE_FAILED_REASON.to_owned(), None);
     if has_critical_components(node) {
         node_notes::edit_taints(pass, node, |taints| {
             let key = taint::CRITICAL_COMPONENTS_NOT_READY;

@@ -147,7 +147,7 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
         pass.effects.patch.provider_id = Some(record.provider_id.clone());
     }
     if pass.snap.target != TargetView::None && pass.machine.node_name().is_none() {
-        label_node(pass, &record.node_name);
+        name_node(pass, &record.node_name);
     }
     set_default_priority(pass);
     // The addresses of an instance that is gone are no longer the Machine's.
@@ -183,11 +183,19 @@ pub(crate) fn look_node_up(pass: &Pass<'_>, state: State) -> Outcome<()> {
     Err(wait(WaitReason::NotObserved, Some(what), Some(pass.snap.now)))
 }
 
-/// Labels the Machine with the name of its Node. The API server would refuse a name that is too long for a label, and with
-/// it everything else in the patch: such a Node is found by its provider id.
-pub(crate) fn label_node(pass: &mut Pass<'_>, name: &str) {
-    if !name.is_empty() && well_formed::label_value(name) {
+/// Labels the Machine with the name of its Node, and shows it. The API server would refuse a name that is too long for a
+/// label, and with it everything else in the patch: such a name stands in the status alone.
+pub(crate) fn name_node(pass: &mut Pass<'_>, name: &str) {
+    if name.is_empty() {
+        return;
+    }
+    let labelled = pass.machine.label(names::label::NODE) == Some(name);
+    if well_formed::label_value(name) && !labelled {
         pass.effects.patch.labels.insert(names::label::NODE.to_owned(), name.to_owned());
+    }
+    // What is no name of an object names no Node, however long it is.
+    if name.len() <= well_formed::PREFIX {
+        pass.status.node_name = Some(name.to_owned());
     }
 }
 

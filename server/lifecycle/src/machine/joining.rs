@@ -45,11 +45,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if matches!(pass.learned.reading, Some(Reading::NotFound)) {
         // Without an id, the driver spoke of an instance that it never named, and takes it back.
         let unnamed = pass.machine.provider_id().is_none();
-        if unnamed || (pass.node().is_none() && made_and_gone(pass)) {
+        if unnamed || (pass.nodes().is_empty() && made_and_gone(pass)) {
             return Ok(Transition::To(State::Creating));
         }
     }
-    if pass.node().is_some_and(health::is_registered) {
+    if pass.nodes().into_iter().any(health::is_registered) {
         token::delete(pass);
     } else {
         token::keep_alive(pass);
@@ -68,12 +68,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             let lack = preconditions::unseen(pass.snap, "nodes");
             (lack.reason, lack.message)
         }
-        NodeView::Ambiguous(nodes) => (
-            WaitReason::NodeAmbiguous,
-            format!("several nodes match this machine: {}", nodes.join(", ")),
-        ),
+        NodeView::Ambiguous(nodes) => {
+            (WaitReason::NodeAmbiguous, own_node::describe_several(nodes.iter().map(AsRef::as_ref)))
+        }
         NodeView::Absent => (WaitReason::NodeNotJoined, not_joined(pass)),
-        NodeView::Known(node) => match joined(pass, node) {
+        NodeView::Known(node) | NodeView::Several(node, _) => match joined(pass, node) {
             None => {
                 own_node::enter(pass);
                 return Ok(Transition::To(State::Running));
@@ -82,7 +81,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         },
     };
     let unseen = matches!(snap.node, NodeView::Unknown);
-    let overdue = pass.creation_overdue() && !pass.is_working() && !unseen;
+    // The instance has a Node that runs; which one is its own is for a person to say. Another instance would be the same.
+    let mismatch = reason == WaitReason::ProviderIdMismatch;
+    let runs = pass.node().is_none() && pass.nodes().into_iter().any(node::is_ready)
+        || mismatch && snap.node.main().is_some_and(|node| node::is_ready(node));
+    let overdue = pass.creation_overdue() && !pass.is_working() && !unseen && !runs;
     let remnant = finishing::stale_node(pass).filter(|node| {
         !overdue && node.metadata.deletion_timestamp.is_none() && drain::is_lost(pass, node)
     });
@@ -131,9 +134,17 @@ fn made_and_gone(pass: &Pass<'_>) -> bool {
 /// instance cannot register.
 const STALE_NODE: Duration = Duration::from_mins(5);
 
-/// What stands against a Node of the right name.
-fn describe_stale(node: &Node) -> (WaitReason, String) {
+/// What stands against a Node of the right name or nearly the right provider id.
+fn describe_stale(pass: &Pass<'_>, node: &Node) -> (WaitReason, String) {
     let name = node.metadata.name.as_deref().unwrap_or_default();
+    let instance = pass.instance_id();
+    if let (Some(own), Some(id)) = (instance, node::spelled_otherwise(instance, node)) {
+        let message = format!(
+            "the driver says {own}, and node {name} says {id}: set the provider id of the kubelet (--provider-id, or the \
+             cloud controller that writes it) to what the driver says, or let the driver say the same"
+        );
+        return (WaitReason::ProviderIdMismatch, message);
+    }
     let whose = match node::provider_id(node) {
         Some(id) => format!("belongs to instance {id}"),
         None => "is older than this machine".to_owned(),
@@ -149,11 +160,13 @@ fn stale_for_long(pass: &Pass<'_>) -> bool {
 
 /// `None`: the Node is there and healthy.
 fn joined(pass: &mut Pass<'_>, there: &Node) -> Option<(WaitReason, String)> {
-    let Some(node) = pass.node() else { return Some(describe_stale(there)) };
+    let Some(node) = pass.node() else { return Some(describe_stale(pass, there)) };
     own_node::update(pass, node);
+    own_node::update_others(pass);
     preserving::follow_wish(pass);
+    let node = pass.serving().unwrap_or(node);
     conditions::copy_from_node(pass, node);
-    if let Some(complaint) = health::complaint(node, pass.machine, &pass.snap.settings) {
+    if let Some(complaint) = own_node::complaint(pass) {
         return Some((WaitReason::NodeNotReady, complaint));
     }
     let taint = names::taint::CRITICAL_COMPONENTS_NOT_READY;
@@ -197,7 +210,7 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
     let check = if check > pass.snap.now { check } else { after(pass.snap.now, every) };
     let until = deadline.map_or(check, |deadline| deadline.min(check));
     // A Node that is in the way is for a person to see to.
-    let event = reason == WaitReason::NodeStale;
+    let event = matches!(reason, WaitReason::NodeStale | WaitReason::ProviderIdMismatch);
     let wait = wait(reason, Some(message), Some(until));
     Ok(if event { wait.with_event(EventReason::Waiting) } else { wait })
 }

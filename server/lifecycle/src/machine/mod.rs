@@ -17,6 +17,7 @@
 //! | condition `Drained`, `drain` | `draining/` |
 //! | conditions `HotUpdated` and `HotUpdateRefused`, `hotUpdate` | `updating.rs` |
 //! | condition `NodeTemplateRefused` | `node_template.rs` |
+//! | condition `NodeAmbiguous` | `own_node.rs` |
 //! | condition `PreserveValueInvalid` | `preserving.rs` |
 //! | conditions of the Node | `conditions.rs` |
 //! | `retry` | `retry/` |
@@ -32,6 +33,7 @@
 //! | `instanceNotice` | `hint.rs` |
 //! | `lastKnownState` | `answer.rs` |
 //! | `phase`, `nodeRef`, `version` | `preboot.rs` |
+//! | `nodeName` | `instance.rs`, `preboot.rs` |
 //! | `bootstrapReady`, `bootstrapPhase`, `infrastructureReady`, `infrastructurePhase` | `preboot.rs` |
 //! | `observedGeneration` | `assemble.rs` |
 
@@ -43,6 +45,7 @@ mod apply;
 mod assemble;
 mod bootstrapping;
 mod checked;
+mod closed;
 mod cluster_id;
 mod conditions;
 mod creating;
@@ -221,6 +224,7 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
     if let Err(wait) = instance::look_node_up(pass, state) {
         pass.apply(wait)?;
     }
+    own_node::tell_several(pass);
     if let Err(wait) = paused::hold(pass, state) {
         pass.apply(wait)?;
     }

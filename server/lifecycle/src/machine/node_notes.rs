@@ -7,10 +7,11 @@ use super::{health, pass::Pass};
 /// Changes the taints of the Node, together with what this pass changed of them already.
 pub(crate) fn edit_taints(pass: &mut Pass<'_>, node: &Node, edit: impl FnOnce(&mut Vec<Taint>)) {
     let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-    let mut new = pass.effects.node_patch.taints.clone().unwrap_or_else(|| old.clone());
+    let patch = pass.effects.node_patch(node);
+    let mut new = patch.taints.clone().unwrap_or_else(|| old.clone());
     edit(&mut new);
-    if new != old || pass.effects.node_patch.taints.is_some() {
-        pass.effects.node_patch.taints = Some(new);
+    if new != old || patch.taints.is_some() {
+        patch.taints = Some(new);
     }
 }
 
@@ -45,13 +46,15 @@ pub(crate) fn set_condition(
         return;
     }
     let transition = old.and_then(|old| old.last_transition_time.clone());
-    pass.effects.node_status.conditions.retain(|one| one.type_ != type_);
-    pass.effects.node_status.conditions.push(NodeCondition {
+    let now = pass.now();
+    let conditions = &mut pass.effects.node(node).status.conditions;
+    conditions.retain(|one| one.type_ != type_);
+    conditions.push(NodeCondition {
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
-        last_transition_time: Some(transition.unwrap_or_else(|| pass.now())),
-        last_heartbeat_time: Some(pass.now()),
+        last_transition_time: Some(transition.unwrap_or_else(|| now.clone())),
+        last_heartbeat_time: Some(now),
     });
 }

@@ -101,8 +101,9 @@ impl Wanted {
 }
 
 /// Annotations of a Node that this core keeps its own notes in.
-const OURS: [&str; 3] = [
+const OURS: [&str; 4] = [
     annotation::LAST_APPLIED_NODE_TEMPLATE,
+    annotation::REPLACED_BY_TEMPLATE,
     annotation::LAST_APPLIED_VIRTUAL_CAPACITY,
     annotation::CLUSTER_ID,
 ];
@@ -128,62 +129,149 @@ pub(crate) fn apply(pass: &mut Pass<'_>, node: &Node) {
     let (type_, event) =
         (MachineConditionType::NodeTemplateRefused, EventReason::NodeTemplateRefused);
     conditions::set_complaint(pass, &type_, "Malformed", event, complaint);
-    let noted = node_notes::annotation_of(node, annotation::LAST_APPLIED_NODE_TEMPLATE);
-    // An unreadable note says nothing of what was put there; it is written anew.
-    let read = noted.and_then(|text| serde_json::from_str::<NodeTemplate>(text).ok());
-    let last = read.as_ref().map(Wanted::of);
-    let key = annotation::LAST_APPLIED_NODE_TEMPLATE.to_owned();
-    if wanted.is_empty() {
-        if noted.is_some() {
-            pass.effects.node_patch.annotations.insert(key, None);
-        }
-    } else if last.as_ref() != Some(&wanted) {
-        pass.effects.node_patch.annotations.insert(key, Some(wanted.to_json()));
-    }
+    let last = noted(node, annotation::LAST_APPLIED_NODE_TEMPLATE);
+    let replaced = replaced(node, last.as_ref(), &wanted);
+    note(pass, node, annotation::LAST_APPLIED_NODE_TEMPLATE, last.as_ref(), &wanted);
     let mut last = last.unwrap_or_default();
     if preserving::until(pass).is_some() {
         // Preservation decides about it meanwhile, and takes it away with its end if the template does not want it any more.
         let key = annotation::SCALE_DOWN_DISABLED;
         if last.annotations.contains_key(key) && !wanted.annotations.contains_key(key) {
             let mark = annotation::SCALE_DOWN_DISABLED_BY_US.to_owned();
-            pass.effects.node_patch.annotations.insert(mark, Some("true".to_owned()));
+            pass.effects.node_patch(node).annotations.insert(mark, Some("true".to_owned()));
         }
         for set in [&mut last, &mut wanted] {
             set.annotations.remove(key);
         }
     }
-    sync(&mut pass.effects.node_patch, node, &last, &wanted);
+    replace(pass, node, (&last, &wanted), &replaced);
     if let Some(capacity) = capacity {
         apply_capacity(pass, node, &capacity);
     }
 }
 
-fn sync(patch: &mut NodePatch, node: &Node, last: &Wanted, wanted: &Wanted) {
+/// Puts the taints of the template on another Node of the instance, and nothing else of it.
+pub(crate) fn apply_taints(pass: &mut Pass<'_>, node: &Node) {
+    let mut wanted = pass.machine.spec.node_template.as_ref().map(Wanted::of).unwrap_or_default();
+    wanted.refuse_malformed();
+    (wanted.labels, wanted.annotations) = (Map::new(), Map::new());
+    let last = noted(node, annotation::LAST_APPLIED_NODE_TEMPLATE);
+    let replaced = replaced(node, last.as_ref(), &wanted);
+    note(pass, node, annotation::LAST_APPLIED_NODE_TEMPLATE, last.as_ref(), &wanted);
+    replace(pass, node, (&last.unwrap_or_default(), &wanted), &replaced);
+}
+
+/// What a note of the Node says. An unreadable one says nothing; it is written anew.
+fn noted(node: &Node, key: &str) -> Option<Wanted> {
+    let noted = node_notes::annotation_of(node, key)?;
+    serde_json::from_str::<NodeTemplate>(noted).ok().as_ref().map(Wanted::of)
+}
+
+/// What others put on the Node, with other values than the template has for it. What was the template's before is not others'.
+fn replaced(node: &Node, last: Option<&Wanted>, wanted: &Wanted) -> Wanted {
+    let before = noted(node, annotation::REPLACED_BY_TEMPLATE).unwrap_or_default();
+    // A note that cannot be read says nothing of whose a value is.
+    let unread = last.is_none()
+        && node_notes::annotation_of(node, annotation::LAST_APPLIED_NODE_TEMPLATE).is_some();
+    let none = Wanted::default();
+    let last = last.unwrap_or(&none);
+    let old = |there: Option<&Map>, wanted: &Map, last: &Map, before: &Map| {
+        let new = |key: &String| {
+            let value = there?.get(key)?;
+            let others = !unread && !last.contains_key(key) && wanted.get(key) != Some(value);
+            others.then(|| value.clone())
+        };
+        let value = |key: &String| before.get(key).cloned().or_else(|| new(key));
+        wanted.keys().filter_map(|key| Some((key.clone(), value(key)?))).collect()
+    };
+    let there = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let taint = |one: &Taint| {
+        let at = |all: &[Taint]| all.iter().find(|it| same_place(it, one)).cloned();
+        let new = || at(&there).filter(|it| !unread && !same_taint(it, one));
+        at(&before.taints).or_else(|| new().filter(|_| at(&last.taints).is_none()))
+    };
+    let meta = &node.metadata;
+    Wanted {
+        labels: old(meta.labels.as_ref(), &wanted.labels, &last.labels, &before.labels),
+        annotations: old(
+            meta.annotations.as_ref(),
+            &wanted.annotations,
+            &last.annotations,
+            &before.annotations,
+        ),
+        taints: wanted.taints.iter().filter_map(taint).collect(),
+    }
+}
+
+/// Brings the Node from what was wanted to what is, and notes what others had there.
+fn replace(pass: &mut Pass<'_>, node: &Node, (last, wanted): (&Wanted, &Wanted), now: &Wanted) {
+    let before = noted(node, annotation::REPLACED_BY_TEMPLATE);
+    note(pass, node, annotation::REPLACED_BY_TEMPLATE, before.as_ref(), now);
+    let before = before.unwrap_or_default();
+    sync(pass.effects.node_patch(node), node, (last, wanted), &before);
+}
+
+/// The value of a label that Kubernetes itself puts on every Node: a core before this note was kept replaced it for good.
+fn of_kubernetes(node: &Node, key: &str) -> Option<String> {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    match key {
+        "kubernetes.io/hostname" => node.metadata.name.clone(),
+        "kubernetes.io/os" | "beta.kubernetes.io/os" => Some(info?.operating_system.clone()),
+        "kubernetes.io/arch" | "beta.kubernetes.io/arch" => Some(info?.architecture.clone()),
+        _ => None,
+    }
+}
+
+fn note(pass: &mut Pass<'_>, node: &Node, key: &str, last: Option<&Wanted>, wanted: &Wanted) {
+    let new = if wanted.is_empty() {
+        node_notes::annotation_of(node, key).map(|_| None)
+    } else {
+        (last != Some(wanted)).then(|| Some(wanted.to_json()))
+    };
+    if let Some(new) = new {
+        pass.effects.node_patch(node).annotations.insert(key.to_owned(), new);
+    }
+}
+
+fn sync(patch: &mut NodePatch, node: &Node, (last, wanted): (&Wanted, &Wanted), before: &Wanted) {
     let labels = node.metadata.labels.clone().unwrap_or_default();
-    patch.labels.extend(changes(&labels, &last.labels, &wanted.labels));
+    let before_that =
+        |key: &str| before.labels.get(key).cloned().or_else(|| of_kubernetes(node, key));
+    patch.labels.extend(changes(&labels, &last.labels, &wanted.labels, before_that));
     let annotations = node.metadata.annotations.clone().unwrap_or_default();
-    patch.annotations.extend(changes(&annotations, &last.annotations, &wanted.annotations));
+    let before_that = |key: &str| before.annotations.get(key).cloned();
+    let changes = changes(&annotations, &last.annotations, &wanted.annotations, before_that);
+    patch.annotations.extend(changes);
     let old = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
-    let new = taints(patch.taints.clone().unwrap_or_else(|| old.clone()), last, wanted);
+    let new = taints(patch.taints.clone().unwrap_or_else(|| old.clone()), last, wanted, before);
     if new != old {
         patch.taints = Some(new);
     }
 }
 
-/// What is to be set, and with `None` to be removed.
-fn changes(there: &Map, last: &Map, wanted: &Map) -> BTreeMap<String, Option<String>> {
+/// What is to be set, and with `None` to be removed. `before`: what others had put there before the template.
+fn changes(
+    there: &Map,
+    last: &Map,
+    wanted: &Map,
+    before: impl Fn(&str) -> Option<String>,
+) -> BTreeMap<String, Option<String>> {
     let gone = last.keys().filter(|key| !wanted.contains_key(*key) && there.contains_key(*key));
     let set = wanted.iter().filter(|(key, value)| there.get(*key) != Some(value));
-    gone.map(|key| (key.clone(), None))
+    gone.map(|key| (key.clone(), before(key)))
         .chain(set.map(|(key, value)| (key.clone(), Some(value.clone()))))
         .collect()
 }
 
 /// The order of those that are there stays; new ones follow in the order of the template.
-fn taints(mut there: Vec<Taint>, last: &Wanted, wanted: &Wanted) -> Vec<Taint> {
-    there.retain(|taint| {
-        let ours = last.taints.iter().any(|one| same_place(one, taint));
-        !ours || wanted.taints.iter().any(|one| same_place(one, taint))
+fn taints(mut there: Vec<Taint>, last: &Wanted, wanted: &Wanted, before: &Wanted) -> Vec<Taint> {
+    there.retain_mut(|taint| {
+        let at = |all: &[Taint]| all.iter().find(|one| same_place(one, taint)).cloned();
+        if at(&last.taints).is_none() || at(&wanted.taints).is_some() {
+            return true;
+        }
+        let old = at(&before.taints);
+        old.map(|old| taint.value = old.value).is_some()
     });
     for taint in &wanted.taints {
         if last.taints.iter().any(|one| same_taint(one, taint)) {
@@ -230,13 +318,13 @@ fn apply_capacity(pass: &mut Pass<'_>, node: &Node, wanted: &Map) {
         .chain(set.map(|(key, value)| (key.clone(), Some(value.clone()))))
         .collect();
     if !changes.is_empty() {
-        pass.effects.node_status.capacity = changes;
+        pass.effects.node(node).status.capacity = changes;
         return;
     }
     let note = (!wanted.is_empty()).then(|| json!(wanted).to_string());
     let same = last.len() == wanted.len()
         && wanted.iter().all(|(key, value)| last.get(key).and_then(Value::as_str) == Some(value));
     if note.is_some() != noted.is_some() || (note.is_some() && !same) {
-        pass.effects.node_patch.annotations.insert(key.to_owned(), note);
+        pass.effects.node_patch(node).annotations.insert(key.to_owned(), note);
     }
 }

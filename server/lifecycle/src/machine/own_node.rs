@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{MachineOperationType, MachinePhase, MachineState, WaitReason},
+    machine::{MachineConditionType, MachineOperationType, MachinePhase, MachineState, WaitReason},
     names,
 };
 
 use super::{
-    adoption, conditions, health, instance,
+    adoption, closed, conditions, health, instance,
     last_operation::Activity,
     node_notes, node_template,
     pass::Pass,
@@ -57,38 +57,107 @@ pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
 
 /// Everything that the Node of a Machine carries, as one write.
 pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
-    let alone = pass.effects.node_patch.is_empty();
+    let alone = pass.effects.node_patch(node).is_empty();
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    if pass.machine.node_name() != Some(name) {
-        instance::label_node(pass, name);
-    }
+    instance::name_node(pass, name);
     if node.metadata.deletion_timestamp.is_none() && !health::has_finalizer(node) {
-        pass.effects.node_patch.add_finalizer = true;
+        pass.effects.node_patch(node).add_finalizer = true;
     }
     let labels = node.metadata.labels.as_ref();
     let labelled = labels.and_then(|all| all.get(names::label::MACHINE_NAME));
     if labelled.map(String::as_str) != Some(pass.name()) && well_formed::label_value(pass.name()) {
-        pass.effects.node_patch.label_machine = true;
+        pass.effects.node_patch(node).label_machine = true;
     }
     note_cluster(pass, node);
     note_critical_components(pass, node);
+    closed::note_joined(pass, node);
     if node.metadata.deletion_timestamp.is_none() {
         node_template::apply(pass, node);
     }
     if alone {
-        pass.effects.upkeep = pass.effects.node_patch.clone();
+        keep_up(pass, node);
     }
     instance::set_default_priority(pass);
+}
+
+/// Health does not wait for what was changed until now.
+fn keep_up(pass: &mut Pass<'_>, node: &Node) {
+    let effects = pass.effects.node(node);
+    effects.upkeep = effects.patch.clone();
+}
+
+/// What other Nodes of the instance carry: the taints of the template. Labels and annotations attract pods, and any kubelet
+/// may say that it has the provider id of another one.
+pub(crate) fn update_others(pass: &mut Pass<'_>) {
+    let own = pass.node().and_then(|node| node.metadata.name.as_ref());
+    for node in pass.nodes().into_iter().filter(|node| node.metadata.name.as_ref() != own) {
+        if node.metadata.deletion_timestamp.is_some() {
+            pass.effects.node_patch(node).remove_finalizer = health::has_finalizer(node);
+        } else {
+            node_template::apply_taints(pass, node);
+        }
+        keep_up(pass, node);
+    }
+}
+
+/// The Nodes of the instance that are healthy take pods.
+pub(crate) fn open(pass: &mut Pass<'_>) {
+    let settings = &pass.snap.settings;
+    for node in pass.nodes() {
+        let healthy = health::complaint(node, pass.machine, settings).is_none();
+        if healthy && health::has_taint(node, names::taint::INSTANCE_NOT_READY) {
+            pass.effects.node_patch(node).remove_not_ready_taint = true;
+        }
+    }
+}
+
+/// What is wrong with the Nodes of the instance; `None`: one of them is healthy, or there is none.
+pub(crate) fn complaint(pass: &Pass<'_>) -> Option<String> {
+    let complaint = |node: &Node| health::complaint(node, pass.machine, &pass.snap.settings);
+    let of_serving = pass.serving().and_then(complaint)?;
+    let nodes = pass.nodes();
+    let all = nodes.iter().all(|node| complaint(node).is_some());
+    let several =
+        if nodes.len() > 1 { format!(" of {}", node::names(nodes)) } else { String::new() };
+    all.then(|| format!("{of_serving}{several}"))
+}
+
+/// Why no Node is the Machine's any more, in words and as a reason.
+pub(crate) fn missing(pass: &Pass<'_>) -> (WaitReason, String) {
+    if let NodeView::Ambiguous(nodes) = &pass.snap.node {
+        let text = describe_several(nodes.iter().map(AsRef::as_ref));
+        return (WaitReason::NodeAmbiguous, format!("{text}; none is ready"));
+    }
+    (WaitReason::NodeMissing, "the node is gone".to_owned())
+}
+
+/// For people.
+pub(crate) fn describe_several<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
+    format!("several nodes are of the instance of this machine: {}", node::names(nodes))
+}
+
+/// Names the Nodes of the instance if they are several, at any time of the life.
+pub(crate) fn tell_several(pass: &mut Pass<'_>) {
+    let complaint = match &pass.snap.node {
+        NodeView::Unknown => return,
+        NodeView::Ambiguous(nodes) => Some(describe_several(nodes.iter().map(AsRef::as_ref))),
+        NodeView::Absent | NodeView::Known(_) | NodeView::Several(..) => {
+            let nodes = pass.nodes();
+            (nodes.len() > 1).then(|| describe_several(nodes))
+        }
+    };
+    let (type_, event) = (MachineConditionType::NodeAmbiguous, EventReason::NodeAmbiguous);
+    conditions::set_complaint(pass, &type_, "SeveralNodes", event, complaint);
 }
 
 /// Whose finalizer it is, beside it. Of two cores that call a Node theirs, neither takes the note from the other.
 fn note_cluster(pass: &mut Pass<'_>, node: &Node) {
     let ids = &pass.snap.cluster;
     let noted = node_notes::annotation_of(node, names::annotation::CLUSTER_ID);
-    let takes = pass.effects.node_patch.add_finalizer && noted != Some(&ids.own);
+    let takes = pass.effects.node_patch(node).add_finalizer && noted != Some(&ids.own);
     if takes || noted.is_none_or(|id| ids.was(id)) {
         let key = names::annotation::CLUSTER_ID.to_owned();
-        pass.effects.node_patch.annotations.insert(key, Some(ids.own.clone()));
+        pass.effects.node_patch(node).annotations.insert(key, Some(ids.own.clone()));
     }
 }
 
@@ -98,15 +167,15 @@ fn note_critical_components(pass: &mut Pass<'_>, node: &Node) {
     let has = health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY);
     let born = node.metadata.creation_timestamp.as_ref();
     let joins = born.is_some_and(|born| pass.snap.now < after(born.0, JUST_JOINED));
-    if joins && pass.effects.node_patch.add_finalizer && !has_run(pass)
-        || has && !node::has_critical_components(node)
-    {
+    let first = pass.effects.node_patch(node).add_finalizer;
+    if joins && first && !has_run(pass) || has && !node::has_critical_components(node) {
         let key = names::annotation::CRITICAL_COMPONENTS.to_owned();
-        pass.effects.node_patch.annotations.insert(key, Some(has.to_string()));
+        pass.effects.node_patch(node).annotations.insert(key, Some(has.to_string()));
     }
 }
 
-/// The Node, kept as it has to be; `None`: it is gone. Once in a pass.
+/// The Node by which the Machine is judged, and every Node of its instance kept as it has to be; `None`: it is gone. Once
+/// in a pass.
 ///
 /// # Errors
 /// There is none, it is not known which one it is, or it is being deleted: the pass is over.
@@ -121,23 +190,44 @@ pub(crate) fn observe<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
     match &pass.snap.node {
         NodeView::Unknown => return Err(Transition::Rest(Next::OnChange)),
         NodeView::Ambiguous(nodes) => {
-            let text = format!("several nodes match this machine: {}", nodes.join(", "));
-            return Err(wait(WaitReason::NodeAmbiguous, Some(text), None));
+            let of_instance = pass.nodes();
+            // One that is ready runs the pods of the instance, whichever it is.
+            if of_instance.is_empty() || of_instance.into_iter().any(node::is_ready) {
+                let text = describe_several(nodes.iter().map(AsRef::as_ref));
+                return Err(wait(WaitReason::NodeAmbiguous, Some(text), None));
+            }
         }
-        NodeView::Absent | NodeView::Known(_) => {}
+        NodeView::Absent | NodeView::Known(_) | NodeView::Several(..) => {}
     }
     preserving::follow_wish(pass);
-    let Some(node) = pass.node() else { return Ok(None) };
-    if node.metadata.deletion_timestamp.is_some() {
-        return Err(follow(pass, node));
+    let (Some(node), Some(serving)) = (pass.node(), pass.serving()) else { return Ok(None) };
+    unless_deleted(pass)?;
+    if node.metadata.deletion_timestamp.is_none() {
+        update(pass, node);
     }
-    update(pass, node);
-    conditions::copy_from_node(pass, node);
-    Ok(Some(node))
+    update_others(pass);
+    conditions::copy_from_node(pass, serving);
+    Ok(Some(serving))
 }
 
-/// A user who deletes the Node wants the Machine gone.
-pub(crate) fn follow(pass: &mut Pass<'_>, node: &Node) -> Transition {
+/// A user who deletes the Node wants the Machine gone. Where the VM came back as another Node, which is ready, only the one
+/// whose kubelet is silent goes.
+///
+/// # Errors
+/// The Machine is deleted, too.
+pub(crate) fn unless_deleted(pass: &mut Pass<'_>) -> Outcome<()> {
+    let (Some(node), Some(serving)) = (pass.node(), pass.serving()) else { return Ok(()) };
+    if node.metadata.deletion_timestamp.is_none() {
+        return Ok(());
+    }
+    if serving.metadata.name == node.metadata.name {
+        return Err(follow(pass, node));
+    }
+    pass.effects.node_patch(node).remove_finalizer = health::has_finalizer(node);
+    Ok(())
+}
+
+fn follow(pass: &mut Pass<'_>, node: &Node) -> Transition {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     pass.effects.event(false, EventReason::NodeDeleted, format!("node {name} was deleted"));
     pass.effects.act_last(Action::DeleteMachine);

@@ -22,7 +22,7 @@ use crate::{
     node,
     operation::{OperationView, Place},
     plan::Next,
-    snapshot::{DriverView, NodeView, Snapshot},
+    snapshot::{DriverView, Snapshot},
     time::after,
     unwritten::{PATIENCE, due},
 };
@@ -124,18 +124,35 @@ impl<'a> Pass<'a> {
 
     /// The Node, if it is there and ours: its provider id is empty or that of the Machine.
     pub(crate) fn node(&self) -> Option<&'a Node> {
-        self.named_node().filter(|node| !is_by_spec_only(self.snap, &self.status, node))
+        let snap: &'a Snapshot = self.snap;
+        snap.node.main().map(AsRef::as_ref).filter(|node| self.has(node))
+    }
+
+    /// Every Node that runs on the instance, the one of the Machine first.
+    pub(crate) fn nodes(&self) -> Vec<&'a Node> {
+        let snap: &'a Snapshot = self.snap;
+        snap.node.all().into_iter().map(AsRef::as_ref).filter(|node| self.has(node)).collect()
+    }
+
+    /// The Node by which the Machine is judged: its own, or another one of its instance that is ready while that is not.
+    pub(crate) fn serving(&self) -> Option<&'a Node> {
+        let main = self.node()?;
+        Some(self.nodes().into_iter().find(|node| node::is_ready(node)).unwrap_or(main))
+    }
+
+    fn has(&self, node: &Node) -> bool {
+        self.calls_own(node) && !is_by_spec_only(self.snap, &self.status, node)
+    }
+
+    fn calls_own(&self, node: &Node) -> bool {
+        node::is_ours(self.machine, self.instance_id(), node)
     }
 
     /// Whether only the spec of the Machine, which is being deleted, calls a Node its own.
     pub(crate) fn has_node_by_spec_only(&self) -> bool {
-        self.named_node().is_some_and(|node| is_by_spec_only(self.snap, &self.status, node))
-    }
-
-    fn named_node(&self) -> Option<&'a Node> {
-        let snap: &'a Snapshot = self.snap;
-        let NodeView::Known(node) = &snap.node else { return None };
-        node::is_ours(self.machine, self.instance_id(), node).then_some(node)
+        let by_spec =
+            |node: &Node| self.calls_own(node) && is_by_spec_only(self.snap, &self.status, node);
+        self.snap.node.all().into_iter().any(|node| by_spec(node))
     }
 
     /// When the creation is given up; `None`: it has not begun. A Machine that another controller

@@ -12,7 +12,6 @@ use super::{
     pass::Pass,
     transition::{Outcome, wait},
 };
-use crate::plan::NodePatch;
 
 /// Goes on unless the Machine is paused. `state`: where the answer of a driver, if there was one,
 /// has moved it.
@@ -23,7 +22,7 @@ pub(crate) fn hold(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
         // initialized.
         pass.step(Some(MachineStep::InitializeInstance));
     }
-    pass.effects.node_patch = NodePatch::default();
+    pass.effects.nodes.clear();
     Err(wait(WaitReason::Paused, Some(message), None))
 }
 

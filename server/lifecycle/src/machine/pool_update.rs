@@ -1,13 +1,12 @@
 //! The instance of a pool is updated in place: the pods leave its Node, then the pool has the driver change it, and the
 //! Node takes pods again once it is healthy. The marks of the pool say when that begins, and when the instance has the model.
 
-use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::{DrainPurpose, MachinePhase, MachineStep, WaitReason};
 
 use super::{
     State, checked,
     draining::drain,
-    health, in_place,
+    in_place,
     last_operation::Activity,
     own_node,
     pass::Pass,
@@ -31,13 +30,15 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(without_node(pass));
     }
     if phase == MachinePhase::Running {
-        let Some(node) = pass.node() else { return Ok(in_place::wait_for_node(pass)) };
-        return empty(pass, node);
+        if pass.node().is_none() {
+            return Ok(in_place::wait_for_node(pass));
+        }
+        return empty(pass);
     }
     let complaint = match own_node::observe(pass)? {
-        Some(node) if phase == MachinePhase::InPlaceUpdateFailed => checked::complaint(pass, node),
-        Some(node) => health::complaint(node, pass.machine, &pass.snap.settings),
-        None => Some("the node is gone".to_owned()),
+        Some(_) if phase == MachinePhase::InPlaceUpdateFailed => checked::complaint(pass),
+        Some(_) => own_node::complaint(pass),
+        None => Some(own_node::missing(pass).1),
     };
     match (is_begun(pass.machine), complaint) {
         (false, None) => Ok(end(pass)),
@@ -67,8 +68,8 @@ fn without_node(pass: &mut Pass<'_>) -> Transition {
 }
 
 /// The pods leave, as in a deletion, and the volumes after them.
-fn empty(pass: &mut Pass<'_>, node: &Node) -> Outcome {
-    in_place::empty_node(pass, node, None)?;
+fn empty(pass: &mut Pass<'_>) -> Outcome {
+    in_place::empty_node(pass, None)?;
     begin(pass);
     Ok(go_on(pass, true, None))
 }

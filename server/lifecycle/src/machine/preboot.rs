@@ -7,6 +7,7 @@ use ostler_api::ProviderId;
 use ostler_api::{
     bootstrap::{BootstrapPhase, InfrastructurePhase, NodeRef},
     machine::{MachineConditionType, MachinePhase, MachineStatus, MachineStep},
+    names,
 };
 
 use super::{
@@ -21,7 +22,7 @@ use crate::{bootstrap::ConfigView, snapshot::Snapshot};
 pub(crate) fn derive(pass: &mut Pass<'_>, gone: bool) {
     let node = pass.node();
     let has_provider_id = pass.provider_id().is_some();
-    let node_ready = node.is_some_and(|node| is_ready(node, pass.instance_id()));
+    let node_ready = pass.nodes().into_iter().any(|node| is_ready(node, pass.instance_id()));
     let life = match (gone, pass.machine.is_deleting()) {
         (true, _) => Life::Gone,
         (false, true) => Life::Deleting,
@@ -30,7 +31,10 @@ pub(crate) fn derive(pass: &mut Pass<'_>, gone: bool) {
     let copied = pass.effects.patch.bootstrap.is_some();
     derive_bootstrap(&mut pass.status, pass.snap, copied);
     derive_infrastructure(&mut pass.status, life, has_provider_id);
-    derive_node(&mut pass.status, node);
+    let labels = &pass.effects.patch.labels;
+    let labelled = labels.get(names::label::NODE).map(String::as_str);
+    let labelled = labelled.or_else(|| pass.machine.label(names::label::NODE));
+    derive_node(&mut pass.status, node, labelled);
     pass.status.phase = Some(lifecycle_phase(&pass.status, life, has_provider_id, node_ready));
 }
 
@@ -114,9 +118,14 @@ fn is_being_made(status: &MachineStatus) -> bool {
 
 /// The Node that was there last stays in the status: who looks for the Machine of a Node that is
 /// gone finds it.
-fn derive_node(status: &mut MachineStatus, node: Option<&Node>) {
+fn derive_node(status: &mut MachineStatus, node: Option<&Node>, labelled: Option<&str>) {
     if status.step == Some(MachineStep::CreateInstance) {
-        (status.node_ref, status.version) = (None, None);
+        (status.node_ref, status.version, status.node_name) = (None, None, None);
+    }
+    let there = node.and_then(|node| node.metadata.name.as_deref());
+    let said = there.or(labelled.filter(|name| !name.is_empty()));
+    if let Some(name) = said {
+        status.node_name = Some(name.to_owned());
     }
     let Some(node) = node else { return };
     status.node_ref = Some(NodeRef {

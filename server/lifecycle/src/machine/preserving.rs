@@ -55,13 +55,15 @@ pub(crate) fn follow_wish(pass: &mut Pass<'_>) {
     let wish = match &pass.snap.node {
         NodeView::Unknown | NodeView::Ambiguous(_) => return,
         NodeView::Absent => own_wish(pass),
-        NodeView::Known(_) => match pass.node().map(|node| wish_of_node(pass, node)) {
-            None => own_wish(pass),
-            Some(Some(wish)) => wish,
-            Some(None) if expired => Wish::No,
-            // Whatever was meant: what is kept stays, and nothing new is.
-            Some(None) => return,
-        },
+        NodeView::Known(_) | NodeView::Several(..) => {
+            match pass.node().map(|_| wish_of_nodes(pass)) {
+                None => own_wish(pass),
+                Some(Some(wish)) => wish,
+                Some(None) if expired => Wish::No,
+                // Whatever was meant: what is kept stays, and nothing new is.
+                Some(None) => return,
+            }
+        }
     };
     let failed = pass.status.machine_phase() == MachinePhase::Failed;
     let wanted = match wish {
@@ -101,9 +103,12 @@ fn own_wish(pass: &mut Pass<'_>) -> Wish {
     wish.unwrap_or(Wish::No)
 }
 
-/// `None`: the Node says something that has no meaning.
-fn wish_of_node(pass: &mut Pass<'_>, node: &Node) -> Option<Wish> {
-    let value = node_notes::annotation_of(node, annotation::PRESERVE).unwrap_or_default();
+/// What the Node asks for or, while its kubelet is silent, the one that serves in its place. Any kubelet may claim the provider
+/// id of another. `None`: that has no meaning.
+fn wish_of_nodes(pass: &mut Pass<'_>) -> Option<Wish> {
+    let asked = pass.node().into_iter().chain(pass.serving());
+    let mut values = asked.filter_map(|node| node_notes::annotation_of(node, annotation::PRESERVE));
+    let value = values.find(|value| !value.is_empty()).unwrap_or_default();
     let last = pass.machine.annotation(annotation::LAST_NODE_PRESERVE).unwrap_or_default();
     if value.is_empty() && last.is_empty() {
         return Some(own_wish(pass));
@@ -137,10 +142,16 @@ fn preserve(pass: &mut Pass<'_>, wish: Wish, failed: bool) {
     if !failed {
         evacuating::forget(pass);
     }
-    let Some(node) = pass.node() else { return };
+    for node in pass.nodes() {
+        preserve_node(pass, node, (wish, failed, until));
+    }
+}
+
+fn preserve_node(pass: &mut Pass<'_>, node: &Node, (wish, failed, until): (Wish, bool, Timestamp)) {
     if node_notes::annotation_of(node, annotation::SCALE_DOWN_DISABLED) != Some("true") {
         for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
-            pass.effects.node_patch.annotations.insert(key.to_owned(), Some("true".to_owned()));
+            let yes = Some("true".to_owned());
+            pass.effects.node_patch(node).annotations.insert(key.to_owned(), yes);
         }
     }
     if failed {
@@ -179,9 +190,11 @@ fn forget(pass: &mut Pass<'_>, spent: bool) {
             pass.effects.patch.annotations.insert(key.to_owned(), value.map(str::to_owned));
         }
     }
-    let Some(node) = pass.node() else { return };
-    if node_notes::annotation_of(node, annotation::PRESERVE).is_some() {
-        pass.effects.node_patch.annotations.insert(annotation::PRESERVE.to_owned(), None);
+    for node in pass.nodes() {
+        if node_notes::annotation_of(node, annotation::PRESERVE).is_some() {
+            let key = annotation::PRESERVE.to_owned();
+            pass.effects.node_patch(node).annotations.insert(key, None);
+        }
     }
 }
 
@@ -197,12 +210,17 @@ fn end(pass: &mut Pass<'_>, expired: bool) {
         };
         pass.effects.event(false, EventReason::PreservationEnded, text.to_owned());
     }
-    let Some(node) = pass.node() else { return };
+    for node in pass.nodes() {
+        end_on(pass, node);
+    }
+}
+
+fn end_on(pass: &mut Pass<'_>, node: &Node) {
     if node_notes::annotation_of(node, annotation::SCALE_DOWN_DISABLED_BY_US) == Some("true")
         && is_marked(node)
     {
         for key in [annotation::SCALE_DOWN_DISABLED, annotation::SCALE_DOWN_DISABLED_BY_US] {
-            pass.effects.node_patch.annotations.insert(key.to_owned(), None);
+            pass.effects.node_patch(node).annotations.insert(key.to_owned(), None);
         }
     }
     edit_taints(pass, node, |taints| taints.retain(|one| one.key != taint::PRESERVED));

@@ -1,16 +1,13 @@
 //! The Node is, or was, there: keep it as it has to be, and watch its health.
 
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::{
-    machine::{MachinePhase, WaitReason},
-    names,
-};
+use ostler_api::machine::{MachinePhase, WaitReason};
 
 use super::{
-    State, adoption, checked, health, in_place, instance_check, own_node,
+    State, adoption, checked, closed, in_place, instance_check, own_node,
     pass::Pass,
     pool_update, token,
-    transition::{Outcome, Transition},
+    transition::{Outcome, Transition, wait},
     unhealthy, updating,
 };
 use crate::{plan::Next, snapshot::TargetView};
@@ -22,9 +19,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(Transition::To(State::InPlace));
     }
     let Some(node) = own_node::observe(pass)? else {
-        return unhealthy::plan(pass, WaitReason::NodeMissing, "the node is gone");
+        let (reason, complaint) = own_node::missing(pass);
+        return unhealthy::plan(pass, reason, &complaint);
     };
-    match checked::complaint(pass, node) {
+    match checked::complaint(pass) {
         Some(complaint) => unhealthy::plan(pass, WaitReason::NodeUnhealthy, &complaint),
         None => healthy(pass, node),
     }
@@ -45,13 +43,29 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
     if phase != Running {
         own_node::enter(pass);
     }
-    if health::has_taint(node, names::taint::INSTANCE_NOT_READY) {
-        pass.effects.node_patch.remove_not_ready_taint = true;
-    }
+    own_node::open(pass);
     token::delete(pass);
     if pool_update::is_due(pass) || in_place::is_chosen(pass, node) {
         return Ok(Transition::To(State::InPlace));
     }
     adoption::plan(pass)?;
-    updating::plan(pass)
+    match updating::plan(pass)? {
+        // Nothing else is waited for: this is for a person to see to.
+        Transition::Rest(next) => Ok(match remark(pass) {
+            Some((reason, text)) => {
+                let until = if let Next::Wait { until, .. } = next { Some(until) } else { None };
+                wait(reason, Some(text), until)
+            }
+            None => Transition::Rest(next),
+        }),
+        outcome => Ok(outcome),
+    }
+}
+
+/// What a person should know of a Machine that runs and waits for nothing.
+fn remark(pass: &Pass<'_>) -> Option<(WaitReason, String)> {
+    if pass.nodes().len() > 1 {
+        return Some((WaitReason::NodeAmbiguous, own_node::describe_several(pass.nodes())));
+    }
+    closed::why(pass).map(|why| (WaitReason::NodeUnschedulable, why))
 }

@@ -118,7 +118,7 @@ pub(crate) fn delete_by_id(pass: &mut Pass<'_>, id: String) {
 /// INV-4: an instance that may join until its token is deleted may have pods that the last look at the API server for
 /// its Node missed. The next pass looks again.
 pub(crate) fn unless_it_may_join(pass: &Pass<'_>) -> Outcome<()> {
-    if pass.node().is_some() || !pass.effects.deletes_token() {
+    if !pass.nodes().is_empty() || !pass.effects.deletes_token() {
         return Ok(());
     }
     let what = "the bootstrap token is deleted before the node is looked up for the last time";
@@ -163,7 +163,7 @@ pub(crate) fn wake_to_bind(pass: &Pass<'_>, next: Next) -> Next {
 /// What the Node is called, once that is known.
 fn node_name<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     let learned = pass.effects.patch.labels.get(names::label::NODE).map(String::as_str);
-    learned.or_else(|| pass.machine.node_name())
+    learned.or_else(|| pass.machine.node_name()).or(pass.status.node_name.as_deref())
 }
 
 fn needed_until(pass: &Pass<'_>) -> Timestamp {

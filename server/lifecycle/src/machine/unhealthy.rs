@@ -2,6 +2,8 @@
 //! which no Node could report does not count, and no two Machines of a MachineDeployment
 //! are given up at the same time.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
@@ -96,7 +98,7 @@ fn due(pass: &Pass<'_>) -> Option<Timestamp> {
 
 /// The last look is at the API itself: a watch that hangs shows a Node as it was.
 fn confirm(pass: &mut Pass<'_>) {
-    if let Some((name, version)) = node_to_confirm(pass) {
+    for (name, version) in nodes_to_confirm(pass) {
         pass.effects.act(Action::ConfirmNode { name, version });
     }
     if let Some(deployment) = &pass.snap.siblings.deployment {
@@ -105,28 +107,31 @@ fn confirm(pass: &mut Pass<'_>) {
     }
 }
 
-/// Name of the Node and the version that was seen, `None` for none.
-fn node_to_confirm(pass: &Pass<'_>) -> Option<(String, Option<String>)> {
-    match &pass.snap.node {
-        NodeView::Known(node) => {
-            let meta = &node.metadata;
-            Some((meta.name.clone()?, meta.resource_version.clone()))
-        }
-        NodeView::Absent => Some((pass.machine.node_name()?.to_owned(), None)),
-        NodeView::Unknown | NodeView::Ambiguous(_) => None,
+/// Names of the Nodes and the versions that were seen, `None` for none.
+fn nodes_to_confirm(pass: &Pass<'_>) -> Vec<(String, Option<String>)> {
+    if pass.snap.node == NodeView::Absent {
+        let name = pass.machine.node_name();
+        return name.map(|name| (name.to_owned(), None)).into_iter().collect();
     }
+    let seen = |node: &Arc<Node>| {
+        let meta = &node.metadata;
+        Some((meta.name.clone()?, meta.resource_version.clone()))
+    };
+    pass.snap.node.all().into_iter().filter_map(seen).collect()
 }
 
 /// Whether a Failed Machine is fine after all: it was given up for its Node, and the Node is
 /// healthy. Without a reason it was another controller that gave it up, which does so for the Node.
-pub(crate) fn has_recovered(pass: &Pass<'_>, node: &Node) -> bool {
+pub(crate) fn has_recovered(pass: &Pass<'_>) -> bool {
     let for_its_node = pass.status.failure_reason.as_ref().is_none_or(|reason| {
         use FailureReason::{HealthCheck, HealthTimeout, JoinTimeout};
         matches!(reason, HealthTimeout | JoinTimeout | HealthCheck)
     });
     for_its_node
         && checked::evidence(pass).is_none()
-        && health::complaint(node, pass.machine, &pass.snap.settings).is_none()
+        && own_node::complaint(pass).is_none()
         && (own_node::has_run(pass)
-            || !health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY))
+            || pass.serving().is_some_and(|node| {
+                !health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY)
+            }))
 }

@@ -28,13 +28,15 @@ const MOST_NAMES: usize = 3;
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     draining::unless_unseen(pass)?;
-    let Some(node) = pass.node() else { return Ok(Transition::To(State::Deleting)) };
+    if pass.nodes().is_empty() {
+        return Ok(Transition::To(State::Deleting));
+    }
     if pass.status.step == Some(MachineStep::DetachVolumes) {
         // Pods that came since have volumes as well.
         draining::repeat_if_needed(pass)?;
     }
     let forced = pass.status.drain.as_ref().is_some_and(|drain| drain.forced);
-    let force = forced || draining::must_force(pass, node);
+    let force = forced || draining::must_force(pass);
     let late = !forced && draining::is_overdue(pass) && !pass.machine.wants_force();
     let Some(Left { reason, what, until }) = left(pass) else {
         if pass.status.step == Some(MachineStep::DetachVolumes) {

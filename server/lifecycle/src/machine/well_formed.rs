@@ -4,8 +4,8 @@ use ostler_quantity::Quantity;
 
 /// Longest name of a key, and longest value of a label.
 const NAME: usize = 63;
-/// Longest prefix of a key: a DNS name.
-const PREFIX: usize = 253;
+/// Longest prefix of a key, and longest name of a Node: a DNS name.
+pub(crate) const PREFIX: usize = 253;
 
 /// Whether this is a key: an optional DNS name and a slash, then a name.
 pub(crate) fn key(text: &str) -> bool {

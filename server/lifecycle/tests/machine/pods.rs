@@ -1,6 +1,6 @@
 //! Pods of the world, and their volumes.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::NodeCondition;
@@ -8,7 +8,7 @@ use ostler_api::{machine::DeletionCause, names};
 use ostler_lifecycle::{
     plan::{Performed, PodRef},
     pod::{PodView, Refusal, RefusalCause},
-    snapshot::{NodeView, Observed},
+    snapshot::Observed,
     volume::{AttachmentView, VolumeFacts, VolumesView},
 };
 
@@ -44,8 +44,8 @@ impl World {
         pods.retain(|pod| !pod.terminating);
     }
 
-    pub(crate) fn mark_node(&mut self, cause: &DeletionCause) {
-        let mut node = self.node().clone();
+    pub(crate) fn mark_node(&mut self, name: &str, cause: &DeletionCause) {
+        let mut node = self.node_of(name);
         let status = node.status.get_or_insert_default();
         status.conditions.get_or_insert_default().push(NodeCondition {
             type_: names::node_condition::TERMINATING.to_owned(),
@@ -53,7 +53,7 @@ impl World {
             reason: Some(cause.to_string()),
             ..NodeCondition::default()
         });
-        self.node = NodeView::Known(Arc::new(node));
+        self.put_node(node);
     }
 
     pub(crate) fn delete_attachment(&mut self, name: &str) {

@@ -56,9 +56,60 @@ fn a_node_of_another_instance_is_said_and_never_touched() {
 }
 
 #[test]
+fn a_provider_id_in_another_spelling_is_said_with_both_and_no_machine_is_replaced_for_it() {
+    for (said, ready, spelled) in [
+        ("FAKE:///I-1", "True", true),
+        ("kind://docker/zone/i-1", "True", true),
+        ("fake://i-1", "True", true),
+        ("other:///i-1", "True", true),
+        ("I-1", "True", true),
+        ("fake:///I-1", "Unknown", true),
+        ("fake:///i-2", "True", false),
+        ("fake:///xi-1", "True", false),
+    ] {
+        let mut world = joining();
+        let mut node = node(ready, world.now);
+        node.spec.as_mut().unwrap().provider_id = Some(said.to_owned());
+        world.node = NodeView::Known(Arc::new(node));
+        world.pass();
+        let wait = world.status().waiting_for.unwrap();
+        let expected = if spelled { WaitReason::ProviderIdMismatch } else { WaitReason::NodeStale };
+        assert_eq!(wait.reason, expected, "{said}");
+        let message = wait.message.unwrap();
+        assert!(message.contains(said), "{message}");
+        assert_eq!(message.contains("fake:///i-1,"), spelled, "{message}");
+        for _ in 0..4 {
+            look(&mut world, 600);
+        }
+        let waits = spelled && ready == "True";
+        assert_eq!(world.phase() == MachinePhase::Pending, waits, "{said} {ready}");
+    }
+}
+
+#[test]
+fn a_name_that_no_label_can_carry_stands_in_the_status_and_the_node_is_found() {
+    let long = format!("{}.example", "n".repeat(70));
+    let mut world = joining();
+    let mut node = node("True", world.now);
+    node.metadata.name = Some(long.clone());
+    world.node = NodeView::Known(Arc::new(node));
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    assert_eq!(world.machine().node_name(), Some(long.as_str()));
+    assert_eq!(expected_name(world.machine()), Some(long.as_str()));
+    assert_eq!(world.status().node_name, Some(long));
+    assert!(world.pass().actions.is_empty());
+}
+
+#[test]
 fn of_several_nodes_that_claim_to_be_it_none_is_taken() {
     let mut world = joining();
-    world.node = NodeView::Ambiguous(vec!["a".to_owned(), "b".to_owned()]);
+    let labelled = |name: &str| {
+        let mut node = without_id(&world, 1);
+        node.metadata.name = Some(name.to_owned());
+        Arc::new(node)
+    };
+    world.node = NodeView::Ambiguous(vec![labelled("a"), labelled("b")]);
     let plan = world.pass();
     assert!(plan.actions.is_empty(), "{plan:#?}");
     let waits = (world.phase(), world.waits_for());

@@ -302,10 +302,7 @@ impl World {
     }
 
     pub fn node(&self) -> &Node {
-        match &self.node {
-            NodeView::Known(node) => node,
-            other => panic!("no node: {other:?}"),
-        }
+        self.node.main().unwrap_or_else(|| panic!("no node: {:?}", self.node))
     }
 
     pub fn snapshot(&mut self) -> Snapshot {

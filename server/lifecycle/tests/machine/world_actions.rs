@@ -2,7 +2,7 @@
 
 use ostler_lifecycle::{
     plan::{Action, OnFailure, Performed, Plan},
-    snapshot::{BootstrapToken, NodeView, Observed},
+    snapshot::{BootstrapToken, Observed},
 };
 
 use crate::world::World;
@@ -48,9 +48,9 @@ impl World {
             Action::PatchNodeStatus(patch) => self.patch_node_status(patch),
             Action::Evict(pod) | Action::EndPod(pod) => return self.evict_or_end(pod),
             Action::DeletePod(pod) => self.remove_pod(pod.uid.as_str()),
-            Action::MarkNode { cause, .. } => self.mark_node(cause),
+            Action::MarkNode { cause, name } => self.mark_node(name, cause),
             Action::DeleteAttachment { name, .. } => self.delete_attachment(name),
-            Action::DeleteNode { .. } => self.node = NodeView::Absent,
+            Action::DeleteNode { name, .. } => self.remove_node(name),
             Action::DeleteMachine => self.delete(),
             Action::RemoveFinalizer => self.let_go(),
         }

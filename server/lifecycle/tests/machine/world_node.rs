@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::api::resource::Quantity};
 use ostler_api::names;
 use ostler_lifecycle::{
     plan::{NodePatch, NodeStatusPatch},
@@ -13,7 +13,7 @@ use crate::world::World;
 
 impl World {
     pub fn patch_node(&mut self, patch: &NodePatch) {
-        let mut node = self.node().clone();
+        let mut node = self.node_of(&patch.name);
         let ours = names::finalizer::NODE;
         let finalizers = node.metadata.finalizers.get_or_insert_default();
         if patch.add_finalizer {
@@ -43,11 +43,64 @@ impl World {
             let labels = node.metadata.labels.get_or_insert_default();
             labels.insert(names::label::MACHINE_NAME.to_owned(), "m1".to_owned());
         }
-        self.node = NodeView::Known(Arc::new(node));
+        self.put_node(node);
+    }
+
+    /// The Node of this name; empty: the one of the machine.
+    pub fn node_of(&self, name: &str) -> Node {
+        if name.is_empty() {
+            return self.node().clone();
+        }
+        let all = self.node.all().into_iter().chain(self.node.main());
+        let mut found = all.filter(|node| node.metadata.name.as_deref() == Some(name));
+        Node::clone(found.next().unwrap_or_else(|| panic!("no node {name}: {:?}", self.node)))
+    }
+
+    /// What the kubelet of the Node of this name says.
+    pub fn node_is_of(&mut self, name: &str, ready: &str) {
+        let mut node = self.node_of(name);
+        for condition in node.status.iter_mut().flat_map(|it| it.conditions.iter_mut().flatten()) {
+            if condition.type_ == "Ready" {
+                ready.clone_into(&mut condition.status);
+            }
+        }
+        self.put_node(node);
+    }
+
+    /// Replaces the Node of this name.
+    pub fn put_node(&mut self, new: Node) {
+        let name = new.metadata.name.clone();
+        let is_it = |old: &Arc<Node>| old.metadata.name == name;
+        match &mut self.node {
+            NodeView::Known(node) => *node = Arc::new(new),
+            NodeView::Several(main, others) => {
+                let mut all = std::iter::once(main).chain(others);
+                *all.find(|old| is_it(old)).unwrap() = Arc::new(new);
+            }
+            NodeView::Ambiguous(all) => {
+                *all.iter_mut().find(|old| is_it(old)).unwrap() = Arc::new(new);
+            }
+            NodeView::Unknown | NodeView::Absent => panic!("no node"),
+        }
+    }
+
+    /// The Node of this name goes.
+    pub fn remove_node(&mut self, name: &str) {
+        let mut left: Vec<_> = self.node.all().into_iter().cloned().collect();
+        left.retain(|node| node.metadata.name.as_deref() != Some(name));
+        self.node = match (left.is_empty(), &self.node) {
+            (true, _) => NodeView::Absent,
+            (false, NodeView::Ambiguous(_)) if left.len() > 1 => NodeView::Ambiguous(left),
+            (false, _) => {
+                let main = left.remove(0);
+                let alone = left.is_empty();
+                if alone { NodeView::Known(main) } else { NodeView::Several(main, left) }
+            }
+        };
     }
 
     pub fn patch_node_status(&mut self, patch: &NodeStatusPatch) {
-        let mut node = self.node().clone();
+        let mut node = self.node_of(&patch.name);
         let status = node.status.get_or_insert_default();
         let capacity = status.capacity.get_or_insert_default();
         for (key, value) in &patch.capacity {
@@ -61,7 +114,7 @@ impl World {
             conditions.retain(|one| one.type_ != condition.type_);
             conditions.push(condition.clone());
         }
-        self.node = NodeView::Known(Arc::new(node));
+        self.put_node(node);
     }
 }
 

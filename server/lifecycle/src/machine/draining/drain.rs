@@ -4,9 +4,9 @@
 //! deadline counts from when the drain was asked for; after it, or when the operator or a lost Node
 //! asks for it, pods are deleted without grace and not waited for.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::{
     machine::{DrainProgress, DrainPurpose, MachineConditionType, MachineStep, WaitReason},
@@ -16,7 +16,7 @@ use ostler_api::{
 
 use super::{
     super::{
-        conditions, health,
+        conditions,
         pass::Pass,
         transition::{Outcome, Transition, wait},
     },
@@ -25,7 +25,7 @@ use super::{
     selection::leaving,
 };
 use crate::{
-    numbered,
+    node, numbered,
     plan::{Action, EventReason, PodRef},
     pod::{PodView, Refusal},
     snapshot::{Observed, Settings},
@@ -45,7 +45,8 @@ pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Opt
             purpose: for_another,
             started_at: Some(pass.now()),
             counts_from,
-            cordoned: before.is_some_and(|before| before.cordoned),
+            cordoned: before.as_ref().is_some_and(|before| before.cordoned),
+            cordoned_nodes: before.map(|before| before.cordoned_nodes).unwrap_or_default(),
             ..DrainProgress::default()
         });
     }
@@ -88,19 +89,38 @@ pub(crate) fn forget(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
     }
 }
 
-/// A drain for this purpose is not wanted any more: the Node takes pods again, unless another controller cordoned it.
+/// A drain for this purpose is not wanted any more: the Nodes take pods again, unless another controller cordoned them.
 pub(crate) fn give_back(pass: &mut Pass<'_>, purpose: &DrainPurpose) {
-    let ours = pass.status.drain.as_ref().is_some_and(|drain| drain.cordoned);
-    pass.effects.node_patch.uncordon |= ours && is_for(pass, purpose);
+    let drain = pass.status.drain.as_ref().filter(|drain| drain.cordoned);
+    if let Some(those) = drain.map(|drain| drain.cordoned_nodes.clone())
+        && is_for(pass, purpose)
+    {
+        let ours = |node: &Node| those.is_empty() || those.contains(&name_of(node));
+        for node in pass.nodes().into_iter().filter(|node| ours(node)) {
+            pass.effects.node_patch(node).uncordon = true;
+        }
+    }
     forget(pass, purpose);
 }
 
-/// No new pods on the Node. A wait if pods may still be on their way to it.
-pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Outcome<()> {
-    if selection::is_cordoned(node) {
+fn name_of(node: &Node) -> String {
+    node.metadata.name.clone().unwrap_or_default()
+}
+
+/// No new pods on any Node of the instance. A wait if pods may still be on their way there.
+pub(crate) fn cordon(pass: &mut Pass<'_>, force: bool) -> Outcome<()> {
+    let nodes = pass.nodes();
+    let open: Vec<_> = nodes.iter().filter(|node| !selection::is_cordoned(node)).collect();
+    if open.is_empty() {
         return Ok(());
     }
     if let Some(drain) = &mut pass.status.drain {
+        let before = nodes.first().filter(|_| drain.cordoned && drain.cordoned_nodes.is_empty());
+        let new = before.into_iter().chain(open.iter().copied()).map(|node| name_of(node));
+        let new = new.filter(|_| nodes.len() > 1 || !drain.cordoned_nodes.is_empty());
+        let mut all: BTreeSet<_> = new.collect();
+        all.extend(std::mem::take(&mut drain.cordoned_nodes));
+        drain.cordoned_nodes = all.into_iter().collect();
         drain.cordoned = true;
     }
     let lives_on = !is_for(pass, &DrainPurpose::Deletion);
@@ -109,7 +129,9 @@ pub(crate) fn cordon(pass: &mut Pass<'_>, node: &Node, force: bool) -> Outcome<(
         pass.step(Some(MachineStep::CordonNode));
         return Err(wait(WaitReason::NodeNotCordoned, None, Some(pass.snap.now)));
     }
-    pass.effects.node_patch.cordon = true;
+    for node in open {
+        pass.effects.node_patch(node).cordon = true;
+    }
     if force {
         return Ok(());
     }
@@ -137,13 +159,18 @@ pub(crate) fn evict_pods(pass: &mut Pass<'_>, force: bool) -> Outcome<bool> {
     for pod in pods.iter().filter(|pod| selection::is_left_over(pod)) {
         request_eviction(pass, pod);
     }
+    for pod in selection::lost(pass.snap) {
+        pass.effects.act(Action::DeletePod(reference(pod)));
+    }
     let leaving = leaving(pass.snap);
     if !leaving.is_empty() || pass.status.step != Some(MachineStep::DetachVolumes) {
         pass.step(Some(MachineStep::DrainNode));
     }
     if !leaving.is_empty() && !saw_pods(pass) {
-        let node = pass.machine.node_name().unwrap_or_default();
-        let text = format!("draining node {node}: evicting {}", numbered(leaving.len(), "pod"));
+        let nodes = pass.nodes();
+        let kind = if nodes.len() > 1 { "nodes" } else { "node" };
+        let (names, pods) = (node::names(nodes), numbered(leaving.len(), "pod"));
+        let text = format!("draining {kind} {names}: evicting {pods}");
         pass.effects.event_on_node(false, EventReason::DrainStarted, text);
     }
     if !leaving.is_empty() && !force && !is_written(pass) {
@@ -235,26 +262,25 @@ pub(crate) fn is_over(pass: &Pass<'_>) -> bool {
 /// Whether a deletion goes on whatever the cluster of the Node says.
 pub(crate) fn is_forced(pass: &Pass<'_>) -> bool {
     pass.machine.is_deleting()
-        && pass.node().map_or_else(|| is_over(pass), |node| must_force(pass, node))
+        && if pass.nodes().is_empty() { is_over(pass) } else { must_force(pass) }
 }
 
 /// Whether pods are to be deleted without grace and without waiting: no kubelet ends one on a Node
-/// that is lost.
-pub(crate) fn must_force(pass: &Pass<'_>, node: &Node) -> bool {
+/// that is lost. Where another Node of the instance is not, its pods have their time.
+pub(crate) fn must_force(pass: &Pass<'_>) -> bool {
     let asked = if pass.machine.is_deleting() {
         pass.machine.wants_force()
     } else {
         pass.machine.label(label::FORCE_DRAIN) == Some("True")
     };
-    asked || is_overdue(pass) || is_lost(pass, node)
+    let nodes = pass.nodes();
+    let lost = !nodes.is_empty() && nodes.into_iter().all(|node| is_lost(pass, node));
+    asked || is_overdue(pass) || lost
 }
 
 /// Whether the Node has been lost for `unreachable_after`.
 pub(crate) fn is_lost(pass: &Pass<'_>, node: &Node) -> bool {
-    let for_long =
-        SignedDuration::try_from(pass.snap.settings.unreachable_after).unwrap_or_default();
-    let since = pass.snap.now.checked_sub(for_long).unwrap_or(Timestamp::MIN);
-    health::is_lost(node, since)
+    selection::is_lost(node, pass.snap.now, &pass.snap.settings)
 }
 
 fn reference(pod: &PodView) -> PodRef {

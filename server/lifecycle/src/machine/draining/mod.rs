@@ -15,6 +15,7 @@ use ostler_api::{
 use super::{
     State, conditions, health, hooks,
     last_operation::Activity,
+    own_node,
     pass::Pass,
     preconditions,
     takeover::Upstream,
@@ -39,22 +40,24 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             return Ok(Transition::To(State::Deleting));
         }
         NodeView::Unknown => unless_unseen(pass)?,
-        NodeView::Ambiguous(nodes) if !drain::is_over(pass) => {
-            let text = format!("several nodes match this machine: {}", nodes.join(", "));
+        NodeView::Ambiguous(nodes) if pass.nodes().is_empty() && !drain::is_over(pass) => {
+            let text = own_node::describe_several(nodes.iter().map(AsRef::as_ref));
             return Ok(wait(WaitReason::NodeAmbiguous, Some(text), deadline(pass)));
         }
-        NodeView::Ambiguous(_) | NodeView::Absent | NodeView::Known(_) => {}
+        NodeView::Ambiguous(_) | NodeView::Absent | NodeView::Known(_) | NodeView::Several(..) => {}
     }
-    let Some(node) = pass.node() else { return Ok(Transition::To(State::Deleting)) };
+    if pass.nodes().is_empty() {
+        return Ok(Transition::To(State::Deleting));
+    }
     hooks::hold(pass, hooks::PRE_DRAIN)?;
     begin(pass);
-    let force = must_force(pass, node);
+    let force = must_force(pass);
     if pass.snap.pods.known().is_some() && leaving(pass.snap).is_empty() {
-        release_idle(pass, node);
+        release_idle(pass);
     } else {
-        mark_terminating(pass, node);
+        mark_terminating(pass);
     }
-    drain::cordon(pass, node, force)?;
+    drain::cordon(pass, force)?;
     let forced = drain::evict_pods(pass, force)?;
     let text = drain::finish(pass, forced);
     let next = if forced { Upstream::Detach } else { Upstream::DeleteVm };
@@ -67,12 +70,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 /// was. Of a drain that another controller did, its word counts: the instance may be gone by now.
 pub(crate) fn repeat_if_needed(pass: &mut Pass<'_>) -> Outcome<()> {
     let drain = pass.status.drain.as_ref().filter(|drain| drain.started_at.is_some());
-    let (Some(node), Some(drain)) = (pass.node(), drain) else { return Ok(()) };
+    let (false, Some(drain)) = (pass.nodes().is_empty(), drain) else { return Ok(()) };
     let counts_from = drain.counts_from.clone();
-    if must_force(pass, node) {
+    if must_force(pass) {
         return Ok(());
     }
-    if selection::is_cordoned(node) {
+    if pass.nodes().into_iter().all(selection::is_cordoned) {
         if !matches!(pass.snap.pods, Observed::Known(_)) {
             return Err(drain::not_looked_up(pass));
         }
@@ -125,22 +128,25 @@ pub(crate) fn unless_unseen(pass: &Pass<'_>) -> Outcome<()> {
     Err(preconditions::unseen(pass.snap, "nodes").until(until))
 }
 
-/// No pod has to leave the Node: its finalizer, which keeps it there for the drain, goes with the cordon, no event
+/// No pod has to leave the Nodes: the finalizer, which keeps one there for the drain, goes with the cordon, no event
 /// tells of a drain, and what the status would say is over with the next pass.
-fn release_idle(pass: &mut Pass<'_>, node: &Node) {
-    if !selection::is_cordoned(node) {
-        pass.effects.node_patch.remove_finalizer = health::has_finalizer(node);
+fn release_idle(pass: &mut Pass<'_>) {
+    for node in pass.nodes().into_iter().filter(|node| !selection::is_cordoned(node)) {
+        pass.effects.node_patch(node).remove_finalizer = health::has_finalizer(node);
         pass.effects.status_waits = true;
     }
 }
 
-/// Says on the Node what happens to it. Nothing waits for that.
-pub(crate) fn mark_terminating(pass: &mut Pass<'_>, node: &Node) {
-    let marked = health::conditions(node)
-        .iter()
-        .any(|one| one.type_ == names::node_condition::TERMINATING && one.status == "True");
-    if let (false, Some(cause)) = (marked, pass.status.deletion_cause.clone()) {
+/// Says on the Nodes what happens to them. Nothing waits for that.
+pub(crate) fn mark_terminating(pass: &mut Pass<'_>) {
+    let is_marked = |node: &Node| {
+        health::conditions(node)
+            .iter()
+            .any(|one| one.type_ == names::node_condition::TERMINATING && one.status == "True")
+    };
+    let Some(cause) = pass.status.deletion_cause.clone() else { return };
+    for node in pass.nodes().into_iter().filter(|node| !is_marked(node)) {
         let name = node.metadata.name.clone().unwrap_or_default();
-        pass.effects.act_last(Action::MarkNode { name, cause });
+        pass.effects.act_last(Action::MarkNode { name, cause: cause.clone() });
     }
 }

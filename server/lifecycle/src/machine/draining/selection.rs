@@ -1,6 +1,6 @@
 //! Which pods have to leave.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Node;
@@ -10,6 +10,7 @@ use ostler_api::{
 };
 
 use crate::{
+    machine::health,
     pod::PodView,
     snapshot::{Observed, Settings, Snapshot},
 };
@@ -20,10 +21,36 @@ use crate::{
 pub(crate) fn leaving(snap: &Snapshot) -> Vec<&PodView> {
     let Observed::Known(pods) = &snap.pods else { return Vec::new() };
     let patience = snap.machine.skip_wait_for_delete(snap.settings.skip_wait_for_delete);
-    pods.iter().filter(|pod| is_waited_for(snap.now, pod, patience)).collect()
+    let lost = lost_nodes(&snap.node.all(), snap.now, &snap.settings);
+    pods.iter()
+        .filter(|pod| is_waited_for(snap.now, pod, patience) && !lost.contains(&pod.node.as_str()))
+        .collect()
 }
 
-/// Whether what follows for want of pods cannot be taken back: a drain of this Node would end, or its
+/// Pods that no kubelet ends: the VM came back as another Node than theirs.
+pub(super) fn lost(snap: &Snapshot) -> Vec<&PodView> {
+    let Observed::Known(pods) = &snap.pods else { return Vec::new() };
+    let lost = lost_nodes(&snap.node.all(), snap.now, &snap.settings);
+    pods.iter().filter(|pod| has_to_leave(pod) && lost.contains(&pod.node.as_str())).collect()
+}
+
+/// Names of the Nodes of the instance that are lost while others are not. If all are, the drain is forced.
+fn lost_nodes<'a>(nodes: &[&'a Arc<Node>], now: Timestamp, settings: &Settings) -> Vec<&'a str> {
+    let is_lost = |node: &&&Arc<Node>| is_lost(node, now, settings);
+    let lost: Vec<_> = nodes.iter().filter(is_lost).collect();
+    if lost.len() == nodes.len() {
+        return Vec::new();
+    }
+    lost.into_iter().filter_map(|node| node.metadata.name.as_deref()).collect()
+}
+
+/// Whether a Node has been lost for `unreachable_after`.
+pub(super) fn is_lost(node: &Node, now: Timestamp, settings: &Settings) -> bool {
+    let for_long = SignedDuration::try_from(settings.unreachable_after).unwrap_or_default();
+    health::is_lost(node, now.checked_sub(for_long).unwrap_or(Timestamp::MIN))
+}
+
+/// Whether what follows for want of pods cannot be taken back: a drain of these Nodes would end, or their
 /// instance go whose drain ended some passes ago. What is watched may be a moment old, and a pod that was
 /// bound right before the cordon, or after a user took that back, not seen yet: the API server
 /// itself is to be asked first which pods there are.
@@ -31,7 +58,7 @@ pub fn is_last_look(
     machine: &Machine,
     settings: &Settings,
     now: Timestamp,
-    node: &Node,
+    nodes: &[&Arc<Node>],
     pods: &[PodView],
 ) -> bool {
     let status = machine.status.as_ref();
@@ -51,10 +78,13 @@ pub fn is_last_look(
     };
     let waits = machine.is_deleting() && status.is_some_and(is_held);
     let patience = machine.skip_wait_for_delete(settings.skip_wait_for_delete);
+    let lost = lost_nodes(nodes, now, settings);
+    let waited =
+        |pod: &PodView| is_waited_for(now, pod, patience) && !lost.contains(&pod.node.as_str());
     machine.is_drained()
-        && is_cordoned(node)
+        && nodes.iter().all(|node| is_cordoned(node))
         && (!drained || waits)
-        && !pods.iter().any(|pod| is_waited_for(now, pod, patience))
+        && !pods.iter().any(waited)
 }
 
 /// Whether no new pods come to a Node.
@@ -104,7 +134,8 @@ mod tests {
         };
         let settings = Settings::default();
         let ends = |machine: &Machine, cordoned: bool, pods: &[PodView]| {
-            is_last_look(machine, &settings, Timestamp::UNIX_EPOCH, &node(cordoned), pods)
+            let node = Arc::new(node(cordoned));
+            is_last_look(machine, &settings, Timestamp::UNIX_EPOCH, &[&node], pods)
         };
         let drained = machine(true, false);
         let app = PodView::default();
