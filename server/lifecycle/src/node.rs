@@ -185,10 +185,9 @@ fn unless_none(machine: &Machine, mut nodes: Vec<Arc<Node>>) -> Option<NodeView>
 
 /// The same of Nodes that nothing but a label ties to the Machine: no other than its own is on its instance.
 fn one_of(machine: &Machine, nodes: Vec<Arc<Node>>) -> Option<NodeView> {
-    match unless_none(machine, nodes)? {
-        NodeView::Several(own, _) => Some(NodeView::Known(own)),
-        other => Some(other),
-    }
+    let view = unless_none(machine, nodes)?;
+    let own = view.main().map(|own| NodeView::Known(Arc::clone(own)));
+    Some(own.unwrap_or(view))
 }
 
 /// Their names, for people.
@@ -328,6 +327,7 @@ mod tests {
             with_id: vec![node("a", Some("i-1"))],
             named: Some(node("b", None)),
             labelled: vec![node("c", None)],
+            ..Candidates::default()
         };
         assert_eq!(chosen(&found).as_deref(), Some("a"));
         found.with_id.clear();
@@ -378,7 +378,7 @@ mod tests {
         let found = Candidates {
             with_id: vec![node("evil", Some("aws:///eu-west-1/i-1"))],
             named: Some(node("worker", Some("aws:///eu-west-1a/i-1"))),
-            labelled: Vec::new(),
+            ..Candidates::default()
         };
         let view = choose(&machine, &found);
         assert_eq!(names(view.main()), ["worker"]);

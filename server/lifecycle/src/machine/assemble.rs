@@ -110,10 +110,11 @@ impl Pass<'_> {
     /// The writes to the Nodes: one to each.
     fn write_nodes(&mut self) -> Vec<Action> {
         let nodes = std::mem::take(&mut self.effects.nodes);
-        let write = |node: NodeEffects| {
+        let write = |((name, uid), node): ((String, String), NodeEffects)| {
             let on_failure = self.without_node_patch(&node);
-            let NodeEffects { name, uid, patch, status, .. } = node;
+            let NodeEffects { patch, status, .. } = node;
             if !patch.is_empty() {
+                let uid = uid.into();
                 return Some(Action::PatchNode(NodePatch { name, uid, on_failure, ..patch }));
             }
             let patch = NodeStatusPatch { name, ..status };

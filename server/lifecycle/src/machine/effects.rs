@@ -1,7 +1,9 @@
 //! What a pass does beside writing the status: the writes, the request and the events.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::{OperationId, Uid};
+use ostler_api::OperationId;
 
 use crate::{
     hint::HintUse,
@@ -10,10 +12,8 @@ use crate::{
 };
 
 /// What a pass does to one Node.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct NodeEffects {
-    pub(super) name: String,
-    pub(super) uid: Uid,
     pub(crate) patch: NodePatch,
     /// What of it the Node is only to carry: each pass sees for itself whether it does.
     pub(super) upkeep: NodePatch,
@@ -25,7 +25,8 @@ pub(crate) struct NodeEffects {
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) patch: MachinePatch,
-    pub(super) nodes: Vec<NodeEffects>,
+    /// By name and UID of the Node.
+    pub(super) nodes: BTreeMap<(String, String), NodeEffects>,
     pub(super) before: Vec<Action>,
     pub(super) after: Vec<Action>,
     pub(super) dispatch: Option<Dispatch>,
@@ -43,15 +44,8 @@ impl Effects {
     /// What the pass does to this Node.
     pub(crate) fn node(&mut self, node: &Node) -> &mut NodeEffects {
         let name = node.metadata.name.clone().unwrap_or_default();
-        let uid = Uid::from(node.metadata.uid.clone().unwrap_or_default());
-        let known = self.nodes.iter().position(|it| it.name == name && it.uid == uid);
-        let index = known.unwrap_or(self.nodes.len());
-        if known.is_none() {
-            let (patch, status) = (NodePatch::default(), NodeStatusPatch::default());
-            let upkeep = NodePatch::default();
-            self.nodes.push(NodeEffects { name, uid, patch, upkeep, status });
-        }
-        &mut self.nodes[index]
+        let uid = node.metadata.uid.clone().unwrap_or_default();
+        self.nodes.entry((name, uid)).or_default()
     }
 
     /// The change of this Node, as one write.

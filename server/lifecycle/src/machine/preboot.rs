@@ -123,7 +123,7 @@ fn derive_node(status: &mut MachineStatus, node: Option<&Node>, labelled: Option
         (status.node_ref, status.version, status.node_name) = (None, None, None);
     }
     let there = node.and_then(|node| node.metadata.name.as_deref());
-    let said = there.or(labelled.filter(|name| !name.is_empty()));
+    let said = there.or_else(|| labelled.filter(|name| !name.is_empty()));
     if let Some(name) = said {
         status.node_name = Some(name.to_owned());
     }

@@ -49,17 +49,11 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
         return Ok(Transition::To(State::InPlace));
     }
     adoption::plan(pass)?;
-    match updating::plan(pass)? {
-        // Nothing else is waited for: this is for a person to see to.
-        Transition::Rest(next) => Ok(match remark(pass) {
-            Some((reason, text)) => {
-                let until = if let Next::Wait { until, .. } = next { Some(until) } else { None };
-                wait(reason, Some(text), until)
-            }
-            None => Transition::Rest(next),
-        }),
-        outcome => Ok(outcome),
-    }
+    let outcome = updating::plan(pass)?;
+    let Transition::Rest(next) = &outcome else { return Ok(outcome) };
+    let Some((reason, text)) = remark(pass) else { return Ok(outcome) };
+    let until = if let Next::Wait { until, .. } = next { Some(*until) } else { None };
+    Ok(wait(reason, Some(text), until))
 }
 
 /// What a person should know of a Machine that runs and waits for nothing.

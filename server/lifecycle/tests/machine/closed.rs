@@ -27,7 +27,7 @@ fn joined_with(taints: &[Taint]) -> World {
 
 fn closed(world: &mut World, cordoned: bool, taints: &[Taint]) -> Option<String> {
     let mut node = world.node().clone();
-    let spec = node.spec.as_mut().unwrap();
+    let spec = node.spec.get_or_insert_default();
     spec.unschedulable = cordoned.then_some(true);
     spec.taints.get_or_insert_default().extend(taints.to_vec());
     world.put_node(node);
