@@ -22,6 +22,9 @@ var requestID = regexp.MustCompile(`(?i),? ?\brequest[ -]?id[:=] ?"?([0-9a-z-]+)
 // which its provider takes for one.
 var usedUp = regexp.MustCompile(`(?i)\bquota\b.*\bexceeded\b|\bexceed.*\bquota\b`)
 
+// tooFast is what a cloud says of a limit for the rate of calls, which is a quota to some: no machine is one too many.
+var tooFast = regexp.MustCompile(`(?i)\brate ?(limit|exceeded)|\brequest ?limit ?exceeded|\bthrottl|\btoo many requests\b|\b(queries|requests|calls) per \w*(second|minute|hour|day)`)
+
 // statusOf is the status in an error of a provider: the type, wherever it is wrapped, or its text, which a provider with
 // another copy of the package makes. nil: the provider says no code.
 func statusOf(err error) *status.Status {
@@ -73,11 +76,15 @@ func failure(err error, left driver.Certainty, state string) error {
 	case code == codes.PermissionDenied && usedUp.MatchString(message):
 		code = codes.ResourceExhausted
 	}
+	reason := "PROVIDER_ERROR"
+	if code == codes.ResourceExhausted && tooFast.MatchString(message) {
+		reason = "THROTTLED"
+	}
 	id := ""
 	if found := requestID.FindStringSubmatch(message); found != nil {
 		message, id = requestID.ReplaceAllString(message, ""), found[1]
 	}
-	failed := driver.Fail(driver.Code(code), "PROVIDER_ERROR", "%s", message).Leaving(left)
+	failed := driver.Fail(driver.Code(code), reason, "%s", message).Leaving(left)
 	failed.Detail.ProviderCode, failed.Detail.ProviderRequestId = said, id
 	failed.Detail.Checkpoint = state
 	return failed

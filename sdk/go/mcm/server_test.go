@@ -166,6 +166,25 @@ func TestAQuotaThatIsUsedUpIsNoRefusalOfTheCredentials(t *testing.T) {
 	}
 }
 
+func TestALimitForTheRateOfCallsIsNoLackOfCapacity(t *testing.T) {
+	for text, row := range map[string]struct {
+		code   codes.Code
+		reason string
+	}{
+		"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute'": {codes.PermissionDenied, "THROTTLED"},
+		"RequestLimitExceeded: Request limit exceeded.":                            {codes.ResourceExhausted, "THROTTLED"},
+		"Throttling: Rate exceeded":                                                {codes.ResourceExhausted, "THROTTLED"},
+		"got 429: Too Many Requests":                                               {codes.ResourceExhausted, "THROTTLED"},
+		"Quota exceeded for cores: Requested 2, but already used 20":               {codes.PermissionDenied, "PROVIDER_ERROR"},
+		"InsufficientInstanceCapacity: no m5.large here":                           {codes.ResourceExhausted, "PROVIDER_ERROR"},
+	} {
+		failed := detail(t, failure(status.Error(row.code, text), driver.NotKnown, ""))
+		if failed.Code != driver.ResourceExhausted || failed.Reason != row.reason {
+			t.Errorf("%q: %v", text, failed)
+		}
+	}
+}
+
 func TestTheIDOfARequestIsNotInTheMessage(t *testing.T) {
 	for text, row := range map[string]struct{ message, id string }{
 		"EC2: RunInstances, StatusCode: 401, RequestID: 4aLF-x, api error AuthFailure: no": {"EC2: RunInstances, StatusCode: 401, api error AuthFailure: no", "4aLF-x"},

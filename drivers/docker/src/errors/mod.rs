@@ -208,14 +208,14 @@ mod tests {
         (
             500,
             "driver failed programming external connectivity on endpoint m-1 (0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef): Bind for 0.0.0.0:8080 failed: port is already allocated",
-            Code::ResourceExhausted,
+            Code::FailedPrecondition,
             "PORT_TAKEN",
             "",
         ),
         (
             500,
             "driver failed programming external connectivity on endpoint m-1: listen tcp4 0.0.0.0:80: bind: address already in use",
-            Code::ResourceExhausted,
+            Code::FailedPrecondition,
             "PORT_TAKEN",
             "",
         ),

@@ -135,13 +135,13 @@ pub(super) const RULES: [Rule; 33] = [
     ),
     rule(
         "port is already allocated",
-        (Code::ResourceExhausted, "PORT_TAKEN"),
+        (Code::FailedPrecondition, "PORT_TAKEN"),
         "ports",
         "free the port of the host, or leave hostPort out",
     ),
     rule(
         "address already in use",
-        (Code::ResourceExhausted, "PORT_TAKEN"),
+        (Code::FailedPrecondition, "PORT_TAKEN"),
         "ports",
         "free the port of the host, or leave hostPort out",
     ),

@@ -121,7 +121,7 @@ async fn a_port_that_is_taken_is_named_and_the_machine_comes_once_it_is_free() {
     let error = machine.create(&driver).await.unwrap_err();
     assert_eq!(
         (error.code(), error.reason_word()),
-        (Code::ResourceExhausted, "PORT_TAKEN"),
+        (Code::FailedPrecondition, "PORT_TAKEN"),
         "{error}"
     );
     assert_eq!(error.certainty(), Certainty::Partial);
