@@ -149,7 +149,7 @@ impl Check<'_> {
         namespace: String,
         canonical: impl Fn(&MachineClass) -> ProviderName,
     ) -> Report {
-        let connected = self.drivers.connected();
+        let (connected, lacking) = (self.drivers.connected(), self.drivers.without_updates());
         let machines = futures::stream::iter(&self.cluster.machines);
         let machines = machines.map(|machine| self.machine(machine)).buffered(AT_ONCE);
         let judged: Vec<(&Machine, Verdict, String)> = machines.collect().await;
@@ -174,6 +174,7 @@ impl Check<'_> {
                 allowed: self.allowed(class),
                 waiting: judged.iter().filter(waits).count(),
                 review: said.review,
+                updates: !lacking.contains(&provider),
                 unlisted: said.unlisted.as_deref(),
             };
             let findings = findings(&facts);

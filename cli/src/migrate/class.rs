@@ -43,6 +43,8 @@ pub(super) struct Facts<'a> {
     pub(super) waiting: usize,
     /// What the driver says; nothing, if there is none.
     pub(super) review: Review,
+    /// Whether the driver changes running instances.
+    pub(super) updates: bool,
     /// Why the driver lists no instances, if it does not.
     pub(super) unlisted: Option<&'a str>,
 }
@@ -63,7 +65,16 @@ pub(super) fn findings(facts: &Facts<'_>) -> Vec<Finding> {
         .chain(wrong)
         .chain(remarks)
         .chain(unlisted)
+        .chain(no_updates(facts))
         .collect()
+}
+
+/// What machines of the class will say once it is edited, and not before.
+fn no_updates(facts: &Facts<'_>) -> Option<Finding> {
+    let text = "the driver changes no running instance: an edit of the class reaches new machines only, and those that run say \
+                HotUpdateRefused from then on; nothing is said before";
+    let applies = !facts.updates && facts.connected.contains(facts.provider);
+    applies.then(|| Finding { stands_in_the_way: false, ..lack("updates", text) })
 }
 
 fn provider(facts: &Facts<'_>) -> Option<Finding> {
@@ -155,6 +166,7 @@ mod tests {
             allowed: AdoptByName::Undecided,
             waiting: 0,
             review: Review::default(),
+            updates: true,
             unlisted: None,
         };
         edit(&mut facts);
@@ -216,5 +228,13 @@ mod tests {
         let broken = found(&json!({ "nodeTemplate": { "instanceType": "m" } }), |_| {});
         assert!(broken.iter().all(|(about, ..)| *about == "rules"), "{broken:?}");
         assert!(broken.iter().any(|(_, text, _)| text.contains("region")), "{broken:?}");
+    }
+
+    #[test]
+    fn of_a_driver_that_changes_no_running_instance_it_is_said_what_an_edit_will_do() {
+        let [(about, text, stands_in_the_way)] =
+            found(&json!({}), |facts| facts.updates = false).try_into().unwrap();
+        assert_eq!((about, stands_in_the_way), ("updates", false));
+        assert!(text.contains("HotUpdateRefused") && text.contains("nothing is said before"));
     }
 }

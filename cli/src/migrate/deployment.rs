@@ -53,10 +53,10 @@ pub(super) struct FlagFate {
 }
 
 impl CommandLines {
-    /// Reads the Deployments of a file.
-    pub(super) fn read(path: &str) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(Path::new(path)).context("it cannot be read")?;
-        Self::parse(&text)
+    /// Reads the Deployments of a file. The text of an error has its causes: of a wrong flag, nothing else is shown.
+    pub(super) fn read(path: &str) -> Result<Self, String> {
+        let text = std::fs::read_to_string(Path::new(path)).context("it cannot be read");
+        text.and_then(|text| Self::parse(&text)).map_err(|error| format!("{error:#}"))
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
@@ -202,5 +202,24 @@ spec:
         {
             CommandLines::parse(text).unwrap_err();
         }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_told_with_its_place() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let path = file.path().to_str().unwrap();
+        for (text, parts) in [
+            ("kind: Deployment\nspec: [\n", ["it is no YAML: ", "line 3"]),
+            (
+                "kind: Deployment\nspec: 5\n",
+                ["it holds a Deployment that is none: ", "invalid type"],
+            ),
+        ] {
+            std::fs::write(path, text).unwrap();
+            let told = CommandLines::read(path).unwrap_err();
+            assert!(parts.iter().all(|part| told.contains(part)), "{told}");
+        }
+        let told = CommandLines::read("/nowhere/at/all").unwrap_err();
+        assert!(told.contains("cannot be read: ") && told.contains("No such file"), "{told}");
     }
 }

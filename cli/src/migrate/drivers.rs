@@ -1,6 +1,7 @@
 //! The drivers that are asked: those that are started here, and those that dial in.
 
 use ostler_api::ProviderName;
+use ostler_api::driver::OperationKind;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use kube::Client;
 use ostler_server::{DriverToken, ListenAddress, Look, LookOptions, TlsFiles, listen_for_drivers};
-use ostler_sessions::Sessions;
+use ostler_sessions::{ProviderState, Sessions};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -161,6 +162,13 @@ impl Drivers {
     pub(super) fn connected(&self) -> BTreeSet<ProviderName> {
         let providers = self.sessions().providers().into_iter();
         providers.filter(|it| it.ready).map(|it| it.provider).collect()
+    }
+
+    /// Those of them whose driver changes no running instance.
+    pub(super) fn without_updates(&self) -> BTreeSet<ProviderName> {
+        let providers = self.sessions().providers().into_iter();
+        let lacks = |it: &ProviderState| !it.kinds.contains(&OperationKind::UpdateMachine);
+        providers.filter(|it| it.ready && lacks(it)).map(|it| it.provider).collect()
     }
 
     /// Ends what was started here, and lets the others go.
