@@ -62,7 +62,10 @@ const HINTS: [(WaitReason, &str); 56] = [
         "is the instance gone, or the driver in the wrong account? If it is gone, delete the machine",
     ),
     (WaitReason::EmptyProviderId, "tell the author of the driver"),
-    (WaitReason::InstanceMissing, "delete the machine; its set or pool replaces it"),
+    (
+        WaitReason::InstanceMissing,
+        "see in the infrastructure what ended the instance; delete the machine and its set or pool replaces it",
+    ),
     (
         WaitReason::InstanceFaulty,
         "see what the infrastructure says of the instance; delete the machine to replace it",

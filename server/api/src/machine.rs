@@ -12,10 +12,10 @@ use crate::{bootstrap::Bootstrap, names, timeout::Timeout};
 pub use crate::{
     drain_status::{DeletionCause, DrainProgress, DrainPurpose, DrainVolume},
     machine_status::{
-        CurrentStatus, HotUpdate, HotUpdateState, InstanceNotice, InstanceState, InstanceStatus,
-        LastOperation, LifecyclePhase, MachineAddress, MachineConditionType, MachineOperationType,
-        MachinePhase, MachineState, MachineStatus, NoticeReason, OperationIntent, Retry,
-        WaitingFor,
+        CurrentStatus, HotUpdate, HotUpdateState, InstanceLosses, InstanceNotice, InstanceState,
+        InstanceStatus, LastOperation, LifecyclePhase, MachineAddress, MachineConditionType,
+        MachineOperationType, MachinePhase, MachineState, MachineStatus, NoticeReason,
+        OperationIntent, Retry, WaitingFor,
     },
     reasons::{FailureReason, WaitReason},
     step::{MachineStep, OperationVerb},

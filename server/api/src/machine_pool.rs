@@ -164,6 +164,13 @@ pub struct MachinePoolStatus {
     /// Verbs that failed last, and until when the next attempt of each waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub retries: Vec<Retry>,
+    /// How often in a row its Machines failed before they had run for ten minutes, and when those that are Failed are
+    /// replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacement_retry: Option<Retry>,
+    /// How often in a row its group was gone and made again, and until when the next time waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group_retry: Option<Retry>,
     /// Instances that named deletions could not delete so far, the first of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_deleted: Vec<ProviderId>,

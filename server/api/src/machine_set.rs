@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    machine::{ClassRef, LastOperation, MachineSpec},
+    machine::{ClassRef, LastOperation, MachineSpec, Retry},
     open_enum::open_enum,
 };
 
@@ -108,6 +108,10 @@ pub struct MachineSetStatus {
     /// Machines that the set itself keeps for examination.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_preserve_failed_machine_count: Option<i32>,
+    /// How often in a row its Machines failed before they had run for ten minutes, and when those that are Failed are
+    /// replaced. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacement_retry: Option<Retry>,
     /// The selector as text, for the scale subresource. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,

@@ -72,6 +72,10 @@ pub struct MachineStatus {
     /// infrastructure shows what is there. Absent: there was none, or the instance was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation_unconfirmed_since: Option<Time>,
+    /// Of an instance that another controller made, and of which no driver reported what it has: digest of the provider
+    /// spec that its class had when the core first looked. Until the class has another one, nothing is to be updated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adopted_spec_digest: Option<SpecDigest>,
     /// UID of the Machine that the instance is tagged with. Another one than its own: the Machine was
     /// restored or migrated, and its instance is still to be adopted.
     #[serde(rename = "instanceUID", default, skip_serializing_if = "Option::is_none")]
@@ -128,16 +132,42 @@ pub struct MachineStatus {
     /// Why it is being deleted, as far as the core can tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion_cause: Option<DeletionCause>,
+    /// When its Node was healthy for the first time or, without Nodes, its instance was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined_at: Option<Time>,
+    /// Instances that were gone before their Node had joined, one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub losses: Option<InstanceLosses>,
     /// When a driver was last asked whether the instance still exists whose Node is unhealthy, or
     /// does not come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_checked_at: Option<Time>,
+    /// Where no Node can tell: since when the driver says that the instance is stopped or being deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_since: Option<Time>,
     /// What the infrastructure announced for the instance, as the driver says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_notice: Option<InstanceNotice>,
     /// Of a Machine of a pool: what the infrastructure says of its instance. Written by the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<Box<InstanceStatus>>,
+}
+
+/// Instances of a Machine that were gone before their Node had joined.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceLosses {
+    /// How many, one after the other. The pause before the next one is made grows with it.
+    pub count: i32,
+    /// When the last one was found to be gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_at: Option<Time>,
+    /// The last one.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<ProviderId>,
+    /// What the driver said then, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
 }
 
 /// What the infrastructure says of an instance of a group. Its provider id is that of the Machine, and its version that of

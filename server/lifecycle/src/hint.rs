@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use ostler_api::{
+    ProviderId,
     hint::{Hint, HintKind},
     machine::NoticeReason,
 };
@@ -33,6 +34,8 @@ pub enum News {
 pub struct HintView {
     /// It said that the instance is gone, or found none when it was asked for another reason.
     pub gone: bool,
+    /// The instance that it called gone, if it named one.
+    pub lost: Option<ProviderId>,
     /// What it said of announcements.
     pub news: Option<News>,
     /// A read was sent for it.
@@ -67,7 +70,10 @@ impl HintView {
             }))
         };
         (self.asked, self.failed, self.not_before) = (false, 0, None);
-        self.gone |= hint.kind == HintKind::Gone;
+        if hint.kind == HintKind::Gone {
+            self.gone = true;
+            self.lost = Some(hint.provider_id.clone()).filter(|id| !id.is_empty());
+        }
         let news = match hint.kind {
             HintKind::Gone | HintKind::Changed => None,
             HintKind::Termination => announced(NoticeReason::TerminationNotice),

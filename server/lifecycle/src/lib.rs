@@ -40,6 +40,7 @@ pub mod selector;
 pub mod set;
 mod settings;
 pub mod snapshot;
+pub mod streak;
 mod time;
 pub mod unmanaged_nodes;
 pub mod unwritten;

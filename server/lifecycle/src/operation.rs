@@ -4,7 +4,7 @@ use std::fmt;
 
 pub use ostler_api::operation::{
     ClassReference, Dispatch, Failure, Finished, InFlight, InstanceRecord, Lane, MachineMetadata,
-    OperationView, Outcome, Part, Place, PoolInstance, Progress, Reason, Request, Stranger,
+    OperationView, Outcome, Part, Place, PoolInstance, Power, Progress, Reason, Request, Stranger,
     Success, Target, UserData,
 };
 

@@ -449,6 +449,8 @@ ostler_api::closed_enum! {
         InstanceAdoptFailed,
         /// The driver could not make the instance.
         InstanceCreateFailed,
+        /// The instance was gone before its Node had joined.
+        InstanceLost,
         /// The driver could not initialize the instance.
         InstanceInitializeFailed,
         /// The Node is healthy.

@@ -10,15 +10,15 @@ use ostler_api::machine::MachineAddress;
 use ostler_api::names::{self, tag};
 use ostler_api::operation::{
     ClassReference, ClassReview, Dispatch, Failure, InfrastructureError, InstanceRecord,
-    LONGEST_WAIT, MachineMetadata, Outcome, Part, Reason, Request, Stranger, Success, Target,
-    UserData,
+    LONGEST_WAIT, MachineMetadata, Outcome, Part, Power, Reason, Request, Stranger, Success,
+    Target, UserData,
 };
 use ostler_proto::v1alpha1::{
     Address, BootstrapData, CreateMachineRequest, DeleteMachineRequest, DeletionOutcome,
     FieldViolation, GetMachineStatusRequest, GetVolumeIdsRequest, InitializeMachineRequest,
     ListMachinesRequest, ListPoolsRequest, MachineErrorReason, MachineMetadata as WireMetadata,
-    MachineRecord, ObjectRevision, Operation, OperationError, PartRecord, Target as WireTarget,
-    UpdateMachineRequest, ValidateClassRequest, operation, operation_result,
+    MachinePowerState, MachineRecord, ObjectRevision, Operation, OperationError, PartRecord,
+    Target as WireTarget, UpdateMachineRequest, ValidateClassRequest, operation, operation_result,
 };
 
 use crate::operation::Order;
@@ -288,6 +288,13 @@ fn record(mut record: MachineRecord) -> Result<InstanceRecord, Failure> {
     let MachineRecord { provider_id, machine_name, machine_uid, node_name, cluster_id, .. } =
         &record;
     bounded([provider_id, machine_name, machine_uid, node_name, cluster_id])?;
+    let power = match record.power_state() {
+        MachinePowerState::Stopped => Power::Stopped,
+        MachinePowerState::Deleting => Power::Deleting,
+        MachinePowerState::Unspecified
+        | MachinePowerState::Pending
+        | MachinePowerState::Running => Power::On,
+    };
     few(&mut record.addresses, ADDRESSES);
     // Part of an address is another one.
     let is_short = |one: &Address| one.address.len().max(one.r#type.len()) <= WORD_BYTES;
@@ -299,6 +306,7 @@ fn record(mut record: MachineRecord) -> Result<InstanceRecord, Failure> {
         cluster_id: record.cluster_id,
         node_name: record.node_name,
         initialized: record.initialized,
+        power,
         addresses: addresses
             .map(|one| MachineAddress { type_: one.r#type, address: one.address })
             .collect(),

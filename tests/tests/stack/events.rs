@@ -4,13 +4,15 @@
 
 use std::time::Duration;
 
-use ostler_api::machine::{FailureReason, Machine, MachinePhase, NoticeReason};
+use ostler_api::MachineClass;
+use ostler_api::machine::{FailureReason, Machine, MachinePhase, MachineStep, NoticeReason};
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::CLUSTER_TAG;
 use ostler_driver_fake::fault::Verb;
 use ostler_driver_sdk::{Event, Identity};
-use ostler_tests::objects::{get, in_phase, machine};
+use ostler_tests::objects::{at_step, class, get, in_phase, machine};
 use ostler_tests::world::World;
+use serde_json::json;
 
 /// A world whose driver tells what happens in its cloud, with a machine that runs.
 async fn telling() -> (World, FakeDriver) {
@@ -50,6 +52,30 @@ async fn an_instance_that_was_removed_by_hand_is_missed_within_two_seconds() {
     assert!(took.as_secs() < 2, "{took}");
     let status = get(&world, "m").await.status.unwrap();
     assert_eq!(status.failure_reason, Some(FailureReason::InstanceMissing));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn instances_that_are_taken_away_before_their_node_joins_are_made_again_after_growing_pauses()
+{
+    let (world, _) = telling().await;
+    let spec = json!({ "region": "local", "image": "fake-1.0", "latency": { "boot": "30m" } });
+    world.apply::<MachineClass>(class("sleepy", &spec)).await;
+    world.apply::<Machine>(machine("lost", "sleepy")).await;
+    for (count, pause) in [(1, 0), (2, 60), (3, 120)] {
+        world.until("lost", "made", at_step(MachineStep::JoinNode)).await;
+        let id = provider_id(&world, "lost").await;
+        let began = world.now();
+        world.cloud().remove(std::slice::from_ref(&id)).unwrap();
+        let another = |machine: Option<&Machine>| {
+            machine.and_then(Machine::provider_id).is_some_and(|it| *it != *id)
+        };
+        world.until("lost", "made again", another).await;
+        let took = world.now().duration_since(began).as_secs();
+        assert!((pause..pause + 5).contains(&took), "{count}: {took}");
+        let losses = get(&world, "lost").await.status.unwrap().losses.unwrap();
+        assert_eq!(losses.count, count);
+    }
     world.stop().await;
 }
 

@@ -10,6 +10,7 @@ use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::deployment::conditions::{self, hindrance};
 use ostler_lifecycle::set::FOREIGN;
+use ostler_lifecycle::streak::REPLACEMENTS_FAIL;
 use ostler_lifecycle::{numbered, selector};
 
 use super::{Fleet, Runner};
@@ -89,6 +90,7 @@ pub(super) fn why(fleet: &Fleet, now: Timestamp) -> String {
         .or_else(|| held(fleet))
         .or_else(|| frozen(fleet))
         .or_else(|| hindered(fleet))
+        .or_else(|| fails_again(fleet))
         .or_else(|| waiting(fleet))
         .or_else(|| failure(fleet))
         .or_else(|| asked(fleet, now))
@@ -248,6 +250,15 @@ fn waiting(fleet: &Fleet) -> Option<String> {
     };
     let message = said(wait.message.as_ref());
     Some(format!("machine {} waits for {}{message}{more}", machine.name(), wait.reason))
+}
+
+/// A set whose Machines fail one after the other, so that the next one waits.
+fn fails_again(fleet: &Fleet) -> Option<String> {
+    fleet.sets.iter().find_map(|set| {
+        let mut all = set.status.iter().flat_map(|status| &status.conditions);
+        let found = all.find(|it| it.reason.as_deref() == Some(REPLACEMENTS_FAIL))?;
+        Some(format!("machineset {}{}", set.name(), said(found.message.as_ref())))
+    })
 }
 
 fn failure(fleet: &Fleet) -> Option<String> {

@@ -18,7 +18,7 @@ pub use metadata::MachineMetadata;
 pub use outcome::{ClassReview, Outcome, Success};
 pub use pool::{PoolInstance, PoolInstanceState, PoolModel, PoolRecord, PoolSize, PoolTraits};
 pub use reason::Reason;
-pub use record::{InstanceRecord, Part};
+pub use record::{InstanceRecord, Part, Power};
 pub use term::Term;
 pub use user_data::UserData;
 pub use view::{Finished, InFlight, OperationView, Place, Progress};

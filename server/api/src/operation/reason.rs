@@ -69,6 +69,8 @@ reasons! {
     CoreCanceled = "CORE_CANCELED",
     /// The driver's answer does not fit the request.
     CoreWrongResult = "CORE_WRONG_RESULT",
+    /// With NOT_FOUND: what was made is gone again, and was of no use yet.
+    CoreLost = "CORE_LOST",
     /// A list was longer than the core holds.
     CoreListTooLong = "CORE_LIST_TOO_LONG",
     /// The answer came from a driver of another provider than that of the instance, or else of the class.

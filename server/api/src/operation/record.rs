@@ -21,6 +21,8 @@ pub struct InstanceRecord {
     pub node_name: String,
     /// `None`: the driver has no such notion.
     pub initialized: Option<bool>,
+    /// Whether it runs, as the driver says.
+    pub power: Power,
     /// Addresses.
     pub addresses: Vec<MachineAddress>,
     /// Set when the infrastructure reports the instance as broken.
@@ -40,4 +42,16 @@ pub struct Part {
     pub machine_uid: Uid,
     /// As of an instance.
     pub cluster_id: String,
+}
+
+/// Whether an instance runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Power {
+    /// It runs or is about to, or the driver does not say.
+    #[default]
+    On,
+    /// It is stopped.
+    Stopped,
+    /// It is being deleted.
+    Deleting,
 }

@@ -5,9 +5,11 @@ use ostler_api::MachineSet;
 use ostler_api::machine_set::{MachineSetConditionType, MachineSetStatus};
 use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::set::{FOREIGN, Plan, UNREADABLE, is_news, status};
+use ostler_lifecycle::streak::REPLACEMENTS_FAIL;
 use serde_json::{Value, json};
 
 use super::{Done, Observed, Sets};
+use crate::clock;
 use crate::events::Severity;
 use crate::queue::Outcome;
 use crate::reconcile::{PassError, Passed};
@@ -43,15 +45,20 @@ impl Sets {
                 self.tell(set, Severity::Warning, reason, "Reconcile", note.to_owned());
             }
         }
+        if let Some(note) = plan.streak.message().filter(|_| plan.streak.is_new()) {
+            self.tell(set, Severity::Warning, REPLACEMENTS_FAIL, "Reconcile", note);
+        }
         if is_news(set, &new) {
             self.put(set, &new).await?;
         }
         let failed = done.retry || done.failures.create.is_some() || done.failures.delete.is_some();
         Ok(if failed {
             Passed::Settled(Outcome::Failed)
-        } else if done.more {
+        } else if done.more || plan.streak.is_new() {
             Passed::Changed
         } else {
+            let replaced = plan.streak.until().map(|until| clock::until(until, facts.now));
+            let again = replaced.map_or(again, |replaced| again.min(replaced));
             Passed::Settled(Outcome::Again(again))
         })
     }
@@ -62,8 +69,12 @@ impl Sets {
         let mut fields = json!(status);
         if let Some(fields) = fields.as_object_mut() {
             // What is absent now must not stay.
-            for field in ["machineSetCondition", "failedMachines", "autoPreserveFailedMachineCount"]
-            {
+            for field in [
+                "machineSetCondition",
+                "failedMachines",
+                "autoPreserveFailedMachineCount",
+                "replacementRetry",
+            ] {
                 fields.entry(field).or_insert(Value::Null);
             }
         }
@@ -71,9 +82,10 @@ impl Sets {
         let patch = json!({ "metadata": { "resourceVersion": version }, "status": fields });
         let written = self.writer.patch_status(&api, set.name(), Patch::Merge(&patch)).await;
         let what = "cannot write the status of a set";
-        let written = written.map_err(|error| PassError::of_write(what, error))?;
+        let written: MachineSet = written.map_err(|error| PassError::of_write(what, error))?;
+        let kept = written.status.as_ref().is_some_and(|it| it.replacement_retry.is_some());
         self.stores.sets.update(written, Author::new(By::Set, set));
-        Ok(())
+        if status.replacement_retry.is_some() && !kept { Err(PassError::Pruned) } else { Ok(()) }
     }
 }
 

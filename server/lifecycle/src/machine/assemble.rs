@@ -8,7 +8,7 @@ use ostler_api::{
 };
 
 use super::{
-    draining,
+    deadline, draining,
     effects::{Effects, NodeEffects},
     hint,
     pass::Pass,
@@ -125,6 +125,7 @@ impl Pass<'_> {
 
     pub(crate) fn finish(mut self, next: Next) -> Plan {
         self.keep_record();
+        let next = deadline::wake(&self, next);
         let next = preserving::wake_at_expiry(&self, next);
         let next = hint::wake(&self, next);
         let next = token::wake_to_bind(&self, next);

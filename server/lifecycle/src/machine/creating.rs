@@ -13,6 +13,7 @@ use ostler_api::{
 use super::{
     State, absence, adoption, bootstrapping, initializing, instance, joining,
     last_operation::Activity,
+    lost,
     pass::Pass,
     pooled, preconditions,
     reading::Reading,
@@ -36,13 +37,18 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         token::keep_alive(pass);
         return Ok(pass.wait_for_driver());
     }
+    if pass.creation_overdue() {
+        if let Err(lack) = preconditions::check(pass.snap)
+            && lack.is_no_fault()
+        {
+            return Err(lack.into());
+        }
+        let text = lost::with_losses(pass, "no instance within the creation timeout");
+        return Ok(fail(FailureReason::CreationTimeout, MachineOperationType::Create, text));
+    }
     bootstrapping::gate(pass)?;
     let (class, driver) = preconditions::check(pass.snap)?;
     preconditions::target(pass.snap)?;
-    if pass.creation_overdue() {
-        let text = "no instance within the creation timeout";
-        return Ok(fail(FailureReason::CreationTimeout, MachineOperationType::Create, text));
-    }
     retry::gate(pass)?;
     restore_created_condition(pass);
     Ok(match pass.learned.reading.take() {
@@ -67,6 +73,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
                  it yet: none is made before {until}"
             );
             look_again(pass, WaitReason::DriverRetry, &what, next)
+        }
+        Some(Reading::NotFound) if instance::created_at(pass).is_some() => {
+            lost::record(pass)?;
+            retry::gate(pass)?;
+            create(pass, class)?
         }
         None | Some(Reading::NotFound | Reading::CannotRead) => create(pass, class)?,
         Some(Reading::Failed(failure)) => read_failed(pass, &failure),
@@ -142,6 +153,10 @@ fn look_again(pass: &mut Pass<'_>, reason: WaitReason, what: &str, next: Timesta
 fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {
     let user_data = bootstrapping::user_data(pass)?;
     start_creation(pass);
+    if instance::created_at(pass).is_none() {
+        // That of one that was lost.
+        initializing::forget(pass);
+    }
     let digest = &class.spec_digest;
     let before = pass.status.creation_spec_digest.take();
     pass.status.creation_spec_digest = Some(match before {
@@ -167,7 +182,7 @@ fn read_failed(pass: &mut Pass<'_>, failure: &Failure) -> Transition {
             start_creation(pass);
         }
         pass.step(Some(MachineStep::CreateInstance));
-        show_failure(pass, failure);
+        show_failure(pass, OperationKind::GetMachineStatus, failure);
     }
     retry::after_read(pass, failure)
 }
@@ -222,7 +237,7 @@ pub(crate) fn answered(
     if pass.is_over() {
         return Transition::To(state);
     }
-    show_failure(pass, failure);
+    show_failure(pass, OperationKind::CreateMachine, failure);
     if let RetryAction::GiveUp(reason) = rule.then {
         return fail(reason, MachineOperationType::Create, failure.text());
     }
@@ -262,10 +277,17 @@ fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State 
 }
 
 /// Shows that the instance could not be made, or not be looked up before.
-fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
+fn show_failure(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) {
     instance::set_not_made(pass, failure);
     let (code, text) = (failure.code.name(), failure.text());
-    pass.show(Activity::CreateFailed(failure));
+    let lacks_capacity = retry::rule_for(kind, failure).reason == WaitReason::CapacityExhausted;
+    if failure.code == ErrorCode::ResourceExhausted && !lacks_capacity {
+        // By that code autoscalers look for room elsewhere.
+        let busy = Failure { code: ErrorCode::Unavailable, ..failure.clone() };
+        pass.show(Activity::CreateFailed(&busy));
+    } else {
+        pass.show(Activity::CreateFailed(failure));
+    }
     pass.machine_phase(&MachinePhase::CrashLoopBackOff);
     pass.effects.event(true, EventReason::InstanceCreateFailed, format!("{code}: {text}"));
 }

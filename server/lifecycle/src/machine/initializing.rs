@@ -51,16 +51,18 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 
 /// `looked`: a read of this pass said that the instance is there and not initialized.
 fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
-    let (class, driver) = preconditions::check(pass.snap)?;
+    let (class, driver) = match preconditions::check(pass.snap) {
+        Ok(there) => there,
+        Err(lack) if pass.creation_overdue() && !lack.is_no_fault() => return Ok(too_late()),
+        Err(lack) => return Err(lack.into()),
+    };
     let looks = pass.is_unresolved() && !looked && driver.has(OperationKind::GetMachineStatus);
     if !looks && !driver.has(OperationKind::InitializeMachine) {
         joining::enter(pass);
         return Ok(Transition::To(State::Joining));
     }
     if pass.creation_overdue() {
-        let text = "the instance was not initialized within the creation timeout";
-        let reason = FailureReason::InitializationTimeout;
-        return Ok(fail(reason, MachineOperationType::Create, text));
+        return Ok(too_late());
     }
     retry::gate(pass)?;
     if looks {
@@ -71,6 +73,11 @@ fn initialize(pass: &mut Pass<'_>, looked: bool) -> Outcome {
     Ok(pass.send(class, Request::Initialize { user_data, provider_id }))
 }
 
+fn too_late() -> Transition {
+    let text = "the instance was not initialized within the creation timeout";
+    fail(FailureReason::InitializationTimeout, MachineOperationType::Create, text)
+}
+
 /// Whether the instance, if there is one, was made for this Machine and never initialized. A driver
 /// that knows nothing of initialization in its records is asked for it all the same: a later read
 /// that succeeds proves nothing.
@@ -79,6 +86,11 @@ pub(crate) fn is_owed(pass: &Pass<'_>) -> bool {
     let done = conditions::held_since(status, &INITIALIZED).is_some();
     let asked_for = instance::was_made(status) || status.creation_spec_digest.is_some();
     !done && (asked_for || is_shown_as_failed(status))
+}
+
+/// The instance is gone: what is made in its place is to be initialized anew.
+pub(crate) fn forget(pass: &mut Pass<'_>) {
+    conditions::remove(&mut pass.status, &INITIALIZED);
 }
 
 /// Whether an initialization was sent of which the status says nothing: the core died before it wrote that.
@@ -118,6 +130,7 @@ pub(crate) fn answered(
             instance::confirm(pass);
             // One that another Machine has is not this one's for having been initialized.
             let shared = pass.snap.provider_id_holder.is_some();
+            instance::forget_power(pass);
             if let Some(record) = record.filter(|it| !it.provider_id.is_empty() && !shared) {
                 instance::learn(pass, record);
             }

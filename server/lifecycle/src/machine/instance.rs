@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     node,
-    operation::{Failure, Finished, InstanceRecord},
+    operation::{Failure, Finished, InstanceRecord, Power},
     plan::EventReason,
     snapshot::TargetView,
     time::{after, second_after},
@@ -35,6 +35,9 @@ const CATCHING_UP: Duration = Duration::from_mins(2);
 const CREATED: MachineConditionType = MachineConditionType::InstanceCreated;
 /// Reason of condition `InstanceCreated` for an instance that was there before.
 const ADOPTED: &str = "Adopted";
+
+/// Reason of condition `InstanceCreated` for an instance that is gone.
+const LOST: &str = "InstanceLost";
 
 /// A Machine shows no more addresses.
 const ADDRESSES: usize = 64;
@@ -70,6 +73,11 @@ pub(crate) fn set_adopted(pass: &mut Pass<'_>) {
 /// Clears condition `InstanceCreated`: the instance could not be made, or not be looked up before.
 pub(crate) fn set_not_made(pass: &mut Pass<'_>, failure: &Failure) {
     conditions::set(pass, &CREATED, false, failure.code.name(), &failure.text());
+}
+
+/// Clears condition `InstanceCreated`: the instance is gone.
+pub(crate) fn set_lost(pass: &mut Pass<'_>, text: &str) {
+    conditions::set(pass, &CREATED, false, LOST, text);
 }
 
 /// Since when the instance is known to be there.
@@ -149,6 +157,7 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     if pass.snap.target != TargetView::None && pass.machine.node_name().is_none() {
         name_node(pass, &record.node_name);
     }
+    note_power(pass, record.power);
     set_default_priority(pass);
     // The addresses of an instance that is gone are no longer the Machine's.
     let same = pass.machine.provider_id().is_none_or(|id| *id == record.provider_id);
@@ -160,6 +169,24 @@ pub(crate) fn learn(pass: &mut Pass<'_>, record: &InstanceRecord) {
     addresses.sort();
     addresses.dedup();
     addresses.truncate(ADDRESSES);
+}
+
+/// Where there is no Node, the driver alone says whether the instance runs.
+fn note_power(pass: &mut Pass<'_>, power: Power) {
+    let stopped = power != Power::On && pass.snap.target == TargetView::None;
+    pass.status.stopped_since =
+        if stopped { pass.status.stopped_since.take().or_else(|| Some(pass.now())) } else { None };
+}
+
+/// The instance was initialized, which may have started it: what was said before does not count.
+pub(crate) fn forget_power(pass: &mut Pass<'_>) {
+    pass.status.stopped_since = None;
+}
+
+/// What is wrong with an instance that the driver says is stopped.
+pub(crate) fn stopped(pass: &Pass<'_>) -> Option<&'static str> {
+    pass.status.stopped_since.as_ref()?;
+    Some("the driver says that the instance is stopped or being deleted")
 }
 
 /// A core that did not write the provider id down yet called this instance the Machine's.

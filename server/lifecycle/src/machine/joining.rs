@@ -14,7 +14,7 @@ use super::{
     draining::drain,
     finishing, health, instance, instance_check,
     last_operation::Activity,
-    own_node,
+    lost, own_node,
     pass::Pass,
     pooled, preconditions, preserving,
     reading::Reading,
@@ -45,7 +45,11 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if matches!(pass.learned.reading, Some(Reading::NotFound)) {
         // Without an id, the driver spoke of an instance that it never named, and takes it back.
         let unnamed = pass.machine.provider_id().is_none();
-        if unnamed || (pass.nodes().is_empty() && made_and_gone(pass)) {
+        let gone = pass.nodes().is_empty() && made_and_gone(pass);
+        if gone {
+            lost::record(pass)?;
+        }
+        if unnamed || gone {
             return Ok(Transition::To(State::Creating));
         }
     }
@@ -58,6 +62,12 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.snap.target == TargetView::None {
         if let Some(what) = pooled::not_running(pass) {
             return Ok(wait_for_instance(pass, what));
+        }
+        if let Some(what) = instance::stopped(pass) {
+            if pass.creation_overdue() && !pass.is_working() {
+                return Ok(wait_for_instance(pass, what.to_owned()));
+            }
+            return wait_for_node(pass, WaitReason::InstanceNotReady, what.to_owned());
         }
         own_node::enter_without_node(pass);
         return Ok(Transition::To(State::Running));
@@ -99,6 +109,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     if overdue {
         let text = format!("no healthy node within the creation timeout: {message}");
+        let text = lost::with_losses(pass, &text);
         return Ok(fail(FailureReason::JoinTimeout, MachineOperationType::Create, text));
     }
     wait_for_node(pass, reason, message)
@@ -121,13 +132,15 @@ fn not_joined(pass: &Pass<'_>) -> String {
     format!("waiting for a Node with {}", counts.join(" or "))
 }
 
-/// The driver made the instance, does not find it, and had time enough to.
+/// The driver made the instance and does not find it, and had time enough to, or said by itself that this one is gone.
 fn made_and_gone(pass: &Pass<'_>) -> bool {
     if matches!(pass.snap.node, NodeView::Unknown | NodeView::Ambiguous(_)) {
         return false;
     }
+    let hint = pass.snap.hint.as_ref().filter(|hint| hint.asked);
+    let told = hint.is_some_and(|it| it.lost.is_some() && it.lost.as_ref() == pass.instance_id());
     let made = instance::created_at(pass).is_some();
-    made && instance::catching_up(pass).is_none() && !pass.creation_overdue()
+    made && (told || instance::catching_up(pass).is_none()) && !pass.creation_overdue()
 }
 
 /// How long a Node that an older instance left behind may take to go. While it is there, the new
@@ -182,22 +195,29 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
     if pass.learned.reading.is_some() && was_waiting(pass) {
         instance_check::record(pass);
     }
-    let check = after(last_check(pass), every);
+    let mut check = after(last_check(pass), every);
+    if is_missed(pass)
+        && let Some(at) = instance::caught_up_at(pass).filter(|at| last_check(pass) < *at)
+    {
+        check = check.min(at);
+    }
     let (reason, message) = match pass.learned.reading.take() {
-        // The driver may list late what it has just made.
-        Some(Reading::NotFound) if instance::catching_up(pass).is_none() => (
-            WaitReason::InstanceMissing,
-            "the driver does not find the instance any more".to_owned(),
-        ),
+        Some(Reading::NotFound) => {
+            let mut text = "the driver does not find the instance any more".to_owned();
+            // It may list late what it has just made.
+            if let Some(until) = instance::catching_up(pass) {
+                let whole = Timestamp::from_second(until.as_second()).unwrap_or(until);
+                text = format!(
+                    "the driver made the instance and does not find it; if so at {whole}, it is made again"
+                );
+            }
+            (WaitReason::InstanceMissing, text)
+        }
         Some(Reading::Found(InstanceRecord { fault: Some(fault), .. })) => {
             (WaitReason::InstanceFaulty, format!("{}: {}", fault.code, fault.text()))
         }
         Some(
-            Reading::Found(_)
-            | Reading::NotFound
-            | Reading::Uninitialized
-            | Reading::CannotRead
-            | Reading::Failed(_),
+            Reading::Found(_) | Reading::Uninitialized | Reading::CannotRead | Reading::Failed(_),
         ) => (reason, message),
         None => {
             let due = pass.snap.now >= check;
@@ -226,6 +246,14 @@ fn was_waiting(pass: &Pass<'_>) -> bool {
 fn last_check(pass: &Pass<'_>) -> Timestamp {
     let since = pass.status.step_since.as_ref().map_or(pass.snap.now, |time| time.0);
     pass.status.instance_checked_at.as_ref().map_or(since, |asked| asked.0.max(since))
+}
+
+/// Whether the driver did not find the instance when it was asked last.
+fn is_missed(pass: &Pass<'_>) -> bool {
+    match &pass.learned.reading {
+        Some(reading) => matches!(reading, Reading::NotFound),
+        None => last_reported(pass).is_some_and(|it| it.0 == WaitReason::InstanceMissing),
+    }
 }
 
 /// What the driver said of the instance, as long as it was not asked again and no Node is there.

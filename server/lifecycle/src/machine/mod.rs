@@ -26,9 +26,12 @@
 //! | `currentStatus` | `pass.rs` |
 //! | `waitingFor`, `failureReason`, `failureMessage` | `apply.rs` |
 //! | `waitingFor`, once the evictions were answered | `draining/` |
+//! | `stoppedSince` | `instance.rs` |
+//! | `adoptedSpecDigest` | `updating.rs` |
 //! | `creationStartedAt`, `creationSpecDigest` | `creating.rs` |
 //! | `bootstrapTokenID` | `token.rs` |
 //! | `deletionCause` | `finding.rs` |
+//! | `losses`, `joinedAt` | `lost.rs` |
 //! | `instanceCheckedAt` | `instance_check.rs` |
 //! | `instanceNotice` | `hint.rs` |
 //! | `lastKnownState` | `answer.rs` |
@@ -49,6 +52,7 @@ mod closed;
 mod cluster_id;
 mod conditions;
 mod creating;
+mod deadline;
 mod deleting;
 mod diagram;
 mod dispatch;
@@ -68,6 +72,7 @@ mod instance_check;
 mod joining;
 mod last_operation;
 mod lookup;
+mod lost;
 mod node_notes;
 mod node_template;
 mod operation_state;
@@ -99,7 +104,7 @@ pub use draining::is_last_look;
 pub use own_instance::{has_own_instance, holder};
 pub use phase::{Life, lifecycle_phase};
 pub use retry::{Precondition, RetryAction, Rule, group_read_again, review_failed, rule};
-pub(crate) use retry::{backoff, is_over};
+pub(crate) use retry::{backoff, is_over, pause_after};
 
 use std::ops::ControlFlow;
 

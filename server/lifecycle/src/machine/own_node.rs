@@ -11,7 +11,7 @@ use ostler_api::{
 use super::{
     adoption, closed, conditions, health, instance,
     last_operation::Activity,
-    node_notes, node_template,
+    lost, node_notes, node_template,
     pass::Pass,
     preserving, retry, token,
     transition::{Outcome, Transition, wait},
@@ -36,6 +36,7 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
     pass.machine_phase(&MachinePhase::Running);
     pass.step(None);
     retry::clear(pass);
+    lost::forget(pass);
 }
 
 /// Whether the Node was healthy before.
@@ -53,6 +54,7 @@ pub(crate) fn enter_without_node(pass: &mut Pass<'_>) {
     pass.machine_phase(&MachinePhase::Available);
     pass.step(None);
     retry::clear(pass);
+    lost::forget(pass);
 }
 
 /// Everything that the Node of a Machine carries, as one write.
@@ -238,7 +240,7 @@ fn follow(pass: &mut Pass<'_>, node: &Node) -> Transition {
 fn without_node(pass: &mut Pass<'_>) -> Outcome {
     let phase = pass.status.machine_phase();
     if matches!(phase, MachinePhase::Running | MachinePhase::Unknown) {
-        // It had a target cluster before.
+        // It runs again, or had a target cluster before.
         enter_without_node(pass);
     } else if phase != MachinePhase::Available {
         return Ok(Transition::Rest(Next::OnChange));

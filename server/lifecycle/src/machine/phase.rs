@@ -27,11 +27,12 @@ pub fn lifecycle_phase(
         Life::Deleting => return LifecyclePhase::Deleting,
         Life::Lives => {}
     }
+    let is_provisioned = has_provider_id && status.infrastructure_ready == Some(true);
     if has_failed(status) {
         LifecyclePhase::Failed
-    } else if has_joined(status) || (has_provider_id && node_ready) {
+    } else if has_joined(status) || (is_provisioned && node_ready) {
         LifecyclePhase::Running
-    } else if has_provider_id && status.infrastructure_ready == Some(true) {
+    } else if is_provisioned {
         LifecyclePhase::Provisioned
     } else if status.bootstrap_ready != Some(false)
         && (has_provider_id || status.creation_started_at.is_some())
@@ -51,14 +52,17 @@ fn has_failed(status: &MachineStatus) -> bool {
 /// The Node was ready once; that it is not now is told by its conditions.
 fn has_joined(status: &MachineStatus) -> bool {
     use MachinePhase as Phase;
-    matches!(
-        status.machine_phase(),
-        Phase::Running
-            | Phase::Unknown
-            | Phase::InPlaceUpdating
-            | Phase::InPlaceUpdateSuccessful
-            | Phase::InPlaceUpdateFailed
-    )
+    // Where there are no Nodes, it is the instance that does not run.
+    let without_node = status.stopped_since.is_some();
+    !without_node
+        && matches!(
+            status.machine_phase(),
+            Phase::Running
+                | Phase::Unknown
+                | Phase::InPlaceUpdating
+                | Phase::InPlaceUpdateSuccessful
+                | Phase::InPlaceUpdateFailed
+        )
 }
 
 #[cfg(test)]
@@ -107,6 +111,10 @@ mod tests {
         let word = |id, node| lifecycle_phase(&ready, Life::Lives, id, node);
         assert_eq!(word(true, true), LifecyclePhase::Running);
         assert_eq!(word(true, false), LifecyclePhase::Provisioned);
+        let fails = MachineStatus { infrastructure_ready: Some(false), ..asked() };
+        for word in [&fails, &asked()].map(|it| lifecycle_phase(it, Life::Lives, true, true)) {
+            assert_eq!(word, LifecyclePhase::Provisioning, "its instance is not initialized");
+        }
         let unknown = status(MachinePhase::Unknown);
         assert_eq!(lifecycle_phase(&unknown, Life::Lives, true, false), LifecyclePhase::Running);
     }

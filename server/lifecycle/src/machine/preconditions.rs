@@ -18,6 +18,12 @@ pub(crate) struct MissingPrecondition {
 }
 
 impl MissingPrecondition {
+    /// Whether what is missing is a driver, or a look at what there is: no Machine fails for that.
+    pub(crate) const fn is_no_fault(&self) -> bool {
+        use WaitReason::{CrdsOutdated, DriverUnavailable, NotObserved};
+        matches!(self.reason, CrdsOutdated | DriverUnavailable | NotObserved)
+    }
+
     /// A wait that ends by itself, and needs no event.
     pub(crate) fn until(self, until: Option<Timestamp>) -> Transition {
         wait(self.reason, Some(self.message), until)

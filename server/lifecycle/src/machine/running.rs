@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::{MachinePhase, WaitReason};
 
 use super::{
-    State, adoption, checked, closed, in_place, instance_check, own_node,
+    State, adoption, checked, closed, health, in_place, instance, instance_check, own_node,
     pass::Pass,
     pool_update, token,
     transition::{Outcome, Transition, wait},
@@ -17,6 +17,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     let without_node = pass.status.machine_phase() == MachinePhase::Available;
     if without_node && pass.snap.target == TargetView::None && pool_update::is_due(pass) {
         return Ok(Transition::To(State::InPlace));
+    }
+    if let Some(what) = instance::stopped(pass) {
+        return unhealthy::plan(pass, WaitReason::InstanceNotReady, what);
     }
     let Some(node) = own_node::observe(pass)? else {
         let (reason, complaint) = own_node::missing(pass);

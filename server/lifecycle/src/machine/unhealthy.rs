@@ -27,9 +27,9 @@ use crate::{
 };
 
 pub(crate) fn plan(pass: &mut Pass<'_>, reason: WaitReason, complaint: &str) -> Outcome {
-    use MachinePhase::{InPlaceUpdateFailed, InPlaceUpdateSuccessful, Running, Unknown};
+    use MachinePhase::{Available, InPlaceUpdateFailed, InPlaceUpdateSuccessful, Running, Unknown};
     let phase = pass.status.machine_phase();
-    if matches!(phase, Running | InPlaceUpdateSuccessful | InPlaceUpdateFailed) {
+    if matches!(phase, Running | Available | InPlaceUpdateSuccessful | InPlaceUpdateFailed) {
         enter(pass, complaint);
     } else if phase != Unknown {
         return Ok(Transition::Rest(Next::OnChange));
@@ -84,7 +84,7 @@ fn unless_frozen(pass: &Pass<'_>, complaint: &str) -> Outcome<()> {
 }
 
 /// When the health timeout ends, with the time that was lost to outages; `None`: never.
-fn due(pass: &Pass<'_>) -> Option<Timestamp> {
+pub(crate) fn due(pass: &Pass<'_>) -> Option<Timestamp> {
     if pass.machine.spec.disable_health_timeout == Some(true) {
         return None;
     }

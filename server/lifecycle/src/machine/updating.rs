@@ -14,7 +14,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, conditions,
+    State, conditions, instance,
     last_operation::Activity,
     pass::Pass,
     preconditions,
@@ -47,9 +47,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if !is_pending(pass) && applied_digest(pass).as_deref() == Some(class.spec_digest.as_str()) {
         return Ok(settle_down(pass));
     }
+    note_adopted(pass, class);
     let (class, driver) = preconditions::check(pass.snap)?;
     let updates = driver.has(OperationKind::UpdateMachine);
-    if !updates && was_made_with(pass, class) {
+    if !updates && (was_made_with(pass, class) || is_as_adopted(pass, class)) {
         return Ok(settle_down(pass));
     }
     refused(pass, class, driver)?;
@@ -83,6 +84,24 @@ fn was_made_with(pass: &Pass<'_>, class: &ClassFacts) -> bool {
     !is_pending(pass)
         && applied_spec(pass).is_none()
         && pass.status.creation_spec_digest.as_ref() == Some(&class.spec_digest)
+}
+
+/// Writes down which spec the class has at the first look at an instance that another controller made. What the instance
+/// has is not known, and no driver reported it (INV-6): this says no more than whether the class has changed since.
+fn note_adopted(pass: &mut Pass<'_>, class: &ClassFacts) {
+    let unknown = applied_spec(pass).is_none()
+        && pass.status.creation_spec_digest.is_none()
+        && !instance::was_made(&pass.status);
+    if unknown && !is_pending(pass) && pass.status.adopted_spec_digest.is_none() {
+        pass.status.adopted_spec_digest = Some(class.spec_digest.clone());
+    }
+}
+
+/// Whether the class has not changed since the instance was adopted.
+fn is_as_adopted(pass: &Pass<'_>, class: &ClassFacts) -> bool {
+    !is_pending(pass)
+        && applied_spec(pass).is_none()
+        && pass.status.adopted_spec_digest.as_ref() == Some(&class.spec_digest)
 }
 
 /// Digest of the spec that a driver last reported as fully applied.

@@ -6,10 +6,12 @@ mod basis;
 mod bootstrap;
 mod bring;
 mod budget;
+mod candidate;
 mod ending;
 mod group;
 mod in_place;
 mod intent;
+mod lost_group;
 mod matching;
 mod name;
 mod operation;
@@ -44,7 +46,7 @@ use jiff::Timestamp;
 use ostler_api::{
     Machine, MachinePool, OperationId, ProviderId, ProviderName, SpecDigest,
     driver::OperationKind,
-    machine::{InstanceState, InstanceStatus, MachinePhase, MachineStep},
+    machine::{InstanceStatus, MachinePhase, Retry},
     machine_pool::{MachinePoolStatus, PoolUpdateFailurePolicy},
     names::{self, annotation},
 };
@@ -53,7 +55,7 @@ use serde_json::{Value, json};
 use self::{
     ask::Wanted,
     basis::Basis,
-    matching::{Matched, Member, compare, is_ready},
+    matching::{Matched, Member, compare},
     operation::Standing,
 };
 use crate::{
@@ -62,6 +64,7 @@ use crate::{
     driver::DriverView,
     operation::{Dispatch, OperationView, Target, UserData},
     snapshot::{ClassFacts, ClassView, DriverFacts, SecretView},
+    streak::Streak,
 };
 
 /// Most Machines that one pass creates, and most that it deletes.
@@ -176,6 +179,10 @@ struct Facts<'a> {
     /// What requests are made from now.
     basis: Basis,
     standing: Standing,
+    /// How its Machines failed one after the other.
+    streak: Streak,
+    /// How its group was lost one time after the other.
+    group_retry: Option<Retry>,
     /// The read that decisions are made from.
     reading: Option<&'a Reading>,
     /// What it says of the Machines.
@@ -219,6 +226,8 @@ pub fn plan(snap: &Snapshot) -> Plan {
     if ending::is_over(&facts) {
         plan.finalizer = Hold::Remove;
     }
+    plan.more |= facts.streak.is_new();
+    plan.retry_at = plan.retry_at.into_iter().chain(facts.streak.until()).min();
     status::fill(&mut plan, &facts);
     plan
 }
@@ -259,6 +268,7 @@ impl<'a> Facts<'a> {
         }
         learn(&mut standing, (snap, group), &model, driver);
         let broken = broken(pool);
+        let matched = compare(&snap.machines, reading);
         Self {
             snap,
             class,
@@ -271,7 +281,9 @@ impl<'a> Facts<'a> {
             basis,
             standing,
             reading,
-            matched: compare(&snap.machines, reading),
+            streak: candidate::streak(snap, &matched),
+            group_retry: lost_group::known(&old, reading, snap.now),
+            matched,
             broken,
             user_data,
             data,
@@ -458,7 +470,7 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     }
     let going: BTreeSet<&str> = all.iter().map(|it| it.machine.uid()).collect();
     let candidates = facts.matched.members.iter().map(|member| {
-        let one = candidate(facts, *member);
+        let one = candidate::of(facts, *member);
         Candidate { deleting: one.deleting || going.contains(one.uid), ..one }
     });
     let candidates: Vec<_> = candidates.collect();
@@ -475,41 +487,6 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     all.extend(chosen);
     all.truncate(BURST_OF_MACHINES);
     all
-}
-
-fn candidate<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
-    let machine = member.machine;
-    let current = machine.status.as_ref().and_then(|status| status.current_status.as_ref());
-    let kept = current.and_then(|current| current.preserve_expiry_time.as_ref());
-    let marks = [annotation::DELETE_MACHINE, annotation::CLUSTER_API_DELETE_MACHINE];
-    Candidate {
-        name: machine.name(),
-        uid: machine.uid(),
-        created: machine.metadata.creation_timestamp.as_ref().map(|time| time.0),
-        deleting: facts.is_leaving(member),
-        stuck: machine.instance_id().is_some_and(|id| facts.standing.is_refused(id))
-            || is_held(machine),
-        failed: machine.phase() == MachinePhase::Failed || is_broken(member),
-        ready: is_ready(machine) && !is_begun(machine),
-        outdated: facts.is_outdated(member),
-        annotated: marks.iter().any(|mark| machine.annotation(mark).is_some())
-            || machine.annotation(annotation::PRIORITY) == Some("1"),
-        preserved: kept.is_some_and(|until| until.0 > facts.snap.now),
-    }
-}
-
-/// A user pauses it, or a hook holds its deletion, for any time.
-fn is_held(machine: &Machine) -> bool {
-    let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
-    let waits = matches!(step, Some(MachineStep::PreDrainHook | MachineStep::PreTerminateHook));
-    machine.is_deleting() && (machine.is_paused() || waits)
-}
-
-/// The infrastructure gave it up. A change that failed is no reason to drain a Node that works, or that waits for its update.
-fn is_broken(Member { machine, instance }: Member<'_>) -> bool {
-    instance.is_some_and(|it| it.state == InstanceState::Failed)
-        && !is_ready(machine)
-        && !in_place::is_missing(machine)
 }
 
 /// The provider that has its group, or may: what any other says of the group proves nothing.
@@ -533,7 +510,8 @@ pub fn target_of(pool: &MachinePool) -> Target {
 fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
     let snap = facts.snap;
     let (Some(class), Some(driver)) = (facts.class, facts.driver) else { return };
-    let held = operation::held(&facts.standing.retries, &facts.basis, snap.now);
+    let mut held = operation::held(&facts.standing.retries, &facts.basis, snap.now);
+    held.until(OperationKind::CreatePool, lost_group::waits(facts));
     plan.retry_at = held.next;
     if facts.standing.busy || facts.standing.reread || !driver.has(OperationKind::CreatePool) {
         return;
@@ -588,6 +566,9 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         plan.retry_at = Some(plan.retry_at.map_or(until, |at| at.min(until)));
         facts.standing.failure = Some((dispatch.kind(), text));
         return;
+    }
+    if let Ask::Create { .. } = ask {
+        lost_group::make_again(facts);
     }
     plan.status.operation = Some(intent);
     plan.dispatch = Some(dispatch);

@@ -80,6 +80,14 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// This verb waits until then as well.
+    pub(super) fn until(&mut self, kind: OperationKind, until: Option<Timestamp>) {
+        if until.is_some() {
+            self.kinds.push(kind);
+            self.next = self.next.into_iter().chain(until).min();
+        }
+    }
+
     /// Whether a verb waits, of this instance.
     pub(super) fn has(&self, kind: OperationKind, instance: Option<&ProviderId>) -> bool {
         let own = instance

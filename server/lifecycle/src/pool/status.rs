@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::{
     Facts, Plan, Snapshot, Way, budget, ending::is_told_gone, group::GroupView, in_place,
-    matching::is_ready, name,
+    lost_group, matching::is_ready, name,
 };
 use crate::{
     class::Hold,
@@ -84,6 +84,8 @@ pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
         operation: sent.or_else(|| standing.intent.clone()),
         asked,
         retries: standing.retries.clone(),
+        replacement_retry: facts.streak.retry.clone(),
+        group_retry: facts.group_retry.clone(),
         not_deleted: standing.refused().into_iter().take(MOST_SHOWN).collect(),
         hot_update: Some(standing.hot.clone()).filter(|it| *it != PoolHotUpdate::default()),
         provider_id: match facts.reading {
@@ -311,7 +313,10 @@ fn remediating(facts: &Facts<'_>) -> Said {
     let type_ = Type::Remediating;
     let failed = facts.snap.machines.iter().filter(|it| it.phase() == MachinePhase::Failed).count();
     let have = if failed == 1 { "has" } else { "have" };
-    let text = format!("{} {have} failed", numbered(failed, "machine"));
+    let mut text = format!("{} {have} failed", numbered(failed, "machine"));
+    if let Some(streak) = facts.streak.message() {
+        text = format!("{text}; {streak}");
+    }
     match (failed, unchosen(facts)) {
         (0, _) => said(type_, false, "NoneFailed", ""),
         (_, None) => said(type_, true, "MachinesFailed", text),
@@ -472,21 +477,8 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     if !ready.has(OperationKind::CreatePool) {
         return said(type_, false, "DriverLacksVerb", "the driver has no groups");
     }
-    if let GroupView::Unreadable(failure) = facts.group {
-        let text = format!("{}: {}", failure.code, failure.text());
-        return said(type_, false, "GetPoolStatusFailed", text);
-    }
-    let fault = status.observed.as_ref().and_then(|it| it.fault.clone());
-    if let Some(fault) = fault {
-        return said(type_, false, "GroupFaulty", fault);
-    }
-    let surplus = facts.unmade().count().saturating_sub(facts.room());
-    if surplus > 0 {
-        let text = format!(
-            "the driver lists {} for which no machine is made: neither the pool nor its group wants so many",
-            numbered(surplus, "instance")
-        );
-        return said(type_, false, "TooManyInstances", text);
+    if let Some((reason, text)) = trouble(facts, status) {
+        return said(type_, false, reason, text);
     }
     if status.infrastructure_ready {
         return said(type_, true, "Ready", "");
@@ -496,6 +488,27 @@ fn infrastructure(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
         |it| format!("{} of {} instances", it.current, it.desired),
     );
     said(type_, false, "WaitingForInstances", text)
+}
+
+/// What is wrong with the group, by what the driver says of it: reason and text.
+fn trouble(facts: &Facts<'_>, status: &MachinePoolStatus) -> Option<(&'static str, String)> {
+    if let GroupView::Unreadable(failure) = facts.group {
+        return Some(("GetPoolStatusFailed", format!("{}: {}", failure.code, failure.text())));
+    }
+    if let Some(text) = lost_group::message(facts) {
+        return Some(("GroupMissing", text));
+    }
+    if let Some(fault) = status.observed.as_ref().and_then(|it| it.fault.clone()) {
+        return Some(("GroupFaulty", fault));
+    }
+    let surplus = facts.unmade().count().saturating_sub(facts.room());
+    (surplus > 0).then(|| {
+        let text = format!(
+            "the driver lists {} for which no machine is made: neither the pool nor its group wants so many",
+            numbered(surplus, "instance")
+        );
+        ("TooManyInstances", text)
+    })
 }
 
 /// Reason of the condition and of the event while a verb fails.

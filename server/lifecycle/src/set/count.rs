@@ -9,7 +9,7 @@ use ostler_api::{
     names::{MACHINE_DEPLOYMENT, annotation::RELEASED_BY, label},
 };
 
-use crate::{bootstrap, foreign::Foreign, replicas};
+use crate::{bootstrap, foreign::Foreign, replicas, streak::Streak};
 
 use super::{
     Blind, Plan, Snapshot, Victim,
@@ -68,13 +68,14 @@ pub(super) fn decide(
     claimed: &[Arc<Machine>],
     released: usize,
     preserved: &Preserved,
+    streak: &Streak,
 ) -> Count {
     let Snapshot { set, wishes, unanswered, now, .. } = snapshot;
     let active: Vec<_> = claimed.iter().filter(|machine| is_active(machine)).cloned().collect();
     let wanted = wanted(set);
     let missing = wanted.saturating_sub(active.len());
     let surplus = surplus(snapshot, &active);
-    let mut delete = victims::choose(set, &active, surplus, wishes, preserved, *now);
+    let mut delete = victims::choose(set, &active, surplus, wishes, (preserved, streak), *now);
     delete.truncate(BURST);
     // Names without an answer may be Machines already, and are repeated until it is known.
     let repeat: Vec<_> = unanswered.iter().take(missing).cloned().collect();
@@ -129,7 +130,8 @@ pub(super) fn only_fewer(snapshot: &Snapshot, controlled: &[Arc<Machine>]) -> Ve
     let active: Vec<_> = controlled.iter().filter(|machine| is_active(machine)).cloned().collect();
     let surplus = surplus(snapshot, &active);
     let preserved = preserve::decide(set, controlled, wishes);
-    let mut delete = victims::choose(set, &active, surplus, wishes, &preserved, *now);
+    let mut delete =
+        victims::choose(set, &active, surplus, wishes, (&preserved, &Streak::default()), *now);
     delete.truncate(surplus.min(BURST));
     delete
 }

@@ -26,10 +26,10 @@ pub use victims::{Cause, Policy, Rank, Victim};
 use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::Timestamp;
-use ostler_api::{Machine, MachineSet, names};
+use ostler_api::{Machine, MachineSet, machine::MachinePhase, names};
 use serde_json::Value;
 
-use crate::{class::Hold as Finalizer, foreign::Foreign, replicas::Filled};
+use crate::{class::Hold as Finalizer, foreign::Foreign, replicas::Filled, streak::Streak};
 
 /// Why the Machines of a set may not be all that are seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub struct Plan {
     pub delete: Vec<Victim>,
     /// Why fewer Machines are created or deleted than wanted.
     pub hold: Option<Hold>,
+    /// How its Machines failed one after the other, and when those that are Failed are replaced.
+    pub streak: Streak,
     /// Another set whose selector overlaps with its own; told once for each generation.
     pub overlap: Option<String>,
     /// The Machines of the set: those that it keeps and those that it adopts.
@@ -138,7 +140,10 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
     }
     let preserved = preserve::decide(set, &claimed, &snapshot.wishes);
     let patches = push_down::patches(set, &claimed, &preserved);
-    let count = count::decide(snapshot, &claimed, release.len(), &preserved);
+    let old = set.status.as_ref().and_then(|it| it.replacement_retry.as_ref());
+    let failed = |machine: &Machine| machine.phase() == MachinePhase::Failed;
+    let streak = Streak::of(old, claimed.iter().map(AsRef::as_ref), failed, snapshot.now);
+    let count = count::decide(snapshot, &claimed, release.len(), &preserved, &streak);
     let is_new =
         set.status.as_ref().and_then(|it| it.observed_generation) != set.metadata.generation;
     Plan {
@@ -150,6 +155,7 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
         create: count.create,
         delete: count.delete,
         hold: count.hold,
+        streak,
         claimed,
         ..Plan::default()
     }

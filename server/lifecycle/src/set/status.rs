@@ -18,7 +18,7 @@ use super::{
     count::{is_active, wanted},
     preserve,
 };
-use crate::selector;
+use crate::{selector, streak::REPLACEMENTS_FAIL};
 
 /// Reason of the condition and of the event while another process runs a set.
 pub const FOREIGN: &str = "ForeignController";
@@ -65,6 +65,11 @@ pub fn status(
         last_operation: old.last_operation.clone(),
         failed_machines: (!failed.is_empty()).then_some(failed),
         auto_preserve_failed_machine_count: (auto > 0).then_some(auto),
+        replacement_retry: if plan.broken.is_empty() && !set.is_deleting() {
+            plan.streak.retry.clone()
+        } else {
+            old.replacement_retry.clone()
+        },
         selector: match &set.spec.selector {
             Some(selector) if plan.broken.is_empty() => Some(selector::text(selector)),
             Some(_) | None => old.selector.clone(),
@@ -151,6 +156,9 @@ fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
              deleted"
         );
         return Say::Set("True", "FailedCreate", text);
+    }
+    if let Some(text) = plan.streak.message() {
+        return Say::Set("True", REPLACEMENTS_FAIL, text);
     }
     let active = plan.claimed.iter().filter(|machine| is_active(machine)).count();
     let untried = plan.create == 0 && plan.repeat.is_empty() && plan.delete.is_empty();

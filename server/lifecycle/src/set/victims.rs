@@ -15,7 +15,7 @@ use ostler_api::{
 };
 
 use super::preserve::{self, AUTO, NodeWish, Preserved, Wish};
-use crate::digest;
+use crate::{digest, streak::Streak};
 
 /// A Machine that goes.
 #[derive(Debug, Clone, PartialEq)]
@@ -170,7 +170,7 @@ pub(super) fn choose(
     active: &[Arc<Machine>],
     surplus: usize,
     wishes: &BTreeMap<String, NodeWish>,
-    preserved: &Preserved,
+    (preserved, streak): (&Preserved, &Streak),
     now: Timestamp,
 ) -> Vec<Victim> {
     let policy = Policy::of(set);
@@ -178,7 +178,8 @@ pub(super) fn choose(
         if is_marked(machine, set) {
             return Some(Cause::Marked);
         }
-        is_given_up(machine, wishes.get(machine.uid()), preserved, now).then_some(Cause::Failed)
+        let given_up = is_given_up(machine, wishes.get(machine.uid()), preserved, now);
+        (given_up && !streak.holds(machine)).then_some(Cause::Failed)
     };
     // Without a surplus, nothing is compared but those that go anyhow.
     let mut ranked: Vec<_> = active

@@ -55,7 +55,7 @@ fn every_code_of_a_failed_create_shows_itself_and_follows_the_table() {
                 assert_eq!(world.phase(), MachinePhase::Failed);
                 assert_eq!(status.failure_reason.unwrap().as_str(), reason);
             }
-            Then::NewClass(_) => assert_eq!(wait, None, "{code}"),
+            Then::NewClass(_) => assert_eq!(wait, Some(1200), "{code}: the creation timeout"),
             Then::Room(_) => assert_eq!(wait, Some(600), "{code}"),
             Then::Retry(first, ..) | Then::NewSecret(first, ..) => {
                 assert_eq!(wait, i64::try_from(first).ok(), "{code}");
@@ -410,7 +410,7 @@ fn an_instance_that_vanishes_before_its_node_comes_is_made_again_after_two_minut
         world.pass();
     };
     look(&mut world);
-    assert_eq!((world.creates, world.waits_for()), (1, Some(WaitReason::NodeNotJoined)));
+    assert_eq!((world.creates, world.waits_for()), (1, Some(WaitReason::InstanceMissing)));
     look(&mut world);
     assert_eq!(world.sent.last().unwrap().kind(), Kind::CreateMachine);
     world.settle_no_node();

@@ -244,19 +244,6 @@ fn a_machine_without_a_node_hears_of_its_instance_only_so() {
 }
 
 #[test]
-fn an_instance_that_goes_before_its_node_has_joined_is_made_anew_once_lists_cannot_lag_any_more() {
-    let mut world = joining();
-    world.instances.clear();
-    tell(&mut world, HintKind::Gone);
-    world.settle();
-    assert_eq!(world.creates, 1, "a driver's word alone makes no second instance");
-    world.later(130);
-    tell(&mut world, HintKind::Changed);
-    world.settle();
-    assert_eq!(world.creates, 2);
-}
-
-#[test]
 fn a_notice_is_shown_with_its_time_and_once_and_goes_when_it_is_over() {
     let mut world = World::running();
     tell(&mut world, HintKind::Termination);

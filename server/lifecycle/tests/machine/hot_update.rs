@@ -340,3 +340,43 @@ fn a_new_machine_gets_the_new_spec_and_no_update() {
     let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC;
     assert_eq!(world.machine().annotation(key), Some(r#"{"size":9}"#));
 }
+
+/// A machine that another controller made, under a driver that changes no running instance.
+fn adopted() -> World {
+    let mut world = World::running();
+    let notes = world.machine_mut().metadata.annotations.get_or_insert_default();
+    notes.remove(names::annotation::LAST_APPLIED_PROVIDER_SPEC);
+    notes.remove(names::annotation::OPERATION);
+    world.erase_ours();
+    world.machine_mut().status.as_mut().unwrap().conditions.clear();
+    world.kinds.remove(&Kind::UpdateMachine);
+    world.events.clear();
+    world.settle();
+    world
+}
+
+#[test]
+fn an_adopted_instance_counts_as_having_its_class_until_that_changes() {
+    let mut world = adopted();
+    assert_eq!(world.waits_for(), None, "nothing was changed, so nothing is refused");
+    assert!(!world.happened(EventReason::HotUpdateRefused), "{:?}", world.events);
+    assert_eq!(world.applied(), None, "no driver reported what it has (INV-6)");
+    assert!(world.status().adopted_spec_digest.is_some());
+    let before = world.class.clone();
+    edit(&mut world, S2);
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::HotUpdateRefused), "now there is a change");
+    assert!(world.happened(EventReason::HotUpdateRefused));
+    world.class = before;
+    world.settle();
+    assert_eq!(world.waits_for(), None, "it was taken back");
+}
+
+#[test]
+fn an_adopted_instance_whose_driver_can_change_it_is_brought_to_its_class() {
+    let mut world = adopted();
+    world.kinds.insert(Kind::UpdateMachine);
+    world.settle();
+    assert_eq!(world.count(Kind::UpdateMachine), 1);
+    assert!(world.applied().is_some());
+}

@@ -152,6 +152,9 @@ fn a_failed_machine_whose_time_is_over_is_replaced_by_its_set_whichever_write_th
         }))
         .unwrap();
         machine.metadata.owner_references = Some(vec![owner_reference(&set)]);
+        // One that had run for a while is replaced without a pause.
+        let joined = crate::world::seconds(world.now, -3600);
+        world.machine_mut().status.as_mut().unwrap().joined_at = Some(joined.into());
         fails(&mut world);
         if on_node {
             ask_node(&mut world, Some(value));

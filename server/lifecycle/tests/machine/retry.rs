@@ -62,6 +62,7 @@ const LACKS: Then = later("DriverLacksVerb");
 const BAD_SPEC: Then = Then::NewClass("InvalidSpec");
 const WAITS_SPEC: Then = later("InvalidSpec");
 const ROOM: Then = Then::Room("CapacityExhausted");
+const BUSY: Then = Then::Room("DriverRetry");
 const SECRET: Then = Then::NewSecret(180, 1800, "CredentialsRefused");
 const ACTION: Then = Then::Retry(30, 600, "ActionNeeded");
 const AWAY: Then = Then::Retry(5, 120, "DriverRetry");
@@ -84,7 +85,7 @@ const BY_HAND: [(ErrorCode, [Then; 5]); 17] = [
     (ErrorCode::NotFound,           [LATER,    LOOK,          MISSING,  Then::Success, Then::Absent]),
     (ErrorCode::AlreadyExists,      [FOREIGN,  INIT,          LATER,    LATER,         LATER]),
     (ErrorCode::PermissionDenied,   [SECRET,   INIT,          SECRET,   SECRET,        SECRET]),
-    (ErrorCode::ResourceExhausted,  [ROOM,     ROOM,          ROOM,     ROOM,          ROOM]),
+    (ErrorCode::ResourceExhausted,  [ROOM,     ROOM,          ROOM,     BUSY,          BUSY]),
     (ErrorCode::FailedPrecondition, [ACTION,   INIT,          ACTION,   ACTION,        ACTION]),
     (ErrorCode::Aborted,            [AGAIN,    INIT,          AGAIN,    AGAIN,         AGAIN]),
     (ErrorCode::OutOfRange,         [BAD_SPEC, INIT,          LATER,    LATER,         SEVERAL]),

@@ -19,8 +19,8 @@ use ostler_lifecycle::{
     hot_update::{ReviewView, SlotUse, SlotView},
     invariants, machine,
     operation::{
-        Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Place, Request,
-        SecretText, Success,
+        Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Place, Power,
+        Request, SecretText, Success,
     },
     outage::ApiView,
     plan::{Event, EventReason, Next, Plan},
@@ -110,6 +110,8 @@ pub struct World {
     pub cluster: ClusterIds,
     /// What exists in the infrastructure.
     pub instances: Vec<Instance>,
+    /// Whether the instance runs, as the driver says.
+    pub power: Power,
     /// The driver finds other tags on the instance of the id than this machine's.
     pub not_ours: bool,
     /// How many creates the driver carried out.
@@ -180,6 +182,7 @@ impl World {
             settings: Settings::default(),
             cluster: ClusterIds::only("ours"),
             instances: Vec::new(),
+            power: Power::On,
             not_ours: false,
             creates: 0,
             sent: Vec::new(),
@@ -524,6 +527,7 @@ impl World {
             machine_uid: foreign.unwrap_or_else(|| uid.to_owned()).into(),
             cluster_id: self.carried().to_owned(),
             node_name: NODE.to_owned(),
+            power: self.power,
             initialized: self.instances.first().map(|instance| instance.initialized),
             ..InstanceRecord::default()
         }

@@ -12,6 +12,7 @@
 )]
 
 mod absence;
+mod losses;
 mod matching;
 mod operations;
 mod passes;

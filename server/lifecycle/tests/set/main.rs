@@ -2,6 +2,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::panic,
     clippy::needless_pass_by_value,
     unreachable_pub,
     reason = "tests"
@@ -17,5 +18,6 @@ mod order;
 mod preservation;
 mod push_down;
 mod status;
+mod streak;
 mod template;
 mod validation;

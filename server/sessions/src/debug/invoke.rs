@@ -83,7 +83,8 @@ const fn on_the_way(reason: Reason) -> Option<Code> {
         | Reason::CoreSessionLost
         | Reason::CoreOperationLost
         | Reason::CoreLooksOnly
-        | Reason::CoreClusterIdChanged => Code::Unavailable,
+        | Reason::CoreClusterIdChanged
+        | Reason::CoreLost => Code::Unavailable,
         Reason::CoreTimeout | Reason::CoreAcceptTimeout => Code::DeadlineExceeded,
         Reason::CoreQueueFull => Code::ResourceExhausted,
         Reason::CoreFrameTooLarge => Code::InvalidArgument,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
 
-use super::table::{Precondition, RetryAction, Rule, reasons, rule};
+use super::table::{MOST_LOSSES, Precondition, RetryAction, Rule, reasons, rule};
 
 const CONTRACT: &str = "../../proto/ostler/driver/v1alpha1/operation.proto";
 const PAGE: &str = "../../docs/retry-policy.md";
@@ -48,6 +48,10 @@ fn phrase(then: &RetryAction) -> String {
         RetryAction::LookAgain { first, max } => {
             format!("finds or makes it, in {}", between(*first, *max))
         }
+        RetryAction::MakeAgain { first, max } => format!(
+            "makes it again, at once the first time, then in {}; a machine has failed the {MOST_LOSSES}th time",
+            between(*first, *max)
+        ),
         RetryAction::Absent => "takes it as absent: creates, or goes on with a deletion".to_owned(),
         RetryAction::NotInitialized => "InitializeMachine".to_owned(),
         RetryAction::GoOn => "goes on without".to_owned(),
@@ -159,7 +163,10 @@ fn page() -> String {
          {}\n\
          A failure says as well what it left behind:\n\n{}\n\
          A Machine whose creation timeout passes is Failed whatever it waits for, and a Machine that is deleted is deleted:\n\
-         both ask the driver first what is there.\n",
+         both ask the driver first what is there.\n\n\
+         A MachineSet or a pool replaces a Failed Machine with the same pauses as after `CORE_LOST` if that failed before it had run\n\
+         for 10 min, as the ones before it did: `status.replacementRetry` counts them. It is forgotten once a Machine that was made since has run for 10 min.\n\
+         A Machine that is deleted by hand is replaced at once.\n",
         table(),
         certainties()
     )

@@ -32,6 +32,7 @@ use crate::{
 
 pub use group::group_read_again;
 pub use review::review_failed;
+pub(crate) use table::{MOST_LOSSES, pause_after};
 pub use table::{Precondition, RetryAction, Rule, rule};
 
 /// What follows from this failure.
@@ -42,13 +43,23 @@ pub(crate) fn rule_for(kind: OperationKind, failure: &Failure) -> Rule {
 /// Writes down that an operation failed and when to try again. `None`: by the table it did not
 /// fail, or the Machine is lost; see the rule.
 pub(crate) fn remember(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) -> Rule {
-    let rule = rule_for(kind, failure);
     let failures = pass
         .status
         .retry
         .as_ref()
         .filter(|retry| retry.kind == kind.into())
         .map_or(1, |retry| retry.failures.saturating_add(1));
+    remember_times(pass, kind, failure, failures)
+}
+
+/// Writes down that an operation failed for so many times in a row.
+pub(crate) fn remember_times(
+    pass: &mut Pass<'_>,
+    kind: OperationKind,
+    failure: &Failure,
+    failures: i32,
+) -> Rule {
+    let rule = rule_for(kind, failure);
     if rule.reason == WaitReason::ClusterIdChanged {
         cluster_id::record_stranger(pass, failure);
     }

@@ -15,8 +15,8 @@ use ostler_api::{
         OperationKind,
         OperationKind::{
             CreateMachine, CreatePool, DeleteMachine, DeletePool, DeletePoolMachines,
-            GetMachineStatus, GetPoolStatus, GetVolumeIds, InitializeMachine, UpdateMachine,
-            UpdatePool, UpdatePoolMachine, ValidateClass,
+            GetMachineStatus, GetPoolStatus, GetVolumeIds, InitializeMachine, ListMachines,
+            ListPools, UpdateMachine, UpdatePool, UpdatePoolMachine, ValidateClass,
         },
     },
     machine::{FailureReason, HotUpdateState, WaitReason},
@@ -60,6 +60,13 @@ pub enum RetryAction {
         /// The longest wait.
         max: Duration,
     },
+    /// Make it again: at once the first time, then after `first`, twice as long each time, at most `max`.
+    MakeAgain {
+        /// The wait before the second time.
+        first: Duration,
+        /// The longest wait.
+        max: Duration,
+    },
     /// A read that says there is no instance.
     Absent,
     /// A read that says there is one, not initialized.
@@ -76,6 +83,10 @@ impl RetryAction {
             Self::Backoff { first, max }
             | Self::OnSecretChange { first, max }
             | Self::LookAgain { first, max } => Some(backoff(*first, *max, failures)),
+            Self::MakeAgain { .. } if failures <= 1 => Some(Duration::ZERO),
+            Self::MakeAgain { first, max } => {
+                Some(backoff(*first, *max, failures.saturating_sub(1)))
+            }
             Self::WhenThereIsRoom => Some(room),
             Self::OnClassChange
             | Self::GiveUp(_)
@@ -135,6 +146,18 @@ const fn seconds(first: u64, max: u64) -> RetryAction {
 const SOON: RetryAction = seconds(5, 180);
 const LATER: RetryAction = seconds(60, 600);
 
+/// What was of no use is made again: instances and groups that are gone, Machines that failed before they had run for a while.
+const MAKE_AGAIN: RetryAction =
+    RetryAction::MakeAgain { first: Duration::from_mins(1), max: Duration::from_mins(15) };
+
+/// A Machine that lost so many instances before its Node had joined has failed.
+pub(crate) const MOST_LOSSES: i32 = 5;
+
+/// How long the next one waits after so many in a row were of no use.
+pub(crate) fn pause_after(failures: i32) -> Duration {
+    MAKE_AGAIN.wait(failures, Duration::ZERO).unwrap_or_default()
+}
+
 /// The first row that fits decides.
 const TABLE: &[Row] = &[
     // The infrastructure refused nothing: go on as soon as a driver is there again.
@@ -144,6 +167,13 @@ const TABLE: &[Row] = &[
         reasons: &[Reason::CoreNoSession, Reason::CoreSessionLost],
         then: seconds(1, 60),
         wait: WaitReason::DriverRetry,
+    },
+    Row {
+        kinds: &[CreateMachine, CreatePool],
+        codes: &[NotFound],
+        reasons: &[Reason::CoreLost],
+        then: MAKE_AGAIN,
+        wait: WaitReason::InstanceMissing,
     },
     Row {
         kinds: &[],
@@ -232,6 +262,23 @@ const TABLE: &[Row] = &[
         then: RetryAction::WhenThereIsRoom,
         wait: WaitReason::DriverRetry,
     },
+    // Nor does quota help what makes nothing.
+    row(
+        &[
+            DeleteMachine,
+            DeletePool,
+            DeletePoolMachines,
+            GetMachineStatus,
+            GetPoolStatus,
+            GetVolumeIds,
+            ListMachines,
+            ListPools,
+            ValidateClass,
+        ],
+        &[ResourceExhausted],
+        RetryAction::WhenThereIsRoom,
+        WaitReason::DriverRetry,
+    ),
     row(&[], &[ResourceExhausted], RetryAction::WhenThereIsRoom, WaitReason::CapacityExhausted),
     row(&[InitializeMachine], &[], SOON, WaitReason::InstanceNotInitialized),
     row(&[], &[Unknown, Canceled, DeadlineExceeded, Uninitialized], SOON, WaitReason::DriverRetry),

@@ -199,6 +199,7 @@ func (PoolMachineState) EnumDescriptor() ([]byte, []int) {
 // | INVALID_ARGUMENT | others | tries again in 1 min to 10 min | InvalidSpec |
 // | DEADLINE_EXCEEDED | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | DEADLINE_EXCEEDED | others | tries again in 5 s to 3 min | DriverRetry |
+// | NOT_FOUND `CORE_LOST` | CreateMachine, CreatePool | makes it again, at once the first time, then in 1 min to 15 min; a machine has failed the 5th time | InstanceMissing |
 // | NOT_FOUND | InitializeMachine | finds or makes it, in 5 s to 3 min | InstanceNotInitialized |
 // | NOT_FOUND | UpdateMachine | tries again in 1 min to 10 min | InstanceMissing |
 // | NOT_FOUND | DeleteMachine, DeletePool | as good as a result |  |
@@ -210,8 +211,9 @@ func (PoolMachineState) EnumDescriptor() ([]byte, []int) {
 // | ALREADY_EXISTS | others | tries again in 1 min to 10 min | DriverRetry |
 // | PERMISSION_DENIED | InitializeMachine | tries again in 5 s to 3 min | InstanceNotInitialized |
 // | PERMISSION_DENIED | others | tries again in 3 min to 30 min, and at once when the secret changes | CredentialsRefused |
-// | RESOURCE_EXHAUSTED `THROTTLED` | any | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) | DriverRetry |
-// | RESOURCE_EXHAUSTED | any | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) | CapacityExhausted |
+// | RESOURCE_EXHAUSTED `THROTTLED` | CreateMachine, InitializeMachine, UpdateMachine, CreatePool, UpdatePool, UpdatePoolMachine | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) | DriverRetry |
+// | RESOURCE_EXHAUSTED | CreateMachine, InitializeMachine, UpdateMachine, CreatePool, UpdatePool, UpdatePoolMachine | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) | CapacityExhausted |
+// | RESOURCE_EXHAUSTED | others | tries again after `retry_after`, else after `--resource-exhausted-retry` (10m) | DriverRetry |
 // | FAILED_PRECONDITION `NOT_OURS` | any | tries again in 1 min to 10 min | InstanceNotOurs |
 // | FAILED_PRECONDITION `CORE_CLUSTER_ID_CHANGED` | any | tries again in 1 min to 10 min | ClusterIdChanged |
 // | FAILED_PRECONDITION `NOT_HOT_UPDATABLE` | UpdateMachine, UpdatePoolMachine | leaves the running instance as it is until class or driver change | HotUpdateRefused |
