@@ -34,7 +34,11 @@ fn until_failed(world: &mut World, kind: Kind, code: ErrorCode) -> i64 {
         if world.phase() == MachinePhase::Failed {
             return world.now.duration_since(begun).as_secs();
         }
-        if let Next::Wait { until, .. } = &world.next {
+        // A driver that is asked answers at once.
+        let asked = matches!(world.operation, OperationView::InFlight(_));
+        if let Next::Wait { until, .. } = &world.next
+            && !asked
+        {
             world.now = *until;
         }
     }
