@@ -79,7 +79,8 @@ fn a_provider_id_in_another_spelling_is_said_with_both_and_no_machine_is_replace
         assert!(message.contains(said), "{message}");
         assert_eq!(message.contains("fake:///i-1,"), spelled, "{message}");
         for _ in 0..4 {
-            look(&mut world, 600);
+            world.later(600);
+            world.settle();
         }
         let waits = spelled && ready == "True";
         assert_eq!(world.phase() == MachinePhase::Pending, waits, "{said} {ready}");
