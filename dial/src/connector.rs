@@ -71,7 +71,7 @@ impl Dial {
         // What stands before it speaks TLS.
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        Self { way, tcp, trusted: Trusted::Anybody }
+        Self { way, tcp, trusted: Trusted::AnyUser }
     }
 
     /// Connects to nobody else than `trusted` on this host.

@@ -20,7 +20,7 @@ const TABLES: [&str; 2] = ["/proc/net/tcp", "/proc/net/tcp6"];
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trusted {
     /// Any user, since TLS says who it is, or the operator does.
-    Anybody,
+    AnyUser,
     /// This process's own user, and who alone can put a socket there; and root.
     Own(u32),
     /// This user, who was given; and root.
@@ -52,7 +52,7 @@ pub enum NotTrusted {
 impl Trusted {
     fn check(self, uid: u32, directory: Option<u32>) -> Result<(), NotTrusted> {
         let (expected, trusted) = match self {
-            Self::Anybody => return Ok(()),
+            Self::AnyUser => return Ok(()),
             Self::Own(own) => (own, uid == own || Some(uid) == directory),
             Self::Given(given) => (given, uid == given),
         };
@@ -69,7 +69,7 @@ impl Trusted {
 
     /// Checks who has the other end of a connection over loopback.
     pub(crate) async fn check_tcp(self, stream: &TcpStream) -> Result<(), NotTrusted> {
-        if self == Self::Anybody {
+        if self == Self::AnyUser {
             return Ok(());
         }
         let ends = (|| Ok((stream.peer_addr()?, stream.local_addr()?)))();
@@ -173,7 +173,7 @@ mod tests {
         given.check(4712, None).unwrap();
         // Who was given counts, and nothing else.
         given.check(4711, Some(4711)).unwrap_err();
-        Trusted::Anybody.check(4713, None).unwrap();
+        Trusted::AnyUser.check(4713, None).unwrap();
     }
 
     #[tokio::test]

@@ -97,7 +97,7 @@ impl Scheme {
 fn trusted(args: &DriverArgs) -> Trusted {
     match args.core_uid {
         Some(uid) => Trusted::Given(uid),
-        None if args.allow_plaintext => Trusted::Anybody,
+        None if args.allow_plaintext => Trusted::AnyUser,
         None => Trusted::Own(nix::unistd::geteuid().as_raw()),
     }
 }
@@ -247,7 +247,7 @@ mod tests {
         let ca_file = dir.path().join("ca.crt");
         std::fs::write(&ca_file, "canary").unwrap();
         let scheme = Scheme::Tls { ca_file, identity: None };
-        let error = dial("https://127.0.0.1:1".to_owned(), scheme, Trusted::Anybody, None)
+        let error = dial("https://127.0.0.1:1".to_owned(), scheme, Trusted::AnyUser, None)
             .await
             .unwrap_err();
         let error = error.to_string();
@@ -268,7 +268,7 @@ mod tests {
             let dial = dial(
                 url.clone(),
                 Scheme::Unix(socket.clone()),
-                Trusted::Anybody,
+                Trusted::AnyUser,
                 Some(token.clone()),
             );
             let (accepted, connection) = tokio::join!(listener.accept(), dial);
@@ -284,7 +284,7 @@ mod tests {
     async fn a_token_file_that_cannot_be_read_is_named() {
         let missing = Some(PathBuf::from("/nowhere/token"));
         let error =
-            dial("http://127.0.0.1:1".to_owned(), Scheme::Plaintext, Trusted::Anybody, missing)
+            dial("http://127.0.0.1:1".to_owned(), Scheme::Plaintext, Trusted::AnyUser, missing)
                 .await;
         let error = error.unwrap_err().to_string();
         assert!(error.contains("/nowhere/token"), "{error}");

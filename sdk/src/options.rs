@@ -35,11 +35,11 @@ pub struct DriverArgs {
     #[arg(long, env = "OSTLER_KEY_FILE", value_name = "FILE", requires = "cert_file")]
     pub key_file: Option<PathBuf>,
 
-    /// User id that the core runs as on this host, if it is not that of the driver: nobody else is shown the token
+    /// User id that the core runs as on this host, if it is not that of the driver: no other user is shown the token
     #[arg(long, env = "OSTLER_CORE_UID", value_name = "UID")]
     pub core_uid: Option<u32>,
 
-    /// Dial http:// beyond loopback all the same, e.g. through an encrypting proxy, and whoever listens on loopback: everything
+    /// Dial http:// beyond loopback all the same, e.g. through an encrypting proxy, and any user that listens on loopback: everything
     /// on the way can read token and secrets
     #[arg(
         long,

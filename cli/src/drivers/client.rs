@@ -32,7 +32,7 @@ impl Admin {
         let endpoint = Endpoint::from_shared(uri(shown)?)
             .with_context(|| format!("--admin {shown} is neither unix:PATH nor an address"))?;
         let token = self.token()?;
-        let trusted = if self.token_file.is_some() { self.trusted } else { Trusted::Anybody };
+        let trusted = if self.token_file.is_some() { self.trusted } else { Trusted::AnyUser };
         let channel = match shown.strip_prefix("unix:") {
             Some(path) => {
                 let path = path.strip_prefix("//").unwrap_or(path);
@@ -119,7 +119,7 @@ mod tests {
     #[tokio::test]
     async fn a_core_that_is_not_there_is_named_with_what_to_do() {
         let endpoint = "unix:/no/such/admin.sock".to_owned();
-        let refused = Admin { endpoint, token_file: None, trusted: Trusted::Anybody }
+        let refused = Admin { endpoint, token_file: None, trusted: Trusted::AnyUser }
             .connect()
             .await
             .unwrap_err();

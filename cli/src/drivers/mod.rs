@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// The token of an admin listener on loopback (its `--admin-token-file`)
     #[arg(long, global = true, value_name = "FILE", env = "OSTLER_ADMIN_TOKEN_FILE")]
     admin_token_file: Option<PathBuf>,
-    /// User id that the core runs as on this host, if it is not yours: nobody else is shown the token
+    /// User id that the core runs as on this host, if it is not yours: no other user is shown the token
     #[arg(long, global = true, value_name = "UID", env = "OSTLER_CORE_UID")]
     core_uid: Option<u32>,
     /// How to print

@@ -1,4 +1,4 @@
-//! The core of `up`. Its end is not that of the rest: nobody else can lead in this data directory, so another one is started,
+//! The core of `up`. Its end is not that of the rest: no other process can lead in this data directory, so another one is started,
 //! which leads in a new term. That is what a crash and a start of `up` do, and drivers and machines get through it as through these.
 
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until};
 use super::narrate::Story;
 use crate::data_dir::Identities;
 
-/// Between the ends of a core that does not stay: first at once, then growing.
+/// Between the ends of a core that does not stay: first none, then growing.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A core that stayed so long began well.
 const BEGAN_WELL: Duration = Duration::from_mins(1);
@@ -87,7 +87,7 @@ impl Embedded {
         };
         let trouble = trouble.map(|it| format!("; {it}")).unwrap_or_default();
         let next = match self.pause.as_secs() {
-            0 => "at once".to_owned(),
+            0 => "immediately".to_owned(),
             seconds => format!("in {seconds}s"),
         };
         self.parts.story.tell(format_args!(

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use super::narrate::Story;
 use crate::data_dir::DataDir;
 
-/// Where the core takes drivers, if that runs here, and where ours find it. They use the socket: nobody but this user can be there.
+/// Where the core takes drivers, if that runs here, and where ours find it. They use the socket: no user but this one can be there.
 pub(super) async fn for_drivers(
     embedded: bool,
     address: SocketAddr,

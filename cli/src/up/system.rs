@@ -272,7 +272,7 @@ impl System {
             });
             let work = async {
                 let Some((leads, drivers)) = waits else { return pending().await };
-                // One that ends before is told of, and the next one is waited for.
+                // The end of one before that is reported, and the next one is waited for.
                 if leads.await.is_err() {
                     return pending().await;
                 }

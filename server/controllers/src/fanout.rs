@@ -3,6 +3,7 @@
 mod checks;
 mod fleet;
 mod hint;
+mod needs;
 mod pools;
 mod sessions;
 

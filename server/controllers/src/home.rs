@@ -6,8 +6,7 @@ use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::home::{Need, apply, hold};
 use tokio::sync::watch;
 
-use crate::fanout::Fanout;
-use crate::queue::{Outcome, Priority};
+use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::Stores;
 use crate::watch::ObjectName;
@@ -18,6 +17,11 @@ use crate::writes::Writer;
 pub(crate) struct Needs(watch::Sender<Need>);
 
 impl Needs {
+    /// Notes whether it is; returns whether that is news.
+    pub(crate) fn note(&self, need: Need) -> bool {
+        self.0.send_if_modified(|before| std::mem::replace(before, need) != need)
+    }
+
     /// Whether it is, and every change of that.
     pub(crate) fn follow(&self) -> watch::Receiver<Need> {
         self.0.subscribe()
@@ -26,7 +30,7 @@ impl Needs {
 
 impl Stores {
     /// Whether a core is needed to delete what there is.
-    fn need(&self, runs_sets: bool) -> Need {
+    pub(crate) fn need(&self, runs_sets: bool) -> Need {
         let Self { machines, pools, classes, secrets, sets, deployments, .. } = self;
         let goes = |secret: &Secret| {
             let mut finalizers = secret.metadata.finalizers.iter().flatten();
@@ -49,23 +53,6 @@ impl Stores {
             (false, true) => Need::Idle,
             (false, false) => Need::Unknown,
         }
-    }
-}
-
-impl Fanout {
-    /// Something came or went that needs this core.
-    pub(crate) fn needs(&self) {
-        let need = self.stores.need(self.settings.controllers.run_sets());
-        let changed =
-            self.needs.0.send_if_modified(|before| std::mem::replace(before, need) != need);
-        if changed {
-            self.queues.home.add(self.home(), Priority::Change);
-        }
-    }
-
-    /// The ConfigMap of the cluster id.
-    pub(crate) fn home(&self) -> ObjectName {
-        ObjectName::new(&self.settings.home, CLUSTER_ID_CONFIG_MAP)
     }
 }
 

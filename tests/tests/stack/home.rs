@@ -113,7 +113,7 @@ async fn a_namespace_goes_after_its_last_instance_also_if_its_core_is_started_on
     sleep(Duration::from_secs(5)).await;
     world.crash_core();
     sleep(Duration::from_secs(60)).await;
-    assert_eq!(held(&client).await, [true; 3], "nobody leads, and machines are there");
+    assert_eq!(held(&client).await, [true; 3], "no core leads, and machines are there");
     world.start_core().await;
     until("it is gone", async || spaces.get_opt("shop").await.unwrap().is_none()).await;
     assert_eq!(instances(&world), 0);

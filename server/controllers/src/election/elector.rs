@@ -299,7 +299,7 @@ impl Leadership {
                 () = stop.cancelled() => break,
                 _over = running.within(period, need_changed(&mut self.elector.need)) => {}
             }
-            // As client-go: who stood still tries once more, since nobody may have taken the Lease meanwhile. Nothing is
+            // As client-go: who stood still tries once more, since perhaps no other process has taken the Lease. Nothing is
             // sent to a driver before that try was answered.
             let ran = self.renewed_at.elapsed().saturating_sub(running.stood_still());
             let left = deadline.saturating_sub(ran);
@@ -317,7 +317,7 @@ impl Leadership {
                         warn!(
                             lease,
                             ?stood_still,
-                            "this process stood still; nobody took the lease, and it goes on"
+                            "this process stood still; no other process took the lease, and it goes on"
                         );
                     }
                     running.forget(before);
@@ -377,7 +377,7 @@ impl Leadership {
                     if !same_term || !(free || record::is_ours(&now, settings)) {
                         return Ok(Written::Over(taken(&now, lease)));
                     }
-                    // Nobody had it since: who takes it begins another term.
+                    // No other process had it since: who takes it begins another term.
                     self.lease = record::held(now, settings);
                 }
                 // A client deleted it. As client-go: it is made again, unless another core was faster.

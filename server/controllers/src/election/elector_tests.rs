@@ -233,7 +233,7 @@ async fn a_leader_whose_lease_was_taken_ends_immediately() {
     assert!(matches!(ended, Err(ElectionError::Taken { holder, .. }) if holder == "b"));
 }
 
-/// Leads in the background; what is told of the Lease, and how it ends.
+/// Leads in the background; until when the Lease is ours, and how it ends.
 fn led(leadership: Leadership) -> (Arc<Mutex<Instant>>, CancellationToken, Ending) {
     let until = Arc::new(Mutex::new(Instant::now()));
     let stop = CancellationToken::new();
@@ -316,7 +316,7 @@ async fn a_leader_that_stood_still_goes_on_if_nobody_took_its_lease_and_sends_no
         assert!(*until.lock().unwrap() < Instant::now(), "others may have had the lease");
         server.lock().unwrap().down = false;
         sleep(Duration::from_secs(3)).await;
-        assert!(*until.lock().unwrap() > Instant::now(), "nobody had it");
+        assert!(*until.lock().unwrap() > Instant::now(), "no other process had it");
         assert!(!end.is_finished());
     }
     let now = server.lock().unwrap().lease.clone().unwrap();
