@@ -187,9 +187,7 @@ impl System {
             };
             core_options.settings.namespaces = options.namespaces;
             if options.ends {
-                core_options.adoption = Duration::ZERO;
-                core_options.settings.orphans.period = LISTED_EVERY;
-                core_options.settings.orphans.grace = LISTED_EVERY;
+                delete_orphans_soon(&mut core_options);
             }
             let parts = Parts {
                 client: client.clone(),
@@ -418,6 +416,13 @@ fn unusable(error: OpenError, data: &DataDir) -> anyhow::Error {
         format!("the API server cannot use {}", api.display())
     };
     anyhow::Error::new(error).context(what)
+}
+
+/// No driver comes back with operations of an earlier core, and what has no machine goes at once.
+fn delete_orphans_soon(options: &mut CoreOptions) {
+    options.adoption = Duration::ZERO;
+    options.settings.orphans.period = LISTED_EVERY;
+    options.settings.orphans.grace = LISTED_EVERY;
 }
 
 fn core_options(
