@@ -135,15 +135,15 @@ pub(crate) struct System {
 impl System {
     /// Starts the API server, then the core, then the drivers.
     pub(crate) async fn start(
-        options: Options,
+        mut options: Options,
         data: &DataDir,
         story: Story,
     ) -> anyhow::Result<Self> {
         options.refuse_bad_choices()?;
         let docker = options.drivers.contains(&DriverChoice::Docker);
         let api_listener = bind("--api-listen", options.api_listen).await?;
-        let drivers: Vec<DriverChoice> =
-            options.drivers.into_iter().filter(|driver| *driver != DriverChoice::None).collect();
+        let mut drivers = std::mem::take(&mut options.drivers);
+        drivers.retain(|driver| *driver != DriverChoice::None);
         let (listeners, endpoint) =
             for_drivers(options.core == CoreMode::Embedded, options.drivers_listen, data, story)
                 .await?;
@@ -180,18 +180,9 @@ impl System {
 
         let mut core = None;
         if let Some(listeners) = listeners {
-            let mut core_options = CoreOptions {
-                driver_connections: shares.drivers,
-                target: options.target.cluster(),
-                ..core_options(data, &drivers, options.controllers, options.aliases)?
-            };
-            core_options.settings.namespaces = options.namespaces;
-            if options.ends {
-                delete_orphans_soon(&mut core_options);
-            }
             let parts = Parts {
                 client: client.clone(),
-                options: core_options,
+                options: core_options(data, &drivers, options)?,
                 identities: data.identities(),
                 listen: listeners.addresses(),
                 admin: data.admin_socket(),
@@ -418,18 +409,10 @@ fn unusable(error: OpenError, data: &DataDir) -> anyhow::Error {
     anyhow::Error::new(error).context(what)
 }
 
-/// No driver comes back with operations of an earlier core, and what has no machine goes at once.
-fn delete_orphans_soon(options: &mut CoreOptions) {
-    options.adoption = Duration::ZERO;
-    options.settings.orphans.period = LISTED_EVERY;
-    options.settings.orphans.grace = LISTED_EVERY;
-}
-
 fn core_options(
     data: &DataDir,
     drivers: &[DriverChoice],
-    controllers: EnabledControllers,
-    aliases: BTreeMap<String, String>,
+    options: Options,
 ) -> anyhow::Result<CoreOptions> {
     let mut tokens = Vec::new();
     for driver in drivers {
@@ -439,12 +422,26 @@ fn core_options(
             file: data.driver_token(&driver.name())?,
         });
     }
-    let settings = Settings {
-        controllers,
-        aliases: aliases.into_iter().map(|(alias, name)| (alias.into(), name.into())).collect(),
-        ..Settings::default()
+    let aliases = options.aliases.into_iter();
+    let mut core = CoreOptions {
+        settings: Settings {
+            controllers: options.controllers,
+            namespaces: options.namespaces,
+            aliases: aliases.map(|(alias, name)| (alias.into(), name.into())).collect(),
+            ..Settings::default()
+        },
+        tokens,
+        driver_connections: options.shares.drivers,
+        target: options.target.cluster(),
+        ..CoreOptions::default()
     };
-    Ok(CoreOptions { settings, tokens, ..CoreOptions::default() })
+    if options.ends {
+        // No driver comes back with operations of an earlier core, and what has no machine goes immediately.
+        core.adoption = Duration::ZERO;
+        core.settings.orphans.period = LISTED_EVERY;
+        core.settings.orphans.grace = LISTED_EVERY;
+    }
+    Ok(core)
 }
 
 #[cfg(test)]

@@ -121,11 +121,10 @@ impl Controllers {
         clock: Clock,
         registry: &mut Registry,
     ) -> Self {
-        let settings = Arc::new(settings);
+        let (settings, state) = (Arc::new(settings), Arc::new(State::of(&stores.machines)));
         let counted = EventMetrics::register(registry);
         let (recorder, events) =
             Recorder::new(client.clone(), &settings.identity, Arc::clone(&clock), counted);
-        let state = Arc::new(State::of(&stores.machines));
         let watch_metrics = WatchMetrics::register(registry);
         let queues = queues(&settings, &QueueMetrics::register(registry));
         let configs = Configs::new(

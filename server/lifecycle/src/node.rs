@@ -190,6 +190,11 @@ fn one_of(machine: &Machine, nodes: Vec<Arc<Node>>) -> Option<NodeView> {
     Some(own.unwrap_or(view))
 }
 
+/// For people.
+pub(crate) fn describe_several<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
+    format!("several nodes are of the instance of this machine: {}", names(nodes))
+}
+
 /// Their names, for people.
 pub(crate) fn names<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
     /// So many are told.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Node, Taint};
 use ostler_api::names::{annotation, taint};
 
-use super::{node_notes::annotation_of, own_node, pass::Pass};
+use super::{node_notes::annotation_of, pass::Pass};
 
 /// What becomes of conditions of a Node, or goes by itself.
 const OF_KUBERNETES: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
@@ -63,7 +63,7 @@ fn describe(one: &Taint) -> String {
 
 /// Notes in the first write to a Node which taints it joined with.
 pub(crate) fn note_joined(pass: &mut Pass<'_>, node: &Node) {
-    let first = pass.effects.node_patch(node).add_finalizer && !own_node::has_run(pass);
+    let first = pass.effects.node_patch(node).add_finalizer && !pass.has_run();
     if !first || annotation_of(node, annotation::JOINED_TAINTS).is_some() {
         return;
     }

@@ -60,17 +60,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     instance_check::find_id(pass)?;
     if pass.snap.target == TargetView::None {
-        if let Some(what) = pooled::not_running(pass) {
-            return Ok(wait_for_instance(pass, what));
-        }
-        if let Some(what) = instance::stopped(pass) {
-            if pass.creation_overdue() && !pass.is_working() {
-                return Ok(wait_for_instance(pass, what.to_owned()));
-            }
-            return wait_for_node(pass, WaitReason::InstanceNotReady, what.to_owned());
-        }
-        own_node::enter_without_node(pass);
-        return Ok(Transition::To(State::Running));
+        return without_nodes(pass);
     }
     let snap = pass.snap;
     let (reason, message) = match &snap.node {
@@ -79,7 +69,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             (lack.reason, lack.message)
         }
         NodeView::Ambiguous(nodes) => {
-            (WaitReason::NodeAmbiguous, own_node::describe_several(nodes.iter().map(AsRef::as_ref)))
+            (WaitReason::NodeAmbiguous, node::describe_several(nodes.iter().map(AsRef::as_ref)))
         }
         NodeView::Absent => (WaitReason::NodeNotJoined, not_joined(pass)),
         NodeView::Known(node) | NodeView::Several(node, _) => match joined(pass, node) {
@@ -113,6 +103,21 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(fail(FailureReason::JoinTimeout, MachineOperationType::Create, text));
     }
     wait_for_node(pass, reason, message)
+}
+
+/// There is no cluster for its Node: it runs as soon as its instance does.
+fn without_nodes(pass: &mut Pass<'_>) -> Outcome {
+    if let Some(what) = pooled::not_running(pass) {
+        return Ok(wait_for_instance(pass, what));
+    }
+    if let Some(what) = instance::stopped(pass) {
+        if pass.creation_overdue() && !pass.is_working() {
+            return Ok(wait_for_instance(pass, what.to_owned()));
+        }
+        return wait_for_node(pass, WaitReason::InstanceNotReady, what.to_owned());
+    }
+    own_node::enter_without_node(pass);
+    Ok(Transition::To(State::Running))
 }
 
 /// There is no Node to wait for: the pool says when the instance runs.

@@ -29,7 +29,7 @@ const JUST_JOINED: Duration = Duration::from_secs(30);
 
 /// The Node is healthy for the first time, or again.
 pub(crate) fn enter(pass: &mut Pass<'_>) {
-    let first = !has_run(pass);
+    let first = !pass.has_run();
     let joined = if first { Activity::Joined } else { Activity::Rejoined };
     let text = pass.show(joined);
     pass.effects.event(false, EventReason::NodeJoined, text);
@@ -37,14 +37,6 @@ pub(crate) fn enter(pass: &mut Pass<'_>) {
     pass.step(None);
     retry::clear(pass);
     lost::forget(pass);
-}
-
-/// Whether the Node was healthy before.
-pub(crate) fn has_run(pass: &Pass<'_>) -> bool {
-    pass.status.last_operation.as_ref().is_none_or(|last| {
-        last.type_ != Some(MachineOperationType::Create)
-            || last.state == Some(MachineState::Successful)
-    })
 }
 
 /// The instance is there, and there is no cluster for a Node of it.
@@ -127,25 +119,20 @@ pub(crate) fn complaint(pass: &Pass<'_>) -> Option<String> {
 /// Why no Node is the Machine's any more, in words and as a reason.
 pub(crate) fn missing(pass: &Pass<'_>) -> (WaitReason, String) {
     if let NodeView::Ambiguous(nodes) = &pass.snap.node {
-        let text = describe_several(nodes.iter().map(AsRef::as_ref));
+        let text = node::describe_several(nodes.iter().map(AsRef::as_ref));
         return (WaitReason::NodeAmbiguous, format!("{text}; none is ready"));
     }
     (WaitReason::NodeMissing, "the node is gone".to_owned())
-}
-
-/// For people.
-pub(crate) fn describe_several<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> String {
-    format!("several nodes are of the instance of this machine: {}", node::names(nodes))
 }
 
 /// Names the Nodes of the instance if they are several, at any time of the life.
 pub(crate) fn tell_several(pass: &mut Pass<'_>) {
     let complaint = match &pass.snap.node {
         NodeView::Unknown => return,
-        NodeView::Ambiguous(nodes) => Some(describe_several(nodes.iter().map(AsRef::as_ref))),
+        NodeView::Ambiguous(nodes) => Some(node::describe_several(nodes.iter().map(AsRef::as_ref))),
         NodeView::Absent | NodeView::Known(_) | NodeView::Several(..) => {
             let nodes = pass.nodes();
-            (nodes.len() > 1).then(|| describe_several(nodes))
+            (nodes.len() > 1).then(|| node::describe_several(nodes))
         }
     };
     let (type_, event) = (MachineConditionType::NodeAmbiguous, EventReason::NodeAmbiguous);
@@ -170,7 +157,7 @@ fn note_critical_components(pass: &mut Pass<'_>, node: &Node) {
     let born = node.metadata.creation_timestamp.as_ref();
     let joins = born.is_some_and(|born| pass.snap.now < after(born.0, JUST_JOINED));
     let first = pass.effects.node_patch(node).add_finalizer;
-    if joins && first && !has_run(pass) || has && !node::has_critical_components(node) {
+    if joins && first && !pass.has_run() || has && !node::has_critical_components(node) {
         let key = names::annotation::CRITICAL_COMPONENTS.to_owned();
         pass.effects.node_patch(node).annotations.insert(key, Some(has.to_string()));
     }
@@ -195,7 +182,7 @@ pub(crate) fn observe<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
             let of_instance = pass.nodes();
             // One that is ready runs the pods of the instance, whichever it is.
             if of_instance.is_empty() || of_instance.into_iter().any(node::is_ready) {
-                let text = describe_several(nodes.iter().map(AsRef::as_ref));
+                let text = node::describe_several(nodes.iter().map(AsRef::as_ref));
                 return Err(wait(WaitReason::NodeAmbiguous, Some(text), None));
             }
         }

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::history::MachineHistory;
 use ostler_api::machine::{
-    CurrentStatus, Machine, MachinePhase, MachineStatus, MachineStep, OperationIntent, WaitReason,
+    CurrentStatus, Machine, MachineOperationType, MachinePhase, MachineState, MachineStatus,
+    MachineStep, OperationIntent, WaitReason,
 };
 
 use super::{
@@ -163,6 +164,14 @@ impl<'a> Pass<'a> {
         let from = self.status.creation_started_at.as_ref().or(born)?.0;
         let limit = self.machine.creation_timeout(self.snap.settings.creation_timeout);
         Some(after(after(from, limit), self.snap.api.lost(from, self.snap.now)))
+    }
+
+    /// Whether the Node was healthy before.
+    pub(crate) fn has_run(&self) -> bool {
+        self.status.last_operation.as_ref().is_none_or(|last| {
+            last.type_ != Some(MachineOperationType::Create)
+                || last.state == Some(MachineState::Successful)
+        })
     }
 
     pub(crate) fn creation_overdue(&self) -> bool {

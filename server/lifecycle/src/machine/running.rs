@@ -4,13 +4,13 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::{MachinePhase, WaitReason};
 
 use super::{
-    State, adoption, checked, closed, health, in_place, instance, instance_check, own_node,
+    State, adoption, checked, closed, in_place, instance, instance_check, own_node,
     pass::Pass,
     pool_update, token,
     transition::{Outcome, Transition, wait},
     unhealthy, updating,
 };
-use crate::{plan::Next, snapshot::TargetView};
+use crate::{node, plan::Next, snapshot::TargetView};
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     instance_check::find_id(pass)?;
@@ -62,7 +62,7 @@ fn healthy(pass: &mut Pass<'_>, node: &Node) -> Outcome {
 /// What a person should know of a Machine that runs and waits for nothing.
 fn remark(pass: &Pass<'_>) -> Option<(WaitReason, String)> {
     if pass.nodes().len() > 1 {
-        return Some((WaitReason::NodeAmbiguous, own_node::describe_several(pass.nodes())));
+        return Some((WaitReason::NodeAmbiguous, node::describe_several(pass.nodes())));
     }
     closed::why(pass).map(|why| (WaitReason::NodeUnschedulable, why))
 }

@@ -130,7 +130,7 @@ pub(crate) fn has_recovered(pass: &Pass<'_>) -> bool {
     for_its_node
         && checked::evidence(pass).is_none()
         && own_node::complaint(pass).is_none()
-        && (own_node::has_run(pass)
+        && (pass.has_run()
             || pass.serving().is_some_and(|node| {
                 !health::has_taint(node, names::taint::CRITICAL_COMPONENTS_NOT_READY)
             }))

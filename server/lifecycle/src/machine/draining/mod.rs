@@ -15,13 +15,13 @@ use ostler_api::{
 use super::{
     State, conditions, health, hooks,
     last_operation::Activity,
-    own_node,
     pass::Pass,
     preconditions,
     takeover::Upstream,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
+    node,
     plan::Action,
     snapshot::{NodeView, Observed, TargetView},
 };
@@ -41,7 +41,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         }
         NodeView::Unknown => unless_unseen(pass)?,
         NodeView::Ambiguous(nodes) if pass.nodes().is_empty() && !drain::is_over(pass) => {
-            let text = own_node::describe_several(nodes.iter().map(AsRef::as_ref));
+            let text = node::describe_several(nodes.iter().map(AsRef::as_ref));
             return Ok(wait(WaitReason::NodeAmbiguous, Some(text), deadline(pass)));
         }
         NodeView::Ambiguous(_) | NodeView::Absent | NodeView::Known(_) | NodeView::Several(..) => {}
