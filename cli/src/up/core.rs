@@ -161,6 +161,7 @@ mod tests {
             driver_env: Vec::new(),
             aliases: std::collections::BTreeMap::new(),
             core: CoreMode::Embedded,
+            namespaces: ostler_controllers::Namespaces::one("default"),
             target: TargetMode::Own,
             controllers: EnabledControllers::default(),
             shares: Shares { api: 8, gateway: 1, drivers: 8, people: 8 },
