@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    machine::{MachineConditionType, MachineOperationType, MachinePhase, MachineState, WaitReason},
+    machine::{MachineConditionType, MachinePhase, WaitReason},
     names,
 };
 

@@ -66,6 +66,7 @@ impl OrphanDesk for Known {
             fate: OrphanFate::Reported,
             failures: 0,
             kept: String::new(),
+            parts: Vec::new(),
         };
         let hold = ReportedHold { since: "noon".to_owned(), reason: provider };
         let orphans = ["1", "2", "3"].map(orphan).to_vec();
