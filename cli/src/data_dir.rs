@@ -56,32 +56,6 @@ const OWN: [&str; 12] = [
 /// Length of a minted token: 256 bits take 43 characters of this alphabet.
 const TOKEN_LENGTH: usize = 43;
 
-/// Who holds the leader Lease.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CoreIdentity {
-    /// This process.
-    pub(crate) identity: String,
-    /// The last process on this directory, which is dead.
-    pub(crate) predecessor: Option<String>,
-}
-
-/// The names of the cores of a data directory.
-#[derive(Debug)]
-pub(crate) struct Identities {
-    file: PathBuf,
-}
-
-impl Identities {
-    /// A new name for the core, and the name of the last one here. The holder of the lock knows that the last one is dead.
-    pub(crate) fn next(&self) -> anyhow::Result<CoreIdentity> {
-        let predecessor = read_private(&self.file)?.map(|identity| identity.trim().to_owned());
-        let predecessor = predecessor.filter(|identity| !identity.is_empty());
-        let identity = format!("ostler-up_{}", uuid::Uuid::new_v4());
-        write_private(&self.file, &identity)?;
-        Ok(CoreIdentity { identity, predecessor })
-    }
-}
-
 /// An opened data directory. No other process works in it while this value lives.
 #[derive(Debug)]
 pub(crate) struct DataDir {
@@ -197,9 +171,9 @@ impl DataDir {
         self.path.join("core.sock")
     }
 
-    /// The names of the cores here.
-    pub(crate) fn identities(&self) -> Identities {
-        Identities { file: self.path.join("core-identity") }
+    /// Who held the leader Lease here last.
+    pub(crate) fn core_identity(&self) -> PathBuf {
+        self.path.join("core-identity")
     }
 
     /// The drivers that were ever started here: machines of each may be left. Each name once, as it was started last: what has the
@@ -483,16 +457,6 @@ mod tests {
         fs::write(dir.path().join("lock"), "").unwrap();
         DataDir::open(dir.path()).unwrap();
         assert_eq!(mode(dir.path()), 0o700);
-    }
-
-    #[test]
-    fn each_core_has_a_name_of_its_own_and_knows_the_last_one() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = DataDir::open(dir.path()).unwrap().identities().next().unwrap();
-        let second = DataDir::open(dir.path()).unwrap().identities().next().unwrap();
-        assert_eq!(first.predecessor, None);
-        assert_ne!(first.identity, second.identity);
-        assert_eq!(second.predecessor, Some(first.identity));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The core of `up`. Its end is not that of the rest: no other process can lead in this data directory, so another one is started,
 //! which leads in a new term. That is what a crash and a start of `up` do, and drivers and machines get through it as through these.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep_until};
 
 use super::narrate::Story;
-use crate::data_dir::Identities;
+use crate::data_dir::{read_private, write_private};
 
 /// Between the ends of a core that does not stay: first none, then growing.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -25,7 +25,8 @@ pub(super) struct Parts {
     pub(super) client: Client,
     /// All but the identity, which no two cores share.
     pub(super) options: CoreOptions,
-    pub(super) identities: Identities,
+    /// The file with the name of the last core.
+    pub(super) identity: PathBuf,
     /// Where drivers dial in.
     pub(super) listen: Vec<ListenAddress>,
     pub(super) admin: PathBuf,
@@ -103,6 +104,14 @@ impl Embedded {
     }
 }
 
+/// A new name for the core, and the name of the last one of the file. The holder of the lock knows that the last one is dead.
+fn next_identity(file: &Path) -> anyhow::Result<(String, Option<String>)> {
+    let predecessor = read_private(file)?.map(|identity| identity.trim().to_owned());
+    let identity = format!("ostler-up_{}", uuid::Uuid::new_v4());
+    write_private(file, &identity)?;
+    Ok((identity, predecessor.filter(|identity| !identity.is_empty())))
+}
+
 impl Parts {
     async fn again(&self) -> anyhow::Result<Core> {
         self.core(listen_for_drivers(&self.listen, None).await?).await
@@ -110,9 +119,7 @@ impl Parts {
 
     async fn core(&self, drivers: Listeners) -> anyhow::Result<Core> {
         let mut options = self.options.clone();
-        let identity = self.identities.next()?;
-        options.settings.identity = identity.identity;
-        options.settings.predecessor = identity.predecessor;
+        (options.settings.identity, options.settings.predecessor) = next_identity(&self.identity)?;
         let (client, incoming) = (self.client.clone(), drivers.incoming());
         let mut registry = Registry::default();
         let core = Core::start(client, incoming, options, &mut registry).await;
@@ -186,6 +193,17 @@ mod tests {
 
     fn term(lease: &Lease) -> i32 {
         lease.spec.as_ref().unwrap().lease_transitions.unwrap()
+    }
+
+    #[test]
+    fn each_core_has_a_name_of_its_own_and_knows_the_last_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = DataDir::open(dir.path()).unwrap().core_identity();
+        let (first, before) = next_identity(&file).unwrap();
+        let (second, predecessor) = next_identity(&file).unwrap();
+        assert_eq!(before, None);
+        assert_ne!(first, second);
+        assert_eq!(predecessor, Some(first));
     }
 
     #[tokio::test]

@@ -183,7 +183,7 @@ impl System {
             let parts = Parts {
                 client: client.clone(),
                 options: core_options(data, &drivers, options)?,
-                identities: data.identities(),
+                identity: data.core_identity(),
                 listen: listeners.addresses(),
                 admin: data.admin_socket(),
                 people: shares.people,
