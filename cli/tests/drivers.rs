@@ -116,7 +116,8 @@ fn a_driver_of_the_adapter_gets_none_of_its_variables_and_no_longer_life() {
         let names = env.lines().filter_map(|line| Some(line.split_once('=')?.0.to_owned()));
         names.filter(|name| name.starts_with(prefix)).collect()
     };
-    assert_eq!(names("OSTLER_"), ["OSTLER_DRIVER_SOCKET"]);
+    // The mark by which all that it starts is found, and where it listens.
+    assert_eq!(names("OSTLER_"), ["OSTLER_PROCESS_TREE", "OSTLER_DRIVER_SOCKET"]);
     assert_eq!(names("CLOUD_PROFILE"), ["CLOUD_PROFILE"]);
     kill(Pid::from_raw(first.parse().unwrap()), Signal::SIGKILL).unwrap();
     let second = next(&first);

@@ -101,7 +101,7 @@ fn is_here(host: &str, address: Option<IpAddr>) -> bool {
 /// Whether it is the name of a Service, which no proxy outside of the cluster can resolve.
 fn is_service(host: &str) -> bool {
     let known = ["kubernetes", "kubernetes.default"];
-    known.contains(&host) || host.ends_with(".svc") || host.ends_with(".svc.cluster.local")
+    known.contains(&host) || [".svc", ".svc.cluster.local"].iter().any(|it| host.ends_with(it))
 }
 
 #[cfg(test)]

@@ -123,12 +123,8 @@ fn row(line: &str, local: SocketAddr, remote: SocketAddr) -> Option<(u32, &str)>
 /// An address as the kernel writes it: words in the order of this machine.
 fn shown(ip: IpAddr, port: u16) -> String {
     let words = |bytes: &[u8]| -> String {
-        bytes
-            .as_chunks::<4>()
-            .0
-            .iter()
-            .map(|word| format!("{:08X}", u32::from_ne_bytes(*word)))
-            .collect()
+        let words = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_ne_bytes(*word));
+        words.map(|word| format!("{word:08X}")).collect::<Vec<_>>().concat()
     };
     match ip {
         IpAddr::V4(ip) => format!("{}:{port:04X}", words(&ip.octets())),

@@ -176,7 +176,8 @@ mod tests {
         let value = |name: &str| {
             variables.iter().find(|(it, _)| *it == name).map(|(_, value)| (*value).to_owned())
         };
-        let way = Proxies::of(value).on_the_way_to(&to.parse().unwrap());
+        let to = to.parse().map_err(|_| format!("{to} is no address"))?;
+        let way = Proxies::of(value).on_the_way_to(&to);
         way.map(|proxy| proxy.map(|it| it.to_string())).map_err(|error| error.to_string())
     }
 

@@ -33,7 +33,7 @@ const HOME: &str = "default";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler restore --check ostler.backup             is it whole, and can `up` start with it? Writes nothing
+  ostler restore --check ostler.backup             check it, and write nothing
   ostler restore ostler.backup --data-dir ./new    into a new or empty directory
   ostler restore ostler.backup --force             in place of ./.ostler
 

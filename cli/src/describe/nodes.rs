@@ -68,7 +68,9 @@ fn describe(taint: &Taint) -> String {
 fn setter<'a>(node: &'a Node, field: &str) -> Option<&'a str> {
     let managers = node.metadata.managed_fields.iter().flatten();
     let sets = managers.filter(|one| {
-        one.fields_v1.as_ref().is_some_and(|fields| fields.0["f:spec"].get(field).is_some())
+        one.fields_v1.as_ref().is_some_and(|fields| {
+            fields.0.get("f:spec").is_some_and(|spec| spec.get(field).is_some())
+        })
     });
     sets.max_by_key(|one| one.time.as_ref().map(|time| time.0))?.manager.as_deref()
 }

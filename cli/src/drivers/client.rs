@@ -33,15 +33,12 @@ impl Admin {
             .with_context(|| format!("--admin {shown} is neither unix:PATH nor an address"))?;
         let token = self.token()?;
         let trusted = if self.token_file.is_some() { self.trusted } else { Trusted::AnyUser };
-        let channel = match shown.strip_prefix("unix:") {
-            Some(path) => {
-                let path = path.strip_prefix("//").unwrap_or(path);
-                endpoint.connect_with_connector(DialUnix::new(path.into(), trusted)).await
-            }
-            None => {
-                let dial = Dial::new(Proxies::of_environment()).trusting(trusted);
-                endpoint.connect_with_connector(dial).await
-            }
+        let channel = if let Some(path) = shown.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            endpoint.connect_with_connector(DialUnix::new(path.into(), trusted)).await
+        } else {
+            let dial = Dial::new(Proxies::of_environment()).trusting(trusted);
+            endpoint.connect_with_connector(dial).await
         };
         let channel = channel.map_err(|error| {
             anyhow::Error::new(error).context(format!(

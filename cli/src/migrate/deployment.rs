@@ -209,7 +209,7 @@ spec:
         let file = tempfile::NamedTempFile::new().unwrap();
         let path = file.path().to_str().unwrap();
         for (text, parts) in [
-            ("kind: Deployment\nspec: [\n", ["it is no YAML: ", "line 3"]),
+            ("kind: Deployment\nspec: [\n", ["it is no YAML: ", "line 2"]),
             (
                 "kind: Deployment\nspec: 5\n",
                 ["it holds a Deployment that is none: ", "invalid type"],

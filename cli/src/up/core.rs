@@ -212,7 +212,7 @@ mod tests {
         let data = DataDir::open(home.path()).unwrap();
         let system = Box::pin(System::start(options(), &data, Story::quiet())).await;
         let mut system = system.unwrap();
-        let limit = Duration::from_secs(60);
+        let limit = Duration::from_mins(1);
         timeout(limit, system.ready(Story::quiet())).await.unwrap().unwrap();
         let leases = Api::<Lease>::default_namespaced(system.client());
         for _ in 0..2 {

@@ -37,8 +37,8 @@ impl Stores {
             let deleting = secret.metadata.deletion_timestamp.is_some();
             deleting && finalizers.any(|name| name == finalizer::SECRET)
         };
-        let there = machines.len() > 0
-            || pools.len() > 0
+        let there = !machines.is_empty()
+            || !pools.is_empty()
             || machines.has_unreadable()
             || pools.has_unreadable()
             || classes.all().iter().any(|class| class.has_finalizer())

@@ -208,7 +208,7 @@ impl Controllers {
         let all_recorded = CancellationToken::new();
         let events = tokio::spawn(events.run(all_recorded.clone()));
         let ended = if core.settings.controllers.run_machines() {
-            core.lead(&stop).await
+            Box::pin(core.lead(&stop)).await
         } else {
             core.lead_sets_alone(&stop).await
         };

@@ -111,7 +111,7 @@ async fn no_secret_is_left_in_anything_that_people_read() {
     let driver_process = Noisy::start(dir, "driver", "ostler", &args, &env);
 
     let mut seen = live(&client).await;
-    live_behind_an_adapter(&client, dir, &env, &mut seen).await;
+    Box::pin(live_behind_an_adapter(&client, dir, &env, &mut seen)).await;
     let metrics = http_get(&metrics, "/metrics").await;
     drop((driver_process, core_process, api_process));
 

@@ -1,7 +1,5 @@
 //! Sockets of `ostler up` and `ostler-server`: in deep directories, and after their files were removed.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -17,7 +15,7 @@ fn drivers(admin: &str, directory: &Path) -> Result<String, String> {
         .args(["drivers", "ls", "--admin", admin])
         .current_dir(directory)
         .output()
-        .unwrap();
+        .map_err(|error| error.to_string())?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }

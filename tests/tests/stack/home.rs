@@ -1,6 +1,6 @@
 //! What a core needs itself is held while there is something to delete, and not longer.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +86,7 @@ async fn until(what: &str, met: impl AsyncFn() -> bool) {
             sleep(Duration::from_secs(1)).await;
         }
     };
-    timeout(Duration::from_hours(1), waited).await.unwrap_or_else(|_| panic!("never: {what}"));
+    timeout(Duration::from_hours(1), waited).await.expect(what);
 }
 
 /// Whether each of what a core needs is held: both Leases, and the cluster id.
@@ -112,7 +112,7 @@ async fn a_namespace_goes_after_its_last_instance_also_if_its_core_is_started_on
     spaces.delete("shop", &DeleteParams::default()).await.unwrap();
     sleep(Duration::from_secs(5)).await;
     world.crash_core();
-    sleep(Duration::from_secs(60)).await;
+    sleep(Duration::from_mins(1)).await;
     assert_eq!(held(&client).await, [true; 3], "no core leads, and machines are there");
     world.start_core().await;
     until("it is gone", async || spaces.get_opt("shop").await.unwrap().is_none()).await;

@@ -19,6 +19,9 @@ use tokio::time::sleep;
 
 const LAG: Duration = Duration::from_secs(20);
 
+/// A deletion: the UID, and the provider id.
+type Deleted = (String, Option<String>);
+
 /// The fake driver with a cloud whose searches lag, and whose disks are parts of their own.
 #[derive(Clone)]
 struct Late {
@@ -26,8 +29,7 @@ struct Late {
     lag: Duration,
     /// Name of the machine, by UID.
     disks: Arc<Mutex<BTreeMap<String, String>>>,
-    /// Deletions: the UID, and the provider id.
-    deleted: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    deleted: Arc<Mutex<Vec<Deleted>>>,
 }
 
 impl Late {

@@ -76,7 +76,8 @@ pub(crate) async fn until(world: &World, what: &str, condition: impl Condition<M
 }
 
 async fn until_of(world: &World, name: &str, what: &str, condition: impl Condition<MachinePool>) {
-    let waited = await_condition(pools(world), name, condition);
+    // A pool is large, and so is a future that holds several.
+    let waited = Box::pin(await_condition(pools(world), name, condition));
     let Ok(met) = tokio::time::timeout(Duration::from_hours(3), waited).await else {
         let (pool, machines) = (pools(world).get_opt(name).await, machines(world).await);
         panic!("the pool was never {what} within hours: {pool:#?} {machines:#?}");

@@ -5,9 +5,9 @@ use std::time::Duration;
 use ostler_driver_sdk::{
     Class, ClassReview, CreateMachine, CreatePool, DeleteMachine, DeletePool, DeletePoolMachines,
     Deletion, Driver, DriverError, DriverInfo, Events, GetMachineStatus, GetPoolStatus,
-    InitializeMachine, Instance, ListMachines, ListPools, OptionalOperation, Pool, PoolInstance,
-    PoolMachinesDeleted, PoolStatus, Readiness, UpdateMachine, UpdatePool, UpdatePoolMachine,
-    Updated, ValidateClass,
+    InitializeMachine, Instance, ListMachines, ListPools, OptionalOperation, Part, Pool,
+    PoolInstance, PoolMachinesDeleted, PoolStatus, Readiness, UpdateMachine, UpdatePool,
+    UpdatePoolMachine, Updated, ValidateClass,
 };
 
 use super::{DockerDriver, PROVIDER};
@@ -69,6 +69,10 @@ impl Driver for DockerDriver {
 
     async fn list_machines(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {
         self.list(request).await
+    }
+
+    async fn list_parts(&self, request: ListMachines) -> Result<Vec<Part>, DriverError> {
+        self.parts(request).await
     }
 
     /// All classes have the one engine.

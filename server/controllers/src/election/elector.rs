@@ -312,27 +312,16 @@ impl Leadership {
             {
                 Some(Ok(Written::Done)) => {
                     self.renewed_at = started;
-                    let stood_still = running.stood_still();
-                    if !stood_still.is_zero() {
-                        warn!(
-                            lease,
-                            ?stood_still,
-                            "this process stood still; no other process took the lease, and it goes on"
-                        );
-                    }
+                    tell_of_stall(lease, running.stood_still());
                     running.forget(before);
                     said = None;
                 }
                 Some(Ok(Written::Forestalled)) => {
-                    warn!(lease, "cannot renew the lease: other clients edit it all the time");
-                    said = Some("other clients edit it all the time".to_owned());
+                    said =
+                        Some(not_renewed(lease, "other clients edit it all the time".to_owned()));
                 }
                 Some(Ok(Written::Over(why))) => return Err(why.after(running.stood_still())),
-                Some(Err(failure)) => {
-                    let failure = causes(&failure);
-                    warn!(error = failure, "cannot renew the lease");
-                    said = Some(failure);
-                }
+                Some(Err(failure)) => said = Some(not_renewed(lease, causes(&failure))),
                 None => {
                     let stood_still = running.stood_still();
                     return Err(ElectionError::Lost { lease, after: deadline, said, stood_still });
@@ -400,10 +389,25 @@ impl Leadership {
     }
 }
 
+fn tell_of_stall(lease: &str, stood_still: Duration) {
+    if !stood_still.is_zero() {
+        warn!(
+            lease,
+            ?stood_still,
+            "this process stood still; no other process took the lease, and it goes on"
+        );
+    }
+}
+
+fn not_renewed(lease: &str, why: String) -> String {
+    warn!(lease, error = why, "cannot renew the lease");
+    why
+}
+
 /// Returns when something else is needed than the last renewal wrote.
 async fn need_changed(need: &mut watch::Receiver<Need>) {
     if need.changed().await.is_err() {
-        pending().await
+        pending::<()>().await;
     }
 }
 

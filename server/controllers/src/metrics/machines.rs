@@ -143,10 +143,10 @@ fn without_machine(pool: &MachinePool) -> Series {
 
 /// What is paid for is counted, also once its Machine is given up.
 fn instances(machines: &[Arc<Machine>]) -> Vec<Series> {
-    let state = |machine: &Machine| match machine.phase() {
+    let state = |machine: &Machine| match machine.phase() == MachinePhase::Failed {
         _ if machine.is_deleting() => "deleting",
-        MachinePhase::Failed => "failed",
-        _ => "live",
+        true => "failed",
+        false => "live",
     };
     let with: Vec<_> =
         machines.iter().filter(|it| it.instance_id().is_some()).map(|it| state(it)).collect();

@@ -170,7 +170,7 @@ impl Sets {
                 }
                 let annotations = nodes.iter().filter_map(|it| it.metadata.annotations.as_ref());
                 let said: Vec<_> = annotations.filter_map(|all| all.get(PRESERVE)).collect();
-                let says = said.iter().find(|value| !value.is_empty()).or(said.first());
+                let says = said.iter().find(|value| !value.is_empty()).or_else(|| said.first());
                 Some(NodeWish::Known(says.map(|value| (*value).clone())))
             }
             TargetOf::Cluster(_) | TargetOf::Lacking { .. } => Some(NodeWish::Unknown),

@@ -227,7 +227,6 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Whether there is no object.
-    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -69,7 +69,7 @@ fn answer(parts: impl Stream<Item = Frame<Bytes>> + Send + 'static) -> Response 
     Response::builder().header("content-type", "application/grpc").body(body).unwrap()
 }
 
-async fn serve(asked: Request, ended: Ended) -> Response {
+fn serve(asked: &Request, ended: Ended) -> Response {
     match asked.uri().path().rsplit('/').next() {
         Some("GetInfo") => {
             let kinds = [
@@ -123,7 +123,7 @@ async fn an_endless_list_of_a_unary_driver_costs_neither_up_nor_its_adapter_more
     let (socket, ended) = (directory.path().join("s"), Ended::default());
     let listener = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
     let counted = ended.clone();
-    let router = Router::new().fallback(move |asked| serve(asked, counted.clone()));
+    let router = Router::new().fallback(async move |asked: Request| serve(&asked, counted.clone()));
     let server = tonic::transport::Server::builder().add_routes(router.into());
     let _server = tokio_util::task::AbortOnDropHandle::new(tokio::spawn(
         server.serve_with_incoming(listener),
@@ -157,7 +157,7 @@ async fn an_endless_list_of_a_unary_driver_costs_neither_up_nor_its_adapter_more
     assert!(tokio::task::spawn_blocking(move || up.wait()).await.unwrap().success());
 }
 
-const MANIFESTS: &str = r#"
+const MANIFESTS: &str = r"
 apiVersion: machine.sapcloud.io/v1alpha1
 kind: MachineClass
 metadata: {name: endless, namespace: default}
@@ -178,4 +178,4 @@ apiVersion: machine.sapcloud.io/v1alpha1
 kind: Machine
 metadata: {name: three, namespace: default}
 spec: {class: {kind: MachineClass, name: endless}}
-"#;
+";
