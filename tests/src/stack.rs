@@ -426,11 +426,18 @@ impl Stack {
         process
     }
 
+    /// The last core is dead for sure: the next one does not have to wait for the end of its leases. A core holds them by a
+    /// finalizer while there are Machines.
+    pub fn delete_leases(&self) {
+        for lease in ["machine-controller", "machine-controller-manager"] {
+            let unheld = r#"{"metadata":{"finalizers":null}}"#;
+            self.kubectl.output(["patch", "lease", lease, "--type=merge", "-p", unheld], None);
+            self.kubectl.run(["delete", "lease", lease, "--ignore-not-found"]);
+        }
+    }
+
     fn start_core(&self) -> Process {
-        // The last core is dead for sure: the next one does not have to wait for the end of its
-        // lease.
-        let leases = ["machine-controller", "machine-controller-manager"];
-        self.kubectl.run(["delete", "lease", "--ignore-not-found"].iter().chain(&leases));
+        self.delete_leases();
         let mut core = self.core_at(self.core_port, self.metrics_port);
         core.line("`ready`", |line| line.starts_with("ready"));
         core

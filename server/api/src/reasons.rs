@@ -115,7 +115,7 @@ open_enum! {
         /// A Node that is there spells the provider id in another way than the driver. The Machine is not replaced for it: the
         /// next one would be the same.
         ProviderIdMismatch = "ProviderIdMismatch",
-        /// The Node is healthy and takes no pods: somebody cordoned or tainted it.
+        /// The Node is healthy and takes no pods: a user or a controller cordoned or tainted it.
         NodeUnschedulable = "NodeUnschedulable",
         /// More than one Node has this provider id or machine name.
         NodeAmbiguous = "NodeAmbiguous",

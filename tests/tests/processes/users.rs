@@ -119,7 +119,7 @@ fn the_core_the_adapter_and_the_driver_of_the_example_are_three_users_and_run_a_
     let Some(mut stack) = Stack::with_own_api("it replaces the core") else { return };
     stack.kill(Part::Core);
     stack.kill(Part::Driver);
-    stack.kubectl().run(["delete", "lease", "machine-controller", "--ignore-not-found"]);
+    stack.delete_leases();
 
     // In the worst order: each waits for what is not there yet.
     let pod = Pod::new(&stack, setpriv.clone());

@@ -1,11 +1,11 @@
-//! Why a healthy Node takes no pods: somebody cordoned it, or put a taint on it.
+//! Why a healthy Node takes no pods: a user or a controller cordoned it, or put a taint on it.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
 use ostler_api::names::{annotation, taint};
 
 use super::{node_notes::annotation_of, pass::Pass};
 
-/// What becomes of conditions of a Node, or goes by itself.
+/// Taints that controllers of Kubernetes set by the conditions of a Node, and remove again.
 const OF_KUBERNETES: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
 /// What follows from the health of the Node, or from the cordon, which are told for themselves.
 const TOLD: [&str; 4] = [

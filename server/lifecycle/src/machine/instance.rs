@@ -15,7 +15,7 @@ use super::{
     dispatch::key_of,
     own_instance::carries_own_uid,
     pass::Pass,
-    retry,
+    preboot, retry,
     transition::{Outcome, wait},
     well_formed,
 };
@@ -222,7 +222,7 @@ pub(crate) fn name_node(pass: &mut Pass<'_>, name: &str) {
     }
     // What is no name of an object names no Node, however long it is.
     if name.len() <= well_formed::PREFIX {
-        pass.status.node_name = Some(name.to_owned());
+        preboot::show_node(&mut pass.status, name);
     }
 }
 

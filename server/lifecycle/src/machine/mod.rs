@@ -35,8 +35,7 @@
 //! | `instanceCheckedAt` | `instance_check.rs` |
 //! | `instanceNotice` | `hint.rs` |
 //! | `lastKnownState` | `answer.rs` |
-//! | `phase`, `nodeRef`, `version` | `preboot.rs` |
-//! | `nodeName` | `instance.rs`, `preboot.rs` |
+//! | `phase`, `nodeRef`, `nodeName`, `version` | `preboot.rs` |
 //! | `bootstrapReady`, `bootstrapPhase`, `infrastructureReady`, `infrastructurePhase` | `preboot.rs` |
 //! | `observedGeneration` | `assemble.rs` |
 

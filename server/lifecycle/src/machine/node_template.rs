@@ -318,7 +318,8 @@ fn apply_capacity(pass: &mut Pass<'_>, node: &Node, wanted: &Map) {
         .chain(set.map(|(key, value)| (key.clone(), Some(value.clone()))))
         .collect();
     if !changes.is_empty() {
-        pass.effects.node(node).status.capacity = changes;
+        let write = &mut pass.effects.node(node).status;
+        write.capacity = changes;
         return;
     }
     let note = (!wanted.is_empty()).then(|| json!(wanted).to_string());

@@ -116,6 +116,11 @@ fn is_being_made(status: &MachineStatus) -> bool {
     matches!(status.step, Some(MachineStep::CreateInstance | MachineStep::InitializeInstance))
 }
 
+/// Shows the name of the Node, also where no label can carry it.
+pub(crate) fn show_node(status: &mut MachineStatus, name: &str) {
+    status.node_name = Some(name.to_owned());
+}
+
 /// The Node that was there last stays in the status: who looks for the Machine of a Node that is
 /// gone finds it.
 fn derive_node(status: &mut MachineStatus, node: Option<&Node>, labelled: Option<&str>) {
@@ -125,7 +130,7 @@ fn derive_node(status: &mut MachineStatus, node: Option<&Node>, labelled: Option
     let there = node.and_then(|node| node.metadata.name.as_deref());
     let said = there.or_else(|| labelled.filter(|name| !name.is_empty()));
     if let Some(name) = said {
-        status.node_name = Some(name.to_owned());
+        show_node(status, name);
     }
     let Some(node) = node else { return };
     status.node_ref = Some(NodeRef {
