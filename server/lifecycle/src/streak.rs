@@ -31,6 +31,8 @@ pub struct Streak {
     pub retry: Option<Retry>,
     /// It does not say so yet: nothing is replaced before that.
     is_new: bool,
+    /// Every Machine runs: nothing is wrong now, though the count goes on.
+    all_run: bool,
     now: Option<Timestamp>,
 }
 
@@ -42,12 +44,15 @@ impl Streak {
         failed: impl Fn(&Machine) -> bool,
         now: Timestamp,
     ) -> Self {
+        let runs = |machine: &Machine| {
+            matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
+        };
+        let all_run = machines.clone().all(runs);
         let living = machines.filter(|machine| !machine.is_deleting());
         let begun = old.and_then(|it| it.since.as_ref()).map(|since| since.0);
         let is_steady = |machine: &Machine| {
-            let runs = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available);
             let since = begun.is_some_and(|begun| created(machine) >= Some(begun));
-            runs && since && joined(machine).is_some_and(|at| after(at, STEADY) <= now)
+            runs(machine) && since && joined(machine).is_some_and(|at| after(at, STEADY) <= now)
         };
         let old = old.filter(|_| !living.clone().any(is_steady));
         // A round is over when those of it are replaced: what was made, and has failed, since then is of the next one.
@@ -60,9 +65,9 @@ impl Streak {
         };
         let young = living.filter(|machine| failed(machine) && !ran(machine));
         let Some(last) = young.filter(made_since).max_by_key(|machine| failed_at(machine)) else {
-            return Self { retry: old.cloned(), is_new: false, now: Some(now) };
+            return Self { retry: old.cloned(), is_new: false, all_run, now: Some(now) };
         };
-        Self { retry: Some(next(old, last, now)), is_new: true, now: Some(now) }
+        Self { retry: Some(next(old, last, now)), is_new: true, all_run, now: Some(now) }
     }
 
     /// Whether the replacement of this one waits.
@@ -81,9 +86,9 @@ impl Streak {
         self.is_new
     }
 
-    /// What people are to know: more than one failed.
+    /// For people: more than one failed, and not all run since.
     pub fn message(&self) -> Option<String> {
-        let retry = self.retry.as_ref().filter(|it| it.failures > 1)?;
+        let retry = self.retry.as_ref().filter(|it| it.failures > 1 && !self.all_run)?;
         let last = retry.message.as_deref().unwrap_or_default();
         let failures = retry.failures;
         let until = self.until().map_or_else(String::new, |until| {

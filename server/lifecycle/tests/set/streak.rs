@@ -191,6 +191,23 @@ fn while_a_failed_machine_waits_the_set_says_why_and_lets_go_what_is_too_many() 
 }
 
 #[test]
+fn a_set_whose_machines_all_run_says_nothing_of_those_that_failed_before_and_counts_on() {
+    let mut world = World::new();
+    for _ in 0..2 {
+        let one = world.failed();
+        world.goes_after(&one);
+        world.later(2);
+    }
+    let joined = json!({ "status": { "joinedAt": world.now.to_string() } });
+    let one = [world.make(joined)];
+    world.pass(&one);
+    let status = world.set.status.clone().unwrap();
+    let failure = MachineSetConditionType::ReplicaFailure;
+    assert_eq!(status.conditions.iter().find(|it| it.type_ == failure), None);
+    assert_eq!(world.retry().unwrap().failures, 2);
+}
+
+#[test]
 fn in_place_of_one_that_is_deleted_by_hand_another_is_made_at_once() {
     let mut world = World::new();
     let first = world.failed();
