@@ -170,7 +170,8 @@ fn a_recreate_that_the_other_controller_began_is_finished_by_ours_and_the_other_
     let Some((mut stack, mut theirs)) = made_by_upstream(&binary, recreate) else { return };
     let old = active_set(&stack);
     roll_to(&stack, "two");
-    stack.kubectl().wait("machineset", &old, ".spec.replicas", "0");
+    // It writes no number where it means 0.
+    stack.kubectl().wait("machineset", &old, ".metadata.generation", "2");
     theirs.kill();
     core(&mut stack, "*");
     until_complete(&stack, "two");
