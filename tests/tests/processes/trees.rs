@@ -141,6 +141,8 @@ fn the_next_up_ends_a_driver_of_which_everything_above_it_was_killed_and_no_stra
     let first = place.tree();
     let (_, above) = stat(first[0]).unwrap();
     end(above, Signal::SIGSTOP);
+    // A process that runs goes on for a moment after the signal.
+    until("the stop of the process above", || stat(above).filter(|(state, _)| *state == 'T'));
     up.kill();
     end(above, Signal::SIGKILL);
     assert!(running(&first).contains(&first[1]), "nothing ends what is in another session");
