@@ -3,7 +3,11 @@
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use ostler_api::{Machine, MachineSet, machine::Retry, machine_set::MachineSetConditionType};
+use ostler_api::{
+    Machine, MachineSet,
+    machine::Retry,
+    machine_set::{MachineSetCondition, MachineSetConditionType},
+};
 use ostler_lifecycle::set::{Failures, Plan, Snapshot, plan, status};
 use serde_json::{Value, json};
 
@@ -68,6 +72,21 @@ impl World {
         self.set.status.as_ref()?.replacement_retry.as_ref()
     }
 
+    /// So many that never ran, each replaced before the next one failed.
+    fn fail_in_turn(&mut self, count: usize) {
+        for _ in 0..count {
+            let one = self.failed();
+            self.goes_after(&one);
+            self.later(2);
+        }
+    }
+
+    /// What the set says of Machines that fail.
+    fn failure(&self) -> Option<&MachineSetCondition> {
+        let mut all = self.set.status.iter().flat_map(|status| &status.conditions);
+        all.find(|it| it.type_ == MachineSetConditionType::ReplicaFailure)
+    }
+
     /// Passes until nothing is new; after how many seconds the Machine goes.
     fn goes_after(&mut self, one: &Arc<Machine>) -> i64 {
         let begun = self.now;
@@ -126,11 +145,7 @@ fn machines_that_failed_together_are_one_failure() {
 #[test]
 fn a_machine_that_ran_for_a_while_is_replaced_at_once_whatever_failed_before() {
     let mut world = World::new();
-    for _ in 0..4 {
-        let one = world.failed();
-        world.goes_after(&one);
-        world.later(2);
-    }
+    world.fail_in_turn(4);
     let old = world.failed_after(600);
     assert_eq!(victims(&world.pass(&[old])), ["m5"]);
     let young = world.failed_after(599);
@@ -140,11 +155,7 @@ fn a_machine_that_ran_for_a_while_is_replaced_at_once_whatever_failed_before() {
 #[test]
 fn what_failed_is_forgotten_once_a_machine_that_was_made_since_has_run_for_a_while() {
     let mut world = World::new();
-    for _ in 0..4 {
-        let one = world.failed();
-        world.goes_after(&one);
-        world.later(2);
-    }
+    world.fail_in_turn(4);
     let joined = json!({ "status": { "joinedAt": world.now.to_string() } });
     let one = [world.make(joined)];
     world.later(599);
@@ -179,9 +190,7 @@ fn while_a_failed_machine_waits_the_set_says_why_and_lets_go_what_is_too_many() 
     let second = [world.failed()];
     world.pass(&second);
     world.pass(&second);
-    let status = world.set.status.clone().unwrap();
-    let failure = MachineSetConditionType::ReplicaFailure;
-    let said = status.conditions.iter().find(|it| it.type_ == failure).unwrap();
+    let said = world.failure().cloned().unwrap();
     assert_eq!(said.reason.as_deref(), Some("ReplacementsFail"));
     let text = said.message.as_deref().unwrap();
     assert!(text.starts_with("2 machines in a row failed before they had run for 10m"), "{text}");
@@ -193,17 +202,11 @@ fn while_a_failed_machine_waits_the_set_says_why_and_lets_go_what_is_too_many() 
 #[test]
 fn a_set_whose_machines_all_run_says_nothing_of_those_that_failed_before_and_counts_on() {
     let mut world = World::new();
-    for _ in 0..2 {
-        let one = world.failed();
-        world.goes_after(&one);
-        world.later(2);
-    }
+    world.fail_in_turn(2);
     let joined = json!({ "status": { "joinedAt": world.now.to_string() } });
     let one = [world.make(joined)];
     world.pass(&one);
-    let status = world.set.status.clone().unwrap();
-    let failure = MachineSetConditionType::ReplicaFailure;
-    assert_eq!(status.conditions.iter().find(|it| it.type_ == failure), None);
+    assert_eq!(world.failure(), None);
     assert_eq!(world.retry().unwrap().failures, 2);
 }
 
