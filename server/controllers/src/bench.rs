@@ -1,7 +1,6 @@
 //! What one controller needs around it in a test: caches that the test fills, and an API server that writes down what
 //! is written.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -21,6 +20,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
+use crate::REPORTER;
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::hot_update::Reviewer;
 use crate::namespaces::Namespaces;
@@ -28,24 +28,12 @@ use crate::queue::{Queue, QueueMetrics, QueueSettings};
 use crate::settings::Settings;
 use crate::stores::{StoreClassSource, Stores};
 use crate::target::Targets;
-use crate::watch::{Cache, Cached, ObjectName, Seen, Unreadable};
+use crate::watch::{Cache, CacheIndex, ObjectName, Seen, Unreadable};
 use crate::writes::{WriteMetrics, Writer};
 
+pub(crate) use crate::watch::handed_out;
+
 type Writes = Arc<Mutex<Vec<(String, Value)>>>;
-
-thread_local! {
-    static HANDED_OUT: Cell<usize> = const { Cell::new(0) };
-}
-
-/// Counts what the caches hand out, so that a test sees what a change or a pass costs.
-pub(crate) fn hand_out(objects: usize) {
-    HANDED_OUT.set(HANDED_OUT.get() + objects);
-}
-
-/// How many objects and names the caches of this test handed out since it was last asked.
-pub(crate) fn handed_out() -> usize {
-    HANDED_OUT.take()
-}
 
 /// The surroundings of a controller.
 pub(crate) struct Bench {
@@ -166,7 +154,7 @@ impl Bench {
 
     pub(crate) fn recorder_and_writer(&self) -> (Recorder, EventWriter) {
         let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
-        Recorder::new(self.client(), "test", clock, EventMetrics::default())
+        Recorder::new(self.client(), (REPORTER, "test"), clock, EventMetrics::default())
     }
 
     /// The reasons of the events that were recorded, in any order.
@@ -207,6 +195,6 @@ impl Bench {
 }
 
 /// Puts an object into a cache.
-pub(crate) fn put<K: Cached + DeserializeOwned>(cache: &Cache<K>, object: Value) {
+pub(crate) fn put<I: CacheIndex<Object: DeserializeOwned>>(cache: &Cache<I>, object: Value) {
     cache.apply(Event::Apply(serde_json::from_value(object).unwrap()));
 }

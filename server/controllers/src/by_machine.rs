@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ostler_api::Machine;
 use parking_lot::Mutex;
 
 use crate::stores::MachineIndex;
@@ -20,12 +19,12 @@ const FEW: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct ByMachine<T> {
     values: Mutex<HashMap<String, Box<T>>>,
-    machines: Arc<Cache<Machine>>,
+    machines: Arc<Cache<MachineIndex>>,
 }
 
 impl<T: Clone> ByMachine<T> {
     /// Values of these machines.
-    pub(crate) fn of(machines: &Arc<Cache<Machine>>) -> Self {
+    pub(crate) fn of(machines: &Arc<Cache<MachineIndex>>) -> Self {
         Self { values: Mutex::default(), machines: Arc::clone(machines) }
     }
 

@@ -14,11 +14,13 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::bench::{Bench, handed_out};
+use crate::REPORTER;
+use crate::bench::Bench;
 use crate::events::EventMetrics;
 use crate::queue::{Outcome, QueueMetrics, QueueSettings};
+use crate::stores::AttachmentIndex;
 use crate::target::Targets;
-use crate::watch::{Author, Cache, WatchMetrics};
+use crate::watch::{Author, Cache, CacheIndex, WatchMetrics, handed_out};
 
 fn fanout() -> Fanout {
     let metrics = QueueMetrics::register(&mut Registry::default());
@@ -42,7 +44,8 @@ fn fanout() -> Fanout {
     });
     let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
     let client = Client::new(unused, "default");
-    let (recorder, _) = Recorder::new(client.clone(), "test", clock, EventMetrics::default());
+    let (recorder, _) =
+        Recorder::new(client.clone(), (REPORTER, "test"), clock, EventMetrics::default());
     let settings = Settings {
         aliases: [("AWS".into(), "aws.example.com".into())].into(),
         ..Settings::default()
@@ -104,10 +107,10 @@ async fn machines(fanout: &Fanout) -> Vec<String> {
     waiting(&fanout.queues.machines).await.into_iter().collect()
 }
 
-fn put<K: crate::watch::Cached + serde::de::DeserializeOwned>(
-    cache: &Cache<K>,
-    object: Value,
-) -> Change<K> {
+fn put<I>(cache: &Cache<I>, object: Value) -> Change<I::Object>
+where
+    I: CacheIndex<Object: serde::de::DeserializeOwned>,
+{
     let object = serde_json::from_value(object).unwrap();
     cache.apply(Event::Apply(object)).into_iter().next().unwrap()
 }
@@ -239,7 +242,7 @@ async fn a_volume_that_is_attached_reaches_the_machines_that_wait_for_that_and_l
         put(&fanout.stores.machines, waiting(&format!("m{number}"), "VolumesAttached"));
     }
     put(&fanout.stores.machines, waiting("follows", "VolumesMoving"));
-    let attachments = Cache::<VolumeAttachment>::default();
+    let attachments = Cache::<AttachmentIndex>::default();
     let attachment = |name: &str, attached: bool| {
         let spec = json!({ "attacher": "a", "nodeName": "n", "source": {} });
         let status = json!({ "attached": attached });
@@ -313,11 +316,11 @@ async fn a_class_is_reached_by_machines_that_were_listed_together() {
 }
 
 /// The change by a write of this process, when its event arrives.
-fn written<K>(cache: &Cache<K>, object: Value, author: Author) -> Change<K>
+fn written<I>(cache: &Cache<I>, object: Value, author: Author) -> Change<I::Object>
 where
-    K: crate::watch::Cached + serde::de::DeserializeOwned,
+    I: CacheIndex<Object: serde::de::DeserializeOwned>,
 {
-    let object: K = serde_json::from_value(object).unwrap();
+    let object: I::Object = serde_json::from_value(object).unwrap();
     cache.update(object.clone(), author);
     cache.apply(Event::Apply(object)).remove(0)
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use ostler_api::Machine;
 use ostler_api::hint::{Hint, HintKind};
 use ostler_lifecycle::hint::{HintUse, HintView};
 use ostler_sessions::{Rate, TokenBucket};
@@ -24,7 +23,7 @@ const BURST: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Hints {
     heard: Mutex<HashMap<String, Heard>>,
-    machines: Arc<Cache<Machine>>,
+    machines: Arc<Cache<MachineIndex>>,
 }
 
 #[derive(Debug)]
@@ -37,7 +36,7 @@ struct Heard {
 
 impl Hints {
     /// Hints about these machines.
-    pub(crate) fn of_machines(machines: &Arc<Cache<Machine>>) -> Self {
+    pub(crate) fn of_machines(machines: &Arc<Cache<MachineIndex>>) -> Self {
         Self { heard: Mutex::default(), machines: Arc::clone(machines) }
     }
 

@@ -6,17 +6,16 @@
 
 mod api_health;
 mod audit;
+mod author;
 #[cfg(test)]
 mod bench;
 mod bootstrap;
 mod by_machine;
 mod class;
-mod clock;
 mod cluster_id;
 mod controllers;
 mod deployment;
 mod election;
-mod events;
 mod fanout;
 mod freeze;
 mod health_check;
@@ -25,11 +24,8 @@ mod home;
 mod hot_update;
 mod machine;
 mod metrics;
-mod namespaces;
 mod orphans;
 mod pool;
-mod queue;
-mod reconcile;
 mod run;
 mod schema_check;
 mod schemas;
@@ -39,24 +35,36 @@ mod start;
 mod stores;
 mod target;
 mod unmanaged_nodes;
-mod watch;
+mod watch {
+    //! Caches of API objects, and who of this crate wrote what is in them.
+
+    pub(crate) use crate::author::By;
+    pub(crate) use ostler_runtime::watch::*;
+}
 mod watching;
-mod writes;
+
+use ostler_runtime::{client as writes, clock, events, kind as reconcile, namespaces, queue};
 
 pub use api_health::ApiCheck;
-pub use clock::{Clock, system as system_clock};
 pub use cluster_id::{ClusterIdError, GivenIds, check_home, cluster_ids, known_cluster_ids};
 pub use controllers::{Controller, ControllersError, EnabledControllers};
 pub use election::ElectionError;
-pub use events::EVENT_LOG;
-pub use namespaces::{Namespaces, NamespacesError};
+pub use ostler_runtime::clock::{Clock, system as system_clock};
+pub use ostler_runtime::namespaces::{Namespaces, NamespacesError};
+pub use ostler_runtime::watch::{Cache, CacheIndex, Change, ObjectName, status_of};
 pub use run::Controllers;
 pub use schema_check::{PrunedField, SchemaError, check_schemas};
 pub use settings::{FleetSettings, Settings};
 pub use start::until_answered;
 pub use stores::{
-    AttachmentIndex, BudgetIndex, CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex,
-    PodIndex, PoolIndex, SetIndex, StoreClassSource, Stores,
+    AttachmentIndex, BudgetIndex, CheckIndex, ClaimIndex, ClassIndex, DeploymentIndex,
+    MachineIndex, NodeIndex, PodIndex, PoolIndex, SecretIndex, SetIndex, StoreClassSource, Stores,
+    VolumeIndex,
 };
 pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, configure, connect};
-pub use watch::{Cache, Cached, Change, ObjectName, status_of};
+
+/// Target of diagnostics that only repeat an event, so that a program that shows events can leave them out.
+pub const EVENT_LOG: &str = "ostler_controllers::events";
+
+/// The name under which events are recorded.
+pub(crate) const REPORTER: &str = "ostler.dev/machine-controller";

@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::REPORTER;
 use crate::api_health::{ApiHealth, Probes};
 use crate::bootstrap::Configs;
 use crate::class::{Classes, Secrets};
@@ -123,8 +124,12 @@ impl Controllers {
     ) -> Self {
         let (settings, state) = (Arc::new(settings), Arc::new(State::of(&stores.machines)));
         let counted = EventMetrics::register(registry);
-        let (recorder, events) =
-            Recorder::new(client.clone(), &settings.identity, Arc::clone(&clock), counted);
+        let (recorder, events) = Recorder::new(
+            client.clone(),
+            (REPORTER, &settings.identity),
+            Arc::clone(&clock),
+            counted,
+        );
         let watch_metrics = WatchMetrics::register(registry);
         let queues = queues(&settings, &QueueMetrics::register(registry));
         let configs = Configs::new(

@@ -132,7 +132,7 @@ impl UnmanagedNodes {
         if let Some(fields) = metadata.as_object_mut() {
             fields.insert("resourceVersion".to_owned(), json!(node.metadata.resource_version));
         }
-        let writer = self.writer.to(target);
+        let writer = self.writer.to(&target.client);
         let api: Api<Node> = writer.cluster_api();
         Some(match writer.patch::<Node>(&api, name, &json!({ "metadata": metadata })).await {
             Ok(written) => {
@@ -152,7 +152,7 @@ impl UnmanagedNodes {
     fn record_event(&self, Found { target, node, .. }: &Found, mark: bool) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         info!(node = name, marked = mark, "no machine has this node; released it");
-        self.recorder.to(target).record(EventRecord {
+        self.recorder.to(&target.client).record(EventRecord {
             regarding: node.object_ref(&()),
             severity: Severity::Normal,
             reason: "NodeNotManaged",

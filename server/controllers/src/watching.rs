@@ -16,7 +16,7 @@ use crate::api_health::ApiHealth;
 use crate::clock::Clock;
 use crate::fanout::Fanout;
 use crate::target::Target;
-use crate::watch::{self, Cache, Cached, Change, Lenient, OnDemand, Reflector, WatchMetrics};
+use crate::watch::{self, Cache, CacheIndex, Change, Lenient, OnDemand, Reflector, WatchMetrics};
 
 /// Starts watches. Each is a task of its own.
 #[derive(Clone)]
@@ -69,14 +69,14 @@ impl Watches {
     }
 
     /// A watch that exists only while a drain needs it.
-    fn on_demand<K>(
+    fn on_demand<I>(
         &self,
         to: &mut JoinSet<()>,
         target: &Target,
-        objects: &Arc<OnDemand<K>>,
-        on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
+        objects: &Arc<OnDemand<I>>,
+        on_change: impl Fn(&Fanout, &Change<I::Object>) + Send + Sync + 'static,
     ) where
-        K: Cached + fmt::Debug + DeserializeOwned,
+        I: CacheIndex<Object: fmt::Debug + DeserializeOwned>,
     {
         let (watches, objects) = (self.clone(), Arc::clone(objects));
         let (api, on_change) = (Api::all(target.client.clone()), Arc::new(on_change));
@@ -84,7 +84,7 @@ impl Watches {
             let watch = |cache| {
                 let on_change = Arc::clone(&on_change);
                 let on_change =
-                    move |fanout: &Fanout, change: &Change<K>| on_change(fanout, change);
+                    move |fanout: &Fanout, change: &Change<I::Object>| on_change(fanout, change);
                 // The core may just lack the right; the other watches detect an API server that does not answer.
                 let on_failure = Box::new(|| {});
                 let reflector = watches.reflector(api.clone(), &cache, on_change);
@@ -95,28 +95,30 @@ impl Watches {
         });
     }
 
-    fn served<K>(
+    fn served<I>(
         &self,
         to: &mut JoinSet<()>,
         client: &Client,
-        cache: &Arc<Cache<K>>,
-        on_change: fn(&Fanout, &Change<K>),
+        cache: &Arc<Cache<I>>,
+        on_change: fn(&Fanout, &Change<I::Object>),
     ) where
-        K: Cached + fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
+        I: CacheIndex,
+        I::Object: fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
     {
         self.watch_served(to, client, cache, on_change, true);
     }
 
     /// `needed`: that the watch fails says that the API server may not answer.
-    fn watch_served<K>(
+    fn watch_served<I>(
         &self,
         to: &mut JoinSet<()>,
         client: &Client,
-        cache: &Arc<Cache<K>>,
-        on_change: fn(&Fanout, &Change<K>),
+        cache: &Arc<Cache<I>>,
+        on_change: fn(&Fanout, &Change<I::Object>),
         needed: bool,
     ) where
-        K: Cached + fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
+        I: CacheIndex,
+        I::Object: fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
     {
         let served = &self.fanout.settings.namespaces;
         let parts = served.parts();
@@ -134,12 +136,12 @@ impl Watches {
         }
     }
 
-    fn reflector<K: Cached>(
+    fn reflector<I: CacheIndex>(
         &self,
-        api: Api<Lenient<K>>,
-        cache: &Arc<Cache<K>>,
-        on_change: impl Fn(&Fanout, &Change<K>) + Send + Sync + 'static,
-    ) -> Reflector<K> {
+        api: Api<Lenient<I::Object>>,
+        cache: &Arc<Cache<I>>,
+        on_change: impl Fn(&Fanout, &Change<I::Object>) + Send + Sync + 'static,
+    ) -> Reflector<I> {
         let (fanout, health) = (Arc::clone(&self.fanout), Arc::clone(&self.api_health));
         Reflector {
             api,
@@ -152,9 +154,9 @@ impl Watches {
         }
     }
 
-    fn start<K>(&self, to: &mut JoinSet<()>, reflector: Reflector<K>)
+    fn start<I>(&self, to: &mut JoinSet<()>, reflector: Reflector<I>)
     where
-        K: Cached + fmt::Debug + DeserializeOwned,
+        I: CacheIndex<Object: fmt::Debug + DeserializeOwned>,
     {
         let (metrics, clock) = (self.metrics.clone(), Arc::clone(&self.clock));
         to.spawn(async move { watch::run(reflector, &metrics, clock).await });

@@ -31,7 +31,7 @@ use crate::hot_update::Reviewer;
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::{Stores, kept_in};
-use crate::watch::{Cached, Found, ObjectName};
+use crate::watch::{Found, ObjectName};
 use crate::writes::{Object, WriteError, Writer};
 use told::Told;
 
@@ -233,7 +233,7 @@ async fn change<K>(
     hold: Hold,
 ) -> Result<(), WriteError>
 where
-    K: Cached + Object + Resource<Scope = NamespaceResourceScope>,
+    K: Object + Resource<Scope = NamespaceResourceScope>,
 {
     let has = object.meta().finalizers.iter().flatten().any(|name| name == finalizer);
     let Some(patch) = patch(object, finalizer, hold).filter(|_| has != (hold == Hold::Add)) else {
@@ -243,13 +243,13 @@ where
     // The cache is not updated here: the event that follows wakes the machines that wait for the finalizer.
     match writer.patch::<K>(&api, &name.name, &patch).await {
         Ok(_) => {
-            debug!(kind = K::KIND, object = %name, ?hold, "finalizer changed");
+            debug!(kind = %K::kind(&()), object = %name, ?hold, "finalizer changed");
             Ok(())
         }
         Err(WriteError::NotFound) => Ok(()),
         Err(WriteError::Conflict) => Err(WriteError::Conflict),
         Err(failure) => {
-            warn!(kind = K::KIND, object = %name, error = %failure, "cannot change the finalizer");
+            warn!(kind = %K::kind(&()), object = %name, error = %failure, "cannot change the finalizer");
             Err(failure)
         }
     }

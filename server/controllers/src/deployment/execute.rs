@@ -119,7 +119,7 @@ impl Deployments {
         let TargetOf::Cluster(target) = self.stores.targets.of(&write.machine) else {
             return Nodes::Written;
         };
-        let writer = self.writer.to(&target);
+        let writer = self.writer.to(&target.client);
         let api: Api<Node> = writer.cluster_api();
         let name = write.node.metadata.name.as_deref().unwrap_or_default();
         match writer.patch::<Node>(&api, name, &write.patch).await {

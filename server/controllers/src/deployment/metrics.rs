@@ -10,7 +10,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use crate::metrics::{Leads, Series, condition, failed, gauges, info, name_of, total};
-use crate::stores::Stores;
+use crate::stores::{DeploymentIndex, Stores};
 use crate::watch::Cache;
 
 /// Registers the metrics of deployments.
@@ -21,7 +21,7 @@ pub(crate) fn register_deployments(registry: &mut Registry, stores: &Stores, lea
 
 #[derive(Debug)]
 struct DeploymentCollector {
-    deployments: Arc<Cache<MachineDeployment>>,
+    deployments: Arc<Cache<DeploymentIndex>>,
 }
 
 /// Reads one number of a deployment; `None`: there is no series.

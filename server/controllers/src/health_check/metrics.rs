@@ -3,7 +3,6 @@
 use std::fmt;
 use std::sync::Arc;
 
-use ostler_api::MachineHealthCheck;
 use ostler_api::machine_health_check::{MachineHealthCheckStatus, UnhealthyReason};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
@@ -12,7 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
 use crate::metrics::{Leads, condition, gauges, name_of};
-use crate::stores::Stores;
+use crate::stores::{CheckIndex, Stores};
 use crate::watch::Cache;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -48,7 +47,7 @@ pub(crate) fn register_checks(
 }
 
 #[derive(Debug)]
-struct Checks(Arc<Cache<MachineHealthCheck>>);
+struct Checks(Arc<Cache<CheckIndex>>);
 
 /// One number of a check.
 type Number = fn(&MachineHealthCheckStatus) -> i32;
@@ -88,6 +87,7 @@ impl Collector for Checks {
 #[cfg(test)]
 mod tests {
     use kube::runtime::watcher::Event;
+    use ostler_api::MachineHealthCheck;
     use prometheus_client::encoding::text::encode;
     use serde_json::json;
 

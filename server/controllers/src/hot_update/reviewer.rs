@@ -20,7 +20,8 @@ use tracing::{info, warn};
 
 use super::answers::{Answers, Asked, ReviewKey};
 use super::turns::Turns;
-use crate::events::{EVENT_LOG, EventRecord, Recorder, Severity};
+use crate::EVENT_LOG;
+use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::{Outcome, Priority, Queue};
 use crate::settings::Settings;
 use crate::stores::Stores;

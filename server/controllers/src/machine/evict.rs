@@ -113,9 +113,9 @@ impl Machines {
             Ok(target) => target,
             Err(lacking) => return Performed::Failed(lacking.to_string()),
         };
-        let writer = self.writer.to(&target);
+        let writer = self.writer.to(&target.client);
         let result = if matches!(action, Action::Evict(_)) {
-            writer.evict(&ObjectName::new(&pod.namespace, &pod.name), &pod.uid).await
+            writer.evict(&ObjectName::new(&pod.namespace, &pod.name), pod.uid.as_str()).await
         } else {
             let api: Api<Pod> = writer.api(&pod.namespace);
             let force = matches!(action, Action::DeletePod(_));
@@ -192,7 +192,7 @@ impl Machines {
 
     /// Labels are read from the API: the cache of pods drops them, since there are many pods and few refusals.
     async fn labels_of(&self, target: &Target, pod: &PodRef) -> Option<Arc<Labels>> {
-        let writer = self.writer.to(target);
+        let writer = self.writer.to(&target.client);
         let api: Api<Pod> = writer.api(&pod.namespace);
         let found = writer.get(&api, &pod.name).await.ok().flatten()?;
         let same = found.metadata.uid.as_deref() == Some(pod.uid.as_str());

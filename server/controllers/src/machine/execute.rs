@@ -192,7 +192,9 @@ impl Machines {
             "resourceVersion": own.resource_version,
             "ownerReferences": own.owner_references,
         } });
-        let written = self.writer.patch_config(&resource, &own.config, &patch).await?;
+        let name = ObjectName::new(&kind.namespace, &own.config.name);
+        let written =
+            self.writer.patch_dynamic("BootstrapConfig", (&resource, &name), &patch).await?;
         self.configs.update(kind, &written);
         done.changed = true;
         Ok(())
@@ -272,7 +274,7 @@ impl Machines {
         name: &str,
         uid: &Uid,
     ) -> Result<(), WriteError> {
-        let writer = self.writer.to(self.target(snapshot)?.as_ref());
+        let writer = self.writer.to(&self.target(snapshot)?.client);
         let api: Api<VolumeAttachment> = writer.cluster_api();
         writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), ..Deletion::default() }).await
     }

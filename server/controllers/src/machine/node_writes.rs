@@ -37,7 +37,7 @@ impl Machines {
         let change = node_change(node, patch, snapshot.machine.name());
         let change = change.on_condition(node.metadata.resource_version.as_deref());
         let target = self.target(snapshot)?;
-        let writer = self.writer.to(&target);
+        let writer = self.writer.to(&target.client);
         let api: Api<Node> = writer.cluster_api();
         let written = writer.patch(&api, &patch.name, &change).await?;
         let version = written.metadata.resource_version.clone();
@@ -56,7 +56,7 @@ impl Machines {
         let node = seen(snapshot, &patch.name)?;
         let change = node_status_change(patch, node.metadata.resource_version.as_deref());
         let target = self.target(snapshot)?;
-        let writer = self.writer.to(&target);
+        let writer = self.writer.to(&target.client);
         let api: Api<Node> = writer.cluster_api();
         let written = writer.patch_status(&api, &patch.name, Patch::Strategic(&change)).await?;
         target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
@@ -71,7 +71,7 @@ impl Machines {
         name: &str,
         version: Option<&str>,
     ) -> Result<(), WriteError> {
-        let writer = self.writer.to(self.target(snapshot)?.as_ref());
+        let writer = self.writer.to(&self.target(snapshot)?.client);
         let api: Api<Node> = writer.cluster_api();
         // What the plan did not get to see is not what it was made without.
         let hidden = |node: &Node| self.stores.is_node_of_another(&snapshot.machine, node);
@@ -89,7 +89,7 @@ impl Machines {
         name: &str,
         uid: &Uid,
     ) -> Result<(), WriteError> {
-        let writer = self.writer.to(self.target(snapshot)?.as_ref());
+        let writer = self.writer.to(&self.target(snapshot)?.client);
         let api: Api<Node> = writer.cluster_api();
         writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), ..Deletion::default() }).await
     }
@@ -103,7 +103,7 @@ impl Machines {
     ) -> Performed {
         let there = match self.target(snapshot) {
             Ok(target) => {
-                let writer = self.writer.to(&target);
+                let writer = self.writer.to(&target.client);
                 writer.get(&writer.cluster_api::<Node>(), name).await
             }
             Err(lacking) => Err(lacking),
@@ -129,7 +129,7 @@ impl Machines {
         let seen = seen(snapshot, name)?.metadata.resource_version.clone();
         let version = done.node_versions.get(name).cloned().or(seen);
         let target = self.target(snapshot)?;
-        let writer = self.writer.to(&target);
+        let writer = self.writer.to(&target.client);
         let api: Api<Node> = writer.cluster_api();
         let patch = termination(cause, snapshot.now, version.as_deref());
         let written = writer.patch_status(&api, name, Patch::Strategic(&patch)).await?;

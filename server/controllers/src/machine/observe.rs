@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
-use ostler_api::{Machine, MachineClass, ProviderId, ProviderName};
+use ostler_api::{Machine, MachineClass, ProviderId, ProviderName, names};
 use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::{holder, is_last_look};
@@ -222,7 +222,7 @@ impl Machines {
         if !answers {
             return NodeView::Unknown;
         }
-        let writer = self.writer.to(target);
+        let writer = self.writer.to(&target.client);
         match writer.get(&writer.cluster_api::<Node>(), name).await {
             Ok(found) => {
                 let named = found.filter(|it| !self.stores.is_node_of_another(machine, it));
@@ -269,7 +269,7 @@ impl Machines {
         }
         let mut listed = Vec::new();
         for node in nodes {
-            match self.writer.to(target).pods_on(&name_of(node)).await {
+            match self.writer.to(&target.client).pods_on(&name_of(node)).await {
                 Ok(pods) => listed.extend(pods.iter().map(|pod| view(pod))),
                 Err(error) => {
                     let machine = machine.name();
@@ -290,12 +290,13 @@ impl Machines {
     ) -> bool {
         let asks = answers && pods.known().is_some_and(|pods| !pods.is_empty());
         let (TargetOf::Cluster(target), true) = (target, asks) else { return true };
-        let writer = self.writer.to(target);
+        let writer = self.writer.to(&target.client);
         let ask = || async { writer.can_evict().await.ok_or(()) };
         target.can_evict.get_or_try_init(ask).await.copied().unwrap_or(true)
     }
 
-    /// Asked once, when there is a token. An API server that does not answer is assumed to.
+    /// Whether the API server looks at the Node that is named on a bootstrap token: that of `ostler up` does. Asked once, when
+    /// there is a token. An API server that does not answer is assumed to.
     async fn binds_tokens(
         &self,
         target: &TargetOf,
@@ -306,8 +307,9 @@ impl Machines {
         else {
             return true;
         };
-        let writer = self.writer.to(target);
-        let ask = || async { writer.binds_tokens().await.ok_or(()) };
+        let writer = self.writer.to(&target.client);
+        let embedded = |version: String| version.ends_with(names::EMBEDDED);
+        let ask = || async { writer.version().await.map(embedded).ok_or(()) };
         target.binds_tokens.get_or_try_init(ask).await.copied().unwrap_or(true)
     }
 

@@ -17,8 +17,9 @@ use tracing::{debug, info, warn};
 
 use super::execute::Executed;
 use super::{Machines, PassError, namespace_of, operation, reference};
+use crate::EVENT_LOG;
 use crate::clock;
-use crate::events::{EVENT_LOG, EventRecord, Severity};
+use crate::events::{EventRecord, Severity};
 use crate::metrics::Shape;
 use crate::queue::Outcome;
 use crate::reconcile::Passed;
@@ -166,7 +167,7 @@ impl Machines {
     fn record_events(&self, snapshot: &Snapshot, events: Vec<Event>) {
         let node = match (snapshot.node.serving(), self.stores.targets.of(&snapshot.machine)) {
             (Some(node), TargetOf::Cluster(target)) => {
-                Some((node.object_ref(&()), self.recorder.to(&target)))
+                Some((node.object_ref(&()), self.recorder.to(&target.client)))
             }
             _ => None,
         };

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use ostler_api::Machine;
 use ostler_lifecycle::operation::Finished;
 use ostler_lifecycle::unwritten::Unwritten;
 
@@ -14,6 +13,7 @@ use super::token::Tokens;
 use crate::by_machine::ByMachine;
 use crate::hints::Hints;
 use crate::hot_update::UpdateSlots;
+use crate::stores::MachineIndex;
 use crate::watch::Cache;
 
 /// All of the state.
@@ -41,7 +41,7 @@ pub(crate) struct State {
 
 impl State {
     /// The state of these machines.
-    pub(crate) fn of(machines: &Arc<Cache<Machine>>) -> Self {
+    pub(crate) fn of(machines: &Arc<Cache<MachineIndex>>) -> Self {
         Self {
             slots: UpdateSlots::default(),
             tokens: Tokens::of_machines(machines),

@@ -19,6 +19,7 @@ use ostler_lifecycle::user_data::token_id_of;
 
 use super::{Machines, PassError};
 use crate::by_machine::ByMachine;
+use crate::stores::MachineIndex;
 use crate::target::{Target, TargetOf};
 use crate::watch::Cache;
 use crate::writes::{Deletion, WriteError, Writer};
@@ -42,7 +43,7 @@ struct Seen {
 
 impl Tokens {
     /// The tokens of these machines.
-    pub(super) fn of_machines(machines: &Arc<Cache<Machine>>) -> Self {
+    pub(super) fn of_machines(machines: &Arc<Cache<MachineIndex>>) -> Self {
         Self(ByMachine::of(machines))
     }
 
@@ -103,7 +104,7 @@ impl Machines {
         if !joins(machine) || !may_want_token(machine, secret, bootstrap) {
             return Ok(Observed::Unknown);
         }
-        let found = look_up(&self.writer.to(target), &id).await;
+        let found = look_up(&self.writer.to(&target.client), &id).await;
         let found =
             found.map_err(|source| PassError::Api { what: "cannot read the token", source })?;
         let found = found.filter(|there| is_whole(&read(there), uid));
@@ -118,7 +119,7 @@ impl Machines {
         target: &Target,
         request: &TokenRequest,
     ) -> Result<(), WriteError> {
-        let writer = self.writer.to(target);
+        let writer = self.writer.to(&target.client);
         let (id, uid) = (request.id.as_str(), request.machine_uid.as_str());
         if self.state.tokens.is_deleted(uid, id) {
             // It may exist from now on, whatever the answer.
@@ -164,7 +165,7 @@ impl Machines {
         if self.state.tokens.is_deleted(uid, id) {
             return Ok(());
         }
-        let writer = self.writer.to(target);
+        let writer = self.writer.to(&target.client);
         let deleted = match self.state.tokens.secret_of(uid, id) {
             Some(secret) => delete(&writer, id, &secret).await,
             None => Err(WriteError::Conflict),

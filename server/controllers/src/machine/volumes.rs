@@ -71,7 +71,7 @@ fn is_moving(
     target: &Target,
     volume: &DrainVolume,
     nodes: &[&str],
-    attachments: &Cache<VolumeAttachment>,
+    attachments: &Cache<AttachmentIndex>,
 ) -> bool {
     let wanted = target.pods.find(PodIndex::Claim, &volume.claim).iter().any(|pod| {
         let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());

@@ -16,13 +16,13 @@ use prometheus_client::registry::Registry;
 use super::leads::Leads;
 use super::series::{Series, condition, gauges, info, name_of, number, total};
 use crate::machine::State;
-use crate::stores::Stores;
+use crate::stores::{MachineIndex, PoolIndex, Stores};
 use crate::watch::Cache;
 
 /// Collects the metrics of machines at each scrape.
 struct MachineCollector {
-    machines: Arc<Cache<Machine>>,
-    pools: Arc<Cache<MachinePool>>,
+    machines: Arc<Cache<MachineIndex>>,
+    pools: Arc<Cache<PoolIndex>>,
 }
 
 impl fmt::Debug for MachineCollector {

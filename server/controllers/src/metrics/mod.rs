@@ -7,6 +7,8 @@ mod series;
 mod sets;
 mod steps;
 
+pub(crate) use ostler_runtime::kind::ReconcileMetrics;
+
 pub(crate) use leads::{Leads, Leases};
 pub(crate) use machines::register_machines;
 pub(crate) use series::{Series, condition, failed, gauges, info, name_of, total};
@@ -19,49 +21,10 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-use crate::queue::Outcome;
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabel {
-    kind: &'static str,
-    result: &'static str,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AnswerLabel {
     operation: &'static str,
     code: &'static str,
-}
-
-/// Counts reconciles by result.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct ReconcileMetrics(Family<ResultLabel, Counter>);
-
-impl ReconcileMetrics {
-    /// Registers the counter.
-    pub(crate) fn register(registry: &mut Registry) -> Self {
-        let metrics = Self::default();
-        let help = "Reconciles by kind and result";
-        registry.register("ostler_reconciles", help, metrics.0.clone());
-        metrics
-    }
-
-    /// Counts a reconcile that ended with this outcome.
-    pub(crate) fn settled(&self, kind: &'static str, outcome: Outcome) -> Outcome {
-        let result = match outcome {
-            Outcome::Done => "done",
-            Outcome::Again(_) => "waits",
-            Outcome::Failed | Outcome::Outdated => "failed",
-        };
-        self.0.get_or_create(&ResultLabel { kind, result }).inc();
-        outcome
-    }
-
-    /// Counts a reconcile that ended with an error.
-    pub(crate) fn failed(&self, kind: &'static str, result: &'static str) -> Outcome {
-        self.0.get_or_create(&ResultLabel { kind, result }).inc();
-        Outcome::Failed
-    }
 }
 
 /// Counts the answers of drivers.

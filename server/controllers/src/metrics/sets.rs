@@ -12,7 +12,7 @@ use prometheus_client::registry::Registry;
 
 use super::leads::Leads;
 use super::series::{Series, condition, failed, gauges, info, name_of, total};
-use crate::stores::Stores;
+use crate::stores::{SetIndex, Stores};
 use crate::watch::Cache;
 
 /// What the controller of sets counts.
@@ -32,7 +32,7 @@ pub(crate) fn register_sets(registry: &mut Registry, stores: &Stores, leads: &Le
 }
 
 struct SetCollector {
-    sets: Arc<Cache<MachineSet>>,
+    sets: Arc<Cache<SetIndex>>,
 }
 
 impl fmt::Debug for SetCollector {

@@ -23,8 +23,9 @@ use prometheus_client::registry::Registry;
 use tokio::time::Instant;
 
 use super::OrphanScans;
+use crate::EVENT_LOG;
 use crate::clock::{Clock, DebugClock};
-use crate::events::{EVENT_LOG, EventRecord, Recorder, Severity};
+use crate::events::{EventRecord, Recorder, Severity};
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::writes::{WriteError, Writer};

@@ -127,7 +127,7 @@ impl Orphans {
     pub(super) async fn everywhere(&self) -> Result<Everywhere, WriteError> {
         let (mut all, mut from) = (Everywhere::default(), None);
         loop {
-            let (machines, next) = self.writer.machines_everywhere(from).await?;
+            let (machines, next) = self.writer.page_everywhere::<Machine>(from).await?;
             for machine in machines {
                 all.ids.extend(machine.provider_id().cloned());
                 all.names.insert(machine.name().to_owned());

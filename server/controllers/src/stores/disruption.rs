@@ -7,7 +7,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::watch::Cached;
+use crate::watch::CacheIndex;
 
 /// Indexes of budgets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,52 +16,52 @@ pub enum BudgetIndex {
     Namespace,
 }
 
-impl Cached for PodDisruptionBudget {
-    type Index = BudgetIndex;
+impl CacheIndex for BudgetIndex {
+    type Object = PodDisruptionBudget;
     const KIND: &'static str = "PodDisruptionBudget";
 
-    fn indexed(&self) -> Vec<(BudgetIndex, String)> {
-        let namespace = self.metadata.namespace.clone().unwrap_or_default();
-        vec![(BudgetIndex::Namespace, namespace)]
+    fn of(budget: &PodDisruptionBudget) -> Vec<(Self, String)> {
+        let namespace = budget.metadata.namespace.clone().unwrap_or_default();
+        vec![(Self::Namespace, namespace)]
     }
 
-    fn trim(&mut self) {
-        trim(&mut self.metadata);
-        if let Some(status) = &mut self.status {
+    fn trim(budget: &mut PodDisruptionBudget) {
+        trim(&mut budget.metadata);
+        if let Some(status) = &mut budget.status {
             status.conditions = None;
         }
     }
 }
 
-impl Cached for PersistentVolumeClaim {
-    type Index = ();
+/// Claims are found by name alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ClaimIndex {}
+
+impl CacheIndex for ClaimIndex {
+    type Object = PersistentVolumeClaim;
     const KIND: &'static str = "PersistentVolumeClaim";
 
-    fn indexed(&self) -> Vec<((), String)> {
-        Vec::new()
-    }
-
-    fn trim(&mut self) {
-        trim(&mut self.metadata);
-        self.status = None;
-        self.spec = self.spec.take().map(|spec| PersistentVolumeClaimSpec {
+    fn trim(claim: &mut PersistentVolumeClaim) {
+        trim(&mut claim.metadata);
+        claim.status = None;
+        claim.spec = claim.spec.take().map(|spec| PersistentVolumeClaimSpec {
             volume_name: spec.volume_name,
             ..PersistentVolumeClaimSpec::default()
         });
     }
 }
 
-impl Cached for PersistentVolume {
-    type Index = ();
+/// Persistent volumes are found by name alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum VolumeIndex {}
+
+impl CacheIndex for VolumeIndex {
+    type Object = PersistentVolume;
     const KIND: &'static str = "PersistentVolume";
 
-    fn indexed(&self) -> Vec<((), String)> {
-        Vec::new()
-    }
-
-    fn trim(&mut self) {
-        trim(&mut self.metadata);
-        self.status = None;
+    fn trim(volume: &mut PersistentVolume) {
+        trim(&mut volume.metadata);
+        volume.status = None;
     }
 }
 
@@ -74,21 +74,21 @@ pub enum AttachmentIndex {
     Volume,
 }
 
-impl Cached for VolumeAttachment {
-    type Index = AttachmentIndex;
+impl CacheIndex for AttachmentIndex {
+    type Object = VolumeAttachment;
     const KIND: &'static str = "VolumeAttachment";
 
-    fn indexed(&self) -> Vec<(AttachmentIndex, String)> {
-        let volume = self.spec.source.persistent_volume_name.clone();
-        let volume = volume.map(|name| (AttachmentIndex::Volume, name));
-        let node = (AttachmentIndex::Node, self.spec.node_name.clone());
+    fn of(attachment: &VolumeAttachment) -> Vec<(Self, String)> {
+        let volume = attachment.spec.source.persistent_volume_name.clone();
+        let volume = volume.map(|name| (Self::Volume, name));
+        let node = (Self::Node, attachment.spec.node_name.clone());
         std::iter::once(node).chain(volume).collect()
     }
 
-    fn trim(&mut self) {
-        trim(&mut self.metadata);
-        self.spec.source.inline_volume_spec = None;
-        if let Some(status) = &mut self.status {
+    fn trim(attachment: &mut VolumeAttachment) {
+        trim(&mut attachment.metadata);
+        attachment.spec.source.inline_volume_spec = None;
+        if let Some(status) = &mut attachment.status {
             status.attachment_metadata = None;
         }
     }
@@ -117,8 +117,8 @@ mod tests {
             }
         }))
         .unwrap();
-        attachment.trim();
-        assert_eq!(attachment.indexed(), [(AttachmentIndex::Node, "n".to_owned())]);
+        AttachmentIndex::trim(&mut attachment);
+        assert_eq!(AttachmentIndex::of(&attachment), [(AttachmentIndex::Node, "n".to_owned())]);
         assert_eq!(attachment.spec.source.inline_volume_spec, None);
     }
 }

@@ -15,7 +15,7 @@ use ostler_lifecycle::pool::secret_name;
 use ostler_lifecycle::set::controller;
 
 use crate::target::cluster_of;
-use crate::watch::{Cached, ObjectName};
+use crate::watch::{CacheIndex, ObjectName};
 
 /// Indexes of Machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -66,41 +66,41 @@ pub(crate) fn deployment(machine: &Machine) -> Option<String> {
     Some(ObjectName::new(namespace, name).to_string())
 }
 
-impl Cached for Machine {
-    type Index = MachineIndex;
+impl CacheIndex for MachineIndex {
+    type Object = Machine;
     const KIND: &'static str = "Machine";
 
-    fn indexed(&self) -> Vec<(MachineIndex, String)> {
-        let namespace = self.metadata.namespace.clone().unwrap_or_default();
-        let class = ObjectName::new(&namespace, &self.spec.class.name).to_string();
-        let mut keys = vec![(MachineIndex::Class, class), (MachineIndex::Uid, self.uid().into())];
-        keys.extend(deployment(self).map(|name| (MachineIndex::Deployment, name)));
-        let check = self.unhealthy_mark().map(|mark| ObjectName::new(&namespace, mark.check));
-        keys.extend(check.map(|name| (MachineIndex::HealthCheck, name.to_string())));
-        keys.push((MachineIndex::Name, self.name().to_owned()));
-        keys.push((MachineIndex::Namespace, namespace.clone()));
-        match controller(&self.metadata) {
-            Some(owner) => keys.push((MachineIndex::Controller, owner.uid.clone())),
-            None => keys.extend(free_keys(self, namespace)),
+    fn of(machine: &Machine) -> Vec<(Self, String)> {
+        let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+        let class = ObjectName::new(&namespace, &machine.spec.class.name).to_string();
+        let mut keys = vec![(Self::Class, class), (Self::Uid, machine.uid().into())];
+        keys.extend(deployment(machine).map(|name| (Self::Deployment, name)));
+        let check = machine.unhealthy_mark().map(|mark| ObjectName::new(&namespace, mark.check));
+        keys.extend(check.map(|name| (Self::HealthCheck, name.to_string())));
+        keys.push((Self::Name, machine.name().to_owned()));
+        keys.push((Self::Namespace, namespace.clone()));
+        match controller(&machine.metadata) {
+            Some(owner) => keys.push((Self::Controller, owner.uid.clone())),
+            None => keys.extend(free_keys(machine, namespace)),
         }
-        keys.extend(cluster_of(self).map(|name| (MachineIndex::Cluster, name.to_string())));
+        keys.extend(cluster_of(machine).map(|name| (Self::Cluster, name.to_string())));
         // Users write labels: the name of the Node that it joined as counts, too.
-        let joined = self.status.as_ref().and_then(|status| status.node_ref.as_ref());
+        let joined = machine.status.as_ref().and_then(|status| status.node_ref.as_ref());
         let joined =
-            joined.map(|it| it.name.as_str()).filter(|name| self.node_name() != Some(*name));
-        let nodes = self.node_name().into_iter().chain(joined);
-        keys.extend(nodes.map(|name| (MachineIndex::Node, name.to_owned())));
-        let said = self.instance_id().filter(|said| self.provider_id() != Some(*said));
-        let ids = self.provider_id().into_iter().chain(said);
-        keys.extend(ids.map(|id| (MachineIndex::ProviderId, id.to_string())));
-        keys.extend(bootstrap_keys(self));
-        if waits_for(self) == Some(&WaitReason::VolumesMoving) {
-            keys.push((MachineIndex::FollowsVolumes, String::new()));
+            joined.map(|it| it.name.as_str()).filter(|name| machine.node_name() != Some(*name));
+        let nodes = machine.node_name().into_iter().chain(joined);
+        keys.extend(nodes.map(|name| (Self::Node, name.to_owned())));
+        let said = machine.instance_id().filter(|said| machine.provider_id() != Some(*said));
+        let ids = machine.provider_id().into_iter().chain(said);
+        keys.extend(ids.map(|id| (Self::ProviderId, id.to_string())));
+        keys.extend(bootstrap_keys(machine));
+        if waits_for(machine) == Some(&WaitReason::VolumesMoving) {
+            keys.push((Self::FollowsVolumes, String::new()));
         }
-        if waits_for_budget(self) {
-            let owner = controller(&self.metadata).map(|owner| owner.uid.clone());
-            let families = owner.into_iter().chain(deployment(self));
-            keys.extend(families.map(|family| (MachineIndex::WaitsForBudget, family)));
+        if waits_for_budget(machine) {
+            let owner = controller(&machine.metadata).map(|owner| owner.uid.clone());
+            let families = owner.into_iter().chain(deployment(machine));
+            keys.extend(families.map(|family| (Self::WaitsForBudget, family)));
         }
         keys
     }
@@ -161,15 +161,15 @@ pub enum SetIndex {
     Namespace,
 }
 
-impl Cached for MachineSet {
-    type Index = SetIndex;
+impl CacheIndex for SetIndex {
+    type Object = MachineSet;
     const KIND: &'static str = "MachineSet";
 
-    fn indexed(&self) -> Vec<(SetIndex, String)> {
-        let namespace = self.metadata.namespace.clone().unwrap_or_default();
-        let owner = controller(&self.metadata).map(|owner| owner.uid.clone());
-        let keys = [(SetIndex::Uid, self.uid().to_owned()), (SetIndex::Namespace, namespace)];
-        keys.into_iter().chain(owner.map(|uid| (SetIndex::Controller, uid))).collect()
+    fn of(set: &MachineSet) -> Vec<(Self, String)> {
+        let namespace = set.metadata.namespace.clone().unwrap_or_default();
+        let owner = controller(&set.metadata).map(|owner| owner.uid.clone());
+        let keys = [(Self::Uid, set.uid().to_owned()), (Self::Namespace, namespace)];
+        keys.into_iter().chain(owner.map(|uid| (Self::Controller, uid))).collect()
     }
 }
 
@@ -182,13 +182,13 @@ pub enum DeploymentIndex {
     Namespace,
 }
 
-impl Cached for MachineDeployment {
-    type Index = DeploymentIndex;
+impl CacheIndex for DeploymentIndex {
+    type Object = MachineDeployment;
     const KIND: &'static str = "MachineDeployment";
 
-    fn indexed(&self) -> Vec<(DeploymentIndex, String)> {
-        let namespace = self.metadata.namespace.clone().unwrap_or_default();
-        vec![(DeploymentIndex::Uid, self.uid().to_owned()), (DeploymentIndex::Namespace, namespace)]
+    fn of(deployment: &MachineDeployment) -> Vec<(Self, String)> {
+        let namespace = deployment.metadata.namespace.clone().unwrap_or_default();
+        vec![(Self::Uid, deployment.uid().to_owned()), (Self::Namespace, namespace)]
     }
 }
 
@@ -203,16 +203,16 @@ pub enum PoolIndex {
     Secret,
 }
 
-impl Cached for MachinePool {
-    type Index = PoolIndex;
+impl CacheIndex for PoolIndex {
+    type Object = MachinePool;
     const KIND: &'static str = "MachinePool";
 
-    fn indexed(&self) -> Vec<(PoolIndex, String)> {
-        let namespace = self.metadata.namespace.clone().unwrap_or_default();
+    fn of(pool: &MachinePool) -> Vec<(Self, String)> {
+        let namespace = pool.metadata.namespace.clone().unwrap_or_default();
         let name = |name: &str| ObjectName::new(&namespace, name).to_string();
-        let class = name(&self.spec.template.spec.class.name);
-        let secret = secret_name(self).map(|it| (PoolIndex::Secret, name(it)));
-        let keys = [(PoolIndex::Uid, self.uid().to_owned()), (PoolIndex::Class, class)];
+        let class = name(&pool.spec.template.spec.class.name);
+        let secret = secret_name(pool).map(|it| (Self::Secret, name(it)));
+        let keys = [(Self::Uid, pool.uid().to_owned()), (Self::Class, class)];
         keys.into_iter().chain(secret).collect()
     }
 }
@@ -224,12 +224,12 @@ pub enum CheckIndex {
     Namespace,
 }
 
-impl Cached for MachineHealthCheck {
-    type Index = CheckIndex;
+impl CacheIndex for CheckIndex {
+    type Object = MachineHealthCheck;
     const KIND: &'static str = "MachineHealthCheck";
 
-    fn indexed(&self) -> Vec<(CheckIndex, String)> {
-        vec![(CheckIndex::Namespace, self.metadata.namespace.clone().unwrap_or_default())]
+    fn of(check: &MachineHealthCheck) -> Vec<(Self, String)> {
+        vec![(Self::Namespace, check.metadata.namespace.clone().unwrap_or_default())]
     }
 }
 
@@ -240,33 +240,33 @@ pub enum ClassIndex {
     Secret,
 }
 
-impl Cached for MachineClass {
-    type Index = ClassIndex;
+impl CacheIndex for ClassIndex {
+    type Object = MachineClass;
     const KIND: &'static str = "MachineClass";
 
-    fn indexed(&self) -> Vec<(ClassIndex, String)> {
-        let refs = self.secret_refs().into_iter();
+    fn of(class: &MachineClass) -> Vec<(Self, String)> {
+        let refs = class.secret_refs().into_iter();
         refs.map(|(namespace, name)| ObjectName::new(namespace, name).to_string())
-            .map(|name| (ClassIndex::Secret, name))
+            .map(|name| (Self::Secret, name))
             .collect()
     }
 }
 
-impl Cached for Secret {
-    type Index = ();
+/// Secrets are found by name alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SecretIndex {}
+
+impl CacheIndex for SecretIndex {
+    type Object = Secret;
     const KIND: &'static str = "Secret";
 
-    fn indexed(&self) -> Vec<((), String)> {
-        Vec::new()
-    }
-
     /// Drops the data of secrets of types that no class names.
-    fn trim(&mut self) {
+    fn trim(secret: &mut Secret) {
         let foreign = ["helm.sh/release.v1", "kubernetes.io/service-account-token"];
-        if self.type_.as_deref().is_some_and(|type_| foreign.contains(&type_)) {
-            self.data = None;
+        if secret.type_.as_deref().is_some_and(|type_| foreign.contains(&type_)) {
+            secret.data = None;
         }
-        self.metadata.annotations = None;
+        secret.metadata.annotations = None;
     }
 }
 
@@ -281,25 +281,22 @@ pub enum NodeIndex {
     MachineName,
 }
 
-impl Cached for Node {
-    type Index = NodeIndex;
+impl CacheIndex for NodeIndex {
+    type Object = Node;
     const KIND: &'static str = "Node";
 
-    fn indexed(&self) -> Vec<(NodeIndex, String)> {
-        let id = self.spec.as_ref().and_then(|spec| spec.provider_id.clone());
-        let labels = self.metadata.labels.as_ref();
+    fn of(node: &Node) -> Vec<(Self, String)> {
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+        let labels = node.metadata.labels.as_ref();
         let machine = labels.and_then(|labels| labels.get(label::MACHINE_NAME).cloned());
         let ending = id.as_deref().and_then(ProviderId::ending);
-        let ending = ending.map(|ending| (NodeIndex::Ending, ending));
-        let id = id.filter(|id| !id.is_empty()).map(|id| (NodeIndex::ProviderId, id));
-        id.into_iter()
-            .chain(ending)
-            .chain(machine.map(|name| (NodeIndex::MachineName, name)))
-            .collect()
+        let ending = ending.map(|ending| (Self::Ending, ending));
+        let id = id.filter(|id| !id.is_empty()).map(|id| (Self::ProviderId, id));
+        id.into_iter().chain(ending).chain(machine.map(|name| (Self::MachineName, name))).collect()
     }
 
-    fn trim(&mut self) {
-        if let Some(status) = &mut self.status {
+    fn trim(node: &mut Node) {
+        if let Some(status) = &mut node.status {
             status.addresses = None;
             status.allocatable = None;
             status.config = None;
@@ -321,31 +318,31 @@ pub enum PodIndex {
     Claim,
 }
 
-impl Cached for Pod {
-    type Index = PodIndex;
+impl CacheIndex for PodIndex {
+    type Object = Pod;
     const KIND: &'static str = "Pod";
 
-    fn indexed(&self) -> Vec<(PodIndex, String)> {
-        let node = self.spec.as_ref().and_then(|spec| spec.node_name.clone());
-        let node = node.map(|name| (PodIndex::Node, name));
-        let claims = claims(self).into_iter().map(|claim| (PodIndex::Claim, claim));
+    fn of(pod: &Pod) -> Vec<(Self, String)> {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let node = node.map(|name| (Self::Node, name));
+        let claims = claims(pod).into_iter().map(|claim| (Self::Claim, claim));
         node.into_iter().chain(claims).collect()
     }
 
     /// A cluster has many pods, and a drain needs few fields.
-    fn trim(&mut self) {
-        self.metadata.labels = None;
-        self.metadata.finalizers = None;
-        if let Some(annotations) = &mut self.metadata.annotations {
+    fn trim(pod: &mut Pod) {
+        pod.metadata.labels = None;
+        pod.metadata.finalizers = None;
+        if let Some(annotations) = &mut pod.metadata.annotations {
             annotations.retain(|key, _| key == annotation::MIRROR_POD);
         }
-        self.spec = self.spec.take().map(|spec| PodSpec {
+        pod.spec = pod.spec.take().map(|spec| PodSpec {
             node_name: spec.node_name,
             priority: spec.priority,
             volumes: spec.volumes.map(claiming).filter(|volumes| !volumes.is_empty()),
             ..PodSpec::default()
         });
-        self.status = self
+        pod.status = pod
             .status
             .take()
             .map(|status| PodStatus { phase: status.phase, ..PodStatus::default() });
@@ -371,13 +368,13 @@ mod tests {
 
     use super::*;
 
-    fn keys<K: Cached + serde::de::DeserializeOwned>(object: Value) -> Vec<(K::Index, String)> {
-        serde_json::from_value::<K>(object).unwrap().indexed()
+    fn keys<I: CacheIndex<Object: serde::de::DeserializeOwned>>(object: Value) -> Vec<(I, String)> {
+        I::of(&serde_json::from_value(object).unwrap())
     }
 
     #[test]
     fn a_machine_is_found_by_class_uid_node_and_provider_id() {
-        let found = keys::<Machine>(json!({
+        let found = keys::<MachineIndex>(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
             "metadata": { "name": "m", "namespace": "default", "uid": "u", "labels": {
                 "node": "n", "cluster.x-k8s.io/cluster-name": "k"
@@ -404,7 +401,7 @@ mod tests {
 
     #[test]
     fn an_empty_provider_id_finds_nothing() {
-        let found = keys::<Node>(json!({ "metadata": {}, "spec": { "providerID": "" } }));
+        let found = keys::<NodeIndex>(json!({ "metadata": {}, "spec": { "providerID": "" } }));
         assert!(found.is_empty());
     }
 
@@ -426,9 +423,9 @@ mod tests {
             "status": { "phase": "Running", "podIP": "10.0.0.1" }
         }))
         .unwrap();
-        pod.trim();
+        PodIndex::trim(&mut pod);
         let claim = (PodIndex::Claim, "a/data-p".to_owned());
-        assert_eq!(pod.indexed(), [(PodIndex::Node, "n".to_owned()), claim]);
+        assert_eq!(PodIndex::of(&pod), [(PodIndex::Node, "n".to_owned()), claim]);
         let kept = serde_json::to_value(&pod).unwrap();
         let data = json!({ "name": "data", "persistentVolumeClaim": { "claimName": "data-p" } });
         let spec = json!({ "containers": [], "nodeName": "n", "priority": 7, "volumes": [data] });

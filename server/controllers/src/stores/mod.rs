@@ -12,10 +12,11 @@ mod siblings;
 mod unheld;
 
 pub use class_source::StoreClassSource;
-pub use disruption::{AttachmentIndex, BudgetIndex};
+pub use disruption::{AttachmentIndex, BudgetIndex, ClaimIndex, VolumeIndex};
 pub(crate) use inherited::Inherited;
 pub use kinds::{
-    CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, PoolIndex, SetIndex,
+    CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, PoolIndex,
+    SecretIndex, SetIndex,
 };
 pub(crate) use kinds::{deployment, free_label};
 pub(crate) use last_known::{kept_in, plain};
@@ -25,10 +26,7 @@ pub(crate) use unheld::Unheld;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Secret;
-use ostler_api::{
-    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
-};
+use ostler_api::Machine;
 use ostler_lifecycle::class::uses_class;
 
 use crate::target::Targets;
@@ -38,20 +36,20 @@ use crate::watch::{Cache, ObjectName};
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
     /// Machines of the namespaces that are served.
-    pub machines: Arc<Cache<Machine>>,
+    pub machines: Arc<Cache<MachineIndex>>,
     /// Classes of the namespaces that are served.
-    pub classes: Arc<Cache<MachineClass>>,
+    pub classes: Arc<Cache<ClassIndex>>,
     /// Secrets of the namespaces that are served.
-    pub secrets: Arc<Cache<Secret>>,
+    pub secrets: Arc<Cache<SecretIndex>>,
     /// MachineSets of the namespaces that are served, if this process runs them.
-    pub sets: Arc<Cache<MachineSet>>,
+    pub sets: Arc<Cache<SetIndex>>,
     /// MachineDeployments of the namespaces that are served, if this process runs them.
-    pub deployments: Arc<Cache<MachineDeployment>>,
+    pub deployments: Arc<Cache<DeploymentIndex>>,
     /// MachinePools of the namespaces that are served, if this process runs machines. Without their definition there are
     /// none, and nothing waits for them.
-    pub pools: Arc<Cache<MachinePool>>,
+    pub pools: Arc<Cache<PoolIndex>>,
     /// MachineHealthChecks, in the same way.
-    pub checks: Arc<Cache<MachineHealthCheck>>,
+    pub checks: Arc<Cache<CheckIndex>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub(crate) targets: Targets,
     /// Intents that the previous core left behind.

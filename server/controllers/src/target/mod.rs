@@ -14,9 +14,6 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Client;
 use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
@@ -25,6 +22,7 @@ use ostler_lifecycle::snapshot::TargetView;
 use tokio::sync::OnceCell;
 
 use crate::api_health::ApiHealth;
+use crate::stores::{AttachmentIndex, BudgetIndex, ClaimIndex, NodeIndex, PodIndex, VolumeIndex};
 use crate::watch::{Cache, ObjectName, OnDemand};
 
 /// A cluster that Nodes of Machines join.
@@ -34,17 +32,17 @@ pub struct Target {
     /// Its name among several; `None` if it is the only one.
     pub(crate) cluster: Option<ObjectName>,
     /// All Nodes.
-    pub(crate) nodes: Arc<Cache<Node>>,
+    pub(crate) nodes: Arc<Cache<NodeIndex>>,
     /// All pods, reduced to the fields that a drain needs.
-    pub(crate) pods: Arc<Cache<Pod>>,
+    pub(crate) pods: Arc<Cache<PodIndex>>,
     /// All PodDisruptionBudgets, while one refuses an eviction.
-    pub(crate) budgets: Arc<OnDemand<PodDisruptionBudget>>,
+    pub(crate) budgets: Arc<OnDemand<BudgetIndex>>,
     /// All claims, while pods with volumes are drained.
-    pub(crate) claims: Arc<OnDemand<PersistentVolumeClaim>>,
+    pub(crate) claims: Arc<OnDemand<ClaimIndex>>,
     /// All persistent volumes, while pods with volumes are drained.
-    pub(crate) volumes: Arc<OnDemand<PersistentVolume>>,
+    pub(crate) volumes: Arc<OnDemand<VolumeIndex>>,
     /// All VolumeAttachments, while a Node with volumes is drained.
-    pub(crate) attachments: Arc<OnDemand<VolumeAttachment>>,
+    pub(crate) attachments: Arc<OnDemand<AttachmentIndex>>,
     /// Whether its API server supports eviction; set by the first answer.
     pub(crate) can_evict: OnceCell<bool>,
     /// Whether its API server heeds the Node that is named on a bootstrap token; set by the first answer.

@@ -8,13 +8,13 @@ use super::{Lenient, ObjectName, cannot_be_read};
 
 /// What a list has.
 #[derive(Debug)]
-pub(crate) struct Found<K> {
+pub struct Found<K> {
     /// The objects that can be read.
-    pub(crate) objects: Vec<Arc<K>>,
+    pub objects: Vec<Arc<K>>,
     /// Those that cannot.
-    pub(crate) unread: Vec<ObjectName>,
+    pub unread: Vec<ObjectName>,
     /// What is wrong with the first of these, for people.
-    pub(crate) unreadable: Option<String>,
+    pub unreadable: Option<String>,
 }
 
 impl<K> Default for Found<K> {
@@ -25,7 +25,7 @@ impl<K> Default for Found<K> {
 
 impl<K: Resource<DynamicType = ()>> Found<K> {
     /// Adds a page of it.
-    pub(crate) fn add(&mut self, items: Vec<Lenient<K>>) {
+    pub fn add(&mut self, items: Vec<Lenient<K>>) {
         for item in items {
             let name = ObjectName::of(&item);
             match item {

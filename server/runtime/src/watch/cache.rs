@@ -11,21 +11,23 @@ use kube::Resource;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-use super::{Author, By, ObjectName, Revision, Unreadable, cannot_be_read, names::Names};
+use super::{Author, ObjectName, Revision, Unreadable, cannot_be_read, names::Names};
 
-/// A kind that is cached.
-pub trait Cached: Resource<DynamicType = ()> + Clone + Send + Sync + 'static {
-    /// The indexes of the kind.
-    type Index: Copy + Eq + Hash + Send + Sync;
+/// The indexes of a kind that is cached: a value of the type is one of them.
+pub trait CacheIndex: Copy + Eq + Hash + Send + Sync + 'static {
+    /// The objects.
+    type Object: Resource<DynamicType = ()> + Clone + Send + Sync + 'static;
 
     /// Kind, for metrics and logs.
     const KIND: &'static str;
 
-    /// The index entries of the object.
-    fn indexed(&self) -> Vec<(Self::Index, String)>;
+    /// The entries of an object. Without an index there are none.
+    fn of(_object: &Self::Object) -> Vec<(Self, String)> {
+        Vec::new()
+    }
 
     /// Drops unused fields before the object is stored. Of `managedFields` is left that it was applied.
-    fn trim(&mut self) {}
+    fn trim(_object: &mut Self::Object) {}
 }
 
 /// One object changed.
@@ -38,17 +40,18 @@ pub struct Change<K> {
     /// The change was seen in a list rather than as a watch event.
     pub listed: bool,
     /// Who wrote it, if a pass of this process alone did.
-    pub(crate) author: Option<Author>,
+    pub author: Option<Author>,
 }
 
 impl<K> Change<K> {
     /// Whether the pass of `by` over the object of that name does not know of the change already.
-    pub(crate) fn is_news_to(&self, by: By, object: &ObjectName) -> bool {
+    pub fn is_news_to(&self, by: impl Into<&'static str>, object: &ObjectName) -> bool {
+        let by = by.into();
         !self.author.as_ref().is_some_and(|author| author.is(by, object))
     }
 
     /// The object that is gone, also if another one has its name now: a list does not show what was between.
-    pub(crate) fn gone(&self) -> Option<&Arc<K>>
+    pub fn gone(&self) -> Option<&Arc<K>>
     where
         K: Resource,
     {
@@ -57,14 +60,14 @@ impl<K> Change<K> {
     }
 
     /// The object as it is now or, if it is gone, its last version.
-    pub(crate) fn latest(&self) -> Option<&Arc<K>> {
+    pub fn latest(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
     }
 }
 
 /// How an object that cannot be read was observed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub enum Seen {
     /// In a list.
     Listed,
     /// It was added or changed.
@@ -102,15 +105,15 @@ struct Unreported<K> {
     author: Option<Author>,
 }
 
-struct Contents<K: Cached> {
-    objects: HashMap<Arc<ObjectName>, Arc<K>>,
+struct Contents<I: CacheIndex> {
+    objects: HashMap<Arc<ObjectName>, Arc<I::Object>>,
     /// Of some of `objects`, what only the authors of the last writes know.
-    unreported: HashMap<ObjectName, Unreported<K>>,
+    unreported: HashMap<ObjectName, Unreported<I::Object>>,
     /// Objects that exist but cannot be read; `objects` may have an older version.
     unreadable: HashMap<ObjectName, Broken>,
-    index: HashMap<(K::Index, String), Names>,
+    index: HashMap<(I, String), Names>,
     /// The lists that are being read, one for each part, until they are complete.
-    listings: HashMap<Option<String>, Listing<K>>,
+    listings: HashMap<Option<String>, Listing<I::Object>>,
     /// Parts whose first list is complete.
     complete: BTreeSet<Option<String>>,
     /// Number of parts.
@@ -118,18 +121,18 @@ struct Contents<K: Cached> {
 }
 
 /// The objects of one kind and their indexes, as the watch last saw them.
-pub struct Cache<K: Cached> {
-    contents: RwLock<Contents<K>>,
+pub struct Cache<I: CacheIndex> {
+    contents: RwLock<Contents<I>>,
     synced: watch::Sender<bool>,
 }
 
-impl<K: Cached> fmt::Debug for Cache<K> {
+impl<I: CacheIndex> fmt::Debug for Cache<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cache").field("kind", &K::KIND).field("objects", &self.len()).finish()
+        f.debug_struct("Cache").field("kind", &I::KIND).field("objects", &self.len()).finish()
     }
 }
 
-impl<K: Cached> Default for Cache<K> {
+impl<I: CacheIndex> Default for Cache<I> {
     fn default() -> Self {
         let contents = Contents {
             objects: HashMap::new(),
@@ -144,115 +147,115 @@ impl<K: Cached> Default for Cache<K> {
     }
 }
 
-impl<K: Cached> Cache<K> {
-    fn read(&self) -> RwLockReadGuard<'_, Contents<K>> {
+impl<I: CacheIndex> Cache<I> {
+    fn read(&self) -> RwLockReadGuard<'_, Contents<I>> {
         self.contents.read()
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Contents<K>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Contents<I>> {
         self.contents.write()
     }
 
     /// Sets the number of watches that fill the cache, each of another namespace. Call it before they start.
-    pub(crate) fn consists_of(&self, parts: usize) {
+    pub fn consists_of(&self, parts: usize) {
         self.write().parts = parts;
     }
 
     /// Waits for the first complete list.
-    pub(crate) async fn synced(&self) {
+    pub async fn synced(&self) {
         // The sender lives in `self`, so the channel cannot close while we wait.
         drop(self.synced.subscribe().wait_for(|synced| *synced).await);
     }
 
     /// Whether the first list is complete.
-    pub(crate) fn is_synced(&self) -> bool {
+    pub fn is_synced(&self) -> bool {
         *self.synced.borrow()
     }
 
     /// The object of that name.
-    pub(crate) fn get(&self, name: &ObjectName) -> Option<Arc<K>> {
+    pub fn get(&self, name: &ObjectName) -> Option<Arc<I::Object>> {
         self.read().objects.get(name).cloned()
     }
 
     /// Whether there is an object of that name, also one that cannot be read.
-    pub(crate) fn has(&self, name: &ObjectName) -> bool {
+    pub fn has(&self, name: &ObjectName) -> bool {
         let contents = self.read();
         contents.objects.contains_key(name) || contents.unreadable.contains_key(name)
     }
 
     /// The objects indexed under `value`, by name.
-    pub(crate) fn find(&self, index: K::Index, value: &str) -> Vec<Arc<K>> {
+    pub fn find(&self, index: I, value: &str) -> Vec<Arc<I::Object>> {
         let contents = self.read();
         let found = contents.under(index, value);
         counted(found.filter_map(|name| contents.objects.get(name)).cloned().collect())
     }
 
     /// Whether an object indexed under `value` is as `wanted`. Looks at no more objects than it has to.
-    pub(crate) fn any(&self, index: K::Index, value: &str, wanted: impl Fn(&K) -> bool) -> bool {
+    pub fn any(&self, index: I, value: &str, wanted: impl Fn(&I::Object) -> bool) -> bool {
         let contents = self.read();
         let mut found = contents.under(index, value);
         found.any(|name| contents.objects.get(name).is_some_and(|object| wanted(object)))
     }
 
     /// The names of the objects indexed under `value`, in order.
-    pub(crate) fn find_names(&self, index: K::Index, value: &str) -> Vec<ObjectName> {
+    pub fn find_names(&self, index: I, value: &str) -> Vec<ObjectName> {
         counted(self.read().under(index, value).map(|name| (**name).clone()).collect())
     }
 
     /// How many objects are indexed under `value`.
-    pub(crate) fn count(&self, index: K::Index, value: &str) -> usize {
+    pub fn count(&self, index: I, value: &str) -> usize {
         self.read().index.get(&(index, value.to_owned())).map_or(0, Names::len)
     }
 
     /// Every value of an index.
-    pub(crate) fn values(&self, index: K::Index) -> Vec<String> {
+    pub fn values(&self, index: I) -> Vec<String> {
         let contents = self.read();
         let values = contents.index.keys().filter(|(of, _)| *of == index);
         values.map(|(_, value)| value.clone()).collect()
     }
 
     /// Every object, in any order.
-    pub(crate) fn all(&self) -> Vec<Arc<K>> {
+    pub fn all(&self) -> Vec<Arc<I::Object>> {
         counted(self.read().objects.values().cloned().collect())
     }
 
     /// Every name, in any order.
-    pub(crate) fn names(&self) -> Vec<ObjectName> {
+    pub fn names(&self) -> Vec<ObjectName> {
         counted(self.read().objects.keys().map(|name| (**name).clone()).collect())
     }
 
     /// How many objects there are.
-    pub(crate) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.read().objects.len()
     }
 
     /// Whether there is no object.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Whether some objects cannot be read. Then no object may count as absent because it is not cached, nor as
     /// unused because no cached object uses it.
-    pub(crate) fn has_unreadable(&self) -> bool {
+    pub fn has_unreadable(&self) -> bool {
         !self.read().unreadable.is_empty()
     }
 
     /// As [`Self::has_unreadable`], of one namespace: the first object there that cannot be read, and why, for people.
-    pub(crate) fn unreadable_in(&self, namespace: &str) -> Option<String> {
+    pub fn unreadable_in(&self, namespace: &str) -> Option<String> {
         let contents = self.read();
         let there = contents.unreadable.iter().filter(|(name, _)| name.namespace == namespace);
         let (name, broken) = there.min_by_key(|(name, _)| *name)?;
-        Some(cannot_be_read(K::KIND, name, &broken.why))
+        Some(cannot_be_read(I::KIND, name, &broken.why))
     }
 
     /// Records that an object cannot be read. The last readable version stays until the object is gone. Returns
     /// whether this is new, and what changed.
-    pub(crate) fn skip(
+    pub fn skip(
         &self,
         part: Option<&str>,
         seen: Seen,
         object: &Unreadable,
-    ) -> (bool, Option<Change<K>>) {
+    ) -> (bool, Option<Change<I::Object>>) {
         let meta = &object.meta;
         let namespace = meta.namespace.as_deref().or(part).unwrap_or_default();
         let name = ObjectName::new(namespace, meta.name.as_deref().unwrap_or_default());
@@ -290,8 +293,8 @@ impl<K: Cached> Cache<K> {
     /// Stores the answer to one of our own writes, ahead of the watch; its later event is a change by `author`. The
     /// write must have been conditional on the resource version that it was planned from: otherwise the answer may
     /// contain a change by another client, which the author does not know.
-    pub(crate) fn update(&self, mut object: K, author: Author) {
-        prepare(&mut object);
+    pub fn update(&self, mut object: I::Object, author: Author) {
+        prepare::<I>(&mut object);
         let mut contents = self.write();
         let name = ObjectName::of(&object);
         // Not cached: it is either gone, or new and the watch will report it. Never resurrect.
@@ -303,12 +306,16 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Applies an event of the only watch and returns what changed.
-    pub fn apply(&self, event: Event<K>) -> Vec<Change<K>> {
+    pub fn apply(&self, event: Event<I::Object>) -> Vec<Change<I::Object>> {
         self.apply_part(None, event)
     }
 
     /// Applies an event of the watch of one namespace, or of all, and returns what changed.
-    pub(crate) fn apply_part(&self, part: Option<&str>, event: Event<K>) -> Vec<Change<K>> {
+    pub fn apply_part(
+        &self,
+        part: Option<&str>,
+        event: Event<I::Object>,
+    ) -> Vec<Change<I::Object>> {
         match event {
             Event::Apply(object) => self.apply_one(object).into_iter().collect(),
             Event::Delete(object) => self.delete(&object).into_iter().collect(),
@@ -317,7 +324,7 @@ impl<K: Cached> Cache<K> {
                 Vec::new()
             }
             Event::InitApply(mut object) => {
-                prepare(&mut object);
+                prepare::<I>(&mut object);
                 let name = ObjectName::of(&object);
                 let part = part.map(str::to_owned);
                 let mut contents = self.write();
@@ -335,8 +342,8 @@ impl<K: Cached> Cache<K> {
         }
     }
 
-    fn apply_one(&self, mut object: K) -> Option<Change<K>> {
-        prepare(&mut object);
+    fn apply_one(&self, mut object: I::Object) -> Option<Change<I::Object>> {
+        prepare::<I>(&mut object);
         let name = ObjectName::of(&object);
         let mut contents = self.write();
         if contents.objects.get(&name).is_some_and(|here| is_older(&object, here)) {
@@ -345,14 +352,14 @@ impl<K: Cached> Cache<K> {
         contents.report(name, Arc::new(object), false)
     }
 
-    fn delete(&self, object: &K) -> Option<Change<K>> {
+    fn delete(&self, object: &I::Object) -> Option<Change<I::Object>> {
         let name = ObjectName::of(object);
         self.write().delete(&name, revision(object))
     }
 
     /// Completes the list of a part: returns what changed, and whether every part was listed. A list shows the objects as they
     /// are, so all that may be newer here is what was written since it began. Anything else is from before a restore of the API.
-    fn finish_listing(&self, part: Option<&str>) -> (Vec<Change<K>>, bool) {
+    fn finish_listing(&self, part: Option<&str>) -> (Vec<Change<I::Object>>, bool) {
         let mut contents = self.write();
         let key = part.map(str::to_owned);
         let Listing { objects: listing, unreadable, written } =
@@ -383,9 +390,9 @@ impl<K: Cached> Cache<K> {
     }
 }
 
-impl<K: Cached> Contents<K> {
+impl<I: CacheIndex> Contents<I> {
     /// The names under a value of an index, in order.
-    fn under(&self, index: K::Index, value: &str) -> impl Iterator<Item = &Arc<ObjectName>> {
+    fn under(&self, index: I, value: &str) -> impl Iterator<Item = &Arc<ObjectName>> {
         self.index.get(&(index, value.to_owned())).into_iter().flat_map(Names::iter)
     }
 
@@ -402,7 +409,12 @@ impl<K: Cached> Contents<K> {
     }
 
     /// Stores what the watch reports; returns what is new to others than the authors of own writes.
-    fn report(&mut self, name: ObjectName, new: Arc<K>, listed: bool) -> Option<Change<K>> {
+    fn report(
+        &mut self,
+        name: ObjectName,
+        new: Arc<I::Object>,
+        listed: bool,
+    ) -> Option<Change<I::Object>> {
         let own = self.unreported.remove(&name);
         let same = self.objects.get(&name).filter(|here| is_same(here.as_ref(), new.as_ref()));
         if let Some(here) = same.cloned() {
@@ -415,7 +427,7 @@ impl<K: Cached> Contents<K> {
     }
 
     /// Removes an object, unless the cached version is newer.
-    fn delete(&mut self, name: &ObjectName, revision: Revision) -> Option<Change<K>> {
+    fn delete(&mut self, name: &ObjectName, revision: Revision) -> Option<Change<I::Object>> {
         let newer = |here: Revision| revision.is_older_than(here);
         if self.unreadable.get(name).is_some_and(|it| !newer(Revision::of(it.version.as_deref()))) {
             self.unreadable.remove(name);
@@ -427,12 +439,12 @@ impl<K: Cached> Contents<K> {
         old.is_some().then_some(Change { old, new: None, listed: false, author: None })
     }
 
-    fn put(&mut self, name: ObjectName, object: Arc<K>) -> Option<Arc<K>> {
+    fn put(&mut self, name: ObjectName, object: Arc<I::Object>) -> Option<Arc<I::Object>> {
         self.unreadable.remove(&name);
-        let keys = object.indexed();
+        let keys = I::of(&object);
         // Most changes leave the keys alone.
         if let Some(here) = self.objects.get_mut(&name)
-            && here.indexed() == keys
+            && I::of(here) == keys
         {
             return Some(std::mem::replace(here, object));
         }
@@ -448,15 +460,15 @@ impl<K: Cached> Contents<K> {
         old
     }
 
-    fn remove(&mut self, name: &ObjectName) -> Option<Arc<K>> {
+    fn remove(&mut self, name: &ObjectName) -> Option<Arc<I::Object>> {
         self.unreported.remove(name);
         self.take(name)
     }
 
     /// Takes an object out of the indexes as well.
-    fn take(&mut self, name: &ObjectName) -> Option<Arc<K>> {
+    fn take(&mut self, name: &ObjectName) -> Option<Arc<I::Object>> {
         let old = self.objects.remove(name)?;
-        for key in old.indexed() {
+        for key in I::of(&old) {
             if self.index.get_mut(&key).is_some_and(|names| names.remove(name)) {
                 self.index.remove(&key);
             }
@@ -467,9 +479,20 @@ impl<K: Cached> Contents<K> {
 
 /// What the cache hands out, which tests count.
 fn counted<T>(handed_out: Vec<T>) -> Vec<T> {
-    #[cfg(test)]
-    crate::bench::hand_out(handed_out.len());
+    #[cfg(debug_assertions)]
+    HANDED_OUT.set(HANDED_OUT.get() + handed_out.len());
     handed_out
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static HANDED_OUT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
+/// How many objects and names the caches handed out to this thread since it last asked: what a change or a pass costs.
+#[cfg(debug_assertions)]
+pub fn handed_out() -> usize {
+    HANDED_OUT.take()
 }
 
 fn revision<K: Resource>(object: &K) -> Revision {
@@ -487,13 +510,13 @@ fn is_same<K: Resource>(one: &K, other: &K) -> bool {
     version.is_some() && *version == other.meta().resource_version
 }
 
-fn prepare<K: Cached>(object: &mut K) {
+fn prepare<I: CacheIndex>(object: &mut I::Object) {
     let mut managers = object.meta_mut().managed_fields.take().into_iter().flatten();
     let applied = managers.find_map(|it| it.operation.filter(|it| it == "Apply"));
     object.meta_mut().managed_fields = applied.map(|it| {
         vec![ManagedFieldsEntry { operation: Some(it), ..ManagedFieldsEntry::default() }]
     });
-    object.trim();
+    I::trim(object);
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ impl Namespaces {
     }
 
     /// The watches: one for each namespace, or one for the whole cluster (`None`).
-    pub(crate) fn parts(&self) -> Vec<Option<String>> {
+    pub fn parts(&self) -> Vec<Option<String>> {
         match self {
             Self::These(names) => names.iter().cloned().map(Some).collect(),
             Self::Prefix(_) => vec![None],

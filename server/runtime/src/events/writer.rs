@@ -18,9 +18,8 @@ use uuid::Uuid;
 
 use super::EventRecord;
 use super::series::{Repeated, SeriesBook, Sort, WRITE_EVERY};
+use crate::client::PATIENCE;
 use crate::clock::{Clock, DebugClock};
-use crate::target::Target;
-use crate::writes::PATIENCE;
 
 /// Events waiting to be written: four for each of a thousand machines created at the same time.
 const WAITING: usize = 4096;
@@ -33,14 +32,14 @@ const NOTE_BYTES: usize = 1024;
 
 /// Counters of written and dropped events.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct EventMetrics {
+pub struct EventMetrics {
     written: Counter,
     dropped: Counter,
 }
 
 impl EventMetrics {
     /// Registers the counters.
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let (written, dropped) = (metrics.written.clone(), metrics.dropped.clone());
         registry.register("ostler_events_written", "Events and repetitions written", written);
@@ -59,7 +58,7 @@ enum News {
 
 /// Accepts events about the objects of one cluster. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Recorder {
+pub struct Recorder {
     client: Client,
     waiting: mpsc::Sender<News>,
     metrics: EventMetrics,
@@ -72,15 +71,17 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// A recorder, and the writer that must run for it.
-    pub(crate) fn new(
+    /// A recorder, and the writer that must run for it. The events say that they are of this controller (a qualified name)
+    /// and of this instance of it.
+    pub fn new(
         client: Client,
-        instance: &str,
+        (controller, instance): (&'static str, &str),
         clock: Clock,
         metrics: EventMetrics,
     ) -> (Self, EventWriter) {
         let (waiting, events) = mpsc::channel(WAITING);
         let writer = EventWriter {
+            controller,
             instance: instance.to_owned(),
             clock: DebugClock(clock),
             metrics: metrics.clone(),
@@ -91,13 +92,14 @@ impl Recorder {
         (Self { client, waiting, metrics }, writer)
     }
 
-    /// The recorder for the objects of a target cluster.
-    pub(crate) fn to(&self, target: &Target) -> Self {
-        Self { client: target.client.clone(), ..self.clone() }
+    /// The recorder for the objects of another cluster.
+    #[must_use]
+    pub fn to(&self, cluster: &Client) -> Self {
+        Self { client: cluster.clone(), ..self.clone() }
     }
 
     /// Queues an event. Never waits: if the queue is full, the event is dropped and counted.
-    pub(crate) fn record(&self, event: EventRecord) {
+    pub fn record(&self, event: EventRecord) {
         let news = News::Event(Box::new(event), Instant::now(), self.client.clone());
         if self.waiting.try_send(news).is_err() {
             self.metrics.dropped.inc();
@@ -105,7 +107,7 @@ impl Recorder {
     }
 
     /// The object is gone: what is not written of its repetitions is not told any more. Never waits.
-    pub(crate) fn forget(&self, uid: &str) {
+    pub fn forget(&self, uid: &str) {
         if self.waiting.try_send(News::Gone(uid.to_owned())).is_err() {
             debug!(uid, "repetitions of events of an object that is gone may be written");
         }
@@ -113,7 +115,8 @@ impl Recorder {
 }
 
 /// Writes the queued events.
-pub(crate) struct EventWriter {
+pub struct EventWriter {
+    controller: &'static str,
     instance: String,
     clock: DebugClock,
     metrics: EventMetrics,
@@ -130,7 +133,7 @@ impl std::fmt::Debug for EventWriter {
 
 impl EventWriter {
     /// Writes until `stop`, then for two seconds at most what is still queued.
-    pub(crate) async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(mut self, stop: CancellationToken) {
         let mut ticks = interval(WRITE_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -205,7 +208,7 @@ impl EventWriter {
             note: Some(cut(event.note, NOTE_BYTES)),
             regarding: Some(event.regarding),
             event_time: Some(MicroTime((self.clock.0)() - at.elapsed())),
-            reporting_controller: Some("ostler.dev/machine-controller".to_owned()),
+            reporting_controller: Some(self.controller.to_owned()),
             reporting_instance: Some(cut(self.instance.clone(), 128)),
             ..Event::default()
         }
@@ -281,11 +284,22 @@ mod tests {
 
     /// An API server, and a recorder and its writer with a clock that begins at the epoch.
     fn bench() -> (Bench, Recorder, EventWriter) {
-        let (bench, begun) = (Bench::new(), Instant::now());
+        let (bench, begun) = (Bench::default(), Instant::now());
         let clock: Clock = Arc::new(move || Timestamp::UNIX_EPOCH + begun.elapsed());
-        let (recorder, writer) =
-            Recorder::new(bench.client(), "test", clock, EventMetrics::default());
+        let (recorder, writer) = Recorder::new(
+            bench.client(),
+            ("example.com/test", "test"),
+            clock,
+            EventMetrics::default(),
+        );
         (bench, recorder, writer)
+    }
+
+    /// Writes what waits.
+    async fn end(writer: EventWriter) {
+        let stop = CancellationToken::new();
+        stop.cancel();
+        writer.run(stop).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -312,7 +326,8 @@ mod tests {
         let metrics = EventMetrics::default();
         let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
         let client = Client::new(mute, "default");
-        let (recorder, writer) = Recorder::new(client, "test", clock, metrics.clone());
+        let (recorder, writer) =
+            Recorder::new(client, ("example.com/test", "test"), clock, metrics.clone());
         let stop = CancellationToken::new();
         let running = tokio::spawn(writer.run(stop.clone()));
         for number in 0..3 * REQUESTS {
@@ -328,12 +343,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_event_and_its_repetition_are_written_where_the_object_is() {
-        let ((control, recorder, writer), target) = (bench(), Bench::new());
-        let recorder = recorder.to(&Target::new(target.client()));
+        let ((control, recorder, writer), target) = (bench(), Bench::default());
+        let recorder = recorder.to(&target.client());
         for _ in 0..2 {
             recorder.record(event("1", "no quota".to_owned()));
         }
-        control.told(writer).await;
+        end(writer).await;
         assert_eq!(control.writes(), []);
         let [(made, _), (repeated, _)] = target.writes().try_into().unwrap();
         assert!(made.starts_with("POST") && repeated.starts_with("PATCH"), "{made} {repeated}");
@@ -346,7 +361,7 @@ mod tests {
         advance(Duration::from_secs(3)).await;
         recorder.record(event("1", "no quota".to_owned()));
         advance(Duration::from_secs(4)).await;
-        bench.told(writer).await;
+        end(writer).await;
         let [(_, made), (_, repeated)] = bench.writes().try_into().unwrap();
         assert_eq!(made["eventTime"], "1970-01-01T00:00:00.000000Z");
         assert_eq!(repeated["series"]["lastObservedTime"], "1970-01-01T00:00:03.000000Z");

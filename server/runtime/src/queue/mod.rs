@@ -11,7 +11,7 @@ mod metrics;
 mod schedule;
 mod worker;
 
-pub(crate) use backoff::Backoff;
-pub(crate) use metrics::QueueMetrics;
-pub(crate) use schedule::{Outcome, Priority};
-pub(crate) use worker::{Queue, QueueSettings};
+pub use backoff::Backoff;
+pub use metrics::QueueMetrics;
+pub use schedule::{Outcome, Priority};
+pub use worker::{Queue, QueueSettings};

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 /// Exponential backoff of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     /// Delay after the first failure.
-    pub(crate) base: Duration,
+    pub base: Duration,
     /// The longest delay.
-    pub(crate) cap: Duration,
+    pub cap: Duration,
 }
 
 impl Default for Backoff {
@@ -21,7 +21,7 @@ impl Default for Backoff {
 
 impl Backoff {
     /// The delay after `failures` consecutive failures; zero failures, no delay.
-    pub(crate) fn delay(&self, failures: u32) -> Duration {
+    pub fn delay(&self, failures: u32) -> Duration {
         let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
         let factor = 2_u32.checked_pow(doublings).unwrap_or(u32::MAX);
         self.base.checked_mul(factor).map_or(self.cap, |delay| delay.min(self.cap))

@@ -9,33 +9,33 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Cache, Cached};
+use super::{Cache, CacheIndex};
 
 /// Time without use after which the watch ends and the cache is cleared.
 const IDLE: Duration = Duration::from_mins(10);
 
 /// A cache on demand.
-pub(crate) struct OnDemand<K: Cached> {
-    cache: Arc<Cache<K>>,
+pub struct OnDemand<I: CacheIndex> {
+    cache: Arc<Cache<I>>,
     asked: Mutex<Option<Instant>>,
     wanted: Notify,
 }
 
-impl<K: Cached> Default for OnDemand<K> {
+impl<I: CacheIndex> Default for OnDemand<I> {
     fn default() -> Self {
         Self { cache: Arc::default(), asked: Mutex::default(), wanted: Notify::new() }
     }
 }
 
-impl<K: Cached> fmt::Debug for OnDemand<K> {
+impl<I: CacheIndex> fmt::Debug for OnDemand<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OnDemand").field("cache", &self.cache).finish_non_exhaustive()
     }
 }
 
-impl<K: Cached> OnDemand<K> {
+impl<I: CacheIndex> OnDemand<I> {
     /// The cache once its first list is complete; `None` before, and for the first caller.
-    pub(crate) fn get(&self) -> Option<&Cache<K>> {
+    pub fn get(&self) -> Option<&Cache<I>> {
         let new = self.asked.lock().replace(Instant::now()).is_none();
         if new {
             self.wanted.notify_one();
@@ -45,7 +45,7 @@ impl<K: Cached> OnDemand<K> {
 
     /// Watches for ever, except while the cache is unused. `watch` keeps the cache up to date and never ends; `ready`
     /// is called whenever the first list is complete.
-    pub(crate) async fn run<W>(&self, watch: impl Fn(Arc<Cache<K>>) -> W, ready: impl Fn())
+    pub async fn run<W>(&self, watch: impl Fn(Arc<Cache<I>>) -> W, ready: impl Fn())
     where
         W: Future<Output = ()>,
     {
@@ -91,9 +91,17 @@ mod tests {
 
     use super::*;
 
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    enum Volumes {}
+
+    impl CacheIndex for Volumes {
+        type Object = PersistentVolume;
+        const KIND: &'static str = "PersistentVolume";
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_is_refused_ends_as_well_when_nobody_uses_it() {
-        let volumes = Arc::new(OnDemand::<PersistentVolume>::default());
+        let volumes = Arc::new(OnDemand::<Volumes>::default());
         let tried = Arc::new(AtomicUsize::new(0));
         let task = tokio::spawn({
             let (volumes, tried) = (volumes.clone(), tried.clone());
@@ -120,12 +128,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_watches_while_it_is_used_and_forgets_when_it_is_idle() {
-        let volumes = Arc::new(OnDemand::<PersistentVolume>::default());
+        let volumes = Arc::new(OnDemand::<Volumes>::default());
         let (watches, synced) = (Arc::new(AtomicUsize::new(0)), Arc::new(Notify::new()));
         let task = tokio::spawn({
             let (volumes, watches, synced) = (volumes.clone(), watches.clone(), synced.clone());
             async move {
-                let watch = |cache: Arc<Cache<PersistentVolume>>| {
+                let watch = |cache: Arc<Cache<Volumes>>| {
                     watches.fetch_add(1, Ordering::SeqCst);
                     async move {
                         cache.apply(Event::Init);

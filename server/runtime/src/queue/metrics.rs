@@ -16,7 +16,7 @@ struct QueueLabel {
 
 /// The metric families of all queues of a process; one per registry.
 #[derive(Debug, Clone)]
-pub(crate) struct QueueMetrics {
+pub struct QueueMetrics {
     depth: Family<QueueLabel, Gauge>,
     adds: Family<QueueLabel, Counter>,
     retries: Family<QueueLabel, Counter>,
@@ -30,7 +30,7 @@ fn seconds_histogram() -> Histogram {
 
 impl QueueMetrics {
     /// Registers the families.
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             depth: Family::default(),
             adds: Family::default(),

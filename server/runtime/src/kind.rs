@@ -10,13 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::metrics::ReconcileMetrics;
+use crate::client::WriteError;
 use crate::queue::{Outcome, Queue};
-use crate::writes::WriteError;
 
 /// Consecutive passes over one key. A key that still has something to write then goes back to the queue.
 const PASSES_IN_A_ROW: usize = 8;
@@ -25,7 +28,7 @@ const NEXT_TURN: Duration = Duration::from_secs(1);
 
 /// Why a pass ended early. Nothing that was not recorded was sent.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PassError {
+pub enum PassError {
     /// The object changed after the plan was made; the next pass makes a new plan.
     #[error("the object changed meanwhile")]
     Outdated,
@@ -52,7 +55,7 @@ pub(crate) enum PassError {
 
 impl PassError {
     /// Why a write on condition of a version was not made.
-    pub(crate) fn of_write(what: &'static str, source: WriteError) -> Self {
+    pub fn of_write(what: &'static str, source: WriteError) -> Self {
         if matches!(source, WriteError::NotFound) {
             Self::Gone
         } else if matches!(source, WriteError::Conflict) {
@@ -63,7 +66,7 @@ impl PassError {
     }
 
     /// `Outdated` unless a live read shows what was decided from: the same object, spec, deletion and annotations.
-    pub(crate) fn unless_same(live: &ObjectMeta, seen: &ObjectMeta) -> Result<(), Self> {
+    pub fn unless_same(live: &ObjectMeta, seen: &ObjectMeta) -> Result<(), Self> {
         let same = live.uid == seen.uid
             && live.generation == seen.generation
             && live.deletion_timestamp == seen.deletion_timestamp
@@ -74,7 +77,7 @@ impl PassError {
 
 /// How a pass ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Passed {
+pub enum Passed {
     /// The pass wrote something that the next plan must see: observe again immediately.
     Changed,
     /// Nothing more to write; the outcome for the queue.
@@ -82,7 +85,7 @@ pub(crate) enum Passed {
 }
 
 /// A kind of object, or of anything else with a key, that a controller reconciles.
-pub(crate) trait Kind: Send + Sync + 'static {
+pub trait Kind: Send + Sync + 'static {
     /// Name in logs and metrics.
     const NAME: &'static str;
     /// Identifies one object of the kind.
@@ -126,11 +129,7 @@ pub(crate) trait Kind: Send + Sync + 'static {
 }
 
 /// Reconciles one key.
-pub(crate) async fn reconcile<K: Kind>(
-    kind: &K,
-    key: &K::Key,
-    metrics: &ReconcileMetrics,
-) -> Outcome {
+pub async fn reconcile<K: Kind>(kind: &K, key: &K::Key, metrics: &ReconcileMetrics) -> Outcome {
     for _ in 0..PASSES_IN_A_ROW {
         match pass(kind, key).await {
             Ok(Passed::Changed) => {}
@@ -171,8 +170,45 @@ fn failed<K: Kind>(key: &K::Key, error: &PassError, metrics: &ReconcileMetrics) 
     }
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    kind: &'static str,
+    result: &'static str,
+}
+
+/// Counts reconciles by result.
+#[derive(Debug, Clone, Default)]
+pub struct ReconcileMetrics(Family<ResultLabel, Counter>);
+
+impl ReconcileMetrics {
+    /// Registers the counter.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        let help = "Reconciles by kind and result";
+        registry.register("ostler_reconciles", help, metrics.0.clone());
+        metrics
+    }
+
+    /// Counts a reconcile that ended with this outcome.
+    fn settled(&self, kind: &'static str, outcome: Outcome) -> Outcome {
+        let result = match outcome {
+            Outcome::Done => "done",
+            Outcome::Again(_) => "waits",
+            Outcome::Failed | Outcome::Outdated => "failed",
+        };
+        self.0.get_or_create(&ResultLabel { kind, result }).inc();
+        outcome
+    }
+
+    /// Counts a reconcile that ended with an error.
+    fn failed(&self, kind: &'static str, result: &'static str) -> Outcome {
+        self.0.get_or_create(&ResultLabel { kind, result }).inc();
+        Outcome::Failed
+    }
+}
+
 /// Starts the workers of a kind.
-pub(crate) fn work<K: Kind>(
+pub fn work<K: Kind>(
     kind: Arc<K>,
     queue: &Arc<Queue<K::Key>>,
     metrics: &ReconcileMetrics,
@@ -189,8 +225,6 @@ pub(crate) fn work<K: Kind>(
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use prometheus_client::registry::Registry;
 
     use super::*;
 

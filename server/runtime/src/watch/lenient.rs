@@ -18,7 +18,7 @@ const DEPTH: usize = 110;
 
 /// An object of a watch.
 #[derive(Debug, Clone)]
-pub(crate) enum Lenient<K> {
+pub enum Lenient<K> {
     /// It was parsed.
     Read(K),
     /// It exists, but cannot be parsed.
@@ -27,15 +27,15 @@ pub(crate) enum Lenient<K> {
 
 /// An object that cannot be read.
 #[derive(Debug, Clone)]
-pub(crate) struct Unreadable {
+pub struct Unreadable {
     /// Its name, namespace, UID and version, as far as present.
-    pub(crate) meta: ObjectMeta,
+    pub meta: ObjectMeta,
     /// What is wrong with it.
-    pub(crate) why: String,
+    pub why: String,
 }
 
 /// Says so of an object, for people.
-pub(crate) fn cannot_be_read(kind: &str, name: &ObjectName, why: &str) -> String {
+pub fn cannot_be_read(kind: &str, name: &ObjectName, why: &str) -> String {
     format!("{kind} {name} cannot be read: {why}")
 }
 
@@ -181,17 +181,16 @@ impl<'de> Visitor<'de> for Place<'_> {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::apps::v1::ControllerRevision;
     use kube::core::{ObjectList, WatchEvent};
-    use ostler_api::MachineClass;
     use serde_json::json;
 
     use super::*;
 
-    fn class(name: &str, provider_spec: &str) -> String {
+    fn object(name: &str, data: &str) -> String {
         let metadata = json!({"name": name, "namespace": "default", "resourceVersion": "7"});
         format!(
-            r#"{{"apiVersion":"machine.sapcloud.io/v1alpha1","kind":"MachineClass","metadata":{metadata},
-                "provider":"p.example.com","providerSpec":{provider_spec}}}"#
+            r#"{{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{metadata},"revision":1,"data":{data}}}"#
         )
     }
 
@@ -199,7 +198,7 @@ mod tests {
         format!("{}{}", r#"{"a":"#.repeat(levels), "1".to_owned() + &"}".repeat(levels))
     }
 
-    fn read(text: &str) -> MachineClass {
+    fn read(text: &str) -> ControllerRevision {
         match serde_json::from_str(text).unwrap() {
             Lenient::Read(object) => object,
             Lenient::Unreadable(object) => panic!("{}", object.why),
@@ -207,7 +206,7 @@ mod tests {
     }
 
     fn unreadable(text: &str) -> Unreadable {
-        match serde_json::from_str::<Lenient<MachineClass>>(text).unwrap() {
+        match serde_json::from_str::<Lenient<ControllerRevision>>(text).unwrap() {
             Lenient::Read(_) => panic!("it can be read: {text:.200}"),
             Lenient::Unreadable(object) => *object,
         }
@@ -215,15 +214,16 @@ mod tests {
 
     #[test]
     fn an_object_of_its_kind_is_read_as_it_would_be_without_us() {
-        let text = class("a", r#"{"n":[1,-1,1.5,18446744073709551615],"t":"x","b":true,"z":null}"#);
-        let direct: MachineClass = serde_json::from_str(&text).unwrap();
+        let text =
+            object("a", r#"{"n":[1,-1,1.5,18446744073709551615],"t":"x","b":true,"z":null}"#);
+        let direct: ControllerRevision = serde_json::from_str(&text).unwrap();
         assert_eq!(json!(read(&text)), json!(direct));
     }
 
     #[test]
     fn of_an_object_that_cannot_be_read_its_name_is_known_and_what_is_wrong() {
-        let wrong = class("a", "{}").replace("\"p.example.com\"", "[1]");
-        for (text, why) in [(wrong, "invalid type"), (class("a", &deep(200_000)), "110 levels")] {
+        let wrong = object("a", "{}").replace("\"revision\":1", "\"revision\":[1]");
+        for (text, why) in [(wrong, "invalid type"), (object("a", &deep(200_000)), "110 levels")] {
             let unreadable = unreadable(&text);
             assert_eq!(unreadable.meta.name.as_deref(), Some("a"));
             assert_eq!(unreadable.meta.namespace.as_deref(), Some("default"));
@@ -237,24 +237,24 @@ mod tests {
 
     #[test]
     fn whatever_our_own_api_server_stores_is_read() {
-        // Plus the levels of the class and its spec.
-        assert_eq!(read(&class("a", &deep(99))).metadata.name.as_deref(), Some("a"));
-        assert!(unreadable(&class("a", &deep(DEPTH))).why.contains("levels"));
+        // Plus the levels of the object and its data.
+        assert_eq!(read(&object("a", &deep(99))).metadata.name.as_deref(), Some("a"));
+        assert!(unreadable(&object("a", &deep(DEPTH))).why.contains("levels"));
     }
 
     #[test]
     fn an_unreadable_object_spoils_neither_its_list_nor_an_event() {
         let items =
-            [class("a", "{}"), "null".to_owned(), class("b", &deep(5000)), class("c", "{}")];
+            [object("a", "{}"), "null".to_owned(), object("b", &deep(5000)), object("c", "{}")];
         let list = format!(
             r#"{{"apiVersion":"v1","kind":"List","metadata":{{"resourceVersion":"9"}},"items":[{}]}}"#,
             items.join(",")
         );
-        let list: ObjectList<Lenient<MachineClass>> = serde_json::from_str(&list).unwrap();
+        let list: ObjectList<Lenient<ControllerRevision>> = serde_json::from_str(&list).unwrap();
         let read = list.items.iter().map(|item| matches!(item, Lenient::Read(_)));
         assert_eq!(read.collect::<Vec<_>>(), [true, false, false, true]);
-        let event = format!(r#"{{"type":"MODIFIED","object":{}}}"#, class("b", &deep(5000)));
-        let event: WatchEvent<Lenient<MachineClass>> = serde_json::from_str(&event).unwrap();
+        let event = format!(r#"{{"type":"MODIFIED","object":{}}}"#, object("b", &deep(5000)));
+        let event: WatchEvent<Lenient<ControllerRevision>> = serde_json::from_str(&event).unwrap();
         assert!(matches!(event, WatchEvent::Modified(Lenient::Unreadable(_))));
     }
 }

@@ -9,16 +9,13 @@
 mod series;
 mod writer;
 
-pub(crate) use writer::{EventMetrics, EventWriter, Recorder};
+pub use writer::{EventMetrics, EventWriter, Recorder};
 
 use k8s_openapi::api::core::v1::ObjectReference;
 
-/// Target of diagnostics that only repeat an event, so that a program that shows events can leave them out.
-pub const EVENT_LOG: &str = "ostler_controllers::events";
-
 /// Severity of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Severity {
+pub enum Severity {
     /// For information.
     Normal,
     /// Needs attention.
@@ -36,15 +33,15 @@ impl Severity {
 
 /// One event.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct EventRecord {
+pub struct EventRecord {
     /// The object that the event is about.
-    pub(crate) regarding: ObjectReference,
+    pub regarding: ObjectReference,
     /// Its severity.
-    pub(crate) severity: Severity,
+    pub severity: Severity,
     /// Why: a fixed identifier.
-    pub(crate) reason: &'static str,
+    pub reason: &'static str,
     /// What was done: a fixed identifier.
-    pub(crate) action: &'static str,
+    pub action: &'static str,
     /// The message for people; cut after 1 KiB.
-    pub(crate) note: String,
+    pub note: String,
 }

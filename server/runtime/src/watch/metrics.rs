@@ -15,7 +15,7 @@ struct KindLabel {
 
 /// The metric families of all watches; one per registry.
 #[derive(Debug, Clone)]
-pub(crate) struct WatchMetrics {
+pub struct WatchMetrics {
     events: Family<KindLabel, Counter>,
     errors: Family<KindLabel, Counter>,
     relists: Family<KindLabel, Counter>,
@@ -26,7 +26,7 @@ pub(crate) struct WatchMetrics {
 
 impl WatchMetrics {
     /// Registers the families.
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             events: Family::default(),
             errors: Family::default(),
@@ -52,7 +52,8 @@ impl WatchMetrics {
         metrics
     }
 
-    pub(crate) fn of(&self, kind: &'static str) -> KindMetrics {
+    /// The series of a kind.
+    pub fn of(&self, kind: &'static str) -> KindMetrics {
         let label = KindLabel { kind };
         KindMetrics {
             events: self.events.get_or_create(&label).clone(),
@@ -67,11 +68,17 @@ impl WatchMetrics {
 
 /// The series of one watch.
 #[derive(Debug, Clone)]
-pub(crate) struct KindMetrics {
-    pub(crate) events: Counter<u64, AtomicU64>,
-    pub(crate) errors: Counter<u64, AtomicU64>,
-    pub(crate) relists: Counter<u64, AtomicU64>,
-    pub(crate) unreadable: Counter<u64, AtomicU64>,
-    pub(crate) last_event: Gauge,
-    pub(crate) objects: Gauge,
+pub struct KindMetrics {
+    /// Events seen.
+    pub events: Counter<u64, AtomicU64>,
+    /// Failed requests.
+    pub errors: Counter<u64, AtomicU64>,
+    /// Full lists read.
+    pub relists: Counter<u64, AtomicU64>,
+    /// Objects that could not be read.
+    pub unreadable: Counter<u64, AtomicU64>,
+    /// When the last event came, in seconds of Unix time.
+    pub last_event: Gauge,
+    /// Cached objects.
+    pub objects: Gauge,
 }

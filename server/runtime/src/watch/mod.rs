@@ -24,15 +24,16 @@ mod on_demand;
 mod reflector;
 mod revision;
 
-pub(crate) use author::{Author, By};
-pub(crate) use cache::Seen;
-pub use cache::{Cache, Cached, Change};
+pub use author::Author;
+#[cfg(debug_assertions)]
+pub use cache::handed_out;
+pub use cache::{Cache, CacheIndex, Change, Seen};
 pub use failure::status_of;
-pub(crate) use failure::{causes, watch_failed};
-pub(crate) use found::Found;
-pub(crate) use lenient::{Lenient, Unreadable, cannot_be_read};
-pub(crate) use metrics::WatchMetrics;
+pub use failure::{causes, watch_failed};
+pub use found::Found;
+pub use lenient::{Lenient, Unreadable, cannot_be_read};
+pub use metrics::WatchMetrics;
 pub use object_name::ObjectName;
-pub(crate) use on_demand::OnDemand;
-pub(crate) use reflector::{Reflector, run};
-pub(crate) use revision::Revision;
+pub use on_demand::OnDemand;
+pub use reflector::{Reflector, run};
+pub use revision::Revision;

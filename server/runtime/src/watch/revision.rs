@@ -3,16 +3,16 @@
 /// A `metadata.resourceVersion`. All known servers count upwards, so two numbers can be compared; if one is not a
 /// number, the order is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Revision(Option<u64>);
+pub struct Revision(Option<u64>);
 
 impl Revision {
     /// Reads `metadata.resourceVersion`.
-    pub(crate) fn of(resource_version: Option<&str>) -> Self {
+    pub fn of(resource_version: Option<&str>) -> Self {
         Self(resource_version.and_then(|text| text.parse().ok()))
     }
 
     /// Whether this is known to be older than `other`.
-    pub(crate) fn is_older_than(self, other: Self) -> bool {
+    pub fn is_older_than(self, other: Self) -> bool {
         matches!((self.0, other.0), (Some(mine), Some(theirs)) if mine < theirs)
     }
 }

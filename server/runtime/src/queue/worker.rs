@@ -8,7 +8,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_sessions::{Rate, TokenBucket};
+use ostler_rate::{Rate, TokenBucket};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -21,21 +21,21 @@ use super::{Backoff, Outcome, Priority, QueueMetrics};
 
 /// How a queue behaves.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct QueueSettings {
+pub struct QueueSettings {
     /// Name in metrics and logs.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Workers at the same time. At least one.
-    pub(crate) concurrency: usize,
+    pub concurrency: usize,
     /// Backoff of a key that fails.
-    pub(crate) backoff: Backoff,
+    pub backoff: Backoff,
     /// Limit of keys handed out per second.
-    pub(crate) rate: Rate,
+    pub rate: Rate,
 }
 
 impl QueueSettings {
     /// A queue with the usual backoff and rate: 2,000 keys a second is more writes than a large control plane can
     /// take, so only a hot loop reaches it.
-    pub(crate) fn new(name: &'static str, concurrency: usize) -> Self {
+    pub fn new(name: &'static str, concurrency: usize) -> Self {
         Self {
             name,
             concurrency,
@@ -47,7 +47,7 @@ impl QueueSettings {
 
 /// A work queue of keys. Adding never blocks and never fails.
 #[derive(Debug)]
-pub(crate) struct Queue<K> {
+pub struct Queue<K> {
     settings: QueueSettings,
     schedule: Mutex<Schedule<K>>,
     changed: Notify,
@@ -59,7 +59,7 @@ where
     K: Clone + Debug + Eq + Hash + Send + 'static,
 {
     /// An empty queue.
-    pub(crate) fn new(settings: QueueSettings, metrics: &QueueMetrics) -> Arc<Self> {
+    pub fn new(settings: QueueSettings, metrics: &QueueMetrics) -> Arc<Self> {
         Arc::new(Self {
             settings,
             schedule: Mutex::new(Schedule::new(settings.backoff)),
@@ -73,7 +73,7 @@ where
     }
 
     /// Adds `key` after an event: a worker takes it as soon as one is free and no backoff runs.
-    pub(crate) fn add(&self, key: K, priority: Priority) {
+    pub fn add(&self, key: K, priority: Priority) {
         let mut schedule = self.schedule.lock();
         schedule.add(key, priority, Instant::now());
         self.note_depth(&schedule);
@@ -83,21 +83,20 @@ where
     }
 
     /// Adds `key` after `delay`, unless it is processed earlier: what changes meanwhile needs one pass.
-    pub(crate) fn add_after(&self, key: &K, delay: Duration) {
+    pub fn add_after(&self, key: &K, delay: Duration) {
         self.schedule.lock().add_after(key, delay, Instant::now());
         self.metrics.adds.inc();
         self.changed.notify_one();
     }
 
     /// Keys that wait for a worker.
-    #[cfg(test)]
-    pub(crate) fn depth(&self) -> usize {
+    pub fn depth(&self) -> usize {
         self.schedule.lock().depth()
     }
 
     /// Runs `work` for each key until `stop`, then waits for the running ones. A panic of `work` counts as a failure
     /// of its key, and so does dropping this: another run may follow.
-    pub(crate) async fn run<F, W>(self: Arc<Self>, stop: CancellationToken, work: F)
+    pub async fn run<F, W>(self: Arc<Self>, stop: CancellationToken, work: F)
     where
         F: Fn(K) -> W,
         W: Future<Output = Outcome> + Send + 'static,

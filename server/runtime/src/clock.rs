@@ -20,13 +20,13 @@ pub fn system() -> Clock {
 const LATE: Duration = Duration::from_secs(1);
 
 /// How long it is until a time, which may be now.
-pub(crate) fn until(at: Timestamp, now: Timestamp) -> Duration {
+pub fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or(LATE)
 }
 
 /// Keeps a [`Clock`] in a struct that derives `Debug`.
 #[derive(Clone)]
-pub(crate) struct DebugClock(pub(crate) Clock);
+pub struct DebugClock(pub Clock);
 
 impl fmt::Debug for DebugClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -15,17 +15,17 @@ pub struct ObjectName {
 
 impl ObjectName {
     /// Name of a namespaced object.
-    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
     /// Name of a cluster-scoped object.
-    pub(crate) fn cluster(name: impl Into<String>) -> Self {
+    pub fn cluster(name: impl Into<String>) -> Self {
         Self::new("", name)
     }
 
     /// Name of `object`.
-    pub(crate) fn of<K: Resource>(object: &K) -> Self {
+    pub fn of<K: Resource>(object: &K) -> Self {
         let meta = object.meta();
         Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
     }

@@ -1,6 +1,5 @@
 //! Requests to the API: counted, limited in time, with a typed result.
 
-use ostler_api::Uid;
 use std::borrow::Cow;
 use std::fmt::Debug;
 use std::future::Future;
@@ -16,8 +15,6 @@ use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
 };
 use kube::{Api, Client, Resource};
-use ostler_api::{Machine, names};
-use ostler_lifecycle::bootstrap::ConfigName;
 use parking_lot::Mutex;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -28,19 +25,18 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::target::Target;
 use crate::watch::{Found, Lenient, ObjectName};
 
 /// Longest wait for an answer. After that, a retry is better than a waiting worker.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
-/// Page size of lists of machines.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+/// Page size of lists.
 const PAGE: u32 = 500;
 /// Most pages of a list, and of the pods of a Node: an API server must not keep a worker, and fill the memory, for ever.
 const PAGES: (usize, usize) = (1000, 20);
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum WriteError {
+pub enum WriteError {
     /// The object changed after it was read, or is another one of that name.
     #[error("the object changed meanwhile")]
     Conflict,
@@ -77,7 +73,7 @@ pub(crate) enum WriteError {
 
 impl WriteError {
     /// The retry delay that the API server asked for.
-    pub(crate) const fn retry_after(&self) -> Option<Duration> {
+    pub const fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::TooManyRequests { retry_after, .. } => *retry_after,
             Self::Conflict
@@ -92,7 +88,7 @@ impl WriteError {
     }
 
     /// Whether the API server may have done it nevertheless.
-    pub(crate) const fn may_have_happened(&self) -> bool {
+    pub const fn may_have_happened(&self) -> bool {
         matches!(self, Self::NoAnswer | Self::Lost(_) | Self::Internal(_))
     }
 }
@@ -130,14 +126,14 @@ struct WriteLabel {
 
 /// Counts writes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct WriteMetrics {
+pub struct WriteMetrics {
     written: Family<WriteLabel, Counter>,
     failed: Family<WriteLabel, Counter>,
 }
 
 impl WriteMetrics {
     /// Registers the counters.
-    pub(crate) fn register(registry: &mut Registry) -> Self {
+    pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let (written, failed) = (metrics.written.clone(), metrics.failed.clone());
         registry.register("ostler_api_writes", "Writes that the API server accepted", written);
@@ -147,7 +143,7 @@ impl WriteMetrics {
 }
 
 /// What requests are about.
-pub(crate) trait Object:
+pub trait Object:
     Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned
 {
 }
@@ -156,7 +152,7 @@ impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwne
 
 impl<K> Found<K> {
     /// All of them, for a decision that one that cannot be read might change.
-    pub(crate) fn complete(self) -> Result<Vec<Arc<K>>, WriteError> {
+    pub fn complete(self) -> Result<Vec<Arc<K>>, WriteError> {
         match self.unreadable {
             None => Ok(self.objects),
             Some(broken) => Err(WriteError::Other(broken)),
@@ -166,11 +162,17 @@ impl<K> Found<K> {
 
 /// Sends requests to the API.
 #[derive(Clone)]
-pub(crate) struct Writer {
+pub struct Writer {
     client: Client,
     metrics: WriteMetrics,
     /// When the last request ended without an answer.
     unanswered: Arc<Mutex<Option<Instant>>>,
+}
+
+impl Debug for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
 }
 
 /// A request that may have an effect later, also if who waits for the answer is aborted.
@@ -185,22 +187,24 @@ impl Drop for Underway<'_> {
 }
 
 impl Writer {
-    pub(crate) fn new(client: Client, metrics: WriteMetrics) -> Self {
+    /// Sends requests by this client.
+    pub fn new(client: Client, metrics: WriteMetrics) -> Self {
         Self { client, metrics, unanswered: Arc::default() }
     }
 
-    /// The writer of a target cluster.
-    pub(crate) fn to(&self, target: &Target) -> Self {
-        Self { client: target.client.clone(), ..self.clone() }
+    /// The writer of another cluster.
+    #[must_use]
+    pub fn to(&self, cluster: &Client) -> Self {
+        Self { client: cluster.clone(), ..self.clone() }
     }
 
     /// Whether every request that has ended was answered, or so long ago that it has no effect any more.
-    pub(crate) fn all_answered(&self) -> bool {
+    pub fn all_answered(&self) -> bool {
         self.unanswered.lock().is_none_or(|at| at.elapsed() >= PATIENCE)
     }
 
     /// The API of a kind; of one namespace, or of the cluster if `namespace` is empty.
-    pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
+    pub fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
@@ -208,7 +212,7 @@ impl Writer {
     }
 
     /// The API of a kind that has no namespace.
-    pub(crate) fn cluster_api<K>(&self) -> Api<K>
+    pub fn cluster_api<K>(&self) -> Api<K>
     where
         K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
     {
@@ -245,7 +249,7 @@ impl Writer {
 
     /// Merge-patches an object. `patch` must contain `metadata.resourceVersion`, so that a cache may store the answer
     /// and lists of other clients are never overwritten.
-    pub(crate) async fn patch<K: Object>(
+    pub async fn patch<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -257,7 +261,7 @@ impl Writer {
 
     /// As [`Self::patch`], for the status. That of a built-in kind takes a strategic merge: the entries of its lists
     /// have keys.
-    pub(crate) async fn patch_status<K: Object>(
+    pub async fn patch_status<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -267,21 +271,22 @@ impl Writer {
         self.run(K::kind(&()), "patch_status", api.patch_status(name, &params, &patch)).await
     }
 
-    /// Merge-patches an object of a bootstrap provider; `patch` as in [`Self::patch`].
-    pub(crate) async fn patch_config(
+    /// Merge-patches an object of a kind that is known at run time only, and counted as `label`; `patch` as in
+    /// [`Self::patch`].
+    pub async fn patch_dynamic(
         &self,
-        resource: &ApiResource,
-        config: &ConfigName,
+        label: &'static str,
+        (resource, name): (&ApiResource, &ObjectName),
         patch: &Value,
     ) -> Result<DynamicObject, WriteError> {
-        let namespace = &config.kind.namespace;
-        let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, resource);
+        let client = self.client.clone();
+        let api = Api::<DynamicObject>::namespaced_with(client, &name.namespace, resource);
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        self.run("BootstrapConfig", "patch", api.patch(&config.name, &params, &patch)).await
+        self.run(label, "patch", api.patch(&name.name, &params, &patch)).await
     }
 
     /// Applies a JSON patch. It must contain a `test` of what it was planned from.
-    pub(crate) async fn patch_json<K: Object>(
+    pub async fn patch_json<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -294,16 +299,12 @@ impl Writer {
     }
 
     /// Creates an object.
-    pub(crate) async fn create<K: Object>(
-        &self,
-        api: &Api<K>,
-        object: &K,
-    ) -> Result<K, WriteError> {
+    pub async fn create<K: Object>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError> {
         self.run(K::kind(&()), "create", api.create(&PostParams::default(), object)).await
     }
 
     /// Replaces an object, whatever its current version.
-    pub(crate) async fn replace<K: Object>(
+    pub async fn replace<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -312,32 +313,35 @@ impl Writer {
         self.run(K::kind(&()), "update", api.replace(name, &PostParams::default(), object)).await
     }
 
-    /// Every Machine of a name in the cluster, read from the API.
-    pub(crate) async fn find_everywhere(
-        &self,
-        name: &str,
-    ) -> Result<Vec<Arc<Machine>>, WriteError> {
-        let api: Api<Lenient<Machine>> = Api::all(self.client.clone());
+    /// Every object of a name in the cluster, read from the API.
+    ///
+    /// # Errors
+    /// Also if one of them cannot be read.
+    pub async fn find_everywhere<K: Object>(&self, name: &str) -> Result<Vec<Arc<K>>, WriteError> {
+        let api: Api<Lenient<K>> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
         self.pages(&api, named, PAGES.0).await?.complete()
     }
 
-    /// A page of the Machines of all namespaces, read from the API, and the token of the next page.
-    pub(crate) async fn machines_everywhere(
+    /// A page of the objects of all namespaces, read from the API, and the token of the next page.
+    ///
+    /// # Errors
+    /// Also if one of them cannot be read.
+    pub async fn page_everywhere<K: Object>(
         &self,
         from: Option<String>,
-    ) -> Result<(Vec<Arc<Machine>>, Option<String>), WriteError> {
-        let api: Api<Lenient<Machine>> = Api::all(self.client.clone());
+    ) -> Result<(Vec<Arc<K>>, Option<String>), WriteError> {
+        let api: Api<Lenient<K>> = Api::all(self.client.clone());
         let mut some = ListParams::default().limit(PAGE);
         some.continue_token = from;
         let found = self.read(api.list(&some)).await?;
-        let mut machines = Found::default();
-        machines.add(found.items);
-        Ok((machines.complete()?, found.metadata.continue_.filter(|token| !token.is_empty())))
+        let mut objects = Found::default();
+        objects.add(found.items);
+        Ok((objects.complete()?, found.metadata.continue_.filter(|token| !token.is_empty())))
     }
 
     /// All objects of a kind, of a namespace or of all, read from the API.
-    pub(crate) async fn all<K>(&self, namespace: Option<&str>) -> Result<Found<K>, WriteError>
+    pub async fn all<K>(&self, namespace: Option<&str>) -> Result<Found<K>, WriteError>
     where
         K: Object + Resource<Scope = kube::core::NamespaceResourceScope>,
     {
@@ -371,42 +375,35 @@ impl Writer {
     }
 
     /// The pods on a Node, read from the API.
-    pub(crate) async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, WriteError> {
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<Arc<Pod>>, WriteError> {
         let api: Api<Lenient<Pod>> = Api::all(self.client.clone());
         let there = ListParams::default().fields(&format!("spec.nodeName={node}"));
         self.pages(&api, there, PAGES.1).await?.complete()
     }
 
     /// Whether the API server supports eviction; `None`: it did not answer.
-    pub(crate) async fn can_evict(&self) -> Option<bool> {
+    pub async fn can_evict(&self) -> Option<bool> {
         let asked = self.client.list_core_api_resources("v1");
         let core = tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?;
         Some(core.resources.iter().any(|one| one.name == "pods/eviction" && one.kind == "Eviction"))
     }
 
-    /// Whether it is the API server of `ostler up`, which looks at the Node that is named on a bootstrap token; `None`: it
-    /// did not answer.
-    pub(crate) async fn binds_tokens(&self) -> Option<bool> {
-        let asked = self.client.apiserver_version();
-        match tokio::time::timeout(PATIENCE, asked).await.ok()? {
-            Ok(version) => Some(version.git_version.ends_with(names::EMBEDDED)),
-            // Ours tells everybody.
-            Err(kube::Error::Api(_)) => Some(false),
+    /// The version that the API server has by its own account; empty: it tells nobody. `None`: it did not answer.
+    pub async fn version(&self) -> Option<String> {
+        match tokio::time::timeout(PATIENCE, self.client.apiserver_version()).await.ok()? {
+            Ok(version) => Some(version.git_version),
+            Err(kube::Error::Api(_)) => Some(String::new()),
             Err(_) => None,
         }
     }
 
     /// Reads an object from the API.
-    pub(crate) async fn get<K: Object>(
-        &self,
-        api: &Api<K>,
-        name: &str,
-    ) -> Result<Option<K>, WriteError> {
+    pub async fn get<K: Object>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError> {
         self.read(api.get_opt(name)).await
     }
 
     /// Deletes an object, on condition of its UID and version if given.
-    pub(crate) async fn delete<K: Object>(
+    pub async fn delete<K: Object>(
         &self,
         api: &Api<K>,
         name: &str,
@@ -425,7 +422,7 @@ impl Writer {
     }
 
     /// Evicts the pod with this UID, with its own grace period.
-    pub(crate) async fn evict(&self, pod: &ObjectName, uid: &Uid) -> Result<(), WriteError> {
+    pub async fn evict(&self, pod: &ObjectName, uid: &str) -> Result<(), WriteError> {
         let api: Api<Pod> = self.api(&pod.namespace);
         let eviction = Eviction {
             metadata: ObjectMeta {
@@ -435,7 +432,7 @@ impl Writer {
             },
             delete_options: Some(DeleteOptions {
                 preconditions: Some(Preconditions {
-                    uid: Some(uid.to_string()),
+                    uid: Some(uid.to_owned()),
                     resource_version: None,
                 }),
                 ..DeleteOptions::default()
@@ -450,13 +447,13 @@ impl Writer {
 
 /// Options of a deletion.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Deletion<'a> {
+pub struct Deletion<'a> {
     /// Only the object with this UID.
-    pub(crate) uid: Option<&'a str>,
+    pub uid: Option<&'a str>,
     /// Only as it is in this version.
-    pub(crate) version: Option<&'a str>,
+    pub version: Option<&'a str>,
     /// With a grace period of 0.
-    pub(crate) force: bool,
+    pub force: bool,
 }
 
 #[cfg(test)]
@@ -469,15 +466,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_deletion_and_an_eviction_name_the_uid_of_what_was_observed() {
-        let bench = Bench::new();
-        let writer = bench.writer();
+        let bench = Bench::default();
+        let writer = Writer::new(bench.client(), WriteMetrics::default());
         let pods: Api<Pod> = writer.api("apps");
         let nodes: Api<Node> = writer.cluster_api();
         let only = |force| Deletion { uid: Some("u"), force, ..Deletion::default() };
         writer.delete(&nodes, "n", only(false)).await.unwrap();
         writer.delete(&pods, "p", only(true)).await.unwrap();
         // The answer to an eviction is a Status, which the bench does not make.
-        drop(writer.evict(&ObjectName::new("apps", "p"), &"u".into()).await);
+        drop(writer.evict(&ObjectName::new("apps", "p"), "u").await);
         let [(_, node), (_, pod), (evicted, eviction)] = bench.writes().try_into().unwrap();
         assert_eq!(node["preconditions"], json!({ "uid": "u" }));
         assert_eq!(
@@ -498,8 +495,8 @@ mod tests {
         let metrics = WriteMetrics::register(&mut Registry::default());
         let writer = Writer::new(Client::new(endless, "default"), metrics);
         let pods = writer.pods_on("n").await.unwrap_err().to_string();
-        let machines = writer.find_everywhere("m").await.unwrap_err().to_string();
-        assert!(pods.contains("20 pages") && machines.contains("1000 pages"), "{pods} {machines}");
+        let named = writer.find_everywhere::<Pod>("m").await.unwrap_err().to_string();
+        assert!(pods.contains("20 pages") && named.contains("1000 pages"), "{pods} {named}");
     }
 
     #[tokio::test(start_paused = true)]
@@ -509,8 +506,8 @@ mod tests {
         });
         let metrics = WriteMetrics::register(&mut Registry::default());
         let writer = Writer::new(Client::new(mute, "default"), metrics);
-        let (pod, uid) = (ObjectName::new("apps", "p"), "u".into());
-        let evicted = writer.evict(&pod, &uid);
+        let pod = ObjectName::new("apps", "p");
+        let evicted = writer.evict(&pod, "u");
         assert!(tokio::time::timeout(Duration::from_secs(1), evicted).await.is_err());
         assert!(!writer.all_answered());
         tokio::time::advance(PATIENCE).await;
@@ -551,11 +548,10 @@ mod tests {
             let (namespace, next) =
                 if query.contains("continue=2") { ("b", "") } else { ("a", "2") };
             queries.lock().push(query);
-            let machine =
-                json!({ "metadata": { "name": "m", "namespace": namespace }, "spec": {} });
+            let pod = json!({ "metadata": { "name": "m", "namespace": namespace } });
             let list = json!({
-                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineList",
-                "metadata": { "continue": next }, "items": [machine]
+                "apiVersion": "v1", "kind": "PodList",
+                "metadata": { "continue": next }, "items": [pod]
             });
             let answer =
                 http::Response::new(kube::client::Body::from(list.to_string().into_bytes()));
@@ -563,7 +559,7 @@ mod tests {
         });
         let metrics = WriteMetrics::register(&mut Registry::default());
         let writer = Writer::new(Client::new(service, "default"), metrics);
-        let found = writer.find_everywhere("m").await.unwrap();
+        let found = writer.find_everywhere::<Pod>("m").await.unwrap();
         let found: Vec<_> = found.iter().map(|one| ObjectName::of(one.as_ref())).collect();
         assert_eq!(found, ["a", "b"].map(|namespace| ObjectName::new(namespace, "m")));
         let all_ask = |what: &str| asked.lock().iter().all(|query| query.contains(what));

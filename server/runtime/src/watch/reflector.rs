@@ -13,43 +13,43 @@ use prometheus_client::metrics::gauge::Gauge;
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
-use super::{Cache, Cached, Change, Lenient, Seen, Unreadable, WatchMetrics, watch_failed};
+use super::{Cache, CacheIndex, Change, Lenient, Seen, Unreadable, WatchMetrics, watch_failed};
 use crate::clock::Clock;
 use crate::namespaces::Namespaces;
 
 /// Called with every change. Must not block.
-pub(crate) type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+type OnChange<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
 /// The parts of a watch.
-pub(crate) struct Reflector<K: Cached> {
+pub struct Reflector<I: CacheIndex> {
     /// What to watch.
-    pub(crate) api: Api<Lenient<K>>,
+    pub api: Api<Lenient<I::Object>>,
     /// Selects objects.
-    pub(crate) config: watcher::Config,
+    pub config: watcher::Config,
     /// The namespace of this watch, if the cache has several watches.
-    pub(crate) part: Option<String>,
+    pub part: Option<String>,
     /// Objects of other namespaces are dropped.
-    pub(crate) only: Option<Namespaces>,
+    pub only: Option<Namespaces>,
     /// The cache that it fills.
-    pub(crate) cache: Arc<Cache<K>>,
+    pub cache: Arc<Cache<I>>,
     /// Called with every change.
-    pub(crate) on_change: OnChange<K>,
+    pub on_change: OnChange<I::Object>,
     /// Called after every failure. Must not block.
-    pub(crate) on_failure: Box<dyn Fn() + Send + Sync>,
+    pub on_failure: Box<dyn Fn() + Send + Sync>,
 }
 
-impl<K: Cached> Debug for Reflector<K> {
+impl<I: CacheIndex> Debug for Reflector<I> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Reflector").field("kind", &K::KIND).finish_non_exhaustive()
+        f.debug_struct("Reflector").field("kind", &I::KIND).finish_non_exhaustive()
     }
 }
 
 /// Watches for ever. An error is counted and logged, and the watch is retried after its own backoff.
-pub(crate) async fn run<K>(reflector: Reflector<K>, metrics: &WatchMetrics, clock: Clock)
+pub async fn run<I>(reflector: Reflector<I>, metrics: &WatchMetrics, clock: Clock)
 where
-    K: Cached + Debug + DeserializeOwned,
+    I: CacheIndex<Object: Debug + DeserializeOwned>,
 {
-    let metrics = metrics.of(K::KIND);
+    let metrics = metrics.of(I::KIND);
     let stream = watcher(reflector.api, reflector.config).backoff(Retry::default());
     tokio::pin!(stream);
     let mut counted = Counted { objects: metrics.objects.clone(), count: 0 };
@@ -59,7 +59,7 @@ where
             Err(failure) => {
                 metrics.errors.inc();
                 (reflector.on_failure)();
-                watch_failed(K::KIND, &failure);
+                watch_failed(I::KIND, &failure);
                 continue;
             }
         };
@@ -76,7 +76,7 @@ where
                 let (news, change) = reflector.cache.skip(part, seen, &object);
                 if news {
                     metrics.unreadable.inc();
-                    warn_of::<K>(&object);
+                    warn_of::<I>(&object);
                 }
                 change.into_iter().collect()
             }
@@ -110,10 +110,10 @@ fn sort<K>(
 }
 
 /// Warns once for each revision, so no more often than a client writes the object.
-fn warn_of<K: Cached>(object: &Unreadable) {
+fn warn_of<I: CacheIndex>(object: &Unreadable) {
     let meta = &object.meta;
     warn!(
-        kind = K::KIND,
+        kind = I::KIND,
         namespace = meta.namespace.as_deref().unwrap_or_default(),
         name = meta.name.as_deref().unwrap_or_default(),
         version = meta.resource_version.as_deref().unwrap_or_default(),
@@ -143,7 +143,10 @@ impl Drop for Counted {
     }
 }
 
-fn is_elsewhere<K: Cached>(event: &watcher::Event<Lenient<K>>, only: &Namespaces) -> bool {
+fn is_elsewhere<K: Resource<DynamicType = ()>>(
+    event: &watcher::Event<Lenient<K>>,
+    only: &Namespaces,
+) -> bool {
     match event {
         // An object without a name cannot be located.
         watcher::Event::Apply(Lenient::Unreadable(object))
@@ -192,9 +195,9 @@ mod tests {
 
     use http::{Request, Response};
     use jiff::Timestamp;
+    use k8s_openapi::api::apps::v1::ControllerRevision;
     use kube::Client;
     use kube::client::Body;
-    use ostler_api::MachineClass;
     use prometheus_client::registry::Registry;
     use serde_json::{Value, json};
     use tokio::sync::mpsc;
@@ -202,26 +205,33 @@ mod tests {
     use super::*;
     use crate::watch::ObjectName;
 
-    fn class(name: &str, version: &str, provider: &Value) -> Value {
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    enum Revisions {}
+
+    impl CacheIndex for Revisions {
+        type Object = ControllerRevision;
+        const KIND: &'static str = "ControllerRevision";
+    }
+
+    fn object(name: &str, version: &str, revision: &Value) -> Value {
         json!({
-            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
-            "metadata": { "name": name, "namespace": "default", "resourceVersion": version },
-            "provider": provider, "providerSpec": {}
+            "apiVersion": "apps/v1", "kind": "ControllerRevision", "revision": revision,
+            "metadata": { "name": name, "namespace": "default", "resourceVersion": version }
         })
     }
 
     /// Lists one valid class and one invalid; its first watch makes the valid one invalid, and adds another.
     async fn answer(asked: &AtomicUsize, request: Request<Body>) -> Response<Body> {
-        let good = json!("p.example.com");
+        let good = json!(1);
         let text = if request.uri().query().is_some_and(|query| query.contains("watch=")) {
             if asked.fetch_add(1, Ordering::Relaxed) > 0 {
                 std::future::pending::<()>().await;
             }
-            let bad = json!({"type": "MODIFIED", "object": class("a", "11", &json!(7))});
-            let new = json!({"type": "ADDED", "object": class("c", "12", &good)});
+            let bad = json!({"type": "MODIFIED", "object": object("a", "11", &json!("wrong"))});
+            let new = json!({"type": "ADDED", "object": object("c", "12", &good)});
             format!("{bad}\n{bad}\n{new}\n")
         } else {
-            let items = [class("a", "1", &good), class("b", "2", &json!(["wrong"]))];
+            let items = [object("a", "1", &good), object("b", "2", &json!(["wrong"]))];
             json!({"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": "10"}, "items": items})
                 .to_string()
         };
@@ -235,7 +245,7 @@ mod tests {
             let asked = Arc::clone(&asked);
             async move { Ok::<_, std::io::Error>(answer(&asked, request).await) }
         });
-        let cache = Arc::new(Cache::<MachineClass>::default());
+        let cache = Arc::new(Cache::<Revisions>::default());
         let (sender, mut changes) = mpsc::unbounded_channel();
         let reflector = Reflector {
             api: Api::namespaced(Client::new(service, "default"), "default"),
@@ -243,7 +253,7 @@ mod tests {
             part: None,
             only: None,
             cache: Arc::clone(&cache),
-            on_change: Box::new(move |change: &Change<MachineClass>| {
+            on_change: Box::new(move |change: &Change<ControllerRevision>| {
                 let name = change.latest().unwrap().metadata.name.clone();
                 sender.send((name.unwrap(), change.new.is_some())).unwrap();
             }),
@@ -251,7 +261,7 @@ mod tests {
         };
         let metrics = WatchMetrics::register(&mut Registry::default());
         let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
-        let counted = metrics.of(MachineClass::KIND).unreadable;
+        let counted = metrics.of(Revisions::KIND).unreadable;
         let task = tokio::spawn(async move { run(reflector, &metrics, clock).await });
         assert_eq!(changes.recv().await, Some(("a".to_owned(), true)));
         assert_eq!(changes.recv().await, Some(("c".to_owned(), true)));

@@ -5,13 +5,16 @@ use super::*;
 
 const COLOUR: &str = "colour";
 
-impl Cached for ConfigMap {
-    type Index = &'static str;
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct Colour;
+
+impl CacheIndex for Colour {
+    type Object = ConfigMap;
     const KIND: &'static str = "ConfigMap";
 
-    fn indexed(&self) -> Vec<(&'static str, String)> {
-        let colour = self.data.iter().flatten().find(|(key, _)| *key == COLOUR);
-        colour.map(|(_, value)| (COLOUR, value.clone())).into_iter().collect()
+    fn of(object: &ConfigMap) -> Vec<(Self, String)> {
+        let colour = object.data.iter().flatten().find(|(key, _)| *key == COLOUR);
+        colour.map(|(_, value)| (Self, value.clone())).into_iter().collect()
     }
 }
 
@@ -29,15 +32,15 @@ fn object(name: &str, version: u64, colour: &str) -> ConfigMap {
     }
 }
 
-fn names(cache: &Cache<ConfigMap>, colour: &str) -> Vec<String> {
-    cache.find_names(COLOUR, colour).into_iter().map(|name| name.name).collect()
+fn names(cache: &Cache<Colour>, colour: &str) -> Vec<String> {
+    cache.find_names(Colour, colour).into_iter().map(|name| name.name).collect()
 }
 
-fn version(cache: &Cache<ConfigMap>, name: &str) -> Option<String> {
+fn version(cache: &Cache<Colour>, name: &str) -> Option<String> {
     cache.get(&ObjectName::new("default", name))?.metadata.resource_version.clone()
 }
 
-fn listed(cache: &Cache<ConfigMap>, objects: Vec<ConfigMap>) -> Vec<Change<ConfigMap>> {
+fn listed(cache: &Cache<Colour>, objects: Vec<ConfigMap>) -> Vec<Change<ConfigMap>> {
     cache.apply(Event::Init);
     for object in objects {
         assert!(cache.apply(Event::InitApply(object)).is_empty());
@@ -47,7 +50,7 @@ fn listed(cache: &Cache<ConfigMap>, objects: Vec<ConfigMap>) -> Vec<Change<Confi
 
 #[test]
 fn an_index_follows_its_objects() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
     cache.apply(Event::Apply(object("b", 2, "red")));
     assert_eq!(names(&cache, "red"), ["a", "b"]);
@@ -56,18 +59,18 @@ fn an_index_follows_its_objects() {
     assert_eq!(names(&cache, "blue"), ["a"]);
     cache.apply(Event::Delete(object("a", 4, "blue")));
     assert!(names(&cache, "blue").is_empty());
-    assert_eq!(cache.find(COLOUR, "red").len(), 1);
+    assert_eq!(cache.find(Colour, "red").len(), 1);
 }
 
 #[test]
 fn whether_there_is_any_is_known_after_the_first() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     for number in 0..100 {
         cache.apply(Event::Apply(object(&number.to_string(), 1, "red")));
     }
     let looked = std::cell::Cell::new(0);
     let any = |colour: &str, answer: bool| {
-        cache.any(COLOUR, colour, |_| {
+        cache.any(Colour, colour, |_| {
             looked.set(looked.get() + 1);
             answer
         })
@@ -93,27 +96,30 @@ fn of_managed_fields_is_kept_that_the_object_was_applied() {
     ] {
         let mut object = object("a", 1, "red");
         object.metadata.managed_fields = Some(managers);
-        let cache = Cache::default();
+        let cache = Cache::<Colour>::default();
         cache.apply(Event::Apply(object));
         let kept = cache.get(&ObjectName::new("default", "a")).unwrap();
         assert_eq!(kept.metadata.managed_fields, expected);
     }
 }
 
+const ONE: &str = "one";
+const OTHER: &str = "other";
+
 /// The pass of a controller over the object of that name.
-fn pass(by: By, name: &str) -> Author {
+fn pass(by: &'static str, name: &str) -> Author {
     Author::new(by, &object(name, 0, ""))
 }
 
-/// Versions before and after, and whether each of these hears of it: the sets' controller of "s" and of "t", and the
-/// deployments' of "s".
+/// Versions before and after, and whether each of these hears of it: one controller's pass over "s" and over "t", and
+/// another one's over "s".
 fn told(changes: &[Change<ConfigMap>]) -> Vec<(u64, u64, [bool; 3])> {
     let version = |object: &Option<Arc<ConfigMap>>| {
         object
             .as_ref()
             .map_or(0, |it| it.metadata.resource_version.as_ref().unwrap().parse().unwrap())
     };
-    let who = [(By::Set, "s"), (By::Set, "t"), (By::Deployment, "s")];
+    let who = [(ONE, "s"), (ONE, "t"), (OTHER, "s")];
     let told = |change: &Change<ConfigMap>| {
         who.map(|(by, name)| change.is_news_to(by, &ObjectName::new("default", name)))
     };
@@ -122,9 +128,9 @@ fn told(changes: &[Change<ConfigMap>]) -> Vec<(u64, u64, [bool; 3])> {
 
 #[test]
 fn the_watch_event_of_our_own_write_is_a_change_to_everyone_but_its_author() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
-    cache.update(object("a", 5, "blue"), pass(By::Set, "s"));
+    cache.update(object("a", 5, "blue"), pass(ONE, "s"));
     assert_eq!(names(&cache, "blue"), ["a"], "before the event");
     let event = || Event::Apply(object("a", 5, "blue"));
     assert_eq!(told(&cache.apply(event())), [(1, 5, [false, true, true])]);
@@ -133,25 +139,25 @@ fn the_watch_event_of_our_own_write_is_a_change_to_everyone_but_its_author() {
 
 #[test]
 fn several_own_writes_are_one_change_from_what_was_reported_last() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
-    cache.update(object("a", 2, "blue"), pass(By::Set, "s"));
-    cache.update(object("a", 3, "green"), pass(By::Set, "s"));
+    cache.update(object("a", 2, "blue"), pass(ONE, "s"));
+    cache.update(object("a", 3, "green"), pass(ONE, "s"));
     assert!(cache.apply(Event::Apply(object("a", 2, "blue"))).is_empty(), "older than the cache");
     let changes = cache.apply(Event::Apply(object("a", 3, "green")));
     assert_eq!(told(&changes), [(1, 3, [false, true, true])]);
 
-    cache.update(object("a", 4, "red"), pass(By::Set, "s"));
-    cache.update(object("a", 5, "blue"), pass(By::Deployment, "s"));
+    cache.update(object("a", 4, "red"), pass(ONE, "s"));
+    cache.update(object("a", 5, "blue"), pass(OTHER, "s"));
     let changes = cache.apply(Event::Apply(object("a", 5, "blue")));
     assert_eq!(told(&changes), [(3, 5, [true; 3])], "neither knows what the other wrote");
 }
 
 #[test]
 fn everyone_is_told_of_what_another_client_wrote_after_an_own_write() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
-    cache.update(object("a", 2, "blue"), pass(By::Set, "s"));
+    cache.update(object("a", 2, "blue"), pass(ONE, "s"));
     let changes = cache.apply(Event::Apply(object("a", 3, "green")));
     assert_eq!(told(&changes), [(1, 3, [true; 3])]);
     assert!(cache.apply(Event::Apply(object("a", 2, "blue"))).is_empty());
@@ -159,10 +165,10 @@ fn everyone_is_told_of_what_another_client_wrote_after_an_own_write() {
 
 #[test]
 fn an_own_write_that_only_a_list_shows_is_reported_like_one_of_an_event() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red"), object("c", 3, "red")]);
     for (name, version) in [("a", 4), ("b", 5), ("c", 6)] {
-        cache.update(object(name, version, "blue"), pass(By::Set, "s"));
+        cache.update(object(name, version, "blue"), pass(ONE, "s"));
     }
     let mut told = told(&listed(&cache, vec![object("a", 4, "blue"), object("b", 9, "green")]));
     told.sort_unstable();
@@ -173,9 +179,9 @@ fn an_own_write_that_only_a_list_shows_is_reported_like_one_of_an_event() {
 
 #[test]
 fn an_object_that_goes_after_an_own_write_leaves_nothing_behind() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
-    cache.update(object("a", 2, "blue"), pass(By::Set, "s"));
+    cache.update(object("a", 2, "blue"), pass(ONE, "s"));
     let changes = cache.apply(Event::Delete(object("a", 3, "blue")));
     assert_eq!(told(&changes), [(2, 0, [true; 3])]);
     let changes = cache.apply(Event::Apply(object("a", 4, "red")));
@@ -184,9 +190,9 @@ fn an_object_that_goes_after_an_own_write_leaves_nothing_behind() {
 
 #[test]
 fn an_event_from_before_an_own_write_does_not_bring_the_old_state_back() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
-    cache.update(object("a", 5, "blue"), pass(By::Set, "s"));
+    cache.update(object("a", 5, "blue"), pass(ONE, "s"));
     assert!(cache.apply(Event::Apply(object("a", 3, "red"))).is_empty());
     assert!(cache.apply(Event::Delete(object("a", 4, "red"))).is_empty());
     assert_eq!(version(&cache, "a").as_deref(), Some("5"));
@@ -196,16 +202,16 @@ fn an_event_from_before_an_own_write_does_not_bring_the_old_state_back() {
 
 #[test]
 fn an_own_write_does_not_resurrect_what_the_watch_saw_deleted() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     cache.apply(Event::Apply(object("a", 1, "red")));
     cache.apply(Event::Delete(object("a", 3, "red")));
-    cache.update(object("a", 2, "red"), pass(By::Set, "s"));
+    cache.update(object("a", 2, "red"), pass(ONE, "s"));
     assert!(cache.is_empty());
 }
 
 #[test]
 fn a_relist_reports_what_changed_meanwhile_and_nothing_else() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     listed(
         &cache,
         vec![object("same", 1, "red"), object("edited", 2, "red"), object("gone", 3, "red")],
@@ -229,9 +235,9 @@ fn a_relist_reports_what_changed_meanwhile_and_nothing_else() {
 
 #[test]
 fn the_list_of_an_api_that_went_back_in_time_replaces_what_was_seen_of_later() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     listed(&cache, vec![object("a", 7, "red"), object("b", 9, "red"), object("gone", 8, "red")]);
-    cache.update(object("b", 12, "blue"), pass(By::Set, "s"));
+    cache.update(object("b", 12, "blue"), pass(ONE, "s"));
     let mut changes = told(&listed(&cache, vec![object("a", 3, "blue"), object("b", 4, "green")]));
     changes.sort_unstable();
     assert_eq!(changes, [(7, 3, [true; 3]), (8, 0, [true; 3]), (9, 4, [true; 3])]);
@@ -244,12 +250,12 @@ fn the_list_of_an_api_that_went_back_in_time_replaces_what_was_seen_of_later() {
 
 #[test]
 fn a_list_that_began_before_an_own_write_does_not_bring_the_old_state_back() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     listed(&cache, vec![object("a", 1, "red"), object("gone", 2, "red")]);
     cache.apply(Event::Init);
     cache.apply(Event::InitApply(object("a", 1, "red")));
-    cache.update(object("a", 5, "blue"), pass(By::Set, "s"));
-    cache.update(object("gone", 6, "blue"), pass(By::Set, "s"));
+    cache.update(object("a", 5, "blue"), pass(ONE, "s"));
+    cache.update(object("gone", 6, "blue"), pass(ONE, "s"));
     assert_eq!(told(&cache.apply(Event::InitDone)), [(6, 0, [true; 3])], "deleted after that");
     assert_eq!(version(&cache, "a").as_deref(), Some("5"));
     let event = cache.apply(Event::Apply(object("a", 5, "blue")));
@@ -258,7 +264,7 @@ fn a_list_that_began_before_an_own_write_does_not_bring_the_old_state_back() {
 
 #[test]
 fn a_relist_that_breaks_off_changes_nothing() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
     cache.apply(Event::Init);
     cache.apply(Event::InitApply(object("a", 1, "red")));
@@ -274,7 +280,7 @@ fn unreadable(name: &str, version: u64) -> Unreadable {
 
 #[test]
 fn an_object_that_becomes_unreadable_stays_as_it_was_and_is_reported_once_for_each_revision() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
     assert!(!cache.has_unreadable());
     let is_new = |version| cache.skip(None, Seen::Changed, &unreadable("a", version)).0;
@@ -289,7 +295,7 @@ fn an_object_that_becomes_unreadable_stays_as_it_was_and_is_reported_once_for_ea
 
 #[test]
 fn an_unreadable_object_in_a_list_is_not_gone() {
-    let cache = Cache::default();
+    let cache = Cache::<Colour>::default();
     listed(&cache, vec![object("a", 1, "red"), object("b", 2, "red")]);
     cache.apply(Event::Init);
     assert!(cache.skip(None, Seen::Listed, &unreadable("a", 3)).0);
@@ -312,7 +318,7 @@ fn an_unreadable_object_in_a_list_is_not_gone() {
 
 #[test]
 fn an_unreadable_object_that_is_deleted_is_gone() {
-    let cache = Cache::<ConfigMap>::default();
+    let cache = Cache::<Colour>::default();
     listed(&cache, vec![object("a", 1, "red")]);
     cache.skip(None, Seen::Changed, &unreadable("a", 3));
     let (news, change) = cache.skip(None, Seen::Gone, &unreadable("a", 4));
@@ -326,7 +332,7 @@ fn an_unreadable_object_that_is_deleted_is_gone() {
 
 #[test]
 fn a_list_of_one_namespace_keeps_the_unreadable_objects_of_another() {
-    let cache = Cache::<ConfigMap>::default();
+    let cache = Cache::<Colour>::default();
     cache.consists_of(2);
     let mut elsewhere = unreadable("a", 1);
     elsewhere.meta.namespace = Some("other".to_owned());

@@ -10,7 +10,7 @@ use super::Backoff;
 
 /// How urgent a key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Priority {
+pub enum Priority {
     /// Resync, relist or an expired timer: no user waits for it.
     Background,
     /// Something changed: an edit, a deletion, an answer of a driver.
@@ -19,7 +19,7 @@ pub(crate) enum Priority {
 
 /// A worker's result for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum Outcome {
     /// Nothing to do before the next event.
     Done,
     /// Succeeded; reconcile again after this time.

@@ -9,7 +9,7 @@ use tracing::{debug, warn};
 
 /// An error with all that caused it: that a certificate is not trusted is far down. What the error names itself is not
 /// repeated.
-pub(crate) fn causes(failure: &dyn Error) -> String {
+pub fn causes(failure: &dyn Error) -> String {
     let mut text = failure.to_string();
     for cause in successors(failure.source(), |error| (*error).source()) {
         let cause = cause.to_string();
@@ -36,7 +36,7 @@ pub fn status_of(failure: &watcher::Error) -> Option<&Status> {
 }
 
 /// A watch failed and is tried again. That it has to begin anew (410), or comes too soon for a busy server (429), is usual.
-pub(crate) fn watch_failed(kind: &str, failure: &watcher::Error) {
+pub fn watch_failed(kind: &str, failure: &watcher::Error) {
     let error = causes(failure);
     if status_of(failure).is_some_and(|status| [410, 429].contains(&status.code)) {
         debug!(kind, error, "watch ended; trying again");

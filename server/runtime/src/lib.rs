@@ -1,0 +1,21 @@
+//! The framework of a controller. It knows no kind: a controller brings its kinds, and what wakes each of them.
+//!
+//! | module | what |
+//! |---|---|
+//! | `watch` | caches of API objects with their indexes, and the watches that fill them |
+//! | `queue` | keys that wait for a pass: priorities, backoff, bounded concurrency |
+//! | `kind` | the four calls of a reconcile, and the passes that make them |
+//! | `client` | requests to the API: counted, limited in time, with a typed result |
+//! | `events` | Kubernetes events, as series and limited |
+//! | `namespaces` | which namespaces are served |
+//! | `clock` | the one source of wall-clock time |
+
+#[cfg(test)]
+mod bench;
+pub mod client;
+pub mod clock;
+pub mod events;
+pub mod kind;
+pub mod namespaces;
+pub mod queue;
+pub mod watch;
