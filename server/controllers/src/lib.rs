@@ -18,6 +18,7 @@ mod deployment;
 mod election;
 mod fanout;
 mod freeze;
+mod hand;
 mod health_check;
 mod hints;
 mod home;

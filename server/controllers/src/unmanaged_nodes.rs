@@ -13,11 +13,12 @@ use ostler_api::names::{finalizer, label};
 use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::machine::has_own_instance;
 use ostler_lifecycle::node::{joined_as, provider_id};
+use ostler_lifecycle::time::until;
 use ostler_lifecycle::unmanaged_nodes::{NodeTask, Tie, is_of_another, plan};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use crate::clock::{self, DebugClock};
+use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
@@ -90,7 +91,7 @@ impl Kind for UnmanagedNodes {
         for (Found { target, node, .. }, task) in observed.nodes.iter().zip(plan) {
             outcomes.push(match task {
                 NodeTask::Leave => Some(Outcome::Done),
-                NodeTask::LookAgain(at) => Some(Outcome::Again(clock::until(*at, observed.now))),
+                NodeTask::LookAgain(at) => Some(Outcome::Again(until(*at, observed.now))),
                 NodeTask::Release { mark } => {
                     self.patch(target, node, release_patch(node, *mark)).await
                 }

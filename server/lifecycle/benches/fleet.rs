@@ -31,7 +31,7 @@ fn main() {
     for size in [100, 1000, 5000] {
         let snapshot = set_of(size, size);
         let pass = || {
-            let plan = set::plan(&snapshot);
+            let plan = set::decide(&snapshot);
             let failures = set::Failures::default();
             set::status(&snapshot.set, &plan, &failures, snapshot.now)
         };
@@ -138,6 +138,10 @@ fn set_of(machines: usize, replicas: usize) -> set::Snapshot {
         unanswered: Vec::new(),
         blind: None,
         foreign: None,
+        seed: 0,
+        freeze_due: false,
+        runs_machines: true,
+        again: Duration::from_mins(10),
         now: Timestamp::UNIX_EPOCH,
     }
 }

@@ -41,10 +41,11 @@ pub mod set;
 mod settings;
 pub mod snapshot;
 pub mod streak;
-mod time;
+pub mod time;
 pub mod unmanaged_nodes;
 pub mod unwritten;
 pub mod user_data;
 pub mod volume;
+pub mod write;
 
 pub use numbered::numbered;

@@ -429,11 +429,34 @@ pub struct Event {
     pub warning: bool,
     /// The reason, for programs.
     pub reason: EventReason,
+    /// What was done, for programs.
+    pub action: &'static str,
     /// For people.
     pub message: String,
     /// Whether those who look at the Node are told as well.
     pub on_node: bool,
 }
+
+impl Event {
+    /// For information.
+    pub const fn normal(reason: EventReason, message: String) -> Self {
+        Self { warning: false, reason, action: RECONCILE, message, on_node: false }
+    }
+
+    /// It needs attention.
+    pub fn warning(reason: EventReason, message: String) -> Self {
+        Self { warning: true, ..Self::normal(reason, message) }
+    }
+
+    /// When this was done.
+    #[must_use]
+    pub fn doing(self, action: &'static str) -> Self {
+        Self { action, ..self }
+    }
+}
+
+/// What is done where no word says more.
+pub(crate) const RECONCILE: &str = "Reconcile";
 
 ostler_api::closed_enum! {
     /// Reasons of events.
@@ -517,5 +540,29 @@ ostler_api::closed_enum! {
         InstanceAbandoned,
         /// The object goes without asking a driver, because nothing was ever asked of one.
         InstanceNeverRequested,
+        /// A set or pool made a Machine.
+        SuccessfulCreate,
+        /// It could not make one.
+        FailedCreate,
+        /// A set or pool deleted a Machine.
+        SuccessfulDelete,
+        /// It could not delete one.
+        FailedDelete,
+        /// A Machine came under the control of a set.
+        AdoptedMachine,
+        /// A Machine is not under the control of a set any more.
+        ReleasedMachine,
+        /// A spec is refused.
+        ValidationFailed,
+        /// `spec.replicas` is absent and was filled in.
+        ReplicasAbsent,
+        /// A selector also selects what is another one's.
+        SelectorOverlap,
+        /// Another process runs a set.
+        ForeignController,
+        /// A Machine cannot be read that may be one of a set.
+        MachineUnreadable,
+        /// Machines fail one after the other before they had run for a while.
+        ReplacementsFail,
     }
 }

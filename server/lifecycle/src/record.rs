@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::serde::Serialize;
 use ostler_api::machine::{MachineStatus, WaitReason, WaitingFor};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     deferral,
@@ -180,12 +181,13 @@ fn not_written(snapshot: &Snapshot, action: &Action, text: &str) -> WaitingFor {
 
 /// The merge patch that turns one status into another; `None` if they are the same.
 pub fn status_patch(old: &MachineStatus, new: &MachineStatus) -> Option<Value> {
-    if old == new {
-        return None;
-    }
-    let old = serde_json::to_value(old).unwrap_or_default();
-    let new = serde_json::to_value(new).unwrap_or_default();
-    merge_patch(&old, &new)
+    if old == new { None } else { difference(Some(old), new) }
+}
+
+/// The merge patch of a status of any kind, which removes what is absent now; `None`: it says what is stored.
+pub(crate) fn difference<S: Serialize>(old: Option<&S>, new: &S) -> Option<Value> {
+    let value = |status| serde_json::to_value(status).unwrap_or_default();
+    merge_patch(&old.map_or_else(|| json!({}), value), &value(new))
 }
 
 /// The merge patch (RFC 7386) that turns one value into another; `None` if nothing differs.

@@ -7,9 +7,6 @@ use ostler_api::names::annotation::{AUTOSCALER_MIN, AUTOSCALER_MIN_OF_GROUP};
 
 use crate::numbered;
 
-/// Reason of the event.
-pub const ABSENT: &str = "ReplicasAbsent";
-
 /// The number that is filled in, and what is said of it before anything follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filled {

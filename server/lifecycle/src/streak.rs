@@ -15,6 +15,7 @@ use ostler_api::{
 
 use crate::{
     machine::{is_over, pause_after},
+    plan::EventReason,
     time::after,
 };
 
@@ -22,7 +23,7 @@ use crate::{
 const STEADY: Duration = Duration::from_mins(10);
 
 /// Reason of conditions and events while Machines fail one after the other.
-pub const REPLACEMENTS_FAIL: &str = "ReplacementsFail";
+pub const REPLACEMENTS_FAIL: &str = EventReason::ReplacementsFail.name();
 
 /// What follows for the Failed Machines of a set or a pool.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -16,3 +16,25 @@ pub(crate) fn after(from: Timestamp, wait: Duration) -> Timestamp {
         .and_then(|wait| from.checked_add(wait).ok())
         .unwrap_or(Timestamp::MAX)
 }
+
+/// For how long to wait for a time that is over: a plan that waits for one expects something else to come, and must not
+/// be made again without pause.
+const LATE: Duration = Duration::from_secs(1);
+
+/// How long it is until a time, which may be now.
+pub fn until(at: Timestamp, now: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(now)).unwrap_or(LATE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_that_is_over_is_no_reason_to_look_again_without_pause() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for (time, wait) in [(95, LATE), (100, Duration::ZERO), (105, Duration::from_secs(5))] {
+            assert_eq!(until(at(time), at(100)), wait, "{time}");
+        }
+    }
+}

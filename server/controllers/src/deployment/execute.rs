@@ -1,6 +1,7 @@
 //! Does what a plan says, in its order: marks before replicas, so that no set deletes another Machine than the chosen.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Node;
@@ -10,12 +11,12 @@ use ostler_lifecycle::deployment::plan::{NodeWrite, Plan, SetWrite};
 use ostler_lifecycle::deployment::snapshot::Snapshot;
 use ostler_lifecycle::deployment::template::identity;
 use ostler_lifecycle::set::is_controlled_by;
+use ostler_lifecycle::write::Same;
 use serde_json::Value;
 use tracing::debug;
 
 use super::{Deployments, author, failed, namespace_of};
 use crate::reconcile::PassError;
-use crate::set::differs_in_status_only;
 use crate::target::TargetOf;
 use crate::watch::ObjectName;
 use crate::writes::{Deletion, WriteError};
@@ -170,7 +171,7 @@ impl Deployments {
         let available =
             |set: &MachineSet| set.status.as_ref().map_or(0, |it| it.available_replicas);
         let is_same = |newest: &MachineSet| {
-            differs_in_status_only(seen, newest)
+            Same::AllButStatus(Duration::ZERO).holds(&seen.metadata, &newest.metadata)
                 && !(is_lowered && available(newest) > available(seen))
         };
         let newest = self.stores.sets.get(&ObjectName::of(seen));

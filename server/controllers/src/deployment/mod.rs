@@ -20,11 +20,12 @@ use ostler_api::machine_deployment::MachineDeploymentStatus;
 use ostler_lifecycle::deployment::plan::{Event, Plan, Reason};
 use ostler_lifecycle::deployment::snapshot::Snapshot;
 use ostler_lifecycle::deployment::{plan, status};
+use ostler_lifecycle::time::until;
 use serde_json::json;
 use tracing::debug;
 
 use self::execute::{Created, Done, Nodes};
-use crate::clock::{self, DebugClock};
+use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
@@ -133,7 +134,7 @@ impl Kind for Deployments {
 
 impl Deployments {
     fn until(&self, next: Option<Timestamp>, now: Timestamp) -> Duration {
-        let wait = next.map(|at| clock::until(at, now));
+        let wait = next.map(|at| until(at, now));
         wait.unwrap_or(self.settings.resync).min(self.settings.resync)
     }
 

@@ -8,12 +8,13 @@ use ostler_lifecycle::deployment::plan::{Event, Reason};
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
+use ostler_lifecycle::write::Same;
 
 use super::sent::Wait;
 use super::{Deployments, namespace_of};
 use crate::machine::node_view;
 use crate::reconcile::PassError;
-use crate::set::{Stage, differs_in_status_only};
+use crate::set::Stage;
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex};
 use crate::watch::ObjectName;
 use crate::writes::WriteError;
@@ -67,7 +68,9 @@ impl Deployments {
             });
             let seen = |set: &Arc<MachineSet>| {
                 let seen = sets.get(&ObjectName::of(set.as_ref()));
-                seen.is_some_and(|seen| differs_in_status_only(&seen, set))
+                seen.is_some_and(|seen| {
+                    Same::AllButStatus(LAG).holds(&seen.metadata, &set.metadata)
+                })
             };
             if !all.iter().all(seen) {
                 return Ok(false);

@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use kube::Resource;
 use ostler_lifecycle::health_check::{Plan, Snapshot, plan};
+use ostler_lifecycle::time::until;
 
 use crate::api_health::ApiHealth;
-use crate::clock::{self, DebugClock};
+use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
@@ -76,7 +77,7 @@ impl Kind for HealthChecks {
         if !done {
             return Ok(Passed::Settled(Outcome::Failed));
         }
-        let wait = plan.again.map(|at| clock::until(at, snapshot.now).max(PAUSE));
+        let wait = plan.again.map(|at| until(at, snapshot.now).max(PAUSE));
         Ok(Passed::Settled(wait.map_or(Outcome::Done, Outcome::Again)))
     }
 }

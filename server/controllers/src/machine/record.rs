@@ -11,6 +11,7 @@ use ostler_lifecycle::orphans::calls_for_a_scan;
 use ostler_lifecycle::plan::{Event, Next, Plan};
 use ostler_lifecycle::record::{Recorded, record};
 use ostler_lifecycle::snapshot::Snapshot;
+use ostler_lifecycle::time;
 use ostler_sessions::SubmitError;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -18,7 +19,6 @@ use tracing::{debug, info, warn};
 use super::execute::Executed;
 use super::{Machines, PassError, namespace_of, operation, reference};
 use crate::EVENT_LOG;
-use crate::clock;
 use crate::events::{EventRecord, Severity};
 use crate::metrics::Shape;
 use crate::queue::Outcome;
@@ -159,7 +159,7 @@ impl Machines {
             Next::OnChange => Outcome::Again(self.settings.resync),
             Next::Done => Outcome::Done,
             Next::Wait { until, .. } => {
-                Outcome::Again(clock::until(*until, planned_at).min(self.settings.resync))
+                Outcome::Again(time::until(*until, planned_at).min(self.settings.resync))
             }
         }
     }

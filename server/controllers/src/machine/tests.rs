@@ -252,12 +252,7 @@ async fn a_status_of_another_client_counts_and_what_was_to_be_told_is_told_all_t
     let bench = Bench::new();
     put(&bench.stores.machines, machine(2));
     let machines = machines(&bench);
-    let event = Event {
-        reason: EventReason::InstanceCreated,
-        message: "made".to_owned(),
-        warning: false,
-        on_node: false,
-    };
+    let event = Event::normal(EventReason::InstanceCreated, "made".to_owned());
     let kept = Unwritten {
         stored: None,
         status: MachineStatus::default(),

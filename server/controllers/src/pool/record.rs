@@ -7,11 +7,11 @@ use ostler_api::MachinePool;
 use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::operation::Dispatch;
 use ostler_lifecycle::pool::{News, Plan, Snapshot, status_patch};
+use ostler_lifecycle::time::until;
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
 use super::{BUSY, CALM, Done, Pools, Wrote, namespace_of};
-use crate::clock;
 use crate::events::Severity;
 use crate::queue::Outcome;
 use crate::reconcile::{PassError, Passed};
@@ -62,7 +62,7 @@ impl Pools {
             return Ok(Passed::Settled(Outcome::Again(LOOK_AGAIN)));
         }
         let due = self.groups.with(pool, |group| group.fresh_for(every)).unwrap_or(BUSY);
-        let retry = plan.retry_at.map(|at| clock::until(at, snapshot.now));
+        let retry = plan.retry_at.map(|at| until(at, snapshot.now));
         let next = retry.map_or(due, |retry| due.min(retry));
         Ok(Passed::Settled(Outcome::Again(next)))
     }

@@ -3,35 +3,34 @@
 //! A set creates Machines only while it sees all that it has: the answers to its own writes are awaited in the cache
 //! (`pending`), and what a process that led before may still have sent is awaited once (`handover`).
 
-mod execute;
 mod handover;
-mod machines;
 mod observe;
 mod pending;
-mod record;
 
-pub(crate) use execute::differs_in_status_only;
 pub(crate) use handover::{Handover, Stage};
 pub(crate) use pending::Pending;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use ostler_api::MachineSet;
+use ostler_api::machine::{MachineOperationType, MachinePhase};
+use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::foreign::Roll;
-use ostler_lifecycle::set::{Failures, Plan, Snapshot, gathers, plan};
+use ostler_lifecycle::set::{Snapshot, Standing, gathers, plan};
+use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
 use parking_lot::Mutex;
 
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::freeze::Freezes;
+use crate::hand::{Applied, Hand, Unseen};
 use crate::metrics::SetMetrics;
 use crate::queue::{Priority, Queue};
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::watch::ObjectName;
-use crate::writes::Writer;
+use crate::watch::{By, ObjectName};
+use crate::writes::{WriteError, Writer};
 
 /// How often a set is reconciled without an event.
 const RESYNC: Duration = Duration::from_mins(10);
@@ -65,65 +64,89 @@ pub(crate) struct Sets {
     pub(crate) runs_machines: bool,
 }
 
-/// What a pass reads.
-#[derive(Debug)]
-pub(crate) struct Observed {
-    facts: Snapshot,
-    /// When to look again although nothing changed.
-    again: Duration,
-}
-
-/// What became of the plan.
-#[derive(Debug, Default)]
-pub(crate) struct Done {
-    failures: Failures,
-    /// Something that failed and is no matter of creation or deletion.
-    retry: bool,
-    /// More Machines have to be written to than one pass does.
-    more: bool,
-    /// The finalizer or the number of replicas changed: the set is another version, or gone.
-    rewritten: bool,
-}
-
 impl Kind for Sets {
     const NAME: &'static str = "MachineSet";
     type Key = ObjectName;
-    type Snapshot = Observed;
-    type Plan = Plan;
-    type Done = Done;
+    type Snapshot = Snapshot;
+    type Plan = Plan<Standing>;
+    type Done = Applied;
 
-    async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
+    async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         self.gather(name).await
     }
 
-    fn plan(observed: &Observed) -> Plan {
-        plan(&observed.facts)
+    fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+        plan(snapshot)
     }
 
-    fn describe(plan: &Plan) -> String {
-        let Plan { adopt, release, patches, repeat, create, delete, hold, .. } = plan;
-        format!(
-            "create {create}, repeat {}, delete {}, adopt {}, release {}, patch {}, hold {hold:?}",
-            repeat.len(),
-            delete.len(),
-            adopt.len(),
-            release.len(),
-            patches.len()
-        )
+    fn describe(plan: &Plan<Standing>) -> String {
+        plan.describe()
     }
 
-    async fn execute(&self, observed: &Observed, plan: &Plan) -> Result<Done, PassError> {
-        self.carry_out(&observed.facts, plan).await
+    async fn execute(&self, of: &Snapshot, plan: &Plan<Standing>) -> Result<Applied, PassError> {
+        self.hand(&of.set).apply(&plan.writes, &Own { sets: self, set: &of.set }).await
     }
 
     async fn record(
         &self,
-        observed: Observed,
-        plan: Plan,
-        done: Done,
+        snapshot: Snapshot,
+        plan: Plan<Standing>,
+        done: Applied,
     ) -> Result<Passed, PassError> {
-        self.write_status(observed, plan, done).await
+        self.hand(&snapshot.set).record(plan, done).await
     }
+}
+
+impl Sets {
+    fn hand(&self, set: &Arc<MachineSet>) -> Hand<'_> {
+        let Self { writer, stores, recorder, .. } = self;
+        let own = Object::Set(Arc::clone(set));
+        Hand { writer, stores, recorder, sessions: None, by: By::Set, own }
+    }
+}
+
+/// What is remembered of the writes of a set.
+struct Own<'a> {
+    sets: &'a Sets,
+    set: &'a MachineSet,
+}
+
+impl Unseen for Own<'_> {
+    fn sends(&self, part: Part, write: &Write) {
+        if write.remember == Remember::Name {
+            self.sets.pending.sent(self.set.uid(), write.of.name());
+        }
+        if let (Part::Adopt, Some(machine)) = (part, write.of.machine()) {
+            self.sets.roll.lock().ours(machine);
+        }
+    }
+
+    fn answered(&self, _: Part, write: &Write, answer: Result<(), &WriteError>) {
+        let (pending, set) = (&self.sets.pending, self.set.uid());
+        match (write.remember, answer) {
+            (Remember::Name, Ok(())) => pending.confirmed(set, write.of.name()),
+            // It may have happened: the name stays, and is repeated.
+            (Remember::Name, Err(error)) if error.may_have_happened() => {}
+            (Remember::Name, Err(_)) => pending.refused(set, write.of.name()),
+            (Remember::Deletion, Ok(())) => {
+                pending.deleted(set, write.of.uid());
+                let stale = write.of.machine().is_some_and(|machine| is_stale(machine));
+                self.sets.metrics.stale.inc_by(stale.into());
+            }
+            (Remember::Deletion, Err(error)) if error.may_have_happened() => {
+                pending.may_be_deleted(set, write.of.uid());
+            }
+            (Remember::Deletion, Err(_)) | (Remember::Nothing, _) => {}
+        }
+    }
+}
+
+/// Whether its health failed.
+fn is_stale(machine: &Machine) -> bool {
+    let last = machine.status.as_ref().and_then(|status| status.last_operation.as_ref());
+    let of_health =
+        last.and_then(|it| it.type_.as_ref()) == Some(&MachineOperationType::HealthCheck);
+    machine.phase() == MachinePhase::Failed && of_health
 }
 
 #[cfg(test)]

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use ostler_api::machine::MachinePhase;
-use ostler_api::names::annotation::PRESERVE;
+use ostler_api::names::annotation::{PRESERVE, RELEASED_BY};
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::foreign::Foreign;
 use ostler_lifecycle::selector;
-use ostler_lifecycle::set::{Blind, NodeWish, Snapshot, controller, is_controlled_by};
+use ostler_lifecycle::set::{Blind, LAG, NodeWish, Snapshot, controller, is_controlled_by};
+use ostler_lifecycle::time;
 
 use super::handover::await_in_cache;
 use super::pending::Unseen;
-use super::{Observed, RESYNC, Sets};
-use crate::clock;
+use super::{RESYNC, Sets};
 use crate::machine::node_view;
 use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, SetIndex, free_label};
@@ -29,7 +29,7 @@ const UNREADABLE: Duration = Duration::from_mins(1);
 const ROLL_SLACK: usize = 1000;
 
 impl Sets {
-    pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
+    pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         let Some(set) = self.stores.sets.get(name) else { return Ok(None) };
         let parts = self.settings.namespaces.parts();
         let seen = |found: &Found<Machine>| {
@@ -43,14 +43,7 @@ impl Sets {
         };
         let predecessor = self.handover.wait(&self.writer, &parts, seen);
         let predecessor = predecessor.await.map_err(list_failed)?;
-        let created = self.pending.created(set.uid());
-        // Before the cache is compared: what it shows is not awaited any more, and a list that fails ends this pass.
-        let shown = created.iter().map(|made| ObjectName::new(&name.namespace, made));
-        for machine in shown.filter_map(|made| self.stores.machines.get(&made)) {
-            if is_controlled_by(&machine.metadata, set.uid()) {
-                self.roll.lock().ours(&machine);
-            }
-        }
+        let created = self.created(&set, &name.namespace);
         let Unseen { mut unanswered, wait } = self.unseen(&set);
         let mut machines = self.cached(&set);
         let (mut blind, mut again) = (None, RESYNC);
@@ -70,7 +63,7 @@ impl Sets {
             None => {}
         }
         if !unanswered.is_empty() {
-            again = again.min(super::pending::LAG);
+            again = again.min(LAG);
         }
         if let Some(left) = predecessor {
             (blind, again) = (Some(Blind::Predecessor), left);
@@ -89,10 +82,35 @@ impl Sets {
             None => self.foreign(&set, &machines, &created, now),
         };
         if let Some(Foreign::Appeared { until, .. }) = &foreign {
-            again = again.min(clock::until(*until, now));
+            again = again.min(time::until(*until, now));
         }
-        let facts = Snapshot { set, machines, others, wishes, unanswered, blind, foreign, now };
-        Ok(Some(Observed { facts, again }))
+        Ok(Some(Snapshot {
+            freeze_due: self.freezes.is_due(name),
+            runs_machines: self.runs_machines,
+            seed: rand::random(),
+            set,
+            machines,
+            others,
+            wishes,
+            unanswered,
+            blind,
+            foreign,
+            now,
+            again,
+        }))
+    }
+
+    /// Names of Machines that were created. Those that the cache shows are its own, before it is compared: they are not awaited
+    /// any more, and a list that fails ends the pass.
+    fn created(&self, set: &MachineSet, namespace: &str) -> BTreeSet<String> {
+        let created = self.pending.created(set.uid());
+        let shown = created.iter().map(|made| ObjectName::new(namespace, made));
+        for machine in shown.filter_map(|made| self.stores.machines.get(&made)) {
+            if is_controlled_by(&machine.metadata, set.uid()) {
+                self.roll.lock().ours(&machine);
+            }
+        }
+        created
     }
 
     /// Whether another process makes Machines of this set.
@@ -186,7 +204,7 @@ fn concerns(set: &MachineSet, machine: &Machine) -> bool {
     };
     is_controlled_by(&machine.metadata, set.uid())
         || controller(&machine.metadata).is_none()
-            && (matches(machine) || super::machines::was_released_by(machine, set.uid()))
+            && (matches(machine) || machine.annotation(RELEASED_BY) == Some(set.uid()))
 }
 
 fn list_failed(source: WriteError) -> PassError {

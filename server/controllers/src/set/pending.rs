@@ -5,14 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::Machine;
-use ostler_lifecycle::set::is_controlled_by;
+use ostler_lifecycle::set::{LAG, is_controlled_by};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::writes::PATIENCE;
-
-/// How long the cache may take before the API is asked.
-pub(super) const LAG: Duration = Duration::from_secs(5);
 
 /// How a creation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

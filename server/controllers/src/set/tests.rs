@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use ostler_api::{Machine, MachineSet};
-use ostler_lifecycle::set::{Cause, Failures, Plan, Snapshot, Victim};
+use ostler_lifecycle::set::{LAG, Snapshot};
+use ostler_lifecycle::write::Next;
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, handed_out, put};
@@ -59,17 +60,60 @@ fn machine() -> Machine {
     .unwrap()
 }
 
-fn facts() -> Snapshot {
+/// A set that wants so many Machines, which its selector has to select.
+fn wanting(replicas: usize) -> MachineSet {
+    let mut set = json!(set());
+    set["metadata"]["finalizers"] = json!(["machine.sapcloud.io/machine-controller-manager"]);
+    set["spec"] = json!({
+        "replicas": replicas,
+        "selector": { "matchLabels": { "app": "a" } },
+        "template": {
+            "metadata": { "labels": { "app": "a" } },
+            "spec": { "class": { "kind": "MachineClass", "name": "c" } }
+        }
+    });
+    serde_json::from_value(set).unwrap()
+}
+
+/// A Machine of the set, with these labels and this change.
+fn labelled(name: &str, labels: &Value, change: &Value) -> Machine {
+    let mut machine = json!(machine());
+    let meta = &mut machine["metadata"];
+    (meta["name"], meta["uid"], meta["labels"]) = (json!(name), json!(name), labels.clone());
+    machine["spec"]["class"] = json!({ "kind": "MachineClass", "name": "c" });
+    json_patch::merge(&mut machine, change);
+    serde_json::from_value(machine).unwrap()
+}
+
+fn own(name: &str) -> Machine {
+    labelled(name, &json!({ "app": "a" }), &json!({}))
+}
+
+/// What a pass over a set with these Machines reads.
+fn facts(replicas: usize, machines: Vec<Machine>) -> Snapshot {
     Snapshot {
-        set: Arc::new(set()),
-        machines: Vec::new(),
+        set: Arc::new(wanting(replicas)),
+        machines: machines.into_iter().map(Arc::new).collect(),
         others: Vec::new(),
         wishes: BTreeMap::new(),
         unanswered: Vec::new(),
         blind: None,
         foreign: None,
+        seed: 0,
+        freeze_due: false,
+        runs_machines: false,
+        again: RESYNC,
         now: Timestamp::UNIX_EPOCH,
     }
+}
+
+/// Before an API server that has the set, the writes of a pass.
+async fn applied(bench: &Bench, facts: &Snapshot) -> Applied {
+    controller(bench).execute(facts, &Sets::plan(facts)).await.unwrap()
+}
+
+fn count(bench: &Bench, method: &str) -> usize {
+    bench.writes().iter().filter(|(path, _)| path.starts_with(method)).count()
 }
 
 /// A bare Machine.
@@ -139,72 +183,67 @@ async fn what_a_set_created_is_its_own_also_if_the_list_for_the_rest_fails() {
     let name = ObjectName::new("default", "s");
     sets.pending.confirmed("s", "m");
     sets.pending.confirmed("s", "n");
-    tokio::time::advance(pending::LAG).await;
+    tokio::time::advance(LAG).await;
     put(&bench.stores.machines, json!(machine()));
     assert!(sets.gather(&name).await.is_err(), "this API server lists nothing");
     let mut other = json!(machine());
     (other["metadata"]["name"], other["metadata"]["uid"]) = (json!("n"), json!("n"));
     put(&bench.stores.machines, other);
     let observed = sets.gather(&name).await.unwrap().unwrap();
-    assert_eq!(observed.facts.foreign, None);
+    assert_eq!(observed.foreign, None);
+}
+
+fn having(bench: Bench) -> Bench {
+    bench.having(json!(wanting(0)))
 }
 
 /// INV-11: it would have one more than it wants if the user gave the labels back.
 #[tokio::test(start_paused = true)]
 async fn a_machine_whose_release_was_refused_is_not_replaced_yet() {
-    for (bench, created) in [(Bench::new(), true), (Bench::new().refusing(422), false)] {
-        let bench = bench.having(serde_json::to_value(set()).unwrap());
-        let plan = Plan { release: vec![Arc::new(machine())], create: 1, ..Plan::default() };
-        let done = controller(&bench).carry_out(&facts(), &plan).await.unwrap();
-        let writes = bench.writes();
-        let creates =
-            writes.iter().any(|(name, _)| name.starts_with("POST") && name.ends_with("/machines"));
-        assert_eq!((creates, done.retry), (created, !created), "{writes:?}");
+    for (bench, created) in [(Bench::new(), 1), (Bench::new().refusing(422), 0)] {
+        let bench = having(bench);
+        let drifted = labelled("m", &json!({ "app": "b" }), &json!({}));
+        let done = applied(&bench, &facts(1, vec![drifted])).await;
+        assert_eq!((count(&bench, "POST"), done.failed), (created, created == 0));
     }
 }
 
 /// INV-13, INV-14: what is not adopted has no set, and is not there to be chosen among.
 #[tokio::test(start_paused = true)]
 async fn nothing_goes_in_a_pass_in_which_an_adoption_was_refused() {
-    for (bench, deleted) in [(Bench::new(), true), (Bench::new().refusing(422), false)] {
-        let bench = bench.having(serde_json::to_value(set()).unwrap());
-        let victim = Victim { machine: Arc::new(machine()), cause: Cause::Surplus };
-        let adopt = vec![Arc::new(machine())];
-        let plan = Plan { adopt, delete: vec![victim], ..Plan::default() };
-        let done = controller(&bench).carry_out(&facts(), &plan).await.unwrap();
-        let writes = bench.writes();
-        assert_eq!(
-            writes.iter().any(|(name, _)| name.starts_with("DELETE")),
-            deleted,
-            "{writes:?}"
+    for (bench, deleted) in [(Bench::new(), 1), (Bench::new().refusing(422), 0)] {
+        let bench = having(bench);
+        let free = labelled(
+            "free",
+            &json!({ "app": "a" }),
+            &json!({ "metadata": { "ownerReferences": null } }),
         );
-        assert_eq!(done.retry, !deleted);
+        let done = applied(&bench, &facts(1, vec![own("m"), free])).await;
+        assert_eq!((count(&bench, "DELETE"), done.failed), (deleted, deleted == 0));
     }
 }
 
 /// INV-12, INV-13: the cache may lag, and what is chosen may have become available or have been released.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_changed_since_it_was_chosen_is_looked_at_again() {
-    let bench = Bench::new().refusing(409).having(serde_json::to_value(set()).unwrap());
-    let mut chosen = machine();
-    chosen.metadata.resource_version = Some("7".to_owned());
-    let victim = Victim { machine: Arc::new(chosen), cause: Cause::Surplus };
-    let plan = Plan { delete: vec![victim], ..Plan::default() };
-    let done = controller(&bench).carry_out(&facts(), &plan).await.unwrap();
-    assert_eq!((done.retry, done.failures), (true, Failures::default()));
+    let bench = having(Bench::new().refusing(409));
+    let chosen = json!({ "metadata": { "resourceVersion": "7" } });
+    let chosen = labelled("m", &json!({ "app": "a" }), &chosen);
+    let done = applied(&bench, &facts(0, vec![chosen])).await;
+    assert_eq!((done.failed, done.tried.refusal(Part::Delete)), (true, None));
     assert_eq!(bench.writes()[0].1["preconditions"]["resourceVersion"], "7");
 }
 
 /// #984: a Machine whose deletion was refused was shown as Terminating, and then no controller deleted it.
 #[tokio::test(start_paused = true)]
 async fn only_a_machine_whose_deletion_was_accepted_is_shown_as_terminating() {
-    let victim = Victim { machine: Arc::new(machine()), cause: Cause::Surplus };
     for (bench, shown) in [(Bench::new(), true), (Bench::new().refusing(403), false)] {
-        let deleted = controller(&bench).delete(&set(), std::slice::from_ref(&victim)).await;
-        assert_eq!(deleted.is_ok(), shown);
+        let bench = having(bench);
+        let done = applied(&bench, &facts(0, vec![own("m")])).await;
+        assert_eq!(done.failed, !shown);
         let writes = bench.writes();
         assert!(writes[0].0.starts_with("DELETE"), "{writes:?}");
-        let terminating = |(path, sent): &(String, serde_json::Value)| {
+        let terminating = |(path, sent): &(String, Value)| {
             path.starts_with("PATCH") && sent["status"]["currentStatus"]["phase"] == "Terminating"
         };
         assert_eq!(writes.iter().any(terminating), shown, "{writes:?}");
@@ -219,14 +258,15 @@ async fn a_machine_counts_as_stale_if_its_health_failed_and_it_was_deleted_for_t
         ("Running", "HealthCheck", 0, 0),
         ("Failed", "HealthCheck", 403, 0),
     ] {
-        let bench = if refused == 0 { Bench::new() } else { Bench::new().refusing(refused) };
-        let status = json!({
+        let bench =
+            having(if refused == 0 { Bench::new() } else { Bench::new().refusing(refused) });
+        let status = json!({ "status": {
             "currentStatus": { "phase": phase }, "lastOperation": { "type": operation }
-        });
-        let machine = Machine { status: serde_json::from_value(status).unwrap(), ..machine() };
-        let victim = Victim { machine: Arc::new(machine), cause: Cause::Surplus };
+        } });
+        let facts = facts(0, vec![labelled("m", &json!({ "app": "a" }), &status)]);
         let sets = controller(&bench);
-        assert_eq!(sets.delete(&set(), &[victim]).await.is_ok(), refused == 0);
+        let done = sets.execute(&facts, &Sets::plan(&facts)).await.unwrap();
+        assert_eq!(done.failed, refused != 0);
         assert_eq!(sets.metrics.stale.get(), stale, "{phase} {operation} {refused}");
     }
 }
@@ -235,31 +275,28 @@ async fn a_machine_counts_as_stale_if_its_health_failed_and_it_was_deleted_for_t
 #[tokio::test(start_paused = true)]
 async fn machines_are_created_in_batches_that_double_until_one_of_a_batch_is_refused() {
     for (accepted, tried) in [(0, 1), (1, 3), (2, 3), (3, 7), (6, 7), (7, 15), (100, 20)] {
-        let bench = Bench::new().refusing_after(accepted, 403);
-        let names = (0..20).map(|number| format!("s-{number}")).collect();
-        let created = controller(&bench).create(&set(), names).await;
-        assert_eq!(created.is_ok(), accepted == 100);
+        let bench = having(Bench::new().refusing_after(accepted, 403));
+        let done = applied(&bench, &facts(20, Vec::new())).await;
+        assert_eq!(done.failed, accepted != 100);
         assert_eq!(bench.writes().len(), tried, "{accepted} are accepted");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_is_an_event_and_the_reason_of_condition_replica_failure() {
-    let victim = Victim { machine: Arc::new(machine()), cause: Cause::Surplus };
     let cases = [
-        (Plan { create: 5, ..Plan::default() }, "POST", "FailedCreate"),
-        (Plan { delete: vec![victim], ..Plan::default() }, "DELETE", "FailedDelete"),
+        (facts(5, Vec::new()), "POST", "FailedCreate"),
+        (facts(0, vec![own("m")]), "DELETE", "FailedDelete"),
     ];
-    for (plan, method, reason) in cases {
-        let bench = Bench::new().refusing(403).having(serde_json::to_value(set()).unwrap());
+    for (facts, method, reason) in cases {
+        let bench = having(Bench::new().refusing(403));
         let (recorder, events) = bench.recorder_and_writer();
         let sets = Sets { recorder, ..controller(&bench) };
-        let done = sets.carry_out(&facts(), &plan).await.unwrap();
-        let tried = bench.writes().iter().filter(|(path, _)| path.starts_with(method)).count();
-        assert_eq!(tried, 1, "the first batch");
-        let observed = Observed { facts: facts(), again: RESYNC };
+        let plan = Sets::plan(&facts);
+        let done = sets.execute(&facts, &plan).await.unwrap();
+        assert_eq!(count(&bench, method), 1, "the first batch");
         // This API server refuses the status as well.
-        sets.write_status(observed, plan, done).await.unwrap_err();
+        sets.record(facts, plan, done).await.unwrap_err();
         let (_, written) = bench.writes().pop().unwrap();
         let shown = &written["status"]["machineSetCondition"][0];
         let shown = ["type", "status", "reason"].map(|field| shown[field].as_str().unwrap());
@@ -272,32 +309,19 @@ async fn what_is_refused_is_an_event_and_the_reason_of_condition_replica_failure
 #[tokio::test(start_paused = true)]
 async fn a_set_that_was_scaled_far_down_deletes_nothing_before_it_is_frozen() {
     for (frozen, deleted) in [(false, 0), (true, 4)] {
-        let bench = Bench::new();
-        let mut scaled = serde_json::to_value(set()).unwrap();
-        scaled["spec"]["replicas"] = json!(2);
+        let mut scaled = json!(wanting(2));
         if frozen {
             scaled["metadata"]["labels"] = json!({ "freeze": "True" });
         }
-        put(&bench.stores.sets, scaled.clone());
-        let machines: Vec<Machine> = (0..6)
-            .map(|number| {
-                let mut one = serde_json::to_value(machine()).unwrap();
-                one["metadata"]["name"] = json!(format!("m{number}"));
-                one["metadata"]["uid"] = json!(format!("m{number}"));
-                put(&bench.stores.machines, one.clone());
-                serde_json::from_value(one).unwrap()
-            })
-            .collect();
-        let victim =
-            |machine: Machine| Victim { machine: Arc::new(machine), cause: Cause::Surplus };
-        let plan =
-            Plan { delete: machines.into_iter().take(4).map(victim).collect(), ..Plan::default() };
-        let facts =
-            Snapshot { set: Arc::new(serde_json::from_value(scaled.clone()).unwrap()), ..facts() };
-        let bench = bench.having(scaled);
-        let done = controller(&bench).carry_out(&facts, &plan).await;
-        let deletions = bench.writes().iter().filter(|(it, _)| it.starts_with("DELETE")).count();
-        assert_eq!((done.is_ok(), deletions), (frozen, deleted), "{done:?}");
+        let bench = Bench::new().having(scaled.clone());
+        put(&bench.stores.sets, scaled);
+        (0..6).for_each(|number| put(&bench.stores.machines, json!(own(&format!("m{number}")))));
+        let sets = Sets { handover: Handover::over(), ..controller(&bench) };
+        let facts = sets.gather(&ObjectName::new("default", "s")).await.unwrap().unwrap();
+        let plan = Sets::plan(&facts);
+        assert_eq!(plan.next == Next::After(LAG), !frozen, "{plan:?}");
+        sets.execute(&facts, &plan).await.unwrap();
+        assert_eq!(count(&bench, "DELETE"), deleted);
     }
 }
 
@@ -311,9 +335,8 @@ async fn a_machine_that_could_not_be_read_as_the_term_began_is_no_other_process_
     }));
     put(&bench.stores.sets, json!(set()));
     let sets = controller(&bench);
-    let foreign = async || {
-        sets.gather(&ObjectName::new("default", "s")).await.unwrap().unwrap().facts.foreign
-    };
+    let foreign =
+        async || sets.gather(&ObjectName::new("default", "s")).await.unwrap().unwrap().foreign;
     assert_eq!(foreign().await, None);
     // So many are gone that they are forgotten.
     let broken = Unreadable { meta: machine().metadata, why: "it is broken".to_owned() };

@@ -69,11 +69,11 @@ impl Effects {
     }
 
     pub(crate) fn event(&mut self, warning: bool, reason: EventReason, message: String) {
-        self.events.push(Event { warning, reason, message, on_node: false });
+        self.events.push(Event { warning, ..Event::normal(reason, message) });
     }
 
     /// An event that is recorded for the Node as well.
     pub(crate) fn event_on_node(&mut self, warning: bool, reason: EventReason, message: String) {
-        self.events.push(Event { warning, reason, message, on_node: true });
+        self.events.push(Event { warning, on_node: true, ..Event::normal(reason, message) });
     }
 }

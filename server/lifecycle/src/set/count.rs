@@ -12,7 +12,7 @@ use ostler_api::{
 use crate::{bootstrap, foreign::Foreign, replicas, streak::Streak};
 
 use super::{
-    Blind, Plan, Snapshot, Victim,
+    Blind, Decision, Snapshot, Victim,
     claim::controller,
     is_frozen,
     preserve::{self, Preserved},
@@ -99,12 +99,12 @@ fn surplus(snapshot: &Snapshot, active: &[Arc<Machine>]) -> usize {
 
 /// How many Machines a set wants that does not say it. A set of a deployment is scaled by that one, whose annotations it
 /// carries: an absent number is a 0 there.
-pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Plan {
+pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Decision {
     let set = &snapshot.set;
     // Machines that are not seen yet are some that it keeps.
     let blind = || snapshot.blind.clone().map(Hold::Blind);
     if let Some(hold) = snapshot.foreign.clone().map(Hold::Foreign).or_else(blind) {
-        return Plan { hold: Some(hold), claimed, ..Plan::default() };
+        return Decision { hold: Some(hold), claimed, ..Decision::default() };
     }
     let there = claimed.iter().filter(|machine| is_active(machine)).count();
     let wanted = i32::try_from(there + snapshot.unanswered.len()).unwrap_or(i32::MAX);
@@ -112,7 +112,7 @@ pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Plan {
         Some(_) => replicas::fill(&ObjectMeta::default(), 0, there),
         None => replicas::fill(&set.metadata, wanted, there),
     };
-    Plan { fill: Some(fill), claimed, ..Plan::default() }
+    Decision { fill: Some(fill), claimed, ..Decision::default() }
 }
 
 /// Whether nothing but the object that its template names is wrong with a set of a deployment: one that was made before

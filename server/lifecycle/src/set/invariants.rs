@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use super::{Plan, Snapshot, controller, count, is_active, is_controlled_by};
+use super::{Decision, Snapshot, controller, count, is_active, is_controlled_by};
 
 /// An invariant that a plan would break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ impl fmt::Display for Violation {
 }
 
 /// Checks a plan against all of them.
-pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Violation> {
+pub fn check(snapshot: &Snapshot, plan: &Decision) -> Result<(), Violation> {
     let checks = [
         (inv_11_no_more_than_wanted(snapshot, plan), Violation::TooMany),
         (inv_13_one_controller(snapshot, plan), Violation::SecondController),
@@ -37,7 +37,7 @@ pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Violation> {
 
 /// INV-11: what is there, what may be there and what is created are not more than wanted; and nothing is created
 /// while Machines may exist that are not seen, or another process creates some.
-pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Plan) -> bool {
+pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Decision) -> bool {
     if plan.create == 0 && plan.repeat.is_empty() {
         return true;
     }
@@ -50,14 +50,14 @@ pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Plan) -> bo
 }
 
 /// INV-13: only Machines without a controller are adopted, and only its own are released.
-pub(super) fn inv_13_one_controller(snapshot: &Snapshot, plan: &Plan) -> bool {
+pub(super) fn inv_13_one_controller(snapshot: &Snapshot, plan: &Decision) -> bool {
     let uid = snapshot.set.uid();
     plan.adopt.iter().all(|machine| controller(&machine.metadata).is_none())
         && plan.release.iter().all(|machine| is_controlled_by(&machine.metadata, uid))
 }
 
 /// INV-14: who goes is one of the set's Machines, is not going already, and is named once.
-pub(super) fn inv_14_the_chosen_go_once(_: &Snapshot, plan: &Plan) -> bool {
+pub(super) fn inv_14_the_chosen_go_once(_: &Snapshot, plan: &Decision) -> bool {
     let mut seen = BTreeSet::new();
     plan.delete.iter().all(|victim| {
         let uid = victim.machine.uid();

@@ -9,8 +9,10 @@ mod preserve;
 mod push_down;
 mod status;
 mod template;
+mod told;
 mod validation;
 mod victims;
+mod writes;
 
 pub use claim::{Owners, controller, is_controlled_by, owner_reference};
 pub use count::{BURST, DRIFT_MARGIN, Hold, is_active};
@@ -22,8 +24,9 @@ pub use status::{FOREIGN, Failures, Say, UNREADABLE, is_news, status, with_condi
 pub use template::{machine, machine_name};
 pub use validation::{broken, template_rules};
 pub use victims::{Cause, Policy, Rank, Victim};
+pub use writes::{LAG, Standing, plan};
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use ostler_api::{Machine, MachineSet, machine::MachinePhase, names};
@@ -59,13 +62,21 @@ pub struct Snapshot {
     pub blind: Option<Blind>,
     /// Another process that runs the set.
     pub foreign: Option<Foreign>,
+    /// Random: names of new Machines follow from it.
+    pub seed: u64,
+    /// Whether it has to be frozen, and is not yet.
+    pub freeze_due: bool,
+    /// Whether this process looks after the Machines themselves; else a deletion is shown in their status.
+    pub runs_machines: bool,
+    /// When to look again although nothing changed.
+    pub again: Duration,
     /// The time.
     pub now: Timestamp,
 }
 
-/// What to do about a set.
+/// What is to become of a set.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub struct Decision {
     /// The rules that its spec breaks. Then nothing is done, but that a deployment may make an old set smaller.
     pub broken: Vec<String>,
     /// Its finalizer.
@@ -94,7 +105,7 @@ pub struct Plan {
     pub claimed: Vec<Arc<Machine>>,
 }
 
-impl Plan {
+impl Decision {
     /// Whether nothing is to be done.
     pub fn is_idle(&self) -> bool {
         let Self { finalizer, fill, adopt, release, patches, repeat, create, delete, .. } = self;
@@ -109,15 +120,15 @@ impl Plan {
     }
 }
 
-/// Decides what to do about a set.
-pub fn plan(snapshot: &Snapshot) -> Plan {
+/// Decides what is to become of a set.
+pub fn decide(snapshot: &Snapshot) -> Decision {
     let set = &snapshot.set;
     let plan = if set.is_deleting() { end(snapshot) } else { keep_up(snapshot) };
     debug_assert_eq!(check(snapshot, &plan), Ok(()), "{}", set.name());
     plan
 }
 
-fn keep_up(snapshot: &Snapshot) -> Plan {
+fn keep_up(snapshot: &Snapshot) -> Decision {
     let set = &snapshot.set;
     let Owners { keep, adopt, release } = claim::claim(snapshot);
     let claimed: Vec<_> = keep.into_iter().chain(adopt.iter().cloned()).collect();
@@ -129,11 +140,11 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
         } else {
             Vec::new()
         };
-        return Plan { broken, delete, claimed: controlled, ..Plan::default() };
+        return Decision { broken, delete, claimed: controlled, ..Decision::default() };
     }
     if !set.has_finalizer() {
         // Before it has Machines: it must not be gone before them.
-        return Plan { finalizer: Finalizer::Add, claimed, ..Plan::default() };
+        return Decision { finalizer: Finalizer::Add, claimed, ..Decision::default() };
     }
     if set.spec.replicas.is_none() {
         return count::fill(snapshot, controlled);
@@ -146,7 +157,7 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
     let count = count::decide(snapshot, &claimed, release.len(), &preserved, &streak);
     let is_new =
         set.status.as_ref().and_then(|it| it.observed_generation) != set.metadata.generation;
-    Plan {
+    Decision {
         overlap: is_new.then(|| claim::overlap(snapshot)).flatten(),
         adopt,
         release,
@@ -157,17 +168,17 @@ fn keep_up(snapshot: &Snapshot) -> Plan {
         hold: count.hold,
         streak,
         claimed,
-        ..Plan::default()
+        ..Decision::default()
     }
 }
 
 /// The set is deleted: so are its Machines, and the finalizer goes with the last one. A set that is deleted with
 /// `--cascade=orphan` waits until the garbage collector has freed its Machines, and then has none.
-fn end(snapshot: &Snapshot) -> Plan {
+fn end(snapshot: &Snapshot) -> Decision {
     let claimed = claim::controlled(snapshot);
     let finalizers = snapshot.set.metadata.finalizers.as_deref().unwrap_or_default();
     if finalizers.iter().any(|name| name == ORPHAN) {
-        return Plan { claimed, hold: Some(Hold::Orphaning), ..Plan::default() };
+        return Decision { claimed, hold: Some(Hold::Orphaning), ..Decision::default() };
     }
     let living = claimed.iter().filter(|machine| !machine.is_deleting());
     let victim =
@@ -178,7 +189,7 @@ fn end(snapshot: &Snapshot) -> Plan {
     let finalizer =
         if alone && snapshot.set.has_finalizer() { Finalizer::Remove } else { Finalizer::Keep };
     let hold = (!claimed.is_empty()).then_some(Hold::Ending);
-    Plan { finalizer, delete, hold, claimed, ..Plan::default() }
+    Decision { finalizer, delete, hold, claimed, ..Decision::default() }
 }
 
 /// The garbage collector's finalizer for `--cascade=orphan`.

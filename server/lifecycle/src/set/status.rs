@@ -14,17 +14,17 @@ use ostler_api::{
 };
 
 use super::{
-    Blind, Hold, Plan,
+    Blind, Decision, Hold,
     count::{is_active, wanted},
     preserve,
 };
-use crate::{selector, streak::REPLACEMENTS_FAIL};
+use crate::{plan::EventReason, selector, streak::REPLACEMENTS_FAIL};
 
 /// Reason of the condition and of the event while another process runs a set.
-pub const FOREIGN: &str = "ForeignController";
+pub const FOREIGN: &str = EventReason::ForeignController.name();
 
 /// Reason of the condition and of the event while a Machine cannot be read that may be one of a set.
-pub const UNREADABLE: &str = "MachineUnreadable";
+pub const UNREADABLE: &str = EventReason::MachineUnreadable.name();
 
 /// What went wrong in a pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ pub struct Failures {
 /// The status after a pass.
 pub fn status(
     set: &MachineSet,
-    plan: &Plan,
+    plan: &Decision,
     failures: &Failures,
     now: Timestamp,
 ) -> MachineSetStatus {
@@ -134,7 +134,7 @@ pub enum Say {
 
 /// What could not be done. It stays while the set still lacks Machines and nothing was tried, and goes once there are as
 /// many as wanted.
-fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
+fn replica_failure(set: &MachineSet, plan: &Decision, failures: &Failures) -> Say {
     if let Some(Hold::Foreign(foreign)) = &plan.hold {
         return Say::Set("True", FOREIGN, foreign.message());
     }
@@ -165,7 +165,7 @@ fn replica_failure(set: &MachineSet, plan: &Plan, failures: &Failures) -> Say {
     if untried && active != wanted(set) { Say::Keep } else { Say::Drop }
 }
 
-fn invalid(plan: &Plan) -> Say {
+fn invalid(plan: &Decision) -> Say {
     if plan.broken.is_empty() {
         return Say::Drop;
     }

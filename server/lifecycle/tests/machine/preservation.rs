@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
@@ -10,7 +11,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     plan::{Action, EventReason},
-    set::{NodeWish, Snapshot, owner_reference, plan},
+    set::{NodeWish, Snapshot, decide as plan, owner_reference},
     snapshot::{NodeView, Observed, PodView},
 };
 
@@ -179,6 +180,10 @@ fn a_failed_machine_whose_time_is_over_is_replaced_by_its_set_whichever_write_th
                 unanswered: Vec::new(),
                 blind: None,
                 foreign: None,
+                seed: 0,
+                freeze_due: false,
+                runs_machines: true,
+                again: Duration::ZERO,
                 now: world.now,
             });
             assert_eq!((plan.delete.len(), plan.patches.len()), (1, 0), "{value}");

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use ostler_api::MachineSet;
-use ostler_lifecycle::set::{owner_reference, plan};
+use ostler_lifecycle::set::{decide as plan, owner_reference};
 use serde_json::{Value, json};
 
 use crate::objects::{decide, deleting, machine, names, running, set, snapshot};

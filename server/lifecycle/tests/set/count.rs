@@ -1,7 +1,7 @@
 use jiff::Timestamp;
 use ostler_lifecycle::foreign::Foreign;
 use ostler_lifecycle::set::{
-    BURST, Blind, FOREIGN, Failures, Hold, UNREADABLE, gathers, plan, status,
+    BURST, Blind, FOREIGN, Failures, Hold, UNREADABLE, decide as plan, gathers, status,
 };
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 use ostler_lifecycle::{
     class::Hold as Finalizer,
-    set::{Blind, Hold, plan},
+    set::{Blind, Hold, decide as plan},
 };
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ostler_api::{Machine, MachineSet};
-use ostler_lifecycle::set::{Blind, Policy, Rank, is_active, plan};
+use ostler_lifecycle::set::{Blind, Policy, Rank, decide as plan, is_active};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

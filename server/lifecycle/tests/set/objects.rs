@@ -1,11 +1,12 @@
 //! Sets and Machines to decide about.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use json_patch::merge;
 use ostler_api::{Machine, MachineSet};
-use ostler_lifecycle::set::{Plan, Snapshot, plan};
+use ostler_lifecycle::set::{Decision, Snapshot, decide as plan};
 use serde_json::{Value, json};
 
 /// The time in all tests.
@@ -89,17 +90,21 @@ pub fn snapshot(set: MachineSet, machines: Vec<Arc<Machine>>) -> Snapshot {
         unanswered: Vec::new(),
         blind: None,
         foreign: None,
+        seed: 0,
+        freeze_due: false,
+        runs_machines: true,
+        again: Duration::from_mins(10),
         now: now(),
     }
 }
 
 /// The decision.
-pub fn decide(set: MachineSet, machines: Vec<Arc<Machine>>) -> Plan {
+pub fn decide(set: MachineSet, machines: Vec<Arc<Machine>>) -> Decision {
     plan(&snapshot(set, machines))
 }
 
 /// The names of those that go.
-pub fn victims(plan: &Plan) -> Vec<&str> {
+pub fn victims(plan: &Decision) -> Vec<&str> {
     plan.delete.iter().map(|victim| victim.machine.name()).collect()
 }
 

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use ostler_api::{Machine, names::annotation::LAST_NODE_PRESERVE};
-use ostler_lifecycle::set::{NodeWish, Plan, plan};
+use ostler_lifecycle::set::{Decision, NodeWish, decide as plan};
 use serde_json::{Value, json};
 
 use crate::objects::{decide, machine, set, snapshot, victims};
@@ -28,7 +28,7 @@ fn with_max(max: i32) -> ostler_api::MachineSet {
 }
 
 /// The annotation that each patch sets, by Machine.
-fn marks(plan: &Plan) -> BTreeMap<String, Value> {
+fn marks(plan: &Decision) -> BTreeMap<String, Value> {
     let mark = |(machine, patch): &(Arc<Machine>, Value)| {
         (machine.name().to_owned(), patch["metadata"]["annotations"][KEY].clone())
     };

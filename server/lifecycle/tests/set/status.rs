@@ -1,5 +1,5 @@
 use ostler_api::MachineSet;
-use ostler_lifecycle::set::{Failures, is_news, plan, status};
+use ostler_lifecycle::set::{Failures, decide as plan, is_news, status};
 use serde_json::{Value, json};
 
 use crate::objects::{deleting, machine, now, running, set, snapshot, with_phase};

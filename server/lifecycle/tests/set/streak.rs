@@ -8,7 +8,7 @@ use ostler_api::{
     machine::Retry,
     machine_set::{MachineSetCondition, MachineSetConditionType},
 };
-use ostler_lifecycle::set::{Failures, Plan, Snapshot, plan, status};
+use ostler_lifecycle::set::{Decision, Failures, Snapshot, decide as plan, status};
 use serde_json::{Value, json};
 
 use crate::objects::{machine, now, set, snapshot, victims};
@@ -57,12 +57,12 @@ impl World {
         } }))
     }
 
-    fn decide(&self, machines: &[Arc<Machine>]) -> Plan {
+    fn decide(&self, machines: &[Arc<Machine>]) -> Decision {
         plan(&Snapshot { now: self.now, ..snapshot(self.set.clone(), machines.to_vec()) })
     }
 
     /// A pass whose status is written.
-    fn pass(&mut self, machines: &[Arc<Machine>]) -> Plan {
+    fn pass(&mut self, machines: &[Arc<Machine>]) -> Decision {
         let plan = self.decide(machines);
         self.set.status = Some(status(&self.set, &plan, &Failures::default(), self.now));
         plan

@@ -1,4 +1,4 @@
-use ostler_lifecycle::set::{broken, plan};
+use ostler_lifecycle::set::{broken, decide as plan};
 use serde_json::{Value, json};
 
 use crate::objects::{decide, machine, running, set, snapshot};

@@ -43,12 +43,8 @@ pub(crate) fn record_evictions<'a>(
     }
     waiting.message = Some(text.clone());
     let message = format!("{reason}: {text}");
-    begins.then_some(Event {
-        warning: true,
-        reason: EventReason::DrainBlocked,
-        message,
-        on_node: true,
-    })
+    let event = Event::warning(EventReason::DrainBlocked, message);
+    begins.then_some(Event { on_node: true, ..event })
 }
 
 /// Whether a wait is for pods, so that what came of the requests may be another reason for it.

@@ -1,0 +1,263 @@
+//! Executes writes: in order or beside each other, each on its condition. What 404, 409, any other refusal and a lost answer
+//! mean stands in the plan; here it is read, for every kind.
+
+use std::sync::Arc;
+
+use futures::future::join_all;
+use kube::api::Patch;
+use kube::{Api, Resource as _};
+use ostler_lifecycle::each;
+use ostler_lifecycle::plan::{Event, Performed};
+use ostler_lifecycle::write::{
+    Answers, Batch, Found, Object, Only, Pace, Remember, Same, Taken, Then, Tried, Verb, Write,
+};
+use serde_json::{Value, json};
+use tracing::{debug, warn};
+
+use super::{Applied, Hand, Unseen};
+use crate::reconcile::PassError;
+use crate::watch::{Author, Cache, CacheIndex};
+use crate::writes::{Deletion, Object as Written, WriteError, Writer};
+
+/// What an API server answered: the object as it is now, if it said that.
+type Answer = Result<Option<Object>, WriteError>;
+
+/// Where objects of a kind are written and cached.
+struct Place<'a, I: CacheIndex> {
+    writer: &'a Writer,
+    api: Api<I::Object>,
+    cache: &'a Cache<I>,
+    wrap: fn(Arc<I::Object>) -> Object,
+}
+
+impl Hand<'_> {
+    /// Executes the writes of a plan.
+    pub(crate) async fn apply(
+        &self,
+        batches: &[Batch],
+        unseen: &impl Unseen,
+    ) -> Result<Applied, PassError> {
+        let (tried, own) = (Tried::default(), self.own.clone());
+        let mut done = Applied { tried, own, failed: false };
+        self.go_on(batches, unseen, &mut done).await?;
+        Ok(done)
+    }
+
+    /// Executes writes after others of the same pass.
+    pub(super) async fn go_on(
+        &self,
+        batches: &[Batch],
+        unseen: &impl Unseen,
+        done: &mut Applied,
+    ) -> Result<(), PassError> {
+        for batch in batches {
+            if batch.after.is_some_and(|part| done.tried.failed(part)) {
+                continue;
+            }
+            let (mut rest, mut step) = (batch.writes.as_slice(), 1);
+            while !rest.is_empty() {
+                let at_once = if let Pace::Beside(most) = batch.pace { most } else { step };
+                let (some, later) = rest.split_at(at_once.min(rest.len()));
+                let answers = some.iter().map(|write| self.make(batch, write, &done.own, unseen));
+                let mut all_done = true;
+                for (write, answer) in some.iter().zip(join_all(answers).await) {
+                    all_done &= answer.is_ok();
+                    self.take(batch, write, answer, done)?;
+                }
+                if batch.pace == Pace::Doubling {
+                    step *= 2;
+                    if !all_done {
+                        break;
+                    }
+                }
+                rest = later;
+            }
+        }
+        Ok(())
+    }
+
+    async fn make(
+        &self,
+        batch: &Batch,
+        write: &Write,
+        own: &Object,
+        unseen: &impl Unseen,
+    ) -> Answer {
+        unseen.sends(batch.part, write);
+        let answer = self.send(write, own).await;
+        unseen.answered(batch.part, write, answer.as_ref().map(drop));
+        if let (Ok(_), Some(then)) = (&answer, &write.then)
+            && let Err(error) = self.send(then, own).await
+        {
+            warn!(object = then.of.name(), %error, "cannot show what becomes of it");
+        }
+        answer
+    }
+
+    /// What an answer means.
+    fn take(
+        &self,
+        batch: &Batch,
+        write: &Write,
+        answer: Answer,
+        done: &mut Applied,
+    ) -> Result<(), PassError> {
+        let name = write.of.name();
+        let error = match answer {
+            Ok(now) => {
+                debug!(of = self.own.name(), part = ?batch.part, name, "done");
+                done.tried.0.push((batch.part, Performed::Done));
+                write.told.iter().for_each(|event| self.tell(&self.own, event.clone()));
+                if let Some(now) = now.filter(|now| now.uid() == self.own.uid()) {
+                    done.own = now;
+                }
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        let Answers { missing, conflict, other } = batch.answers;
+        let (then, performed) = match &error {
+            WriteError::NotFound => (missing, Performed::Gone),
+            WriteError::Conflict => (conflict, Performed::Conflict),
+            error => (other, Performed::Failed(error.to_string())),
+        };
+        match (then, &write.verb) {
+            (Then::GoOn, _) => {}
+            (Then::Stop, Verb::Confirm(Same::AllButStatus(wait)))
+                if performed == Performed::Conflict =>
+            {
+                return Err(PassError::NotYet(*wait));
+            }
+            (Then::Stop, _) => return Err(PassError::of_write(batch.what, error)),
+            (Then::Repeat, _) => {
+                done.failed = true;
+                self.complain(batch, write, &error);
+            }
+        }
+        done.tried.0.push((batch.part, performed));
+        Ok(())
+    }
+
+    /// One that changed meanwhile is looked at again, and a creation without an answer is repeated: of neither is there
+    /// anything to say.
+    fn complain(&self, batch: &Batch, write: &Write, error: &WriteError) {
+        let creates = matches!(write.verb, Verb::Create(_));
+        let tested = matches!((&write.verb, error), (Verb::Edit(_), WriteError::Invalid(_)));
+        let unanswered = write.remember == Remember::Name && error.may_have_happened();
+        if unanswered || tested || matches!(error, WriteError::Conflict) && !creates {
+            return;
+        }
+        match &write.refused {
+            Some(event) => {
+                let message = format!("{}: {error}", event.message);
+                self.tell(&self.own, Event { message, ..event.clone() });
+            }
+            None => warn!(name = write.of.name(), %error, "{}", batch.what),
+        }
+    }
+
+    async fn send(&self, write: &Write, own: &Object) -> Answer {
+        let (writer, stores) = (self.writer, self.stores);
+        let namespace = write.of.namespace();
+        match &write.of {
+            Object::Machine(it) => {
+                let (api, cache) = (writer.api(namespace), &stores.machines);
+                self.on(it, Place { writer, api, cache, wrap: Object::Machine }, write, own).await
+            }
+            Object::Set(it) => {
+                let (api, cache) = (writer.api(namespace), &stores.sets);
+                self.on(it, Place { writer, api, cache, wrap: Object::Set }, write, own).await
+            }
+            Object::Deployment(it) => {
+                let (api, cache) = (writer.api(namespace), &stores.deployments);
+                self.on(it, Place { writer, api, cache, wrap: Object::Deployment }, write, own)
+                    .await
+            }
+            Object::Pool(it) => {
+                let (api, cache) = (writer.api(namespace), &stores.pools);
+                self.on(it, Place { writer, api, cache, wrap: Object::Pool }, write, own).await
+            }
+            Object::Check(it) => {
+                let (api, cache) = (writer.api(namespace), &stores.checks);
+                self.on(it, Place { writer, api, cache, wrap: Object::Check }, write, own).await
+            }
+            Object::Node(..) => Ok(None),
+        }
+    }
+
+    async fn on<I>(
+        &self,
+        seen: &Arc<I::Object>,
+        place: Place<'_, I>,
+        write: &Write,
+        own: &Object,
+    ) -> Answer
+    where
+        I: CacheIndex<Object: Written>,
+    {
+        let (writer, api, name) = (place.writer, &place.api, write.of.name());
+        let version = match &write.only {
+            Only::Seen if write.of.uid() == own.uid() => own.meta().resource_version.clone(),
+            Only::Seen => write.of.meta().resource_version.clone(),
+            Only::Uid | Only::Any => None,
+        };
+        let written = match &write.verb {
+            Verb::Confirm(same) => {
+                let live = writer.get(api, name).await?.ok_or(WriteError::NotFound)?;
+                let same = same.holds(live.meta(), write.of.meta());
+                return if same { Ok(None) } else { Err(WriteError::Conflict) };
+            }
+            Verb::Create(taken) => match writer.create(api, seen.as_ref()).await {
+                Err(WriteError::Conflict) => return find(&place, write, taken).await,
+                answer => answer?,
+            },
+            Verb::Patch(patch) => writer.patch(api, name, &in_version(patch, version)).await?,
+            Verb::PatchStatus(patch) => {
+                let patch = in_version(patch, version);
+                writer.patch_status(api, name, Patch::Merge(&patch)).await?
+            }
+            Verb::Edit(edit) => {
+                let test =
+                    json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version });
+                let edit = std::iter::once(test).chain(edit.iter().cloned()).collect();
+                return writer.patch_json(api, name, edit).await.map(|_: I::Object| None);
+            }
+            Verb::Delete => {
+                let (uid, version) = (Some(write.of.uid()), version.as_deref());
+                let only = Deletion { uid, version, ..Deletion::default() };
+                return writer.delete(api, name, only).await.map(|()| None);
+            }
+        };
+        if write.only == Only::Any {
+            return Ok(None);
+        }
+        let author = each!(&self.own, it => Author::new(self.by, it.as_ref()));
+        place.cache.update(written.clone(), author);
+        Ok(Some((place.wrap)(Arc::new(written))))
+    }
+}
+
+/// There is an object of the name of one to create.
+async fn find<I>(place: &Place<'_, I>, write: &Write, taken: &Taken) -> Answer
+where
+    I: CacheIndex<Object: Written>,
+{
+    let found = match place.writer.get(&place.api, write.of.name()).await {
+        // It may be ours: its name is repeated.
+        Err(_) if write.remember == Remember::Name => return Err(WriteError::NoAnswer),
+        found => found?.map(|found| (place.wrap)(Arc::new(found))),
+    };
+    match taken.judge(found.as_ref()) {
+        Found::Ours => Ok(None),
+        Found::Stranger => Err(WriteError::Conflict),
+    }
+}
+
+/// A patch on condition of a version.
+fn in_version(patch: &Value, version: Option<String>) -> Value {
+    let mut patch = patch.clone();
+    if let Some(version) = version {
+        patch["metadata"]["resourceVersion"] = version.into();
+    }
+    patch
+}

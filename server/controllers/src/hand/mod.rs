@@ -1,0 +1,74 @@
+//! The one hand that writes for every kind of the fleet: `apply` executes the writes of a plan, `record` writes the status and
+//! then does what must not happen before that. Both decide nothing.
+
+mod apply;
+mod record;
+
+use kube::Resource as _;
+use ostler_lifecycle::each;
+use ostler_lifecycle::plan::Event;
+use ostler_lifecycle::write::{Next, Object, Part, Tried, Write};
+use ostler_sessions::Sessions;
+
+use crate::events::{EventRecord, Recorder, Severity};
+use crate::queue::Outcome;
+use crate::reconcile::Passed;
+use crate::stores::Stores;
+use crate::watch::By;
+use crate::writes::{WriteError, Writer};
+
+/// Writes for one pass over one object.
+pub(crate) struct Hand<'a> {
+    pub(crate) writer: &'a Writer,
+    pub(crate) stores: &'a Stores,
+    pub(crate) recorder: &'a Recorder,
+    /// Where operations are sent; `None`: the kind has none.
+    pub(crate) sessions: Option<&'a Sessions>,
+    /// Whose writes these are.
+    pub(crate) by: By,
+    /// The object of the pass.
+    pub(crate) own: Object,
+}
+
+/// What a kind remembers of its writes until the cache shows them.
+pub(crate) trait Unseen: Sync {
+    /// This is about to be sent.
+    fn sends(&self, _part: Part, _write: &Write) {}
+    /// This was the answer.
+    fn answered(&self, _part: Part, _write: &Write, _answer: Result<(), &WriteError>) {}
+}
+
+impl Unseen for () {}
+
+/// What came of the writes of a plan.
+#[derive(Debug)]
+pub(crate) struct Applied {
+    /// How each of them went.
+    pub(crate) tried: Tried,
+    /// The object of the pass as it is after them.
+    pub(crate) own: Object,
+    /// Whether one has to be made again.
+    pub(crate) failed: bool,
+}
+
+impl Applied {
+    fn passed(&self, next: Next) -> Passed {
+        match next {
+            _ if self.failed => Passed::Settled(Outcome::Failed),
+            Next::Now => Passed::Changed,
+            Next::After(wait) => Passed::Settled(Outcome::Again(wait)),
+            Next::OnChange => Passed::Settled(Outcome::Done),
+        }
+    }
+}
+
+impl Hand<'_> {
+    /// Tells people what happened to an object.
+    pub(crate) fn tell(&self, of: &Object, event: Event) {
+        let regarding = each!(of, it => it.object_ref(&()));
+        let Event { warning, reason, action, message: note, .. } = event;
+        let severity = if warning { Severity::Warning } else { Severity::Normal };
+        let reason = reason.name();
+        self.recorder.record(EventRecord { regarding, severity, reason, action, note });
+    }
+}

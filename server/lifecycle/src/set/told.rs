@@ -1,0 +1,44 @@
+//! Events of a set, each once.
+
+use ostler_api::MachineSet;
+use ostler_api::machine_set::{MachineSetConditionType as Type, MachineSetStatus};
+
+use super::Decision;
+use crate::plan::{Event, EventReason};
+
+/// What the status says that the one before did not say.
+pub(super) fn events(set: &MachineSet, decision: &Decision, new: &MachineSetStatus) -> Vec<Event> {
+    let mut events = Vec::new();
+    if !decision.broken.is_empty() && !was_told(set) {
+        let note = decision.broken.join("; ");
+        events.push(Event::warning(EventReason::ValidationFailed, note).doing("Validate"));
+    }
+    if let Some(other) = &decision.overlap {
+        let note = format!(
+            "spec.selector overlaps with that of machine set {other}: each may adopt Machines that the other releases"
+        );
+        events.push(Event::warning(EventReason::SelectorOverlap, note));
+    }
+    for reason in [EventReason::ForeignController, EventReason::MachineUnreadable] {
+        let before = set.status.as_ref().and_then(|old| message(old, reason));
+        let now = message(new, reason).filter(|now| before != Some(now));
+        events.extend(now.map(|note| Event::warning(reason, note.to_owned())));
+    }
+    let streak = decision.streak.message().filter(|_| decision.streak.is_new());
+    events.extend(streak.map(|note| Event::warning(EventReason::ReplacementsFail, note)));
+    events
+}
+
+/// What a status says for this reason.
+fn message(status: &MachineSetStatus, reason: EventReason) -> Option<&str> {
+    let mut all = status.conditions.iter();
+    all.find(|it| it.reason.as_deref() == Some(reason.name()))?.message.as_deref()
+}
+
+/// Whether the status says already that this generation is refused: one event for each.
+fn was_told(set: &MachineSet) -> bool {
+    set.status.as_ref().is_some_and(|status| {
+        status.observed_generation == set.metadata.generation
+            && status.conditions.iter().any(|condition| condition.type_ == Type::Valid)
+    })
+}

@@ -1,0 +1,231 @@
+//! The writes of a set, in order, and what follows from each: a set makes no Machine while one that it lets go is still its
+//! own (INV-11), and deletes none while one that it adopts is not (INV-14).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use ostler_api::{Machine, MachineSet, names::annotation::RELEASED_BY, names::finalizer};
+use serde_json::{Value, json};
+
+use super::{
+    BURST, Decision, Failures, Snapshot, Victim, decide, is_news, machine, machine_name,
+    owner_reference, status, told,
+};
+use crate::class::Hold;
+use crate::plan::{Event, EventReason};
+use crate::record::difference;
+use crate::replicas::Filled;
+use crate::time::until;
+use crate::write::{
+    Batch, Next, Object, Only, Pace, Part, Plan, Remember, Report, Same, Taken, Tried, Verb, Write,
+    finalizer_patch,
+};
+
+/// How long the cache may take to show what was written.
+pub const LAG: Duration = Duration::from_secs(5);
+
+/// Letters of generated names, as Kubernetes has them: no vowels, and none that look alike.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// What a set says of itself.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Standing {
+    /// The set.
+    pub set: Arc<MachineSet>,
+    /// What is to become of it.
+    pub decision: Decision,
+    now: Timestamp,
+}
+
+impl Report for Standing {
+    const NEEDED: &'static [&'static str] = &["replacementRetry"];
+
+    fn patch(&self, tried: &Tried) -> Option<Value> {
+        let text = |part| tried.refusal(part).map(str::to_owned);
+        let failures = Failures { create: text(Part::Create), delete: text(Part::Delete) };
+        let new = status(&self.set, &self.decision, &failures, self.now);
+        let news = is_news(&self.set, &new);
+        news.then(|| difference(self.set.status.as_ref(), &new)).flatten()
+    }
+}
+
+/// Decides what to do about a set.
+pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+    let set = &snapshot.set;
+    let decision = decide(snapshot);
+    if decision.finalizer != Hold::Keep {
+        return hold(set, decision.finalizer);
+    }
+    if let Some(filled) = &decision.fill {
+        return fill(set, filled);
+    }
+    // Its Machines might be gone before the freeze is looked at, and no event would say why.
+    if !decision.delete.is_empty() && snapshot.freeze_due {
+        return Plan::only(Vec::new(), Next::After(LAG));
+    }
+    let new = status(set, &decision, &Failures::default(), snapshot.now);
+    let again = decision.streak.until().map(|at| until(at, snapshot.now));
+    let next = if decision.patches.len() > BURST || decision.streak.is_new() {
+        Next::Now
+    } else {
+        Next::After(again.map_or(snapshot.again, |again| again.min(snapshot.again)))
+    };
+    Plan {
+        events: told::events(set, &decision, &new),
+        writes: writes(snapshot, &decision),
+        report: Some(Standing { set: Arc::clone(set), now: snapshot.now, decision }),
+        ..Plan::only(Vec::new(), next)
+    }
+}
+
+fn hold(set: &Arc<MachineSet>, hold: Hold) -> Plan<Standing> {
+    let patch = finalizer_patch(&set.metadata, finalizer::MACHINE, hold);
+    let write = patch.map(|patch| Write::new(Object::Set(Arc::clone(set)), Verb::Patch(patch)));
+    let batch = write.map(|write| Batch::own("cannot change the finalizer of a set", write));
+    let next = if hold == Hold::Remove { Next::OnChange } else { Next::Now };
+    Plan::only(batch.into_iter().collect(), next)
+}
+
+/// Says how many Machines it wants, and tells people before anything follows from that.
+fn fill(set: &Arc<MachineSet>, filled: &Filled) -> Plan<Standing> {
+    let patch = json!({ "spec": { "replicas": filled.replicas } });
+    let event = Event::normal(EventReason::ReplicasAbsent, filled.note.clone()).doing("Scale");
+    let event = Event { warning: filled.warning, ..event };
+    let write = Write::new(Object::Set(Arc::clone(set)), Verb::Patch(patch)).telling([event]);
+    Plan::only(vec![Batch::own("cannot write the replicas of a set", write)], Next::Now)
+}
+
+fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
+    let set = &snapshot.set;
+    let Decision { adopt, release, patches, repeat, create, delete, .. } = decision;
+    let makes = *create > 0 || !repeat.is_empty();
+    let confirm = (makes || !adopt.is_empty() || !delete.is_empty()).then(|| {
+        let read = Verb::Confirm(Same::AllButStatus(LAG));
+        Batch::own("cannot read a set", Write::new(Object::Set(Arc::clone(set)), read))
+    });
+    let release = release.iter().take(BURST).filter_map(|machine| let_go(set, machine));
+    let adopt = adopt.iter().take(BURST).map(|machine| take(set, machine));
+    let update = patches.iter().take(BURST).map(|(machine, patch)| {
+        Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch.clone()))
+    });
+    let delete = delete.iter().map(|victim| remove(snapshot, victim));
+    let names = repeat.iter().cloned().chain(new_names(snapshot, *create));
+    let create = names.map(|name| make(set, &name));
+    let others = [
+        Batch::of(Part::Release, "cannot release a machine", release),
+        Batch::of(Part::Adopt, "cannot adopt a machine", adopt),
+        Batch::of(Part::Update, "cannot update a machine from its template", update)
+            .paced(Pace::Beside(BURST)),
+        Batch::of(Part::Delete, "cannot delete a machine", delete)
+            .paced(Pace::Beside(BURST))
+            .after(Part::Adopt),
+        Batch::of(Part::Create, "cannot create a machine", create)
+            .paced(Pace::Doubling)
+            .after(Part::Release),
+    ];
+    confirm.into_iter().chain(others).filter(|batch| !batch.writes.is_empty()).collect()
+}
+
+/// INV-13: lets a Machine go whose labels do not match any more, and says so.
+fn let_go(set: &MachineSet, machine: &Arc<Machine>) -> Option<Write> {
+    let mut owners = machine.metadata.owner_references.iter().flatten();
+    let at = owners.position(|owner| owner.uid == set.uid())?;
+    let path = format!("/metadata/ownerReferences/{at}");
+    let mut edit = vec![
+        json!({ "op": "test", "path": "/metadata/uid", "value": machine.uid() }),
+        json!({ "op": "test", "path": format!("{path}/uid"), "value": set.uid() }),
+        json!({ "op": "remove", "path": path }),
+    ];
+    if machine.metadata.annotations.is_none() {
+        edit.push(json!({ "op": "add", "path": "/metadata/annotations", "value": {} }));
+    }
+    edit.push(json!({ "op": "add", "path": released_by(), "value": set.uid() }));
+    let name = machine.name();
+    let note = format!("released Machine {name}: its labels no longer match spec.selector");
+    let event = Event::warning(EventReason::ReleasedMachine, note).doing("Release");
+    Some(Write::new(Object::Machine(Arc::clone(machine)), Verb::Edit(edit)).telling([event]))
+}
+
+/// INV-13: makes the set the controller of a Machine that has none, and says so. References of others stay; the controller
+/// comes first, since autoscalers read the first one.
+fn take(set: &MachineSet, machine: &Arc<Machine>) -> Write {
+    let owner = json!(owner_reference(set));
+    let (path, value) = match machine.metadata.owner_references {
+        None => ("/metadata/ownerReferences", json!([owner])),
+        Some(_) => ("/metadata/ownerReferences/0", owner),
+    };
+    let mut edit = vec![json!({ "op": "add", "path": path, "value": value })];
+    if machine.annotation(RELEASED_BY).is_some() {
+        edit.push(json!({ "op": "remove", "path": released_by() }));
+    }
+    let note = format!("adopted machine {}: its labels match", machine.name());
+    let event = Event::normal(EventReason::AdoptedMachine, note).doing("Adopt");
+    Write::new(Object::Machine(Arc::clone(machine)), Verb::Edit(edit)).telling([event])
+}
+
+fn released_by() -> String {
+    format!("/metadata/annotations/{}", RELEASED_BY.replace('/', "~1"))
+}
+
+/// INV-12, INV-13: a Machine that changed since it was chosen may have become available, or have been released.
+fn remove(snapshot: &Snapshot, Victim { machine, cause }: &Victim) -> Write {
+    let (of, name) = (|| Object::Machine(Arc::clone(machine)), machine.name());
+    let note = format!("Deleted machine: {name} ({cause:?})");
+    let done = Event::normal(EventReason::SuccessfulDelete, note).doing("Delete");
+    let note = format!("cannot delete machine {name}");
+    let refused = Event::warning(EventReason::FailedDelete, note).doing("Delete");
+    // As upstream's set controller does it for a machine controller of another process.
+    let shown = (!snapshot.runs_machines).then(|| {
+        let status = json!({ "status": {
+            "currentStatus": { "phase": "Terminating", "lastUpdateTime": snapshot.now },
+            "lastOperation": {
+                "type": "Delete", "state": "Processing", "lastUpdateTime": snapshot.now,
+                "description": "Deleting machine from cloud provider"
+            }
+        } });
+        Box::new(Write::new(of(), Verb::PatchStatus(status)).only(Only::Any))
+    });
+    let write = Write::new(of(), Verb::Delete).telling([done]).or_telling(refused);
+    Write { then: shown, ..write }.remembered(Remember::Deletion)
+}
+
+fn make(set: &MachineSet, name: &str) -> Write {
+    let note = format!("Created Machine: {name}");
+    let done = Event::normal(EventReason::SuccessfulCreate, note).doing("Create");
+    let refused = "cannot create a machine".to_owned();
+    let refused = Event::warning(EventReason::FailedCreate, refused).doing("Create");
+    let taken = Taken::Controlled(set.uid().to_owned());
+    Write::new(Object::Machine(Arc::new(machine(set, name))), Verb::Create(taken))
+        .telling([done])
+        .or_telling(refused)
+        .remembered(Remember::Name)
+}
+
+/// Names that no Machine of the set has. Each is repeated until its creation is answered.
+fn new_names(snapshot: &Snapshot, count: usize) -> Vec<String> {
+    let Snapshot { set, machines, unanswered, seed, .. } = snapshot;
+    let (mut names, mut seed) = (Vec::with_capacity(count), *seed);
+    while names.len() < count {
+        let (mut rest, mut suffix) = (mixed(&mut seed), String::new());
+        for _ in 0..5 {
+            let at = usize::try_from(rest % 27).unwrap_or(0);
+            suffix.extend(LETTERS.get(at).copied().map(char::from));
+            rest /= 27;
+        }
+        let name = machine_name(set.name(), &suffix);
+        let taken = machines.iter().any(|machine| machine.name() == name);
+        if !taken && !names.contains(&name) && !unanswered.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The next number of SplitMix64.
+const fn mixed(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (*seed ^ (*seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,435 @@
+//! What a plan writes to the API, as data: the object, the condition, and what follows from each answer. One executor
+//! performs it for every kind of the fleet, and decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ostler_api::{
+    Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet, OperationId,
+};
+use serde_json::{Value, json};
+
+use crate::class::Hold;
+use crate::operation::Dispatch;
+use crate::plan::{Event, Performed};
+use crate::set::is_controlled_by;
+
+/// The same of an object of every kind.
+#[macro_export]
+macro_rules! each {
+    ($of:expr, $it:ident => $then:expr) => {
+        match $of {
+            $crate::write::Object::Machine($it) => $then,
+            $crate::write::Object::Set($it) => $then,
+            $crate::write::Object::Deployment($it) => $then,
+            $crate::write::Object::Pool($it) => $then,
+            $crate::write::Object::Check($it) => $then,
+            $crate::write::Object::Node($it, _) => $then,
+        }
+    };
+}
+
+/// An object as it was seen, or as it is to be created.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Object {
+    /// A Machine.
+    Machine(Arc<Machine>),
+    /// A MachineSet.
+    Set(Arc<MachineSet>),
+    /// A MachineDeployment.
+    Deployment(Arc<MachineDeployment>),
+    /// A MachinePool.
+    Pool(Arc<MachinePool>),
+    /// A MachineHealthCheck.
+    Check(Arc<MachineHealthCheck>),
+    /// The Node of a Machine, in the cluster that it joined.
+    Node(Arc<Node>, Arc<Machine>),
+}
+
+impl Object {
+    /// Its metadata.
+    pub fn meta(&self) -> &ObjectMeta {
+        each!(self, it => &it.metadata)
+    }
+
+    /// Its status, as JSON.
+    pub fn status(&self) -> Value {
+        each!(self, it => json!(it.status))
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.meta().name.as_deref().unwrap_or_default()
+    }
+
+    /// Its namespace; empty: it has none.
+    pub fn namespace(&self) -> &str {
+        self.meta().namespace.as_deref().unwrap_or_default()
+    }
+
+    /// Its UID.
+    pub fn uid(&self) -> &str {
+        self.meta().uid.as_deref().unwrap_or_default()
+    }
+
+    /// The Machine that it is.
+    pub const fn machine(&self) -> Option<&Arc<Machine>> {
+        if let Self::Machine(machine) = self { Some(machine) } else { None }
+    }
+}
+
+/// What is done to an object.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verb {
+    /// Nothing: a read shows that it is still as it was seen, or nothing that follows is written. Caches may lag.
+    Confirm(Same),
+    /// It is created.
+    Create(Taken),
+    /// This merge patch.
+    Patch(Value),
+    /// This merge patch of its status.
+    PatchStatus(Value),
+    /// This JSON patch, after a `test` of the condition. The cache waits for the watch.
+    Edit(Vec<Value>),
+    /// It is deleted.
+    Delete,
+}
+
+/// How much of an object must not have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Same {
+    /// The object, spec, deletion and annotations.
+    Spec,
+    /// All but the status; one that changed is looked at after this time.
+    AllButStatus(Duration),
+}
+
+impl Same {
+    /// Whether two versions are the same in that.
+    pub fn holds(self, one: &ObjectMeta, other: &ObjectMeta) -> bool {
+        let spec = one.uid == other.uid
+            && one.generation == other.generation
+            && one.deletion_timestamp == other.deletion_timestamp
+            && one.annotations == other.annotations;
+        spec && match self {
+            Self::Spec => true,
+            Self::AllButStatus(_) => {
+                one.labels == other.labels
+                    && one.finalizers == other.finalizers
+                    && one.owner_references == other.owner_references
+            }
+        }
+    }
+}
+
+/// On which condition a write is done. All but [`Self::Any`] name the UID.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub enum Only {
+    /// In the version that was seen; of the object of the pass itself, in the version that the pass wrote last.
+    #[default]
+    Seen,
+    /// In any version.
+    Uid,
+    /// Whatever there is. For what only tells people.
+    Any,
+}
+
+/// Whose an object is that has the name of one to create.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Taken {
+    /// Ours, if this UID controls it: from a request whose answer was lost.
+    Controlled(String),
+}
+
+/// What is done about an object that has the name of one to create.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Found {
+    /// It is the one.
+    Ours,
+    /// It is none that could be it: 409.
+    Stranger,
+}
+
+impl Taken {
+    /// What is done about the one that a read found.
+    pub fn judge(&self, found: Option<&Object>) -> Found {
+        match (self, found) {
+            (Self::Controlled(uid), Some(found)) if is_controlled_by(found.meta(), uid) => {
+                Found::Ours
+            }
+            (Self::Controlled(_), _) => Found::Stranger,
+        }
+    }
+}
+
+/// What is remembered of a write until the cache shows it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Remember {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The name of what is created, from before it is sent: it is repeated until it is answered.
+    Name,
+    /// The UID of what is deleted.
+    Deletion,
+}
+
+/// One write.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Write {
+    /// Of this object.
+    pub of: Object,
+    /// What is done to it.
+    pub verb: Verb,
+    /// On which condition.
+    pub only: Only,
+    /// What people are told once it is done.
+    pub told: Vec<Event>,
+    /// What is written once it is done. It only tells people, and nothing follows if it fails.
+    pub then: Option<Box<Self>>,
+    /// What they are told if it is refused; the answer is added to the message.
+    pub refused: Option<Event>,
+    /// What is remembered of it.
+    pub remember: Remember,
+}
+
+impl Write {
+    /// On condition of the version that was seen.
+    pub const fn new(of: Object, verb: Verb) -> Self {
+        Self {
+            of,
+            verb,
+            only: Only::Seen,
+            told: Vec::new(),
+            then: None,
+            refused: None,
+            remember: Remember::Nothing,
+        }
+    }
+
+    /// On this condition instead.
+    #[must_use]
+    pub fn only(self, only: Only) -> Self {
+        Self { only, ..self }
+    }
+
+    /// Tells people if it is refused.
+    #[must_use]
+    pub fn or_telling(self, event: Event) -> Self {
+        Self { refused: Some(event), ..self }
+    }
+
+    /// Remembers it until the cache shows it.
+    #[must_use]
+    pub fn remembered(self, remember: Remember) -> Self {
+        Self { remember, ..self }
+    }
+
+    /// Tells people once it is done.
+    #[must_use]
+    pub fn telling(mut self, event: impl IntoIterator<Item = Event>) -> Self {
+        self.told.extend(event);
+        self
+    }
+}
+
+/// The parts of a plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// The read of the object itself.
+    Confirm,
+    /// The object itself.
+    Own,
+    /// Objects that it releases.
+    Release,
+    /// Objects that become its own.
+    Adopt,
+    /// Objects of its own that change.
+    Update,
+    /// Objects that go.
+    Delete,
+    /// Objects that are made.
+    Create,
+}
+
+/// In which order the writes of a batch are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pace {
+    /// One after the other.
+    InOrder,
+    /// So many at the same time.
+    Beside(usize),
+    /// 1, 2, 4, … at the same time. None is made after a step with a failure: what one is refused for, the next hundred
+    /// are refused for as well.
+    Doubling,
+}
+
+/// What an answer means for the pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Then {
+    /// As good as done.
+    GoOn,
+    /// The pass ends: gone (404), outdated (409), or failed.
+    Stop,
+    /// The pass goes on, and the key comes again as one that failed.
+    Repeat,
+}
+
+/// What each kind of answer means that is no success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answers {
+    /// 404.
+    pub missing: Then,
+    /// 409, after [`Taken`] was asked.
+    pub conflict: Then,
+    /// 403, 422, 429, 5xx, and none.
+    pub other: Then,
+}
+
+impl Answers {
+    /// Of the object itself: nothing follows without it.
+    pub const OWN: Self = Self { missing: Then::Stop, conflict: Then::Stop, other: Then::Stop };
+    /// Of others, which do not need each other.
+    pub const OTHERS: Self =
+        Self { missing: Then::GoOn, conflict: Then::Repeat, other: Then::Repeat };
+}
+
+/// Writes that are alike.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// Which part of the plan it is.
+    pub part: Part,
+    /// What could not be done if one fails, for logs.
+    pub what: &'static str,
+    /// The writes.
+    pub writes: Vec<Write>,
+    /// Their order.
+    pub pace: Pace,
+    /// None of them is made if a write of this part failed.
+    pub after: Option<Part>,
+    /// What answers mean.
+    pub answers: Answers,
+}
+
+impl Batch {
+    /// One write of the object itself.
+    pub fn own(what: &'static str, write: Write) -> Self {
+        let part = if matches!(write.verb, Verb::Confirm(_)) { Part::Confirm } else { Part::Own };
+        let answers = Answers::OWN;
+        Self { part, what, writes: vec![write], pace: Pace::InOrder, after: None, answers }
+    }
+
+    /// Writes of other objects, one after the other.
+    pub fn of(part: Part, what: &'static str, writes: impl IntoIterator<Item = Write>) -> Self {
+        let (writes, answers) = (writes.into_iter().collect(), Answers::OTHERS);
+        Self { part, what, writes, pace: Pace::InOrder, after: None, answers }
+    }
+
+    /// At another pace.
+    #[must_use]
+    pub fn paced(self, pace: Pace) -> Self {
+        Self { pace, ..self }
+    }
+
+    /// Not if a write of this part failed.
+    #[must_use]
+    pub fn after(self, part: Part) -> Self {
+        Self { after: Some(part), ..self }
+    }
+}
+
+/// When to look again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Next {
+    /// Immediately: the writes, or the status, change what the next plan is made from.
+    Now,
+    /// After this time, or when something changes.
+    After(Duration),
+    /// When something changes.
+    #[default]
+    OnChange,
+}
+
+/// What an object is to say of itself.
+pub trait Report {
+    /// Fields of the status without which nothing is safe. An API server that drops one of them ends the pass.
+    const NEEDED: &'static [&'static str];
+
+    /// The merge patch of the status, after what came of the writes; `None`: it says that already.
+    fn patch(&self, tried: &Tried) -> Option<Value>;
+}
+
+/// The answer to a snapshot. Executed in this order: the writes, one of the status, then, only if that was accepted, cancel,
+/// acknowledge, dispatch and events.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan<R> {
+    /// Writes to the API, in this order.
+    pub writes: Vec<Batch>,
+    /// What the object is to say; `None`: there is nothing to write it to, or it is written by the next pass.
+    pub report: Option<R>,
+    /// Id of an operation that is to be stopped.
+    pub cancel: Option<OperationId>,
+    /// Id of a finished operation whose result is in the API now.
+    pub acknowledge: Option<OperationId>,
+    /// The operation to send. Its intent is in the API now.
+    pub dispatch: Option<Dispatch>,
+    /// What to tell people.
+    pub events: Vec<Event>,
+    /// When to look again.
+    pub next: Next,
+}
+
+impl<R> Plan<R> {
+    /// Nothing but this.
+    pub fn only(writes: Vec<Batch>, next: Next) -> Self {
+        let (report, cancel, acknowledge, dispatch) = (None, None, None, None);
+        Self { writes, report, cancel, acknowledge, dispatch, events: Vec::new(), next }
+    }
+
+    /// In a few words, for the log.
+    pub fn describe(&self) -> String {
+        let batches = self.writes.iter().filter(|batch| !batch.writes.is_empty());
+        let batches = batches.map(|batch| format!("{:?} {}", batch.part, batch.writes.len()));
+        let sent = self.dispatch.as_ref().map(Dispatch::kind);
+        format!("{}; send {sent:?}, then {:?}", batches.collect::<Vec<_>>().join(", "), self.next)
+    }
+}
+
+/// What a 409 says.
+pub const CONFLICT: &str = "the object changed meanwhile";
+
+/// How each write of a plan went, in the order in which they were made.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tried(pub Vec<(Part, Performed)>);
+
+impl Tried {
+    /// Whether a write of a part failed.
+    pub fn failed(&self, part: Part) -> bool {
+        let failed = |it: &Performed| matches!(it, Performed::Conflict | Performed::Failed(_));
+        self.0.iter().any(|(of, performed)| *of == part && failed(performed))
+    }
+
+    /// What the first answer said that refused a write of a part.
+    pub fn refusal(&self, part: Part) -> Option<&str> {
+        self.0.iter().find_map(|(of, performed)| match performed {
+            Performed::Failed(text) if *of == part => Some(text.as_str()),
+            Performed::Conflict if *of == part && part == Part::Create => Some(CONFLICT),
+            _ => None,
+        })
+    }
+}
+
+/// The merge patch that adds `finalizer` to an object or removes it; `None`: it is as it has to be.
+pub fn finalizer_patch(meta: &ObjectMeta, finalizer: &str, hold: Hold) -> Option<Value> {
+    let mut all = meta.finalizers.clone().unwrap_or_default();
+    all.retain(|name| name != finalizer);
+    match hold {
+        Hold::Keep => return None,
+        Hold::Add => all.push(finalizer.to_owned()),
+        Hold::Remove => {}
+    }
+    let version = &meta.resource_version;
+    Some(json!({ "metadata": { "resourceVersion": version, "finalizers": all } }))
+}
