@@ -218,7 +218,7 @@ impl DriverError {
         self
     }
 
-    /// A verb that stops because its time is over says that it was cancelled, as it cannot tell who told it to.
+    /// Turns CANCELED into DEADLINE_EXCEEDED: a verb cannot tell the end of its time from a cancellation.
     pub(crate) fn out_of_time(mut self) -> Self {
         if self.details.code == Code::Canceled {
             self.details.code = Code::DeadlineExceeded;

@@ -1,7 +1,7 @@
 //! Connections of drivers of the first proposal.
 //!
-//! Such a driver dials a new connection whenever its stream ends, and never closes the old one. What
-//! it reads it reads over the connection of its stream, so that no other process on this host reads it.
+//! Such a driver dials a new connection whenever its stream ends, and never closes the old one. The core
+//! answers its reads over the connection of its stream only, so that no other process on this host reads them.
 
 use std::collections::BTreeMap;
 use std::fmt;

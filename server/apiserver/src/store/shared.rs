@@ -195,8 +195,8 @@ impl Shared {
         WriteError::Storage(error)
     }
 
-    /// Opens the log anew. The batch that failed may be in it all the same: what readers have not
-    /// seen of it they see now, and what they have seen must be in it.
+    /// Opens the log anew. It may contain the failed batch all the same: readers now see the rest of
+    /// that batch, and the log must contain every write that readers have seen.
     fn repair(&self, gauge: &mut Gauge) -> Result<(), StorageError> {
         self.log.reopen()?;
         let (revision, compacted) = {

@@ -1,4 +1,4 @@
-//! The Node of a Machine that joined: which one it is, and that it is kept as it has to be.
+//! The Node of a Machine that joined: its health, its finalizer, labels, annotations and taints.
 
 use std::time::Duration;
 

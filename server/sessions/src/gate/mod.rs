@@ -271,8 +271,8 @@ impl Gate {
 }
 
 impl Table {
-    /// Which connection is to go, if there are too many unknown ones: the oldest of the host that has
-    /// most, and rather one that waits for nothing than one of which is just asked whose it is.
+    /// The connection to close when there are too many unknown ones: the oldest of the host with the
+    /// most connections. Connections whose caller is being looked up are spared as long as others are left.
     fn surplus(&self, pool: usize, newest: u64) -> Option<Arc<Place>> {
         let mut hosts = BTreeMap::<Host, usize>::new();
         for place in self.unknown.values() {

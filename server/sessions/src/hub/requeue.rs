@@ -13,9 +13,9 @@ use super::timers::Timer;
 use super::{Hub, OperationId, SessionKey};
 
 impl Hub {
-    /// Whether a driver gives an operation back because it drains: the operation reached it after it
-    /// had begun to end. One that it had accepted, and one that it refuses though it does not drain,
-    /// has failed: it might come back here again and again.
+    /// Whether a draining driver hands back an operation that reached it after its drain began. An
+    /// accepted operation has failed, and so has an operation that a driver refuses without a drain:
+    /// it would be requeued for ever.
     pub(super) fn is_handed_back(&self, key: SessionKey, completed: &OperationCompleted) -> bool {
         let Some(operation_completed::Outcome::Error(error)) = &completed.outcome else {
             return false;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::NodeSystemInfo;
 
-/// The version of Kubernetes whose kubelet this agent behaves like, and that it is not one.
+/// The version of the kubelet that this agent imitates, with a suffix that names the agent.
 const KUBELET_VERSION: &str = concat!("v1.33.0+ostler.", env!("CARGO_PKG_VERSION"));
 
 /// Read once, as none of it changes while the machine runs.
