@@ -56,7 +56,7 @@ mutations *names:
 fuzz seconds="60":
     fuzz/run {{seconds}}
 
-# The descriptors of a new version of the contract, e.g. `just release-contract v1alpha1-0.2`: see docs/releasing.md
+# The descriptors of a new version of the contract, e.g. `just release-contract v1alpha1-0.2`: see CONTRIBUTING.md
 release-contract version:
     cd proto && buf lint && buf build --exclude-source-info -o released/{{version}}.binpb
 
@@ -66,7 +66,7 @@ generate:
     UPDATE_CRDS=1 cargo test -p ostler-api --test crds
     UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib
     UPDATE_DOCS=1 cargo test -p ostler-sessions --lib
-    UPDATE_DOCS=1 cargo test -p ostler-tests --test repository
+    UPDATE_DOCS=1 cargo test -p ostler --lib waits
     UPDATE_SCHEMA=1 cargo test -p ostler-driver-fake --test readme
     UPDATE_SCHEMA=1 cargo test -p ostler-driver-docker --test readme
     OSTLER_BLESS=1 cargo test -p ostler-conformance --test readme

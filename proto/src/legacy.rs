@@ -1,4 +1,4 @@
-//! The protocol of the first proposal: the same messages in two packages. See `docs/legacy.md`.
+//! The protocol of the first proposal: the same messages in two packages. See `docs/mcm-providers.md`.
 
 use std::fmt;
 

@@ -11,7 +11,7 @@ use ostler_sessions::{ListenAddress, Listeners};
 pub(crate) struct LegacyArgs {
     /// Where drivers of the first proposal dial in, unencrypted: loopback or unix:PATH; off by default
     ///
-    /// A client that can connect can register as one of them. docs/legacy.md says what is safe
+    /// A client that can connect can register as one of them. docs/mcm-providers.md says what is safe
     /// about it.
     #[arg(id = "legacy", long = "legacy-listen", value_name = "ADDR:PORT|unix:PATH", value_parser = here)]
     listen: Option<ListenAddress>,

@@ -40,7 +40,7 @@ fn the_same_seed_is_the_same_life_in_one_process_and_in_another() {
     assert_ne!(first, trace("3"), "another seed is another life");
 }
 
-/// Plans that broke a rule once, by the name under which `docs/simulation.md` tells of them.
+/// Plans that broke a rule once, by the name under which `tests/ledger/plans.yaml` tells of them.
 #[test]
 fn what_broke_a_rule_once_breaks_none_any_more() {
     let plans = concat!(env!("CARGO_MANIFEST_DIR"), "/plans");

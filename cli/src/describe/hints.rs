@@ -3,9 +3,10 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 56] = [
+const HINTS: [(WaitReason, &str); 67] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
+    (WaitReason::ClassNamespaceDenied, "apply the class in the namespace of the machine"),
     (WaitReason::ClassInvalid, "correct the class"),
     (WaitReason::ClassNotHeld, "give the core the right that the message names"),
     (WaitReason::ProviderChanged, "make the class one of the provider that the message names"),
@@ -15,6 +16,10 @@ const HINTS: [(WaitReason, &str); 56] = [
     (WaitReason::ProviderSpecTooLarge, "make the provider spec smaller"),
     (WaitReason::BootstrapDataMissing, "set spec.bootstrap.data or dataSecretName"),
     (WaitReason::BootstrapConfigInvalid, "correct spec.bootstrap.configRef"),
+    (
+        WaitReason::BootstrapNamespaceDenied,
+        "create the object of spec.bootstrap.configRef in the namespace of the machine",
+    ),
     (WaitReason::BootstrapConfigMissing, "create the object that spec.bootstrap.configRef names"),
     (
         WaitReason::BootstrapConfigOwned,
@@ -71,6 +76,11 @@ const HINTS: [(WaitReason, &str); 56] = [
         "see what the infrastructure says of the instance; delete the machine to replace it",
     ),
     (
+        WaitReason::InstanceNotReady,
+        "start the instance, or see what the infrastructure says of it; without it the machine is Failed after its \
+         creation or health timeout",
+    ),
+    (
         WaitReason::TargetUnnamed,
         "name the target cluster in label cluster.x-k8s.io/cluster-name of the machine",
     ),
@@ -82,6 +92,10 @@ const HINTS: [(WaitReason, &str); 56] = [
         WaitReason::TargetSecretInvalid,
         "put a kubeconfig under key `value` of Secret CLUSTER-kubeconfig",
     ),
+    (
+        WaitReason::TargetNotReached,
+        "see whether its API server answers, and the address in the kubeconfig",
+    ),
     (WaitReason::TooManyTargets, "raise --max-target-clusters"),
     (
         WaitReason::NodeNotJoined,
@@ -89,6 +103,7 @@ const HINTS: [(WaitReason, &str); 56] = [
          request approved?",
     ),
     (WaitReason::NodeStale, "delete the Node of that name if no instance needs it"),
+    (WaitReason::NodeNotReady, "see the kubelet and the network plugin of the Node"),
     (
         WaitReason::CriticalComponentsNotReady,
         "see the pods of this Node that have to be ready before the taint goes",
@@ -135,6 +150,18 @@ const HINTS: [(WaitReason, &str); 56] = [
         "start the kubelet, which registers the Node again; without it the machine is Failed after its health timeout",
     ),
     (
+        WaitReason::ReplacementBudget,
+        "annotation ostler.dev/max-unhealthy-replacements of the deployment allows more at a time",
+    ),
+    (
+        WaitReason::MassFailure,
+        "see what all of them share: a zone, a network, an image; delete a machine to replace it all the same",
+    ),
+    (
+        WaitReason::ApiServerUnreachable,
+        "see the API server that the message names; credentials that it refuses (401, 403) count as no answer",
+    ),
+    (
         WaitReason::NodeUpdating,
         "see the agent on the Node that updates it; of a pool, `ostler describe machinepool`",
     ),
@@ -143,6 +170,15 @@ const HINTS: [(WaitReason, &str); 56] = [
         "annotate the machine ostler.dev/retry-update to try again; take labels update-result and selected-for-update \
          from the Node to let it be",
     ),
+    (
+        WaitReason::PreDrainHook,
+        "remove annotation pre-drain.delete.hook.machine.cluster.x-k8s.io/… if its owner is gone",
+    ),
+    (
+        WaitReason::PreTerminateHook,
+        "remove annotation pre-terminate.delete.hook.machine.cluster.x-k8s.io/… if its owner is gone",
+    ),
+    (WaitReason::PoolDeletion, "`ostler describe machinepool` says what the pool waits for"),
     (
         WaitReason::OtherFinalizers,
         "see why their controllers do not remove them; the core is done with the machine",

@@ -11,6 +11,8 @@ mod nodes;
 mod page;
 mod pool;
 mod read;
+#[cfg(test)]
+mod waits;
 
 use std::path::PathBuf;
 

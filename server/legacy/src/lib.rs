@@ -5,7 +5,7 @@
 //! first core did. What the old protocol lacks is made up for here: `job` turns one operation into
 //! several questions, `window` waits while an infrastructure may not list what was just made, and
 //! `context` is all that a driver can read: the class and the secret of its operation.
-//! `docs/legacy.md` has the rules.
+//! `docs/mcm-providers.md` has the rules.
 
 mod connection;
 mod context;

@@ -108,7 +108,7 @@ impl Service {
         tracing::warn!(
             provider,
             %kind,
-            "this driver speaks the protocol of the first proposal, whose support will end; see docs/legacy.md"
+            "this driver speaks the protocol of the first proposal, whose support will end; see docs/mcm-providers.md"
         );
         let _counted = self.metrics.session(&provider);
         let Self { sessions, metrics, .. } = self;

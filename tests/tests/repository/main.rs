@@ -5,9 +5,11 @@
 mod fuzzed;
 mod hardening;
 mod issues;
+mod ledger;
 mod mutations;
 mod named;
 mod owners;
+mod pages;
 mod plans;
 mod tidy;
 mod words;

@@ -1,16 +1,70 @@
-//! Every measure that `tests/mutations` takes away is in the table of `docs/simulation.md`, with what fails without it.
+//! Every measure that `tests/mutations` takes away is in `tests/ledger/mutations.yaml`, with the rule or test that notices.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use ostler_tests::repository::{SourceFile, files};
 use ostler_tests::tools::root;
+use serde::Deserialize;
 
-use crate::named::{exists, tests_in, text};
+use crate::named::{exists, text};
+
+const LEDGER: &str = "tests/ledger/mutations.yaml";
+
+/// The mutations that the simulation makes itself, and the patches.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ledger {
+    simulated: Vec<Row>,
+    patches: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    #[serde(default)]
+    takes: Option<String>,
+    /// How many lives it took; `not …`: none of these found it, or none were lived.
+    lives: String,
+    #[serde(default)]
+    plan: Option<String>,
+    found: String,
+    #[serde(default)]
+    tests: Vec<String>,
+    /// The tests were seen to fail with the mutation.
+    #[serde(default)]
+    ran: bool,
+}
+
+impl Row {
+    /// What the row lacks, or has too much of.
+    fn wrong(&self, files: &[SourceFile]) -> Vec<String> {
+        let mut wrong = Vec::new();
+        if self.found.is_empty() {
+            wrong.push("says which rule broke, or why none did".to_owned());
+        }
+        if self.tests.is_empty() && (self.ran || self.lives.starts_with("not ")) {
+            wrong.push("names no test that fails with it".to_owned());
+        }
+        let missing = self.tests.iter().filter(|name| !exists(files, name));
+        wrong.extend(missing.map(|name| format!("there is no test {name}")));
+        let plan = self.plan.iter().map(|plan| format!("tests/plans/{plan}.json"));
+        let mut plan = plan.filter(|plan| !files.iter().any(|file| file.path.ends_with(plan)));
+        wrong.extend(plan.next().map(|plan| format!("there is no {plan}")));
+        wrong
+    }
+}
+
+fn ledger(files: &[SourceFile]) -> Ledger {
+    serde_saphyr::from_str(text(files, LEDGER)).expect(LEDGER)
+}
 
 #[test]
-fn every_mutation_applies_says_what_it_takes_away_and_is_in_the_table() {
+fn every_mutation_applies_says_what_it_takes_away_and_is_in_the_ledger() {
     let files = files().unwrap();
-    let page = text(&files, "docs/simulation.md");
+    let ledger = ledger(&files);
+    let mut rows: BTreeSet<&str> = ledger.patches.iter().map(|row| row.name.as_str()).collect();
     let is_patch = |file: &&SourceFile| file.path.extension().is_some_and(|kind| kind == "patch");
     let mut wrong = Vec::new();
     for SourceFile { path, text } in files.iter().filter(is_patch) {
@@ -21,8 +75,8 @@ fn every_mutation_applies_says_what_it_takes_away_and_is_in_the_table() {
             wrong.push(format!("{}: says which measure, then which rule", path.display()));
         }
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        if !page.contains(&format!("| `{name}` |")) {
-            wrong.push(format!("docs/simulation.md, Can it fail?, has no row for `{name}`"));
+        if !rows.remove(name.as_ref()) {
+            wrong.push(format!("{LEDGER} has no row for {name}"));
         }
         let mut check = Command::new("git");
         let checked = check.args(["apply", "--check"]).arg(path).current_dir(root()).output();
@@ -32,37 +86,19 @@ fn every_mutation_applies_says_what_it_takes_away_and_is_in_the_table() {
             wrong.push(format!("{}: make it anew: {why}", path.display()));
         }
     }
+    wrong.extend(rows.iter().map(|name| format!("{LEDGER}: there is no patch {name}")));
     assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-/// Says that a measure has no test, in place of one.
-const NONE: &str = "none yet";
-
-/// How many lives it took: none of these found it, or none were lived.
-const UNSEEN: [&str; 2] = ["| not in 1000 |", "| not measured |"];
-
-/// Rows of what no life of the simulation was seen to find: the name of the mutation, and what fails with it.
-fn not_found(page: &str) -> impl Iterator<Item = (&str, &str)> {
-    let is_row =
-        |line: &&str| line.starts_with("| `") && UNSEEN.iter().any(|word| line.contains(word));
-    page.lines().filter(is_row).map(|row| {
-        let name = row.split('`').nth(1).unwrap_or_default();
-        (name, row.rsplit('|').nth(1).unwrap_or_default().trim())
-    })
 }
 
 #[test]
 fn what_no_life_finds_names_a_test_that_does() {
     let files = files().unwrap();
-    let page = text(&files, "docs/simulation.md");
-    let mut wrong = Vec::new();
-    for (mutation, fails) in not_found(page) {
-        let tests: Vec<_> = tests_in(fails).collect();
-        if tests.is_empty() && !fails.starts_with(NONE) {
-            wrong.push(format!("{mutation}: names no test that fails with it"));
-        }
-        let missing = tests.into_iter().filter(|name| !exists(&files, name));
-        wrong.extend(missing.map(|name| format!("{mutation}: there is no test {name}")));
+    let Ledger { simulated, patches } = ledger(&files);
+    let unsaid = simulated.iter().filter(|row| row.takes.is_none());
+    let mut wrong: Vec<String> =
+        unsaid.map(|row| format!("{}: says what it takes away", row.name)).collect();
+    for row in simulated.iter().chain(&patches) {
+        wrong.extend(row.wrong(&files).iter().map(|lack| format!("{}: {lack}", row.name)));
     }
-    assert!(not_found(page).count() > 0 && wrong.is_empty(), "docs/simulation.md: {wrong:#?}");
+    assert!(wrong.is_empty(), "{LEDGER}: {wrong:#?}");
 }

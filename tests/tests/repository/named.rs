@@ -17,7 +17,7 @@ pub(crate) fn text<'a>(files: &'a [SourceFile], path: &str) -> &'a str {
 }
 
 /// The name of the function that a line begins.
-pub(crate) fn function(line: &str) -> Option<&str> {
+fn function(line: &str) -> Option<&str> {
     let line = line.strip_prefix("async ").unwrap_or(line);
     line.strip_prefix("fn ")?.split('(').next()
 }
@@ -26,12 +26,7 @@ fn is_rust(path: &str) -> bool {
     Path::new(path).extension().is_some_and(|extension| extension == "rs")
 }
 
-/// The tests that a text names as `file.rs::test`.
-pub(crate) fn tests_in(text: &str) -> impl Iterator<Item = &str> {
-    text.split('`').filter(|word| word.contains(".rs::"))
-}
-
-/// Whether a test that a page names as `file.rs::test` exists.
+/// Whether a test that a ledger names as `file.rs::test` exists.
 pub(crate) fn exists(files: &[SourceFile], name: &str) -> bool {
     let (path, test) = name.split_once("::").unwrap_or((name, ""));
     is_rust(path) && has_test(files, path, test)

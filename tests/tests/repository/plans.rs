@@ -1,21 +1,28 @@
-//! The plans in `tests/plans` and the table of `docs/simulation.md` that tells what each of them found.
+//! The plans in `tests/plans` and `tests/ledger/plans.yaml`, which tells what each of them found.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use ostler_tests::repository::files;
+use serde::Deserialize;
 
 use crate::named::text;
 
+/// A defect that the simulation found.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    plans: Vec<String>,
+    broke: String,
+    fix: String,
+}
+
 #[test]
-fn every_plan_of_the_table_has_a_file_and_every_file_has_its_row() {
+fn every_plan_of_the_ledger_has_a_file_and_every_file_has_its_row() {
     let files = files().unwrap();
-    let page = text(&files, "docs/simulation.md");
-    let table = page.split("\n## ").find(|part| part.starts_with("What it found\n"));
-    let rows = table.expect("What it found").lines().filter(|line| line.starts_with("| `"));
-    let first_cells = rows.filter_map(|row| row.split('|').nth(1));
-    let told: BTreeSet<&str> =
-        first_cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let rows: Vec<Row> = serde_saphyr::from_str(text(&files, "tests/ledger/plans.yaml")).unwrap();
+    assert!(rows.iter().all(|row| !row.broke.is_empty() && !row.fix.is_empty()), "each says both");
+    let told: BTreeSet<&str> = rows.iter().flat_map(|row| &row.plans).map(String::as_str).collect();
     let plans = files.iter().filter(|file| file.path.parent() == Some(Path::new("tests/plans")));
     let there: BTreeSet<&str> = plans.filter_map(|file| file.path.file_stem()?.to_str()).collect();
     let without_file: Vec<_> = told.difference(&there).collect();

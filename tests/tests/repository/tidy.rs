@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use ostler_tests::repository::{Crate, SourceFile, crates, files};
+use ostler_tests::repository::{Crate, crates, files};
 use ostler_tests::tools::{find, root};
-use ostler_tests::upstream::Comparison;
 
-use crate::named::{exists, function, rust_sources, tests_in, text};
+use crate::named::{rust_sources, text};
 
 /// Longest source file. Longer ones hide more than one concern.
 const FILE_LINES: usize = 600;
@@ -300,96 +299,4 @@ fn every_recipe_for_what_ci_checks_is_what_ci_runs() {
     let steps = text(&files, ".ci/run").lines().filter(|line| line.contains("cargo "));
     let missing: Vec<_> = steps.filter(|step| !recipes.contains(step.trim())).collect();
     assert!(missing.is_empty(), "justfile lacks what .ci/run runs: {missing:#?}");
-}
-
-/// Whether this is the name of a test of a fault: `f07_…`.
-fn is_fault(name: &str) -> bool {
-    let mut chars = name.chars();
-    chars.next() == Some('f')
-        && chars.by_ref().take(2).all(|it| it.is_ascii_digit())
-        && chars.next() == Some('_')
-}
-
-#[test]
-fn every_fault_names_its_tests_and_they_exist() {
-    let files = files().unwrap();
-    let page = text(&files, "docs/protocol.md");
-    let named: BTreeSet<&str> = page.split('`').filter(|word| is_fault(word)).collect();
-    let names = rust_sources(&files)
-        .flat_map(|file| file.text.lines())
-        .filter_map(|line| line.trim_start().strip_prefix("async fn "))
-        .filter_map(|line| line.split('(').next());
-    let written: BTreeSet<&str> = names.filter(|name| is_fault(name)).collect();
-    let missing: Vec<_> = named.difference(&written).collect();
-    assert!(missing.is_empty(), "docs/protocol.md names tests that do not exist: {missing:?}");
-    let forgotten: Vec<_> = written.difference(&named).collect();
-    assert!(forgotten.is_empty(), "docs/protocol.md, Faults, does not name {forgotten:?}");
-    for number in 1..=20 {
-        let row = page.lines().find(|line| line.starts_with(&format!("| F{number} ")));
-        let tests = row.is_some_and(|row| row.contains(&format!("`f{number:02}_")));
-        assert!(tests, "docs/protocol.md, Faults, has no row for F{number} with a test");
-    }
-}
-
-#[test]
-fn every_test_that_a_page_names_exists() {
-    let files = files().unwrap();
-    let lines = rust_sources(&files).flat_map(|file| file.text.lines()).map(str::trim_start);
-    let written: BTreeSet<&str> = lines.filter_map(function).collect();
-    let named = text(&files, "docs/preboot.md").split('`').filter(|word| is_test(word));
-    let named = named.filter_map(|word| word.rsplit("::").next());
-    let missing: Vec<_> = named.filter(|name| !written.contains(name)).collect();
-    assert!(missing.is_empty(), "pages name tests that do not exist: {missing:?}");
-}
-
-#[test]
-fn every_row_of_what_goes_wrong_elsewhere_names_tests_that_exist() {
-    let files = files().unwrap();
-    let (_, section) =
-        text(&files, "docs/pools.md").split_once("## What goes wrong elsewhere").unwrap();
-    let rows: Vec<_> = section.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
-    let unnamed = rows.iter().filter(|row| tests_in(row).next().is_none()).copied();
-    let missing = tests_in(section).filter(|name| !exists(&files, name));
-    let wrong: Vec<_> = unnamed.chain(missing).collect();
-    assert!(rows.len() >= 24 && wrong.is_empty(), "docs/pools.md: {wrong:#?}");
-}
-
-fn comparison(files: &[SourceFile]) -> Comparison {
-    serde_saphyr::from_str(text(files, "docs/upstream.yaml")).expect("the rows beside upstream")
-}
-
-#[test]
-fn every_row_beside_upstream_says_where_and_names_tests_that_exist() {
-    let files = files().unwrap();
-    let mut wrong = Vec::new();
-    for row in comparison(&files).rows() {
-        if let Some(lack) = row.lacks() {
-            wrong.push(format!("{}: lacks {lack}", row.mcm));
-        }
-        for name in &row.tests {
-            if !exists(&files, name) {
-                wrong.push(format!("{}: there is no test {name}", row.mcm));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
-
-#[test]
-fn the_page_beside_upstream_is_fresh() {
-    let files = files().unwrap();
-    let fresh = comparison(&files).page();
-    if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(root().join("docs/upstream.md"), fresh).unwrap();
-        return;
-    }
-    let stored = text(&files, "docs/upstream.md");
-    assert!(stored == fresh, "stale: UPDATE_DOCS=1 cargo test -p ostler-tests --test repository");
-}
-
-/// A sentence as tests are named.
-fn is_test(word: &str) -> bool {
-    let name = word.rsplit("::").next().unwrap_or_default();
-    name.split('_').count() > 4
-        && name.chars().all(|c| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit())
 }

@@ -149,7 +149,8 @@ fn certainties() -> String {
 
 fn page() -> String {
     format!(
-        "# What follows from a failure\n\n\
+        "# What follows from a failure, and the states of a Machine\n\n\
+         *For operators and driver authors.* The [states](#states-of-a-machine) are at the end.\n\
          Drawn from `server/lifecycle/src/machine/retry/table.rs`, which is what the core decides by; the same table\n\
          stands in the comments of the contract. To draw it anew: `UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib`.\n\n\
          \"5 s to 3 min\" means: waits 5 s, and twice as long after every further failure, up to 3 min. `retry_after` of the\n\
@@ -166,9 +167,13 @@ fn page() -> String {
          both ask the driver first what is there.\n\n\
          A MachineSet or a pool replaces a Failed Machine with the same pauses as after `CORE_LOST` if that failed before it had run\n\
          for 10 min, as the ones before it did: `status.replacementRetry` counts them. It is forgotten once a Machine that was made since has run for 10 min.\n\
-         A Machine that is deleted by hand is replaced at once.\n",
+         A Machine that is deleted by hand is replaced at once.\n\n\
+         ## States of a Machine\n\n\
+         Drawn from `server/lifecycle/src/machine/diagram.rs`; every pass of a debug build checks itself against the same table.\n\n\
+         ```mermaid\n{}```\n",
         table(),
-        certainties()
+        certainties(),
+        crate::machine::mermaid()
     )
 }
 
