@@ -87,9 +87,31 @@ pub struct UpdateMachine {
     pub ctx: Context,
     /// Id of the instance.
     pub provider_id: String,
-    /// The spec that was last reported as fully applied. `None`: not known, or an update failed
-    /// half way. Compare with the infrastructure itself in any case.
+    /// The spec that was last reported as fully applied, or as an update in place of the Node left it. `None`: not known.
+    /// Compare with the infrastructure itself in any case.
     pub last_applied_spec_json: Option<String>,
+}
+
+impl UpdateMachine {
+    /// Of the paths in which the instance differs from `spec` and that cannot be changed while it runs, those that stand in the way.
+    /// A path in which the last applied spec is as `spec` does not: an update in place of the Node changed that.
+    pub fn in_the_way<T: HotSpec + DeserializeOwned>(
+        &self,
+        spec: &T,
+        fixed: Vec<String>,
+    ) -> Vec<String> {
+        let last =
+            self.last_applied_spec_json.as_deref().and_then(|text| parse_spec::<T>(text).ok());
+        let Some(Ok(changed)) = last.map(|last| hot::fixed_changes(&last, spec)) else {
+            return fixed;
+        };
+        let concerns = |path: &String| {
+            changed
+                .iter()
+                .any(|one| one.starts_with(path.as_str()) || path.starts_with(one.as_str()))
+        };
+        fixed.into_iter().filter(concerns).collect()
+    }
 }
 
 /// What an update did.

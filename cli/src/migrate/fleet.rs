@@ -56,7 +56,11 @@ pub(super) fn rows(
         let own = sets.iter().filter(|set| is_controlled_by(&set.metadata, one.uid()));
         let own: Vec<&MachineSet> = own.collect();
         // A selector that was changed is found by the sets; their Machines tell nothing here.
-        let view = |set: &&MachineSet| SetView { set: Arc::new((*set).clone()), machines: vec![] };
+        let view = |set: &&MachineSet| SetView {
+            set: Arc::new((*set).clone()),
+            class: None,
+            machines: vec![],
+        };
         let views: Vec<SetView> = own.iter().map(view).collect();
         let problems = deployment::valid::problems(one, &views);
         let progress = progress::of(one);

@@ -175,6 +175,12 @@ pub mod annotation {
     pub const DEFAULT_PRIORITY: &str = "3";
     /// On a Machine: the provider spec that its driver last reported as fully applied, as JSON.
     pub const LAST_APPLIED_PROVIDER_SPEC: &str = "machine.sapcloud.io/last-applied-providerspec";
+    /// Ours, on a Machine: the provider spec that its class had when its Node was updated in place, as JSON. Its deployment writes
+    /// it when it hands the Machine over.
+    pub const IN_PLACE_PROVIDER_SPEC: &str = "ostler.dev/in-place-providerspec";
+    /// Ours, on a Machine: the spec that its instance counts as having since an update in place, as JSON: the last applied one, but
+    /// for fields that the driver cannot change, which are as that update left them.
+    pub const SETTLED_PROVIDER_SPEC: &str = "ostler.dev/settled-providerspec";
     /// On a Machine: a Go duration that wins over `spec.creationTimeout`.
     pub const EFFECTIVE_CREATION_TIMEOUT: &str =
         "node.machine.sapcloud.io/effective-creation-timeout";

@@ -171,7 +171,11 @@ fn deployment_of(machines: usize) -> deployment::snapshot::Snapshot {
     let views = (0..machines).map(view).collect();
     deployment::snapshot::Snapshot {
         deployment: Arc::new(fleet),
-        sets: vec![deployment::snapshot::SetView { set: set("fleet", machines), machines: views }],
+        sets: vec![deployment::snapshot::SetView {
+            set: set("fleet", machines),
+            class: None,
+            machines: views,
+        }],
         orphans: Vec::new(),
         others: Vec::new(),
         guard_nodes: true,

@@ -1,5 +1,5 @@
 //! Updates in place, the whole stack in one process on a paused clock. The agent on the Node is the test.
-#![expect(clippy::unwrap_used, reason = "tests")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::time::Duration;
 
@@ -7,10 +7,14 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use ostler_api::machine::{Machine, MachinePhase, MachineStep, WaitReason};
 use ostler_api::names::{annotation, label};
-use ostler_tests::objects::{at_step, get, in_phase, instances, machine, waits_for};
+use ostler_api::{MachineClass, MachineDeployment};
+use ostler_driver_fake::fault::Verb;
+use ostler_tests::objects::{agents, at_step, class, get, in_phase, instances, machine, waits_for};
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tokio::time::sleep;
+
+use crate::rollouts;
 
 async fn running(world: &World, name: &str) {
     world.apply::<Machine>(machine(name, "fake")).await;
@@ -138,5 +142,62 @@ async fn an_update_goes_on_in_the_core_that_leads_next() {
     world.until("m", "Running", in_phase(MachinePhase::Running)).await;
     sleep(Duration::from_secs(5)).await;
     assert!(!is_cordoned(&node(&world, "m").await));
+    world.stop().await;
+}
+
+/// The image is what only an update in place can bring to an instance, and the tags what only the driver can.
+#[tokio::test(start_paused = true)]
+async fn after_an_update_in_place_nothing_is_refused_and_edits_of_tags_go_on_to_arrive() {
+    let world = rollouts::world().await;
+    let linux = |version: &str, tag: &str| json!({ "region": "local", "image": format!("linux-{version}"), "tags": { "vm": { "k": tag } } });
+    for (name, spec) in [("c2", linux("2", "1")), ("c1", linux("1", "2"))] {
+        world.apply::<MachineClass>(class(name, &spec)).await;
+    }
+    let mut two = rollouts::in_place(2, 1);
+    two["spec"]["template"]["spec"]["class"]["name"] = json!("c2");
+    world.apply::<MachineDeployment>(two).await;
+    rollouts::until_rolled_out(&world).await;
+    let updating = tokio::spawn(agents(world.client()));
+    rollouts::roll_to(&world, "c1").await;
+    rollouts::until_rolled_out(&world).await;
+    updating.abort();
+    sleep(rollouts::QUIET).await;
+    let all_tags =
+        |world: &World| rollouts::tags(world).into_iter().map(|it| it.2).collect::<Vec<_>>();
+    assert_eq!(all_tags(&world), ["2", "2"], "the hand-over brings the tags of the new class");
+    let edit = Patch::Merge(json!({ "providerSpec": linux("1", "3") }));
+    let classes = Api::<MachineClass>::default_namespaced(world.client());
+    classes.patch("c1", &PatchParams::default(), &edit).await.unwrap();
+    sleep(rollouts::QUIET).await;
+    assert_eq!(all_tags(&world), ["3", "3"], "and an edit of tags arrives");
+    for machine in rollouts::machines(&world).await {
+        let applied = machine.annotation(annotation::LAST_APPLIED_PROVIDER_SPEC).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(applied).unwrap(), linux("1", "3"));
+        assert_eq!(machine.annotation(annotation::IN_PLACE_PROVIDER_SPEC), None);
+        assert_eq!(machine.annotation(annotation::SETTLED_PROVIDER_SPEC), None);
+    }
+    // Only the image differs: the driver is left alone.
+    let linux_4 = json!({ "region": "local", "image": "linux-4", "tags": { "vm": { "k": "3" } } });
+    world.apply::<MachineClass>(class("c4", &linux_4)).await;
+    let updating = tokio::spawn(agents(world.client()));
+    rollouts::roll_to(&world, "c4").await;
+    rollouts::until_rolled_out(&world).await;
+    updating.abort();
+    sleep(rollouts::QUIET).await;
+    for machine in rollouts::machines(&world).await {
+        let status = machine.status.clone().unwrap();
+        let condition = |kind: &str| status.conditions.iter().find(|it| it.type_ == kind);
+        let updated = condition("HotUpdated").unwrap();
+        assert_eq!(
+            (updated.status.as_str(), updated.reason.as_deref()),
+            ("True", Some("UpdatedInPlace"))
+        );
+        assert!(condition("HotUpdateRefused").is_none() && status.waiting_for.is_none());
+        assert!(
+            machine.annotation(annotation::LAST_APPLIED_PROVIDER_SPEC).unwrap().contains("linux-1")
+        );
+    }
+    let calls = world.calls().into_iter().filter(|it| it.operation == Verb::UpdateMachine);
+    assert_eq!(calls.count(), 4, "two for the first hand-over, two for the edit");
     world.stop().await;
 }

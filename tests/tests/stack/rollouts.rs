@@ -26,13 +26,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 /// Long enough for anything that would still happen.
-const QUIET: Duration = Duration::from_mins(15);
+pub(crate) const QUIET: Duration = Duration::from_mins(15);
 
 fn with_fleet() -> Setup {
     Setup::tuned(|options| options.settings.controllers = "*".parse().unwrap())
 }
 
-async fn world() -> World {
+pub(crate) async fn world() -> World {
     let world = World::start_with(with_fleet()).await;
     let spec = json!({ "region": "local", "image": "fake-2.0", "latency": { "create": "5s" } });
     world.apply::<MachineClass>(class("next", &spec)).await;
@@ -70,7 +70,7 @@ async fn sets(world: &World) -> Vec<MachineSet> {
     api.list(&ListParams::default()).await.unwrap().items
 }
 
-async fn machines(world: &World) -> Vec<Machine> {
+pub(crate) async fn machines(world: &World) -> Vec<Machine> {
     let api = Api::<Machine>::default_namespaced(world.client());
     api.list(&ListParams::default()).await.unwrap().items
 }
@@ -83,7 +83,7 @@ async fn edit(world: &World, patch: Value) {
     api(world).patch("d", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
 }
 
-async fn roll_to(world: &World, class: &str) {
+pub(crate) async fn roll_to(world: &World, class: &str) {
     let class = json!({ "class": { "name": class } });
     edit(world, json!({ "spec": { "template": { "spec": class } } })).await;
 }
@@ -123,7 +123,7 @@ fn says(wanted: &'static str) -> impl Fn(Option<&MachineDeployment>) -> bool {
     move |deployment| deployment.is_some_and(|it| reason(it) == wanted)
 }
 
-async fn until_rolled_out(world: &World) {
+pub(crate) async fn until_rolled_out(world: &World) {
     until(world, "rolled out", rolled_out).await;
 }
 
@@ -382,7 +382,7 @@ async fn a_chosen_machine_of_an_old_set_goes_in_the_middle_of_a_rollout_1078() {
     world.stop().await;
 }
 
-fn in_place(replicas: i32, unavailable: i32) -> Value {
+pub(crate) fn in_place(replicas: i32, unavailable: i32) -> Value {
     let mut in_place = deployment(replicas);
     in_place["spec"]["strategy"] = json!({ "type": "InPlaceUpdate", "inPlaceUpdate": {
         "maxSurge": 0, "maxUnavailable": unavailable, "orchestrationType": "Auto"
@@ -464,7 +464,7 @@ async fn a_hot_update_ends_before_its_node_is_updated_and_that_of_the_new_class_
 }
 
 /// Name, provider id and tag of each instance.
-fn tags(world: &World) -> Vec<(String, String, String)> {
+pub(crate) fn tags(world: &World) -> Vec<(String, String, String)> {
     let all = world.cloud().instances().unwrap().into_iter().map(|one| {
         let tag = one.tags(Resource::Vm).tags.get("k").cloned().unwrap_or_default();
         (one.identity.machine_name.clone(), one.provider_id.clone(), tag)

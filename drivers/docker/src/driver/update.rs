@@ -15,14 +15,14 @@ use crate::tags::TagFile;
 
 impl DockerDriver {
     pub(super) async fn update(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
-        let UpdateMachine { ctx, provider_id, .. } = request;
+        let UpdateMachine { ctx, provider_id, .. } = &request;
         let spec = self.spec(&*ctx.class().await?)?;
         let identity = ctx.identity();
         let _turn = self.busy.turn(&identity)?;
-        let found = self.find(&ctx, Some(&provider_id)).await?.filter(Found::is_made);
+        let found = self.find(ctx, Some(provider_id)).await?.filter(Found::is_made);
         let gone = || DriverError::not_found("the engine has no container of this machine");
         let mut found = found.ok_or_else(|| gone().not_applied())?;
-        let fixed = fixed_changes(&found, &spec)?;
+        let fixed = request.in_the_way(&spec, fixed_changes(&found, &spec)?);
         if !fixed.is_empty() {
             return Err(DriverError::not_hot_updatable(fixed));
         }

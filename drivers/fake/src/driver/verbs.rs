@@ -92,7 +92,7 @@ impl Driver for FakeDriver {
     }
 
     async fn update_machine(&self, request: UpdateMachine) -> Result<Updated, DriverError> {
-        let UpdateMachine { ctx, provider_id, .. } = request;
+        let UpdateMachine { ctx, provider_id, .. } = request.clone();
         self.call((Verb::UpdateMachine, Need::GoodSpec), ctx, async |call| {
             check_credentials(call).await?;
             let (identity, tags) = (call.ctx.identity(), by_name(call));
@@ -103,6 +103,7 @@ impl Driver for FakeDriver {
                 return Err(CloudError::from(Refusal::BeingDeleted { provider_id }).into());
             }
             let fixed = found.fixed_paths_differing(&call.spec);
+            let fixed = request.in_the_way(&call.spec, fixed);
             if !fixed.is_empty() {
                 return Err(DriverError::not_hot_updatable(fixed));
             }

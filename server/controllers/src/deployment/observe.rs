@@ -106,7 +106,10 @@ impl Deployments {
 
     fn set_view(&self, set: Arc<MachineSet>) -> SetView {
         let machines = self.stores.machines.find(MachineIndex::Controller, set.uid());
-        SetView { machines: machines.into_iter().map(|it| self.machine_view(it)).collect(), set }
+        let machines = machines.into_iter().map(|it| self.machine_view(it)).collect();
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let class = ObjectName::new(namespace, &set.spec.template.spec.class.name);
+        SetView { machines, class: self.stores.classes.get(&class), set }
     }
 
     fn machine_view(&self, machine: Arc<Machine>) -> MachineView {

@@ -24,6 +24,7 @@ use super::invariants::inv_12_enough_stay_available;
 use super::pass::Pass;
 use super::scaling;
 use super::snapshot::{MachineView, SetView};
+use crate::digest;
 use crate::node::has_critical_components;
 use crate::set::{Policy, Rank, controller, owner_reference};
 
@@ -31,6 +32,8 @@ use crate::set::{Policy, Rank, controller, owner_reference};
 const TRUE: &str = "true";
 /// What the label says of a Node, and of a Machine that was handed over.
 const SUCCESSFUL: &str = "successful";
+/// A provider spec of so many bytes is noted at most: a Machine has up to three of them, and 256 KiB of annotations in all.
+const MOST_NOTED: usize = 48 * 1024;
 
 fn node_label<'a>(view: &'a MachineView, key: &str) -> Option<&'a str> {
     view.node.as_ref()?.metadata.labels.as_ref()?.get(key).map(String::as_str)
@@ -315,10 +318,12 @@ impl<'a> Pass<'a> {
         let finished = |view: &&MachineView| {
             is_updated(view) && !is_handed_over(view) && !chosen.contains(view.machine.name())
         };
+        let spec = new.class.as_ref().map(|class| digest::canonical(&class.spec.provider_spec));
+        let spec = spec.filter(|text| text.len() <= MOST_NOTED);
         // The others would replace the Machines that leave them.
         let held = self.old_views().filter(|view| is_held(view));
         for view in held.flat_map(|set| set.machines.iter().filter(finished)) {
-            self.write_to_machine(&view.machine, handed_over(&view.machine, &new.set));
+            self.write_to_machine(&view.machine, handed_over(&view.machine, new, spec.as_deref()));
             moved.insert(view.machine.name());
         }
         for set in self.views.clone() {
@@ -432,8 +437,10 @@ fn class_and_version(set: &MachineSet) -> Value {
     json!({ "class": { "name": template.class.name }, "version": template.version })
 }
 
-/// One write makes the new set its only controller, with its labels, its class and its version.
-fn handed_over(machine: &Arc<Machine>, new: &MachineSet) -> Value {
+/// One write makes the new set its only controller, with its labels, its class and its version. It notes the spec that the Node was
+/// updated to.
+fn handed_over(machine: &Arc<Machine>, new: &SetView, spec: Option<&str>) -> Value {
+    let new = new.set.as_ref();
     let before = controller(&machine.metadata).map(|owner| owner.uid.clone());
     let others = machine.metadata.owner_references.iter().flatten();
     let others = others.filter(|one| Some(&one.uid) != before.as_ref()).cloned();
@@ -448,6 +455,7 @@ fn handed_over(machine: &Arc<Machine>, new: &MachineSet) -> Value {
             "resourceVersion": machine.metadata.resource_version,
             "ownerReferences": owners,
             "labels": labels,
+            "annotations": { annotation::IN_PLACE_PROVIDER_SPEC: spec },
         },
         "spec": class_and_version(new),
     })

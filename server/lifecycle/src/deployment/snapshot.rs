@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::MachinePhase;
 use ostler_api::names::annotation;
-use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 
 use super::counts::Counts;
 use crate::set::{Policy, Rank};
@@ -34,6 +34,8 @@ pub struct Snapshot {
 pub struct SetView {
     /// The set.
     pub set: Arc<MachineSet>,
+    /// The class of its template; `None`: it is not there.
+    pub class: Option<Arc<MachineClass>>,
     /// The Machines that it controls.
     pub machines: Vec<MachineView>,
 }

@@ -6,5 +6,6 @@ mod review;
 mod slots;
 
 pub use parallel::{DEFAULT_PERCENT, Parallel};
+pub(crate) use review::standing;
 pub use review::{ClassReview, Question, ReviewView};
 pub use slots::{SlotUse, SlotView, Slots};

@@ -12,7 +12,7 @@ use crate::{class_facts::ClassFacts, digest, driver::DriverFacts};
 pub struct Question {
     /// Revision of the class, see [`ClassFacts`].
     pub class_revision: Revision,
-    /// The spec that was last applied, as canonical JSON; empty: none is known, and only the class
+    /// The spec that the instance counts as having, as canonical JSON; empty: none is known, and only the class
     /// itself is looked at.
     pub old_spec: String,
     /// Name and version of the driver that is asked.
@@ -23,8 +23,7 @@ impl Question {
     /// What the driver is asked before the instance of this Machine is updated; `None`: nothing, since the instance
     /// has the spec of the class already, or the driver cannot review classes.
     pub fn of(machine: &Machine, class: &ClassFacts, driver: &DriverFacts) -> Option<Self> {
-        let applied = machine.annotation(names::annotation::LAST_APPLIED_PROVIDER_SPEC);
-        let applied = applied.unwrap_or_default();
+        let applied = standing(machine);
         // The usual case, which costs no parsing.
         if applied == class.provider_spec {
             return None;
@@ -45,6 +44,13 @@ impl Question {
             driver: driver.identity.clone(),
         })
     }
+}
+
+/// The spec that the instance of a Machine counts as having, as JSON; empty: none is known.
+pub(crate) fn standing(machine: &Machine) -> &str {
+    let noted = |key| machine.annotation(key);
+    let settled = noted(names::annotation::SETTLED_PROVIDER_SPEC);
+    settled.or_else(|| noted(names::annotation::LAST_APPLIED_PROVIDER_SPEC)).unwrap_or_default()
 }
 
 /// What is known of the answer to the [`Question`] of a Machine.

@@ -88,6 +88,7 @@ mod preserving;
 mod reading;
 mod retry;
 mod running;
+mod settled;
 mod takeover;
 mod token;
 mod transition;

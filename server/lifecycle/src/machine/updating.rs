@@ -20,6 +20,7 @@ use super::{
     preconditions,
     reading::Reading,
     retry::{self, RetryAction},
+    settled,
     transition::{Outcome, Transition, wait},
 };
 use crate::{
@@ -44,13 +45,17 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         return Ok(Transition::Rest(Next::OnChange));
     };
     preconditions::provider(pass.snap, class)?;
-    if !is_pending(pass) && applied_digest(pass).as_deref() == Some(class.spec_digest.as_str()) {
+    if has_spec(pass, class) {
         return Ok(settle_down(pass));
     }
     note_adopted(pass, class);
     let (class, driver) = preconditions::check(pass.snap)?;
     let updates = driver.has(OperationKind::UpdateMachine);
-    if !updates && (was_made_with(pass, class) || is_as_adopted(pass, class)) {
+    if !updates
+        && (was_made_with(pass, class)
+            || is_as_adopted(pass, class)
+            || settle(pass, &[]) && has_spec(pass, class))
+    {
         return Ok(settle_down(pass));
     }
     refused(pass, class, driver)?;
@@ -61,6 +66,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     }
     look_first(pass, class, driver)?;
     review(pass, class, driver)?;
+    if has_spec(pass, class) {
+        return Ok(settle_down(pass));
+    }
     slot(pass, class)?;
     Ok(update(pass, class))
 }
@@ -104,9 +112,10 @@ fn is_as_adopted(pass: &Pass<'_>, class: &ClassFacts) -> bool {
         && pass.status.adopted_spec_digest.as_ref() == Some(&class.spec_digest)
 }
 
-/// Digest of the spec that a driver last reported as fully applied.
-fn applied_digest(pass: &Pass<'_>) -> Option<String> {
-    applied_spec(pass).map(|text| digest::of_text(&text))
+/// Whether nothing is left to do: the instance counts as having the spec of its class, and no update is pending.
+fn has_spec(pass: &Pass<'_>, class: &ClassFacts) -> bool {
+    let digest = settled::standing_spec(pass).map(|text| digest::of_text(&text));
+    !is_pending(pass) && digest.as_deref() == Some(class.spec_digest.as_str())
 }
 
 /// The spec that a driver last reported as fully applied, in its canonical form.
@@ -138,7 +147,7 @@ fn refused(pass: &Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome
         HotUpdateState::Unsupported => same_driver,
         HotUpdateState::Processing | HotUpdateState::Failed | HotUpdateState::Other(_) => false,
     };
-    if holds { Err(wait_refused(pass)) } else { Ok(()) }
+    if holds && !settled::may_settle(pass) { Err(wait_refused(pass)) } else { Ok(()) }
 }
 
 /// The wait of a refusal, which says what its condition says.
@@ -167,7 +176,7 @@ fn look_first(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> 
 
 /// What the driver says of the change as a whole, before any part of it is tried.
 fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome<()> {
-    let old_spec = applied_spec(pass).unwrap_or_default();
+    let old_spec = settled::standing_spec(pass).unwrap_or_default();
     let Some(question) = Question::about(old_spec, class, driver) else { return Ok(()) };
     // This pass may have learned of another spec than the one that the driver was asked about.
     let observed = Question::of(pass.machine, class, driver).as_ref() == Some(&question);
@@ -190,6 +199,9 @@ fn review(pass: &mut Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outc
         return Err(wait(WaitReason::InvalidSpec, Some(text), None));
     }
     if !question.old_spec.is_empty() && !review.hot {
+        if settle(pass, &review.fixed_paths) {
+            return self::review(pass, class, driver);
+        }
         refuse(pass, HotUpdateState::Refused, &class.spec_digest, &review.refusal());
         return Err(wait_refused(pass));
     }
@@ -224,10 +236,9 @@ fn update(pass: &mut Pass<'_>, class: &ClassFacts) -> Transition {
     });
     pass.step(Some(MachineStep::UpdateInstance));
     pass.show(Activity::Update);
-    let last = pass.machine.annotation(names::annotation::LAST_APPLIED_PROVIDER_SPEC);
     let request = Request::Update {
         provider_id: pass.provider_id().cloned().unwrap_or_default(),
-        last_applied_spec_json: last.unwrap_or_default().to_owned(),
+        last_applied_spec_json: settled::standing_text(pass),
     };
     pass.send(class, request)
 }
@@ -290,6 +301,7 @@ pub(crate) fn note_applied(pass: &mut Pass<'_>, digest: Option<&SpecDigest>) -> 
     }
     let key = names::annotation::LAST_APPLIED_PROVIDER_SPEC.to_owned();
     pass.effects.patch.annotations.insert(key, Some(class.provider_spec.clone()));
+    settled::forget(pass);
     true
 }
 
@@ -305,6 +317,10 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure) {
     }
     let text = failure.text();
     if let RetryAction::Refuse(state) = rule.then {
+        let paths: Vec<_> = failure.violations.iter().map(|(path, _)| path.clone()).collect();
+        if settle(pass, &paths) {
+            return withdraw(pass);
+        }
         // What was refused is what was sent; the class may be another one by now.
         let sent = pass.status.hot_update.as_ref().map(|update| update.spec_digest.clone());
         return refuse(pass, state, &sent.unwrap_or_default(), &text);
@@ -317,6 +333,22 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure) {
     conditions::set(pass, &MachineConditionType::HotUpdated, false, code, &text);
     pass.show(Activity::UpdateFailed(failure));
     pass.effects.event(true, EventReason::HotUpdateFailed, format!("{code}: {text}"));
+}
+
+/// What the driver refuses to change, the update in place may have changed. Returns whether it changed any of it.
+fn settle(pass: &mut Pass<'_>, fixed_paths: &[String]) -> bool {
+    let Some(text) = settled::settle(pass, fixed_paths) else { return false };
+    conditions::set(pass, &MachineConditionType::HotUpdated, true, "UpdatedInPlace", &text);
+    true
+}
+
+/// Nothing was changed, and nothing of it is left: the update in place did it. What an earlier update began is still brought to its end.
+fn withdraw(pass: &mut Pass<'_>) {
+    pass.end_operation();
+    retry::clear(pass);
+    pass.step(None);
+    pass.status.hot_update = pass.status.hot_update.take().filter(|update| update.dirty);
+    pass.show(Activity::UpdateRefused);
 }
 
 /// Shows a refusal, once. Nothing was changed: the last operation is not an update.

@@ -97,7 +97,10 @@ impl World {
         };
         Snapshot {
             deployment: Arc::new(self.deployment.clone()),
-            sets: owned.into_iter().map(|set| SetView { machines: views(&set), set }).collect(),
+            sets: owned
+                .into_iter()
+                .map(|set| SetView { machines: views(&set), class: None, set })
+                .collect(),
             orphans: free,
             others: Vec::new(),
             guard_nodes: true,

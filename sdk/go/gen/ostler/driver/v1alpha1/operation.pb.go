@@ -2817,7 +2817,9 @@ type UpdateMachineRequest struct {
 	// Never empty.
 	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
 	// The spec that was last reported as fully applied; empty when unknown. The current one is that of
-	// the machine class.
+	// the machine class. After an update in place of its Node it has what that update changed: where it
+	// is as the current one, a field that cannot be changed while the instance runs does not stand in
+	// the way, whatever the infrastructure shows.
 	LastAppliedSpecJson string `protobuf:"bytes,2,opt,name=last_applied_spec_json,json=lastAppliedSpecJson,proto3" json:"last_applied_spec_json,omitempty"`
 	// Only in `MachineDriverService`.
 	Context       *OperationContext `protobuf:"bytes,15,opt,name=context,proto3" json:"context,omitempty"`
