@@ -65,6 +65,13 @@ impl ApiView {
         Duration::try_from(lost).unwrap_or_default()
     }
 
+    /// The same for what began at `since`. An outage that was over by then cost it nothing: none of its kubelets was silent
+    /// for it and has to report again.
+    pub fn lost_to_new(&self, since: Timestamp, now: Timestamp) -> Duration {
+        let outages = self.outages.iter().copied().filter(|it| it.to > since).collect();
+        Self { outages, ..self.clone() }.lost(since, now)
+    }
+
     /// What is lost to either of two: the control cluster, and the one that a Machine joins.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {

@@ -134,7 +134,7 @@ fn without_node(
     let Some(since) = born.max(instance_since(machine)).filter(|_| !limit.is_zero()) else {
         return Verdict::Pending { until: None };
     };
-    let end = after(after(since, limit), api.lost(since, now));
+    let end = after(after(since, limit), api.lost_to_new(since, now));
     if now < end {
         return Verdict::Pending { until: Some(end) };
     }

@@ -163,7 +163,7 @@ impl<'a> Pass<'a> {
         let born = self.machine.metadata.creation_timestamp.as_ref().filter(|_| begun);
         let from = self.status.creation_started_at.as_ref().or(born)?.0;
         let limit = self.machine.creation_timeout(self.snap.settings.creation_timeout);
-        Some(after(after(from, limit), self.snap.api.lost(from, self.snap.now)))
+        Some(after(after(from, limit), self.snap.api.lost_to_new(from, self.snap.now)))
     }
 
     /// Whether the Node was healthy before.

@@ -1,10 +1,13 @@
 //! Whatever a Machine waits for, and for however long: it is looked at when its time is over.
 
+use jiff::SignedDuration;
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},
     machine::{FailureReason, MachinePhase, WaitReason},
 };
-use ostler_lifecycle::{operation::OperationView, plan::Next, snapshot::SecretView};
+use ostler_lifecycle::{
+    operation::OperationView, outage::Outage, plan::Next, snapshot::SecretView,
+};
 
 use crate::world::{World, looks_again};
 
@@ -92,6 +95,27 @@ fn a_creation_that_began_and_now_lacks_its_class_or_secret_ends_at_its_deadline(
             let code = ErrorCode::Unavailable;
             assert_eq!(until_failed(&mut world, kind, code), 120, "class {class} {kind}");
         }
+    }
+}
+
+/// Kubelets have ten seconds to report again after an outage. One that did not run yet has nothing to repeat.
+#[test]
+fn an_outage_that_was_over_when_a_creation_began_gives_it_no_more_time() {
+    for (ended_before, lost) in [(5, 0), (-5, 5 + 10)] {
+        let mut world = World::new();
+        world.machine_mut().spec.creation_timeout = Some("100s".into());
+        let to = world.now.checked_sub(SignedDuration::from_secs(ended_before)).unwrap();
+        let from = to.checked_sub(SignedDuration::from_secs(60)).unwrap();
+        world.api.outages = [Outage { from, to }].into();
+        world.settle();
+        let began = world.status().creation_started_at.unwrap().0;
+        let mut late = began;
+        while world.phase() != MachinePhase::Failed {
+            world.later(1);
+            world.settle();
+            late = world.now;
+        }
+        assert_eq!(late.duration_since(began).as_secs(), 100 + lost, "{ended_before}");
     }
 }
 
