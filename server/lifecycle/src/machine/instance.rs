@@ -23,7 +23,7 @@ use crate::{
     node,
     operation::{Failure, Finished, InstanceRecord, Power},
     plan::EventReason,
-    snapshot::TargetView,
+    snapshot::{DriverFacts, DriverView, TargetView},
     time::{after, second_after},
 };
 
@@ -95,6 +95,15 @@ pub(crate) fn catching_up(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
 pub(crate) fn caught_up_at(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
     pass.provider_id()?;
     Some(after(created_at(pass)?, CATCHING_UP))
+}
+
+/// Whether the infrastructure may not show the instance yet, as its driver says. Until then neither "none" nor an event proves
+/// that it is gone: both may come from one list that lags, and what is made in its place would be a second one (INV-1).
+pub(crate) fn may_be_hidden(pass: &Pass<'_>) -> bool {
+    let DriverView::Ready(DriverFacts { list_lag: Some(lag), .. }) = &pass.snap.driver else {
+        return false;
+    };
+    created_at(pass).is_some_and(|at| pass.snap.now < after(at, *lag))
 }
 
 /// Whether the instance was made for this Machine.

@@ -11,7 +11,10 @@ use super::{
     reading::Reading,
     transition::{Outcome, Transition, fail},
 };
-use crate::{hint::HintUse, time::after};
+use crate::{
+    hint::{HintUse, HintView},
+    time::after,
+};
 
 /// Asks the driver once when the Node becomes unhealthy, then from time to time, beside everything
 /// else that the pass does.
@@ -56,7 +59,8 @@ fn missed(pass: &mut Pass<'_>) -> Outcome<()> {
     if !absence::proves(pass.snap, &pass.status) {
         return Ok(());
     }
-    let told = pass.snap.hint.as_ref().filter(|hint| hint.gone);
+    let own = |hint: &&HintView| hint.lost.is_none() || hint.lost.as_ref() == pass.instance_id();
+    let told = pass.snap.hint.as_ref().filter(|hint| hint.gone).filter(own);
     if told.is_some_and(|hint| hint.asked) {
         return Err(give_up(pass));
     }

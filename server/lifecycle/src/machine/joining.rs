@@ -143,7 +143,8 @@ fn made_and_gone(pass: &Pass<'_>) -> bool {
         return false;
     }
     let hint = pass.snap.hint.as_ref().filter(|hint| hint.asked);
-    let told = hint.is_some_and(|it| it.lost.is_some() && it.lost.as_ref() == pass.instance_id());
+    let named = hint.is_some_and(|it| it.lost.is_some() && it.lost.as_ref() == pass.instance_id());
+    let told = named && !instance::may_be_hidden(pass);
     let made = instance::created_at(pass).is_some();
     made && (told || instance::catching_up(pass).is_none()) && !pass.creation_overdue()
 }

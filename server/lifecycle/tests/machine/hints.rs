@@ -118,6 +118,16 @@ fn failed_look(kind: HintKind) -> World {
 }
 
 #[test]
+fn that_an_instance_of_before_is_gone_says_nothing_of_the_one_that_was_made_just_now() {
+    let mut world = World::running();
+    tell(&mut world, HintKind::Gone);
+    world.hint.as_mut().unwrap().lost = Some("fake:///other".into());
+    world.instances.clear();
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running, "lists may lag behind the create");
+}
+
+#[test]
 fn a_look_that_fails_is_not_repeated_unless_the_instance_is_said_to_be_gone() {
     let mut world = failed_look(HintKind::Changed);
     assert_eq!(world.hint, None);

@@ -1,5 +1,7 @@
 //! Instances that are gone before their Node has joined.
 
+use std::time::Duration;
+
 use ostler_api::{
     ProviderId,
     driver::{Certainty, ErrorCode, OperationKind as Kind},
@@ -8,7 +10,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     hint::HintView,
-    operation::{Failure, Power},
+    operation::{Failure, OperationView, Power},
     plan::EventReason,
     snapshot::TargetView,
 };
@@ -131,6 +133,42 @@ fn without_an_event_the_driver_has_the_time_in_which_its_lists_may_lag_and_the_w
     world.later(59);
     world.settle();
     assert_eq!(world.creates, 2);
+}
+
+/// The event and the answer may come from one list that does not show yet what was made.
+#[test]
+fn an_instance_that_a_driver_calls_gone_while_its_lists_may_lag_is_not_made_a_second_time() {
+    for (lag, outcome_lost, creates) in
+        [(None, false, 2), (Some(0), false, 2), (Some(20), false, 1), (Some(20), true, 1)]
+    {
+        let mut world = World::new();
+        world.list_lag = lag.map(Duration::from_secs);
+        if outcome_lost {
+            for _ in 0..4 {
+                world.pass();
+                if matches!(&world.operation, OperationView::InFlight(it) if it.kind == Kind::CreateMachine)
+                {
+                    break;
+                }
+                world.answer();
+            }
+            world.carry_out().unwrap();
+            world.fail(ErrorCode::Canceled, Certainty::Partial);
+        }
+        world.settle();
+        assert_eq!(world.creates, 1);
+        world.later(3);
+        let made = std::mem::take(&mut world.instances);
+        tell(&mut world, HintKind::Gone, PROVIDER_ID);
+        world.settle();
+        assert_eq!(world.creates, creates, "{lag:?}");
+        if creates == 1 {
+            world.instances = made;
+            world.later(200);
+            world.settle();
+            assert_eq!(world.creates, 1, "INV-1: it was there");
+        }
+    }
 }
 
 #[test]

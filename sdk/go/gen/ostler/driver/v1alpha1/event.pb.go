@@ -98,7 +98,7 @@ func (InstanceEvent) EnumDescriptor() ([]byte, []int) {
 //
 // | condition | kind | what the core does next |
 // |---|---|---|
-// | the instance was deleted, by whomever | GONE | GetMachineStatus. With NOT_FOUND the machine has failed (`InstanceMissing`), and is replaced if it is of a MachineSet; before its Node has joined it is made anew, at once the first time and then after growing pauses (CORE_LOST in the table of failures), and the fifth time the machine has failed. Without the event, or with another `provider_id` in it, not before two minutes after it was made: lists of infrastructures lag. So never send it because a list does not show an instance yet |
+// | the instance was deleted, by whomever | GONE | GetMachineStatus. With NOT_FOUND the machine has failed (`InstanceMissing`), and is replaced if it is of a MachineSet; before its Node has joined it is made anew, at once the first time and then after growing pauses (CORE_LOST in the table of failures), and the fifth time the machine has failed. Without the event, with another `provider_id` in it, or sooner after it was made than the `Hello.list_lag` that the driver says, not before two minutes after it was made: lists of infrastructures lag. So never send it because a list does not show an instance yet |
 // | it stopped, started, or is about to be deleted | CHANGED | GetMachineStatus |
 // | the infrastructure will end it, e.g. because the price of a spot instance rose | TERMINATION_NOTICE | shows it at the Machine (`status.instanceNotice`, and an event), and GetMachineStatus. The machine runs on until its instance is gone |
 // | the infrastructure will work on it, and it may restart | MAINTENANCE_NOTICE | the same |
