@@ -13,6 +13,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use ostler_api::MachineClass;
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
+use ostler_driver_fake::PROVIDER;
 use ostler_driver_fake::cloud::{Identity, Instance, Power};
 use ostler_driver_fake::fault::Verb;
 use ostler_server::CoreOptions;
@@ -152,6 +153,8 @@ async fn report_only_tells_of_an_orphan_once_and_deletes_nothing() {
     let told = events(&world, "OrphanFound").await;
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].series, None, "once, not at every look");
+    let counted = format!("ostler_orphans{{provider=\"{PROVIDER}\"}} 1");
+    assert!(world.metrics().contains(&counted), "it is paid for");
     world.stop().await;
 }
 

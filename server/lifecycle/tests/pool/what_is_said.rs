@@ -254,6 +254,32 @@ fn versions_are_counted_and_what_is_missing_of_the_replicas() {
     }
 }
 
+/// It is paid for.
+#[test]
+fn each_instance_without_a_machine_is_counted_and_named_whatever_keeps_it_from_having_one() {
+    let said = |world: &World| {
+        let observed = world.plan().status.observed.unwrap();
+        let ids: Vec<_> = observed.without_machine_ids.iter().map(ToString::to_string).collect();
+        (observed.current, observed.without_machine, ids)
+    };
+    let mut world = World::running(2, json!({}));
+    assert_eq!(said(&world), (2, 0, vec![]));
+    world.boot();
+    assert_eq!(said(&world), (3, 0, vec![]), "it gets one in this pass");
+    world.group.as_mut().unwrap().instances[2].state = InstanceState::Deleting;
+    assert_eq!(said(&world), (3, 1, vec!["fake:///i-3".to_owned()]), "it is on its way out");
+    world.machines.remove(0);
+    world.group.as_mut().unwrap().instances[0].state = InstanceState::Deleting;
+    let going = ["fake:///i-1", "fake:///i-3"].map(ToOwned::to_owned).to_vec();
+    assert_eq!(said(&world), (3, 2, going), "its machine went first");
+    // Nobody wants so many, and 20 are named.
+    (0..60).for_each(|_| world.boot());
+    let (current, without, named) = said(&world);
+    let made = i32::try_from(world.plan().create.len()).unwrap();
+    assert_eq!((current, without, named.len()), (63, 62 - made, 20));
+    assert!(made > 0 && without > 20);
+}
+
 #[test]
 fn a_pool_fails_for_what_only_a_user_can_end_and_for_nothing_else() {
     for (code, reason) in [
