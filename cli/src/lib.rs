@@ -21,6 +21,7 @@ mod known;
 mod log;
 mod manifests;
 mod migrate;
+mod progress;
 mod reset;
 mod rollout;
 mod sanity;

@@ -287,7 +287,7 @@ impl Context {
     /// it, is not saved, and the one before counts.
     pub fn save_checkpoint(&self, checkpoint: impl Into<String>) {
         let checkpoint = checkpoint.into();
-        let too_long = checkpoint.len() > crate::session::limits::CHECKPOINT_BYTES;
+        let too_long = checkpoint.len() > crate::limits::CHECKPOINT_BYTES;
         if too_long || self.scrub(&checkpoint) != checkpoint {
             tracing::warn!(operation = %self.operation_id(), too_long, "a checkpoint that is too long, or has a secret in it, was not saved");
             return;

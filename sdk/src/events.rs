@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use tokio::sync::mpsc;
 
 use crate::identity::Identity;
-use crate::session::limits;
+use crate::limits;
 
 /// Events that wait for the session; more are dropped.
 const WAITING: usize = 1024;

@@ -92,6 +92,7 @@ pub mod hot;
 pub mod identity;
 mod instance;
 mod library;
+mod limits;
 mod metadata;
 mod options;
 mod pool;

@@ -154,7 +154,7 @@ impl Deletion {
             Self::Deleted => (proto::DeletionOutcome::Deleted, nothing()),
             Self::WasAbsent => (proto::DeletionOutcome::WasAbsent, nothing()),
             Self::NotOurs { provider_id, cluster_id } => {
-                let cluster_id = crate::session::limits::cut_word(cluster_id);
+                let cluster_id = crate::limits::cut_word(cluster_id);
                 let outcome = proto::DeletionOutcome::NotOurs;
                 (outcome, proto::DeleteMachineResponse { provider_id, cluster_id, ..nothing() })
             }

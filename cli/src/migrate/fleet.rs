@@ -14,7 +14,7 @@ use ostler_lifecycle::{deployment, set};
 use serde::Serialize;
 
 use crate::describe::fleet::is_controlled_by;
-use crate::rollout::progress;
+use crate::progress;
 
 /// A set or deployment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

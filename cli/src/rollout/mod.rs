@@ -1,7 +1,6 @@
 //! `ostler rollout`: what `kubectl rollout` does for Deployments, for MachineDeployments. kubectl knows no custom kinds.
 
 mod history;
-pub(crate) mod progress;
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -23,8 +22,8 @@ use ostler_lifecycle::deployment::fenceposts;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use self::progress::Progress;
 use crate::describe::fleet;
+use crate::progress::{self, Progress, resuming};
 use crate::serving::Leases;
 use crate::{cluster, log, table};
 
@@ -370,18 +369,6 @@ fn not_paused(deployment: &MachineDeployment, done: &str) -> anyhow::Result<()> 
         bail!("machinedeployment {name} is paused and cannot be {done}; first {resume}");
     }
     Ok(())
-}
-
-/// What ends the pause of a deployment that is paused.
-pub(crate) fn resuming(deployment: &MachineDeployment) -> Option<String> {
-    let name = deployment.name();
-    let by_spec =
-        (deployment.spec.paused == Some(true)).then(|| format!("`ostler rollout resume {name}`"));
-    let by_annotation = deployment
-        .annotation(CLUSTER_API_PAUSED)
-        .map(|_| format!("`kubectl annotate machinedeployment {name} {CLUSTER_API_PAUSED}-`"));
-    let all: Vec<_> = by_spec.into_iter().chain(by_annotation).collect();
-    (!all.is_empty()).then(|| all.join(" and "))
 }
 
 #[cfg(test)]

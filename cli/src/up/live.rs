@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::rollout::progress::{self, Progress};
+use crate::progress::{self, Progress};
 use crate::screen;
 use crate::table::{self, Table};
 

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::describe::time_of;
 use crate::log;
-use crate::rollout::progress::{self, Progress};
+use crate::progress::{self, Progress};
 
 /// Two lines about rollouts that go on are at least so far apart.
 const APART: Duration = Duration::from_secs(1);

@@ -3,6 +3,7 @@
 //! * [`cloud`]: instances with tags, in a state file that outlives the process
 //! * [`spec`]: the provider spec of a class
 //! * [`fault`]: what goes wrong, at which call
+//! * [`control`]: the file that changes faults and kubelets while it runs
 //! * [`calls`]: the log of what the core asked
 //! * [`FakeDriver`]: the verbs of the protocol
 //! * [`Kubelets`]: what runs inside the instances
@@ -10,8 +11,10 @@
 
 pub mod calls;
 pub mod cloud;
+pub mod control;
 mod digest;
 mod driver;
+mod duration;
 pub mod fault;
 mod kubelet;
 mod probe;
@@ -19,6 +22,7 @@ mod run;
 pub mod spec;
 
 pub use driver::{FakeDriver, PROVIDER};
+pub use duration::{GoDuration, NotADuration};
 pub use kubelet::Kubelets;
 pub use probe::{ProbeArgs, probe};
 pub use run::{FakeArgs, run, run_served};

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::calls::CallLog;
 use crate::cloud::{Clock, Cloud};
+use crate::control::ControlFile;
 use crate::driver::FakeDriver;
-use crate::fault::ControlFile;
 use crate::kubelet::Kubelets;
 
 /// Flags of the fake driver.

@@ -4,7 +4,7 @@
 #[path = "../../readme.rs"]
 mod readme;
 
-use ostler_driver_fake::fault::Control;
+use ostler_driver_fake::control::Control;
 use ostler_driver_fake::spec::ProviderSpec;
 use serde_json::Value;
 

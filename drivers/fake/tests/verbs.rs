@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::{Clock, Cloud};
-use ostler_driver_fake::fault::ControlFile;
+use ostler_driver_fake::control::ControlFile;
 use ostler_driver_fake::spec::Resource;
 use ostler_driver_sdk::testing::TestContext;
 use ostler_driver_sdk::{

@@ -5,10 +5,12 @@ use ostler_proto::v1alpha1::{DriverCapability, Hello, OperationKind};
 
 use crate::bench::Bench;
 use crate::by_name;
-use crate::checks::PAGE;
 use crate::options::{Options, Target};
 pub(crate) use crate::outcome::Tier;
 use crate::outcome::{NotPassed, Outcome, not_offered, skipped};
+
+/// A list of more records goes in pages.
+pub(crate) const PAGE: usize = 500;
 
 /// What a check needs for itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

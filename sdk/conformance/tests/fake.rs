@@ -13,7 +13,7 @@ use ostler_conformance::{
 };
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::{Clock, Cloud};
-use ostler_driver_fake::fault::ControlFile;
+use ostler_driver_fake::control::ControlFile;
 use ostler_driver_sdk::{Connector, DriverArgs};
 
 /// What needs a command that looks into the cloud.

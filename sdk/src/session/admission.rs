@@ -5,9 +5,9 @@ use proto::operation::Request;
 use proto::{MachineErrorReason, OperationKind};
 
 use super::fence::Stale;
-use super::limits::wrong_cluster_ids;
 use crate::driver::{DriverInfo, OptionalOperation};
 use crate::error::DriverError;
+use crate::limits::wrong_cluster_ids;
 
 /// Why nothing may start now. Most of these should not happen: the core knows better.
 #[derive(Debug, Clone, Copy, PartialEq)]

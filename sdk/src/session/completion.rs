@@ -7,9 +7,9 @@ use proto::operation_result::Response;
 use proto::register_request::Frame;
 use proto::{OperationCompleted, OperationPage, OperationResult};
 
-use super::limits::{FRAME_BYTES, cut_error};
 use crate::error::DriverError;
 use crate::handler::Answer;
+use crate::limits::{FRAME_BYTES, cut_error};
 
 /// A list of more records goes in pages.
 const PAGE_RECORDS: usize = 500;

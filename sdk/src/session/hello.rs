@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use ostler_proto::v1alpha1 as proto;
 use proto::{DriverCapability, HeldOperation, Hello, Resume};
 
-use super::limits::MAX_FRAME_BYTES;
+use crate::limits::MAX_FRAME_BYTES;
 use crate::driver::DriverInfo;
 
 /// What the session layer can do for every driver.

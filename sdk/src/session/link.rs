@@ -13,13 +13,13 @@ use tonic::{Code, Response, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use super::backoff::{Backoff, LONGEST, SEARCH};
-use super::limits::MAX_FRAME_BYTES;
 use super::outbox::Outbox;
 use super::protocol::Dial;
 use crate::connect::{ConnectError, Connection, Connector};
 use crate::diagnosis;
 use crate::error::chain;
 use crate::library::Client;
+use crate::limits::MAX_FRAME_BYTES;
 
 /// For the connection, for the headers of the stream, and for the first frame in it.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(20);

@@ -12,7 +12,6 @@ mod fence;
 pub mod fuzz;
 mod hello;
 mod ledger;
-pub(crate) mod limits;
 mod link;
 mod outbox;
 mod protocol;

@@ -272,7 +272,7 @@ impl Protocol {
         };
         DriverState {
             readiness: readiness.into(),
-            reason: super::limits::cut_word(self.lack.clone().unwrap_or_default()),
+            reason: crate::limits::cut_word(self.lack.clone().unwrap_or_default()),
             max_in_flight,
             drain_deadline: self.draining.and_then(|time| time.try_into().ok()),
         }
@@ -280,7 +280,7 @@ impl Protocol {
 
     /// A verb said how far it is.
     pub(crate) fn on_progress(&mut self, progress: proto::OperationProgress) -> Option<Effect> {
-        let progress = super::limits::cut_progress(progress);
+        let progress = crate::limits::cut_progress(progress);
         let live = matches!(self.phase, Phase::Live { .. });
         let wanted = self.ledger.keep_progress(&progress);
         (live && wanted).then(|| send(Sent::Progress(Box::new(progress))))

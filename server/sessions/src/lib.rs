@@ -40,6 +40,7 @@ mod record;
 mod revisions;
 mod scrape;
 mod service;
+mod serve;
 mod session;
 mod sessions;
 mod shell;
@@ -66,7 +67,7 @@ pub use options::{Limits, SessionsOptions, Timing};
 pub use ostler_api::operation::Term;
 pub use ostler_rate::{Rate, RateError, TokenBucket};
 pub use record::RecordedOperation;
-pub use service::ServeError;
+pub use serve::ServeError;
 pub use sessions::Sessions;
 /// For implementations of [`Authenticator`] and [`ClassSource`].
 pub use tonic::async_trait;

@@ -15,8 +15,7 @@ use ostler_lifecycle::{numbered, selector};
 
 use super::{Fleet, Runner};
 use crate::describe::page::unanswered;
-use crate::rollout::progress::{self, SELECTS_ALL, creation_error};
-use crate::rollout::resuming;
+use crate::progress::{self, SELECTS_ALL, creation_error, resuming};
 
 /// Waits that hold more than the one machine: they are explained.
 const HOLDS: [(WaitReason, &str); 7] = [

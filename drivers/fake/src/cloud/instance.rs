@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::bootstrap::Bootstrap;
 use super::group::Member;
-use crate::spec::{
-    GoDuration, KubeletSpec, NodeCapacity, ProviderSpec, RESERVED_TAG_PREFIX, Resource,
-};
+use crate::duration::GoDuration;
+use crate::spec::{KubeletSpec, NodeCapacity, ProviderSpec, RESERVED_TAG_PREFIX, Resource};
 
 /// A virtual machine, its network interface and its disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

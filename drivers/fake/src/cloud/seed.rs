@@ -4,7 +4,8 @@ use jiff::Timestamp;
 
 use super::{Bootstrap, Identity, Instance, TagSet};
 use crate::digest::short_digest;
-use crate::spec::{GoDuration, KubeletSpec, NodeCapacity};
+use crate::duration::GoDuration;
+use crate::spec::{KubeletSpec, NodeCapacity};
 
 /// One of many; the same for the same number.
 pub(super) fn seed(cluster_id: &str, number: usize, now: Timestamp) -> Instance {

@@ -7,8 +7,9 @@ use ostler_driver_sdk::{DriverError, Instance as Answer, PowerState, Violation};
 use sha2::{Digest, Sha256};
 
 use crate::cloud::{Clock, CloudError, Instance, JournalError, NotOurs, Power, Refusal};
+use crate::control::ControlError;
 use crate::fault::Action;
-use crate::fault::{ControlError, Injection};
+use crate::fault::Injection;
 
 /// What the driver tells of an instance.
 pub(super) fn answer(instance: &Instance, clock: &Clock) -> Answer {

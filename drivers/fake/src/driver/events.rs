@@ -8,7 +8,7 @@ use ostler_driver_sdk::{Event, Events};
 
 use super::FakeDriver;
 use crate::cloud::{Changes, Cloud, Identity, JournalError};
-use crate::fault::SpotLoss;
+use crate::control::SpotLoss;
 
 /// How often the control file is read, and the journal that other processes write.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

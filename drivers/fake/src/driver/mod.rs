@@ -17,7 +17,7 @@ use ostler_driver_sdk::{Cutter, Events};
 use self::throttle::Throttle;
 use crate::calls::CallLog;
 use crate::cloud::{Cloud, Instance};
-use crate::fault::ControlFile;
+use crate::control::ControlFile;
 
 /// What `MachineClass.provider` says for this driver.
 pub const PROVIDER: &str = "fake.ostler.dev";

@@ -37,7 +37,7 @@ impl Throttle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::GoDuration;
+    use crate::duration::GoDuration;
 
     #[test]
     fn one_call_too_many_is_told_when_the_next_window_begins() {

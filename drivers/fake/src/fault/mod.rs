@@ -2,7 +2,6 @@
 
 mod calls;
 mod code;
-mod control;
 mod plan;
 
 use ostler_driver_sdk::Target;
@@ -10,10 +9,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::short_digest;
-use crate::spec::GoDuration;
+use crate::duration::GoDuration;
 pub use calls::{Calls, NotACallNumber};
 pub use code::{CertaintyName, CodeName};
-pub use control::{Control, ControlError, ControlFile, KubeletOverride, SpotLoss};
 pub use plan::{Action, Contradiction, Failure, Injection, Plan, When};
 
 /// One thing that goes wrong.

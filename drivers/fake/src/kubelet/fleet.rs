@@ -18,7 +18,7 @@ use super::cache::KeyedCache;
 use super::life::{Behaviour, Kubelet, Shared};
 use super::watch::{watch_pods, watch_tokens};
 use crate::cloud::{Changes, Cloud, Instance, JournalError};
-use crate::fault::{Control, ControlFile};
+use crate::control::{Control, ControlFile};
 
 /// How soon a change of the control file, or of the cloud by another process, is seen. Changes by
 /// this process are seen immediately.

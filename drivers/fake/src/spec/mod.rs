@@ -1,7 +1,5 @@
 //! The provider spec of a machine class: what an instance is made of, and how the simulation plays.
 
-mod duration;
-
 use std::collections::BTreeMap;
 
 use ostler_driver_sdk::{HotSpec, Violation};
@@ -9,8 +7,8 @@ use ostler_quantity::Quantity;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::duration::GoDuration;
 use crate::fault::Fault;
-pub use duration::{GoDuration, NotADuration};
 
 /// Tags that begin so are the driver's own: they carry the identity of the instance.
 pub const RESERVED_TAG_PREFIX: &str = "ostler.dev/";

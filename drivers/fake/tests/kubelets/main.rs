@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
 use ostler_driver_fake::Kubelets;
 use ostler_driver_fake::cloud::{Bootstrap, Clock, Cloud, Identity, Instance, NewInstance};
-use ostler_driver_fake::fault::ControlFile;
+use ostler_driver_fake::control::ControlFile;
 use ostler_driver_fake::spec::ProviderSpec;
 use ostler_driver_sdk::CancellationToken;
 use serde_json::{Value, json};

@@ -22,7 +22,6 @@ mod update;
 mod validate;
 mod volumes;
 
-pub(crate) use self::pages::PAGE;
 pub(crate) use self::validate::review;
 
 use crate::check::Check;

@@ -5,12 +5,11 @@ use prost::Message;
 
 use crate::answer::Answer;
 use crate::bench::Bench;
+use crate::check::PAGE;
 use crate::driver::{Asked, Driver};
 use crate::machine::{Machine, list, uids};
 use crate::outcome::{Outcome, ensure};
 
-/// A list of more goes in pages.
-pub(crate) const PAGE: usize = 500;
 /// Concurrent operations.
 const LANES: u32 = 64;
 

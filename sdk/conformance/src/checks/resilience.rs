@@ -15,7 +15,7 @@ use super::duplicates::duplicate_frames;
 use super::pages;
 use crate::answer::{collect, same_instance};
 use crate::bench::Bench;
-use crate::check::{Gate, checks};
+use crate::check::{Gate, PAGE, checks};
 use crate::core::session::Session;
 use crate::driver::{Asked, Driver};
 use crate::machine::{again, list, uids};
@@ -357,7 +357,7 @@ async fn result_resent(bench: &Bench) -> Outcome {
 
 async fn pages_resent(bench: &Bench) -> Outcome {
     let driver = bench.connect().await?;
-    let machines = pages::many(&driver, pages::PAGE + 1).await?;
+    let machines = pages::many(&driver, PAGE + 1).await?;
     driver.session.acknowledge(false);
     let asked = driver.start(list(&bench.class(), bench.cluster_id()))?;
     let first = asked.answer().await?.machines()?;

@@ -4,7 +4,6 @@ mod health;
 mod reads;
 mod register;
 pub(crate) mod scrub;
-mod serve;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -19,7 +18,6 @@ use tonic::{Code, Request, Response, Status, Streaming};
 use tonic_types::{ErrorDetails, StatusExt};
 
 pub(crate) use self::health::Health;
-pub use self::serve::ServeError;
 use crate::audit;
 use crate::session::DOMAIN;
 use crate::session::frames::FRAME_BYTES;

@@ -6,7 +6,8 @@ use ostler_proto::v1alpha1::MachineErrorCode;
 
 use super::stage::{middle, settled, stage, without};
 use crate::bench::Bench;
-use crate::checks::pages::{PAGE, all, in_pages};
+use crate::check::PAGE;
+use crate::checks::pages::{all, in_pages};
 use crate::outcome::{Outcome, ensure, failed, not_offered};
 use crate::pool::id_of;
 

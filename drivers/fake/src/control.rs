@@ -6,8 +6,9 @@ use std::{fs, io};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Contradiction, Fault};
-use crate::spec::{GoDuration, Join, KubeletSpec, PodBehaviour};
+use crate::duration::GoDuration;
+use crate::fault::{Contradiction, Fault};
+use crate::spec::{Join, KubeletSpec, PodBehaviour};
 
 /// What a control file says. Write it aside and rename it, so that it is never read half written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -4,6 +4,7 @@ use ostler_api::machine_deployment::{
     MachineDeploymentConditionType as Of, MachineDeploymentStatus as Status, StrategyType,
 };
 use ostler_api::machine_pool::MachinePoolStatus;
+use ostler_api::names::annotation::CLUSTER_API_PAUSED;
 use ostler_api::{MachineDeployment, MachinePool};
 use ostler_lifecycle::deployment::conditions::{find, hindrance, reason};
 use ostler_lifecycle::deployment::status::is_paused;
@@ -153,6 +154,18 @@ pub(crate) fn creation_error(deployment: &MachineDeployment) -> Option<&str> {
     let progress = find(&deployment.status.as_ref()?.conditions, &Of::Progressing)?;
     let message = progress.message.as_deref().unwrap_or("cannot create a machine set");
     (progress.reason.as_deref() == Some(reason::CREATE_ERROR)).then_some(message)
+}
+
+/// What ends the pause of a deployment that is paused.
+pub(crate) fn resuming(deployment: &MachineDeployment) -> Option<String> {
+    let name = deployment.name();
+    let by_spec =
+        (deployment.spec.paused == Some(true)).then(|| format!("`ostler rollout resume {name}`"));
+    let by_annotation = deployment
+        .annotation(CLUSTER_API_PAUSED)
+        .map(|_| format!("`kubectl annotate machinedeployment {name} {CLUSTER_API_PAUSED}-`"));
+    let all: Vec<_> = by_spec.into_iter().chain(by_annotation).collect();
+    (!all.is_empty()).then(|| all.join(" and "))
 }
 
 #[cfg(test)]
