@@ -238,6 +238,19 @@ impl OptionalOperation {
     }
 }
 
+/// When the provider id of a Node is that of an instance, whatever the name of the Node: as the infrastructure itself
+/// compares its ids. Two instances never have ids that are equal by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProviderIdComparison {
+    /// The same letters.
+    #[default]
+    Exact,
+    /// The same letters, of which those of ASCII may be capitals.
+    CaseInsensitive,
+    /// The same scheme, and the same letters after the last slash.
+    LastSegment,
+}
+
 /// Who a driver is and what it offers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[must_use]
@@ -247,6 +260,7 @@ pub struct DriverInfo {
     pub(crate) version: String,
     pub(crate) max_in_flight: u32,
     pub(crate) list_lag: Option<Duration>,
+    pub(crate) provider_ids: ProviderIdComparison,
     pub(crate) offered: BTreeSet<OptionalOperation>,
     /// What the verbs can do, beside what every session can.
     pub(crate) capabilities: BTreeSet<DriverCapability>,
@@ -263,6 +277,7 @@ impl DriverInfo {
             version: String::new(),
             max_in_flight: 16,
             list_lag: None,
+            provider_ids: ProviderIdComparison::Exact,
             offered: BTreeSet::new(),
             capabilities: BTreeSet::new(),
         }
@@ -291,6 +306,12 @@ impl DriverInfo {
     /// and creates are repeated immediately. Zero: it shows everything immediately.
     pub const fn list_lag(mut self, lag: Duration) -> Self {
         self.list_lag = Some(lag);
+        self
+    }
+
+    /// How the provider ids of Nodes are compared with those that the verbs tell. Left out: to the letter.
+    pub const fn compares_provider_ids(mut self, by: ProviderIdComparison) -> Self {
+        self.provider_ids = by;
         self
     }
 

@@ -109,7 +109,7 @@ pub use session::fuzz;
 pub use class::{Class, Shape};
 pub use connect::{ConnectError, Connection, Connector, Cutter};
 pub use context::Context;
-pub use driver::{Driver, DriverInfo, OptionalOperation};
+pub use driver::{Driver, DriverInfo, OptionalOperation, ProviderIdComparison};
 pub use error::{Certainty, Code, DriverError, Violation};
 pub use events::{Event, Events};
 pub use hot::HotSpec;

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use ostler_api::machine_health_check::HealthCheckConditionType;
-use ostler_api::{Machine, MachineHealthCheck};
+use ostler_api::{Machine, MachineHealthCheck, ProviderIdComparison};
 use ostler_lifecycle::health_check::{Exempt, Target, Verdict, exempt, selects, verdict};
 use ostler_lifecycle::outage::ApiView;
 use ostler_lifecycle::set::controller;
@@ -52,9 +52,10 @@ fn said(check: &MachineHealthCheck, machine: &Machine, nodes: &[Node], now: Time
         None if machine.node_name().is_some() => NodeView::Unknown,
         None => NodeView::Absent,
     };
-    // Outages are added by the core, which knows of them.
+    // Outages are added by the core, which knows of them, and of how its driver compares ids.
     let (cluster, api) = (TargetView::Watched, ApiView::default());
-    let target = Target { machine: Arc::new(machine.clone()), node, cluster, api };
+    let ids = ProviderIdComparison::Exact;
+    let target = Target { machine: Arc::new(machine.clone()), node, ids, cluster, api };
     match verdict(check, &target, now) {
         Verdict::Healthy => "healthy".to_owned(),
         Verdict::Pending { until: Some(until) } => {

@@ -8,7 +8,7 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use ostler_driver_sdk::handler::{Answer, Handler};
 use ostler_driver_sdk::{
     CancellationToken, Certainty, Code, Context, DriverError, DriverInfo, Events,
-    OptionalOperation, Readiness, Secret,
+    OptionalOperation, ProviderIdComparison, Readiness, Secret,
 };
 use ostler_proto::v1alpha1 as proto;
 use parking_lot::Mutex;
@@ -370,6 +370,7 @@ impl Handler for Adapter {
             .name(&info.driver_name)
             .version(&info.driver_version)
             .max_in_flight(most)
+            .compares_provider_ids(comparison(info.provider_id_comparison()))
             .offering(offered);
         // One below zero says nothing.
         if let Some(lag) = info.list_lag.and_then(|lag| Duration::try_from(lag).ok()) {
@@ -482,6 +483,17 @@ fn warn_of_no_events(status: &tonic::Status) {
     } else {
         let (code, why) = (status.code(), answer::text(status));
         tracing::warn!("WatchEvents failed, and is called again: {code}: {why}");
+    }
+}
+
+/// What a later version of the contract may say is taken for the strictest.
+const fn comparison(said: proto::ProviderIdComparison) -> ProviderIdComparison {
+    match said {
+        proto::ProviderIdComparison::Unspecified | proto::ProviderIdComparison::Exact => {
+            ProviderIdComparison::Exact
+        }
+        proto::ProviderIdComparison::CaseInsensitive => ProviderIdComparison::CaseInsensitive,
+        proto::ProviderIdComparison::LastSegment => ProviderIdComparison::LastSegment,
     }
 }
 

@@ -102,6 +102,9 @@ type Info struct {
 	// ListLag is how long after a call the infrastructure may not show what that made, and may go on to make it: see
 	// `Hello.list_lag` in session.proto. nil: not known, which counts as a minute.
 	ListLag *time.Duration
+	// ProviderIDs is how the provider ids of Nodes are compared with those of records: see `Hello.provider_id_comparison` in
+	// session.proto. Zero: to the letter.
+	ProviderIDs pb.ProviderIdComparison
 	// PreviousClusterIDs says that all operations look for previous cluster ids as well: see "Cluster ids that change" in
 	// driver.proto.
 	PreviousClusterIDs bool
@@ -140,7 +143,7 @@ type server struct {
 func newServer(d Driver, info Info) *server {
 	who := &pb.GetInfoResponse{
 		Provider: info.Provider, DriverName: filepath.Base(os.Args[0]), DriverVersion: info.Version,
-		BootId: uuid.NewString(), MaxInFlight: info.MaxInFlight,
+		BootId: uuid.NewString(), MaxInFlight: info.MaxInFlight, ProviderIdComparison: info.ProviderIDs,
 	}
 	if info.ListLag != nil {
 		who.ListLag = durationpb.New(*info.ListLag)

@@ -48,12 +48,14 @@ type Info struct {
 	MaxInFlight uint32
 	// ListLag is how long after a call the infrastructure may not show what that made: as in driver.Info.
 	ListLag *time.Duration
+	// ProviderIDs is how the provider ids of Nodes are compared with those of the provider: as in driver.Info.
+	ProviderIDs pb.ProviderIdComparison
 }
 
 func (info Info) driver() driver.Info {
 	return driver.Info{
 		Provider: info.Provider, Version: info.Version, MaxInFlight: cmp.Or(info.MaxInFlight, 100), IdentityByName: true,
-		ListLag: info.ListLag,
+		ListLag: info.ListLag, ProviderIDs: info.ProviderIDs,
 	}
 }
 

@@ -5,8 +5,8 @@ use std::time::SystemTime;
 use ostler_proto::v1alpha1 as proto;
 use proto::{DriverCapability, HeldOperation, Hello, Resume};
 
+use crate::driver::{DriverInfo, ProviderIdComparison};
 use crate::limits::MAX_FRAME_BYTES;
-use crate::driver::DriverInfo;
 
 /// What the session layer can do for every driver.
 const CAPABILITIES: [DriverCapability; 5] = [
@@ -53,6 +53,15 @@ pub(crate) fn hello(
         resume,
         driver_time: Some(now.into()),
         list_lag: info.list_lag.and_then(|lag| lag.try_into().ok()),
+        provider_id_comparison: comparison(info.provider_ids).into(),
+    }
+}
+
+const fn comparison(by: ProviderIdComparison) -> proto::ProviderIdComparison {
+    match by {
+        ProviderIdComparison::Exact => proto::ProviderIdComparison::Exact,
+        ProviderIdComparison::CaseInsensitive => proto::ProviderIdComparison::CaseInsensitive,
+        ProviderIdComparison::LastSegment => proto::ProviderIdComparison::LastSegment,
     }
 }
 

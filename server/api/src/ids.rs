@@ -122,6 +122,25 @@ text_type! {
     pub struct SpecDigest;
 }
 
+/// How the provider id of a Node is compared with that of an instance: as the infrastructure compares its ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ProviderIdComparison {
+    /// To the letter.
+    #[default]
+    Exact,
+    /// Without regard to ASCII capitals.
+    CaseInsensitive,
+    /// By scheme and last part.
+    LastSegment,
+}
+
+/// Scheme and last part of a provider id.
+fn ends(id: &str) -> Option<(&str, &str)> {
+    let (scheme, path) = id.split_once("://")?;
+    let (_, last) = path.rsplit_once('/')?;
+    (!last.is_empty()).then_some((scheme, last))
+}
+
 /// The parts of a provider id without its scheme, in small letters.
 fn path(id: &str) -> Vec<String> {
     let path = id.split_once(":/").map_or(id, |(_, path)| path);
@@ -129,17 +148,39 @@ fn path(id: &str) -> Vec<String> {
 }
 
 impl ProviderId {
-    /// Whether a Node whose `spec.providerID` is `id` may run on this instance: the ids are equal, or their schemes and
-    /// last parts are. Drivers of machine-controller-manager write the region where the cloud's controller writes the zone
-    /// (`aws:///eu-west-1/i-1`, `aws:///eu-west-1a/i-1`), or the project after three slashes and not two; upstream links
-    /// by name alone, and Gardener's autoscaler compares last parts.
-    pub fn is_of_node(&self, id: &str) -> bool {
-        fn ends(id: &str) -> Option<(&str, &str)> {
-            let (scheme, path) = id.split_once("://")?;
-            let (_, last) = path.rsplit_once('/')?;
-            (!last.is_empty()).then_some((scheme, last))
-        }
-        *self == *id || ends(self.as_str()).is_some_and(|own| ends(id) == Some(own))
+    /// Whether a Node whose `spec.providerID` is `id` runs on this instance, whatever its name.
+    pub fn equals(&self, id: &str, by: ProviderIdComparison) -> bool {
+        *self == *id
+            || match by {
+                ProviderIdComparison::Exact => false,
+                ProviderIdComparison::CaseInsensitive => self.as_str().eq_ignore_ascii_case(id),
+                ProviderIdComparison::LastSegment => {
+                    ends(self.as_str()).is_some_and(|own| ends(id) == Some(own))
+                }
+            }
+    }
+
+    /// Whether a Node whose `spec.providerID` is `id` may run on this instance, if its name fits: the ids are equal, or their
+    /// schemes and last parts are. Drivers of machine-controller-manager write the region where the cloud's controller writes
+    /// the zone (`aws:///eu-west-1/i-1`, `aws:///eu-west-1a/i-1`), or the project after three slashes and not two; upstream
+    /// links by name alone, and Gardener's autoscaler compares last parts.
+    pub fn is_of_node(&self, id: &str, by: ProviderIdComparison) -> bool {
+        let same = |(scheme, last): (&str, &str), (other, of_other): (&str, &str)| match by {
+            ProviderIdComparison::CaseInsensitive => {
+                scheme.eq_ignore_ascii_case(other) && last.eq_ignore_ascii_case(of_other)
+            }
+            ProviderIdComparison::Exact | ProviderIdComparison::LastSegment => {
+                (scheme, last) == (other, of_other)
+            }
+        };
+        self.equals(id, by)
+            || ends(self.as_str()).zip(ends(id)).is_some_and(|(own, other)| same(own, other))
+    }
+
+    /// Whether a driver may compare in a way by which `id` is equal to this one.
+    pub fn may_equal(&self, id: &str) -> bool {
+        self.equals(id, ProviderIdComparison::CaseInsensitive)
+            || self.equals(id, ProviderIdComparison::LastSegment)
     }
 
     /// Whether `id` may be this one in another spelling: they differ in nothing but capitals, slashes, the scheme, and what
@@ -147,7 +188,10 @@ impl ProviderId {
     pub fn is_spelled(&self, id: &str) -> bool {
         let (own, other) = (path(self.as_str()), path(id));
         let one_ends_the_other = own.ends_with(&other) || other.ends_with(&own);
-        !own.is_empty() && !other.is_empty() && one_ends_the_other && !self.is_of_node(id)
+        !own.is_empty()
+            && !other.is_empty()
+            && one_ends_the_other
+            && !self.is_of_node(id, ProviderIdComparison::Exact)
     }
 
     /// The part by which ids of other spellings are found.

@@ -33,7 +33,9 @@ pub mod timeout;
 mod wording;
 
 pub use crds::crds;
-pub use ids::{OperationId, ProviderId, ProviderName, Revision, SpecDigest, Uid};
+pub use ids::{
+    OperationId, ProviderId, ProviderIdComparison, ProviderName, Revision, SpecDigest, Uid,
+};
 pub use machine::Machine;
 pub use machine_class::MachineClass;
 pub use machine_deployment::MachineDeployment;

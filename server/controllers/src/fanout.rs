@@ -7,7 +7,7 @@ mod needs;
 mod pools;
 mod sessions;
 
-use ostler_api::ProviderName;
+use ostler_api::{ProviderId, ProviderName};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -179,7 +179,8 @@ impl Fanout {
             for target in self.stores.targets.all() {
                 let nodes = &target.nodes;
                 let ids = machine.provider_id().into_iter().chain(machine.instance_id());
-                let by_id = ids.map(|id| nodes.find_names(NodeIndex::ProviderId, id.as_str()));
+                let endings = ids.filter_map(|id| ProviderId::ending(id.as_str()));
+                let by_id = endings.map(|ending| nodes.find_names(NodeIndex::Ending, &ending));
                 let by_label = nodes.find_names(NodeIndex::MachineName, machine.name());
                 let by_name = machine.node_name().map(ObjectName::cluster);
                 let names = by_id.flatten().chain(by_label).chain(by_name);
@@ -332,7 +333,15 @@ impl Fanout {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let mut found = machines.find_names(MachineIndex::Node, name);
         if let Some(id) = provider_id(node) {
-            found.extend(machines.find_names(MachineIndex::ProviderId, id));
+            // Also in another spelling, by which the driver may call it equal, or which is to be named.
+            let of_ending =
+                ProviderId::ending(id).map(|it| machines.find(MachineIndex::Ending, &it));
+            let may_have = |machine: &Arc<Machine>| {
+                let ids = [machine.provider_id(), machine.instance_id()];
+                ids.into_iter().flatten().any(|it| it.is_spelled(id) || it.may_equal(id))
+            };
+            let of_ending = of_ending.unwrap_or_default().into_iter().filter(may_have);
+            found.extend(of_ending.map(|machine| ObjectName::of(&*machine)));
             // The cloud may spell the id in another way than the driver: then by the other Nodes of the instance.
             for other in target.nodes.find_names(NodeIndex::ProviderId, id) {
                 found.extend(machines.find_names(MachineIndex::Node, &other.name));

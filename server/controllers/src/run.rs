@@ -208,6 +208,7 @@ impl Controllers {
 
     async fn run_until(self, stop: CancellationToken) -> Result<(), ElectionError> {
         let Self { core, events } = self;
+        core.stores.compare_ids_as(core.sessions.comparisons(), &core.settings);
         // Every process watches, so that the next leader starts with warm caches.
         let watches = core.start_watches();
         let all_recorded = CancellationToken::new();

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, Resource};
-use ostler_api::Machine;
 use ostler_api::names::annotation::{CLUSTER_ID, NOT_MANAGED};
 use ostler_api::names::{finalizer, label};
+use ostler_api::{Machine, ProviderId};
 use ostler_lifecycle::cluster::ClusterIds;
 use ostler_lifecycle::machine::has_own_instance;
 use ostler_lifecycle::node::{joined_as, provider_id};
@@ -168,27 +168,40 @@ fn tie(stores: &Stores, node: &Node) -> Tie {
     let machines = &stores.machines;
     let name = node.metadata.name.as_deref().unwrap_or_default();
     let id = provider_id(node);
-    let known = |machine: &Machine| {
-        let has = |id: &str| machine.instance_id().is_some_and(|it| it.is_of_node(id));
-        joined_as(machine, node) || has_own_instance(machine) && id.is_some_and(has)
+    let has = |machine: &Machine| {
+        let by = || stores.id_comparison(machine).by();
+        id.is_some_and(|id| machine.instance_id().is_some_and(|it| it.is_of_node(id, by())))
     };
-    let any = |holds: &dyn Fn(&Machine) -> bool| {
-        machines.any(MachineIndex::Node, name, holds)
-            || id.is_some_and(|id| machines.any(MachineIndex::ProviderId, id, holds))
+    let named = machines.find(MachineIndex::Node, name);
+    let ending = id.and_then(ProviderId::ending);
+    let with_id = ending.map(|ending| machines.find(MachineIndex::Ending, &ending));
+    let with_id = with_id.unwrap_or_default();
+    let equals = |machine: &Arc<Machine>| {
+        let by = || stores.id_comparison(machine).by();
+        id.is_some_and(|id| machine.instance_id().is_some_and(|it| it.equals(id, by())))
     };
-    if any(&known) {
+    let mut found = named.iter().chain(with_id.iter().filter(|it| equals(it)));
+    if found.any(|machine| joined_as(machine, node) || has_own_instance(machine) && has(machine)) {
         return Tie::Known;
     }
+    // Another spelling of the id of a Machine names that one, too, and its driver may be away.
+    let names = |machine: &Arc<Machine>| {
+        let ids = [machine.provider_id(), machine.instance_id()];
+        id.is_some_and(|id| {
+            ids.into_iter().flatten().any(|it| it.is_spelled(id) || it.may_equal(id))
+        })
+    };
     let labels = node.metadata.labels.as_ref();
     let label = labels.and_then(|labels| labels.get(label::MACHINE_NAME).map(String::as_str));
     let may_be_of = |machine: &str| {
         machines.any(MachineIndex::Name, machine, |machine| {
             let theirs = machine.provider_id();
-            theirs.is_none_or(|theirs| id.is_none_or(|id| theirs.is_of_node(id)))
+            theirs.is_none_or(|theirs| id.is_none_or(|id| theirs.may_equal(id)))
         })
     };
     let said = machines.has_unreadable()
-        || any(&|_| true)
+        || !named.is_empty()
+        || with_id.iter().any(names)
         || may_be_of(name)
         || label.is_some_and(may_be_of);
     if said { Tie::Said } else { Tie::None }

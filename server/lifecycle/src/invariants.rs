@@ -196,7 +196,7 @@ pub fn inv_4_drain_first(snapshot: &Snapshot, plan: &Plan) -> bool {
         return true;
     }
     let ours = snapshot.node.all().into_iter().any(|node| {
-        node::is_ours(&snapshot.machine, snapshot.machine.instance_id(), node)
+        node::is_ours(&snapshot.machine, snapshot.machine.instance_id(), node, snapshot.ids.by())
             && !own_instance::is_by_spec_only(snapshot, &plan.status, node)
     });
     let drain = plan.status.drain.as_ref();

@@ -1,6 +1,6 @@
 //! Which Node is that of a Machine. A Node is a Machine's only if its provider id is empty or that of the instance.
 
-use ostler_api::ProviderId;
+use ostler_api::{ProviderId, ProviderIdComparison};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
@@ -71,9 +71,30 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 /// A Machine has no more Nodes than these: each costs writes, and kubelets say which provider id they have.
 const MOST_NODES: usize = 32;
 
+/// How provider ids of Nodes are compared with that of a Machine.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct IdComparison {
+    /// As its driver says; `None`: none was connected since this core started.
+    pub said: Option<ProviderIdComparison>,
+    /// Another Machine whose instance has an id that counts as equal. The driver must not name two instances so; as long as it
+    /// does, a Node is told by the same letters alone.
+    pub twin: Option<String>,
+    /// A Node that may be its own, by its provider id alone, which depends on what the driver will say.
+    pub undecided: Option<Arc<Node>>,
+}
+
+impl IdComparison {
+    /// The one that counts.
+    pub fn by(&self) -> ProviderIdComparison {
+        self.said.filter(|_| self.twin.is_none()).unwrap_or_default()
+    }
+}
+
 /// Nodes that may be that of a Machine, by how they were found.
 #[derive(Debug, Clone, Default)]
 pub struct Candidates {
+    /// How their provider ids are compared.
+    pub by: ProviderIdComparison,
     /// With its provider id.
     pub with_id: Vec<Arc<Node>>,
     /// With the name that is [expected](expected_name).
@@ -89,7 +110,7 @@ impl Candidates {
     pub fn spellings<'a>(&'a self, machine: &'a Machine) -> impl Iterator<Item = &'a str> {
         let instance = machine.instance_id();
         let ids = self.named.iter().chain(&self.labelled).filter_map(|node| provider_id(node));
-        ids.filter(move |id| has_id(instance, id) && instance.is_none_or(|it| *it != **id))
+        ids.filter(move |id| has_id(instance, id, self.by) && instance.is_none_or(|it| *it != **id))
     }
 
     /// Without those that do not fit.
@@ -134,7 +155,7 @@ pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
     // The index has those with an equal id only. One that the Machine joined as may have none yet.
     for node in found.named.iter().chain(&found.labelled) {
         let its = match provider_id(node) {
-            Some(id) => has_id(machine.instance_id(), id),
+            Some(_) => is_of_instance(machine, machine.instance_id(), node, found.by),
             None => joined_as(machine, node),
         };
         if its && with_id.iter().all(|one| one.metadata.name != node.metadata.name) {
@@ -214,14 +235,34 @@ pub fn provider_id(node: &Node) -> Option<&str> {
     spec.provider_id.as_deref().filter(|id| !id.is_empty())
 }
 
-fn has_id(instance: Option<&ProviderId>, id: &str) -> bool {
-    instance.is_some_and(|it| it.is_of_node(id))
+fn has_id(instance: Option<&ProviderId>, id: &str, by: ProviderIdComparison) -> bool {
+    instance.is_some_and(|it| it.is_of_node(id, by))
+}
+
+/// Whether a Node has the provider id of the instance. That of the Node that the Machine joined as was taken for it, and no
+/// Node changes its own: it stays that, also if no driver says any more how ids are compared.
+pub(crate) fn is_of_instance(
+    machine: &Machine,
+    instance: Option<&ProviderId>,
+    node: &Node,
+    by: ProviderIdComparison,
+) -> bool {
+    provider_id(node).is_some_and(|id| has_id(instance, id, by))
+        || joined_as(machine, node) && spelled_otherwise(instance, node).is_some()
 }
 
 /// Whether a Node is that of the Machine, whose instance has this provider id.
-pub(crate) fn is_ours(machine: &Machine, instance: Option<&ProviderId>, node: &Node) -> bool {
+pub fn is_ours(
+    machine: &Machine,
+    instance: Option<&ProviderId>,
+    node: &Node,
+    by: ProviderIdComparison,
+) -> bool {
     match provider_id(node) {
-        Some(id) => has_id(instance, id) && (is_said(machine) || !is_elsewhere(machine, node)),
+        Some(_) => {
+            is_of_instance(machine, instance, node, by)
+                && (is_said(machine) || !is_elsewhere(machine, node))
+        }
         // While no instance is known, there is none that it could be of.
         None => {
             (instance.is_some() || machine.node_name().is_some())
@@ -254,11 +295,16 @@ fn is_elsewhere(machine: &Machine, node: &Node) -> bool {
 /// creation was never answered, and it went before it was found. The Node has the name that this
 /// Machine's is to have, and came during its life, not after the one that the Machine joined as. Both times are the API
 /// server's.
-pub(crate) fn is_stale(machine: &Machine, instance: Option<&ProviderId>, node: &Node) -> bool {
+pub(crate) fn is_stale(
+    machine: &Machine,
+    instance: Option<&ProviderId>,
+    node: &Node,
+    by: ProviderIdComparison,
+) -> bool {
     let (born, came) = (&machine.metadata.creation_timestamp, &node.metadata.creation_timestamp);
     let during = born.is_some() && came >= born;
     let named = node.metadata.name.as_deref() == expected_name(machine);
-    let of_another = provider_id(node).is_some_and(|id| !has_id(instance, id));
+    let of_another = provider_id(node).is_some() && !is_of_instance(machine, instance, node, by);
     during && named && of_another && !joined_as_another(machine, node)
 }
 
@@ -322,6 +368,10 @@ mod tests {
         machine(&json!({ "providerID": "i-1" }))
     }
 
+    fn is_ours(machine: &Machine, instance: Option<&ProviderId>, node: &Node) -> bool {
+        super::is_ours(machine, instance, node, ProviderIdComparison::Exact)
+    }
+
     fn chosen(found: &Candidates) -> Option<String> {
         choose(&ours(), found).main().and_then(|node| node.metadata.name.clone())
     }
@@ -374,6 +424,30 @@ mod tests {
             let mine = is_ours(&machine, machine.instance_id(), &node);
             assert_eq!(mine, is_its_own, "{of_the_machine} {of_the_node}");
         }
+    }
+
+    #[test]
+    fn ids_are_compared_as_the_driver_says_whatever_the_name_of_the_node() {
+        use ProviderIdComparison::{CaseInsensitive, Exact, LastSegment};
+        for (of_the_machine, of_the_node, equal) in [
+            ("azure:///subs/S/vm-1", "azure:///subs/s/VM-1", vec![CaseInsensitive]),
+            ("azure:///subs/S/vm-1", "azure:///subs/s/VM-2", vec![]),
+            ("azure:///subs/s/vm-1", "azure:///rg/s/vm-1", vec![LastSegment]),
+            ("aws:///eu-west-1/i-1", "aws:///eu-west-1a/i-1", vec![LastSegment]),
+            ("aws:///eu-west-1/i-1", "AWS:///eu-west-1/i-1", vec![CaseInsensitive]),
+            ("aws:///eu-west-1/i-1", "gce:///eu-west-1/i-1", vec![]),
+            ("aws:///eu-west-1/", "aws:///eu-west-1a/", vec![]),
+            ("i-1", "i-1", vec![Exact, CaseInsensitive, LastSegment]),
+            ("i-\u{e9}", "i-\u{c9}", vec![]),
+        ] {
+            let id = ProviderId::from(of_the_machine);
+            let by = [Exact, CaseInsensitive, LastSegment];
+            let found: Vec<_> = by.into_iter().filter(|by| id.equals(of_the_node, *by)).collect();
+            assert_eq!(found, equal, "{of_the_machine} {of_the_node}");
+        }
+        let by_name = |id: &str, by| ProviderId::from("azure:///westeurope/M").is_of_node(id, by);
+        let of_node = "azure:///subscriptions/s/virtualMachines/m";
+        assert!(by_name(of_node, CaseInsensitive) && !by_name(of_node, Exact));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub use crate::{
     budget::BudgetFacts,
     class_facts::{AdoptByName, ClassFacts, ClassView, SecretFacts, SecretView},
     driver::{DriverFacts, DriverView},
-    node::NodeView,
+    node::{IdComparison, NodeView},
     pod::{PodView, Refusal, RefusalCause},
     settings::Settings,
     volume::{AttachmentView, VolumeFacts, VolumesView},
@@ -81,6 +81,8 @@ pub struct Snapshot {
     pub siblings: Siblings,
     /// Its Node, see [`choose`](crate::node::choose).
     pub node: NodeView,
+    /// How the provider ids of Nodes are compared with its own.
+    pub ids: IdComparison,
     /// All pods whose `spec.nodeName` is the Node. Needed only while it
     /// [is drained](Machine::is_drained).
     pub pods: Observed<Vec<PodView>>,

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine_health_check::{MachineHealthCheckStatus, UnhealthyMark, UnhealthyReason};
 use ostler_api::names::annotation;
-use ostler_api::{Machine, MachineHealthCheck};
+use ostler_api::{Machine, MachineHealthCheck, ProviderIdComparison::Exact};
 use ostler_lifecycle::health_check::{
     News, Plan, Snapshot, Target, Verdict, holds, plan, selects, status_patch, verdict,
 };
@@ -97,7 +97,7 @@ fn with_another(ready: &str, another: NodeView) -> NodeView {
 
 fn target(machine: Machine, node: NodeView) -> Target {
     let (cluster, api) = (TargetView::Watched, ApiView::default());
-    Target { machine: Arc::new(machine), node, cluster, api }
+    Target { machine: Arc::new(machine), node, ids: Exact, cluster, api }
 }
 
 fn healthy(name: &str) -> Target {
@@ -242,9 +242,9 @@ fn a_user_asks_for_a_replacement_by_annotation() {
     let said = UnhealthyReason::HasRemediateAnnotation;
     assert_eq!(judged(&target, 100), Ok(Some(said.clone())));
     let mark = mark(&check(json!({})), &target, 100);
-    assert!(holds(&mark, &target.machine, &target.node));
+    assert!(holds(&mark, &target.machine, &target.node, target.ids));
     Arc::make_mut(&mut target.machine).metadata.annotations = None;
-    assert!(!holds(&mark, &target.machine, &target.node), "he took it back");
+    assert!(!holds(&mark, &target.machine, &target.node, target.ids), "he took it back");
     for (phase, expected) in
         [("InPlaceUpdating", Err(None)), ("InPlaceUpdateFailed", Ok(Some(said)))]
     {
@@ -270,7 +270,7 @@ fn a_mark_counts_while_what_it_says_is_so() {
         (&lost, NodeView::Unknown, false),
         (&lost, other, false),
     ] {
-        assert_eq!(holds(mark, &machine("m", "Running"), &view), expected, "{mark:?} {view:?}");
+        assert_eq!(holds(mark, &machine("m", "Running"), &view, Exact), expected, "{mark:?}");
     }
 }
 

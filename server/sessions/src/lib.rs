@@ -31,6 +31,7 @@ mod event;
 pub mod fuzz;
 mod gate;
 mod hub;
+mod id_comparisons;
 mod listen;
 mod local;
 mod metrics;
@@ -39,8 +40,8 @@ mod options;
 mod record;
 mod revisions;
 mod scrape;
-mod service;
 mod serve;
+mod service;
 mod session;
 mod sessions;
 mod shell;
@@ -57,6 +58,7 @@ pub use debug::{
 };
 pub use event::{ProviderState, SessionEvent};
 pub use gate::{Gate, GateLayer, GateRules, Guarded, Pass, bounded_server};
+pub use id_comparisons::IdComparisons;
 pub use listen::{
     Connection, Incoming, ListenAddress, ListenError, Listeners, ServerTls, TlsError, TlsFiles,
     UnixError,

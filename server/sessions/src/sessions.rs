@@ -18,8 +18,8 @@ use crate::scrape;
 use crate::service::{self, Health};
 use crate::shell::Shell;
 use crate::{
-    Authenticator, ClassSource, ProviderState, SessionEvent, SessionsOptions, SubmitError, Term,
-    convert,
+    Authenticator, ClassSource, IdComparisons, ProviderState, SessionEvent, SessionsOptions,
+    SubmitError, Term, convert,
 };
 
 /// All driver sessions. Cheap to clone; every clone is the same.
@@ -108,6 +108,11 @@ impl Sessions {
     /// One of [`Self::providers`].
     pub fn provider(&self, name: &ProviderName) -> Option<ProviderState> {
         self.shell.with(|hub, now| hub.state_of(now, name))
+    }
+
+    /// How drivers compare provider ids, kept up to date.
+    pub fn comparisons(&self) -> IdComparisons {
+        self.shell.with(|hub, _| hub.comparisons())
     }
 
     /// What happens from now on. A subscriber that lags loses events, see [`SessionEvent`].

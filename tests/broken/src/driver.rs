@@ -8,8 +8,8 @@ use ostler_driver_sdk::{
     ClassReview, Code, Context, CreateMachine, CreatePool, DeleteMachine, DeletePool,
     DeletePoolMachines, Deletion, Driver, DriverError, DriverInfo, Event, Events, GetMachineStatus,
     GetPoolStatus, GetVolumeIds, InitializeMachine, Instance, ListMachines, ListPools, Part, Pool,
-    PoolInstance, PoolMachinesDeleted, PoolStatus, UpdateMachine, UpdatePool, UpdatePoolMachine,
-    Updated, ValidateClass,
+    PoolInstance, PoolMachinesDeleted, PoolStatus, ProviderIdComparison, UpdateMachine, UpdatePool,
+    UpdatePoolMachine, Updated, ValidateClass,
 };
 use parking_lot::Mutex;
 
@@ -150,6 +150,9 @@ fn twin(vm: &Vm, count: usize) -> Vm {
 
 impl Driver for Broken {
     fn info(&self) -> DriverInfo {
+        if self.breaks(Breakage::ListExactByZone) {
+            return self.fake.info().compares_provider_ids(ProviderIdComparison::LastSegment);
+        }
         self.fake.info()
     }
 

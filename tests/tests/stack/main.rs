@@ -40,6 +40,7 @@ mod rollouts;
 mod safety;
 mod security;
 mod sets;
+mod spelling;
 mod storm;
 mod switches;
 mod taken_over;

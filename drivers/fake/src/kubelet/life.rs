@@ -50,6 +50,8 @@ pub(super) struct Kubelet {
     behaviour: watch::Receiver<Behaviour>,
     /// The driver was restarted since the instance was made.
     recovered: bool,
+    /// The provider id of its Node.
+    node_id: String,
 }
 
 impl Kubelet {
@@ -59,7 +61,10 @@ impl Kubelet {
         behaviour: watch::Receiver<Behaviour>,
         recovered: bool,
     ) -> Self {
-        Self { shared, instance, behaviour, recovered }
+        let id = &instance.provider_id;
+        let capitals = behaviour.borrow().spec.capitals;
+        let node_id = if capitals { id.to_uppercase() } else { id.clone() };
+        Self { shared, instance, behaviour, recovered, node_id }
     }
 
     /// Lives until it is dropped.
@@ -107,9 +112,7 @@ impl Kubelet {
     /// Whether it had joined, and the driver ended before that was noted.
     async fn is_registered(&self) -> bool {
         let found = self.shared.api.node(self.name()).await;
-        found.is_ok_and(|node| {
-            node.is_some_and(|node| provider_id(&node) == Some(self.provider_id()))
-        })
+        found.is_ok_and(|node| node.is_some_and(|node| provider_id(&node) == Some(&*self.node_id)))
     }
 
     fn provider_id(&self) -> &str {
@@ -148,7 +151,7 @@ impl Kubelet {
 
     async fn register(&self) -> anyhow::Result<Timestamp> {
         let now = self.now();
-        self.shared.api.register(&node(&self.instance, now), now).await?;
+        self.shared.api.register(&node(&self.instance, &self.node_id, now), now).await?;
         Ok(self.shared.cloud.joined(self.provider_id())?)
     }
 
@@ -203,7 +206,7 @@ impl Kubelet {
                 // The whole process stood still or was not there, and its Node may say so.
                 work.said_ready = None;
             }
-            let id = Some(self.provider_id());
+            let id = Some(&*self.node_id);
             self.shared.api.renew_lease(self.name(), id, self.now()).await?;
             let wait = work.spread.take().unwrap_or(self.shared.renewal);
             work.lease_due = Instant::now() + wait;

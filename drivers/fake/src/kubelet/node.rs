@@ -17,8 +17,8 @@ use crate::spec::KubeletSpec;
 /// The Kubernetes version that the simulated kubelets claim.
 const KUBELET_VERSION: &str = "v1.33.0+fake";
 
-/// The Node that an instance registers, ready.
-pub(super) fn node(instance: &Instance, now: Timestamp) -> Node {
+/// The Node that an instance registers, ready, with this provider id.
+pub(super) fn node(instance: &Instance, id: &str, now: Timestamp) -> Node {
     let taints = instance.bootstrap.taints.iter().map(|taint| Taint {
         key: taint.key.clone(),
         value: Some(taint.value.clone()),
@@ -32,7 +32,7 @@ pub(super) fn node(instance: &Instance, now: Timestamp) -> Node {
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
-            provider_id: Some(instance.provider_id.clone()),
+            provider_id: Some(id.to_owned()),
             taints: Some(taints.collect()),
             ..NodeSpec::default()
         }),

@@ -197,6 +197,8 @@ pub struct Capacity {
 pub struct KubeletSpec {
     /// Whether and how it joins.
     pub join: Join,
+    /// It spells its provider id in capitals.
+    pub capitals: bool,
     /// It says NotReady when this long has passed since it joined.
     pub not_ready_after: Option<GoDuration>,
     /// It says Ready again when this long has passed since it said NotReady.

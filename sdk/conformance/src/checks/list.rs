@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use ostler_proto::v1alpha1::{DriverCapability, MachineRecord, PartRecord};
+use ostler_proto::v1alpha1::{DriverCapability, MachineRecord, PartRecord, ProviderIdComparison};
 
 use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::bench::Bench;
@@ -16,8 +16,8 @@ const MOST_CHANGES: u32 = 4;
 
 checks! {
     "list/exact" => exact, Must, Session, [Gate::Creates], MANUAL;
-        does: "lists exactly the instances of the cluster, each with name and UID, and nothing once they are deleted",
-        why: "the core finds by the list what is not wanted any more: one that is missing is never deleted, one too many is";
+        does: "lists exactly the instances of the cluster, each with name, UID and a provider id that is none of another by its own comparison, and nothing once they are deleted",
+        why: "the core finds by the list what is not wanted any more: one that is missing is never deleted, one too many is; and it tells Nodes by their ids";
     "list/other-cluster" => other_cluster, Must, Session, [Gate::Creates, Gate::Tags], MANUAL;
         does: "lists no instance of another cluster",
         why: "to this core it belongs to no machine: it would be deleted as an orphan";
@@ -65,11 +65,31 @@ async fn exact(bench: &Bench) -> Outcome {
             found.iter().any(|it| it.machine_uid == machine.uid && it.machine_name == machine.name);
         ensure(named, format_args!("machine_name {} in its record", machine.name), "another")?;
     }
+    let compares = driver.session.hello.provider_id_comparison();
+    let keys: BTreeSet<_> = found.iter().map(|it| compared(&it.provider_id, compares)).collect();
+    ensure(
+        keys.len() == found.len(),
+        format_args!("provider ids of which none equals another by {}", compares.as_str_name()),
+        format_args!("{:?}", found.iter().map(|it| &it.provider_id).collect::<Vec<_>>()),
+    )?;
     for machine in &machines {
         driver.delete(machine).await?;
     }
     let left = uids(&listed().await?);
     ensure(left.is_empty(), "an empty list after all is deleted", format_args!("{left:?}"))
+}
+
+/// The same for ids that are equal.
+fn compared(id: &str, by: ProviderIdComparison) -> String {
+    match by {
+        ProviderIdComparison::Unspecified | ProviderIdComparison::Exact => id.to_owned(),
+        ProviderIdComparison::CaseInsensitive => id.to_ascii_lowercase(),
+        ProviderIdComparison::LastSegment => {
+            let scheme = id.split_once("://").map_or("", |(scheme, _)| scheme);
+            let last = id.rsplit_once('/').map_or(id, |(_, last)| last);
+            format!("{scheme}://{last}")
+        }
+    }
 }
 
 async fn parts(bench: &Bench) -> Outcome {

@@ -7,7 +7,7 @@ use ostler_api::{Machine, MachineHealthCheck};
 use ostler_lifecycle::health_check::{Snapshot, Target, selects};
 
 use super::HealthChecks;
-use crate::machine::node_view;
+use crate::machine::compared_node_view;
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::ObjectName;
 
@@ -32,8 +32,10 @@ impl HealthChecks {
 
     fn target(&self, machine: Arc<Machine>, now: Timestamp) -> Target {
         let cluster = self.stores.targets.of(&machine);
+        let mut ids = self.stores.id_comparison(&machine);
         Target {
-            node: node_view(&machine, &cluster, &self.stores),
+            node: compared_node_view(&machine, &cluster, &self.stores, &mut ids),
+            ids: ids.by(),
             cluster: cluster.view(),
             api: self.stores.targets.api_view(&self.api_health, &machine, now),
             machine,

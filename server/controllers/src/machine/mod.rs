@@ -12,7 +12,7 @@ mod state;
 mod token;
 mod volumes;
 
-pub(crate) use observe::node_view;
+pub(crate) use observe::{compared_node_view, node_view};
 pub(crate) use state::State;
 
 use std::sync::Arc;

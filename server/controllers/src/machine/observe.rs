@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
-use ostler_api::{Machine, MachineClass, ProviderId, ProviderName, names};
+use ostler_api::{
+    Machine, MachineClass, ProviderId, ProviderIdComparison, ProviderName, names,
+};
 use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::{holder, is_last_look};
-use ostler_lifecycle::node;
+use ostler_lifecycle::node::{self, IdComparison};
 use ostler_lifecycle::operation::{OperationView, SecretText};
 use ostler_lifecycle::outage::ApiView;
 use ostler_lifecycle::replacement::Siblings;
@@ -42,15 +44,14 @@ impl Machines {
             return Ok(None);
         }
         let class = self.class_of(&machine);
-        let unheld = class.as_ref().is_some_and(|class| is_not_held(class, &machine));
-        let unheld = if unheld { Some(self.why_not_held(&machine)?) } else { None };
+        let unheld = self.why_not_held(&machine, class.as_deref())?;
         let kept = self.last_known(&machine, class.as_deref());
         let content = class.as_ref().or(kept.as_ref()).map(Arc::as_ref);
         let secret = self.stores.secret_view(content);
         let target = self.stores.targets.of(&machine);
         let api = self.stores.targets.api_view(&self.api_health, &machine, (self.clock.0)());
         let answers = api.down_since.is_none();
-        let node = self.node_of(&machine, &target, answers).await;
+        let (node, ids) = self.node_of(&machine, &target, answers).await;
         let now = (self.clock.0)();
         let (provider, elsewhere) = self.providers(&machine, content);
         let uid = machine.uid();
@@ -93,6 +94,7 @@ impl Machines {
             siblings: self.siblings_of(&machine),
             pool,
             node,
+            ids,
             bootstrap_token,
             provider_id_holder: self.other_holder(&machine, &mut operation),
             operation,
@@ -180,11 +182,18 @@ impl Machines {
         self.stores.classes.get(&class).filter(|_| uses_class(machine, &namespace, name))
     }
 
-    /// Why the class of this machine cannot be used yet. The moment until its finalizer is written is not worth a
-    /// status message.
-    fn why_not_held(&self, machine: &Machine) -> Result<String, PassError> {
+    /// Why the class of this machine cannot be used yet; `None`: it can. The moment until its finalizer is written is not
+    /// worth a status message.
+    fn why_not_held(
+        &self,
+        machine: &Machine,
+        class: Option<&MachineClass>,
+    ) -> Result<Option<String>, PassError> {
+        if class.is_none_or(|class| !is_not_held(class, machine)) {
+            return Ok(None);
+        }
         let class = ObjectName::new(namespace_of(machine), &machine.spec.class.name);
-        self.stores.unheld.why(&class).ok_or(PassError::NotYet(HOLD_PATIENCE))
+        self.stores.unheld.why(&class).map(Some).ok_or(PassError::NotYet(HOLD_PATIENCE))
     }
 
     /// The kept copy of the machine's class, if the class is gone.
@@ -212,8 +221,25 @@ impl Machines {
     /// The cached Node; but before a Machine or its instance is deleted, it is read from the API. The cache may not
     /// have a new Node yet: its pods would get no grace period, and nothing else would delete the Node. An API server
     /// that is down is not asked: each request would keep a worker until it times out.
-    async fn node_of(&self, machine: &Machine, target: &TargetOf, answers: bool) -> NodeView {
-        let watched = node_view(machine, target, &self.stores);
+    async fn node_of(
+        &self,
+        machine: &Machine,
+        target: &TargetOf,
+        answers: bool,
+    ) -> (NodeView, IdComparison) {
+        let mut ids = self.stores.id_comparison(machine);
+        let watched = compared_node_view(machine, target, &self.stores, &mut ids);
+        let node = self.read_if_absent(machine, target, watched, (answers, ids.by())).await;
+        (node, ids)
+    }
+
+    async fn read_if_absent(
+        &self,
+        machine: &Machine,
+        target: &TargetOf,
+        watched: NodeView,
+        (answers, by): (bool, ProviderIdComparison),
+    ) -> NodeView {
         let name = node::expected_name(machine).filter(|_| machine.is_deleting());
         let (NodeView::Absent, TargetOf::Cluster(target), Some(name)) = (&watched, target, name)
         else {
@@ -227,7 +253,10 @@ impl Machines {
             Ok(found) => {
                 let named = found.filter(|it| !self.stores.is_node_of_another(machine, it));
                 let named = named.map(Arc::new);
-                node::choose(machine, &node::Candidates { named, ..node::Candidates::default() })
+                node::choose(
+                    machine,
+                    &node::Candidates { by, named, ..node::Candidates::default() },
+                )
             }
             Err(error) => {
                 debug!(machine = machine.name(), %error, "the node could not be read");
@@ -352,15 +381,37 @@ fn nothing_there<T>(target: &TargetOf) -> Observed<T> {
 
 /// The Node of a machine, as the caches show it.
 pub(crate) fn node_view(machine: &Machine, target: &TargetOf, stores: &Stores) -> NodeView {
+    compared_node_view(machine, target, stores, &mut stores.id_comparison(machine))
+}
+
+/// The same, with what is known of how provider ids are compared.
+pub(crate) fn compared_node_view(
+    machine: &Machine,
+    target: &TargetOf,
+    stores: &Stores,
+    ids: &mut IdComparison,
+) -> NodeView {
     let nodes = match target {
         TargetOf::None => return NodeView::Absent,
         TargetOf::Lacking { .. } => return NodeView::Unknown,
         TargetOf::Cluster(target) => &target.nodes,
     };
-    let with_id = machine.instance_id().map(|id| nodes.find(NodeIndex::ProviderId, id.as_str()));
+    let by = ids.by();
+    let instance = machine.instance_id();
+    let of_ending = instance.and_then(|id| ProviderId::ending(id.as_str()));
+    let of_ending = of_ending.map(|ending| nodes.find(NodeIndex::Ending, &ending));
+    let mut of_ending = of_ending.unwrap_or_default();
+    of_ending.retain(|node| !stores.is_node_of_another(machine, node));
+    let such = |is_such: &dyn Fn(&ProviderId, &str) -> bool| {
+        let of_ending = of_ending.iter().filter(|node| {
+            instance.zip(node::provider_id(node)).is_some_and(|(own, id)| is_such(own, id))
+        });
+        of_ending.cloned().collect::<Vec<_>>()
+    };
     let named = |name: Option<&str>| name.and_then(|name| nodes.get(&ObjectName::cluster(name)));
     let mut found = node::Candidates {
-        with_id: with_id.unwrap_or_default(),
+        by,
+        with_id: such(&|own, id| own.equals(id, by)),
         named: named(node::expected_name(machine)),
         labelled: nodes.find(NodeIndex::MachineName, machine.name()),
         spelled: Vec::new(),
@@ -373,14 +424,24 @@ pub(crate) fn node_view(machine: &Machine, target: &TargetOf, stores: &Stores) -
     for id in spelled {
         found.with_id.extend(nodes.find(NodeIndex::ProviderId, &id));
     }
-    if let Some(id) = machine.instance_id().filter(|_| found.with_id.is_empty()) {
-        found.spelled = ProviderId::ending(id.as_str())
-            .map(|ending| nodes.find(NodeIndex::Ending, &ending))
-            .unwrap_or_default();
-        found.spelled.retain(|node| node::provider_id(node).is_some_and(|it| id.is_spelled(it)));
+    if found.with_id.is_empty() {
+        found.spelled = such(&ProviderId::is_spelled);
     }
     found.retain(|node| !stores.is_node_of_another(machine, node));
-    node::choose(machine, &found)
+    let view = node::choose(machine, &found);
+    if ids.said.is_some() {
+        return view;
+    }
+    // No driver has said yet how ids are compared. What may be its own is neither taken for it nor passed over.
+    let is_own = |node: &Node| node::is_ours(machine, instance, node, by);
+    let own: Vec<_> = view.all().into_iter().filter(|node| is_own(node)).collect();
+    let others = such(&ProviderId::may_equal);
+    let undecided = others.into_iter().find(|node| !own.contains(&node));
+    if undecided.is_none() || !own.is_empty() && !machine.is_deleting() {
+        return view;
+    }
+    ids.undecided = undecided;
+    NodeView::Unknown
 }
 
 /// A class must have its finalizer before anything is created with it: without the class, nothing that was created

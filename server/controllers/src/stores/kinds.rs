@@ -26,8 +26,10 @@ pub enum MachineIndex {
     Deployment,
     /// Name of the Node.
     Node,
-    /// `spec.providerID`.
+    /// `spec.providerID`, and what its driver calls its instance.
     ProviderId,
+    /// The last part of these, in small letters.
+    Ending,
     /// `metadata.uid`.
     Uid,
     /// The object that `spec.bootstrap.configRef` names.
@@ -91,8 +93,10 @@ impl CacheIndex for MachineIndex {
         let nodes = machine.node_name().into_iter().chain(joined);
         keys.extend(nodes.map(|name| (Self::Node, name.to_owned())));
         let said = machine.instance_id().filter(|said| machine.provider_id() != Some(*said));
-        let ids = machine.provider_id().into_iter().chain(said);
-        keys.extend(ids.map(|id| (Self::ProviderId, id.to_string())));
+        for id in machine.provider_id().into_iter().chain(said) {
+            keys.push((Self::ProviderId, id.to_string()));
+            keys.extend(ProviderId::ending(id.as_str()).map(|it| (Self::Ending, it)));
+        }
         keys.extend(bootstrap_keys(machine));
         if waits_for(machine) == Some(&WaitReason::VolumesMoving) {
             keys.push((Self::FollowsVolumes, String::new()));
@@ -394,7 +398,9 @@ mod tests {
             (MachineIndex::Node, "n"),
             (MachineIndex::Node, "joined"),
             (MachineIndex::ProviderId, "fake:///1"),
+            (MachineIndex::Ending, "1"),
             (MachineIndex::ProviderId, "fake:///said"),
+            (MachineIndex::Ending, "said"),
         ];
         assert_eq!(found, expected.map(|(index, value)| (index, value.to_owned())));
     }

@@ -1,6 +1,7 @@
 //! The caches that decisions are made from.
 
 mod class_source;
+mod comparison;
 mod disruption;
 mod inherited;
 mod kinds;
@@ -12,6 +13,7 @@ mod siblings;
 mod unheld;
 
 pub use class_source::StoreClassSource;
+pub(crate) use comparison::Drivers;
 pub use disruption::{AttachmentIndex, BudgetIndex, ClaimIndex, VolumeIndex};
 pub(crate) use inherited::Inherited;
 pub use kinds::{
@@ -24,7 +26,7 @@ pub(crate) use merged_secret::{MergedSecret, merge};
 pub(crate) use node_change::differs;
 pub(crate) use unheld::Unheld;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ostler_api::Machine;
 use ostler_lifecycle::class::uses_class;
@@ -56,6 +58,8 @@ pub struct Stores {
     pub(crate) inherited: Arc<Inherited>,
     /// Classes without a finalizer, which nothing may be created with yet.
     pub(crate) unheld: Arc<Unheld>,
+    /// Who says how provider ids are compared.
+    pub(crate) drivers: Arc<OnceLock<Drivers>>,
 }
 
 impl Stores {

@@ -71,11 +71,11 @@ impl Stores {
         let own = has_own_instance(machine);
         let joined = own && node::joined_as(machine, node);
         let other = |index, value: &str, holds: &dyn Fn(&Machine) -> bool| {
-            self.machines.any(index, value, |other| {
+            self.machines.find(index, value).into_iter().any(|other| {
                 other.uid() != machine.uid()
-                    && cluster_of(other) == cluster_of(machine)
-                    && has_own_instance(other)
-                    && holds(other)
+                    && cluster_of(&other) == cluster_of(machine)
+                    && has_own_instance(&other)
+                    && holds(&other)
             })
         };
         // Of two Machines that claim the same, the older one has it.
@@ -83,7 +83,8 @@ impl Stores {
         let older = |other: &Machine| born(other) < born(machine);
         let id = node::provider_id(node);
         let has_id = |one: &Machine| {
-            id.is_some_and(|id| one.instance_id().is_some_and(|it| it.is_of_node(id)))
+            let by = || self.id_comparison(one).by();
+            id.is_some_and(|id| one.instance_id().is_some_and(|it| it.is_of_node(id, by())))
         };
         let of_own_instance = own && has_id(machine);
         // Names are used again: by its name alone, only the Node of the UID that this Machine joined as is its own.
@@ -99,9 +100,17 @@ impl Stores {
             let labelled = named.is_some() && (id.is_none() || has_id(other));
             by_name && (labelled || node::joined_name(other) == Some(name))
         };
-        let is_its = |other: &Machine| has_id(other) && (!of_own_instance || older(other));
-        other(MachineIndex::Node, name, &holds)
-            || !joined && id.is_some_and(|id| other(MachineIndex::ProviderId, id, &is_its))
+        let is_its = |other: &Machine, id: &str| {
+            let by = self.id_comparison(other).by();
+            other.instance_id().is_some_and(|it| it.equals(id, by))
+                && (!of_own_instance || older(other))
+        };
+        let by_id = |id: &str| {
+            ProviderId::ending(id).is_some_and(|ending| {
+                other(MachineIndex::Ending, &ending, &|other| is_its(other, id))
+            })
+        };
+        other(MachineIndex::Node, name, &holds) || !joined && id.is_some_and(by_id)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{
-    Machine,
+    Machine, ProviderIdComparison,
     machine_health_check::{UnhealthyMark, UnhealthyReason},
     names::annotation,
 };
@@ -16,16 +16,21 @@ use crate::{
 };
 
 /// Whether what the mark says is still so. What is not known does not hold.
-pub fn holds(mark: &UnhealthyMark, machine: &Machine, view: &NodeView) -> bool {
+pub fn holds(
+    mark: &UnhealthyMark,
+    machine: &Machine,
+    view: &NodeView,
+    by: ProviderIdComparison,
+) -> bool {
     if mark.reason == UnhealthyReason::HasRemediateAnnotation {
         return machine.annotation(annotation::REMEDIATE_MACHINE).is_some();
     }
-    match (&mark.reason, own_node(machine, view)) {
+    match (&mark.reason, own_node(machine, view, by)) {
         (UnhealthyReason::NodeStartupTimeout | UnhealthyReason::NodeDeleted, node) => {
             node == Observed::Absent
         }
         (UnhealthyReason::UnhealthyNode, Observed::Known(_)) => {
-            let nodes = own_nodes(machine, view);
+            let nodes = own_nodes(machine, view, by);
             let condition = mark.condition.as_ref();
             condition.is_some_and(|condition| nodes.iter().all(|node| condition.holds(node)))
         }
@@ -34,11 +39,15 @@ pub fn holds(mark: &UnhealthyMark, machine: &Machine, view: &NodeView) -> bool {
 }
 
 /// The Node by which a Machine is judged, and not that of another instance.
-pub(super) fn own_node<'a>(machine: &Machine, view: &'a NodeView) -> Observed<&'a Node> {
+pub(super) fn own_node<'a>(
+    machine: &Machine,
+    view: &'a NodeView,
+    by: ProviderIdComparison,
+) -> Observed<&'a Node> {
     match view {
         NodeView::Unknown | NodeView::Ambiguous(_) => Observed::Unknown,
         NodeView::Known(_) | NodeView::Several(..) | NodeView::Absent => {
-            let own = |found: &&Arc<Node>| node::is_ours(machine, machine.instance_id(), found);
+            let own = |found: &&Arc<Node>| node::is_ours(machine, machine.instance_id(), found, by);
             match view.serving() {
                 Some(node) if own(&node) => Observed::Known(node),
                 // The next one would join in the same way.
@@ -52,8 +61,12 @@ pub(super) fn own_node<'a>(machine: &Machine, view: &'a NodeView) -> Observed<&'
 }
 
 /// Every Node of the instance of a Machine.
-pub(super) fn own_nodes<'a>(machine: &Machine, view: &'a NodeView) -> Vec<&'a Node> {
-    let own = |found: &&Arc<Node>| node::is_ours(machine, machine.instance_id(), found);
+pub(super) fn own_nodes<'a>(
+    machine: &Machine,
+    view: &'a NodeView,
+    by: ProviderIdComparison,
+) -> Vec<&'a Node> {
+    let own = |found: &&Arc<Node>| node::is_ours(machine, machine.instance_id(), found, by);
     view.all().into_iter().filter(own).map(AsRef::as_ref).collect()
 }
 

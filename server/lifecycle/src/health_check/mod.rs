@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use ostler_api::{
-    Machine, MachineHealthCheck,
+    Machine, MachineHealthCheck, ProviderIdComparison,
     machine::MachinePhase,
     machine_health_check::{MachineHealthCheckStatus, UnhealthyMark},
 };
@@ -44,6 +44,8 @@ pub struct Target {
     pub machine: Arc<Machine>,
     /// Its Node.
     pub node: NodeView,
+    /// How the provider ids of Nodes are compared with its own.
+    pub ids: ProviderIdComparison,
     /// The cluster that its Node joins.
     pub cluster: TargetView,
     /// The API servers that its health depends on.

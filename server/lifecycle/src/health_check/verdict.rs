@@ -77,7 +77,7 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
     if target.api.down_since.is_some() || settles.is_some() {
         return Verdict::Unknown { until: settles };
     }
-    match own_node(machine, &target.node) {
+    match own_node(machine, &target.node, target.ids) {
         Observed::Unknown => Verdict::Unknown { until: None },
         _ if is_updated => Verdict::Pending { until: None },
         Observed::Absent if has_joined(machine) => {
@@ -88,7 +88,7 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
         Observed::Known(node) if node.metadata.deletion_timestamp.is_some() => {
             Verdict::Pending { until: None }
         }
-        Observed::Known(_) => own_nodes(machine, &target.node)
+        Observed::Known(_) => own_nodes(machine, &target.node, target.ids)
             .into_iter()
             .map(|node| by_conditions(check, node, &target.api, now))
             .min_by_key(badness)
@@ -99,8 +99,8 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
 /// One that failed for this check stays unhealthy while what the check said is so.
 fn of_failed(check: &MachineHealthCheck, machine: &Machine, target: &Target) -> Verdict {
     match machine.unhealthy_mark().filter(|mark| mark.check == check.name()) {
-        Some(mark) if holds(&mark, machine, &target.node) => Verdict::Unhealthy(mark),
-        Some(_) if own_node(machine, &target.node) == Observed::Unknown => {
+        Some(mark) if holds(&mark, machine, &target.node, target.ids) => Verdict::Unhealthy(mark),
+        Some(_) if own_node(machine, &target.node, target.ids) == Observed::Unknown => {
             Verdict::Unknown { until: None }
         }
         Some(_) | None => Verdict::Failed,

@@ -16,7 +16,7 @@ use crate::health_check::{exempt, holds};
 /// What a check says against the Machine, as long as it is so.
 pub(crate) fn evidence(pass: &Pass<'_>) -> Option<UnhealthyMark> {
     let mark = pass.machine.unhealthy_mark()?;
-    holds(&mark, pass.machine, &pass.snap.node).then_some(mark)
+    holds(&mark, pass.machine, &pass.snap.node, pass.snap.ids.by()).then_some(mark)
 }
 
 /// The same, unless nothing is to follow from it.

@@ -57,7 +57,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
 pub(crate) fn stale_node<'a>(pass: &Pass<'a>) -> Option<&'a Node> {
     let snap: &'a Snapshot = pass.snap;
     let node = snap.node.main()?;
-    node::is_stale(pass.machine, pass.instance_id(), node).then_some(node)
+    node::is_stale(pass.machine, pass.instance_id(), node, pass.snap.ids.by()).then_some(node)
 }
 
 /// This very Node goes, at the end of the pass.

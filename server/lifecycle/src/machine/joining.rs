@@ -134,7 +134,15 @@ fn not_joined(pass: &Pass<'_>) -> String {
     let id = pass.instance_id().map(|id| format!("spec.providerID {id}"));
     let name = node::expected_name(pass.machine).map(|name| format!("name {name}"));
     let counts: Vec<_> = id.into_iter().chain(name).collect();
-    format!("waiting for a Node with {}", counts.join(" or "))
+    format!("waiting for a Node with {}{}", counts.join(" or "), twin(pass))
+}
+
+/// Another Machine whose instance has an id that is the same by the driver's own comparison.
+fn twin(pass: &Pass<'_>) -> String {
+    let name = pass.snap.ids.twin.as_deref();
+    name.map_or_else(String::new, |name| {
+        format!("; machine {name} has a provider id that the driver calls equal, so only the same letters count")
+    })
 }
 
 /// The driver made the instance and does not find it, and had time enough to, or said by itself that this one is gone.
@@ -160,7 +168,8 @@ fn describe_stale(pass: &Pass<'_>, node: &Node) -> (WaitReason, String) {
     if let (Some(own), Some(id)) = (instance, node::spelled_otherwise(instance, node)) {
         let message = format!(
             "the driver says {own}, and node {name} says {id}: set the provider id of the kubelet (--provider-id, or the \
-             cloud controller that writes it) to what the driver says, or let the driver say the same"
+             cloud controller that writes it) to what the driver says, or let the driver say the same{}",
+            twin(pass)
         );
         return (WaitReason::ProviderIdMismatch, message);
     }

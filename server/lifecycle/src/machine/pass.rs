@@ -146,7 +146,7 @@ impl<'a> Pass<'a> {
     }
 
     fn calls_own(&self, node: &Node) -> bool {
-        node::is_ours(self.machine, self.instance_id(), node)
+        node::is_ours(self.machine, self.instance_id(), node, self.snap.ids.by())
     }
 
     /// Whether only the spec of the Machine, which is being deleted, calls a Node its own.

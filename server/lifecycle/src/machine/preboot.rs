@@ -3,7 +3,6 @@
 //! decision.
 
 use k8s_openapi::api::core::v1::Node;
-use ostler_api::ProviderId;
 use ostler_api::{
     bootstrap::{BootstrapPhase, InfrastructurePhase, NodeRef},
     machine::{MachineConditionType, MachinePhase, MachineStatus, MachineStep},
@@ -22,7 +21,7 @@ use crate::{bootstrap::ConfigView, snapshot::Snapshot};
 pub(crate) fn derive(pass: &mut Pass<'_>, gone: bool) {
     let node = pass.node();
     let has_provider_id = pass.provider_id().is_some();
-    let node_ready = pass.nodes().into_iter().any(|node| is_ready(node, pass.instance_id()));
+    let node_ready = pass.nodes().into_iter().any(|node| is_ready(pass, node));
     let life = match (gone, pass.machine.is_deleting()) {
         (true, _) => Life::Gone,
         (false, true) => Life::Deleting,
@@ -144,12 +143,13 @@ fn derive_node(status: &mut MachineStatus, node: Option<&Node>, labelled: Option
 }
 
 /// The Node has the provider id of the Machine, and is Ready.
-fn is_ready(node: &Node, provider_id: Option<&ProviderId>) -> bool {
+fn is_ready(pass: &Pass<'_>, node: &Node) -> bool {
     let ready = |condition: &k8s_openapi::api::core::v1::NodeCondition| {
         condition.type_ == "Ready" && condition.status == "True"
     };
-    let its = |id| provider_id.is_some_and(|own| own.is_of_node(id));
-    crate::node::provider_id(node).is_some_and(its) && health::conditions(node).iter().any(ready)
+    let by = pass.snap.ids.by();
+    crate::node::is_of_instance(pass.machine, pass.instance_id(), node, by)
+        && health::conditions(node).iter().any(ready)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use ostler_api::{driver::OperationKind, machine::WaitReason, names};
 
 use super::transition::{Transition, Wait, wait};
 use crate::{
+    node,
     plan::EventReason,
     snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Snapshot, TargetView},
     user_data::MAX_PROVIDER_SPEC,
@@ -96,10 +97,20 @@ pub(crate) fn target(snap: &Snapshot) -> Result<(), MissingPrecondition> {
 
 /// What a wait is for that has to see the Node, or `what` else of the target cluster.
 pub(crate) fn unseen(snap: &Snapshot, what: &str) -> MissingPrecondition {
-    target(snap).err().unwrap_or_else(|| MissingPrecondition {
-        reason: WaitReason::NotObserved,
-        message: format!("{what} have not been listed yet"),
-    })
+    if let Err(lack) = target(snap) {
+        return lack;
+    }
+    let Some(node) = snap.ids.undecided.as_deref() else {
+        let message = format!("{what} have not been listed yet");
+        return MissingPrecondition { reason: WaitReason::NotObserved, message };
+    };
+    let message = format!(
+        "node {} has provider id {}: how that is compared is for the driver to say, and none was connected since this core \
+         started",
+        node.metadata.name.as_deref().unwrap_or_default(),
+        node::provider_id(node).unwrap_or_default(),
+    );
+    MissingPrecondition { reason: WaitReason::DriverUnavailable, message }
 }
 
 /// The class, if it exists and can be sent.

@@ -4,8 +4,15 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
-use ostler_api::machine::{FailureReason, MachinePhase, WaitReason};
-use ostler_lifecycle::{node::expected_name, plan::EventReason, snapshot::NodeView};
+use ostler_api::{
+    ProviderIdComparison,
+    machine::{FailureReason, MachinePhase, WaitReason},
+};
+use ostler_lifecycle::{
+    node::{IdComparison, expected_name},
+    plan::EventReason,
+    snapshot::NodeView,
+};
 
 use crate::world::{World, node};
 
@@ -85,6 +92,94 @@ fn a_provider_id_in_another_spelling_is_said_with_both_and_no_machine_is_replace
         let waits = spelled && ready == "True";
         assert_eq!(world.phase() == MachinePhase::Pending, waits, "{said} {ready}");
     }
+}
+
+/// The Node of the instance, whose kubelet spells the provider id in capitals.
+fn in_capitals(world: &World) -> NodeView {
+    let mut node = node("True", world.now);
+    let id = world.machine().provider_id().unwrap().as_str().to_uppercase();
+    node.spec.as_mut().unwrap().provider_id = Some(id);
+    node.metadata.uid = Some("u-1".to_owned());
+    NodeView::Known(Arc::new(node))
+}
+
+#[test]
+fn a_node_in_capitals_is_that_of_a_machine_whose_driver_compares_so_and_stays_it() {
+    let mut world = joining();
+    world.compares.said = Some(ProviderIdComparison::CaseInsensitive);
+    world.node = in_capitals(&world);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Running);
+    // Of the core after this one no driver has said anything yet; another driver says less, or names two instances alike.
+    for (said, twin) in [
+        (None, None),
+        (Some(ProviderIdComparison::Exact), None),
+        (Some(ProviderIdComparison::CaseInsensitive), Some("m2".to_owned())),
+    ] {
+        world.compares = IdComparison { said, twin, undecided: None };
+        world.later(3600);
+        world.settle();
+        assert_eq!(world.phase(), MachinePhase::Running, "{:?}", world.compares);
+    }
+    world.delete();
+    world.pass();
+    let cordoned = world.node().spec.as_ref().unwrap().unschedulable;
+    assert_eq!(cordoned, Some(true), "INV-4: it is drained");
+    world.settle();
+    assert!(world.machine.is_none() && world.node == NodeView::Absent);
+}
+
+#[test]
+fn a_machine_whose_id_counts_as_that_of_another_takes_no_node_by_it_and_names_the_other() {
+    let mut world = joining();
+    world.compares = IdComparison {
+        said: Some(ProviderIdComparison::CaseInsensitive),
+        twin: Some("m2".to_owned()),
+        undecided: None,
+    };
+    world.node = in_capitals(&world);
+    world.later(1300);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Pending, "the next one would be the same");
+    let wait = world.status().waiting_for.unwrap();
+    assert_eq!(wait.reason, WaitReason::ProviderIdMismatch);
+    let message = wait.message.unwrap();
+    assert!(message.contains("machine m2 has a provider id"), "{message}");
+}
+
+#[test]
+fn a_machine_that_has_no_node_yet_names_the_other_one_whose_id_counts_as_its_own() {
+    let mut world = joining();
+    world.compares.twin = Some("m2".to_owned());
+    world.later(1);
+    world.settle();
+    let message = world.status().waiting_for.unwrap().message.unwrap();
+    assert!(message.contains("machine m2 has a provider id"), "{message}");
+}
+
+#[test]
+fn a_machine_whose_node_depends_on_what_its_driver_will_say_waits_and_is_not_given_up() {
+    let mut world = joining();
+    let NodeView::Known(node) = in_capitals(&world) else { unreachable!() };
+    world.compares = IdComparison { said: None, twin: None, undecided: Some(node) };
+    world.node = NodeView::Unknown;
+    world.connected = false;
+    world.later(3600);
+    world.settle();
+    assert_eq!(world.phase(), MachinePhase::Pending);
+    let wait = world.status().waiting_for.unwrap();
+    assert_eq!(wait.reason, WaitReason::DriverUnavailable);
+    assert!(wait.message.as_ref().unwrap().contains("FAKE:///I-1"), "{wait:?}");
+    world.delete();
+    world.connected = true;
+    world.settle();
+    assert!(!world.instances.is_empty(), "INV-4: it may have pods");
+    world.compares.said = Some(ProviderIdComparison::Exact);
+    world.compares.undecided = None;
+    world.node = NodeView::Absent;
+    world.later(1);
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::{
-    Machine, MachineClass, OperationId,
+    Machine, MachineClass, OperationId, ProviderIdComparison,
     driver::{Certainty, ErrorCode, OperationKind},
     machine::{MachinePhase, MachineState, MachineStatus, MachineStep, WaitReason},
     names,
@@ -18,6 +18,7 @@ use ostler_lifecycle::{
     hint::HintView,
     hot_update::{ReviewView, SlotUse, SlotView},
     invariants, machine,
+    node::IdComparison,
     operation::{
         Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Place, Power,
         Request, SecretText, Success,
@@ -77,6 +78,8 @@ pub struct World {
     pub bootstrap: BootstrapView,
     pub target: TargetView,
     pub node: NodeView,
+    /// How the driver compares provider ids.
+    pub compares: IdComparison,
     pub outdated: Option<String>,
     pub api: ApiView,
     pub siblings: Siblings,
@@ -155,6 +158,10 @@ impl World {
             bootstrap: BootstrapView::default(),
             target: TargetView::Watched,
             node: NodeView::Absent,
+            compares: IdComparison {
+                said: Some(ProviderIdComparison::Exact),
+                ..IdComparison::default()
+            },
             outdated: None,
             api: ApiView::default(),
             siblings: Siblings::default(),
@@ -325,6 +332,7 @@ impl World {
             bootstrap: self.bootstrap.clone(),
             target: self.target.clone(),
             node: self.node.clone(),
+            ids: self.compares.clone(),
             outdated: self.outdated.clone(),
             api: self.api.clone(),
             siblings: self.siblings.clone(),

@@ -272,7 +272,7 @@ fn each_instance_without_a_machine_is_counted_and_named_whatever_keeps_it_from_h
     world.group.as_mut().unwrap().instances[0].state = InstanceState::Deleting;
     let going = ["fake:///i-1", "fake:///i-3"].map(ToOwned::to_owned).to_vec();
     assert_eq!(said(&world), (3, 2, going), "its machine went first");
-    // Nobody wants so many, and 20 are named.
+    // The pool does not want so many, and 20 are named.
     (0..60).for_each(|_| world.boot());
     let (current, without, named) = said(&world);
     let made = i32::try_from(world.plan().create.len()).unwrap();

@@ -62,7 +62,7 @@ pub(crate) use self::views::{Denial, Scope};
 use crate::record::Records;
 use crate::session::outbox::Room;
 use crate::session::{Close, Frame};
-use crate::{SessionEvent, SessionsOptions};
+use crate::{IdComparisons, SessionEvent, SessionsOptions};
 
 /// One Register stream; grows with every stream.
 pub(crate) type SessionKey = u64;
@@ -145,6 +145,7 @@ pub(crate) struct Hub {
     providers: BTreeMap<ProviderName, Provider>,
     /// Those that had sessions: a driver that comes back has no more of its rates than one that stayed.
     former: LruCache<ProviderName, Provider>,
+    comparisons: IdComparisons,
     operations: Map<OperationId, Box<Op>>,
     /// The operation that occupies a target, by UID.
     slots: Map<Uid, OperationId>,
@@ -176,6 +177,7 @@ impl Hub {
             lost: BTreeMap::new(),
             providers: BTreeMap::new(),
             former: LruCache::new(FORMER),
+            comparisons: IdComparisons::default(),
             operations: Map::default(),
             slots: Map::default(),
             secrets: LruCache::new(classes),

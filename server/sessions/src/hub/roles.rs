@@ -29,8 +29,12 @@ impl Hub {
         let session = chosen.and_then(|key| self.sessions.get(&key));
         let ready = session.is_some_and(Session::is_ready);
         let reason = session.map(|session| session.reason.clone()).unwrap_or_default();
+        let provider_ids = session.map(|session| session.driver.provider_ids);
         let Some(record) = self.providers.get_mut(provider) else { return };
         record.active = chosen;
+        if let Some(by) = provider_ids {
+            self.comparisons.set(provider, by);
+        }
         let announced = std::mem::replace(&mut record.announced, ready);
         // Each Machine that waits shows the reason.
         let differs = !differ_by_numbers_only(&record.reason, &reason);
@@ -143,6 +147,7 @@ impl Hub {
             && !self.timers.is_set(&Timer::Turned(provider.clone()))
             && let Some((provider, record)) = self.providers.remove_entry(provider)
         {
+            self.comparisons.left(&provider);
             self.former.put(provider, record);
         }
     }

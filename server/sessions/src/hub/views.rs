@@ -14,7 +14,7 @@ use super::queue::Rank;
 use super::session::{Provider, Session};
 use super::timers::Timer;
 use super::{Hub, OperationId, SessionKey};
-use crate::ProviderState;
+use crate::{IdComparisons, ProviderState};
 
 /// What an operation in flight entitles its driver to.
 #[derive(Debug, Clone, PartialEq)]
@@ -153,6 +153,11 @@ impl Hub {
         let (count, in_flight) =
             sessions.fold((0, 0), |(count, all), it| (count + 1, all + it.in_flight.len()));
         Some(self.provider_state(now, provider, (count, in_flight)))
+    }
+
+    /// How drivers compare provider ids.
+    pub(crate) fn comparisons(&self) -> IdComparisons {
+        self.comparisons.clone()
     }
 
     fn provider_state(

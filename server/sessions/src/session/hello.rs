@@ -1,11 +1,11 @@
 //! What a Hello must say.
 
-use ostler_api::ProviderName;
+use ostler_api::{ProviderIdComparison, ProviderName};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
-use ostler_proto::v1alpha1::{DriverCapability, HeldOperation, Hello};
+use ostler_proto::v1alpha1::{self as proto, DriverCapability, HeldOperation, Hello};
 
 use super::Close;
 use super::frames::FRAME_BYTES;
@@ -49,6 +49,8 @@ pub(crate) struct Introduction {
     pub(crate) progresses: bool,
     /// For how long its infrastructure may not show what was made, if it says so.
     pub(crate) list_lag: Option<Duration>,
+    /// How the provider ids of Nodes are compared with those that it tells.
+    pub(crate) provider_ids: ProviderIdComparison,
     /// The session that was lost, if there was one. Empty: another process had it, and this one took over what runs.
     pub(crate) lost: Option<String>,
     /// Everything the driver accepted that was not acknowledged.
@@ -82,11 +84,13 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
     let offers = |capability: DriverCapability| hello.capabilities.contains(&capability.into());
     let retains = offers(DriverCapability::ResultRetention);
     let progresses = offers(DriverCapability::Progress);
+    let provider_ids = comparison(hello.provider_id_comparison());
     let (lost, operations) =
         hello.resume.map(|it| (shortened(&it.session_id), it.operations)).unzip();
     let operations = operations.unwrap_or_default();
     check_held(&operations, held)?;
     Ok(Introduction {
+        provider_ids,
         provider: hello.provider.into(),
         name: shortened(&hello.driver_name),
         version: shortened(&hello.driver_version),
@@ -108,6 +112,17 @@ pub(crate) fn check(hello: Hello, held: usize) -> Result<Introduction, Close> {
         lost,
         held: operations,
     })
+}
+
+/// What a later version of the contract may say is taken for the strictest.
+const fn comparison(said: proto::ProviderIdComparison) -> ProviderIdComparison {
+    match said {
+        proto::ProviderIdComparison::Unspecified | proto::ProviderIdComparison::Exact => {
+            ProviderIdComparison::Exact
+        }
+        proto::ProviderIdComparison::CaseInsensitive => ProviderIdComparison::CaseInsensitive,
+        proto::ProviderIdComparison::LastSegment => ProviderIdComparison::LastSegment,
+    }
 }
 
 /// Kinds of a later version of the contract are left out.

@@ -101,6 +101,12 @@ impl Broken {
         if self.breaks(Breakage::ListExact) {
             found.pop();
         }
+        if self.breaks(Breakage::ListExactByZone) {
+            let own = self.fake.cloud().of_clusters(|id| ctx.is_own_cluster(id), None);
+            let own = own.unwrap_or_default().into_iter().zip(0..);
+            let zoned = own.map(|(vm, zone)| Vm { provider_id: format!("fake:///{zone}/i"), ..vm });
+            found = zoned.map(|vm| self.answer(&vm)).collect();
+        }
         if self.breaks(Breakage::ListOtherCluster) {
             let all = self.fake.cloud().instances().unwrap_or_default();
             found = all.iter().map(|vm| self.answer(vm)).collect();

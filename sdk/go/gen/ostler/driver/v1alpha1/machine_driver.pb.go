@@ -120,9 +120,11 @@ type GetInfoResponse struct {
 	// The operations whose calls have not ended, also those whose client has gone.
 	Running []*RunningOperation `protobuf:"bytes,8,rep,name=running,proto3" json:"running,omitempty"`
 	// As in `Hello.list_lag`.
-	ListLag       *durationpb.Duration `protobuf:"bytes,9,opt,name=list_lag,json=listLag,proto3" json:"list_lag,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ListLag *durationpb.Duration `protobuf:"bytes,9,opt,name=list_lag,json=listLag,proto3" json:"list_lag,omitempty"`
+	// As in `Hello.provider_id_comparison`.
+	ProviderIdComparison ProviderIdComparison `protobuf:"varint,10,opt,name=provider_id_comparison,json=providerIdComparison,proto3,enum=ostler.driver.v1alpha1.ProviderIdComparison" json:"provider_id_comparison,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *GetInfoResponse) Reset() {
@@ -216,6 +218,13 @@ func (x *GetInfoResponse) GetListLag() *durationpb.Duration {
 		return x.ListLag
 	}
 	return nil
+}
+
+func (x *GetInfoResponse) GetProviderIdComparison() ProviderIdComparison {
+	if x != nil {
+		return x.ProviderIdComparison
+	}
+	return ProviderIdComparison_PROVIDER_ID_COMPARISON_UNSPECIFIED
 }
 
 // An operation whose call has not ended: all of it is from its OperationContext.
@@ -541,7 +550,7 @@ var File_ostler_driver_v1alpha1_machine_driver_proto protoreflect.FileDescriptor
 const file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc = "" +
 	"\n" +
 	"+ostler/driver/v1alpha1/machine_driver.proto\x12\x16ostler.driver.v1alpha1\x1a\x1egoogle/protobuf/duration.proto\x1a\"ostler/driver/v1alpha1/event.proto\x1a&ostler/driver/v1alpha1/operation.proto\x1a$ostler/driver/v1alpha1/session.proto\"\x10\n" +
-	"\x0eGetInfoRequest\"\xca\x03\n" +
+	"\x0eGetInfoRequest\"\xae\x04\n" +
 	"\x0fGetInfoResponse\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
 	"\vdriver_name\x18\x02 \x01(\tR\n" +
@@ -552,7 +561,9 @@ const file_ostler_driver_v1alpha1_machine_driver_proto_rawDesc = "" +
 	"\fcapabilities\x18\x06 \x03(\x0e2(.ostler.driver.v1alpha1.DriverCapabilityR\fcapabilities\x12\"\n" +
 	"\rmax_in_flight\x18\a \x01(\rR\vmaxInFlight\x12B\n" +
 	"\arunning\x18\b \x03(\v2(.ostler.driver.v1alpha1.RunningOperationR\arunning\x124\n" +
-	"\blist_lag\x18\t \x01(\v2\x19.google.protobuf.DurationR\alistLag\"\xd1\x01\n" +
+	"\blist_lag\x18\t \x01(\v2\x19.google.protobuf.DurationR\alistLag\x12b\n" +
+	"\x16provider_id_comparison\x18\n" +
+	" \x01(\x0e2,.ostler.driver.v1alpha1.ProviderIdComparisonR\x14providerIdComparison\"\xd1\x01\n" +
 	"\x10RunningOperation\x12!\n" +
 	"\foperation_id\x18\x01 \x01(\tR\voperationId\x12'\n" +
 	"\x0fidempotency_key\x18\x02 \x01(\tR\x0eidempotencyKey\x126\n" +
@@ -617,90 +628,92 @@ var file_ostler_driver_v1alpha1_machine_driver_proto_goTypes = []any{
 	(OperationKind)(0),                 // 9: ostler.driver.v1alpha1.OperationKind
 	(DriverCapability)(0),              // 10: ostler.driver.v1alpha1.DriverCapability
 	(*durationpb.Duration)(nil),        // 11: google.protobuf.Duration
-	(*Target)(nil),                     // 12: ostler.driver.v1alpha1.Target
-	(*DriverEvent)(nil),                // 13: ostler.driver.v1alpha1.DriverEvent
-	(*CreateMachineRequest)(nil),       // 14: ostler.driver.v1alpha1.CreateMachineRequest
-	(*InitializeMachineRequest)(nil),   // 15: ostler.driver.v1alpha1.InitializeMachineRequest
-	(*UpdateMachineRequest)(nil),       // 16: ostler.driver.v1alpha1.UpdateMachineRequest
-	(*DeleteMachineRequest)(nil),       // 17: ostler.driver.v1alpha1.DeleteMachineRequest
-	(*GetMachineStatusRequest)(nil),    // 18: ostler.driver.v1alpha1.GetMachineStatusRequest
-	(*ListMachinesRequest)(nil),        // 19: ostler.driver.v1alpha1.ListMachinesRequest
-	(*GetVolumeIdsRequest)(nil),        // 20: ostler.driver.v1alpha1.GetVolumeIdsRequest
-	(*ValidateClassRequest)(nil),       // 21: ostler.driver.v1alpha1.ValidateClassRequest
-	(*CreatePoolRequest)(nil),          // 22: ostler.driver.v1alpha1.CreatePoolRequest
-	(*UpdatePoolRequest)(nil),          // 23: ostler.driver.v1alpha1.UpdatePoolRequest
-	(*DeletePoolRequest)(nil),          // 24: ostler.driver.v1alpha1.DeletePoolRequest
-	(*GetPoolStatusRequest)(nil),       // 25: ostler.driver.v1alpha1.GetPoolStatusRequest
-	(*ListPoolsRequest)(nil),           // 26: ostler.driver.v1alpha1.ListPoolsRequest
-	(*DeletePoolMachinesRequest)(nil),  // 27: ostler.driver.v1alpha1.DeletePoolMachinesRequest
-	(*UpdatePoolMachineRequest)(nil),   // 28: ostler.driver.v1alpha1.UpdatePoolMachineRequest
-	(*CreateMachineResponse)(nil),      // 29: ostler.driver.v1alpha1.CreateMachineResponse
-	(*InitializeMachineResponse)(nil),  // 30: ostler.driver.v1alpha1.InitializeMachineResponse
-	(*UpdateMachineResponse)(nil),      // 31: ostler.driver.v1alpha1.UpdateMachineResponse
-	(*DeleteMachineResponse)(nil),      // 32: ostler.driver.v1alpha1.DeleteMachineResponse
-	(*GetMachineStatusResponse)(nil),   // 33: ostler.driver.v1alpha1.GetMachineStatusResponse
-	(*ListMachinesResponse)(nil),       // 34: ostler.driver.v1alpha1.ListMachinesResponse
-	(*GetVolumeIdsResponse)(nil),       // 35: ostler.driver.v1alpha1.GetVolumeIdsResponse
-	(*ValidateClassResponse)(nil),      // 36: ostler.driver.v1alpha1.ValidateClassResponse
-	(*CreatePoolResponse)(nil),         // 37: ostler.driver.v1alpha1.CreatePoolResponse
-	(*UpdatePoolResponse)(nil),         // 38: ostler.driver.v1alpha1.UpdatePoolResponse
-	(*DeletePoolResponse)(nil),         // 39: ostler.driver.v1alpha1.DeletePoolResponse
-	(*GetPoolStatusResponse)(nil),      // 40: ostler.driver.v1alpha1.GetPoolStatusResponse
-	(*ListPoolsResponse)(nil),          // 41: ostler.driver.v1alpha1.ListPoolsResponse
-	(*DeletePoolMachinesResponse)(nil), // 42: ostler.driver.v1alpha1.DeletePoolMachinesResponse
-	(*UpdatePoolMachineResponse)(nil),  // 43: ostler.driver.v1alpha1.UpdatePoolMachineResponse
+	(ProviderIdComparison)(0),          // 12: ostler.driver.v1alpha1.ProviderIdComparison
+	(*Target)(nil),                     // 13: ostler.driver.v1alpha1.Target
+	(*DriverEvent)(nil),                // 14: ostler.driver.v1alpha1.DriverEvent
+	(*CreateMachineRequest)(nil),       // 15: ostler.driver.v1alpha1.CreateMachineRequest
+	(*InitializeMachineRequest)(nil),   // 16: ostler.driver.v1alpha1.InitializeMachineRequest
+	(*UpdateMachineRequest)(nil),       // 17: ostler.driver.v1alpha1.UpdateMachineRequest
+	(*DeleteMachineRequest)(nil),       // 18: ostler.driver.v1alpha1.DeleteMachineRequest
+	(*GetMachineStatusRequest)(nil),    // 19: ostler.driver.v1alpha1.GetMachineStatusRequest
+	(*ListMachinesRequest)(nil),        // 20: ostler.driver.v1alpha1.ListMachinesRequest
+	(*GetVolumeIdsRequest)(nil),        // 21: ostler.driver.v1alpha1.GetVolumeIdsRequest
+	(*ValidateClassRequest)(nil),       // 22: ostler.driver.v1alpha1.ValidateClassRequest
+	(*CreatePoolRequest)(nil),          // 23: ostler.driver.v1alpha1.CreatePoolRequest
+	(*UpdatePoolRequest)(nil),          // 24: ostler.driver.v1alpha1.UpdatePoolRequest
+	(*DeletePoolRequest)(nil),          // 25: ostler.driver.v1alpha1.DeletePoolRequest
+	(*GetPoolStatusRequest)(nil),       // 26: ostler.driver.v1alpha1.GetPoolStatusRequest
+	(*ListPoolsRequest)(nil),           // 27: ostler.driver.v1alpha1.ListPoolsRequest
+	(*DeletePoolMachinesRequest)(nil),  // 28: ostler.driver.v1alpha1.DeletePoolMachinesRequest
+	(*UpdatePoolMachineRequest)(nil),   // 29: ostler.driver.v1alpha1.UpdatePoolMachineRequest
+	(*CreateMachineResponse)(nil),      // 30: ostler.driver.v1alpha1.CreateMachineResponse
+	(*InitializeMachineResponse)(nil),  // 31: ostler.driver.v1alpha1.InitializeMachineResponse
+	(*UpdateMachineResponse)(nil),      // 32: ostler.driver.v1alpha1.UpdateMachineResponse
+	(*DeleteMachineResponse)(nil),      // 33: ostler.driver.v1alpha1.DeleteMachineResponse
+	(*GetMachineStatusResponse)(nil),   // 34: ostler.driver.v1alpha1.GetMachineStatusResponse
+	(*ListMachinesResponse)(nil),       // 35: ostler.driver.v1alpha1.ListMachinesResponse
+	(*GetVolumeIdsResponse)(nil),       // 36: ostler.driver.v1alpha1.GetVolumeIdsResponse
+	(*ValidateClassResponse)(nil),      // 37: ostler.driver.v1alpha1.ValidateClassResponse
+	(*CreatePoolResponse)(nil),         // 38: ostler.driver.v1alpha1.CreatePoolResponse
+	(*UpdatePoolResponse)(nil),         // 39: ostler.driver.v1alpha1.UpdatePoolResponse
+	(*DeletePoolResponse)(nil),         // 40: ostler.driver.v1alpha1.DeletePoolResponse
+	(*GetPoolStatusResponse)(nil),      // 41: ostler.driver.v1alpha1.GetPoolStatusResponse
+	(*ListPoolsResponse)(nil),          // 42: ostler.driver.v1alpha1.ListPoolsResponse
+	(*DeletePoolMachinesResponse)(nil), // 43: ostler.driver.v1alpha1.DeletePoolMachinesResponse
+	(*UpdatePoolMachineResponse)(nil),  // 44: ostler.driver.v1alpha1.UpdatePoolMachineResponse
 }
 var file_ostler_driver_v1alpha1_machine_driver_proto_depIdxs = []int32{
 	9,  // 0: ostler.driver.v1alpha1.GetInfoResponse.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
 	10, // 1: ostler.driver.v1alpha1.GetInfoResponse.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
 	2,  // 2: ostler.driver.v1alpha1.GetInfoResponse.running:type_name -> ostler.driver.v1alpha1.RunningOperation
 	11, // 3: ostler.driver.v1alpha1.GetInfoResponse.list_lag:type_name -> google.protobuf.Duration
-	12, // 4: ostler.driver.v1alpha1.RunningOperation.target:type_name -> ostler.driver.v1alpha1.Target
-	9,  // 5: ostler.driver.v1alpha1.RunningOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
-	13, // 6: ostler.driver.v1alpha1.WatchEventsResponse.event:type_name -> ostler.driver.v1alpha1.DriverEvent
-	0,  // 7: ostler.driver.v1alpha1.MachineDriverService.GetInfo:input_type -> ostler.driver.v1alpha1.GetInfoRequest
-	3,  // 8: ostler.driver.v1alpha1.MachineDriverService.Probe:input_type -> ostler.driver.v1alpha1.ProbeRequest
-	14, // 9: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:input_type -> ostler.driver.v1alpha1.CreateMachineRequest
-	15, // 10: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:input_type -> ostler.driver.v1alpha1.InitializeMachineRequest
-	16, // 11: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:input_type -> ostler.driver.v1alpha1.UpdateMachineRequest
-	17, // 12: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:input_type -> ostler.driver.v1alpha1.DeleteMachineRequest
-	18, // 13: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:input_type -> ostler.driver.v1alpha1.GetMachineStatusRequest
-	19, // 14: ostler.driver.v1alpha1.MachineDriverService.ListMachines:input_type -> ostler.driver.v1alpha1.ListMachinesRequest
-	20, // 15: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:input_type -> ostler.driver.v1alpha1.GetVolumeIdsRequest
-	21, // 16: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:input_type -> ostler.driver.v1alpha1.ValidateClassRequest
-	22, // 17: ostler.driver.v1alpha1.MachineDriverService.CreatePool:input_type -> ostler.driver.v1alpha1.CreatePoolRequest
-	23, // 18: ostler.driver.v1alpha1.MachineDriverService.UpdatePool:input_type -> ostler.driver.v1alpha1.UpdatePoolRequest
-	24, // 19: ostler.driver.v1alpha1.MachineDriverService.DeletePool:input_type -> ostler.driver.v1alpha1.DeletePoolRequest
-	25, // 20: ostler.driver.v1alpha1.MachineDriverService.GetPoolStatus:input_type -> ostler.driver.v1alpha1.GetPoolStatusRequest
-	26, // 21: ostler.driver.v1alpha1.MachineDriverService.ListPools:input_type -> ostler.driver.v1alpha1.ListPoolsRequest
-	27, // 22: ostler.driver.v1alpha1.MachineDriverService.DeletePoolMachines:input_type -> ostler.driver.v1alpha1.DeletePoolMachinesRequest
-	28, // 23: ostler.driver.v1alpha1.MachineDriverService.UpdatePoolMachine:input_type -> ostler.driver.v1alpha1.UpdatePoolMachineRequest
-	5,  // 24: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:input_type -> ostler.driver.v1alpha1.CancelOperationRequest
-	7,  // 25: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:input_type -> ostler.driver.v1alpha1.WatchEventsRequest
-	1,  // 26: ostler.driver.v1alpha1.MachineDriverService.GetInfo:output_type -> ostler.driver.v1alpha1.GetInfoResponse
-	4,  // 27: ostler.driver.v1alpha1.MachineDriverService.Probe:output_type -> ostler.driver.v1alpha1.ProbeResponse
-	29, // 28: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:output_type -> ostler.driver.v1alpha1.CreateMachineResponse
-	30, // 29: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:output_type -> ostler.driver.v1alpha1.InitializeMachineResponse
-	31, // 30: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:output_type -> ostler.driver.v1alpha1.UpdateMachineResponse
-	32, // 31: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:output_type -> ostler.driver.v1alpha1.DeleteMachineResponse
-	33, // 32: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:output_type -> ostler.driver.v1alpha1.GetMachineStatusResponse
-	34, // 33: ostler.driver.v1alpha1.MachineDriverService.ListMachines:output_type -> ostler.driver.v1alpha1.ListMachinesResponse
-	35, // 34: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:output_type -> ostler.driver.v1alpha1.GetVolumeIdsResponse
-	36, // 35: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:output_type -> ostler.driver.v1alpha1.ValidateClassResponse
-	37, // 36: ostler.driver.v1alpha1.MachineDriverService.CreatePool:output_type -> ostler.driver.v1alpha1.CreatePoolResponse
-	38, // 37: ostler.driver.v1alpha1.MachineDriverService.UpdatePool:output_type -> ostler.driver.v1alpha1.UpdatePoolResponse
-	39, // 38: ostler.driver.v1alpha1.MachineDriverService.DeletePool:output_type -> ostler.driver.v1alpha1.DeletePoolResponse
-	40, // 39: ostler.driver.v1alpha1.MachineDriverService.GetPoolStatus:output_type -> ostler.driver.v1alpha1.GetPoolStatusResponse
-	41, // 40: ostler.driver.v1alpha1.MachineDriverService.ListPools:output_type -> ostler.driver.v1alpha1.ListPoolsResponse
-	42, // 41: ostler.driver.v1alpha1.MachineDriverService.DeletePoolMachines:output_type -> ostler.driver.v1alpha1.DeletePoolMachinesResponse
-	43, // 42: ostler.driver.v1alpha1.MachineDriverService.UpdatePoolMachine:output_type -> ostler.driver.v1alpha1.UpdatePoolMachineResponse
-	6,  // 43: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:output_type -> ostler.driver.v1alpha1.CancelOperationResponse
-	8,  // 44: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:output_type -> ostler.driver.v1alpha1.WatchEventsResponse
-	26, // [26:45] is the sub-list for method output_type
-	7,  // [7:26] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	12, // 4: ostler.driver.v1alpha1.GetInfoResponse.provider_id_comparison:type_name -> ostler.driver.v1alpha1.ProviderIdComparison
+	13, // 5: ostler.driver.v1alpha1.RunningOperation.target:type_name -> ostler.driver.v1alpha1.Target
+	9,  // 6: ostler.driver.v1alpha1.RunningOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
+	14, // 7: ostler.driver.v1alpha1.WatchEventsResponse.event:type_name -> ostler.driver.v1alpha1.DriverEvent
+	0,  // 8: ostler.driver.v1alpha1.MachineDriverService.GetInfo:input_type -> ostler.driver.v1alpha1.GetInfoRequest
+	3,  // 9: ostler.driver.v1alpha1.MachineDriverService.Probe:input_type -> ostler.driver.v1alpha1.ProbeRequest
+	15, // 10: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:input_type -> ostler.driver.v1alpha1.CreateMachineRequest
+	16, // 11: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:input_type -> ostler.driver.v1alpha1.InitializeMachineRequest
+	17, // 12: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:input_type -> ostler.driver.v1alpha1.UpdateMachineRequest
+	18, // 13: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:input_type -> ostler.driver.v1alpha1.DeleteMachineRequest
+	19, // 14: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:input_type -> ostler.driver.v1alpha1.GetMachineStatusRequest
+	20, // 15: ostler.driver.v1alpha1.MachineDriverService.ListMachines:input_type -> ostler.driver.v1alpha1.ListMachinesRequest
+	21, // 16: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:input_type -> ostler.driver.v1alpha1.GetVolumeIdsRequest
+	22, // 17: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:input_type -> ostler.driver.v1alpha1.ValidateClassRequest
+	23, // 18: ostler.driver.v1alpha1.MachineDriverService.CreatePool:input_type -> ostler.driver.v1alpha1.CreatePoolRequest
+	24, // 19: ostler.driver.v1alpha1.MachineDriverService.UpdatePool:input_type -> ostler.driver.v1alpha1.UpdatePoolRequest
+	25, // 20: ostler.driver.v1alpha1.MachineDriverService.DeletePool:input_type -> ostler.driver.v1alpha1.DeletePoolRequest
+	26, // 21: ostler.driver.v1alpha1.MachineDriverService.GetPoolStatus:input_type -> ostler.driver.v1alpha1.GetPoolStatusRequest
+	27, // 22: ostler.driver.v1alpha1.MachineDriverService.ListPools:input_type -> ostler.driver.v1alpha1.ListPoolsRequest
+	28, // 23: ostler.driver.v1alpha1.MachineDriverService.DeletePoolMachines:input_type -> ostler.driver.v1alpha1.DeletePoolMachinesRequest
+	29, // 24: ostler.driver.v1alpha1.MachineDriverService.UpdatePoolMachine:input_type -> ostler.driver.v1alpha1.UpdatePoolMachineRequest
+	5,  // 25: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:input_type -> ostler.driver.v1alpha1.CancelOperationRequest
+	7,  // 26: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:input_type -> ostler.driver.v1alpha1.WatchEventsRequest
+	1,  // 27: ostler.driver.v1alpha1.MachineDriverService.GetInfo:output_type -> ostler.driver.v1alpha1.GetInfoResponse
+	4,  // 28: ostler.driver.v1alpha1.MachineDriverService.Probe:output_type -> ostler.driver.v1alpha1.ProbeResponse
+	30, // 29: ostler.driver.v1alpha1.MachineDriverService.CreateMachine:output_type -> ostler.driver.v1alpha1.CreateMachineResponse
+	31, // 30: ostler.driver.v1alpha1.MachineDriverService.InitializeMachine:output_type -> ostler.driver.v1alpha1.InitializeMachineResponse
+	32, // 31: ostler.driver.v1alpha1.MachineDriverService.UpdateMachine:output_type -> ostler.driver.v1alpha1.UpdateMachineResponse
+	33, // 32: ostler.driver.v1alpha1.MachineDriverService.DeleteMachine:output_type -> ostler.driver.v1alpha1.DeleteMachineResponse
+	34, // 33: ostler.driver.v1alpha1.MachineDriverService.GetMachineStatus:output_type -> ostler.driver.v1alpha1.GetMachineStatusResponse
+	35, // 34: ostler.driver.v1alpha1.MachineDriverService.ListMachines:output_type -> ostler.driver.v1alpha1.ListMachinesResponse
+	36, // 35: ostler.driver.v1alpha1.MachineDriverService.GetVolumeIds:output_type -> ostler.driver.v1alpha1.GetVolumeIdsResponse
+	37, // 36: ostler.driver.v1alpha1.MachineDriverService.ValidateClass:output_type -> ostler.driver.v1alpha1.ValidateClassResponse
+	38, // 37: ostler.driver.v1alpha1.MachineDriverService.CreatePool:output_type -> ostler.driver.v1alpha1.CreatePoolResponse
+	39, // 38: ostler.driver.v1alpha1.MachineDriverService.UpdatePool:output_type -> ostler.driver.v1alpha1.UpdatePoolResponse
+	40, // 39: ostler.driver.v1alpha1.MachineDriverService.DeletePool:output_type -> ostler.driver.v1alpha1.DeletePoolResponse
+	41, // 40: ostler.driver.v1alpha1.MachineDriverService.GetPoolStatus:output_type -> ostler.driver.v1alpha1.GetPoolStatusResponse
+	42, // 41: ostler.driver.v1alpha1.MachineDriverService.ListPools:output_type -> ostler.driver.v1alpha1.ListPoolsResponse
+	43, // 42: ostler.driver.v1alpha1.MachineDriverService.DeletePoolMachines:output_type -> ostler.driver.v1alpha1.DeletePoolMachinesResponse
+	44, // 43: ostler.driver.v1alpha1.MachineDriverService.UpdatePoolMachine:output_type -> ostler.driver.v1alpha1.UpdatePoolMachineResponse
+	6,  // 44: ostler.driver.v1alpha1.MachineDriverService.CancelOperation:output_type -> ostler.driver.v1alpha1.CancelOperationResponse
+	8,  // 45: ostler.driver.v1alpha1.MachineDriverService.WatchEvents:output_type -> ostler.driver.v1alpha1.WatchEventsResponse
+	27, // [27:46] is the sub-list for method output_type
+	8,  // [8:27] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_machine_driver_proto_init() }

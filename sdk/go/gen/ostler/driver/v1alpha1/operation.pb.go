@@ -2294,8 +2294,9 @@ func (x *Address) GetAddress() string {
 // What the infrastructure knows of one instance.
 type MachineRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Equal to `Node.spec.providerID`, or with the same scheme and last part (`aws:///eu-west-1/i-1`, `aws:///eu-west-1a/i-1`):
-	// else the Node is not that of the Machine. Never empty, at most 256 bytes, never changes.
+	// Equal to `Node.spec.providerID` as `Hello.provider_id_comparison` compares them or, on a Node of that name, with the same
+	// scheme and last part (`aws:///eu-west-1/i-1`, `aws:///eu-west-1a/i-1`): else the Node is not that of the Machine. Never
+	// empty, at most 256 bytes, never changes.
 	ProviderId string `protobuf:"bytes,1,opt,name=provider_id,json=providerId,proto3" json:"provider_id,omitempty"`
 	// From the tags of the instance.
 	MachineName string `protobuf:"bytes,2,opt,name=machine_name,json=machineName,proto3" json:"machine_name,omitempty"`

@@ -42,6 +42,70 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// When `Node.spec.providerID` is that of an instance, whatever the name of the Node: as the infrastructure itself compares
+// its ids. A kubelet or a cloud controller writes it, and not always as the driver does.
+//
+// It is for Nodes alone. Ids of records are compared to the letter: a driver tells an instance by one spelling for ever. Two
+// instances never have ids that this comparison takes for equal; if they do, only the same letters count for both.
+//
+// In each case a Node that has the name that the driver said may have another id with the same scheme and last part.
+type ProviderIdComparison int32
+
+const (
+	// EXACT.
+	ProviderIdComparison_PROVIDER_ID_COMPARISON_UNSPECIFIED ProviderIdComparison = 0
+	// The same letters.
+	ProviderIdComparison_PROVIDER_ID_COMPARISON_EXACT ProviderIdComparison = 1
+	// The same letters, of which those of ASCII may be capitals, as in Azure. Also for the last part.
+	ProviderIdComparison_PROVIDER_ID_COMPARISON_CASE_INSENSITIVE ProviderIdComparison = 2
+	// The same scheme, and the same letters after the last slash: for ids whose last part is unique by itself, as the instance
+	// ids of AWS, and not for names that are unique in a zone or group only.
+	ProviderIdComparison_PROVIDER_ID_COMPARISON_LAST_SEGMENT ProviderIdComparison = 3
+)
+
+// Enum value maps for ProviderIdComparison.
+var (
+	ProviderIdComparison_name = map[int32]string{
+		0: "PROVIDER_ID_COMPARISON_UNSPECIFIED",
+		1: "PROVIDER_ID_COMPARISON_EXACT",
+		2: "PROVIDER_ID_COMPARISON_CASE_INSENSITIVE",
+		3: "PROVIDER_ID_COMPARISON_LAST_SEGMENT",
+	}
+	ProviderIdComparison_value = map[string]int32{
+		"PROVIDER_ID_COMPARISON_UNSPECIFIED":      0,
+		"PROVIDER_ID_COMPARISON_EXACT":            1,
+		"PROVIDER_ID_COMPARISON_CASE_INSENSITIVE": 2,
+		"PROVIDER_ID_COMPARISON_LAST_SEGMENT":     3,
+	}
+)
+
+func (x ProviderIdComparison) Enum() *ProviderIdComparison {
+	p := new(ProviderIdComparison)
+	*p = x
+	return p
+}
+
+func (x ProviderIdComparison) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ProviderIdComparison) Descriptor() protoreflect.EnumDescriptor {
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[0].Descriptor()
+}
+
+func (ProviderIdComparison) Type() protoreflect.EnumType {
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[0]
+}
+
+func (x ProviderIdComparison) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ProviderIdComparison.Descriptor instead.
+func (ProviderIdComparison) EnumDescriptor() ([]byte, []int) {
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{0}
+}
+
 // What the session layer of a driver can do.
 type DriverCapability int32
 
@@ -123,11 +187,11 @@ func (x DriverCapability) String() string {
 }
 
 func (DriverCapability) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[0].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[1].Descriptor()
 }
 
 func (DriverCapability) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[0]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[1]
 }
 
 func (x DriverCapability) Number() protoreflect.EnumNumber {
@@ -136,7 +200,7 @@ func (x DriverCapability) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use DriverCapability.Descriptor instead.
 func (DriverCapability) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{0}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{1}
 }
 
 // What a core can do.
@@ -175,11 +239,11 @@ func (x CoreCapability) String() string {
 }
 
 func (CoreCapability) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[1].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[2].Descriptor()
 }
 
 func (CoreCapability) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[1]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[2]
 }
 
 func (x CoreCapability) Number() protoreflect.EnumNumber {
@@ -188,7 +252,7 @@ func (x CoreCapability) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use CoreCapability.Descriptor instead.
 func (CoreCapability) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{1}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{2}
 }
 
 // Whether a session gets work.
@@ -227,11 +291,11 @@ func (x RoleKind) String() string {
 }
 
 func (RoleKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[2].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[3].Descriptor()
 }
 
 func (RoleKind) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[2]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[3]
 }
 
 func (x RoleKind) Number() protoreflect.EnumNumber {
@@ -240,7 +304,7 @@ func (x RoleKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RoleKind.Descriptor instead.
 func (RoleKind) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{2}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{3}
 }
 
 // Whether a driver can work.
@@ -283,11 +347,11 @@ func (x Readiness) String() string {
 }
 
 func (Readiness) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[3].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[4].Descriptor()
 }
 
 func (Readiness) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[3]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[4]
 }
 
 func (x Readiness) Number() protoreflect.EnumNumber {
@@ -296,7 +360,7 @@ func (x Readiness) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Readiness.Descriptor instead.
 func (Readiness) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{3}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{4}
 }
 
 // How far a held operation is.
@@ -335,11 +399,11 @@ func (x HeldState) String() string {
 }
 
 func (HeldState) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[4].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[5].Descriptor()
 }
 
 func (HeldState) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[4]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[5]
 }
 
 func (x HeldState) Number() protoreflect.EnumNumber {
@@ -348,7 +412,7 @@ func (x HeldState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HeldState.Descriptor instead.
 func (HeldState) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{4}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{5}
 }
 
 // What the core knew of what the driver held.
@@ -391,11 +455,11 @@ func (x ResumeOutcome) String() string {
 }
 
 func (ResumeOutcome) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[5].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[6].Descriptor()
 }
 
 func (ResumeOutcome) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[5]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[6]
 }
 
 func (x ResumeOutcome) Number() protoreflect.EnumNumber {
@@ -404,7 +468,7 @@ func (x ResumeOutcome) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ResumeOutcome.Descriptor instead.
 func (ResumeOutcome) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{5}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{6}
 }
 
 // What becomes of a held operation. One without a verdict is kept.
@@ -447,11 +511,11 @@ func (x Verdict) String() string {
 }
 
 func (Verdict) Descriptor() protoreflect.EnumDescriptor {
-	return file_ostler_driver_v1alpha1_session_proto_enumTypes[6].Descriptor()
+	return file_ostler_driver_v1alpha1_session_proto_enumTypes[7].Descriptor()
 }
 
 func (Verdict) Type() protoreflect.EnumType {
-	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[6]
+	return &file_ostler_driver_v1alpha1_session_proto_enumTypes[7]
 }
 
 func (x Verdict) Number() protoreflect.EnumNumber {
@@ -460,7 +524,7 @@ func (x Verdict) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Verdict.Descriptor instead.
 func (Verdict) EnumDescriptor() ([]byte, []int) {
-	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{6}
+	return file_ostler_driver_v1alpha1_session_proto_rawDescGZIP(), []int{7}
 }
 
 // Driver to core.
@@ -896,9 +960,11 @@ type Hello struct {
 	// and of calls that were given up. For so long "there is none" proves nothing of what a create made whose outcome is
 	// PARTIAL or UNKNOWN. Absent: a minute, and a create is repeated at once. Zero: it shows everything at once. An hour at
 	// most: the core takes a longer one for that.
-	ListLag       *durationpb.Duration `protobuf:"bytes,15,opt,name=list_lag,json=listLag,proto3" json:"list_lag,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ListLag *durationpb.Duration `protobuf:"bytes,15,opt,name=list_lag,json=listLag,proto3" json:"list_lag,omitempty"`
+	// How the provider ids of Nodes are compared with those of records. Absent: EXACT.
+	ProviderIdComparison ProviderIdComparison `protobuf:"varint,16,opt,name=provider_id_comparison,json=providerIdComparison,proto3,enum=ostler.driver.v1alpha1.ProviderIdComparison" json:"provider_id_comparison,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
@@ -1013,6 +1079,13 @@ func (x *Hello) GetListLag() *durationpb.Duration {
 		return x.ListLag
 	}
 	return nil
+}
+
+func (x *Hello) GetProviderIdComparison() ProviderIdComparison {
+	if x != nil {
+		return x.ProviderIdComparison
+	}
+	return ProviderIdComparison_PROVIDER_ID_COMPARISON_UNSPECIFIED
 }
 
 // What survived the loss of a session.
@@ -2229,7 +2302,7 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"invalidate\x18\x11 \x01(\v2).ostler.driver.v1alpha1.CacheInvalidationH\x00R\n" +
 	"invalidate\x12N\n" +
 	"\x0eprotocol_error\x18\x12 \x01(\v2%.ostler.driver.v1alpha1.ProtocolErrorH\x00R\rprotocolErrorB\a\n" +
-	"\x05frameJ\x04\b\x14\x10\x1e\"\xe8\x04\n" +
+	"\x05frameJ\x04\b\x14\x10\x1e\"\xcc\x05\n" +
 	"\x05Hello\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1f\n" +
 	"\vdriver_name\x18\x02 \x01(\tR\n" +
@@ -2246,7 +2319,8 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\x06resume\x18\f \x01(\v2\x1e.ostler.driver.v1alpha1.ResumeR\x06resume\x12;\n" +
 	"\vdriver_time\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"driverTime\x124\n" +
-	"\blist_lag\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\alistLagJ\x04\b\x06\x10\aJ\x04\b\r\x10\x0eR\x05shardR\rclass_formats\"n\n" +
+	"\blist_lag\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\alistLag\x12b\n" +
+	"\x16provider_id_comparison\x18\x10 \x01(\x0e2,.ostler.driver.v1alpha1.ProviderIdComparisonR\x14providerIdComparisonJ\x04\b\x06\x10\aJ\x04\b\r\x10\x0eR\x05shardR\rclass_formats\"n\n" +
 	"\x06Resume\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\tR\tsessionId\x12E\n" +
@@ -2333,7 +2407,12 @@ const file_ostler_driver_v1alpha1_session_proto_rawDesc = "" +
 	"\rProtocolError\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x14\n" +
-	"\x05retry\x18\x03 \x01(\bR\x05retry*\xa2\x03\n" +
+	"\x05retry\x18\x03 \x01(\bR\x05retry*\xb6\x01\n" +
+	"\x14ProviderIdComparison\x12&\n" +
+	"\"PROVIDER_ID_COMPARISON_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cPROVIDER_ID_COMPARISON_EXACT\x10\x01\x12+\n" +
+	"'PROVIDER_ID_COMPARISON_CASE_INSENSITIVE\x10\x02\x12'\n" +
+	"#PROVIDER_ID_COMPARISON_LAST_SEGMENT\x10\x03*\xa2\x03\n" +
 	"\x10DriverCapability\x12!\n" +
 	"\x1dDRIVER_CAPABILITY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18DRIVER_CAPABILITY_CANCEL\x10\x01\x12\x1e\n" +
@@ -2387,105 +2466,107 @@ func file_ostler_driver_v1alpha1_session_proto_rawDescGZIP() []byte {
 	return file_ostler_driver_v1alpha1_session_proto_rawDescData
 }
 
-var file_ostler_driver_v1alpha1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_ostler_driver_v1alpha1_session_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_ostler_driver_v1alpha1_session_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_ostler_driver_v1alpha1_session_proto_goTypes = []any{
-	(DriverCapability)(0),         // 0: ostler.driver.v1alpha1.DriverCapability
-	(CoreCapability)(0),           // 1: ostler.driver.v1alpha1.CoreCapability
-	(RoleKind)(0),                 // 2: ostler.driver.v1alpha1.RoleKind
-	(Readiness)(0),                // 3: ostler.driver.v1alpha1.Readiness
-	(HeldState)(0),                // 4: ostler.driver.v1alpha1.HeldState
-	(ResumeOutcome)(0),            // 5: ostler.driver.v1alpha1.ResumeOutcome
-	(Verdict)(0),                  // 6: ostler.driver.v1alpha1.Verdict
-	(*RegisterRequest)(nil),       // 7: ostler.driver.v1alpha1.RegisterRequest
-	(*RegisterResponse)(nil),      // 8: ostler.driver.v1alpha1.RegisterResponse
-	(*Hello)(nil),                 // 9: ostler.driver.v1alpha1.Hello
-	(*Resume)(nil),                // 10: ostler.driver.v1alpha1.Resume
-	(*HeldOperation)(nil),         // 11: ostler.driver.v1alpha1.HeldOperation
-	(*Welcome)(nil),               // 12: ostler.driver.v1alpha1.Welcome
-	(*HeldVerdict)(nil),           // 13: ostler.driver.v1alpha1.HeldVerdict
-	(*OperationAccepted)(nil),     // 14: ostler.driver.v1alpha1.OperationAccepted
-	(*OperationProgress)(nil),     // 15: ostler.driver.v1alpha1.OperationProgress
-	(*OperationPage)(nil),         // 16: ostler.driver.v1alpha1.OperationPage
-	(*OperationCompleted)(nil),    // 17: ostler.driver.v1alpha1.OperationCompleted
-	(*OperationResultAck)(nil),    // 18: ostler.driver.v1alpha1.OperationResultAck
-	(*OperationCancel)(nil),       // 19: ostler.driver.v1alpha1.OperationCancel
-	(*DriverState)(nil),           // 20: ostler.driver.v1alpha1.DriverState
-	(*SessionRole)(nil),           // 21: ostler.driver.v1alpha1.SessionRole
-	(*CoreDraining)(nil),          // 22: ostler.driver.v1alpha1.CoreDraining
-	(*Heartbeat)(nil),             // 23: ostler.driver.v1alpha1.Heartbeat
-	(*CacheInvalidation)(nil),     // 24: ostler.driver.v1alpha1.CacheInvalidation
-	(*ProtocolError)(nil),         // 25: ostler.driver.v1alpha1.ProtocolError
-	(*DriverEvent)(nil),           // 26: ostler.driver.v1alpha1.DriverEvent
-	(*Operation)(nil),             // 27: ostler.driver.v1alpha1.Operation
-	(OperationKind)(0),            // 28: ostler.driver.v1alpha1.OperationKind
-	(*timestamppb.Timestamp)(nil), // 29: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 30: google.protobuf.Duration
-	(*Target)(nil),                // 31: ostler.driver.v1alpha1.Target
-	(*ObjectRevision)(nil),        // 32: ostler.driver.v1alpha1.ObjectRevision
-	(*MachineRecord)(nil),         // 33: ostler.driver.v1alpha1.MachineRecord
-	(*PoolRecord)(nil),            // 34: ostler.driver.v1alpha1.PoolRecord
-	(*PoolMachineRecord)(nil),     // 35: ostler.driver.v1alpha1.PoolMachineRecord
-	(*PartRecord)(nil),            // 36: ostler.driver.v1alpha1.PartRecord
-	(*OperationResult)(nil),       // 37: ostler.driver.v1alpha1.OperationResult
-	(*OperationError)(nil),        // 38: ostler.driver.v1alpha1.OperationError
+	(ProviderIdComparison)(0),     // 0: ostler.driver.v1alpha1.ProviderIdComparison
+	(DriverCapability)(0),         // 1: ostler.driver.v1alpha1.DriverCapability
+	(CoreCapability)(0),           // 2: ostler.driver.v1alpha1.CoreCapability
+	(RoleKind)(0),                 // 3: ostler.driver.v1alpha1.RoleKind
+	(Readiness)(0),                // 4: ostler.driver.v1alpha1.Readiness
+	(HeldState)(0),                // 5: ostler.driver.v1alpha1.HeldState
+	(ResumeOutcome)(0),            // 6: ostler.driver.v1alpha1.ResumeOutcome
+	(Verdict)(0),                  // 7: ostler.driver.v1alpha1.Verdict
+	(*RegisterRequest)(nil),       // 8: ostler.driver.v1alpha1.RegisterRequest
+	(*RegisterResponse)(nil),      // 9: ostler.driver.v1alpha1.RegisterResponse
+	(*Hello)(nil),                 // 10: ostler.driver.v1alpha1.Hello
+	(*Resume)(nil),                // 11: ostler.driver.v1alpha1.Resume
+	(*HeldOperation)(nil),         // 12: ostler.driver.v1alpha1.HeldOperation
+	(*Welcome)(nil),               // 13: ostler.driver.v1alpha1.Welcome
+	(*HeldVerdict)(nil),           // 14: ostler.driver.v1alpha1.HeldVerdict
+	(*OperationAccepted)(nil),     // 15: ostler.driver.v1alpha1.OperationAccepted
+	(*OperationProgress)(nil),     // 16: ostler.driver.v1alpha1.OperationProgress
+	(*OperationPage)(nil),         // 17: ostler.driver.v1alpha1.OperationPage
+	(*OperationCompleted)(nil),    // 18: ostler.driver.v1alpha1.OperationCompleted
+	(*OperationResultAck)(nil),    // 19: ostler.driver.v1alpha1.OperationResultAck
+	(*OperationCancel)(nil),       // 20: ostler.driver.v1alpha1.OperationCancel
+	(*DriverState)(nil),           // 21: ostler.driver.v1alpha1.DriverState
+	(*SessionRole)(nil),           // 22: ostler.driver.v1alpha1.SessionRole
+	(*CoreDraining)(nil),          // 23: ostler.driver.v1alpha1.CoreDraining
+	(*Heartbeat)(nil),             // 24: ostler.driver.v1alpha1.Heartbeat
+	(*CacheInvalidation)(nil),     // 25: ostler.driver.v1alpha1.CacheInvalidation
+	(*ProtocolError)(nil),         // 26: ostler.driver.v1alpha1.ProtocolError
+	(*DriverEvent)(nil),           // 27: ostler.driver.v1alpha1.DriverEvent
+	(*Operation)(nil),             // 28: ostler.driver.v1alpha1.Operation
+	(OperationKind)(0),            // 29: ostler.driver.v1alpha1.OperationKind
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*Target)(nil),                // 32: ostler.driver.v1alpha1.Target
+	(*ObjectRevision)(nil),        // 33: ostler.driver.v1alpha1.ObjectRevision
+	(*MachineRecord)(nil),         // 34: ostler.driver.v1alpha1.MachineRecord
+	(*PoolRecord)(nil),            // 35: ostler.driver.v1alpha1.PoolRecord
+	(*PoolMachineRecord)(nil),     // 36: ostler.driver.v1alpha1.PoolMachineRecord
+	(*PartRecord)(nil),            // 37: ostler.driver.v1alpha1.PartRecord
+	(*OperationResult)(nil),       // 38: ostler.driver.v1alpha1.OperationResult
+	(*OperationError)(nil),        // 39: ostler.driver.v1alpha1.OperationError
 }
 var file_ostler_driver_v1alpha1_session_proto_depIdxs = []int32{
-	9,  // 0: ostler.driver.v1alpha1.RegisterRequest.hello:type_name -> ostler.driver.v1alpha1.Hello
-	14, // 1: ostler.driver.v1alpha1.RegisterRequest.accepted:type_name -> ostler.driver.v1alpha1.OperationAccepted
-	15, // 2: ostler.driver.v1alpha1.RegisterRequest.progress:type_name -> ostler.driver.v1alpha1.OperationProgress
-	16, // 3: ostler.driver.v1alpha1.RegisterRequest.page:type_name -> ostler.driver.v1alpha1.OperationPage
-	17, // 4: ostler.driver.v1alpha1.RegisterRequest.completed:type_name -> ostler.driver.v1alpha1.OperationCompleted
-	20, // 5: ostler.driver.v1alpha1.RegisterRequest.state:type_name -> ostler.driver.v1alpha1.DriverState
-	23, // 6: ostler.driver.v1alpha1.RegisterRequest.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
-	26, // 7: ostler.driver.v1alpha1.RegisterRequest.event:type_name -> ostler.driver.v1alpha1.DriverEvent
-	12, // 8: ostler.driver.v1alpha1.RegisterResponse.welcome:type_name -> ostler.driver.v1alpha1.Welcome
-	27, // 9: ostler.driver.v1alpha1.RegisterResponse.operation:type_name -> ostler.driver.v1alpha1.Operation
-	19, // 10: ostler.driver.v1alpha1.RegisterResponse.cancel:type_name -> ostler.driver.v1alpha1.OperationCancel
-	18, // 11: ostler.driver.v1alpha1.RegisterResponse.result_ack:type_name -> ostler.driver.v1alpha1.OperationResultAck
-	21, // 12: ostler.driver.v1alpha1.RegisterResponse.role:type_name -> ostler.driver.v1alpha1.SessionRole
-	22, // 13: ostler.driver.v1alpha1.RegisterResponse.draining:type_name -> ostler.driver.v1alpha1.CoreDraining
-	23, // 14: ostler.driver.v1alpha1.RegisterResponse.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
-	24, // 15: ostler.driver.v1alpha1.RegisterResponse.invalidate:type_name -> ostler.driver.v1alpha1.CacheInvalidation
-	25, // 16: ostler.driver.v1alpha1.RegisterResponse.protocol_error:type_name -> ostler.driver.v1alpha1.ProtocolError
-	0,  // 17: ostler.driver.v1alpha1.Hello.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
-	28, // 18: ostler.driver.v1alpha1.Hello.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
-	10, // 19: ostler.driver.v1alpha1.Hello.resume:type_name -> ostler.driver.v1alpha1.Resume
-	29, // 20: ostler.driver.v1alpha1.Hello.driver_time:type_name -> google.protobuf.Timestamp
-	30, // 21: ostler.driver.v1alpha1.Hello.list_lag:type_name -> google.protobuf.Duration
-	11, // 22: ostler.driver.v1alpha1.Resume.operations:type_name -> ostler.driver.v1alpha1.HeldOperation
-	31, // 23: ostler.driver.v1alpha1.HeldOperation.target:type_name -> ostler.driver.v1alpha1.Target
-	4,  // 24: ostler.driver.v1alpha1.HeldOperation.state:type_name -> ostler.driver.v1alpha1.HeldState
-	28, // 25: ostler.driver.v1alpha1.HeldOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
-	32, // 26: ostler.driver.v1alpha1.HeldOperation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	5,  // 27: ostler.driver.v1alpha1.Welcome.resume_outcome:type_name -> ostler.driver.v1alpha1.ResumeOutcome
-	13, // 28: ostler.driver.v1alpha1.Welcome.verdicts:type_name -> ostler.driver.v1alpha1.HeldVerdict
-	2,  // 29: ostler.driver.v1alpha1.Welcome.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	1,  // 30: ostler.driver.v1alpha1.Welcome.capabilities:type_name -> ostler.driver.v1alpha1.CoreCapability
-	30, // 31: ostler.driver.v1alpha1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
-	30, // 32: ostler.driver.v1alpha1.Welcome.resume_window:type_name -> google.protobuf.Duration
-	30, // 33: ostler.driver.v1alpha1.Welcome.session_max_age:type_name -> google.protobuf.Duration
-	29, // 34: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
-	6,  // 35: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
-	33, // 36: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
-	34, // 37: ostler.driver.v1alpha1.OperationPage.pools:type_name -> ostler.driver.v1alpha1.PoolRecord
-	35, // 38: ostler.driver.v1alpha1.OperationPage.pool_machines:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
-	36, // 39: ostler.driver.v1alpha1.OperationPage.parts:type_name -> ostler.driver.v1alpha1.PartRecord
-	37, // 40: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
-	38, // 41: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
-	3,  // 42: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
-	30, // 43: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
-	2,  // 44: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
-	30, // 45: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
-	30, // 46: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
-	29, // 47: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
-	29, // 48: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
-	32, // 49: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	10, // 0: ostler.driver.v1alpha1.RegisterRequest.hello:type_name -> ostler.driver.v1alpha1.Hello
+	15, // 1: ostler.driver.v1alpha1.RegisterRequest.accepted:type_name -> ostler.driver.v1alpha1.OperationAccepted
+	16, // 2: ostler.driver.v1alpha1.RegisterRequest.progress:type_name -> ostler.driver.v1alpha1.OperationProgress
+	17, // 3: ostler.driver.v1alpha1.RegisterRequest.page:type_name -> ostler.driver.v1alpha1.OperationPage
+	18, // 4: ostler.driver.v1alpha1.RegisterRequest.completed:type_name -> ostler.driver.v1alpha1.OperationCompleted
+	21, // 5: ostler.driver.v1alpha1.RegisterRequest.state:type_name -> ostler.driver.v1alpha1.DriverState
+	24, // 6: ostler.driver.v1alpha1.RegisterRequest.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
+	27, // 7: ostler.driver.v1alpha1.RegisterRequest.event:type_name -> ostler.driver.v1alpha1.DriverEvent
+	13, // 8: ostler.driver.v1alpha1.RegisterResponse.welcome:type_name -> ostler.driver.v1alpha1.Welcome
+	28, // 9: ostler.driver.v1alpha1.RegisterResponse.operation:type_name -> ostler.driver.v1alpha1.Operation
+	20, // 10: ostler.driver.v1alpha1.RegisterResponse.cancel:type_name -> ostler.driver.v1alpha1.OperationCancel
+	19, // 11: ostler.driver.v1alpha1.RegisterResponse.result_ack:type_name -> ostler.driver.v1alpha1.OperationResultAck
+	22, // 12: ostler.driver.v1alpha1.RegisterResponse.role:type_name -> ostler.driver.v1alpha1.SessionRole
+	23, // 13: ostler.driver.v1alpha1.RegisterResponse.draining:type_name -> ostler.driver.v1alpha1.CoreDraining
+	24, // 14: ostler.driver.v1alpha1.RegisterResponse.heartbeat:type_name -> ostler.driver.v1alpha1.Heartbeat
+	25, // 15: ostler.driver.v1alpha1.RegisterResponse.invalidate:type_name -> ostler.driver.v1alpha1.CacheInvalidation
+	26, // 16: ostler.driver.v1alpha1.RegisterResponse.protocol_error:type_name -> ostler.driver.v1alpha1.ProtocolError
+	1,  // 17: ostler.driver.v1alpha1.Hello.capabilities:type_name -> ostler.driver.v1alpha1.DriverCapability
+	29, // 18: ostler.driver.v1alpha1.Hello.operation_kinds:type_name -> ostler.driver.v1alpha1.OperationKind
+	11, // 19: ostler.driver.v1alpha1.Hello.resume:type_name -> ostler.driver.v1alpha1.Resume
+	30, // 20: ostler.driver.v1alpha1.Hello.driver_time:type_name -> google.protobuf.Timestamp
+	31, // 21: ostler.driver.v1alpha1.Hello.list_lag:type_name -> google.protobuf.Duration
+	0,  // 22: ostler.driver.v1alpha1.Hello.provider_id_comparison:type_name -> ostler.driver.v1alpha1.ProviderIdComparison
+	12, // 23: ostler.driver.v1alpha1.Resume.operations:type_name -> ostler.driver.v1alpha1.HeldOperation
+	32, // 24: ostler.driver.v1alpha1.HeldOperation.target:type_name -> ostler.driver.v1alpha1.Target
+	5,  // 25: ostler.driver.v1alpha1.HeldOperation.state:type_name -> ostler.driver.v1alpha1.HeldState
+	29, // 26: ostler.driver.v1alpha1.HeldOperation.kind:type_name -> ostler.driver.v1alpha1.OperationKind
+	33, // 27: ostler.driver.v1alpha1.HeldOperation.machine_class:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	6,  // 28: ostler.driver.v1alpha1.Welcome.resume_outcome:type_name -> ostler.driver.v1alpha1.ResumeOutcome
+	14, // 29: ostler.driver.v1alpha1.Welcome.verdicts:type_name -> ostler.driver.v1alpha1.HeldVerdict
+	3,  // 30: ostler.driver.v1alpha1.Welcome.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	2,  // 31: ostler.driver.v1alpha1.Welcome.capabilities:type_name -> ostler.driver.v1alpha1.CoreCapability
+	31, // 32: ostler.driver.v1alpha1.Welcome.heartbeat_interval:type_name -> google.protobuf.Duration
+	31, // 33: ostler.driver.v1alpha1.Welcome.resume_window:type_name -> google.protobuf.Duration
+	31, // 34: ostler.driver.v1alpha1.Welcome.session_max_age:type_name -> google.protobuf.Duration
+	30, // 35: ostler.driver.v1alpha1.Welcome.core_time:type_name -> google.protobuf.Timestamp
+	7,  // 36: ostler.driver.v1alpha1.HeldVerdict.verdict:type_name -> ostler.driver.v1alpha1.Verdict
+	34, // 37: ostler.driver.v1alpha1.OperationPage.machines:type_name -> ostler.driver.v1alpha1.MachineRecord
+	35, // 38: ostler.driver.v1alpha1.OperationPage.pools:type_name -> ostler.driver.v1alpha1.PoolRecord
+	36, // 39: ostler.driver.v1alpha1.OperationPage.pool_machines:type_name -> ostler.driver.v1alpha1.PoolMachineRecord
+	37, // 40: ostler.driver.v1alpha1.OperationPage.parts:type_name -> ostler.driver.v1alpha1.PartRecord
+	38, // 41: ostler.driver.v1alpha1.OperationCompleted.result:type_name -> ostler.driver.v1alpha1.OperationResult
+	39, // 42: ostler.driver.v1alpha1.OperationCompleted.error:type_name -> ostler.driver.v1alpha1.OperationError
+	4,  // 43: ostler.driver.v1alpha1.DriverState.readiness:type_name -> ostler.driver.v1alpha1.Readiness
+	31, // 44: ostler.driver.v1alpha1.DriverState.drain_deadline:type_name -> google.protobuf.Duration
+	3,  // 45: ostler.driver.v1alpha1.SessionRole.role:type_name -> ostler.driver.v1alpha1.RoleKind
+	31, // 46: ostler.driver.v1alpha1.CoreDraining.reconnect_after:type_name -> google.protobuf.Duration
+	31, // 47: ostler.driver.v1alpha1.CoreDraining.close_after:type_name -> google.protobuf.Duration
+	30, // 48: ostler.driver.v1alpha1.Heartbeat.sent_at:type_name -> google.protobuf.Timestamp
+	30, // 49: ostler.driver.v1alpha1.Heartbeat.driver_time:type_name -> google.protobuf.Timestamp
+	33, // 50: ostler.driver.v1alpha1.CacheInvalidation.stale:type_name -> ostler.driver.v1alpha1.ObjectRevision
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_ostler_driver_v1alpha1_session_proto_init() }
@@ -2525,7 +2606,7 @@ func file_ostler_driver_v1alpha1_session_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ostler_driver_v1alpha1_session_proto_rawDesc), len(file_ostler_driver_v1alpha1_session_proto_rawDesc)),
-			NumEnums:      7,
+			NumEnums:      8,
 			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
