@@ -1,5 +1,9 @@
 //! Holds what the core itself needs: the ConfigMap with the cluster id here, its Leases when it renews them.
 
+mod triggers;
+
+pub(crate) use triggers::HomeTriggers;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use ostler_api::names::{CLUSTER_ID_CONFIG_MAP, finalizer};
 use ostler_lifecycle::class::Hold;

@@ -1,7 +1,7 @@
 //! The imperative shell: observe, execute and record over the Kubernetes API and driver sessions.
 //!
-//! [`Controllers`] is the entry point. `watch` keeps caches of API objects, `fanout` maps every change to keys of a
-//! work `queue`, and the workers of the leader (`election`) process them: the Machine controller, and smaller ones that put
+//! [`Controllers`] is the entry point. `watch` keeps caches of API objects; the `triggers` of each kind map a
+//! change to keys of its work `queue`, and the workers of the leader (`election`) process them: the Machine controller, and smaller ones that put
 //! finalizers on classes and secrets in use. `ostler-lifecycle` makes the decisions.
 
 mod api_health;
@@ -16,13 +16,13 @@ mod cluster_id;
 mod controllers;
 mod deployment;
 mod election;
-mod fanout;
 mod freeze;
 mod hand;
 mod health_check;
 mod hints;
 mod home;
 mod hot_update;
+mod indexes;
 mod machine;
 mod metrics;
 mod orphans;
@@ -35,6 +35,7 @@ mod settings;
 mod start;
 mod stores;
 mod target;
+mod triggers;
 mod unmanaged_nodes;
 mod watch {
     //! Caches of API objects, and who of this crate wrote what is in them.

@@ -1,5 +1,7 @@
 //! Wires everything together: watches, leadership, workers.
 
+mod kinds;
+mod lease_events;
 mod sets;
 
 use std::fmt;
@@ -33,28 +35,30 @@ use crate::controllers::Controller;
 use crate::deployment::register_deployments;
 use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
 use crate::events::{EventMetrics, EventWriter, Recorder};
-use crate::fanout::{Fanout, Queues};
 use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
-use crate::home::{Home, Needs};
+use crate::hints::Listener;
+use crate::home::Home;
 use crate::hot_update::Reviewer;
-use crate::machine::{Machines, State};
+use crate::machine::{Machines, State, register_machines};
 use crate::metrics::{
-    AnswerMetrics, Leases, ReconcileMetrics, SetMetrics, StepMetrics, register_machines,
-    register_sets,
+    AnswerMetrics, Leases, ReconcileMetrics, SetMetrics, StepMetrics, register_sets,
 };
-use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, OrphanScans, Orphans};
+use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, Orphans};
 use crate::pool::{Pools, Reads};
-use crate::queue::{Priority, Queue, QueueMetrics, QueueSettings};
+use crate::queue::QueueMetrics;
 use crate::reconcile;
 use crate::schemas::Schemas;
 use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::target::{TargetController, Targets};
+use crate::target::Targets;
+use crate::triggers::AllTriggers;
 use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watch::WatchMetrics;
-use crate::watching::Watches;
+use crate::watching::{SessionFollower, TargetController, Watches};
 use crate::writes::{WriteMetrics, Writer};
+use kinds::Kinds;
+use lease_events::LeaseEvents;
 use sets::SetLeader;
 
 /// Time limit of a new leader for reading the operations in flight from the API; its cache has nearly all of them.
@@ -67,11 +71,6 @@ const PAGE: u32 = 500;
 const LAST_WORK: Duration = Duration::from_secs(5);
 /// Time for those that are left once the sessions have ended. What still runs then waits for the API server.
 const LAST_MOMENT: Duration = Duration::from_secs(2);
-/// Workers that wait for drivers: one that does not answer occupies few of them.
-const ASKING_WORKERS: usize = 32;
-/// Workers for classes and for secrets; there are few of both.
-const FEW_WORKERS: usize = 4;
-
 /// All controllers of a core.
 #[derive(Debug)]
 pub struct Controllers {
@@ -86,7 +85,10 @@ struct Core {
     settings: Arc<Settings>,
     clock: Clock,
     writer: Writer,
-    fanout: Arc<Fanout>,
+    recorder: Recorder,
+    kinds: Arc<Kinds>,
+    configs: Arc<Configs>,
+    all: AllTriggers,
     state: Arc<State>,
     api_health: Arc<ApiHealth>,
     schemas: Arc<Schemas>,
@@ -131,29 +133,19 @@ impl Controllers {
             counted,
         );
         let watch_metrics = WatchMetrics::register(registry);
-        let queues = queues(&settings, &QueueMetrics::register(registry));
-        let configs = Configs::new(
+        let queues = QueueMetrics::register(registry);
+        let others = (&sessions, &recorder);
+        let kinds = Arc::new(Kinds::new(&queues, &stores, &settings, &state, others));
+        let configs = Arc::new(Configs::new(
             client.clone(),
             stores.clone(),
-            Arc::clone(&queues.machines),
+            Arc::clone(&kinds.machines.queue),
             watch_metrics.clone(),
             registry,
-        );
+        ));
         let leases = Leases::register(registry);
         register_machines(registry, &stores, &state, &leases.machines);
         register_deployments(registry, &stores, &leases.sets);
-        let fanout = Fanout {
-            queues,
-            stores: stores.clone(),
-            settings: Arc::clone(&settings),
-            state: Arc::clone(&state),
-            configs: Arc::new(configs),
-            recorder,
-            sessions: sessions.clone(),
-            pending: Arc::default(),
-            groups: Arc::default(),
-            needs: Needs::default(),
-        };
         let admin = OrphanAdminParts {
             client: client.clone(),
             writer: Writer::new(client.clone(), WriteMetrics::register(registry)),
@@ -161,8 +153,8 @@ impl Controllers {
             sessions: sessions.clone(),
             settings: Arc::clone(&settings),
             clock: Arc::clone(&clock),
-            recorder: fanout.recorder.clone(),
-            scans: fanout.queues.scans.clone(),
+            recorder: recorder.clone(),
+            scans: kinds.scans.scans.clone(),
         };
         let core = Core {
             writer: admin.writer.clone(),
@@ -176,7 +168,10 @@ impl Controllers {
             check_metrics: register_checks(registry, &stores, &leases.machines),
             leading: channel::Sender::new(None),
             leases,
-            fanout: Arc::new(fanout),
+            all: kinds.all(&configs, &stores),
+            recorder,
+            kinds,
+            configs,
             client,
             stores,
             sessions,
@@ -230,25 +225,6 @@ impl Controllers {
     }
 }
 
-fn queues(settings: &Settings, metrics: &QueueMetrics) -> Queues {
-    let queue = |name, workers| Queue::new(QueueSettings::new(name, workers), metrics);
-    let scans = Queue::new(QueueSettings::new("orphans", ASKING_WORKERS), metrics);
-    Queues {
-        machines: queue("machine", settings.concurrent_syncs),
-        classes: queue("machineclass", FEW_WORKERS),
-        secrets: queue("secret", FEW_WORKERS),
-        reviews: Queue::new(QueueSettings::new("classreview", ASKING_WORKERS), metrics),
-        scans: OrphanScans::new(scans),
-        nodes: queue("node", FEW_WORKERS),
-        sets: queue("machineset", settings.concurrent_syncs),
-        deployments: queue("machinedeployment", settings.concurrent_syncs),
-        pools: queue("machinepool", settings.concurrent_syncs),
-        checks: queue("machinehealthcheck", FEW_WORKERS),
-        home: queue("clusterid", 1),
-        freezes: Queue::new(QueueSettings::new("freeze", FEW_WORKERS), metrics),
-    }
-}
-
 impl Core {
     /// Waits until this process leads. Returns `None` if `stop` comes first, else also what was seen of the Lease of
     /// the sets meanwhile; an error if it cannot lead any more.
@@ -262,7 +238,7 @@ impl Core {
         }
         info!(machines = self.stores.machines.len(), "synced");
         let election = self.settings.election(LEADER_LEASE);
-        let need = self.fanout.needs.follow();
+        let need = self.kinds.home.needs.follow();
         let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock), need);
         let mut sets_lease = Observed::default();
         let leadership = tokio::select! {
@@ -399,14 +375,14 @@ impl Core {
         for machine in self.stores.machines.all() {
             self.state.slots.take_over(&machine);
         }
-        let queues = &self.fanout.queues;
+        let kinds = &self.kinds;
         let reviewer = Arc::new(Reviewer::new(
             self.stores.clone(),
             self.sessions.clone(),
             Arc::clone(&self.settings),
-            self.fanout.recorder.clone(),
-            Arc::clone(&queues.reviews),
-            Arc::clone(&queues.machines),
+            self.recorder.clone(),
+            Arc::clone(&kinds.reviews),
+            Arc::clone(&kinds.machines.queue),
         ));
         let machines = Arc::new(Machines {
             writer: self.writer.clone(),
@@ -414,38 +390,35 @@ impl Core {
             sessions: self.sessions.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.fanout.recorder.clone(),
+            recorder: self.recorder.clone(),
             state: Arc::clone(&self.state),
-            configs: Arc::clone(&self.fanout.configs),
+            configs: Arc::clone(&self.configs),
             answers: self.answer_metrics.clone(),
-            scans: self.fanout.queues.scans.clone(),
+            scans: kinds.scans.scans.clone(),
             steps: self.step_metrics.clone(),
             term,
             api_health: Arc::clone(&self.api_health),
             schemas: Arc::clone(&self.schemas),
             reviewer: Arc::clone(&reviewer),
-            queue: Arc::clone(&queues.machines),
+            queue: Arc::clone(&kinds.machines.queue),
         });
-        let of_all = || (self.writer.clone(), self.stores.clone(), self.fanout.recorder.clone());
+        let of_all = || (self.writer.clone(), self.stores.clone(), self.recorder.clone());
         let (writer, stores, recorder) = of_all();
         let classes = Arc::new(Classes::new(writer, stores, Arc::clone(&reviewer), recorder));
         let (writer, stores, recorder) = of_all();
         let secrets = Arc::new(Secrets::new(writer, stores, recorder));
-        let queues = &self.fanout.queues;
         let mut workers = JoinSet::new();
         let metrics = &self.reconcile_metrics;
-        reconcile::work(machines, &queues.machines, metrics, &mut workers, stop);
-        reconcile::work(classes, &queues.classes, metrics, &mut workers, stop);
-        reconcile::work(secrets, &queues.secrets, metrics, &mut workers, stop);
-        workers.spawn(Arc::clone(&queues.reviews).run(stop.clone(), move |key| {
+        reconcile::work(machines, &kinds.machines.queue, metrics, &mut workers, stop);
+        reconcile::work(classes, &kinds.classes.queue, metrics, &mut workers, stop);
+        reconcile::work(secrets, &kinds.secrets.queue, metrics, &mut workers, stop);
+        workers.spawn(Arc::clone(&kinds.reviews).run(stop.clone(), move |key| {
             let reviewer = Arc::clone(&reviewer);
             async move { reviewer.reconcile(key).await }
         }));
         self.collect_orphans(lease, &mut workers, stop);
         self.release_unmanaged_nodes(&mut workers, stop);
-        let fanout = Arc::clone(&self.fanout);
-        let events = self.sessions.subscribe();
-        let session_events = fanout.follow_sessions(Arc::clone(&self.clock), events);
+        let session_events = self.session_follower().follow(self.sessions.subscribe());
         let stop = stop.clone();
         workers.spawn(async move {
             tokio::select! {
@@ -454,6 +427,22 @@ impl Core {
             }
         });
         workers
+    }
+
+    fn session_follower(&self) -> SessionFollower {
+        let hints = Listener {
+            hints: Arc::clone(&self.state.hints),
+            stores: self.stores.clone(),
+            settings: Arc::clone(&self.settings),
+            sessions: self.sessions.clone(),
+        };
+        let (recorder, clock) = (self.recorder.clone(), Arc::clone(&self.clock));
+        SessionFollower { all: self.all.clone(), hints, recorder, clock }
+    }
+
+    fn lease_events(&self) -> LeaseEvents {
+        let settings = Arc::clone(&self.settings);
+        LeaseEvents { all: self.all.clone(), recorder: self.recorder.clone(), settings }
     }
 
     fn ask_api_servers(
@@ -473,9 +462,9 @@ impl Core {
                 .map(|it| Api::all(it.client.clone()))
                 .collect(),
         };
-        let fanout = Arc::clone(&self.fanout);
+        let events = self.lease_events();
         let asked = Arc::clone(&self.api_health)
-            .run(probes, before, move |transition| fanout.api_health(transition));
+            .run(probes, before, move |transition| events.api_health(transition));
         let stop = stop.clone();
         async move {
             tokio::select! {
@@ -489,8 +478,8 @@ impl Core {
         &self,
         stop: &CancellationToken,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let (fanout, stop) = (Arc::clone(&self.fanout), stop.clone());
-        let on_change = move |outdated: Option<&str>| fanout.definitions(outdated);
+        let (events, stop) = (self.lease_events(), stop.clone());
+        let on_change = move |outdated: Option<&str>| events.definitions(outdated);
         let checked = Arc::clone(&self.schemas).run(self.client.clone(), on_change);
         async move {
             stop.run_until_cancelled(checked).await;
@@ -503,39 +492,40 @@ impl Core {
             stores: self.stores.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.fanout.recorder.clone(),
+            recorder: self.recorder.clone(),
             cluster: ids_of(&self.sessions),
         });
-        let queue = &self.fanout.queues.nodes;
+        let queue = &self.kinds.nodes.queue;
         reconcile::work(nodes, queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn start_pools(&self, term: Term, workers: &mut JoinSet<()>, stop: &CancellationToken) {
         // Another process may have led meanwhile.
-        self.fanout.groups.clear();
+        self.kinds.pools.groups.clear();
         let pools = Arc::new(Pools {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
             sessions: self.sessions.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.fanout.recorder.clone(),
-            groups: Arc::clone(&self.fanout.groups),
+            recorder: self.recorder.clone(),
+            groups: Arc::clone(&self.kinds.pools.groups),
             handover: Handover::new(Predecessor::Ended),
             reads: Reads::default(),
             term,
         });
-        let queue = &self.fanout.queues.pools;
+        let queue = &self.kinds.pools.queue;
         reconcile::work(pools, queue, &self.reconcile_metrics, workers, stop);
     }
 
     /// Holds what this core needs itself while there is something to delete.
     fn hold_home(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let home = Arc::new(Home { writer: self.writer.clone(), need: self.fanout.needs.follow() });
-        let queue = &self.fanout.queues.home;
+        let home =
+            Arc::new(Home { writer: self.writer.clone(), need: self.kinds.home.needs.follow() });
+        let queue = &self.kinds.home.queue;
         reconcile::work(home, queue, &self.reconcile_metrics, workers, stop);
-        self.fanout.needs();
-        queue.add(self.fanout.home(), Priority::Change);
+        self.kinds.home.note();
+        self.kinds.home.wake();
     }
 
     fn start_checks(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
@@ -546,23 +536,23 @@ impl Core {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
             clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.fanout.recorder.clone(),
+            recorder: self.recorder.clone(),
             api_health: Arc::clone(&self.api_health),
             metrics: self.check_metrics.clone(),
         });
-        let queue = &self.fanout.queues.checks;
+        let queue = &self.kinds.checks.queue;
         reconcile::work(checks, queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let scans = self.fanout.queues.scans.clone();
+        let scans = self.kinds.scans.scans.clone();
         let queue = Arc::clone(&scans.queue);
         let orphans = Arc::new(Orphans {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
             sessions: self.sessions.clone(),
             settings: Arc::clone(&self.settings),
-            recorder: self.fanout.recorder.clone(),
+            recorder: self.recorder.clone(),
             metrics: self.orphan_metrics.clone(),
             scans,
             admin: self.admin.clone(),
@@ -573,12 +563,12 @@ impl Core {
     }
 
     fn start_watches(&self) -> JoinSet<()> {
-        let fanout = Arc::clone(&self.fanout);
-        let (metrics, clock) = (self.watch_metrics.clone(), Arc::clone(&self.clock));
         let watches = Watches {
-            fanout: Arc::clone(&fanout),
-            metrics,
-            clock,
+            all: self.all.clone(),
+            stores: self.stores.clone(),
+            settings: Arc::clone(&self.settings),
+            metrics: self.watch_metrics.clone(),
+            clock: Arc::clone(&self.clock),
             api_health: Arc::clone(&self.api_health),
         };
         let mut tasks = JoinSet::new();
@@ -591,7 +581,7 @@ impl Core {
             Targets::One(target) => watches.target(&mut tasks, target),
             Targets::Several(clusters) => {
                 let clusters = Arc::clone(clusters);
-                tasks.spawn(TargetController { clusters, fanout, watches }.run());
+                tasks.spawn(TargetController { clusters, watches }.run());
             }
         }
         tasks

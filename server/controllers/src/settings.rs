@@ -1,7 +1,8 @@
 //! Settings of an operator.
 
-use ostler_api::ProviderName;
+use ostler_api::{MachineClass, ProviderName};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_lifecycle::{freeze, orphans, snapshot};
@@ -112,6 +113,16 @@ impl Settings {
             retry_period,
             ..ElectionSettings::new(&self.home, &self.identity)
         }
+    }
+
+    /// The classes that a driver of that name serves.
+    pub(crate) fn served_by(
+        &self,
+        driver: &ProviderName,
+        mut classes: Vec<Arc<MachineClass>>,
+    ) -> Vec<Arc<MachineClass>> {
+        classes.retain(|class| self.driver_name(class.provider()) == *driver);
+        classes
     }
 
     /// The name by which the driver of `provider` connects.

@@ -1,6 +1,10 @@
 //! Removes the finalizer of Nodes that no Machine manages, and marks them. [`ostler_lifecycle::unmanaged_nodes`] makes the
 //! decisions.
 
+mod triggers;
+
+pub(crate) use triggers::NodeTriggers;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -28,6 +28,7 @@ use self::contents::Contents;
 use self::follow::Follower;
 use crate::queue::{Priority, Queue};
 use crate::stores::{MachineIndex, Stores};
+use crate::triggers::Triggers;
 use crate::watch::{Change, ObjectName, WatchMetrics};
 
 /// Kinds that are watched at the same time for one namespace. Only a handful of bootstrap providers exist; more kinds than
@@ -71,24 +72,9 @@ impl Drop for Watched {
     }
 }
 
-impl Configs {
-    pub(crate) fn new(
-        client: Client,
-        stores: Stores,
-        machines: Arc<Queue<ObjectName>>,
-        metrics: WatchMetrics,
-        registry: &mut Registry,
-    ) -> Self {
-        let kinds = Gauge::default();
-        let help = "Kinds of bootstrap configs that are watched";
-        registry.register("ostler_bootstrap_kinds", help, kinds.clone());
-        let (client, watched) = (DebugClient(client), Mutex::default());
-        Self { client, stores, machines, metrics, kinds, watched }
-    }
-
-    /// A machine changed: starts the watch of the kind that it names now, and stops the watch of a kind that no
-    /// machine names any more.
-    pub(crate) fn machine(&self, change: &Change<Machine>) {
+impl Triggers for Configs {
+    /// Starts the watch of the kind that it names now, and stops the watch of a kind that no machine names any more.
+    fn machine(&self, change: &Change<Machine>) {
         let kind = |machine: &Option<Arc<Machine>>| {
             let config = config_of(machine.as_ref()?).ok()??;
             Some(config.kind)
@@ -103,6 +89,22 @@ impl Configs {
         if let Some(kind) = new {
             self.begin(&kind);
         }
+    }
+}
+
+impl Configs {
+    pub(crate) fn new(
+        client: Client,
+        stores: Stores,
+        machines: Arc<Queue<ObjectName>>,
+        metrics: WatchMetrics,
+        registry: &mut Registry,
+    ) -> Self {
+        let kinds = Gauge::default();
+        let help = "Kinds of bootstrap configs that are watched";
+        registry.register("ostler_bootstrap_kinds", help, kinds.clone());
+        let (client, watched) = (DebugClient(client), Mutex::default());
+        Self { client, stores, machines, metrics, kinds, watched }
     }
 
     /// Watches the kind if a machine names it: a pass may still look at one that is gone. False: too many kinds are

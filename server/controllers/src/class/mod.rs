@@ -4,8 +4,10 @@
 mod last_known;
 mod secret;
 mod told;
+mod triggers;
 
 pub(crate) use secret::Secrets;
+pub(crate) use triggers::{ClassTriggers, SecretTriggers};
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

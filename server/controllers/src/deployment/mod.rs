@@ -4,9 +4,11 @@ mod execute;
 mod metrics;
 mod observe;
 mod sent;
+mod triggers;
 
 pub(crate) use metrics::register_deployments;
 pub(crate) use sent::Sent;
+pub(crate) use triggers::DeploymentTriggers;
 
 use std::sync::Arc;
 use std::time::Duration;

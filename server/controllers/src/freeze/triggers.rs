@@ -1,4 +1,6 @@
-//! Which freezes a change concerns.
+//! What wakes a freeze.
+
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::machine_deployment::MachineDeploymentCondition;
@@ -7,15 +9,20 @@ use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::set::controller;
 
 use super::FreezeKey;
-use crate::fanout::Fanout;
-use crate::queue::Priority;
-use crate::set::add_gathered;
-use crate::stores::{DeploymentIndex, SetIndex};
+use crate::queue::Queue;
+use crate::stores::{DeploymentIndex, SetIndex, Stores};
+use crate::triggers::{Triggers, add_of_set};
 use crate::watch::{By, Change, ObjectName};
 
-impl Fanout {
+/// Wakes freezes.
+pub(crate) struct FreezeTriggers {
+    pub(crate) queue: Arc<Queue<FreezeKey>>,
+    pub(crate) stores: Stores,
+}
+
+impl Triggers for FreezeTriggers {
     /// A Machine came, went, or has another controller or other labels: its set has another number of them.
-    pub(crate) fn freeze_by_machine(&self, change: &Change<Machine>, priority: Priority) {
+    fn machine(&self, change: &Change<Machine>) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         if let (Some(old), Some(new)) = (old, new)
             && old.metadata.labels == new.metadata.labels
@@ -27,13 +34,13 @@ impl Fanout {
             let Some(owner) = controller(&machine.metadata) else { continue };
             for set in self.stores.sets.find(SetIndex::Uid, &owner.uid) {
                 let key = FreezeKey::Set(ObjectName::of(set.as_ref()));
-                add_gathered(&self.queues.freezes, key, &set, priority);
+                add_of_set(&self.queue, key, &set, change.priority());
             }
         }
     }
 
     /// A set changed: it may have other replicas now, and its deployment shows whether it is frozen.
-    pub(crate) fn freeze_by_set(&self, change: &Change<MachineSet>, priority: Priority) {
+    fn set(&self, change: &Change<MachineSet>) {
         let Some(set) = change.latest() else { return };
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && is_same_metadata(&old.metadata, &new.metadata)
@@ -44,21 +51,17 @@ impl Fanout {
         }
         if let Some(owner) = controller(&set.metadata) {
             for owner in self.stores.deployments.find_names(DeploymentIndex::Uid, &owner.uid) {
-                self.queues.freezes.add(FreezeKey::Deployment(owner), priority);
+                self.queue.add(FreezeKey::Deployment(owner), change.priority());
             }
         }
         let name = ObjectName::of(set.as_ref());
         if change.is_news_to(By::FreezeOfSet, &name) {
-            self.queues.freezes.add(FreezeKey::Set(name), priority);
+            self.queue.add(FreezeKey::Set(name), change.priority());
         }
     }
 
     /// A deployment changed: its sets may have fewer or more Machines now.
-    pub(crate) fn freeze_by_deployment(
-        &self,
-        change: &Change<MachineDeployment>,
-        priority: Priority,
-    ) {
+    fn deployment(&self, change: &Change<MachineDeployment>) {
         let Some(deployment) = &change.new else { return };
         if let Some(old) = &change.old
             && is_same_metadata(&old.metadata, &deployment.metadata)
@@ -68,11 +71,11 @@ impl Fanout {
             return;
         }
         for set in self.stores.sets.find_names(SetIndex::Controller, deployment.uid()) {
-            self.queues.freezes.add(FreezeKey::Set(set), priority);
+            self.queue.add(FreezeKey::Set(set), change.priority());
         }
         let name = ObjectName::of(deployment.as_ref());
         if change.is_news_to(By::FreezeOfDeployment, &name) {
-            self.queues.freezes.add(FreezeKey::Deployment(name), priority);
+            self.queue.add(FreezeKey::Deployment(name), change.priority());
         }
     }
 }

@@ -6,8 +6,10 @@
 mod execute;
 mod metrics;
 mod observe;
+mod triggers;
 
 pub(crate) use metrics::{CheckMetrics, register_checks};
+pub(crate) use triggers::CheckTriggers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 
 mod evict;
 mod execute;
+mod metrics;
 mod node_writes;
 mod observe;
 mod operation;
@@ -10,10 +11,13 @@ mod record;
 mod replacements;
 mod state;
 mod token;
+mod triggers;
 mod volumes;
 
+pub(crate) use metrics::register_machines;
 pub(crate) use observe::{compared_node_view, node_view};
 pub(crate) use state::State;
+pub(crate) use triggers::MachineTriggers;
 
 use std::sync::Arc;
 

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
-use ostler_api::{
-    Machine, MachineClass, ProviderId, ProviderIdComparison, ProviderName, names,
-};
+use ostler_api::{Machine, MachineClass, ProviderId, ProviderIdComparison, ProviderName, names};
 use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::{holder, is_last_look};

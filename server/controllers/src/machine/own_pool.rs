@@ -8,14 +8,13 @@ use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_POOL;
 use ostler_api::{Machine, MachineClass, MachinePool};
 use ostler_lifecycle::operation::{Request, Target};
-use ostler_lifecycle::pool::awaits_its_end;
+use ostler_lifecycle::pool::{awaits_its_end, is_absent};
 use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{ClassFacts, DriverView, OwnPool};
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::{Machines, PassError, namespace_of};
-use crate::pool::is_absent;
 use crate::stores::PoolIndex;
 use crate::watch::ObjectName;
 

@@ -28,7 +28,7 @@ pub(crate) struct State {
     /// Operations that the sessions refused for good, with their failures.
     pub(super) refused: ByMachine<Finished>,
     /// What drivers said of instances by themselves.
-    pub(crate) hints: Hints,
+    pub(crate) hints: Arc<Hints>,
     /// Statuses that are not written yet.
     pub(super) unwritten: ByMachine<Unwritten>,
     /// When machines last failed.
@@ -47,7 +47,7 @@ impl State {
             tokens: Tokens::of_machines(machines),
             evictions: Evictions::default(),
             refused: ByMachine::of(machines),
-            hints: Hints::of_machines(machines),
+            hints: Arc::new(Hints::of_machines(machines)),
             unwritten: ByMachine::of(machines),
             replacements: Replacements::default(),
             left_groups: LeftGroups::default(),

@@ -2,7 +2,6 @@
 //! behind.
 
 mod leads;
-mod machines;
 mod series;
 mod sets;
 mod steps;
@@ -10,8 +9,7 @@ mod steps;
 pub(crate) use ostler_runtime::kind::ReconcileMetrics;
 
 pub(crate) use leads::{Leads, Leases};
-pub(crate) use machines::register_machines;
-pub(crate) use series::{Series, condition, failed, gauges, info, name_of, total};
+pub(crate) use series::{Series, condition, failed, gauges, info, name_of, number, total};
 pub(crate) use sets::{SetMetrics, register_sets};
 pub(crate) use steps::{Shape, StepMetrics};
 

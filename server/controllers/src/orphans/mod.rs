@@ -10,6 +10,7 @@ mod claims;
 mod lists;
 mod metrics;
 mod scans;
+mod triggers;
 
 use ostler_api::ProviderName;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -32,6 +33,7 @@ use tracing::{info, warn};
 pub(crate) use admin::{OrphanAdmin, OrphanAdminParts};
 pub(crate) use metrics::OrphanMetrics;
 pub(crate) use scans::OrphanScans;
+pub(crate) use triggers::ScanTriggers;
 
 use self::admin::Seen;
 use self::claims::Everywhere;

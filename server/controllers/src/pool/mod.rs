@@ -10,10 +10,11 @@ mod reads;
 mod record;
 #[cfg(test)]
 mod tests;
+mod triggers;
 
 pub(crate) use groups::Groups;
-pub(crate) use observe::is_absent;
 pub(crate) use reads::Reads;
+pub(crate) use triggers::PoolTriggers;
 
 use std::sync::Arc;
 use std::time::Duration;

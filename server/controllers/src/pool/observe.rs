@@ -10,7 +10,9 @@ use ostler_api::operation::PoolRecord;
 use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
 use ostler_lifecycle::class::unresolved_of_pool;
 use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
-use ostler_lifecycle::pool::{DataSecret, Reading, Snapshot, holder, secret_name, target_of};
+use ostler_lifecycle::pool::{
+    DataSecret, Reading, Snapshot, holder, is_absent, secret_name, target_of,
+};
 use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretView};
 use tokio::time::Instant;
@@ -277,13 +279,6 @@ pub(super) fn expected<'a>(pool: &MachinePool, machines: &'a [Arc<Machine>]) -> 
 
 fn is_usable(record: &PoolRecord) -> bool {
     !record.provider_id.is_empty()
-}
-
-/// Whether a read says that there is no such group.
-pub(crate) fn is_absent(failure: &Failure) -> bool {
-    use ostler_lifecycle::machine::{RetryAction, rule};
-    let kind = OperationKind::GetPoolStatus;
-    rule(kind, failure.code, &failure.reason, failure.certainty).then == RetryAction::Absent
 }
 
 fn class_name(pool: &MachinePool) -> ObjectName {

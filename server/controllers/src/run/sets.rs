@@ -16,17 +16,19 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::kinds::Kinds;
 use super::{Core, LAST_WORK, all_ended};
 use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
 use crate::deployment::{Deployments, Sent};
 use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
-use crate::fanout::Fanout;
+use crate::events::Recorder;
 use crate::freeze::Freezes;
 use crate::metrics::{Leads, ReconcileMetrics, SetMetrics};
 use crate::reconcile;
-use crate::set::{Handover, Sets};
+use crate::set::{Handover, SetTriggers, Sets};
 use crate::settings::Settings;
+use crate::stores::Stores;
 use crate::writes::Writer;
 
 /// A leadership of the sets.
@@ -44,7 +46,9 @@ pub(super) struct SetLeader {
     client: Client,
     settings: Arc<Settings>,
     clock: Clock,
-    fanout: Arc<Fanout>,
+    kinds: Arc<Kinds>,
+    stores: Stores,
+    recorder: Recorder,
     writer: Writer,
     metrics: ReconcileMetrics,
     set_metrics: SetMetrics,
@@ -57,7 +61,9 @@ impl Core {
             client: self.client.clone(),
             settings: Arc::clone(&self.settings),
             clock: Arc::clone(&self.clock),
-            fanout: Arc::clone(&self.fanout),
+            kinds: Arc::clone(&self.kinds),
+            stores: self.stores.clone(),
+            recorder: self.recorder.clone(),
             writer: self.writer.clone(),
             metrics: self.reconcile_metrics.clone(),
             set_metrics: self.set_metrics.clone(),
@@ -111,7 +117,7 @@ impl SetLeader {
 
     fn elector(&self) -> Elector {
         let election = self.settings.election(SETS_LEASE);
-        let need = self.fanout.needs.follow();
+        let need = self.kinds.home.needs.follow();
         Elector::new(self.client.clone(), election, Arc::clone(&self.clock), need)
     }
 
@@ -120,11 +126,11 @@ impl SetLeader {
         observed: Observed,
         stop: &CancellationToken,
     ) -> Result<Option<Leadership>, ElectionError> {
-        if stop.run_until_cancelled(self.fanout.stores.fleet_synced()).await.is_none() {
+        if stop.run_until_cancelled(self.stores.fleet_synced()).await.is_none() {
             return Ok(None);
         }
         // Only now it may be known that there is nothing.
-        self.fanout.needs();
+        self.kinds.home.note();
         self.elector().acquire(observed, stop).await
     }
 
@@ -177,13 +183,13 @@ impl SetLeader {
     fn start_freezes(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) -> Arc<Freezes> {
         let freezes = Arc::new(Freezes {
             writer: self.writer.clone(),
-            stores: self.fanout.stores.clone(),
+            stores: self.stores.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.fanout.recorder.clone(),
+            recorder: self.recorder.clone(),
             lifted: Mutex::default(),
         });
-        let queue = &self.fanout.queues.freezes;
+        let queue = &self.kinds.freezes.queue;
         reconcile::work(Arc::clone(&freezes), queue, &self.metrics, workers, stop);
         freezes
     }
@@ -195,13 +201,13 @@ impl SetLeader {
         workers: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) {
-        let Fanout { stores, recorder, pending, queues, .. } = self.fanout.as_ref();
+        let SetTriggers { queue, pending, .. } = self.kinds.sets.as_ref();
         let sets = Arc::new(Sets {
             writer: self.writer.clone(),
-            stores: stores.clone(),
+            stores: self.stores.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: recorder.clone(),
+            recorder: self.recorder.clone(),
             metrics: self.set_metrics.clone(),
             pending: Arc::clone(pending),
             handover: Handover::new(term.predecessor),
@@ -209,7 +215,7 @@ impl SetLeader {
             roll: Mutex::default(),
             runs_machines: self.settings.controllers.run_machines(),
         });
-        reconcile::work(sets, &queues.sets, &self.metrics, workers, stop);
+        reconcile::work(sets, queue, &self.metrics, workers, stop);
     }
 
     fn start_deployments(
@@ -218,13 +224,13 @@ impl SetLeader {
         workers: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) {
-        let queue = &self.fanout.queues.deployments;
+        let queue = &self.kinds.deployments.queue;
         let deployments = Arc::new(Deployments {
             writer: self.writer.clone(),
-            stores: self.fanout.stores.clone(),
+            stores: self.stores.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.fanout.recorder.clone(),
+            recorder: self.recorder.clone(),
             sent: Sent::default(),
             handover: Handover::new(term.predecessor),
         });

@@ -6,9 +6,11 @@
 mod handover;
 mod observe;
 mod pending;
+mod triggers;
 
 pub(crate) use handover::{Handover, Stage};
 pub(crate) use pending::Pending;
+pub(crate) use triggers::SetTriggers;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use std::time::Duration;
 use ostler_api::machine::{MachineOperationType, MachinePhase};
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::foreign::Roll;
-use ostler_lifecycle::set::{Snapshot, Standing, gathers, plan};
+use ostler_lifecycle::set::{Snapshot, Standing, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
 use parking_lot::Mutex;
 
@@ -25,7 +27,6 @@ use crate::events::Recorder;
 use crate::freeze::Freezes;
 use crate::hand::{Applied, Hand, Unseen};
 use crate::metrics::SetMetrics;
-use crate::queue::{Priority, Queue};
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -34,18 +35,6 @@ use crate::writes::{WriteError, Writer};
 
 /// How often a set is reconciled without an event.
 const RESYNC: Duration = Duration::from_mins(10);
-
-/// Adds a key that has to do with a set because one of its Machines changed: after the time for which it gathers such
-/// changes.
-pub(crate) fn add_gathered<K>(queue: &Queue<K>, key: K, set: &MachineSet, priority: Priority)
-where
-    K: Clone + std::fmt::Debug + Eq + std::hash::Hash + Send + 'static,
-{
-    match gathers(set) {
-        Some(time) => queue.add_after(&key, time),
-        None => queue.add(key, priority),
-    }
-}
 
 /// Reconciles MachineSets.
 pub(crate) struct Sets {

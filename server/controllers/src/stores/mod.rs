@@ -2,26 +2,26 @@
 
 mod class_source;
 mod comparison;
-mod disruption;
+mod concerned;
 mod inherited;
-mod kinds;
 mod last_known;
+mod machine_change;
 mod merged_secret;
 mod node_change;
 mod others;
 mod siblings;
 mod unheld;
 
+pub use crate::indexes::{
+    AttachmentIndex, BudgetIndex, CheckIndex, ClaimIndex, ClassIndex, DeploymentIndex,
+    MachineIndex, NodeIndex, PodIndex, PoolIndex, SecretIndex, SetIndex, VolumeIndex,
+};
+pub(crate) use crate::indexes::{deployment, free_label};
 pub use class_source::StoreClassSource;
 pub(crate) use comparison::Drivers;
-pub use disruption::{AttachmentIndex, BudgetIndex, ClaimIndex, VolumeIndex};
 pub(crate) use inherited::Inherited;
-pub use kinds::{
-    CheckIndex, ClassIndex, DeploymentIndex, MachineIndex, NodeIndex, PodIndex, PoolIndex,
-    SecretIndex, SetIndex,
-};
-pub(crate) use kinds::{deployment, free_label};
 pub(crate) use last_known::{kept_in, plain};
+pub(crate) use machine_change::{is_same_to_pool, is_same_to_set};
 pub(crate) use merged_secret::{MergedSecret, merge};
 pub(crate) use node_change::differs;
 pub(crate) use unheld::Unheld;

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use kube::Resource;
 use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
 use ostler_api::names::label;
@@ -15,6 +14,7 @@ use tokio::task::JoinSet;
 
 use super::{Connect, Target, TargetOf};
 use crate::api_health::ApiHealth;
+use crate::indexes::cluster_of;
 use crate::watch::ObjectName;
 
 /// Default limit of target clusters that are watched at the same time: each costs two watches and a copy of its Nodes
@@ -23,13 +23,6 @@ pub const MAX_TARGETS: usize = 100;
 
 /// Suffix of the name of a secret with a kubeconfig.
 pub(crate) const SECRET_SUFFIX: &str = "-kubeconfig";
-
-/// The namespace of a Machine, and the name of the cluster that its label names.
-pub(crate) fn cluster_of(machine: &Machine) -> Option<ObjectName> {
-    let meta = machine.meta();
-    let name = meta.labels.as_ref()?.get(label::CLUSTER_NAME).filter(|name| !name.is_empty())?;
-    Some(ObjectName::new(meta.namespace.clone().unwrap_or_default(), name))
-}
 
 /// The secret with the kubeconfig of a cluster.
 pub(crate) fn secret_of(cluster: &ObjectName) -> ObjectName {

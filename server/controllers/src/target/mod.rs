@@ -2,12 +2,11 @@
 //! are in the control cluster; Nodes with their events, pods and bootstrap tokens in the target.
 
 mod clusters;
-mod controller;
 mod kubeconfig;
 
+pub(crate) use crate::indexes::cluster_of;
 pub use clusters::{Clusters, MAX_TARGETS};
-pub(crate) use clusters::{SECRET_SUFFIX, cluster_by, cluster_of, secret_of};
-pub(crate) use controller::TargetController;
+pub(crate) use clusters::{Open, SECRET_SUFFIX, cluster_by, secret_of};
 pub use kubeconfig::{Connect, Unusable, configure, connect};
 
 use std::fmt;
@@ -22,7 +21,7 @@ use ostler_lifecycle::snapshot::TargetView;
 use tokio::sync::OnceCell;
 
 use crate::api_health::ApiHealth;
-use crate::stores::{AttachmentIndex, BudgetIndex, ClaimIndex, NodeIndex, PodIndex, VolumeIndex};
+use crate::indexes::{AttachmentIndex, BudgetIndex, ClaimIndex, NodeIndex, PodIndex, VolumeIndex};
 use crate::watch::{Cache, ObjectName, OnDemand};
 
 /// A cluster that Nodes of Machines join.

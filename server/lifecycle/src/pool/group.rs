@@ -6,11 +6,19 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use ostler_api::{
     Machine, ProviderId, SpecDigest,
+    driver::OperationKind,
     machine::InstanceState,
     operation::{Failure, PoolInstance, PoolRecord},
 };
 
 use super::ending::awaits_its_end;
+use crate::machine::{RetryAction, rule};
+
+/// Whether a read says that there is no such group.
+pub fn is_absent(failure: &Failure) -> bool {
+    let kind = OperationKind::GetPoolStatus;
+    rule(kind, failure.code, &failure.reason, failure.certainty).then == RetryAction::Absent
+}
 
 /// An instance of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]

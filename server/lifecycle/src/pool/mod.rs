@@ -28,7 +28,7 @@ pub use bootstrap::{DataSecret, hash as user_data_hash, secret_name};
 pub use bring::Bring;
 pub use budget::{Budget, of as budget};
 pub use ending::{awaits_its_end, is_told_gone};
-pub use group::{GroupView, Instance, Reading};
+pub use group::{GroupView, Instance, Reading, is_absent};
 pub use in_place::{is_begun, is_emptied};
 pub use name::{label_value, machine_name, selector};
 pub use operation::BURST;

@@ -11,6 +11,8 @@ use kube::Resource;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
+use crate::queue::Priority;
+
 use super::{Author, ObjectName, Revision, Unreadable, cannot_be_read, names::Names};
 
 /// The indexes of a kind that is cached: a value of the type is one of them.
@@ -57,6 +59,11 @@ impl<K> Change<K> {
     {
         let uid = |object: &Arc<K>| object.meta().uid.clone();
         self.old.as_ref().filter(|old| self.new.as_ref().map(uid) != Some(uid(old)))
+    }
+
+    /// How urgent what follows from it is.
+    pub fn priority(&self) -> Priority {
+        if self.listed { Priority::Background } else { Priority::Change }
     }
 
     /// The object as it is now or, if it is gone, its last version.

@@ -1,5 +1,9 @@
 //! Cached fields and indexes of each kind.
 
+mod disruption;
+
+pub use disruption::{AttachmentIndex, BudgetIndex, ClaimIndex, VolumeIndex};
+
 use k8s_openapi::api::core::v1::{
     EphemeralVolumeSource, Node, Pod, PodSpec, PodStatus, Secret, Volume,
 };
@@ -14,7 +18,6 @@ use ostler_lifecycle::pod::claims;
 use ostler_lifecycle::pool::secret_name;
 use ostler_lifecycle::set::controller;
 
-use crate::target::cluster_of;
 use crate::watch::{CacheIndex, ObjectName};
 
 /// Indexes of Machines.
@@ -59,6 +62,13 @@ pub enum MachineIndex {
     FollowsVolumes,
     /// `namespace/name` of the MachineHealthCheck whose mark it has.
     HealthCheck,
+}
+
+/// The namespace of a Machine, and the name of the cluster that its label names.
+pub(crate) fn cluster_of(machine: &Machine) -> Option<ObjectName> {
+    let meta = &machine.metadata;
+    let name = meta.labels.as_ref()?.get(label::CLUSTER_NAME).filter(|name| !name.is_empty())?;
+    Some(ObjectName::new(meta.namespace.clone().unwrap_or_default(), name))
 }
 
 /// `namespace/name` of the MachineDeployment, by the label that names it.

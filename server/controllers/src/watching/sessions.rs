@@ -1,42 +1,45 @@
-//! What happens to drivers and their operations: which objects it is about.
+//! What happens to drivers and their operations.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use ostler_api::ProviderName;
 use ostler_sessions::SessionEvent;
 use tokio::sync::broadcast::{self, error::RecvError};
 use tracing::{debug, warn};
 
-use super::Fanout;
+use super::guarded;
 use crate::clock::Clock;
-use crate::queue::Priority;
-use crate::stores::{MachineIndex, PoolIndex};
-use crate::watching::guarded;
+use crate::events::{EventRecord, Recorder, Severity};
+use crate::hints::Listener;
+use crate::triggers::{AllTriggers, DriverChange};
 
-impl Fanout {
-    /// Turns session events into work. After missed events, reconciles everything.
-    pub(crate) async fn follow_sessions(
-        self: Arc<Self>,
-        clock: Clock,
-        mut events: broadcast::Receiver<SessionEvent>,
-    ) {
-        self.everything(Priority::Background);
+/// Turns session events into news.
+pub(crate) struct SessionFollower {
+    pub(crate) all: AllTriggers,
+    pub(crate) hints: Listener,
+    pub(crate) recorder: Recorder,
+    pub(crate) clock: Clock,
+}
+
+impl SessionFollower {
+    /// Follows events for ever. After missed events, everything may have changed.
+    pub(crate) async fn follow(self, mut events: broadcast::Receiver<SessionEvent>) {
+        self.all.tell(|it| it.everything());
         loop {
             // Each costs a look at all Machines of its provider: of those that wait here, the last one counts.
             let mut turned = BTreeMap::new();
             for _ in 0..events.len().max(1) {
                 match events.recv().await {
-                    Ok(SessionEvent::Hint { provider, hint }) => {
-                        guarded(|| self.hint(clock(), provider.as_str(), *hint));
-                    }
                     Ok(event) => match event.turned() {
                         Some(provider) => drop(turned.insert(provider.clone(), event)),
-                        None => guarded(|| self.session(event)),
+                        None => guarded(|| self.heard(event)),
                     },
                     Err(RecvError::Lagged(missed)) => {
                         warn!(missed, "session events were missed; reconciling everything");
                         // What one driver makes too many of must not delay the changes of others.
-                        self.everything(Priority::Background);
+                        self.all.tell(|it| it.everything());
                         // So many do not wait any more.
                         break;
                     }
@@ -44,13 +47,13 @@ impl Fanout {
                 }
             }
             for event in turned.into_values() {
-                guarded(|| self.session(event));
+                guarded(|| self.heard(event));
             }
         }
     }
 
     /// A session event.
-    pub(crate) fn session(&self, event: SessionEvent) {
+    pub(crate) fn heard(&self, event: SessionEvent) {
         match event {
             SessionEvent::OutcomeReady { target_uid, .. }
             | SessionEvent::Adopted { target_uid, .. }
@@ -58,26 +61,40 @@ impl Fanout {
             | SessionEvent::Stalled { target_uid, .. }
             | SessionEvent::Lost { target_uid, .. }
             | SessionEvent::Checkpoint { target_uid, .. } => {
-                let names = self.stores.machines.find_names(MachineIndex::Uid, target_uid.as_str());
-                self.add_all(names, Priority::Change);
-                let pools = self.stores.pools.find_names(PoolIndex::Uid, target_uid.as_str());
-                self.add_pools(pools, Priority::Change);
+                self.all.tell(|it| it.operation(&target_uid));
             }
             SessionEvent::ProviderReady { provider } => {
                 debug!(%provider, "driver ready");
-                self.queues.scans.note(&provider);
-                self.served_by(&provider, Priority::Change);
+                self.all.tell(|it| it.driver(&provider, DriverChange::Came));
             }
             SessionEvent::ProviderGone { provider } => {
                 debug!(%provider, "driver disconnected");
-                self.served_by(&provider, Priority::Background);
+                self.all.tell(|it| it.driver(&provider, DriverChange::Went));
             }
-            // It needs the sessions and the time: see `Fanout::hint`.
-            SessionEvent::Hint { .. } => {}
+            SessionEvent::Hint { provider, hint } => {
+                let heard = self.hints.hear((self.clock)(), provider.as_str(), *hint);
+                if let Some(machine) = heard {
+                    self.all.tell(|it| it.instance(&machine));
+                }
+            }
             SessionEvent::ForeignProvider { principal, provider, serves } => {
                 let note = format!("{principal} serves {serves}, and may not serve {provider}");
                 self.warn_of_foreign_provider(&provider, &note);
             }
+        }
+    }
+
+    fn warn_of_foreign_provider(&self, provider: &ProviderName, note: &str) {
+        let Listener { stores, settings, .. } = &self.hints;
+        for class in settings.served_by(provider, stores.classes.all()) {
+            let regarding: ObjectReference = class.object_ref(&());
+            self.recorder.record(EventRecord {
+                regarding,
+                severity: Severity::Warning,
+                reason: "ForeignProvider",
+                action: "Register",
+                note: note.to_owned(),
+            });
         }
     }
 }

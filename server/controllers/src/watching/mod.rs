@@ -1,4 +1,10 @@
-//! Defines the watches and what each one triggers.
+//! The watches, and who hears of their changes.
+
+mod sessions;
+mod targets;
+
+pub(crate) use sessions::SessionFollower;
+pub(crate) use targets::{TargetController, TargetTriggers};
 
 use std::any::Any;
 use std::fmt;
@@ -14,14 +20,18 @@ use tracing::error;
 
 use crate::api_health::ApiHealth;
 use crate::clock::Clock;
-use crate::fanout::Fanout;
+use crate::settings::Settings;
+use crate::stores::Stores;
 use crate::target::Target;
+use crate::triggers::{AllTriggers, Triggers};
 use crate::watch::{self, Cache, CacheIndex, Change, Lenient, OnDemand, Reflector, WatchMetrics};
 
 /// Starts watches. Each is a task of its own.
 #[derive(Clone)]
 pub(crate) struct Watches {
-    pub(crate) fanout: Arc<Fanout>,
+    pub(crate) all: AllTriggers,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
     pub(crate) metrics: WatchMetrics,
     pub(crate) clock: Clock,
     pub(crate) api_health: Arc<ApiHealth>,
@@ -30,40 +40,40 @@ pub(crate) struct Watches {
 impl Watches {
     /// Machines, classes and secrets of the namespaces that are served.
     pub(crate) fn control(&self, to: &mut JoinSet<()>, client: &Client) {
-        let stores = &self.fanout.stores;
-        self.served(to, client, &stores.machines, Fanout::machine);
-        self.served(to, client, &stores.classes, Fanout::class);
-        self.served(to, client, &stores.secrets, Fanout::secret);
+        let stores = &self.stores;
+        self.served(to, client, &stores.machines, |it, change| it.machine(change));
+        self.served(to, client, &stores.classes, |it, change| it.class(change));
+        self.served(to, client, &stores.secrets, |it, change| it.secret(change));
         // Their definitions may not be there: that says nothing about the API server.
-        self.watch_served(to, client, &stores.pools, Fanout::pool, false);
-        self.watch_served(to, client, &stores.checks, Fanout::check, false);
+        self.watch_served(to, client, &stores.pools, |it, change| it.pool(change), false);
+        self.watch_served(to, client, &stores.checks, |it, change| it.check(change), false);
     }
 
     /// MachineSets and MachineDeployments of the namespaces that are served.
     pub(crate) fn fleet(&self, to: &mut JoinSet<()>, client: &Client) {
-        let stores = &self.fanout.stores;
-        self.served(to, client, &stores.sets, Fanout::set);
-        self.served(to, client, &stores.deployments, Fanout::deployment);
+        let stores = &self.stores;
+        self.served(to, client, &stores.sets, |it, change| it.set(change));
+        self.served(to, client, &stores.deployments, |it, change| it.deployment(change));
     }
 
     /// Nodes and pods of a target cluster.
     pub(crate) fn target(&self, to: &mut JoinSet<()>, target: &Arc<Target>) {
-        let all = || Api::all(target.client.clone());
         let of = Arc::clone(target);
-        let nodes =
-            self.reflector(all(), &target.nodes, move |fanout, change| fanout.node(&of, change));
+        let nodes = Api::all(target.client.clone());
+        let mut nodes = self.reflector(nodes, &target.nodes, |_, _| {});
+        let all = self.all.clone();
+        nodes.on_change = Box::new(move |change| guarded(|| all.node(&of, change)));
         self.start(to, nodes);
         let of = Arc::clone(target);
         let pods = Api::all(target.client.clone());
-        let pods =
-            self.reflector(pods, &target.pods, move |fanout, change| fanout.pod(&of, change));
+        let pods = self.reflector(pods, &target.pods, move |it, change| it.pod(&of, change));
         self.start(to, pods);
         let of = Arc::clone(target);
-        let attachment = move |fanout: &Fanout, change: &Change<_>| fanout.attachment(&of, change);
-        self.on_demand(to, target, &target.attachments, attachment);
+        self.on_demand(to, target, &target.attachments, move |it, change| {
+            it.attachment(&of, change);
+        });
         let of = Arc::clone(target);
-        let budget = move |fanout: &Fanout, change: &Change<_>| fanout.budget(&of, change);
-        self.on_demand(to, target, &target.budgets, budget);
+        self.on_demand(to, target, &target.budgets, move |it, change| it.budget(&of, change));
         self.on_demand(to, target, &target.claims, |_, _| {});
         self.on_demand(to, target, &target.volumes, |_, _| {});
     }
@@ -74,7 +84,7 @@ impl Watches {
         to: &mut JoinSet<()>,
         target: &Target,
         objects: &Arc<OnDemand<I>>,
-        on_change: impl Fn(&Fanout, &Change<I::Object>) + Send + Sync + 'static,
+        on_change: impl Fn(&dyn Triggers, &Change<I::Object>) + Send + Sync + 'static,
     ) where
         I: CacheIndex<Object: fmt::Debug + DeserializeOwned>,
     {
@@ -84,14 +94,14 @@ impl Watches {
             let watch = |cache| {
                 let on_change = Arc::clone(&on_change);
                 let on_change =
-                    move |fanout: &Fanout, change: &Change<I::Object>| on_change(fanout, change);
+                    move |it: &dyn Triggers, change: &Change<I::Object>| on_change(it, change);
                 // The core may just lack the right; the other watches detect an API server that does not answer.
                 let on_failure = Box::new(|| {});
                 let reflector = watches.reflector(api.clone(), &cache, on_change);
                 let reflector = Reflector { on_failure, ..reflector };
                 watch::run(reflector, &watches.metrics, Arc::clone(&watches.clock))
             };
-            objects.run(watch, || watches.fanout.drains()).await;
+            objects.run(watch, || watches.all.tell(|it| it.drains())).await;
         });
     }
 
@@ -100,7 +110,7 @@ impl Watches {
         to: &mut JoinSet<()>,
         client: &Client,
         cache: &Arc<Cache<I>>,
-        on_change: fn(&Fanout, &Change<I::Object>),
+        on_change: fn(&dyn Triggers, &Change<I::Object>),
     ) where
         I: CacheIndex,
         I::Object: fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
@@ -114,13 +124,13 @@ impl Watches {
         to: &mut JoinSet<()>,
         client: &Client,
         cache: &Arc<Cache<I>>,
-        on_change: fn(&Fanout, &Change<I::Object>),
+        on_change: fn(&dyn Triggers, &Change<I::Object>),
         needed: bool,
     ) where
         I: CacheIndex,
         I::Object: fmt::Debug + DeserializeOwned + Resource<Scope = NamespaceResourceScope>,
     {
-        let served = &self.fanout.settings.namespaces;
+        let served = &self.settings.namespaces;
         let parts = served.parts();
         cache.consists_of(parts.len());
         for part in parts {
@@ -140,16 +150,18 @@ impl Watches {
         &self,
         api: Api<Lenient<I::Object>>,
         cache: &Arc<Cache<I>>,
-        on_change: impl Fn(&Fanout, &Change<I::Object>) + Send + Sync + 'static,
+        on_change: impl Fn(&dyn Triggers, &Change<I::Object>) + Send + Sync + 'static,
     ) -> Reflector<I> {
-        let (fanout, health) = (Arc::clone(&self.fanout), Arc::clone(&self.api_health));
+        let (all, health) = (self.all.clone(), Arc::clone(&self.api_health));
         Reflector {
             api,
             config: watcher::Config::default(),
             part: None,
             only: None,
             cache: Arc::clone(cache),
-            on_change: Box::new(move |change| guarded(|| on_change(&fanout, change))),
+            on_change: Box::new(move |change| {
+                guarded(|| all.tell(|it| on_change(it, change)));
+            }),
             on_failure: Box::new(move || health.check_again()),
         }
     }

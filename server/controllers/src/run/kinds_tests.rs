@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
 use kube::runtime::watcher::Event;
+use ostler_api::names::label;
+use ostler_api::{Machine, MachineSet};
 use ostler_sessions::SessionEvent;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -16,62 +18,68 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::REPORTER;
 use crate::bench::Bench;
+use crate::clock::Clock;
 use crate::events::EventMetrics;
-use crate::queue::{Outcome, QueueMetrics, QueueSettings};
+use crate::freeze::FreezeKey;
+use crate::hints::Listener;
+use crate::queue::Outcome;
 use crate::stores::AttachmentIndex;
-use crate::target::Targets;
-use crate::watch::{Author, Cache, CacheIndex, WatchMetrics, handed_out};
+use crate::target::{Target, Targets};
+use crate::watch::{Author, By, Cache, CacheIndex, Change, ObjectName, WatchMetrics, handed_out};
+use crate::watching::SessionFollower;
 
-fn fanout() -> Fanout {
-    let metrics = QueueMetrics::register(&mut Registry::default());
-    let queue = |name| Queue::new(QueueSettings::new(name, 1), &metrics);
-    let queues = Queues {
-        machines: queue("machine"),
-        classes: queue("class"),
-        secrets: queue("secret"),
-        reviews: Queue::new(QueueSettings::new("review", 1), &metrics),
-        nodes: queue("node"),
-        sets: queue("set"),
-        deployments: queue("deployment"),
-        pools: queue("pool"),
-        checks: queue("check"),
-        home: queue("home"),
-        freezes: Queue::new(QueueSettings::new("freeze", 1), &metrics),
-        scans: OrphanScans::new(Queue::new(QueueSettings::new("orphans", 1), &metrics)),
-    };
-    let unused = tower::service_fn(|_: http::Request<Body>| async {
-        Err::<http::Response<Body>, _>(std::io::Error::other("the client must not be used"))
-    });
-    let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
-    let client = Client::new(unused, "default");
-    let (recorder, _) =
-        Recorder::new(client.clone(), (REPORTER, "test"), clock, EventMetrics::default());
-    let settings = Settings {
-        aliases: [("AWS".into(), "aws.example.com".into())].into(),
-        ..Settings::default()
-    };
-    let stores = Stores::new(Targets::one(client.clone()));
-    let state = Arc::new(State::of(&stores.machines));
-    let (machines, registry) = (Arc::clone(&queues.machines), &mut Registry::default());
-    let watches = WatchMetrics::register(registry);
-    let configs = Configs::new(client, stores.clone(), machines, watches, registry);
-    let (configs, settings) = (Arc::new(configs), Arc::new(settings));
-    Fanout {
-        queues,
-        stores,
-        settings,
-        state,
-        configs,
-        recorder,
-        sessions: Bench::new().sessions,
-        pending: Arc::default(),
-        groups: Arc::default(),
-        needs: crate::home::Needs::default(),
+/// All kinds, and what each of them hears.
+struct World {
+    kinds: Kinds,
+    stores: Stores,
+    state: Arc<State>,
+    all: AllTriggers,
+    follower: SessionFollower,
+}
+
+impl World {
+    fn machine(&self, change: &Change<Machine>) {
+        self.all.tell(|it| it.machine(change));
+    }
+
+    fn set(&self, change: &Change<MachineSet>) {
+        self.all.tell(|it| it.set(change));
     }
 }
 
-fn target(fanout: &Fanout) -> Arc<Target> {
-    fanout.stores.targets.all().remove(0)
+fn world() -> World {
+    let metrics = QueueMetrics::register(&mut Registry::default());
+    let unused = tower::service_fn(|_: http::Request<Body>| async {
+        Err::<http::Response<Body>, _>(std::io::Error::other("the client must not be used"))
+    });
+    let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
+    let client = Client::new(unused, "default");
+    let (recorder, _) = Recorder::new(
+        client.clone(),
+        (REPORTER, "test"),
+        Arc::clone(&clock),
+        EventMetrics::default(),
+    );
+    let settings = Arc::new(Settings {
+        aliases: [("AWS".into(), "aws.example.com".into())].into(),
+        ..Settings::default()
+    });
+    let stores = Stores::new(Targets::one(client.clone()));
+    let state = Arc::new(State::of(&stores.machines));
+    let sessions = Bench::new().sessions;
+    let kinds = Kinds::new(&metrics, &stores, &settings, &state, (&sessions, &recorder));
+    let (machines, registry) = (Arc::clone(&kinds.machines.queue), &mut Registry::default());
+    let watches = WatchMetrics::register(registry);
+    let configs = Configs::new(client, stores.clone(), machines, watches, registry);
+    let all = kinds.all(&Arc::new(configs), &stores);
+    let hints =
+        Listener { hints: Arc::clone(&state.hints), stores: stores.clone(), settings, sessions };
+    let follower = SessionFollower { all: all.clone(), hints, recorder, clock };
+    World { kinds, stores, state, all, follower }
+}
+
+fn target(world: &World) -> Arc<Target> {
+    world.stores.targets.all().remove(0)
 }
 
 /// The names in a queue of objects.
@@ -103,8 +111,8 @@ where
     seen.clone()
 }
 
-async fn machines(fanout: &Fanout) -> Vec<String> {
-    waiting(&fanout.queues.machines).await.into_iter().collect()
+async fn machines(world: &World) -> Vec<String> {
+    waiting(&world.kinds.machines.queue).await.into_iter().collect()
 }
 
 fn put<I>(cache: &Cache<I>, object: Value) -> Change<I::Object>
@@ -133,67 +141,68 @@ fn class(name: &str, provider: &str, secret: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_secret_reaches_the_machines_of_the_classes_that_name_it() {
-    let fanout = fanout();
-    let stores = &fanout.stores;
+    let world = world();
+    let stores = &world.stores;
     put(&stores.classes, class("c", "p", "s"));
     put(&stores.classes, class("d", "p", "other"));
     put(&stores.machines, machine("m", "c", &json!({})));
     put(&stores.machines, machine("n", "d", &json!({})));
     let secret = json!({ "metadata": { "name": "s", "namespace": "default" } });
-    fanout.secret(&put(&stores.secrets, secret));
-    assert_eq!(machines(&fanout).await, ["m"]);
-    assert_eq!(waiting(&fanout.queues.secrets).await, ["s".to_owned()].into());
+    let change = put(&stores.secrets, secret);
+    world.all.tell(|it| it.secret(&change));
+    assert_eq!(machines(&world).await, ["m"]);
+    assert_eq!(waiting(&world.kinds.secrets.queue).await, ["s".to_owned()].into());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_reaches_the_machines_of_its_provider_by_any_of_its_names() {
-    let fanout = fanout();
-    put(&fanout.stores.classes, class("c", "AWS", "s"));
-    put(&fanout.stores.classes, class("d", "fake.ostler.dev", "s"));
-    put(&fanout.stores.machines, machine("m", "c", &json!({})));
-    put(&fanout.stores.machines, machine("n", "d", &json!({})));
-    fanout.session(SessionEvent::ProviderReady { provider: "aws.example.com".into() });
-    assert_eq!(machines(&fanout).await, ["m"]);
+    let world = world();
+    put(&world.stores.classes, class("c", "AWS", "s"));
+    put(&world.stores.classes, class("d", "fake.ostler.dev", "s"));
+    put(&world.stores.machines, machine("m", "c", &json!({})));
+    put(&world.stores.machines, machine("n", "d", &json!({})));
+    world.follower.heard(SessionEvent::ProviderReady { provider: "aws.example.com".into() });
+    assert_eq!(machines(&world).await, ["m"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_driver_reaches_its_machines_also_after_events_that_were_missed() {
-    let fanout = Arc::new(fanout());
-    put(&fanout.stores.classes, class("c", "AWS", "s"));
-    put(&fanout.stores.machines, machine("m", "c", &json!({})));
+    let world = world();
+    put(&world.stores.classes, class("c", "AWS", "s"));
+    put(&world.stores.machines, machine("m", "c", &json!({})));
     let (events, heard) = tokio::sync::broadcast::channel(4);
     let of_nobody =
         || SessionEvent::OutcomeReady { target_uid: "u".into(), operation_id: "o".into() };
     for _ in 0..10 {
         events.send(of_nobody()).unwrap();
     }
-    let clock = Arc::new(|| Timestamp::UNIX_EPOCH);
-    let follows = tokio::spawn(Arc::clone(&fanout).follow_sessions(clock, heard));
+    let queue = Arc::clone(&world.kinds.machines.queue);
+    let follows = tokio::spawn(world.follower.follow(heard));
     tokio::task::yield_now().await;
-    assert_eq!(machines(&fanout).await, ["m"], "everything may have changed");
+    assert_eq!(waiting(&queue).await, all(&["m"]), "everything may have changed");
     events.send(SessionEvent::ProviderReady { provider: "aws.example.com".into() }).unwrap();
     tokio::task::yield_now().await;
-    assert_eq!(machines(&fanout).await, ["m"]);
+    assert_eq!(waiting(&queue).await, all(&["m"]));
     follows.abort();
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_outcome_reaches_its_machine_by_uid() {
-    let fanout = fanout();
-    put(&fanout.stores.machines, machine("m", "c", &json!({})));
+    let world = world();
+    put(&world.stores.machines, machine("m", "c", &json!({})));
     let (target_uid, operation_id) = ("m".to_owned(), "o".to_owned());
-    fanout.session(SessionEvent::OutcomeReady {
+    world.follower.heard(SessionEvent::OutcomeReady {
         target_uid: target_uid.into(),
         operation_id: operation_id.into(),
     });
-    assert_eq!(machines(&fanout).await, ["m"]);
+    assert_eq!(machines(&world).await, ["m"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_reaches_its_machine_by_label_and_a_heartbeat_reaches_none() {
-    let fanout = fanout();
-    let target = target(&fanout);
-    put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));
+    let world = world();
+    let target = target(&world);
+    put(&world.stores.machines, machine("m", "c", &json!({ "node": "n" })));
     let node = |version: &str, beat: &str| {
         json!({
             "metadata": { "name": "n", "resourceVersion": version },
@@ -202,46 +211,48 @@ async fn a_node_reaches_its_machine_by_label_and_a_heartbeat_reaches_none() {
             ] }
         })
     };
-    fanout.node(&target, &put(&target.nodes, node("1", "2026-01-01T00:00:00Z")));
-    assert_eq!(machines(&fanout).await, ["m"]);
-    fanout.node(&target, &put(&target.nodes, node("2", "2026-01-01T00:05:00Z")));
-    assert!(machines(&fanout).await.is_empty());
+    world.all.node(&target, &put(&target.nodes, node("1", "2026-01-01T00:00:00Z")));
+    assert_eq!(machines(&world).await, ["m"]);
+    world.all.node(&target, &put(&target.nodes, node("2", "2026-01-01T00:05:00Z")));
+    assert!(machines(&world).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_pod_reaches_only_a_machine_that_is_being_deleted() {
-    let fanout = fanout();
-    let target = target(&fanout);
-    put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));
+    let world = world();
+    let target = target(&world);
+    put(&world.stores.machines, machine("m", "c", &json!({ "node": "n" })));
     let pod = |version: &str| {
         json!({
             "metadata": { "name": "p", "namespace": "a", "resourceVersion": version },
             "spec": { "nodeName": "n", "containers": [] }
         })
     };
-    fanout.pod(&target, &put(&target.pods, pod("1")));
-    assert!(machines(&fanout).await.is_empty());
+    let change = put(&target.pods, pod("1"));
+    world.all.tell(|it| it.pod(&target, &change));
+    assert!(machines(&world).await.is_empty());
     let mut deleting = machine("m", "c", &json!({ "node": "n" }));
     deleting["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    put(&fanout.stores.machines, deleting);
-    fanout.pod(&target, &put(&target.pods, pod("2")));
-    assert_eq!(machines(&fanout).await, ["m"]);
+    put(&world.stores.machines, deleting);
+    let change = put(&target.pods, pod("2"));
+    world.all.tell(|it| it.pod(&target, &change));
+    assert_eq!(machines(&world).await, ["m"]);
 }
 
 /// Else the list of the attachments of a large cluster costs attachments times machines.
 #[tokio::test(start_paused = true)]
 async fn a_volume_that_is_attached_reaches_the_machines_that_wait_for_that_and_looks_at_no_other() {
-    let fanout = fanout();
-    let target = target(&fanout);
+    let world = world();
+    let target = target(&world);
     let waiting = |name: &str, reason: &str| {
         let mut machine = machine(name, "c", &json!({}));
         machine["status"] = json!({ "waitingFor": { "reason": reason } });
         machine
     };
     for number in 0..100 {
-        put(&fanout.stores.machines, waiting(&format!("m{number}"), "VolumesAttached"));
+        put(&world.stores.machines, waiting(&format!("m{number}"), "VolumesAttached"));
     }
-    put(&fanout.stores.machines, waiting("follows", "VolumesMoving"));
+    put(&world.stores.machines, waiting("follows", "VolumesMoving"));
     let attachments = Cache::<AttachmentIndex>::default();
     let attachment = |name: &str, attached: bool| {
         let spec = json!({ "attacher": "a", "nodeName": "n", "source": {} });
@@ -249,38 +260,40 @@ async fn a_volume_that_is_attached_reaches_the_machines_that_wait_for_that_and_l
         json!({ "metadata": { "name": name }, "spec": spec, "status": status })
     };
     handed_out();
-    fanout.attachment(&target, &put(&attachments, attachment("a", false)));
-    assert!(machines(&fanout).await.is_empty());
-    fanout.attachment(&target, &put(&attachments, attachment("b", true)));
-    assert_eq!(machines(&fanout).await, ["follows"]);
+    let change = put(&attachments, attachment("a", false));
+    world.all.tell(|it| it.attachment(&target, &change));
+    assert!(machines(&world).await.is_empty());
+    let change = put(&attachments, attachment("b", true));
+    world.all.tell(|it| it.attachment(&target, &change));
+    assert_eq!(machines(&world).await, ["follows"]);
     assert_eq!(handed_out(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_changes_class_reaches_both() {
-    let fanout = fanout();
-    put(&fanout.stores.machines, machine("m", "c", &json!({})));
-    let moved = put(&fanout.stores.machines, machine("m", "d", &json!({})));
-    fanout.machine(&moved);
+    let world = world();
+    put(&world.stores.machines, machine("m", "c", &json!({})));
+    let moved = put(&world.stores.machines, machine("m", "d", &json!({})));
+    world.machine(&moved);
     let expected = ["c", "d"].map(str::to_owned).into();
-    assert_eq!(waiting(&fanout.queues.classes).await, expected);
+    assert_eq!(waiting(&world.kinds.classes.queue).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_class_is_reached_by_its_first_and_its_last_machine_and_by_none_in_between() {
-    let fanout = fanout();
-    let machines = &fanout.stores.machines;
+    let world = world();
+    let machines = &world.stores.machines;
     let delete = |name: &str| {
         let gone = serde_json::from_value(machine(name, "c", &json!({}))).unwrap();
-        fanout.machine(&machines.apply(Event::Delete(gone)).remove(0));
+        world.machine(&machines.apply(Event::Delete(gone)).remove(0));
     };
-    let reached = || async { !waiting(&fanout.queues.classes).await.is_empty() };
+    let reached = || async { !waiting(&world.kinds.classes.queue).await.is_empty() };
     let mut foreign = machine("foreign", "c", &json!({}));
     foreign["spec"]["class"]["kind"] = json!("AWSMachineClass");
     put(machines, foreign);
-    fanout.machine(&put(machines, machine("m", "c", &json!({}))));
+    world.machine(&put(machines, machine("m", "c", &json!({}))));
     assert!(reached().await, "one that names a class of another kind is no user");
-    fanout.machine(&put(machines, machine("n", "c", &json!({}))));
+    world.machine(&put(machines, machine("n", "c", &json!({}))));
     delete("m");
     assert!(!reached().await, "it is used all the same");
     delete("n");
@@ -290,29 +303,33 @@ async fn a_class_is_reached_by_its_first_and_its_last_machine_and_by_none_in_bet
 /// All of a list are in the cache before the first one is reported.
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_another_of_its_name_replaced_between_two_lists_is_gone() {
-    let fanout = fanout();
-    put(&fanout.stores.classes, class("c", "fake.ostler.dev", "s"));
-    put(&fanout.stores.machines, machine("m", "c", &Value::Null));
-    let old = fanout.stores.machines.all().remove(0);
-    assert!(fanout.state.slots.take(&old, false, Some(1)));
+    let world = world();
+    put(&world.stores.classes, class("c", "fake.ostler.dev", "s"));
+    put(&world.stores.machines, machine("m", "c", &Value::Null));
+    let old = world.stores.machines.all().remove(0);
+    assert!(world.state.slots.take(&old, false, Some(1)));
     let mut new = machine("m", "c", &Value::Null);
     new["metadata"]["uid"] = json!("another");
-    fanout.machine(&put(&fanout.stores.machines, new));
-    assert_eq!(fanout.state.slots.count(), (0, 0), "its update slot is free");
-    assert_eq!(keys(&fanout.queues.scans.queue).await.len(), 1, "it may have left its instance");
+    world.machine(&put(&world.stores.machines, new));
+    assert_eq!(world.state.slots.count(), (0, 0), "its update slot is free");
+    assert_eq!(
+        keys(&world.kinds.scans.scans.queue).await.len(),
+        1,
+        "it may have left its instance"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_class_is_reached_by_machines_that_were_listed_together() {
-    let fanout = fanout();
-    let machines = &fanout.stores.machines;
+    let world = world();
+    let machines = &world.stores.machines;
     machines.apply(Event::Init);
     for name in ["m", "n"] {
         let listed = serde_json::from_value(machine(name, "c", &json!({}))).unwrap();
         machines.apply(Event::InitApply(listed));
     }
-    machines.apply(Event::InitDone).iter().for_each(|change| fanout.machine(change));
-    assert_eq!(waiting(&fanout.queues.classes).await, all(&["c"]));
+    machines.apply(Event::InitDone).iter().for_each(|change| world.machine(change));
+    assert_eq!(waiting(&world.kinds.classes.queue).await, all(&["c"]));
 }
 
 /// The change by a write of this process, when its event arrives.
@@ -350,69 +367,69 @@ fn all(names: &[&str]) -> BTreeSet<String> {
 #[tokio::test(start_paused = true)]
 async fn the_set_of_a_machine_is_told_of_what_the_machine_controller_wrote_and_the_machine_is_not()
 {
-    let fanout = fanout();
-    let stores = &fanout.stores;
+    let world = world();
+    let stores = &world.stores;
     put(&stores.sets, fleet("MachineSet", "s"));
     let before = owned(machine("m", "c", &json!({})), "2", "s");
     let mut after = owned(before.clone(), "3", "s");
     after["status"] = json!({ "currentStatus": { "phase": "Running" } });
     let by = Author::new(By::Machine, put(&stores.machines, before).latest().unwrap().as_ref());
-    fanout.machine(&written(&stores.machines, after, by));
-    assert_eq!(waiting(&fanout.queues.sets).await, all(&["s"]));
-    assert!(machines(&fanout).await.is_empty());
+    world.machine(&written(&stores.machines, after, by));
+    assert_eq!(waiting(&world.kinds.sets.queue).await, all(&["s"]));
+    assert!(machines(&world).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_set_and_its_deployment_are_told_that_the_set_is_frozen() {
-    let fanout = fanout();
-    let stores = &fanout.stores;
+    let world = world();
+    let stores = &world.stores;
     put(&stores.deployments, fleet("MachineDeployment", "same"));
     let before = owned(fleet("MachineSet", "same"), "2", "same");
     let mut after = owned(before.clone(), "3", "same");
     after["metadata"]["labels"] = json!({ label::FREEZE: "True" });
     let by = Author::new(By::FreezeOfSet, put(&stores.sets, before).latest().unwrap().as_ref());
-    fanout.set(&written(&stores.sets, after, by));
-    assert_eq!(waiting(&fanout.queues.sets).await, all(&["same"]));
-    assert_eq!(waiting(&fanout.queues.deployments).await, all(&["same"]));
+    world.set(&written(&stores.sets, after, by));
+    assert_eq!(waiting(&world.kinds.sets.queue).await, all(&["same"]));
+    assert_eq!(waiting(&world.kinds.deployments.queue).await, all(&["same"]));
     let shown = FreezeKey::Deployment(ObjectName::new("default", "same"));
-    assert_eq!(keys(&fanout.queues.freezes).await, [shown].into());
+    assert_eq!(keys(&world.kinds.freezes.queue).await, [shown].into());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_set_that_its_deployment_wrote_reaches_the_set_and_every_deployment_but_that_one() {
-    let fanout = fanout();
-    let stores = &fanout.stores;
+    let world = world();
+    let stores = &world.stores;
     let adopter = put(&stores.deployments, fleet("MachineDeployment", "adopter"));
     put(&stores.deployments, fleet("MachineDeployment", "other"));
     let mut before = fleet("MachineSet", "s");
     before["metadata"]["labels"] = json!({ "app": "a" });
     put(&stores.sets, before.clone());
     let by = Author::new(By::Deployment, adopter.latest().unwrap().as_ref());
-    fanout.set(&written(&stores.sets, owned(before, "3", "adopter"), by));
-    assert_eq!(waiting(&fanout.queues.sets).await, all(&["s"]));
-    assert_eq!(waiting(&fanout.queues.deployments).await, all(&["other"]));
+    world.set(&written(&stores.sets, owned(before, "3", "adopter"), by));
+    assert_eq!(waiting(&world.kinds.sets.queue).await, all(&["s"]));
+    assert_eq!(waiting(&world.kinds.deployments.queue).await, all(&["other"]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_status_that_a_set_wrote_reaches_its_deployment_and_no_freeze() {
-    let fanout = fanout();
-    let stores = &fanout.stores;
+    let world = world();
+    let stores = &world.stores;
     put(&stores.deployments, fleet("MachineDeployment", "d"));
     let before = owned(fleet("MachineSet", "s"), "2", "d");
     let mut after = owned(before.clone(), "3", "d");
     after["status"] = json!({ "replicas": 1 });
     let by = Author::new(By::Set, put(&stores.sets, before).latest().unwrap().as_ref());
-    fanout.set(&written(&stores.sets, after, by));
-    assert_eq!(waiting(&fanout.queues.deployments).await, all(&["d"]));
-    assert!(waiting(&fanout.queues.sets).await.is_empty());
-    assert!(keys(&fanout.queues.freezes).await.is_empty());
+    world.set(&written(&stores.sets, after, by));
+    assert_eq!(waiting(&world.kinds.deployments.queue).await, all(&["d"]));
+    assert!(waiting(&world.kinds.sets.queue).await.is_empty());
+    assert!(keys(&world.kinds.freezes.queue).await.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_that_its_machine_wrote_reaches_the_controller_of_unmanaged_nodes_alone() {
-    let fanout = fanout();
-    let target = target(&fanout);
-    let owner = put(&fanout.stores.machines, machine("m", "c", &json!({ "node": "n" })));
+    let world = world();
+    let target = target(&world);
+    let owner = put(&world.stores.machines, machine("m", "c", &json!({ "node": "n" })));
     let node = |version: &str, cordoned: bool| {
         json!({
             "metadata": { "name": "n", "resourceVersion": version },
@@ -421,9 +438,9 @@ async fn a_node_that_its_machine_wrote_reaches_the_controller_of_unmanaged_nodes
     };
     put(&target.nodes, node("1", false));
     let by = Author::new(By::Machine, owner.latest().unwrap().as_ref());
-    fanout.node(&target, &written(&target.nodes, node("2", true), by));
-    assert!(machines(&fanout).await.is_empty());
-    assert_eq!(waiting(&fanout.queues.nodes).await, all(&["n"]));
+    world.all.node(&target, &written(&target.nodes, node("2", true), by));
+    assert!(machines(&world).await.is_empty());
+    assert_eq!(waiting(&world.kinds.nodes.queue).await, all(&["n"]));
 }
 
 /// How many passes follow from a hundred changes, a millisecond apart. A pass takes no time.
@@ -451,14 +468,14 @@ async fn passes(queue: &Arc<Queue<ObjectName>>, change: impl Fn(usize)) -> usize
 
 /// How many passes over a set of so many follow from a hundred machines that change one after the other.
 async fn passes_over_a_set_of(replicas: u32) -> usize {
-    let fanout = fanout();
-    let stores = &fanout.stores;
+    let world = world();
+    let stores = &world.stores;
     let mut set = fleet("MachineSet", "s");
     set["spec"]["replicas"] = json!(replicas);
     put(&stores.sets, set);
-    passes(&fanout.queues.sets, |number| {
+    passes(&world.kinds.sets.queue, |number| {
         let member = owned(machine(&format!("m{number}"), "c", &json!({})), "1", "s");
-        fanout.machine(&put(&stores.machines, member));
+        world.machine(&put(&stores.machines, member));
     })
     .await
 }
@@ -487,17 +504,17 @@ fn of_pool(number: usize, version: usize, address: usize, phase: &str) -> Value 
 async fn a_changed_machine_is_no_pass_over_its_pool_unless_that_reads_the_change_and_many_are_one()
 {
     for (size, each) in [(100, true), (1_000, false), (10_000, false)] {
-        let fanout = fanout();
-        let stores = &fanout.stores;
+        let world = world();
+        let stores = &world.stores;
         put(&stores.pools, pool("p"));
         for number in 0..size {
             put(&stores.machines, of_pool(number, 1, 0, "Running"));
         }
         handed_out();
-        let queue = &fanout.queues.pools;
+        let queue = &world.kinds.pools.queue;
         let change = |number: usize, version, address, phase| {
             let member = of_pool(number % size, version + number / size, address, phase);
-            fanout.machine(&put(&stores.machines, member));
+            world.machine(&put(&stores.machines, member));
         };
         assert_eq!(passes(queue, |number| change(number, 2, number, "Running")).await, 0);
         let looks = handed_out();
@@ -505,7 +522,8 @@ async fn a_changed_machine_is_no_pass_over_its_pool_unless_that_reads_the_change
 
         let many = passes(queue, |number| change(number, 10, number, "Unknown")).await;
         let hinted = passes(queue, |_| {
-            fanout.group_changed(&serde_json::from_value(of_pool(0, 1, 0, "Running")).unwrap());
+            let machine = serde_json::from_value(of_pool(0, 1, 0, "Running")).unwrap();
+            world.kinds.pools.instance(&machine);
         });
         for passes in [many, hinted.await] {
             let expected = if each { 100..=100 } else { 1..=2 };
@@ -526,23 +544,23 @@ fn pool(uid: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn what_happens_to_an_instance_of_a_group_has_its_pool_read_the_group() {
-    let fanout = fanout();
-    put(&fanout.stores.pools, pool("pool-uid"));
+    let world = world();
+    put(&world.stores.pools, pool("pool-uid"));
     let mut of_pool = machine("p-1", "c", &json!({}));
     of_pool["metadata"]["ownerReferences"] = json!([{
         "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool", "name": "p", "uid": "pool-uid",
         "controller": true
     }]);
-    fanout.group_changed(&serde_json::from_value(machine("alone", "c", &json!({}))).unwrap());
-    assert_eq!(waiting(&fanout.queues.pools).await.len(), 0);
-    fanout.group_changed(&serde_json::from_value(of_pool).unwrap());
-    assert_eq!(waiting(&fanout.queues.pools).await, BTreeSet::from(["p".to_owned()]));
+    world.kinds.pools.instance(&serde_json::from_value(machine("alone", "c", &json!({}))).unwrap());
+    assert_eq!(waiting(&world.kinds.pools.queue).await.len(), 0);
+    world.kinds.pools.instance(&serde_json::from_value(of_pool).unwrap());
+    assert_eq!(waiting(&world.kinds.pools.queue).await, BTreeSet::from(["p".to_owned()]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_machine_reaches_the_checks_that_select_it_or_did_and_the_one_whose_mark_it_has() {
-    let fanout = fanout();
-    let target = target(&fanout);
+    let world = world();
+    let target = target(&world);
     let check = |name: &str, app: &str| {
         json!({
             "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineHealthCheck",
@@ -551,26 +569,26 @@ async fn a_machine_reaches_the_checks_that_select_it_or_did_and_the_one_whose_ma
         })
     };
     for (name, app) in [("of-web", "web"), ("of-db", "db"), ("of-none", "none")] {
-        put(&fanout.stores.checks, check(name, app));
+        put(&world.stores.checks, check(name, app));
     }
-    let checks = || waiting(&fanout.queues.checks);
+    let checks = || waiting(&world.kinds.checks.queue);
     let named = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let labels = json!({ "app": "web", "node": "n" });
-    fanout.machine(&put(&fanout.stores.machines, machine("m", "c", &labels)));
+    world.machine(&put(&world.stores.machines, machine("m", "c", &labels)));
     assert_eq!(checks().await, named(&["of-web"]));
     let node = json!({ "metadata": { "name": "n", "resourceVersion": "1" } });
-    fanout.node(&target, &put(&target.nodes, node));
+    world.all.node(&target, &put(&target.nodes, node));
     assert_eq!(checks().await, named(&["of-web"]));
     let mut moved = machine("m", "c", &json!({ "app": "db", "node": "n" }));
     let mark =
         r#"{"check":"gone","reason":"NodeDeleted","since":"2026-01-01T00:00:00Z","message":""}"#;
     moved["metadata"]["annotations"] = json!({ "ostler.dev/unhealthy": mark });
-    fanout.machine(&put(&fanout.stores.machines, moved.clone()));
+    world.machine(&put(&world.stores.machines, moved.clone()));
     assert_eq!(checks().await, named(&["gone", "of-db", "of-web"]));
     // It is preserved, and then that ends.
     for until in [json!("2026-01-05T00:00:00Z"), Value::Null] {
         moved["status"] = json!({ "currentStatus": { "preserveExpiryTime": until } });
-        fanout.machine(&put(&fanout.stores.machines, moved.clone()));
+        world.machine(&put(&world.stores.machines, moved.clone()));
         assert_eq!(checks().await, named(&["gone", "of-db"]));
     }
 }

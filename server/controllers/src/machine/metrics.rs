@@ -13,9 +13,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use super::leads::Leads;
-use super::series::{Series, condition, gauges, info, name_of, number, total};
-use crate::machine::State;
+use super::State;
+use crate::metrics::{Leads, Series, condition, gauges, info, name_of, number, total};
 use crate::stores::{MachineIndex, PoolIndex, Stores};
 use crate::watch::Cache;
 

@@ -1,5 +1,9 @@
 //! What drivers say of instances by themselves: how often the core listens, and what it has not looked into yet.
 
+mod heard;
+
+pub(crate) use heard::Listener;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,35 +5,51 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use ostler_api::Machine;
 use ostler_api::hint::Hint;
+use ostler_sessions::Sessions;
 use tokio::time::Instant;
 use tracing::debug;
 
-use super::Fanout;
-use crate::queue::Priority;
-use crate::stores::MachineIndex;
+use super::Hints;
+use crate::settings::Settings;
+use crate::stores::{MachineIndex, Stores};
 use crate::watch::ObjectName;
 
-impl Fanout {
-    /// A driver says that something happened to an instance: its machine is reconciled, and reads the instance. Nothing
+/// Takes hints in.
+pub(crate) struct Listener {
+    pub(crate) hints: Arc<Hints>,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) sessions: Sessions,
+}
+
+impl Listener {
+    /// A driver says that something happened to an instance. Returns its machine, which then reads the instance. Nothing
     /// follows from what cannot be assigned to a machine of this provider, or comes too often.
-    pub(crate) fn hint(&self, clock: Timestamp, provider: &str, mut hint: Hint) {
+    pub(crate) fn hear(
+        &self,
+        clock: Timestamp,
+        provider: &str,
+        mut hint: Hint,
+    ) -> Option<Arc<Machine>> {
         let drivers = &self.sessions;
         let is_ours = |cluster: &str| {
             drivers.cluster_id() == cluster
                 || drivers.previous_cluster_ids().iter().any(|id| id == cluster)
         };
-        let Some(machine) = self.machine_of_hint(provider, &hint, is_ours) else {
+        let Some(machine) = self.machine_of(provider, &hint, is_ours) else {
             debug!(
                 provider,
                 kind = hint.kind.as_str(),
                 "an event of a driver is about no machine of ours"
             );
-            return drivers.hint_dropped(provider, "UNKNOWN_MACHINE");
+            drivers.hint_dropped(provider, "UNKNOWN_MACHINE");
+            return None;
         };
         let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
         hint.message = drivers.scrub(namespace, &machine.spec.class.name, &hint.message);
-        if !self.state.hints.take(machine.uid(), &hint, clock, Instant::now()) {
-            return drivers.hint_dropped(provider, "MACHINE_RATE");
+        if !self.hints.take(machine.uid(), &hint, clock, Instant::now()) {
+            drivers.hint_dropped(provider, "MACHINE_RATE");
+            return None;
         }
         debug!(
             provider,
@@ -41,12 +57,11 @@ impl Fanout {
             kind = hint.kind.as_str(),
             "an event of a driver"
         );
-        self.queues.machines.add(ObjectName::of(machine.as_ref()), Priority::Change);
-        self.group_changed(&machine);
+        Some(machine)
     }
 
     /// The one machine of this provider that a hint is about: by cluster and UID, else by provider id.
-    fn machine_of_hint(
+    fn machine_of(
         &self,
         provider: &str,
         hint: &Hint,

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
+use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
 use ostler_lifecycle::digest;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use super::clusters::{Clusters, Open, secret_of};
-use super::{Target, Unusable};
+use super::Watches;
 use crate::api_health::Probes;
-use crate::fanout::Fanout;
-use crate::stores::MachineIndex;
-use crate::watch::ObjectName;
-use crate::watching::Watches;
+use crate::stores::{MachineIndex, Stores};
+use crate::target::{Clusters, Open, SECRET_SUFFIX, Target, Unusable, cluster_of, secret_of};
+use crate::triggers::Triggers;
+use crate::watch::{Change, ObjectName};
 
 /// Key of the kubeconfig in its secret.
 const KEY: &str = "value";
@@ -24,14 +24,13 @@ const KEY: &str = "value";
 /// Opens and closes target clusters as Machines and secrets require.
 pub(crate) struct TargetController {
     pub(crate) clusters: Arc<Clusters>,
-    pub(crate) fanout: Arc<Fanout>,
     pub(crate) watches: Watches,
 }
 
 impl TargetController {
     /// Reconciles all target clusters whenever something changed that may matter.
     pub(crate) async fn run(self) {
-        let stores = &self.fanout.stores;
+        let stores = &self.watches.stores;
         // Wait for the first lists: otherwise an existing secret would count as missing.
         tokio::join!(stores.machines.synced(), stores.secrets.synced());
         loop {
@@ -41,7 +40,7 @@ impl TargetController {
     }
 
     async fn reconcile(&self) {
-        let named = self.fanout.stores.machines.values(MachineIndex::Cluster);
+        let named = self.watches.stores.machines.values(MachineIndex::Cluster);
         let wanted: BTreeSet<ObjectName> = named.iter().filter_map(|value| name(value)).collect();
         for closed in self.clusters.close_all_but(&wanted) {
             self.forget(&closed);
@@ -53,7 +52,7 @@ impl TargetController {
                 && self.clusters.lacks(&cluster, (reason, message.clone()))
             {
                 warn!(%cluster, message, "a target cluster cannot be watched");
-                self.fanout.cluster(&cluster);
+                self.watches.all.tell(|it| it.cluster(&cluster));
             }
         }
     }
@@ -61,7 +60,7 @@ impl TargetController {
     /// Watches the cluster; starts the watch again if its kubeconfig changed.
     async fn keep(&self, cluster: &ObjectName) -> Result<(), (WaitReason, String)> {
         let name = secret_of(cluster);
-        let secret = self.fanout.stores.secrets.get(&name);
+        let secret = self.watches.stores.secrets.get(&name);
         let secret = secret.ok_or_else(|| {
             let message =
                 format!("secret {name} with the kubeconfig of the cluster does not exist");
@@ -91,27 +90,46 @@ impl TargetController {
         let mut watches = JoinSet::new();
         let of_target = Watches { api_health: Arc::clone(&health), ..self.watches.clone() };
         of_target.target(&mut watches, &target);
-        let (fanout, name) = (Arc::clone(&self.fanout), cluster.clone());
+        let (all, name) = (self.watches.all.clone(), cluster.clone());
         let checked = Arc::clone(&target);
         watches.spawn(health.ask(probes, move |_| {
             // Machines that wait for its first lists say why they do not come.
-            if checked.is_synced() { fanout.unhealthy_in(&name) } else { fanout.cluster(&name) }
+            if checked.is_synced() {
+                all.tell(|it| it.health(Some(&name)));
+            } else {
+                all.tell(|it| it.cluster(&name));
+            }
         }));
-        let (fanout, name, listed) =
-            (Arc::clone(&self.fanout), cluster.clone(), Arc::clone(&target));
+        let (all, name, listed) = (self.watches.all.clone(), cluster.clone(), Arc::clone(&target));
         watches.spawn(async move {
             listed.synced().await;
             info!(cluster = %name, nodes = listed.nodes.len(), "watching a target cluster");
-            fanout.cluster(&name);
+            all.tell(|it| it.cluster(&name));
         });
         self.clusters.opened(cluster.clone(), Open { target, digest, watches });
     }
 
-    /// Forgets its pods, since their deletions are no longer watched.
     fn forget(&self, target: &Target) {
         info!(cluster = ?target.cluster, "stopped watching a target cluster");
-        for pod in target.pods.all() {
-            self.fanout.state.evictions.forget(pod.metadata.uid.as_deref().unwrap_or_default());
+        self.watches.all.tell(|it| it.closed(target));
+    }
+}
+
+/// Has the clusters looked at that may have to be opened or closed.
+pub(crate) struct TargetTriggers(pub(crate) Stores);
+
+impl Triggers for TargetTriggers {
+    fn machine(&self, change: &Change<Machine>) {
+        let cluster = |machine: &Option<Arc<Machine>>| machine.as_deref().and_then(cluster_of);
+        if cluster(&change.old) != cluster(&change.new) {
+            self.0.targets.check_again();
+        }
+    }
+
+    fn secret(&self, change: &Change<Secret>) {
+        let name = change.latest().and_then(|secret| secret.metadata.name.as_deref());
+        if name.is_some_and(|name| name.ends_with(SECRET_SUFFIX)) {
+            self.0.targets.check_again();
         }
     }
 }

@@ -1,0 +1,112 @@
+//! What wakes a class, and a secret that classes name.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
+
+use crate::queue::{Priority, Queue};
+use crate::settings::Settings;
+use crate::stores::{Stores, kept_in};
+use crate::target::{cluster_of, secret_of};
+use crate::triggers::{DriverChange, Triggers};
+use crate::watch::{Change, ObjectName};
+
+/// Wakes classes.
+pub(crate) struct ClassTriggers {
+    pub(crate) queue: Arc<Queue<ObjectName>>,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
+}
+
+impl Triggers for ClassTriggers {
+    /// Classes that it comes to or leaves. To one that another machine uses, nothing changes; but of a list, all machines are
+    /// cached before the first one is reported.
+    fn machine(&self, change: &Change<Machine>) {
+        let (old, new) = (change.old.as_deref(), change.new.as_deref());
+        if let (Some(old), Some(new)) = (old, new)
+            && old.spec.class == new.spec.class
+        {
+            return;
+        }
+        let is_another =
+            |user: &Machine| change.latest().is_none_or(|machine| machine.uid() != user.uid());
+        for machine in [old, new].into_iter().flatten() {
+            let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+            let class = ObjectName::new(namespace, &machine.spec.class.name);
+            if change.listed || !self.stores.is_used(&class, is_another) {
+                self.queue.add(class, change.priority());
+            }
+        }
+    }
+
+    /// Its class when it was added or deleted or names another one.
+    fn pool(&self, change: &Change<MachinePool>) {
+        let class = |pool: &MachinePool| {
+            let namespace = pool.metadata.namespace.as_deref().unwrap_or_default();
+            ObjectName::new(namespace, &pool.spec.template.spec.class.name)
+        };
+        let (old, new) = (change.old.as_deref().map(class), change.new.as_deref().map(class));
+        if old != new {
+            let both = old.into_iter().chain(new);
+            both.for_each(|class| self.queue.add(class, change.priority()));
+        }
+    }
+
+    fn class(&self, change: &Change<MachineClass>) {
+        if let Some(class) = change.latest() {
+            self.queue.add(ObjectName::of(class.as_ref()), change.priority());
+        }
+    }
+
+    /// Classes that name it, and the class that it keeps.
+    fn secret(&self, change: &Change<Secret>) {
+        let Some(secret) = change.latest() else { return };
+        let kept = kept_in(secret).map(|kept| ObjectName::of(&kept.class));
+        let namers = self.stores.namers(&ObjectName::of(secret.as_ref()));
+        let classes = namers.into_iter().chain(kept);
+        classes.for_each(|class| self.queue.add(class, change.priority()));
+    }
+
+    fn driver(&self, provider: &ProviderName, change: DriverChange) {
+        for class in self.settings.served_by(provider, self.stores.classes.all()) {
+            self.queue.add(ObjectName::of(class.as_ref()), change.priority());
+        }
+    }
+}
+
+/// Wakes secrets.
+pub(crate) struct SecretTriggers {
+    pub(crate) queue: Arc<Queue<ObjectName>>,
+}
+
+impl SecretTriggers {
+    fn add_all(&self, names: impl IntoIterator<Item = ObjectName>, priority: Priority) {
+        names.into_iter().for_each(|name| self.queue.add(name, priority));
+    }
+}
+
+impl Triggers for SecretTriggers {
+    /// The kubeconfigs of the clusters that it leaves and joins.
+    fn machine(&self, change: &Change<Machine>) {
+        let cluster = |machine: &Arc<Machine>| cluster_of(machine);
+        let (left, joined) =
+            (change.old.as_ref().and_then(cluster), change.new.as_ref().and_then(cluster));
+        if left != joined {
+            let both = [left, joined].into_iter().flatten();
+            self.add_all(both.map(|cluster| secret_of(&cluster)), change.priority());
+        }
+    }
+
+    /// Those that it names, and named before.
+    fn class(&self, change: &Change<MachineClass>) {
+        let both = [&change.old, &change.new].into_iter().flatten();
+        let named = both.flat_map(|class| class.secret_refs());
+        let named = named.map(|(namespace, secret)| ObjectName::new(namespace, secret));
+        self.add_all(named, change.priority());
+    }
+
+    fn secret(&self, change: &Change<Secret>) {
+        self.add_all(change.latest().map(|it| ObjectName::of(it.as_ref())), change.priority());
+    }
+}

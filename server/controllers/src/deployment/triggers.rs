@@ -1,0 +1,66 @@
+//! What wakes a deployment.
+
+use std::sync::Arc;
+
+use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::selector;
+use ostler_lifecycle::set::controller;
+
+use crate::queue::Queue;
+use crate::stores::{DeploymentIndex, Stores};
+use crate::triggers::{Triggers, add_of_set};
+use crate::watch::{By, Change, ObjectName};
+
+/// Wakes deployments.
+pub(crate) struct DeploymentTriggers {
+    pub(crate) queue: Arc<Queue<ObjectName>>,
+    pub(crate) stores: Stores,
+}
+
+impl DeploymentTriggers {
+    /// The deployment that controls a set; for one without a controller, all that select it.
+    fn owners(&self, set: &MachineSet) -> Vec<ObjectName> {
+        let deployments = &self.stores.deployments;
+        if let Some(owner) = controller(&set.metadata) {
+            return deployments.find_names(DeploymentIndex::Uid, &owner.uid);
+        }
+        let there = set.metadata.namespace.as_deref().unwrap_or_default();
+        let mut all = deployments.find(DeploymentIndex::Namespace, there);
+        let labels = set.metadata.labels.as_ref();
+        all.retain(|one| {
+            one.spec.selector.as_ref().is_some_and(|selector| selector::matches(selector, labels))
+        });
+        all.iter().map(|one| ObjectName::of(one.as_ref())).collect()
+    }
+
+    fn add<K>(&self, name: ObjectName, change: &Change<K>) {
+        if change.is_news_to(By::Deployment, &name) {
+            self.queue.add(name, change.priority());
+        }
+    }
+}
+
+impl Triggers for DeploymentTriggers {
+    /// A deployment learns of a Machine by the status of its set; only when the Machine is gone, it may have waited for that
+    /// itself.
+    fn machine(&self, change: &Change<Machine>) {
+        let (Some(gone), None) = (&change.old, &change.new) else { return };
+        for set in self.stores.sets_of(gone) {
+            for owner in self.owners(&set) {
+                add_of_set(&self.queue, owner, &set, change.priority());
+            }
+        }
+    }
+
+    fn set(&self, change: &Change<MachineSet>) {
+        for set in [&change.old, &change.new].into_iter().flatten() {
+            self.owners(set).into_iter().for_each(|owner| self.add(owner, change));
+        }
+    }
+
+    fn deployment(&self, change: &Change<MachineDeployment>) {
+        if let Some(deployment) = change.latest() {
+            self.add(ObjectName::of(deployment.as_ref()), change);
+        }
+    }
+}

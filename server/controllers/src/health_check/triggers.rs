@@ -1,0 +1,87 @@
+//! What wakes a health check.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use ostler_api::{Machine, MachineHealthCheck};
+use ostler_lifecycle::health_check::selects;
+use ostler_lifecycle::unmanaged_nodes::is_not_managed;
+
+use crate::queue::{Priority, Queue};
+use crate::stores::{CheckIndex, Stores, is_same_to_pool};
+use crate::target::Target;
+use crate::triggers::{Triggers, add_gathered};
+use crate::watch::{By, Change, ObjectName};
+
+/// Wakes health checks.
+pub(crate) struct CheckTriggers {
+    pub(crate) queue: Arc<Queue<ObjectName>>,
+    pub(crate) stores: Stores,
+}
+
+impl CheckTriggers {
+    /// The checks that select a machine, and the one whose mark it has.
+    fn add_checks_of(&self, machine: &Machine, priority: Priority) {
+        let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+        if let Some(mark) = machine.unhealthy_mark() {
+            self.queue.add(ObjectName::new(namespace, mark.check), priority);
+        }
+        for check in self.stores.checks.find(CheckIndex::Namespace, namespace) {
+            if !selects(&check, machine) {
+                continue;
+            }
+            let name = ObjectName::of(check.as_ref());
+            let machines = check.status.as_ref().map_or(0, |status| status.expected_machines);
+            let machines = usize::try_from(machines).unwrap_or(0);
+            add_gathered(&self.queue, name, machines, priority);
+        }
+    }
+}
+
+impl Triggers for CheckTriggers {
+    /// Checks that select it or did, and the one whose mark it has.
+    fn machine(&self, change: &Change<Machine>) {
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && is_same_to_pool(old, new)
+        {
+            return;
+        }
+        for machine in [&change.old, &change.new].into_iter().flatten() {
+            self.add_checks_of(machine, change.priority());
+        }
+    }
+
+    fn node(&self, target: &Target, change: &Change<Node>) {
+        for node in [&change.old, &change.new].into_iter().flatten() {
+            if is_not_managed(node) {
+                continue;
+            }
+            let machines = self.stores.machines_of(target, node);
+            for machine in machines.iter().filter_map(|it| self.stores.machines.get(it)) {
+                self.add_checks_of(&machine, change.priority());
+            }
+        }
+    }
+
+    fn check(&self, change: &Change<MachineHealthCheck>) {
+        let Some(check) = change.latest() else { return };
+        let name = ObjectName::of(check.as_ref());
+        if change.is_news_to(By::HealthCheck, &name) {
+            self.queue.add(name, change.priority());
+        }
+    }
+
+    fn cluster(&self, _: &ObjectName) {
+        self.everything();
+    }
+
+    fn health(&self, _: Option<&ObjectName>) {
+        self.everything();
+    }
+
+    fn everything(&self) {
+        for name in self.stores.checks.names() {
+            self.queue.add(name, Priority::Background);
+        }
+    }
+}

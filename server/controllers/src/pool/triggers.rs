@@ -1,0 +1,106 @@
+//! What wakes a pool.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Secret;
+use ostler_api::{Machine, MachineClass, MachinePool, ProviderName, Uid};
+use ostler_lifecycle::set::controller;
+use ostler_sessions::Sessions;
+
+use super::Groups;
+use crate::queue::{Priority, Queue};
+use crate::settings::Settings;
+use crate::stores::{MachineIndex, PoolIndex, Stores, is_same_to_pool};
+use crate::triggers::{DriverChange, Triggers, add_gathered};
+use crate::watch::{By, Change, ObjectName};
+
+/// Wakes pools.
+pub(crate) struct PoolTriggers {
+    pub(crate) queue: Arc<Queue<ObjectName>>,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) sessions: Sessions,
+    /// What is known of the groups.
+    pub(crate) groups: Arc<Groups>,
+}
+
+impl PoolTriggers {
+    fn add_all(&self, names: Vec<ObjectName>, priority: Priority) {
+        names.into_iter().for_each(|name| self.queue.add(name, priority));
+    }
+
+    /// Adds a pool, with this UID, for one of its machines.
+    fn add_for_one(&self, pool: ObjectName, uid: &str, priority: Priority) {
+        let machines = self.stores.machines.count(MachineIndex::Controller, uid);
+        add_gathered(&self.queue, pool, machines, priority);
+    }
+}
+
+impl Triggers for PoolTriggers {
+    /// The pool that controls it.
+    fn machine(&self, change: &Change<Machine>) {
+        if let (Some(old), Some(new)) = (&change.old, &change.new)
+            && is_same_to_pool(old, new)
+        {
+            return;
+        }
+        let owner = |machine: &Machine| controller(&machine.metadata).map(|it| it.uid.clone());
+        let owners = [&change.old, &change.new].into_iter().flatten();
+        for uid in owners.filter_map(|machine| owner(machine)) {
+            let pools = self.stores.pools.find_names(PoolIndex::Uid, &uid);
+            for pool in pools.into_iter().filter(|pool| change.is_news_to(By::Pool, pool)) {
+                self.add_for_one(pool, &uid, change.priority());
+            }
+        }
+    }
+
+    fn class(&self, change: &Change<MachineClass>) {
+        let Some(class) = change.latest() else { return };
+        self.add_all(self.stores.pools_of(&ObjectName::of(class.as_ref())), change.priority());
+    }
+
+    /// Pools of the classes that name it, and those that take their user data from it.
+    fn secret(&self, change: &Change<Secret>) {
+        let Some(secret) = change.latest() else { return };
+        let name = ObjectName::of(secret.as_ref());
+        for class in self.stores.namers(&name) {
+            self.add_all(self.stores.pools_of(&class), change.priority());
+        }
+        let booting = self.stores.pools.find_names(PoolIndex::Secret, &name.to_string());
+        self.add_all(booting, change.priority());
+    }
+
+    fn pool(&self, change: &Change<MachinePool>) {
+        if let Some(gone) = change.gone() {
+            self.sessions.abandon(gone.uid());
+        }
+        let Some(name) = change.latest().map(|pool| ObjectName::of(pool.as_ref())) else { return };
+        if change.is_news_to(By::Pool, &name) {
+            self.queue.add(name, change.priority());
+        }
+    }
+
+    fn everything(&self) {
+        self.add_all(self.stores.pools.names(), Priority::Background);
+    }
+
+    fn operation(&self, uid: &Uid) {
+        let pools = self.stores.pools.find_names(PoolIndex::Uid, uid.as_str());
+        self.add_all(pools, Priority::Change);
+    }
+
+    fn driver(&self, provider: &ProviderName, change: DriverChange) {
+        for class in self.settings.served_by(provider, self.stores.classes.all()) {
+            self.add_all(self.stores.pools_of(&ObjectName::of(class.as_ref())), change.priority());
+        }
+    }
+
+    /// If the instance is one of a group, that is read now.
+    fn instance(&self, machine: &Machine) {
+        let Some(owner) = controller(&machine.metadata) else { return };
+        for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {
+            self.groups.doubt(&pool);
+            self.add_for_one(ObjectName::of(pool.as_ref()), &owner.uid, Priority::Change);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What happens that may wake a kind. Which keys of its queue it wakes, each kind says in its own `triggers.rs`.
+
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::storage::v1::VolumeAttachment;
+use ostler_api::{
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
+    ProviderName, Uid,
+};
+use ostler_lifecycle::set::gathers;
+
+use crate::queue::{Priority, Queue};
+use crate::stores::differs;
+use crate::target::Target;
+use crate::watch::{Change, ObjectName};
+
+/// Who hears what happens. A kind takes what concerns it, and adds keys to its queue. Must not block.
+pub(crate) trait Triggers: Send + Sync {
+    /// A Machine changed.
+    fn machine(&self, _: &Change<Machine>) {}
+    /// A class changed.
+    fn class(&self, _: &Change<MachineClass>) {}
+    /// A secret changed.
+    fn secret(&self, _: &Change<Secret>) {}
+    /// A set changed.
+    fn set(&self, _: &Change<MachineSet>) {}
+    /// A deployment changed.
+    fn deployment(&self, _: &Change<MachineDeployment>) {}
+    /// A pool changed.
+    fn pool(&self, _: &Change<MachinePool>) {}
+    /// A health check changed.
+    fn check(&self, _: &Change<MachineHealthCheck>) {}
+    /// A Node changed, in more than its heartbeat.
+    fn node(&self, _: &Target, _: &Change<Node>) {}
+    /// A pod changed.
+    fn pod(&self, _: &Target, _: &Change<Pod>) {}
+    /// A budget changed.
+    fn budget(&self, _: &Target, _: &Change<PodDisruptionBudget>) {}
+    /// A VolumeAttachment changed.
+    fn attachment(&self, _: &Target, _: &Change<VolumeAttachment>) {}
+    /// A cache that drains need is complete for the first time.
+    fn drains(&self) {}
+    /// A target cluster became available or unavailable.
+    fn cluster(&self, _: &ObjectName) {}
+    /// A target cluster is not watched any more.
+    fn closed(&self, _: &Target) {}
+    /// API servers stopped answering, or answer again: that of this target cluster, or (`None`) that of the control cluster
+    /// or the only target cluster.
+    fn health(&self, _: Option<&ObjectName>) {}
+    /// Everything may have changed.
+    fn everything(&self) {}
+    /// Something happened to an operation on the object with this UID.
+    fn operation(&self, _: &Uid) {}
+    /// The driver of a provider came or went.
+    fn driver(&self, _: &ProviderName, _: DriverChange) {}
+    /// A driver said something of the instance of a Machine by itself.
+    fn instance(&self, _: &Machine) {}
+}
+
+/// All who hear what happens. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct AllTriggers(Arc<[Arc<dyn Triggers>]>);
+
+impl AllTriggers {
+    pub(crate) fn new(all: Vec<Arc<dyn Triggers>>) -> Self {
+        Self(all.into())
+    }
+
+    /// Tells each of them that a Node changed, unless that was its heartbeat.
+    pub(crate) fn node(&self, target: &Target, change: &Change<Node>) {
+        let both = change.old.as_ref().zip(change.new.as_ref());
+        if both.is_none_or(|(old, new)| differs(old, new)) {
+            self.tell(|it| it.node(target, change));
+        }
+    }
+
+    /// Tells each of them.
+    pub(crate) fn tell(&self, news: impl Fn(&dyn Triggers)) {
+        self.0.iter().for_each(|it| news(it.as_ref()));
+    }
+}
+
+/// What became of a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DriverChange {
+    /// It is ready.
+    Came,
+    /// It is disconnected.
+    Went,
+}
+
+impl DriverChange {
+    pub(crate) fn priority(self) -> Priority {
+        match self {
+            Self::Came => Priority::Change,
+            Self::Went => Priority::Background,
+        }
+    }
+}
+
+/// For how long changes of many Machines are gathered.
+const GATHERED: Duration = Duration::from_secs(1);
+/// More Machines than this are many.
+const MANY: usize = 100;
+
+/// Adds an object, a pass over which looks at so many Machines, since one of them changed: many changes of many Machines
+/// are one pass.
+pub(crate) fn add_gathered(
+    queue: &Queue<ObjectName>,
+    name: ObjectName,
+    machines: usize,
+    priority: Priority,
+) {
+    if machines > MANY {
+        queue.add_after(&name, GATHERED);
+    } else {
+        queue.add(name, priority);
+    }
+}
+
+/// Adds a key that has to do with a set because one of its Machines changed: after the time for which it gathers such
+/// changes.
+pub(crate) fn add_of_set<K>(queue: &Queue<K>, key: K, set: &MachineSet, priority: Priority)
+where
+    K: Clone + Debug + Eq + Hash + Send + 'static,
+{
+    match gathers(set) {
+        Some(time) => queue.add_after(&key, time),
+        None => queue.add(key, priority),
+    }
+}
