@@ -103,7 +103,7 @@ mod secret;
 mod session;
 pub mod testing;
 
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub use session::fuzz;
 
 pub use class::{Class, Shape};

@@ -1,4 +1,4 @@
-//! What the fuzz target drives; built with `--cfg fuzzing` only.
+//! What the fuzz target drives; built with `--cfg fuzzing`, and for the tests that replay their corpora.
 
 use std::time::{Duration, SystemTime};
 
@@ -35,5 +35,25 @@ pub fn driver_hears(mut data: &[u8]) {
         let Ok(response) = RegisterResponse::decode(frame) else { continue };
         drop(protocol.on_frame(response.frame, now));
         assert!(protocol.running().len() <= 4, "more operations run than were agreed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// Gives a target each input of its committed corpus.
+    fn replay(corpus: &str, target: impl Fn(&[u8])) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+        let inputs: Vec<_> = std::fs::read_dir(root.join(corpus)).unwrap().collect();
+        assert!(!inputs.is_empty(), "{corpus}");
+        for input in inputs {
+            target(&std::fs::read(input.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_core_that_says_anything_does_not_break_a_driver() {
+        replay("driver_hears", super::driver_hears);
     }
 }

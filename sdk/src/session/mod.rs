@@ -8,7 +8,7 @@ mod backoff;
 mod completion;
 mod dispatch;
 mod fence;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzz;
 mod hello;
 mod ledger;

@@ -1,4 +1,4 @@
-//! What the fuzz targets drive; built with `--cfg fuzzing` only.
+//! What the fuzz targets drive; built with `--cfg fuzzing`, and for the tests that replay their corpora.
 
 use std::time::Duration;
 
@@ -53,4 +53,33 @@ pub fn class_text(text: &str) {
         serde_json::from_str::<serde_json::Value>(&rendered).is_ok(),
         "it cannot be read again"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// Gives a target each input of its committed corpus.
+    fn replay(corpus: &str, target: impl Fn(&[u8])) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        let inputs: Vec<_> = std::fs::read_dir(root.join(corpus)).unwrap().collect();
+        assert!(!inputs.is_empty(), "{corpus}");
+        for input in inputs {
+            target(&std::fs::read(input.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_driver_of_the_first_proposal_that_answers_anything_does_not_break_the_core() {
+        replay("legacy_hears", super::driver_says);
+    }
+
+    #[test]
+    fn text_of_a_class_that_is_anything_is_refused_or_rendered() {
+        replay("driver_text", |data| {
+            if let Ok(text) = str::from_utf8(data) {
+                super::class_text(text);
+            }
+        });
+    }
 }

@@ -10,7 +10,7 @@
 mod connection;
 mod context;
 mod fault;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzz;
 mod job;
 mod metrics;

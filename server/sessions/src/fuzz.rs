@@ -1,4 +1,4 @@
-//! What the fuzz targets drive; built with `--cfg fuzzing` only.
+//! What the fuzz targets drive; built with `--cfg fuzzing`, and for the tests that replay their corpora.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -96,4 +96,29 @@ fn dispatch(number: u32, what: u8, whom: u8) -> Dispatch {
 /// A client certificate, as DER.
 pub fn certificate(data: &[u8]) {
     crate::listen::fuzz(data);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    /// Gives a target each input of its committed corpus.
+    fn replay(corpus: &str, target: impl Fn(&[u8])) {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
+        let inputs: Vec<_> = std::fs::read_dir(root.join(corpus)).unwrap().collect();
+        assert!(!inputs.is_empty(), "{corpus}");
+        for input in inputs {
+            target(&std::fs::read(input.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn drivers_that_say_anything_do_not_break_the_core() {
+        replay("core_hears", super::core_hears);
+    }
+
+    #[test]
+    fn a_certificate_that_is_anything_is_refused_or_read() {
+        replay("certificate", super::certificate);
+    }
 }

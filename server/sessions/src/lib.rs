@@ -27,7 +27,7 @@ mod class;
 mod convert;
 mod debug;
 mod event;
-#[cfg(fuzzing)]
+#[cfg(any(fuzzing, test))]
 pub mod fuzz;
 mod gate;
 mod hub;
