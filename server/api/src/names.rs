@@ -9,8 +9,9 @@ pub const VERSION: &str = "v1alpha1";
 /// `apiVersion` of the machine kinds.
 pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";
 
-/// How the version of the API server of `ostler up` ends. Ours.
-pub const EMBEDDED: &str = "+ostler";
+/// Category of `secrets` in the discovery of an API server that looks at the Node that is named on a bootstrap token. Ours;
+/// any server may tell it.
+pub const BOUND_TOKENS: &str = "node-bound-tokens";
 
 /// Kind of a Machine.
 pub const MACHINE: &str = "Machine";

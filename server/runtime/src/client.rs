@@ -9,7 +9,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
-    DeleteOptions, ObjectMeta, Preconditions, Status,
+    APIResource, DeleteOptions, ObjectMeta, Preconditions, Status,
 };
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
@@ -381,20 +381,10 @@ impl Writer {
         self.pages(&api, there, PAGES.1).await?.complete()
     }
 
-    /// Whether the API server supports eviction; `None`: it did not answer.
-    pub async fn can_evict(&self) -> Option<bool> {
+    /// What the API server serves of the core group, by its own account; `None`: it did not answer.
+    pub async fn core_resources(&self) -> Option<Vec<APIResource>> {
         let asked = self.client.list_core_api_resources("v1");
-        let core = tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?;
-        Some(core.resources.iter().any(|one| one.name == "pods/eviction" && one.kind == "Eviction"))
-    }
-
-    /// The version that the API server has by its own account; empty: it tells nobody. `None`: it did not answer.
-    pub async fn version(&self) -> Option<String> {
-        match tokio::time::timeout(PATIENCE, self.client.apiserver_version()).await.ok()? {
-            Ok(version) => Some(version.git_version),
-            Err(kube::Error::Api(_)) => Some(String::new()),
-            Err(_) => None,
-        }
+        Some(tokio::time::timeout(PATIENCE, asked).await.ok()?.ok()?.resources)
     }
 
     /// Reads an object from the API.

@@ -100,7 +100,7 @@ kinds! {
         rules: &[Generation, RechecksMetadata, ShownWhenDeleted],
         ..namespaced("", "Pod", "pods", "Name,Ready,Status,Restarts,Age,+IP,+Node,\
             +Nominated Node,+Readiness Gates") };
-    Secret => Row { rules: &[RechecksMetadata],
+    Secret => Row { categories: &["node-bound-tokens"], rules: &[RechecksMetadata],
         ..namespaced("", "Secret", "secrets", "Name,Type,Data,Age") };
     ServiceAccount => Row { short: &["sa"], parts: &[Token],
         rules: &[RechecksMetadata, ShownWhenDeleted],

@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use ostler_api::machine::MachinePhase;
-use ostler_api::{Machine, MachineClass, ProviderId, ProviderIdComparison, ProviderName, names};
+use ostler_api::{Machine, MachineClass, ProviderId, ProviderIdComparison, ProviderName};
 use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::{holder, is_last_look};
 use ostler_lifecycle::node::{self, IdComparison};
 use ostler_lifecycle::operation::{OperationView, SecretText};
-use ostler_lifecycle::outage::ApiView;
 use ostler_lifecycle::replacement::Siblings;
 use ostler_lifecycle::snapshot::{
     BootstrapToken, ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, Snapshot,
@@ -27,7 +26,7 @@ use super::{Machines, PassError, namespace_of, operation, token};
 use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::stores::{NodeIndex, PodIndex, Stores};
-use crate::target::TargetOf;
+use crate::target::{Abilities, TargetOf};
 use crate::watch::ObjectName;
 
 /// When to check again whether the class has its finalizer, if the event does not come first.
@@ -62,7 +61,7 @@ impl Machines {
         let bootstrap_token = self.token_of(&machine, &secret, &bootstrap, &target).await?;
         let attached = attached_volumes(&node);
         let pods = self.pods_on(&machine, &target, &node, answers).await;
-        let volumes = volumes_of(&machine, &target, &node, &pods, &attached);
+        let abilities = self.abilities(&target, &bootstrap_token, &pods, answers).await;
         let driver = self.driver_view(&machine, content);
         let pool = self.own_pool(&machine, content, &driver).await?;
         let class = match (&class, &kept) {
@@ -81,11 +80,11 @@ impl Machines {
             elsewhere,
             secret,
             bootstrap,
-            can_evict: self.can_evict(&target, &pods, answers).await,
-            binds_tokens: self.binds_tokens(&target, &bootstrap_token, &api).await,
+            can_evict: abilities.evicts,
+            binds_tokens: abilities.binds_tokens,
+            volumes: volumes_of(&machine, &target, &node, &pods, &attached),
             pods,
             attached_volumes: attached,
-            volumes,
             target: target.view(),
             outdated: self.schemas.outdated(),
             api,
@@ -308,36 +307,24 @@ impl Machines {
         Observed::Known(listed)
     }
 
-    /// Asked once, when there are pods to drain. An API server that does not answer is assumed to support eviction.
-    async fn can_evict(
-        &self,
-        target: &TargetOf,
-        pods: &Observed<Vec<PodView>>,
-        answers: bool,
-    ) -> bool {
-        let asks = answers && pods.known().is_some_and(|pods| !pods.is_empty());
-        let (TargetOf::Cluster(target), true) = (target, asks) else { return true };
-        let writer = self.writer.to(&target.client);
-        let ask = || async { writer.can_evict().await.ok_or(()) };
-        target.can_evict.get_or_try_init(ask).await.copied().unwrap_or(true)
-    }
-
-    /// Whether the API server looks at the Node that is named on a bootstrap token: that of `ostler up` does. Asked once, when
-    /// there is a token. An API server that does not answer is assumed to.
-    async fn binds_tokens(
+    /// What the API server of a target can do. Asked once, when there is a token or are pods to drain.
+    async fn abilities(
         &self,
         target: &TargetOf,
         token: &Observed<BootstrapToken>,
-        api: &ApiView,
-    ) -> bool {
-        let (TargetOf::Cluster(target), Observed::Known(_), None) = (target, token, api.down_since)
-        else {
-            return true;
+        pods: &Observed<Vec<PodView>>,
+        answers: bool,
+    ) -> Abilities {
+        let matters = token.known().is_some() || pods.known().is_some_and(|it| !it.is_empty());
+        let (TargetOf::Cluster(target), true) = (target, matters && answers) else {
+            return Abilities::ALL;
         };
         let writer = self.writer.to(&target.client);
-        let embedded = |version: String| version.ends_with(names::EMBEDDED);
-        let ask = || async { writer.version().await.map(embedded).ok_or(()) };
-        target.binds_tokens.get_or_try_init(ask).await.copied().unwrap_or(true)
+        let found = async || {
+            let resources = writer.core_resources().await.ok_or(())?;
+            Ok::<_, ()>(Abilities::of(&resources))
+        };
+        target.abilities.get_or_try_init(found).await.copied().unwrap_or(Abilities::ALL)
     }
 
     fn driver_view(&self, machine: &Machine, class: Option<&MachineClass>) -> DriverView {

@@ -13,9 +13,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
 use kube::Client;
 use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
+use ostler_api::names::BOUND_TOKENS;
 use ostler_lifecycle::outage::ApiView;
 use ostler_lifecycle::snapshot::TargetView;
 use tokio::sync::OnceCell;
@@ -42,10 +44,31 @@ pub struct Target {
     pub(crate) volumes: Arc<OnDemand<VolumeIndex>>,
     /// All VolumeAttachments, while a Node with volumes is drained.
     pub(crate) attachments: Arc<OnDemand<AttachmentIndex>>,
-    /// Whether its API server supports eviction; set by the first answer.
-    pub(crate) can_evict: OnceCell<bool>,
-    /// Whether its API server heeds the Node that is named on a bootstrap token; set by the first answer.
-    pub(crate) binds_tokens: OnceCell<bool>,
+    /// What its API server can do; set by the first answer.
+    pub(crate) abilities: OnceCell<Abilities>,
+}
+
+/// What an API server can do, as its discovery says. Of one that does not answer, all is assumed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Abilities {
+    /// It evicts pods.
+    pub(crate) evicts: bool,
+    /// It looks at the Node that is named on a bootstrap token.
+    pub(crate) binds_tokens: bool,
+}
+
+impl Abilities {
+    pub(crate) const ALL: Self = Self { evicts: true, binds_tokens: true };
+
+    /// By what is served of the core group.
+    pub(crate) fn of(resources: &[APIResource]) -> Self {
+        let binds = |one: &APIResource| {
+            let mut categories = one.categories.iter().flatten();
+            one.name == "secrets" && categories.any(|category| category == BOUND_TOKENS)
+        };
+        let evicts = |one: &APIResource| one.name == "pods/eviction" && one.kind == "Eviction";
+        Self { evicts: resources.iter().any(evicts), binds_tokens: resources.iter().any(binds) }
+    }
 }
 
 impl fmt::Debug for Target {
@@ -66,8 +89,7 @@ impl Target {
             claims: Arc::default(),
             volumes: Arc::default(),
             attachments: Arc::default(),
-            can_evict: OnceCell::new(),
-            binds_tokens: OnceCell::new(),
+            abilities: OnceCell::new(),
         }
     }
 
@@ -200,6 +222,34 @@ impl Targets {
             // An unreachable cluster must not block the machines of other clusters.
             Self::None | Self::Several(_) => {}
             Self::One(target) => target.synced().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_an_api_server_can_do_is_what_its_discovery_says_and_not_whose_it_is() {
+        for (categories, served, evicts, binds) in [
+            (json!(["node-bound-tokens"]), "pods/eviction", true, true),
+            (json!(["all"]), "pods/binding", false, false),
+            (json!(null), "pods/eviction", true, false),
+        ] {
+            let resources: Vec<APIResource> = serde_json::from_value(json!([
+                { "name": "secrets", "singularName": "", "namespaced": true, "kind": "Secret", "verbs": [], "categories": categories },
+                { "name": served, "singularName": "", "namespaced": true, "kind": "Eviction", "verbs": [] },
+            ]))
+            .unwrap();
+            let found = Abilities::of(&resources);
+            assert_eq!(
+                (found.evicts, found.binds_tokens),
+                (evicts, binds),
+                "{categories} {served}"
+            );
         }
     }
 }
