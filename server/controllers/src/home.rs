@@ -2,8 +2,6 @@
 
 mod triggers;
 
-pub(crate) use triggers::HomeTriggers;
-
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use ostler_api::names::{CLUSTER_ID_CONFIG_MAP, finalizer};
 use ostler_lifecycle::class::Hold;

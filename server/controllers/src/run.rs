@@ -154,7 +154,7 @@ impl Controllers {
             settings: Arc::clone(&settings),
             clock: Arc::clone(&clock),
             recorder: recorder.clone(),
-            scans: kinds.scans.scans.clone(),
+            scans: kinds.scans.own.clone(),
         };
         let core = Core {
             writer: admin.writer.clone(),
@@ -238,7 +238,7 @@ impl Core {
         }
         info!(machines = self.stores.machines.len(), "synced");
         let election = self.settings.election(LEADER_LEASE);
-        let need = self.kinds.home.needs.follow();
+        let need = self.kinds.home.own.follow();
         let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock), need);
         let mut sets_lease = Observed::default();
         let leadership = tokio::select! {
@@ -394,7 +394,7 @@ impl Core {
             state: Arc::clone(&self.state),
             configs: Arc::clone(&self.configs),
             answers: self.answer_metrics.clone(),
-            scans: kinds.scans.scans.clone(),
+            scans: kinds.scans.own.clone(),
             steps: self.step_metrics.clone(),
             term,
             api_health: Arc::clone(&self.api_health),
@@ -501,7 +501,7 @@ impl Core {
 
     fn start_pools(&self, term: Term, workers: &mut JoinSet<()>, stop: &CancellationToken) {
         // Another process may have led meanwhile.
-        self.kinds.pools.groups.clear();
+        self.kinds.pools.own.groups.clear();
         let pools = Arc::new(Pools {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
@@ -509,7 +509,7 @@ impl Core {
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.recorder.clone(),
-            groups: Arc::clone(&self.kinds.pools.groups),
+            groups: Arc::clone(&self.kinds.pools.own.groups),
             handover: Handover::new(Predecessor::Ended),
             reads: Reads::default(),
             term,
@@ -521,7 +521,7 @@ impl Core {
     /// Holds what this core needs itself while there is something to delete.
     fn hold_home(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
         let home =
-            Arc::new(Home { writer: self.writer.clone(), need: self.kinds.home.needs.follow() });
+            Arc::new(Home { writer: self.writer.clone(), need: self.kinds.home.own.follow() });
         let queue = &self.kinds.home.queue;
         reconcile::work(home, queue, &self.reconcile_metrics, workers, stop);
         self.kinds.home.note();
@@ -545,7 +545,7 @@ impl Core {
     }
 
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let scans = self.kinds.scans.scans.clone();
+        let scans = self.kinds.scans.own.clone();
         let queue = Arc::clone(&scans.queue);
         let orphans = Arc::new(Orphans {
             writer: self.writer.clone(),

@@ -15,7 +15,9 @@ use ostler_api::{
 use ostler_lifecycle::set::gathers;
 
 use crate::queue::{Priority, Queue};
-use crate::stores::differs;
+use crate::reconcile::Kind;
+use crate::settings::Settings;
+use crate::stores::{Stores, differs};
 use crate::target::Target;
 use crate::watch::{Change, ObjectName};
 
@@ -82,6 +84,21 @@ impl AllTriggers {
     /// Tells each of them.
     pub(crate) fn tell(&self, news: impl Fn(&dyn Triggers)) {
         self.0.iter().for_each(|it| news(it.as_ref()));
+    }
+}
+
+/// The queue of a kind, and what its triggers look at.
+pub(crate) struct Woken<K: Kind, T = ()> {
+    pub(crate) queue: Arc<Queue<K::Key>>,
+    pub(crate) stores: Stores,
+    pub(crate) settings: Arc<Settings>,
+    /// What the passes of this kind share with its triggers.
+    pub(crate) own: T,
+}
+
+impl<K: Kind, T> Woken<K, T> {
+    pub(crate) fn add_all(&self, keys: impl IntoIterator<Item = K::Key>, priority: Priority) {
+        keys.into_iter().for_each(|key| self.queue.add(key, priority));
     }
 }
 

@@ -3,8 +3,6 @@
 
 mod triggers;
 
-pub(crate) use triggers::NodeTriggers;
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -7,7 +7,6 @@ mod told;
 mod triggers;
 
 pub(crate) use secret::Secrets;
-pub(crate) use triggers::{ClassTriggers, SecretTriggers};
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -5,21 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
 
-use crate::queue::{Priority, Queue};
-use crate::settings::Settings;
-use crate::stores::{Stores, kept_in};
+use super::{Classes, Secrets};
+use crate::stores::kept_in;
 use crate::target::{cluster_of, secret_of};
-use crate::triggers::{DriverChange, Triggers};
+use crate::triggers::{DriverChange, Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
-/// Wakes classes.
-pub(crate) struct ClassTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-    pub(crate) stores: Stores,
-    pub(crate) settings: Arc<Settings>,
-}
-
-impl Triggers for ClassTriggers {
+impl Triggers for Woken<Classes> {
     /// Classes that it comes to or leaves. To one that another machine uses, nothing changes; but of a list, all machines are
     /// cached before the first one is reported.
     fn machine(&self, change: &Change<Machine>) {
@@ -48,8 +40,7 @@ impl Triggers for ClassTriggers {
         };
         let (old, new) = (change.old.as_deref().map(class), change.new.as_deref().map(class));
         if old != new {
-            let both = old.into_iter().chain(new);
-            both.for_each(|class| self.queue.add(class, change.priority()));
+            self.add_all(old.into_iter().chain(new), change.priority());
         }
     }
 
@@ -64,8 +55,7 @@ impl Triggers for ClassTriggers {
         let Some(secret) = change.latest() else { return };
         let kept = kept_in(secret).map(|kept| ObjectName::of(&kept.class));
         let namers = self.stores.namers(&ObjectName::of(secret.as_ref()));
-        let classes = namers.into_iter().chain(kept);
-        classes.for_each(|class| self.queue.add(class, change.priority()));
+        self.add_all(namers.into_iter().chain(kept), change.priority());
     }
 
     fn driver(&self, provider: &ProviderName, change: DriverChange) {
@@ -75,18 +65,7 @@ impl Triggers for ClassTriggers {
     }
 }
 
-/// Wakes secrets.
-pub(crate) struct SecretTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-}
-
-impl SecretTriggers {
-    fn add_all(&self, names: impl IntoIterator<Item = ObjectName>, priority: Priority) {
-        names.into_iter().for_each(|name| self.queue.add(name, priority));
-    }
-}
-
-impl Triggers for SecretTriggers {
+impl Triggers for Woken<Secrets> {
     /// The kubeconfigs of the clusters that it leaves and joins.
     fn machine(&self, change: &Change<Machine>) {
         let cluster = |machine: &Arc<Machine>| cluster_of(machine);

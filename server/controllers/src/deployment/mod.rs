@@ -8,7 +8,6 @@ mod triggers;
 
 pub(crate) use metrics::register_deployments;
 pub(crate) use sent::Sent;
-pub(crate) use triggers::DeploymentTriggers;
 
 use std::sync::Arc;
 use std::time::Duration;

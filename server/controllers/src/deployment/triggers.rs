@@ -1,23 +1,15 @@
 //! What wakes a deployment.
 
-use std::sync::Arc;
-
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
 
-use crate::queue::Queue;
-use crate::stores::{DeploymentIndex, Stores};
-use crate::triggers::{Triggers, add_of_set};
+use super::Deployments;
+use crate::stores::DeploymentIndex;
+use crate::triggers::{Triggers, Woken, add_of_set};
 use crate::watch::{By, Change, ObjectName};
 
-/// Wakes deployments.
-pub(crate) struct DeploymentTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-    pub(crate) stores: Stores,
-}
-
-impl DeploymentTriggers {
+impl Woken<Deployments> {
     /// The deployment that controls a set; for one without a controller, all that select it.
     fn owners(&self, set: &MachineSet) -> Vec<ObjectName> {
         let deployments = &self.stores.deployments;
@@ -40,7 +32,7 @@ impl DeploymentTriggers {
     }
 }
 
-impl Triggers for DeploymentTriggers {
+impl Triggers for Woken<Deployments> {
     /// A deployment learns of a Machine by the status of its set; only when the Machine is gone, it may have waited for that
     /// itself.
     fn machine(&self, change: &Change<Machine>) {

@@ -3,8 +3,6 @@
 mod execute;
 mod triggers;
 
-pub(crate) use triggers::FreezeTriggers;
-
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;

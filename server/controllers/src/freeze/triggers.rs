@@ -1,26 +1,17 @@
 //! What wakes a freeze.
 
-use std::sync::Arc;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::machine_deployment::MachineDeploymentCondition;
 use ostler_api::machine_set::MachineSetCondition;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::set::controller;
 
-use super::FreezeKey;
-use crate::queue::Queue;
-use crate::stores::{DeploymentIndex, SetIndex, Stores};
-use crate::triggers::{Triggers, add_of_set};
+use super::{FreezeKey, Freezes};
+use crate::stores::{DeploymentIndex, SetIndex};
+use crate::triggers::{Triggers, Woken, add_of_set};
 use crate::watch::{By, Change, ObjectName};
 
-/// Wakes freezes.
-pub(crate) struct FreezeTriggers {
-    pub(crate) queue: Arc<Queue<FreezeKey>>,
-    pub(crate) stores: Stores,
-}
-
-impl Triggers for FreezeTriggers {
+impl Triggers for Woken<Freezes> {
     /// A Machine came, went, or has another controller or other labels: its set has another number of them.
     fn machine(&self, change: &Change<Machine>) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());

@@ -9,7 +9,6 @@ mod observe;
 mod triggers;
 
 pub(crate) use metrics::{CheckMetrics, register_checks};
-pub(crate) use triggers::CheckTriggers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,25 +1,18 @@
 //! What wakes a health check.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{Machine, MachineHealthCheck};
 use ostler_lifecycle::health_check::selects;
 use ostler_lifecycle::unmanaged_nodes::is_not_managed;
 
-use crate::queue::{Priority, Queue};
-use crate::stores::{CheckIndex, Stores, is_same_to_pool};
+use super::HealthChecks;
+use crate::queue::Priority;
+use crate::stores::{CheckIndex, is_same_to_pool};
 use crate::target::Target;
-use crate::triggers::{Triggers, add_gathered};
+use crate::triggers::{Triggers, Woken, add_gathered};
 use crate::watch::{By, Change, ObjectName};
 
-/// Wakes health checks.
-pub(crate) struct CheckTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-    pub(crate) stores: Stores,
-}
-
-impl CheckTriggers {
+impl Woken<HealthChecks> {
     /// The checks that select a machine, and the one whose mark it has.
     fn add_checks_of(&self, machine: &Machine, priority: Priority) {
         let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
@@ -38,7 +31,7 @@ impl CheckTriggers {
     }
 }
 
-impl Triggers for CheckTriggers {
+impl Triggers for Woken<HealthChecks> {
     /// Checks that select it or did, and the one whose mark it has.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -80,8 +73,6 @@ impl Triggers for CheckTriggers {
     }
 
     fn everything(&self) {
-        for name in self.stores.checks.names() {
-            self.queue.add(name, Priority::Background);
-        }
+        self.add_all(self.stores.checks.names(), Priority::Background);
     }
 }

@@ -1,32 +1,20 @@
 //! What may change whether this core is needed.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::Secret;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
 
-use super::Needs;
-use crate::queue::{Priority, Queue};
-use crate::settings::Settings;
-use crate::stores::Stores;
-use crate::triggers::Triggers;
+use super::{Home, Needs};
+use crate::queue::Priority;
+use crate::triggers::{Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
-/// Wakes the one key: the ConfigMap of the cluster id.
-pub(crate) struct HomeTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-    pub(crate) stores: Stores,
-    pub(crate) settings: Arc<Settings>,
-    /// Whether this core is needed.
-    pub(crate) needs: Needs,
-}
-
-impl HomeTriggers {
+/// It has one key: the ConfigMap of the cluster id.
+impl Woken<Home, Needs> {
     /// Something came or went that needs this core.
     pub(crate) fn note(&self) {
         let need = self.stores.need(self.settings.controllers.run_sets());
-        if self.needs.note(need) {
+        if self.own.note(need) {
             self.wake();
         }
     }
@@ -37,7 +25,7 @@ impl HomeTriggers {
     }
 }
 
-impl Triggers for HomeTriggers {
+impl Triggers for Woken<Home, Needs> {
     fn machine(&self, _: &Change<Machine>) {
         self.note();
     }

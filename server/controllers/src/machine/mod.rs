@@ -17,7 +17,7 @@ mod volumes;
 pub(crate) use metrics::register_machines;
 pub(crate) use observe::{compared_node_view, node_view};
 pub(crate) use state::State;
-pub(crate) use triggers::MachineTriggers;
+pub(crate) use triggers::Shared;
 
 use std::sync::Arc;
 

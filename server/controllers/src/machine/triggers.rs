@@ -11,51 +11,43 @@ use ostler_lifecycle::replacement::limit;
 use ostler_lifecycle::unmanaged_nodes::is_not_managed;
 use ostler_sessions::Sessions;
 
-use super::State;
+use super::{Machines, State};
 use crate::events::Recorder;
 use crate::orphans::OrphanScans;
-use crate::queue::{Priority, Queue};
-use crate::settings::Settings;
-use crate::stores::{MachineIndex, Stores};
+use crate::queue::Priority;
+use crate::stores::MachineIndex;
 use crate::target::Target;
-use crate::triggers::{DriverChange, Triggers};
+use crate::triggers::{DriverChange, Triggers, Woken};
 use crate::watch::{By, Change, ObjectName};
 
-/// Wakes Machines.
-pub(crate) struct MachineTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-    pub(crate) stores: Stores,
-    pub(crate) settings: Arc<Settings>,
+/// What passes over Machines share with their triggers.
+pub(crate) struct Shared {
     pub(crate) state: Arc<State>,
     pub(crate) scans: OrphanScans,
     pub(crate) recorder: Recorder,
     pub(crate) sessions: Sessions,
 }
 
-impl MachineTriggers {
-    fn add_all(&self, names: impl IntoIterator<Item = ObjectName>, priority: Priority) {
-        names.into_iter().for_each(|name| self.queue.add(name, priority));
-    }
-
+impl Woken<Machines, Shared> {
     /// A Machine is gone. What is kept of it goes, too; others may take its update slot.
     fn gone(&self, gone: &Machine, priority: Priority) {
         self.ask_for_scan(gone);
-        self.recorder.forget(gone.uid());
-        self.sessions.abandon(gone.uid());
-        for uid in self.state.forget(gone.uid()) {
+        self.own.recorder.forget(gone.uid());
+        self.own.sessions.abandon(gone.uid());
+        for uid in self.own.state.forget(gone.uid()) {
             self.add_all(self.stores.machines.find_names(MachineIndex::Uid, &uid), priority);
         }
     }
 
     /// A Machine that disappeared although we did not remove its finalizer may have left its instance behind.
     fn ask_for_scan(&self, gone: &Machine) {
-        if self.state.has_ended(gone.uid()) {
+        if self.own.state.has_ended(gone.uid()) {
             return;
         }
         let namespace = gone.metadata.namespace.clone().unwrap_or_default();
         let class = self.stores.classes.get(&ObjectName::new(namespace, &gone.spec.class.name));
         if let Some(class) = class {
-            self.scans.ask(&self.settings.driver_name(class.provider()));
+            self.own.scans.ask(&self.settings.driver_name(class.provider()));
         }
     }
 
@@ -66,7 +58,7 @@ impl MachineTriggers {
     }
 }
 
-impl Triggers for MachineTriggers {
+impl Triggers for Woken<Machines, Shared> {
     /// Itself, and those that had to share its provider id or wait for their turn after it.
     fn machine(&self, change: &Change<Machine>) {
         let priority = change.priority();
@@ -137,7 +129,7 @@ impl Triggers for MachineTriggers {
     /// The Machine whose Node is being drained of it.
     fn pod(&self, target: &Target, change: &Change<Pod>) {
         if let Some(old) = change.gone() {
-            self.state.evictions.forget(old.metadata.uid.as_deref().unwrap_or_default());
+            self.own.state.evictions.forget(old.metadata.uid.as_deref().unwrap_or_default());
         }
         let Some(pod) = change.latest() else { return };
         let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) else {
@@ -163,7 +155,7 @@ impl Triggers for MachineTriggers {
         };
         let pods = change.new.as_ref().map_or(usize::MAX, allows);
         let (cluster, name) = (target.cluster.as_ref(), ObjectName::of(budget.as_ref()));
-        let freed = self.state.evictions.retry_held_by(cluster, &name.to_string(), pods);
+        let freed = self.own.state.evictions.retry_held_by(cluster, &name.to_string(), pods);
         self.add_all(freed, change.priority());
     }
 
@@ -193,7 +185,7 @@ impl Triggers for MachineTriggers {
     /// The deletions of its pods are no longer watched.
     fn closed(&self, target: &Target) {
         for pod in target.pods.all() {
-            self.state.evictions.forget(pod.metadata.uid.as_deref().unwrap_or_default());
+            self.own.state.evictions.forget(pod.metadata.uid.as_deref().unwrap_or_default());
         }
     }
 

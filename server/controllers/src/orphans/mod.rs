@@ -33,7 +33,6 @@ use tracing::{info, warn};
 pub(crate) use admin::{OrphanAdmin, OrphanAdminParts};
 pub(crate) use metrics::OrphanMetrics;
 pub(crate) use scans::OrphanScans;
-pub(crate) use triggers::ScanTriggers;
 
 use self::admin::Seen;
 use self::claims::Everywhere;

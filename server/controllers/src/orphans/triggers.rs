@@ -1,30 +1,21 @@
 //! What has a provider scanned for orphans.
 
-use std::sync::Arc;
-
 use ostler_api::{MachineClass, ProviderName};
 
-use super::OrphanScans;
-use crate::settings::Settings;
-use crate::triggers::{DriverChange, Triggers};
+use super::{OrphanScans, Orphans};
+use crate::triggers::{DriverChange, Triggers, Woken};
 use crate::watch::Change;
 
-/// Has providers scanned.
-pub(crate) struct ScanTriggers {
-    pub(crate) scans: OrphanScans,
-    pub(crate) settings: Arc<Settings>,
-}
-
-impl Triggers for ScanTriggers {
+impl Triggers for Woken<Orphans, OrphanScans> {
     fn class(&self, change: &Change<MachineClass>) {
         if let Some(class) = change.latest() {
-            self.scans.note(&self.settings.driver_name(class.provider()));
+            self.own.note(&self.settings.driver_name(class.provider()));
         }
     }
 
     fn driver(&self, provider: &ProviderName, change: DriverChange) {
         if change == DriverChange::Came {
-            self.scans.note(provider);
+            self.own.note(provider);
         }
     }
 }

@@ -14,7 +14,7 @@ mod triggers;
 
 pub(crate) use groups::Groups;
 pub(crate) use reads::Reads;
-pub(crate) use triggers::PoolTriggers;
+pub(crate) use triggers::GroupReads;
 
 use std::sync::Arc;
 use std::time::Duration;

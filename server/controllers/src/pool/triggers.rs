@@ -7,28 +7,19 @@ use ostler_api::{Machine, MachineClass, MachinePool, ProviderName, Uid};
 use ostler_lifecycle::set::controller;
 use ostler_sessions::Sessions;
 
-use super::Groups;
-use crate::queue::{Priority, Queue};
-use crate::settings::Settings;
-use crate::stores::{MachineIndex, PoolIndex, Stores, is_same_to_pool};
-use crate::triggers::{DriverChange, Triggers, add_gathered};
+use super::{Groups, Pools};
+use crate::queue::Priority;
+use crate::stores::{MachineIndex, PoolIndex, is_same_to_pool};
+use crate::triggers::{DriverChange, Triggers, Woken, add_gathered};
 use crate::watch::{By, Change, ObjectName};
 
-/// Wakes pools.
-pub(crate) struct PoolTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-    pub(crate) stores: Stores,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) sessions: Sessions,
-    /// What is known of the groups.
+/// What is known of the groups, and the sessions that read them.
+pub(crate) struct GroupReads {
     pub(crate) groups: Arc<Groups>,
+    pub(crate) sessions: Sessions,
 }
 
-impl PoolTriggers {
-    fn add_all(&self, names: Vec<ObjectName>, priority: Priority) {
-        names.into_iter().for_each(|name| self.queue.add(name, priority));
-    }
-
+impl Woken<Pools, GroupReads> {
     /// Adds a pool, with this UID, for one of its machines.
     fn add_for_one(&self, pool: ObjectName, uid: &str, priority: Priority) {
         let machines = self.stores.machines.count(MachineIndex::Controller, uid);
@@ -36,7 +27,7 @@ impl PoolTriggers {
     }
 }
 
-impl Triggers for PoolTriggers {
+impl Triggers for Woken<Pools, GroupReads> {
     /// The pool that controls it.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -72,7 +63,7 @@ impl Triggers for PoolTriggers {
 
     fn pool(&self, change: &Change<MachinePool>) {
         if let Some(gone) = change.gone() {
-            self.sessions.abandon(gone.uid());
+            self.own.sessions.abandon(gone.uid());
         }
         let Some(name) = change.latest().map(|pool| ObjectName::of(pool.as_ref())) else { return };
         if change.is_news_to(By::Pool, &name) {
@@ -99,7 +90,7 @@ impl Triggers for PoolTriggers {
     fn instance(&self, machine: &Machine) {
         let Some(owner) = controller(&machine.metadata) else { return };
         for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {
-            self.groups.doubt(&pool);
+            self.own.groups.doubt(&pool);
             self.add_for_one(ObjectName::of(pool.as_ref()), &owner.uid, Priority::Change);
         }
     }

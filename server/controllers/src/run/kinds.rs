@@ -5,22 +5,23 @@ use std::sync::Arc;
 use ostler_sessions::Sessions;
 
 use crate::bootstrap::Configs;
-use crate::class::{ClassTriggers, SecretTriggers};
-use crate::deployment::DeploymentTriggers;
+use crate::class::{Classes, Secrets};
+use crate::deployment::Deployments;
 use crate::events::Recorder;
-use crate::freeze::FreezeTriggers;
-use crate::health_check::CheckTriggers;
-use crate::home::{HomeTriggers, Needs};
+use crate::freeze::Freezes;
+use crate::health_check::HealthChecks;
+use crate::home::{Home, Needs};
 use crate::hot_update::ReviewKey;
-use crate::machine::{MachineTriggers, State};
-use crate::orphans::{OrphanScans, ScanTriggers};
-use crate::pool::PoolTriggers;
+use crate::machine::{Machines, Shared, State};
+use crate::orphans::{OrphanScans, Orphans};
+use crate::pool::{GroupReads, Pools};
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
-use crate::set::SetTriggers;
+use crate::reconcile::Kind;
+use crate::set::{Pending, Sets};
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::triggers::{AllTriggers, Triggers};
-use crate::unmanaged_nodes::NodeTriggers;
+use crate::triggers::{AllTriggers, Triggers, Woken};
+use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watching::TargetTriggers;
 
 /// Workers that wait for drivers: one that does not answer occupies few of them.
@@ -30,19 +31,38 @@ const FEW_WORKERS: usize = 4;
 
 /// All kinds.
 pub(crate) struct Kinds {
-    pub(crate) machines: Arc<MachineTriggers>,
-    pub(crate) classes: Arc<ClassTriggers>,
-    pub(crate) secrets: Arc<SecretTriggers>,
+    pub(crate) machines: Arc<Woken<Machines, Shared>>,
+    pub(crate) classes: Arc<Woken<Classes>>,
+    pub(crate) secrets: Arc<Woken<Secrets>>,
     /// A class wakes it by itself.
     pub(crate) reviews: Arc<Queue<ReviewKey>>,
-    pub(crate) scans: Arc<ScanTriggers>,
-    pub(crate) nodes: Arc<NodeTriggers>,
-    pub(crate) sets: Arc<SetTriggers>,
-    pub(crate) deployments: Arc<DeploymentTriggers>,
-    pub(crate) freezes: Arc<FreezeTriggers>,
-    pub(crate) pools: Arc<PoolTriggers>,
-    pub(crate) checks: Arc<CheckTriggers>,
-    pub(crate) home: Arc<HomeTriggers>,
+    pub(crate) scans: Arc<Woken<Orphans, OrphanScans>>,
+    pub(crate) nodes: Arc<Woken<UnmanagedNodes>>,
+    pub(crate) sets: Arc<Woken<Sets, Arc<Pending>>>,
+    pub(crate) deployments: Arc<Woken<Deployments>>,
+    pub(crate) freezes: Arc<Woken<Freezes>>,
+    pub(crate) pools: Arc<Woken<Pools, GroupReads>>,
+    pub(crate) checks: Arc<Woken<HealthChecks>>,
+    pub(crate) home: Arc<Woken<Home, Needs>>,
+}
+
+/// What every kind gets.
+struct Of<'a> {
+    metrics: &'a QueueMetrics,
+    stores: &'a Stores,
+    settings: &'a Arc<Settings>,
+}
+
+impl Of<'_> {
+    fn woken<K: Kind, T>(&self, name: &'static str, workers: usize, own: T) -> Arc<Woken<K, T>> {
+        let queue = Queue::new(QueueSettings::new(name, workers), self.metrics);
+        self.queued(queue, own)
+    }
+
+    fn queued<K: Kind, T>(&self, queue: Arc<Queue<K::Key>>, own: T) -> Arc<Woken<K, T>> {
+        let (stores, settings) = (self.stores.clone(), Arc::clone(self.settings));
+        Arc::new(Woken { queue, stores, settings, own })
+    }
 }
 
 impl Kinds {
@@ -53,55 +73,26 @@ impl Kinds {
         state: &Arc<State>,
         (sessions, recorder): (&Sessions, &Recorder),
     ) -> Self {
-        let queue = |name, workers| Queue::new(QueueSettings::new(name, workers), metrics);
-        let (many, stores, settings) =
-            (settings.concurrent_syncs, || stores.clone(), || Arc::clone(settings));
-        let scans = QueueSettings::new("orphans", ASKING_WORKERS);
-        let scans = OrphanScans::new(Queue::new(scans, metrics));
-        let machines = MachineTriggers {
-            queue: queue("machine", many),
-            stores: stores(),
-            settings: settings(),
-            state: Arc::clone(state),
-            scans: scans.clone(),
-            recorder: recorder.clone(),
-            sessions: sessions.clone(),
-        };
-        let classes = queue("machineclass", FEW_WORKERS);
-        let pools = PoolTriggers {
-            queue: queue("machinepool", many),
-            stores: stores(),
-            settings: settings(),
-            sessions: sessions.clone(),
-            groups: Arc::default(),
-        };
-        let sets = queue("machineset", many);
-        let freezes = Queue::new(QueueSettings::new("freeze", FEW_WORKERS), metrics);
-        let home = HomeTriggers {
-            queue: queue("clusterid", 1),
-            stores: stores(),
-            settings: settings(),
-            needs: Needs::default(),
-        };
-        let checks = queue("machinehealthcheck", FEW_WORKERS);
-        let deployments = queue("machinedeployment", many);
+        let (of, many) = (Of { metrics, stores, settings }, settings.concurrent_syncs);
+        let scans = Queue::new(QueueSettings::new("orphans", ASKING_WORKERS), metrics);
+        let asked = OrphanScans::new(Arc::clone(&scans));
+        let sessions = sessions.clone();
+        let reads = GroupReads { groups: Arc::default(), sessions: sessions.clone() };
+        let (state, recorder) = (Arc::clone(state), recorder.clone());
+        let shared = Shared { state, scans: asked.clone(), recorder, sessions };
         Self {
-            machines: Arc::new(machines),
-            classes: Arc::new(ClassTriggers {
-                queue: classes,
-                stores: stores(),
-                settings: settings(),
-            }),
-            secrets: Arc::new(SecretTriggers { queue: queue("secret", FEW_WORKERS) }),
+            machines: of.woken("machine", many, shared),
+            classes: of.woken("machineclass", FEW_WORKERS, ()),
+            secrets: of.woken("secret", FEW_WORKERS, ()),
             reviews: Queue::new(QueueSettings::new("classreview", ASKING_WORKERS), metrics),
-            scans: Arc::new(ScanTriggers { scans, settings: settings() }),
-            nodes: Arc::new(NodeTriggers { queue: queue("node", FEW_WORKERS), stores: stores() }),
-            sets: Arc::new(SetTriggers { queue: sets, stores: stores(), pending: Arc::default() }),
-            deployments: Arc::new(DeploymentTriggers { queue: deployments, stores: stores() }),
-            freezes: Arc::new(FreezeTriggers { queue: freezes, stores: stores() }),
-            pools: Arc::new(pools),
-            checks: Arc::new(CheckTriggers { queue: checks, stores: stores() }),
-            home: Arc::new(home),
+            scans: of.queued(scans, asked),
+            nodes: of.woken("node", FEW_WORKERS, ()),
+            sets: of.woken("machineset", many, Arc::default()),
+            deployments: of.woken("machinedeployment", many, ()),
+            freezes: of.woken("freeze", FEW_WORKERS, ()),
+            pools: of.woken("machinepool", many, reads),
+            checks: of.woken("machinehealthcheck", FEW_WORKERS, ()),
+            home: of.woken("clusterid", 1, Needs::default()),
         }
     }
 

@@ -312,11 +312,7 @@ async fn a_machine_that_another_of_its_name_replaced_between_two_lists_is_gone()
     new["metadata"]["uid"] = json!("another");
     world.machine(&put(&world.stores.machines, new));
     assert_eq!(world.state.slots.count(), (0, 0), "its update slot is free");
-    assert_eq!(
-        keys(&world.kinds.scans.scans.queue).await.len(),
-        1,
-        "it may have left its instance"
-    );
+    assert_eq!(keys(&world.kinds.scans.own.queue).await.len(), 1, "it may have left its instance");
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,9 +26,10 @@ use crate::events::Recorder;
 use crate::freeze::Freezes;
 use crate::metrics::{Leads, ReconcileMetrics, SetMetrics};
 use crate::reconcile;
-use crate::set::{Handover, SetTriggers, Sets};
+use crate::set::{Handover, Sets};
 use crate::settings::Settings;
 use crate::stores::Stores;
+use crate::triggers::Woken;
 use crate::writes::Writer;
 
 /// A leadership of the sets.
@@ -117,7 +118,7 @@ impl SetLeader {
 
     fn elector(&self) -> Elector {
         let election = self.settings.election(SETS_LEASE);
-        let need = self.kinds.home.needs.follow();
+        let need = self.kinds.home.own.follow();
         Elector::new(self.client.clone(), election, Arc::clone(&self.clock), need)
     }
 
@@ -201,7 +202,7 @@ impl SetLeader {
         workers: &mut JoinSet<()>,
         stop: &CancellationToken,
     ) {
-        let SetTriggers { queue, pending, .. } = self.kinds.sets.as_ref();
+        let Woken { queue, own: pending, .. } = self.kinds.sets.as_ref();
         let sets = Arc::new(Sets {
             writer: self.writer.clone(),
             stores: self.stores.clone(),

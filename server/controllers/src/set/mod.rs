@@ -10,7 +10,6 @@ mod triggers;
 
 pub(crate) use handover::{Handover, Stage};
 pub(crate) use pending::Pending;
-pub(crate) use triggers::SetTriggers;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,21 +4,12 @@ use std::sync::Arc;
 
 use ostler_api::{Machine, MachineSet};
 
-use super::Pending;
-use crate::queue::Queue;
-use crate::stores::{SetIndex, Stores, is_same_to_set};
-use crate::triggers::{Triggers, add_of_set};
+use super::{Pending, Sets};
+use crate::stores::{SetIndex, is_same_to_set};
+use crate::triggers::{Triggers, Woken, add_of_set};
 use crate::watch::{By, Change, ObjectName};
 
-/// Wakes sets.
-pub(crate) struct SetTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-    pub(crate) stores: Stores,
-    /// What sets wrote and do not see yet.
-    pub(crate) pending: Arc<Pending>,
-}
-
-impl Triggers for SetTriggers {
+impl Triggers for Woken<Sets, Arc<Pending>> {
     /// The set that controls it, and sets that may adopt it.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -36,11 +27,10 @@ impl Triggers for SetTriggers {
     /// Itself. Others may adopt what one leaves behind that is gone.
     fn set(&self, change: &Change<MachineSet>) {
         if let (Some(gone), None) = (&change.old, &change.new) {
-            self.pending.forget(gone.uid());
+            self.own.forget(gone.uid());
             let there = gone.metadata.namespace.as_deref().unwrap_or_default();
-            for other in self.stores.sets.find_names(SetIndex::Namespace, there) {
-                self.queue.add(other, change.priority());
-            }
+            let others = self.stores.sets.find_names(SetIndex::Namespace, there);
+            self.add_all(others, change.priority());
         }
         if let Some(set) = change.latest().map(|set| ObjectName::of(set.as_ref()))
             && change.is_news_to(By::Set, &set)

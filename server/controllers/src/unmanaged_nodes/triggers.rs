@@ -1,24 +1,16 @@
 //! What wakes a Node that may belong to no Machine.
 
-use std::sync::Arc;
-
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::{Machine, ProviderId};
 use ostler_lifecycle::machine::has_own_instance;
 
-use crate::queue::Queue;
-use crate::stores::{NodeIndex, Stores};
+use super::UnmanagedNodes;
+use crate::stores::NodeIndex;
 use crate::target::Target;
-use crate::triggers::Triggers;
+use crate::triggers::{Triggers, Woken};
 use crate::watch::{By, Change, ObjectName};
 
-/// Wakes Nodes.
-pub(crate) struct NodeTriggers {
-    pub(crate) queue: Arc<Queue<ObjectName>>,
-    pub(crate) stores: Stores,
-}
-
-impl Triggers for NodeTriggers {
+impl Triggers for Woken<UnmanagedNodes> {
     /// Nodes that gain or lose a machine.
     fn machine(&self, change: &Change<Machine>) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
@@ -39,7 +31,7 @@ impl Triggers for NodeTriggers {
                 let by_label = nodes.find_names(NodeIndex::MachineName, machine.name());
                 let by_name = machine.node_name().map(ObjectName::cluster);
                 let names = by_id.flatten().chain(by_label).chain(by_name);
-                names.for_each(|name| self.queue.add(name, change.priority()));
+                self.add_all(names, change.priority());
             }
         }
     }
