@@ -1,4 +1,7 @@
 //! The kinds that this core reconciles: of each, its queue and what wakes it.
+//!
+//! A new kind is a folder with its four calls and `triggers.rs`, and a field here. If nothing watches its objects yet, it is
+//! also an index (`indexes`), a cache (`stores`), a watch (`watching`) and what the others may hear of it (`triggers`).
 
 use std::sync::Arc;
 
