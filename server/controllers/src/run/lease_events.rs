@@ -38,12 +38,11 @@ impl LeaseEvents {
 
     /// The API server drops fields of ours, or keeps them again.
     pub(super) fn definitions(&self, outdated: Option<&str>) {
-        match outdated {
-            Some(what) => self.record(Severity::Warning, "CRDsOutdated", what),
-            None => {
-                let note = "every field is kept; machines continue";
-                self.record(Severity::Normal, "CRDsCurrent", note);
-            }
+        if let Some(what) = outdated {
+            self.record(Severity::Warning, "CRDsOutdated", what);
+        } else {
+            let note = "every field is kept; machines continue";
+            self.record(Severity::Normal, "CRDsCurrent", note);
         }
         self.all.tell(|it| it.everything());
     }
