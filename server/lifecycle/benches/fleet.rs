@@ -179,6 +179,8 @@ fn deployment_of(machines: usize) -> deployment::snapshot::Snapshot {
         orphans: Vec::new(),
         others: Vec::new(),
         guard_nodes: true,
+        unreadable: None,
+        again: Duration::from_mins(10),
         now: Timestamp::UNIX_EPOCH,
     }
 }

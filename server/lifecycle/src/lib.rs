@@ -15,6 +15,7 @@ mod deferral;
 pub mod deployment;
 pub mod digest;
 mod driver;
+mod event;
 pub mod foreign;
 pub mod freeze;
 pub mod health_check;

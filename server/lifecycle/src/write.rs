@@ -6,12 +6,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ostler_api::machine_set::MachineTemplateSpec;
 use ostler_api::{
     Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet, OperationId,
 };
 use serde_json::{Value, json};
 
 use crate::class::Hold;
+use crate::deployment::template::identity;
 use crate::operation::Dispatch;
 use crate::plan::{Event, Performed};
 use crate::set::is_controlled_by;
@@ -74,6 +76,17 @@ impl Object {
         self.meta().uid.as_deref().unwrap_or_default()
     }
 
+    /// How many Machines of a set are available.
+    pub fn available(&self) -> i32 {
+        let Self::Set(set) = self else { return 0 };
+        set.status.as_ref().map_or(0, |status| status.available_replicas)
+    }
+
+    /// Whether it is a set of this template.
+    fn has_template(&self, template: &MachineTemplateSpec) -> bool {
+        matches!(self, Self::Set(set) if identity(&set.spec.template) == identity(template))
+    }
+
     /// The Machine that it is.
     pub const fn machine(&self) -> Option<&Arc<Machine>> {
         if let Self::Machine(machine) = self { Some(machine) } else { None }
@@ -130,10 +143,27 @@ pub enum Only {
     /// In the version that was seen; of the object of the pass itself, in the version that the pass wrote last.
     #[default]
     Seen,
+    /// In the newest version that the cache has, if nothing but the status changed since it was seen, and no more than these
+    /// are available. Else in the version that was seen.
+    Newest {
+        /// `None`: any number.
+        available: Option<i32>,
+    },
     /// In any version.
     Uid,
+    /// In any version, if a read shows that this UID controls it.
+    ControlledBy(String),
     /// Whatever there is. For what only tells people.
     Any,
+}
+
+impl Only {
+    /// Whether the newest version may be written to in place of the one that was seen.
+    pub fn holds(&self, seen: &Object, newest: &Object) -> bool {
+        let Self::Newest { available } = self else { return false };
+        Same::AllButStatus(Duration::ZERO).holds(seen.meta(), newest.meta())
+            && available.is_none_or(|most| newest.available() <= most)
+    }
 }
 
 /// Whose an object is that has the name of one to create.
@@ -141,6 +171,8 @@ pub enum Only {
 pub enum Taken {
     /// Ours, if this UID controls it: from a request whose answer was lost.
     Controlled(String),
+    /// The set of a deployment with this UID: of the same template, and not being deleted.
+    SetOf(String),
 }
 
 /// What is done about an object that has the name of one to create.
@@ -148,18 +180,29 @@ pub enum Taken {
 pub enum Found {
     /// It is the one.
     Ours,
+    /// It is gone meanwhile: 404.
+    Gone,
     /// It is none that could be it: 409.
     Stranger,
 }
 
 impl Taken {
     /// What is done about the one that a read found.
-    pub fn judge(&self, found: Option<&Object>) -> Found {
+    pub fn judge(&self, wanted: &Object, found: Option<&Object>) -> Found {
         match (self, found) {
+            (Self::SetOf(_), None) => Found::Gone,
+            // One that is being deleted creates no Machines.
+            (Self::SetOf(uid), Some(Object::Set(found)))
+                if !found.is_deleting()
+                    && is_controlled_by(&found.metadata, uid)
+                    && wanted.has_template(&found.spec.template) =>
+            {
+                Found::Ours
+            }
             (Self::Controlled(uid), Some(found)) if is_controlled_by(found.meta(), uid) => {
                 Found::Ours
             }
-            (Self::Controlled(_), _) => Found::Stranger,
+            (Self::Controlled(_) | Self::SetOf(_), _) => Found::Stranger,
         }
     }
 }
@@ -172,8 +215,12 @@ pub enum Remember {
     Nothing,
     /// The name of what is created, from before it is sent: it is repeated until it is answered.
     Name,
+    /// The name of what is created, from then on.
+    Created,
     /// The UID of what is deleted.
     Deletion,
+    /// Only that there was no answer.
+    Answer,
 }
 
 /// One write.
@@ -246,6 +293,12 @@ pub enum Part {
     Release,
     /// Objects that become its own.
     Adopt,
+    /// Objects that are to go later.
+    Mark,
+    /// What only tells others.
+    Tell,
+    /// Objects of which there are to be more or less.
+    Scale,
     /// Objects of its own that change.
     Update,
     /// Objects that go.
@@ -273,8 +326,14 @@ pub enum Then {
     GoOn,
     /// The pass ends: gone (404), outdated (409), or failed.
     Stop,
+    /// The pass ends: the object is looked at again.
+    Outdated,
     /// The pass goes on, and the key comes again as one that failed.
     Repeat,
+    /// The pass goes on, and the key comes again after this time or sooner.
+    Again(Duration),
+    /// The pass goes on, and the key comes again after this time.
+    NotBefore(Duration),
 }
 
 /// What each kind of answer means that is no success.
@@ -284,16 +343,23 @@ pub struct Answers {
     pub missing: Then,
     /// 409, after [`Taken`] was asked.
     pub conflict: Then,
-    /// 403, 422, 429, 5xx, and none.
+    /// 429, and no answer in time.
+    pub busy: Then,
+    /// 403, 422 and all others.
     pub other: Then,
 }
 
 impl Answers {
     /// Of the object itself: nothing follows without it.
-    pub const OWN: Self = Self { missing: Then::Stop, conflict: Then::Stop, other: Then::Stop };
+    pub const OWN: Self =
+        Self { missing: Then::Stop, conflict: Then::Stop, busy: Then::Stop, other: Then::Stop };
     /// Of others, which do not need each other.
-    pub const OTHERS: Self =
-        Self { missing: Then::GoOn, conflict: Then::Repeat, other: Then::Repeat };
+    pub const OTHERS: Self = Self {
+        missing: Then::GoOn,
+        conflict: Then::Repeat,
+        busy: Then::Repeat,
+        other: Then::Repeat,
+    };
 }
 
 /// Writes that are alike.
@@ -325,6 +391,12 @@ impl Batch {
     pub fn of(part: Part, what: &'static str, writes: impl IntoIterator<Item = Write>) -> Self {
         let (writes, answers) = (writes.into_iter().collect(), Answers::OTHERS);
         Self { part, what, writes, pace: Pace::InOrder, after: None, answers }
+    }
+
+    /// Where answers mean this.
+    #[must_use]
+    pub fn answering(self, answers: Answers) -> Self {
+        Self { answers, ..self }
     }
 
     /// At another pace.
@@ -409,6 +481,11 @@ impl Tried {
     pub fn failed(&self, part: Part) -> bool {
         let failed = |it: &Performed| matches!(it, Performed::Conflict | Performed::Failed(_));
         self.0.iter().any(|(of, performed)| *of == part && failed(performed))
+    }
+
+    /// How the first write of a part went; `None`: there was none.
+    pub fn first(&self, part: Part) -> Option<&Performed> {
+        self.0.iter().find_map(|(of, performed)| (*of == part).then_some(performed))
     }
 
     /// What the first answer said that refused a write of a part.

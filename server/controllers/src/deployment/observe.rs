@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::{Machine, MachineDeployment, MachineSet};
-use ostler_lifecycle::deployment::plan::{Event, Reason};
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::controller;
 use ostler_lifecycle::write::Same;
 
+use super::Deployments;
 use super::sent::Wait;
-use super::{Deployments, namespace_of};
 use crate::machine::node_view;
 use crate::reconcile::PassError;
 use crate::set::Stage;
@@ -19,8 +18,6 @@ use crate::stores::{DeploymentIndex, MachineIndex, SetIndex};
 use crate::watch::ObjectName;
 use crate::writes::WriteError;
 
-/// When to look again while a set cannot be read.
-const UNREADABLE: Duration = Duration::from_mins(1);
 /// When to look again whether the cache shows what the API server has.
 const LAG: Duration = Duration::from_secs(1);
 
@@ -83,25 +80,18 @@ impl Deployments {
         &self,
         name: &ObjectName,
         deployment: Arc<MachineDeployment>,
-    ) -> Result<Snapshot, PassError> {
-        // It may be the set of the current template, of which there must not be two.
-        if let Some(broken) = self.stores.sets.unreadable_in(&name.namespace) {
-            let note = format!("nothing is done until it is fixed or deleted: {broken}");
-            self.tell(
-                &deployment,
-                Event { warning: true, reason: Reason::MachineSetUnreadable, note },
-            );
-            return Err(PassError::NotYet(UNREADABLE));
-        }
+    ) -> Snapshot {
         let sets = self.stores.sets.find(SetIndex::Controller, deployment.uid());
-        Ok(Snapshot {
+        Snapshot {
+            unreadable: self.stores.sets.unreadable_in(&name.namespace),
+            again: self.settings.resync,
             sets: sets.into_iter().map(|set| self.set_view(set)).collect(),
             orphans: self.orphans(&deployment),
             others: self.stores.deployments.find(DeploymentIndex::Namespace, &name.namespace),
             guard_nodes: self.settings.fleet.keep_autoscaler_away,
             now: (self.clock.0)(),
             deployment,
-        })
+        }
     }
 
     fn set_view(&self, set: Arc<MachineSet>) -> SetView {
@@ -130,4 +120,8 @@ impl Deployments {
 
 fn unread(source: WriteError) -> PassError {
     PassError::Api { what: "cannot read the machine sets", source }
+}
+
+fn namespace_of(deployment: &MachineDeployment) -> &str {
+    deployment.metadata.namespace.as_deref().unwrap_or_default()
 }

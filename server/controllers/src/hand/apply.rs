@@ -4,19 +4,23 @@
 use std::sync::Arc;
 
 use futures::future::join_all;
+use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Api, Resource as _};
 use ostler_lifecycle::each;
 use ostler_lifecycle::plan::{Event, Performed};
+use ostler_lifecycle::set::is_controlled_by;
 use ostler_lifecycle::write::{
-    Answers, Batch, Found, Object, Only, Pace, Remember, Same, Taken, Then, Tried, Verb, Write,
+    Answers, Batch, Found, Object, Only, Pace, Part, Remember, Same, Taken, Then, Tried, Verb,
+    Write,
 };
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
 use super::{Applied, Hand, Unseen};
 use crate::reconcile::PassError;
-use crate::watch::{Author, Cache, CacheIndex};
+use crate::target::TargetOf;
+use crate::watch::{Author, Cache, CacheIndex, ObjectName};
 use crate::writes::{Deletion, Object as Written, WriteError, Writer};
 
 /// What an API server answered: the object as it is now, if it said that.
@@ -38,7 +42,7 @@ impl Hand<'_> {
         unseen: &impl Unseen,
     ) -> Result<Applied, PassError> {
         let (tried, own) = (Tried::default(), self.own.clone());
-        let mut done = Applied { tried, own, failed: false };
+        let mut done = Applied { tried, own, failed: false, next_by: None, not_before: None };
         self.go_on(batches, unseen, &mut done).await?;
         Ok(done)
     }
@@ -115,10 +119,13 @@ impl Hand<'_> {
             }
             Err(error) => error,
         };
-        let Answers { missing, conflict, other } = batch.answers;
+        let Answers { missing, conflict, busy, other } = batch.answers;
         let (then, performed) = match &error {
             WriteError::NotFound => (missing, Performed::Gone),
             WriteError::Conflict => (conflict, Performed::Conflict),
+            WriteError::NoAnswer | WriteError::TooManyRequests { .. } => {
+                (busy, Performed::Failed(error.to_string()))
+            }
             error => (other, Performed::Failed(error.to_string())),
         };
         match (then, &write.verb) {
@@ -129,6 +136,9 @@ impl Hand<'_> {
                 return Err(PassError::NotYet(*wait));
             }
             (Then::Stop, _) => return Err(PassError::of_write(batch.what, error)),
+            (Then::Outdated, _) => return Err(PassError::Outdated),
+            (Then::Again(wait), _) => done.next_by = Some(wait),
+            (Then::NotBefore(wait), _) => done.not_before = Some(wait),
             (Then::Repeat, _) => {
                 done.failed = true;
                 self.complain(batch, write, &error);
@@ -141,7 +151,7 @@ impl Hand<'_> {
     /// One that changed meanwhile is looked at again, and a creation without an answer is repeated: of neither is there
     /// anything to say.
     fn complain(&self, batch: &Batch, write: &Write, error: &WriteError) {
-        let creates = matches!(write.verb, Verb::Create(_));
+        let (name, creates) = (write.of.name(), matches!(write.verb, Verb::Create(_)));
         let tested = matches!((&write.verb, error), (Verb::Edit(_), WriteError::Invalid(_)));
         let unanswered = write.remember == Remember::Name && error.may_have_happened();
         if unanswered || tested || matches!(error, WriteError::Conflict) && !creates {
@@ -152,7 +162,8 @@ impl Hand<'_> {
                 let message = format!("{}: {error}", event.message);
                 self.tell(&self.own, Event { message, ..event.clone() });
             }
-            None => warn!(name = write.of.name(), %error, "{}", batch.what),
+            None if batch.part == Part::Tell => debug!(name, %error, "{}", batch.what),
+            None => warn!(name, %error, "{}", batch.what),
         }
     }
 
@@ -181,7 +192,12 @@ impl Hand<'_> {
                 let (api, cache) = (writer.api(namespace), &stores.checks);
                 self.on(it, Place { writer, api, cache, wrap: Object::Check }, write, own).await
             }
-            Object::Node(..) => Ok(None),
+            Object::Node(it, machine) => {
+                let TargetOf::Cluster(target) = stores.targets.of(machine) else { return Ok(None) };
+                let writer = &writer.to(&target);
+                let (api, cache, wrap) = (writer.cluster_api(), &target.nodes, node);
+                self.on(it, Place { writer, api, cache, wrap }, write, own).await
+            }
         }
     }
 
@@ -199,6 +215,18 @@ impl Hand<'_> {
         let version = match &write.only {
             Only::Seen if write.of.uid() == own.uid() => own.meta().resource_version.clone(),
             Only::Seen => write.of.meta().resource_version.clone(),
+            only @ Only::Newest { .. } => {
+                let newest = place.cache.get(&ObjectName::of(seen.as_ref())).map(place.wrap);
+                let newest = newest.filter(|newest| only.holds(&write.of, newest));
+                newest.as_ref().unwrap_or(&write.of).meta().resource_version.clone()
+            }
+            Only::ControlledBy(uid) => {
+                let live = writer.get(api, name).await?;
+                if !live.is_some_and(|live| is_controlled_by(live.meta(), uid)) {
+                    return Err(WriteError::NotFound);
+                }
+                None
+            }
             Only::Uid | Only::Any => None,
         };
         let written = match &write.verb {
@@ -247,10 +275,16 @@ where
         Err(_) if write.remember == Remember::Name => return Err(WriteError::NoAnswer),
         found => found?.map(|found| (place.wrap)(Arc::new(found))),
     };
-    match taken.judge(found.as_ref()) {
+    match taken.judge(&write.of, found.as_ref()) {
         Found::Ours => Ok(None),
+        Found::Gone => Err(WriteError::NotFound),
         Found::Stranger => Err(WriteError::Conflict),
     }
+}
+
+/// A Node after a write. Which Machine it is of is not asked any more.
+fn node(node: Arc<Node>) -> Object {
+    Object::Node(node, Arc::default())
 }
 
 /// A patch on condition of a version.

@@ -3,6 +3,10 @@
 
 mod apply;
 mod record;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
 
 use kube::Resource as _;
 use ostler_lifecycle::each;
@@ -49,15 +53,27 @@ pub(crate) struct Applied {
     pub(crate) own: Object,
     /// Whether one has to be made again.
     pub(crate) failed: bool,
+    /// When the key comes again at the latest, and at the earliest.
+    next_by: Option<Duration>,
+    not_before: Option<Duration>,
 }
 
 impl Applied {
     fn passed(&self, next: Next) -> Passed {
-        match next {
-            _ if self.failed => Passed::Settled(Outcome::Failed),
-            Next::Now => Passed::Changed,
-            Next::After(wait) => Passed::Settled(Outcome::Again(wait)),
-            Next::OnChange => Passed::Settled(Outcome::Done),
+        if self.failed {
+            return Passed::Settled(Outcome::Failed);
+        }
+        if let Some(wait) = self.not_before {
+            return Passed::Settled(Outcome::Again(wait));
+        }
+        let wait = match next {
+            Next::Now => Some(Duration::ZERO),
+            Next::After(wait) => Some(self.next_by.map_or(wait, |by| by.min(wait))),
+            Next::OnChange => self.next_by,
+        };
+        match wait {
+            Some(Duration::ZERO) => Passed::Changed,
+            wait => Passed::Settled(wait.map_or(Outcome::Done, Outcome::Again)),
         }
     }
 }

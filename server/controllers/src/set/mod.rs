@@ -124,7 +124,8 @@ impl Unseen for Own<'_> {
             (Remember::Deletion, Err(error)) if error.may_have_happened() => {
                 pending.may_be_deleted(set, write.of.uid());
             }
-            (Remember::Deletion, Err(_)) | (Remember::Nothing, _) => {}
+            (Remember::Deletion, Err(_))
+            | (Remember::Nothing | Remember::Created | Remember::Answer, _) => {}
         }
     }
 }

@@ -6,8 +6,8 @@ use ostler_api::MachineSet;
 use ostler_api::names::annotation::DESIRED_REPLICAS;
 
 use super::pass::Pass;
-use super::plan::Reason;
 use super::snapshot::SetView;
+use crate::plan::EventReason;
 use crate::replicas;
 
 impl Pass<'_> {
@@ -18,9 +18,9 @@ impl Pass<'_> {
         let filled = replicas::fill(&seen.metadata, scaled_to(&self.snapshot.sets), there);
         self.deployment.spec.replicas = Some(filled.replicas);
         if filled.warning {
-            self.warn(Reason::ReplicasAbsent, filled.note);
+            self.warn(EventReason::ReplicasAbsent, filled.note);
         } else {
-            self.say(Reason::ReplicasAbsent, filled.note);
+            self.say(EventReason::ReplicasAbsent, filled.note);
         }
     }
 }

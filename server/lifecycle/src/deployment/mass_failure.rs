@@ -5,7 +5,7 @@ use ostler_api::machine_deployment::MachineDeploymentConditionType as Type;
 
 use super::conditions::{self, find, reason};
 use super::pass::Pass;
-use super::plan::Reason;
+use crate::plan::EventReason;
 use crate::replacement::Members;
 
 impl Pass<'_> {
@@ -24,12 +24,12 @@ impl Pass<'_> {
                 );
                 let what = (Type::MassFailure, "True", reason::HALF_UNHEALTHY);
                 conditions::set(&mut self.status.conditions, what, note.clone(), self.snapshot.now);
-                self.warn(Reason::MassFailure, note);
+                self.warn(EventReason::MassFailure, note);
             }
             (true, false) => {
                 conditions::remove(&mut self.status.conditions, &Type::MassFailure);
                 let note = format!("{unhealthy} of {living} machines are unhealthy");
-                self.say(Reason::MassFailureEnded, note);
+                self.say(EventReason::MassFailureEnded, note);
             }
             (false, false) | (true, true) => {}
         }

@@ -1,4 +1,4 @@
-//! Decisions of MachineDeployments: one file per rule. [`plan()`] puts them together.
+//! Decisions of MachineDeployments: one file per rule. [`decide`] puts them together.
 //!
 //! A pass is a function of the deployment, its sets, their Machines and Nodes. It returns writes, each conditional on
 //! the version that it was planned from; whatever part of them happens, the next pass continues from there.
@@ -25,18 +25,21 @@ pub mod snapshot;
 pub mod status;
 pub mod template;
 pub mod valid;
+mod writes;
+
+pub use writes::{Standing, plan};
 
 use ostler_api::machine_deployment::{MachineDeploymentConditionType, StrategyType};
 
 use conditions::reason;
 use pass::Pass;
-use plan::{Plan, Reason};
+use plan::Decision;
 use snapshot::Snapshot;
 
-use crate::selector;
+use crate::{plan::EventReason, selector};
 
-/// Decides what to do about a deployment.
-pub fn plan(snapshot: &Snapshot) -> Plan {
+/// Decides what is to become of a deployment.
+pub fn decide(snapshot: &Snapshot) -> Decision {
     let mut pass = Pass::new(snapshot);
     let deployment = snapshot.deployment.as_ref();
     if deployment.is_deleting() {
@@ -49,7 +52,10 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
         return pass.finish();
     }
     if deployment.spec.selector.as_ref().is_none_or(selector::is_empty) {
-        pass.warn(Reason::SelectingAll, "an empty selector would select all machine sets".into());
+        pass.warn(
+            EventReason::SelectingAll,
+            "an empty selector would select all machine sets".into(),
+        );
         pass.status.observed_generation = deployment.metadata.generation;
         return pass.finish();
     }
@@ -103,7 +109,7 @@ impl Pass<'_> {
             conditions::find(&self.status.conditions, &MachineDeploymentConditionType::Valid);
         let changed = shown.is_none_or(|shown| shown.message.as_deref() != Some(why));
         if changed || self.status.observed_generation != generation {
-            self.warn(Reason::ValidationFailed, why.to_owned());
+            self.warn(EventReason::ValidationFailed, why.to_owned());
         }
         if changed {
             let what = (MachineDeploymentConditionType::Valid, "False", reason::INVALID);

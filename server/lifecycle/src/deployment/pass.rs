@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 
 use super::edit::{annotate, owner};
 use super::marks::Marks;
-use super::plan::{Event, NodeWrite, Plan, Reason, SetWrite};
+use super::plan::{Decision, NodeWrite, SetWrite};
 use super::revisions::{self, Rollback};
 use super::snapshot::{MachineView, SetView, Snapshot};
 use super::status::{self, Sets};
 use super::template::identity;
 use super::valid;
+use crate::plan::{Event, EventReason};
 use crate::record::merge_patch;
 use crate::selector;
 
@@ -43,7 +44,7 @@ pub(super) struct Pass<'a> {
     pub(super) marks: Marks,
     pub(super) create: Option<MachineSet>,
     pub(super) next: Option<Timestamp>,
-    plan: Plan,
+    plan: Decision,
     /// The sets that are adopted in this pass.
     adopted: Vec<(Arc<MachineSet>, MachineSet)>,
 }
@@ -65,18 +66,18 @@ impl<'a> Pass<'a> {
             marks: Marks::default(),
             create: None,
             next: None,
-            plan: Plan::default(),
+            plan: Decision::default(),
             adopted: Vec::new(),
             snapshot,
         }
     }
 
-    pub(super) fn say(&mut self, reason: Reason, note: String) {
-        self.plan.events.push(Event { warning: false, reason, note });
+    pub(super) fn say(&mut self, reason: EventReason, note: String) {
+        self.plan.events.push(Event::normal(reason, note));
     }
 
-    pub(super) fn warn(&mut self, reason: Reason, note: String) {
-        self.plan.events.push(Event { warning: true, reason, note });
+    pub(super) fn warn(&mut self, reason: EventReason, note: String) {
+        self.plan.events.push(Event::warning(reason, note));
     }
 
     fn seen(&self) -> &'a MachineDeployment {
@@ -156,7 +157,7 @@ impl<'a> Pass<'a> {
         let any = !self.adopted.is_empty() || !released.is_empty();
         for name in released {
             let note = format!("machine set {name} lost the labels that the selector asks for");
-            self.warn(Reason::ReleasedMachineSet, note);
+            self.warn(EventReason::ReleasedMachineSet, note);
         }
         any
     }
@@ -177,7 +178,7 @@ impl<'a> Pass<'a> {
                 "spec.selector overlaps with that of machine deployment {}: each may adopt MachineSets that the other releases",
                 other.name()
             );
-            self.warn(Reason::SelectorOverlap, note);
+            self.warn(EventReason::SelectorOverlap, note);
         }
     }
 
@@ -192,7 +193,7 @@ impl<'a> Pass<'a> {
             let note = format!(
                 "annotation {key} is \"{text}\", and no duration such as 20m: it is ignored"
             );
-            self.warn(Reason::ValidationFailed, note);
+            self.warn(EventReason::ValidationFailed, note);
         }
     }
 
@@ -211,7 +212,7 @@ impl<'a> Pass<'a> {
         }
         for entry in &marks.malformed {
             let key = annotation::TRIGGER_DELETION;
-            self.warn(Reason::MarkMalformed, format!("{key}: \"{entry}\" is not name~time"));
+            self.warn(EventReason::MarkMalformed, format!("{key}: \"{entry}\" is not name~time"));
         }
         if let Some(time) = &marks.changed_at {
             annotate(&mut self.deployment.metadata, annotation::REPLICAS_CHANGED_BY_SCALER, time);
@@ -231,18 +232,18 @@ impl<'a> Pass<'a> {
         match revisions::find(self.seen(), &sets, revision) {
             Rollback::NotFound => {
                 let note = format!("there is no revision {revision} to go back to");
-                self.warn(Reason::DeploymentRollbackRevisionNotFound, note);
+                self.warn(EventReason::DeploymentRollbackRevisionNotFound, note);
             }
             Rollback::Unchanged(set) => {
                 let note = format!("the template is that of machine set {} already", set.name());
-                self.warn(Reason::DeploymentRollbackTemplateUnchanged, note);
+                self.warn(EventReason::DeploymentRollbackTemplateUnchanged, note);
             }
             Rollback::To(set) => {
                 revisions::go_back(&mut self.deployment, set);
                 let (of, name) = (revisions::of(set), set.name());
                 let note =
                     format!("Rolled back to revision {of}, the template of machine set {name}");
-                self.say(Reason::DeploymentRollback, note);
+                self.say(EventReason::DeploymentRollback, note);
             }
         }
         self.deployment.spec.rollback_to = None;
@@ -279,7 +280,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Plan {
+    pub(super) fn finish(mut self) -> Decision {
         let seen = self.snapshot.deployment.as_ref();
         // Those that become smaller first: the sum is never more than it is to be.
         let mut sets: Vec<_> = self.views.iter().zip(&self.sets).collect();
@@ -297,11 +298,8 @@ impl<'a> Pass<'a> {
             self.plan.sets.push(SetWrite { set: Arc::clone(&view.set), patch, event });
         }
         for (set, owned) in &self.adopted {
-            let event = Event {
-                warning: false,
-                reason: Reason::AdoptedMachineSet,
-                note: format!("machine set {} had no controller", set.name()),
-            };
+            let note = format!("machine set {} had no controller", set.name());
+            let event = Event::normal(EventReason::AdoptedMachineSet, note);
             if let Some(patch) =
                 change(json!(set.as_ref()), json!(owned), set.metadata.resource_version.as_ref())
             {
@@ -346,9 +344,6 @@ fn change(old: Value, new: Value, version: Option<&String>) -> Option<Value> {
 
 fn scaling(name: &str, from: i32, to: i32) -> Event {
     let direction = if to > from { "up" } else { "down" };
-    Event {
-        warning: false,
-        reason: Reason::ScalingMachineSet,
-        note: format!("Scaled {direction} machine set {name} to {to}"),
-    }
+    let note = format!("Scaled {direction} machine set {name} to {to}");
+    Event::normal(EventReason::ScalingMachineSet, note)
 }

@@ -8,10 +8,12 @@ use ostler_api::machine_deployment::MachineDeploymentStatus;
 use ostler_api::{Machine, MachineSet};
 use serde_json::Value;
 
+use crate::plan::Event;
+
 /// The writes of a pass, in the order in which they are done. Every patch is a merge patch, conditional on the version
 /// that was seen.
 #[derive(Debug, Clone, Default)]
-pub struct Plan {
+pub struct Decision {
     /// Machines that an autoscaler chose, or did not choose after all, and those that get the label of their set.
     pub machines: Vec<(Arc<Machine>, Value)>,
     /// What Nodes are to say.
@@ -34,7 +36,7 @@ pub struct Plan {
     pub next: Option<Timestamp>,
 }
 
-impl Plan {
+impl Decision {
     /// Whether the next plan may be another one because of these writes.
     pub fn changes_anything(&self) -> bool {
         let changes = !self.machines.is_empty() || !self.sets.is_empty() || !self.nodes.is_empty();
@@ -68,52 +70,4 @@ pub struct NodeWrite {
     pub node: Arc<Node>,
     /// What becomes of it.
     pub patch: Value,
-}
-
-/// An event on the deployment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
-    /// Whether a user has to do something.
-    pub warning: bool,
-    /// Why.
-    pub reason: Reason,
-    /// For people.
-    pub note: String,
-}
-
-ostler_api::closed_enum! {
-    /// Why there is an event.
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub enum Reason {
-        /// The spec is refused.
-        ValidationFailed,
-        /// `spec.replicas` is absent and was filled in.
-        ReplicasAbsent,
-        /// The selector is empty.
-        SelectingAll,
-        /// Its selector also selects what is another one's.
-        SelectorOverlap,
-        /// A set got another number of replicas.
-        ScalingMachineSet,
-        /// A set came under its control.
-        AdoptedMachineSet,
-        /// A set is not under its control any more.
-        ReleasedMachineSet,
-        /// It goes back to an earlier template.
-        DeploymentRollback,
-        /// There is no such revision.
-        DeploymentRollbackRevisionNotFound,
-        /// It has the template of that revision.
-        DeploymentRollbackTemplateUnchanged,
-        /// An autoscaler's list of Machines has an entry that cannot be read.
-        MarkMalformed,
-        /// The set for the template cannot be created.
-        MachineSetCreateError,
-        /// A set of its namespace cannot be read, and may be one of its own.
-        MachineSetUnreadable,
-        /// Half of its Machines are lost.
-        MassFailure,
-        /// Fewer than half of its Machines are lost again.
-        MassFailureEnded,
-    }
 }

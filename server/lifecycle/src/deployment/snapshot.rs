@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -25,6 +26,10 @@ pub struct Snapshot {
     pub others: Vec<Arc<MachineDeployment>>,
     /// Whether autoscalers are kept from Nodes during rollouts.
     pub guard_nodes: bool,
+    /// A set of its namespace that cannot be read, as this says for people.
+    pub unreadable: Option<String>,
+    /// When to look again although nothing changed.
+    pub again: Duration,
     /// The time.
     pub now: Timestamp,
 }

@@ -1,6 +1,6 @@
 //! A deployment that does not say how many Machines there are to be, and one whose template names what cannot be shared.
 
-use ostler_lifecycle::deployment::plan::Reason;
+use ostler_lifecycle::plan::EventReason;
 use serde_json::json;
 
 use crate::world::{World, deployment};
@@ -16,8 +16,8 @@ fn filled(world: &mut World) -> (Option<i32>, String) {
     assert!(plan.sets.is_empty() && plan.create.is_none(), "first it is said: {plan:?}");
     assert_eq!(world.sets, sets);
     let event = plan.events.into_iter().next().unwrap();
-    assert_eq!(event.reason, Reason::ReplicasAbsent);
-    (world.deployment.spec.replicas, event.note)
+    assert_eq!(event.reason, EventReason::ReplicasAbsent);
+    (world.deployment.spec.replicas, event.message)
 }
 
 #[test]

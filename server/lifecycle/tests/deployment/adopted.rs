@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ostler_api::MachineDeployment;
 use ostler_api::names::annotation::{CLUSTER_API_REVISION, REVISION};
 use ostler_api::names::label::{CLUSTER_API_DEPLOYMENT, TEMPLATE_HASH};
-use ostler_lifecycle::deployment::plan;
+use ostler_lifecycle::deployment::decide as plan;
 use serde_json::{Value, json};
 
 use crate::world::{World, deployment};
@@ -196,7 +196,7 @@ fn a_selector_that_overlaps_with_that_of_another_deployment_is_told_once_for_eac
         ];
         let events = plan(&snapshot).events;
         let overlaps = events.into_iter().filter(|event| event.reason.name() == "SelectorOverlap");
-        overlaps.map(|event| event.note).collect::<Vec<_>>()
+        overlaps.map(|event| event.message).collect::<Vec<_>>()
     };
     let mut world = World::running(2);
     assert_eq!(told(&world), [""; 0], "it was told");

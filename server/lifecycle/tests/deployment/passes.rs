@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ostler_api::names::{annotation, label, taint};
-use ostler_lifecycle::deployment::{plan, status};
+use ostler_lifecycle::deployment::{decide as plan, status};
 use serde_json::{Value, json};
 
 use crate::world::{World, deployment, with_phase};

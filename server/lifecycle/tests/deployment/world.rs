@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use json_patch::merge;
@@ -15,9 +16,10 @@ use ostler_api::machine_deployment::{
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::deployment::conditions::find;
-use ostler_lifecycle::deployment::plan::{Event, Plan};
+use ostler_lifecycle::deployment::plan::Decision;
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
-use ostler_lifecycle::deployment::{plan, status};
+use ostler_lifecycle::deployment::{decide, status};
+use ostler_lifecycle::plan::Event;
 use ostler_lifecycle::set::{Policy, Rank};
 use serde_json::{Value, json};
 
@@ -104,28 +106,30 @@ impl World {
             orphans: free,
             others: Vec::new(),
             guard_nodes: true,
+            unreadable: None,
+            again: Duration::from_mins(10),
             now: self.now,
         }
     }
 
     /// One pass in which the API server refuses the set for the template.
-    pub(crate) fn pass_refused(&mut self, why: &str) -> Plan {
-        let mut plan = plan(&self.snapshot());
+    pub(crate) fn pass_refused(&mut self, why: &str) -> Decision {
+        let mut plan = decide(&self.snapshot());
         assert!(plan.create.is_some(), "a set for the template is tried again");
         status::creation_failed(&mut plan.status, why.to_owned(), self.now);
         self.write_status(&plan);
         plan
     }
 
-    fn write_status(&mut self, plan: &Plan) {
+    fn write_status(&mut self, plan: &Decision) {
         if let Some(patch) = status::patch(&self.deployment, &plan.status) {
             self.deployment = patched(&self.deployment, &json!({ "status": patch }));
         }
     }
 
     /// One pass, applied.
-    pub(crate) fn pass(&mut self) -> Plan {
-        let mut plan = plan(&self.snapshot());
+    pub(crate) fn pass(&mut self) -> Decision {
+        let mut plan = decide(&self.snapshot());
         for (machine, patch) in &plan.machines {
             let machine = self.machines.get_mut(machine.name()).unwrap();
             *machine = patched(machine, patch);

@@ -1,0 +1,170 @@
+//! The vocabulary of events: what people are told, and why.
+
+/// Something worth telling people, once.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    /// Whether it is a warning.
+    pub warning: bool,
+    /// The reason, for programs.
+    pub reason: EventReason,
+    /// What was done, for programs.
+    pub action: &'static str,
+    /// For people.
+    pub message: String,
+    /// Whether those who look at the Node are told as well.
+    pub on_node: bool,
+}
+
+impl Event {
+    /// For information.
+    pub const fn normal(reason: EventReason, message: String) -> Self {
+        Self { warning: false, reason, action: RECONCILE, message, on_node: false }
+    }
+
+    /// It needs attention.
+    pub fn warning(reason: EventReason, message: String) -> Self {
+        Self { warning: true, ..Self::normal(reason, message) }
+    }
+
+    /// When this was done.
+    #[must_use]
+    pub fn doing(self, action: &'static str) -> Self {
+        Self { action, ..self }
+    }
+}
+
+/// What is done where no word says more.
+pub(crate) const RECONCILE: &str = "Reconcile";
+
+ostler_api::closed_enum! {
+    /// Reasons of events.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    pub enum EventReason {
+        /// A wait began that a user may have to end; the message starts with its reason.
+        Waiting,
+        /// The instance was made.
+        InstanceCreated,
+        /// An instance that was there before carries the identity of the Machine now.
+        InstanceAdopted,
+        /// The driver did not adopt the instance.
+        InstanceAdoptFailed,
+        /// The driver could not make the instance.
+        InstanceCreateFailed,
+        /// The instance was gone before its Node had joined.
+        InstanceLost,
+        /// The driver could not initialize the instance.
+        InstanceInitializeFailed,
+        /// The Node is healthy.
+        NodeJoined,
+        /// The instance is there, and there is no target cluster to join.
+        Available,
+        /// The Node is not healthy any more.
+        NodeUnhealthy,
+        /// The Machine is given up.
+        MachineFailed,
+        /// The Node was deleted, so the Machine is.
+        NodeDeleted,
+        /// Several Nodes have the provider id of the instance.
+        NodeAmbiguous,
+        /// Parts of the node template are malformed, and not put on the Node.
+        NodeTemplateRefused,
+        /// The Machine is kept for examination.
+        Preserved,
+        /// The Machine is not kept any more.
+        PreservationEnded,
+        /// The value of an annotation that asks for preservation has no meaning.
+        PreserveValueInvalid,
+        /// A hot update reached the instance.
+        HotUpdated,
+        /// A hot update failed.
+        HotUpdateFailed,
+        /// A change cannot reach the running instance.
+        HotUpdateRefused,
+        /// The drain has begun.
+        DrainStarted,
+        /// The Node is drained.
+        Drained,
+        /// The drain ended by force.
+        DrainForced,
+        /// PodDisruptionBudgets hold the drain in a way that only an edit of them ends.
+        DrainBlocked,
+        /// The volumes of the Node did not leave in time, so they are taken from it.
+        VolumesForced,
+        /// The volumes of the Node did not leave in time, and stay: the Node lives on.
+        VolumesNotDetached,
+        /// The Node is drained, and another controller may update it in place now.
+        InPlaceUpdateReady,
+        /// The Node was updated in place.
+        InPlaceUpdated,
+        /// The Node was not updated in place in time, or the updating controller failed.
+        InPlaceUpdateFailed,
+        /// A hook of the Machine holds its deletion.
+        HookWaiting,
+        /// The infrastructure will end the instance.
+        TerminationNotice,
+        /// The infrastructure will work on the instance.
+        MaintenanceNotice,
+        /// The instance is gone.
+        InstanceDeleted,
+        /// A deletion found no instance.
+        InstanceAbsent,
+        /// The driver could not delete the instance.
+        InstanceDeleteFailed,
+        /// The driver found an instance that is not this Machine's, and deleted nothing.
+        InstanceNotOurs,
+        /// The instance of this Machine carries a cluster id that the core does not know.
+        ClusterIdChanged,
+        /// The operator let the Machine go and its instance stay.
+        InstanceAbandoned,
+        /// The object goes without asking a driver, because nothing was ever asked of one.
+        InstanceNeverRequested,
+        /// A set or pool made a Machine.
+        SuccessfulCreate,
+        /// It could not make one.
+        FailedCreate,
+        /// A set or pool deleted a Machine.
+        SuccessfulDelete,
+        /// It could not delete one.
+        FailedDelete,
+        /// A Machine came under the control of a set.
+        AdoptedMachine,
+        /// A Machine is not under the control of a set any more.
+        ReleasedMachine,
+        /// A spec is refused.
+        ValidationFailed,
+        /// `spec.replicas` is absent and was filled in.
+        ReplicasAbsent,
+        /// A selector also selects what is another one's.
+        SelectorOverlap,
+        /// A selector is empty.
+        SelectingAll,
+        /// A set got another number of replicas.
+        ScalingMachineSet,
+        /// A set came under the control of a deployment.
+        AdoptedMachineSet,
+        /// A set is not under the control of a deployment any more.
+        ReleasedMachineSet,
+        /// A deployment goes back to an earlier template.
+        DeploymentRollback,
+        /// There is no such revision.
+        DeploymentRollbackRevisionNotFound,
+        /// A deployment has the template of that revision.
+        DeploymentRollbackTemplateUnchanged,
+        /// An autoscaler's list of Machines has an entry that cannot be read.
+        MarkMalformed,
+        /// The set for a template cannot be created.
+        MachineSetCreateError,
+        /// A set cannot be read that may be one of a deployment.
+        MachineSetUnreadable,
+        /// Half of the Machines of a deployment are lost.
+        MassFailure,
+        /// Fewer than half of them are lost again.
+        MassFailureEnded,
+        /// Another process runs a set.
+        ForeignController,
+        /// A Machine cannot be read that may be one of a set.
+        MachineUnreadable,
+        /// Machines fail one after the other before they had run for a while.
+        ReplacementsFail,
+    }
+}
