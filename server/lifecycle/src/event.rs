@@ -160,6 +160,16 @@ ostler_api::closed_enum! {
         MassFailure,
         /// Fewer than half of them are lost again.
         MassFailureEnded,
+        /// A set has far too many Machines, and creates none.
+        FrozeMachineSet,
+        /// It creates Machines again.
+        UnfrozeMachineSet,
+        /// A check found a Machine unhealthy.
+        MachineMarkedUnhealthy,
+        /// So many Machines of a check are unhealthy, or so few, that none is replaced.
+        RemediationRestricted,
+        /// Machines are unhealthy, and no set or pool controls them.
+        NoController,
         /// Another process runs a set.
         ForeignController,
         /// A Machine cannot be read that may be one of a set.

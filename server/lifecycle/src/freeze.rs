@@ -5,10 +5,12 @@
 //! fewer Machines than its spec asks for goes on: it was scaled down and up again, and must not wait for the period. A
 //! user ends a freeze with annotation `safety.machine.sapcloud.io/unfreeze`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::serde::Serialize;
 use ostler_api::machine::Machine;
 use ostler_api::machine_deployment::{
     MachineDeployment, MachineDeploymentCondition, MachineDeploymentConditionType,
@@ -16,7 +18,15 @@ use ostler_api::machine_deployment::{
 use ostler_api::machine_set::{MachineSet, MachineSetCondition, MachineSetConditionType};
 use ostler_api::names::{annotation, label};
 
-use crate::{deployment::fenceposts, numbered, time::after};
+use serde_json::{Value, json};
+
+use crate::plan::{Event, EventReason};
+use crate::write::{Batch, Next, Object, Plan, Verb, Write};
+use crate::{
+    deployment::fenceposts,
+    numbered,
+    time::{after, until},
+};
 
 /// Reason of the condition of a set.
 pub const OVERSHOOTING: &str = "OverShootingReplicaCount";
@@ -96,9 +106,9 @@ pub struct Snapshot<'a> {
     pub lifted: Option<Timestamp>,
 }
 
-/// What to write, in this order; and when to look again without an event.
+/// What becomes of an object, in this order; and when to look again without an event.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Plan<C> {
+pub struct Decision<C> {
     /// Whether the object is to carry the label.
     pub label: Option<bool>,
     /// The conditions that it is to have.
@@ -113,7 +123,7 @@ pub struct Plan<C> {
     pub again: Option<Timestamp>,
 }
 
-impl<C> Default for Plan<C> {
+impl<C> Default for Decision<C> {
     fn default() -> Self {
         Self {
             label: None,
@@ -145,6 +155,16 @@ pub enum Change {
     },
 }
 
+impl From<Change> for Event {
+    fn from(change: Change) -> Self {
+        let (reason, action) = match change {
+            Change::Frozen { .. } => (EventReason::FrozeMachineSet, "Freeze"),
+            Change::Unfrozen { .. } => (EventReason::UnfrozeMachineSet, "Unfreeze"),
+        };
+        Self::normal(reason, change.message()).doing(action)
+    }
+}
+
 impl Change {
     /// For people.
     pub fn message(self) -> String {
@@ -168,7 +188,7 @@ impl Change {
 }
 
 /// What becomes of a set.
-pub fn plan(snap: &Snapshot<'_>) -> Plan<MachineSetCondition> {
+pub fn decide(snap: &Snapshot<'_>) -> Decision<MachineSetCondition> {
     let Snapshot { set, owner, machines, now, period, .. } = *snap;
     let labelled = set.label(label::FREEZE) == Some("True");
     let conditions = set.status.as_ref().map(|it| it.conditions.as_slice()).unwrap_or_default();
@@ -192,11 +212,11 @@ pub fn plan(snap: &Snapshot<'_>) -> Plan<MachineSetCondition> {
         }
         (frozen, _) => (frozen, None),
     };
-    let mut plan = Plan {
+    let mut plan = Decision {
         remove_annotation: asked,
         by_user,
         again: again.filter(|at| *at > now),
-        ..Plan::default()
+        ..Decision::default()
     };
     if set.is_deleting() && !frozen {
         return plan;
@@ -227,20 +247,20 @@ pub fn plan(snap: &Snapshot<'_>) -> Plan<MachineSetCondition> {
 
 /// What becomes of a deployment: it shows whether one of its sets is frozen. A user's annotation stays on it until all
 /// of them go on.
-pub fn plan_deployment(
+pub fn decide_deployment(
     deployment: &MachineDeployment,
     any_frozen: bool,
     now: Timestamp,
-) -> Plan<MachineDeploymentCondition> {
+) -> Decision<MachineDeploymentCondition> {
     let labelled = deployment.label(label::FREEZE) == Some("True");
     let status = deployment.status.as_ref();
     let conditions = status.map(|it| it.conditions.as_slice()).unwrap_or_default();
     let frozen =
         |it: &&MachineDeploymentCondition| it.type_ == MachineDeploymentConditionType::Frozen;
-    let mut plan = Plan {
+    let mut plan = Decision {
         label: (labelled != any_frozen).then_some(any_frozen),
         remove_annotation: !any_frozen && deployment.annotation(annotation::UNFREEZE).is_some(),
-        ..Plan::default()
+        ..Decision::default()
     };
     if conditions.iter().any(|it| frozen(&it)) != any_frozen {
         let mut others: Vec<_> = conditions.iter().filter(|it| !frozen(it)).cloned().collect();
@@ -262,4 +282,102 @@ pub fn plan_deployment(
         plan.conditions = Some(others.into_iter().chain(new).collect());
     }
     plan
+}
+
+/// What a pass reads.
+#[derive(Debug, Clone)]
+pub enum Observed {
+    /// A set.
+    Set {
+        /// The set.
+        set: Arc<MachineSet>,
+        /// The deployment that controls it.
+        owner: Option<Arc<MachineDeployment>>,
+        /// Its Machines, see [`counts`].
+        machines: i32,
+        /// See [`Snapshot::lifted`].
+        lifted: Option<Timestamp>,
+        /// The time.
+        now: Timestamp,
+        /// How far it may overshoot.
+        margins: Margins,
+        /// See [`Snapshot::period`].
+        period: Duration,
+    },
+    /// A deployment, and whether one of its sets is frozen.
+    Deployment {
+        /// The deployment.
+        deployment: Arc<MachineDeployment>,
+        /// Whether one of its sets is frozen.
+        any_frozen: bool,
+        /// The time.
+        now: Timestamp,
+    },
+}
+
+impl Observed {
+    /// The object.
+    pub fn object(&self) -> Object {
+        match self {
+            Self::Set { set, .. } => Object::Set(Arc::clone(set)),
+            Self::Deployment { deployment, .. } => Object::Deployment(Arc::clone(deployment)),
+        }
+    }
+
+    /// What is decided about a set.
+    fn of_set(&self) -> Option<Decision<MachineSetCondition>> {
+        let Self::Set { set, owner, machines, lifted, now, margins, period } = self else {
+            return None;
+        };
+        let (owner, machines, lifted) = (owner.as_deref(), *machines, *lifted);
+        let (now, margins, period) = (*now, *margins, *period);
+        Some(decide(&Snapshot { set, owner, machines, now, margins, period, lifted }))
+    }
+
+    /// Whether a set is to be frozen that is not yet. Nothing of it is deleted before that: in a moment it would have too few
+    /// Machines for it, and no event would say why it lost them.
+    pub fn is_due(&self) -> bool {
+        self.of_set().is_some_and(|decision| decision.label == Some(true))
+    }
+
+    /// Whether a user wants no freeze of a set now.
+    pub fn is_lifted(&self) -> bool {
+        self.of_set().is_some_and(|decision| decision.by_user)
+    }
+}
+
+/// Decides what to do.
+pub fn plan(observed: &Observed) -> Plan<()> {
+    match observed {
+        Observed::Set { now, period, .. } => {
+            let decision = observed.of_set().unwrap_or_default();
+            let again = decision.again.map_or(*period, |at| until(at, *now).min(*period));
+            Plan::only(writes(observed, decision, "machineSetCondition"), Next::After(again))
+        }
+        Observed::Deployment { deployment, any_frozen, now } => {
+            let decision = decide_deployment(deployment, *any_frozen, *now);
+            Plan::only(writes(observed, decision, "conditions"), Next::OnChange)
+        }
+    }
+}
+
+/// The label first, which is what holds the creation; a user's annotation goes last, so that a crash before that repeats what
+/// the user asked for.
+fn writes<C: Serialize>(observed: &Observed, decision: Decision<C>, field: &str) -> Vec<Batch> {
+    let Decision { label, conditions, event, remove_annotation, .. } = decision;
+    let label = label.map(|frozen: bool| {
+        let value = if frozen { json!("True") } else { Value::Null };
+        Verb::Patch(json!({ "metadata": { "labels": { label::FREEZE: value } } }))
+    });
+    let status = conditions.map(|all| Verb::PatchStatus(json!({ "status": { field: all } })));
+    let gone = json!({ "metadata": { "annotations": { annotation::UNFREEZE: null } } });
+    let verbs = [label, status, remove_annotation.then_some(Verb::Patch(gone))];
+    let mut event = event.map(Event::from);
+    let write = |verb: Verb| {
+        let shows = matches!(verb, Verb::PatchStatus(_));
+        let told = if shows { event.take() } else { None };
+        let write = Write::new(observed.object(), verb).telling(told);
+        Batch::own("cannot write that a set is frozen", write)
+    };
+    verbs.into_iter().flatten().map(write).collect()
 }

@@ -232,8 +232,10 @@ pub struct Write {
     pub verb: Verb,
     /// On which condition.
     pub only: Only,
-    /// What people are told once it is done.
+    /// What people are told once it is done: of the object of the pass, or of this one.
     pub told: Vec<Event>,
+    /// Whether of this one.
+    pub of_itself: bool,
     /// What is written once it is done. It only tells people, and nothing follows if it fails.
     pub then: Option<Box<Self>>,
     /// What they are told if it is refused; the answer is added to the message.
@@ -250,6 +252,7 @@ impl Write {
             verb,
             only: Only::Seen,
             told: Vec::new(),
+            of_itself: false,
             then: None,
             refused: None,
             remember: Remember::Nothing,
@@ -431,6 +434,14 @@ pub trait Report {
 
     /// The merge patch of the status, after what came of the writes; `None`: it says that already.
     fn patch(&self, tried: &Tried) -> Option<Value>;
+}
+
+impl Report for () {
+    const NEEDED: &'static [&'static str] = &[];
+
+    fn patch(&self, _: &Tried) -> Option<Value> {
+        None
+    }
 }
 
 /// The answer to a snapshot. Executed in this order: the writes, one of the status, then, only if that was accepted, cancel,

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use ostler_api::machine_deployment::MachineDeploymentCondition;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::freeze::{
-    self, Change, Limits, Margins, Snapshot, counts, plan, plan_deployment,
+    self, Change, Limits, Margins, Snapshot, counts, decide as plan, decide_deployment,
 };
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ fn snap(set: &MachineSet, machines: i32, seconds: i64) -> Snapshot<'_> {
 /// The set as it is once the plan is carried out.
 fn carried_out(
     mut set: MachineSet,
-    plan: &freeze::Plan<ostler_api::machine_set::MachineSetCondition>,
+    plan: &freeze::Decision<ostler_api::machine_set::MachineSetCondition>,
 ) -> MachineSet {
     let labels = set.metadata.labels.get_or_insert_default();
     match plan.label {
@@ -143,7 +143,7 @@ fn a_machine_counts_if_this_very_set_controls_it_and_it_has_the_labels_of_the_te
 #[test]
 fn a_set_with_too_many_machines_is_labelled_shown_as_frozen_and_an_event_says_so() {
     let set = set(2);
-    assert_eq!(plan(&snap(&set, 5, 0)), freeze::Plan::default(), "one fewer is fine");
+    assert_eq!(plan(&snap(&set, 5, 0)), freeze::Decision::default(), "one fewer is fine");
     let plan = plan(&snap(&set, 6, 0));
     assert_eq!(plan.label, Some(true));
     assert_eq!(plan.event, Some(Change::Frozen { machines: 6, high: 6 }));
@@ -178,7 +178,7 @@ fn a_set_that_is_scaled_up_while_it_is_frozen_goes_on() {
     // #346: four machines that cannot be deleted, and replicas 0. A user who wants four again has them.
     let mut set = frozen();
     set.spec.replicas = Some(0);
-    assert_eq!(plan(&snap(&set, 4, 100)), freeze::Plan::default());
+    assert_eq!(plan(&snap(&set, 4, 100)), freeze::Decision::default());
     set.spec.replicas = Some(4);
     assert_eq!(plan(&snap(&set, 4, 100)).label, Some(false));
 }
@@ -187,12 +187,12 @@ fn a_set_that_is_scaled_up_while_it_is_frozen_goes_on() {
 fn a_number_that_is_absent_and_about_to_be_filled_in_freezes_nothing() {
     let mut absent = set(3);
     absent.spec.replicas = None;
-    assert_eq!(plan(&snap(&absent, 3, 0)), freeze::Plan::default());
+    assert_eq!(plan(&snap(&absent, 3, 0)), freeze::Decision::default());
     let mut owner = deployment(3, rolling(json!(1)));
     owner.spec.replicas = None;
     let set = set(3);
     let snap = Snapshot { owner: Some(&owner), ..snap(&set, 3, 0) };
-    assert_eq!(plan(&snap), freeze::Plan::default());
+    assert_eq!(plan(&snap), freeze::Decision::default());
 }
 
 #[test]
@@ -241,7 +241,7 @@ fn a_user_lifts_the_freeze_and_the_set_is_left_alone_for_a_period() {
 
     let set = carried_out(asked, &lifted);
     let later = |seconds| plan(&Snapshot { lifted: Some(at(5)), ..snap(&set, 9, seconds) });
-    assert_eq!(later(6), freeze::Plan { again: Some(at(65)), ..freeze::Plan::default() });
+    assert_eq!(later(6), freeze::Decision { again: Some(at(65)), ..freeze::Decision::default() });
     assert_eq!(later(65).label, Some(true), "it still has far too many");
 
     let mut owner = deployment(2, json!({ "type": "Recreate" }));
@@ -256,14 +256,14 @@ fn a_set_that_is_being_deleted_is_not_frozen_any_more() {
     let mut set = set(0);
     set.metadata.deletion_timestamp =
         serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
-    assert_eq!(plan(&snap(&set, 9, 0)), freeze::Plan::default());
+    assert_eq!(plan(&snap(&set, 9, 0)), freeze::Decision::default());
 }
 
 #[test]
 fn a_deployment_shows_that_one_of_its_sets_is_frozen_and_has_two_conditions_otherwise() {
     let mut deployment = deployment(2, json!({ "type": "Recreate" }));
-    assert_eq!(plan_deployment(&deployment, false, at(0)), freeze::Plan::default());
-    let plan = plan_deployment(&deployment, true, at(0));
+    assert_eq!(decide_deployment(&deployment, false, at(0)), freeze::Decision::default());
+    let plan = decide_deployment(&deployment, true, at(0));
     assert_eq!(plan.label, Some(true));
     let conditions = plan.conditions.unwrap();
     assert_eq!(conditions[0].reason.as_deref(), Some("MachineDeploymentStateSync"));
@@ -272,9 +272,13 @@ fn a_deployment_shows_that_one_of_its_sets_is_frozen_and_has_two_conditions_othe
     deployment.metadata.annotations =
         Some([("safety.machine.sapcloud.io/unfreeze".to_owned(), "yes".to_owned())].into());
     deployment.status.get_or_insert_default().conditions = conditions;
-    let while_frozen = plan_deployment(&deployment, true, at(9));
-    assert_eq!(while_frozen, freeze::Plan::default(), "the annotation stays until the sets go on");
-    let after = plan_deployment(&deployment, false, at(9));
+    let while_frozen = decide_deployment(&deployment, true, at(9));
+    assert_eq!(
+        while_frozen,
+        freeze::Decision::default(),
+        "the annotation stays until the sets go on"
+    );
+    let after = decide_deployment(&deployment, false, at(9));
     assert_eq!((after.label, after.remove_annotation), (Some(false), true));
     assert_eq!(after.conditions, Some(Vec::new()));
 }
@@ -291,10 +295,10 @@ fn the_time_in_which_it_was_frozen_does_not_count_for_the_progress_deadline() {
     let updated = |conditions: &[MachineDeploymentCondition]| {
         conditions[0].last_update_time.as_ref().map(|time| time.0)
     };
-    let conditions = plan_deployment(&deployment, true, at(5)).conditions.unwrap();
+    let conditions = decide_deployment(&deployment, true, at(5)).conditions.unwrap();
     assert_eq!(updated(&conditions), Some(at(0)));
     deployment.status.get_or_insert_default().conditions = conditions;
-    let conditions = plan_deployment(&deployment, false, at(500)).conditions.unwrap();
+    let conditions = decide_deployment(&deployment, false, at(500)).conditions.unwrap();
     assert_eq!((updated(&conditions), conditions.len()), (Some(at(500)), 1));
 }
 
@@ -303,12 +307,12 @@ fn the_time_in_which_it_was_frozen_does_not_count_for_the_progress_deadline() {
 #[test]
 fn a_client_that_unfreezes_the_deployment_alone_leaves_no_frozen_set_behind() {
     let replaced = deployment(1, rolling(json!(1)));
-    let again = plan_deployment(&replaced, true, at(0));
+    let again = decide_deployment(&replaced, true, at(0));
     assert_eq!(again.label, Some(true), "it is frozen while a set is");
     let set = frozen();
     let lower = Snapshot { owner: Some(&replaced), ..snap(&set, 1, 600) };
     assert_eq!(plan(&lower).label, Some(false), "the set goes on by itself");
     let mut labelled = replaced;
     labelled.metadata.labels = Some([("freeze".to_owned(), "True".to_owned())].into());
-    assert_eq!(plan_deployment(&labelled, false, at(600)).label, Some(false));
+    assert_eq!(decide_deployment(&labelled, false, at(600)).label, Some(false));
 }

@@ -17,7 +17,7 @@ use ostler_api::machine_health_check::{MachineHealthCheckStatus, UnhealthyMark, 
 use ostler_api::names::annotation;
 use ostler_api::{Machine, MachineHealthCheck, ProviderIdComparison::Exact};
 use ostler_lifecycle::health_check::{
-    News, Plan, Snapshot, Target, Verdict, holds, plan, selects, status_patch, verdict,
+    Decision, Snapshot, Target, Verdict, decide as plan, holds, selects, verdict,
 };
 use ostler_lifecycle::outage::{ApiView, Reachability};
 use ostler_lifecycle::snapshot::{NodeView, TargetView};
@@ -114,23 +114,23 @@ fn snap(check: MachineHealthCheck, targets: Vec<Target>, now: i64) -> Snapshot {
     Snapshot { now: at(now), name, check: Some(Arc::new(check)), targets, left }
 }
 
-fn names(plan: &Plan) -> (Vec<&str>, Vec<&str>) {
+fn names(plan: &Decision) -> (Vec<&str>, Vec<&str>) {
     let marks = plan.mark.iter().map(|(machine, _)| machine.name());
     (marks.collect(), plan.unmark.iter().map(|machine| machine.name()).collect())
 }
 
-fn status(plan: &Plan) -> &MachineHealthCheckStatus {
+fn status(plan: &Decision) -> &MachineHealthCheckStatus {
     plan.status.as_ref().unwrap()
 }
 
 /// Status and reason of a condition.
-fn condition<'a>(plan: &'a Plan, type_: &str) -> (&'a str, &'a str) {
+fn condition<'a>(plan: &'a Decision, type_: &str) -> (&'a str, &'a str) {
     let found = status(plan).conditions.iter().find(|it| it.type_ == type_).unwrap();
     (&found.status, &found.reason)
 }
 
-fn told(plan: &Plan) -> Vec<&'static str> {
-    plan.news.iter().map(|News { reason, .. }| *reason).collect()
+fn told(plan: &Decision) -> Vec<&'static str> {
+    plan.news.iter().map(|event| event.reason.name()).collect()
 }
 
 /// The mark that the check puts on a machine.
@@ -376,7 +376,7 @@ fn a_machine_without_a_controller_is_not_marked_and_a_condition_and_an_event_say
     again.status.clone_from(&first.status);
     let second = plan(&snap(again, vec![alone], 1400));
     assert_eq!(told(&second), Vec::<&str>::new(), "once");
-    assert_eq!(status_patch(first.status.as_ref(), status(&second)), None);
+    assert_eq!(first.status.as_ref(), Some(status(&second)));
 }
 
 #[test]

@@ -1,30 +1,26 @@
 //! The controller of the overshoot freeze. [`ostler_lifecycle::freeze`] makes the decisions.
 
-mod execute;
 mod triggers;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Resource as _;
-use ostler_api::machine_deployment::MachineDeploymentCondition;
-use ostler_api::machine_set::MachineSetCondition;
 use ostler_api::names::label;
 use ostler_api::{MachineDeployment, MachineSet};
-use ostler_lifecycle::freeze::{self, Change, Plan, counts, plan, plan_deployment};
+use ostler_lifecycle::freeze::{Observed, counts, plan};
 use ostler_lifecycle::set::controller;
+use ostler_lifecycle::write::{Object, Plan};
 use parking_lot::Mutex;
 
 use crate::clock::DebugClock;
-use crate::events::{EventRecord, Recorder, Severity};
-use crate::queue::Outcome;
+use crate::events::Recorder;
+use crate::hand::{Applied, Hand};
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex, Stores};
-use crate::watch::ObjectName;
+use crate::watch::{By, ObjectName};
 use crate::writes::Writer;
 
 /// Freezes MachineSets that have far too many Machines, and shows it on their MachineDeployments.
@@ -56,34 +52,12 @@ impl fmt::Display for FreezeKey {
     }
 }
 
-/// What a pass reads.
-pub(crate) enum Observed {
-    /// A set, its deployment, and how many Machines count.
-    Set {
-        set: Arc<MachineSet>,
-        owner: Option<Arc<MachineDeployment>>,
-        machines: i32,
-        lifted: Option<Timestamp>,
-        now: Timestamp,
-        settings: Arc<Settings>,
-    },
-    /// A deployment, and whether one of its sets is frozen.
-    Deployment { deployment: Arc<MachineDeployment>, any_frozen: bool, now: Timestamp },
-}
-
-/// What is done.
-#[derive(Debug)]
-pub(crate) enum Decision {
-    Set(Plan<MachineSetCondition>),
-    Deployment(Plan<MachineDeploymentCondition>),
-}
-
 impl Kind for Freezes {
     const NAME: &'static str = "Freeze";
     type Key = FreezeKey;
     type Snapshot = Observed;
-    type Plan = Decision;
-    type Done = ();
+    type Plan = Plan<()>;
+    type Done = Applied;
 
     async fn observe(&self, key: &FreezeKey) -> Result<Option<Observed>, PassError> {
         let now = (self.clock.0)();
@@ -93,72 +67,45 @@ impl Kind for Freezes {
         })
     }
 
-    fn plan(observed: &Observed) -> Decision {
-        match observed {
-            Observed::Set { set, owner, machines, lifted, now, settings } => {
-                Decision::Set(plan(&freeze::Snapshot {
-                    set,
-                    owner: owner.as_deref(),
-                    machines: *machines,
-                    now: *now,
-                    margins: settings.fleet.margins,
-                    period: settings.fleet.overshooting_period,
-                    lifted: *lifted,
-                }))
-            }
-            Observed::Deployment { deployment, any_frozen, now } => {
-                Decision::Deployment(plan_deployment(deployment, *any_frozen, *now))
-            }
-        }
+    fn plan(observed: &Observed) -> Plan<()> {
+        plan(observed)
     }
 
-    fn describe(decision: &Decision) -> String {
-        match decision {
-            Decision::Set(plan) => format!("label {:?}, {:?}", plan.label, plan.event),
-            Decision::Deployment(plan) => format!("label {:?}", plan.label),
-        }
+    fn describe(plan: &Plan<()>) -> String {
+        plan.describe()
     }
 
-    async fn execute(&self, observed: &Observed, decision: &Decision) -> Result<(), PassError> {
-        match (observed, decision) {
-            (Observed::Set { set, now, .. }, Decision::Set(plan)) => {
-                if plan.by_user {
-                    self.lifted.lock().insert(ObjectName::of(set.as_ref()), *now);
-                }
-                self.write_set(set, plan).await
-            }
-            (Observed::Deployment { deployment, .. }, Decision::Deployment(plan)) => {
-                self.write_deployment(deployment, plan).await
-            }
-            _ => Ok(()),
+    async fn execute(&self, observed: &Observed, plan: &Plan<()>) -> Result<Applied, PassError> {
+        if let Observed::Set { set, now, .. } = observed
+            && observed.is_lifted()
+        {
+            self.lifted.lock().insert(ObjectName::of(set.as_ref()), *now);
         }
+        self.hand(observed).apply(&plan.writes, &()).await
     }
 
     async fn record(
         &self,
         observed: Observed,
-        decision: Decision,
-        (): (),
+        plan: Plan<()>,
+        done: Applied,
     ) -> Result<Passed, PassError> {
-        let (Observed::Set { set, now, .. }, Decision::Set(plan)) = (observed, decision) else {
-            return Ok(Passed::Settled(Outcome::Done));
-        };
-        if let Some(change) = plan.event {
-            self.tell(&set, change);
-        }
-        let period = self.settings.fleet.overshooting_period;
-        let sooner = plan.again.and_then(|at| Duration::try_from(at.duration_since(now)).ok());
-        Ok(Passed::Settled(Outcome::Again(sooner.map_or(period, |wait| wait.min(period)))))
+        self.hand(&observed).record(plan, done).await
     }
 }
 
 impl Freezes {
-    /// Whether a set is to be frozen that is not yet. Nothing of it is deleted before that: in a moment it would have too few
-    /// Machines for it, and no event would say why it lost them.
+    fn hand(&self, observed: &Observed) -> Hand<'_> {
+        let Self { writer, stores, recorder, .. } = self;
+        let own = observed.object();
+        let by =
+            if matches!(own, Object::Set(_)) { By::FreezeOfSet } else { By::FreezeOfDeployment };
+        Hand { writer, stores, recorder, sessions: None, by, own }
+    }
+
+    /// Whether a set is to be frozen that is not yet.
     pub(crate) fn is_due(&self, name: &ObjectName) -> bool {
-        let observed = self.set(name, (self.clock.0)());
-        let decision = observed.as_ref().map(Self::plan);
-        matches!(decision, Some(Decision::Set(Plan { label: Some(true), .. })))
+        self.set(name, (self.clock.0)()).is_some_and(|observed| observed.is_due())
     }
 
     fn set(&self, name: &ObjectName, now: Timestamp) -> Option<Observed> {
@@ -184,7 +131,8 @@ impl Freezes {
             machines: i32::try_from(machines).unwrap_or(i32::MAX),
             lifted,
             now,
-            settings: Arc::clone(&self.settings),
+            margins: self.settings.fleet.margins,
+            period,
             set,
         })
     }
@@ -199,15 +147,5 @@ impl Freezes {
         let sets = self.stores.sets.find(SetIndex::Controller, deployment.uid());
         let any_frozen = sets.iter().any(|set| set.label(label::FREEZE) == Some("True"));
         Some(Observed::Deployment { deployment, any_frozen, now })
-    }
-
-    fn tell(&self, set: &MachineSet, change: Change) {
-        let (reason, action) = match change {
-            Change::Frozen { .. } => ("FrozeMachineSet", "Freeze"),
-            Change::Unfrozen { .. } => ("UnfrozeMachineSet", "Unfreeze"),
-        };
-        let regarding = set.object_ref(&());
-        let (severity, note) = (Severity::Normal, change.message());
-        self.recorder.record(EventRecord { regarding, severity, reason, action, note });
     }
 }

@@ -111,7 +111,8 @@ impl Hand<'_> {
             Ok(now) => {
                 debug!(of = self.own.name(), part = ?batch.part, name, "done");
                 done.tried.0.push((batch.part, Performed::Done));
-                write.told.iter().for_each(|event| self.tell(&self.own, event.clone()));
+                let of = if write.of_itself { &write.of } else { &self.own };
+                write.told.iter().for_each(|event| self.tell(of, event.clone()));
                 if let Some(now) = now.filter(|now| now.uid() == self.own.uid()) {
                     done.own = now;
                 }

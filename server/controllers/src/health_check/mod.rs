@@ -3,7 +3,6 @@
 //! It writes marks on Machines, each on condition of the version that the decision was made from, and the status of the
 //! check. The Machine controller does the rest.
 
-mod execute;
 mod metrics;
 mod observe;
 mod triggers;
@@ -11,23 +10,20 @@ mod triggers;
 pub(crate) use metrics::{CheckMetrics, register_checks};
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use kube::Resource;
-use ostler_lifecycle::health_check::{Plan, Snapshot, plan};
-use ostler_lifecycle::time::until;
+use ostler_api::machine_health_check::UnhealthyMark;
+use ostler_api::names::annotation::UNHEALTHY;
+use ostler_lifecycle::health_check::{Snapshot, Standing, plan};
+use ostler_lifecycle::write::{Object, Part, Plan, Verb, Write};
 
 use crate::api_health::ApiHealth;
 use crate::clock::DebugClock;
-use crate::events::{EventRecord, Recorder, Severity};
-use crate::queue::Outcome;
+use crate::events::Recorder;
+use crate::hand::{Applied, Hand, Unseen};
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::Stores;
-use crate::watch::ObjectName;
-use crate::writes::Writer;
-
-/// The least time between two passes without an event.
-const PAUSE: Duration = Duration::from_secs(1);
+use crate::watch::{By, ObjectName};
+use crate::writes::{WriteError, Writer};
 
 /// Reconciles MachineHealthChecks.
 pub(crate) struct HealthChecks {
@@ -43,50 +39,52 @@ impl Kind for HealthChecks {
     const NAME: &'static str = "MachineHealthCheck";
     type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan;
-    /// Whether every Machine was written to.
-    type Done = bool;
+    type Plan = Plan<Standing>;
+    type Done = Applied;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         Ok(self.gather(name))
     }
 
-    fn plan(snapshot: &Snapshot) -> Plan {
+    fn plan(snapshot: &Snapshot) -> Plan<Standing> {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan) -> String {
-        format!("mark {}, unmark {}", plan.mark.len(), plan.unmark.len())
+    fn describe(plan: &Plan<Standing>) -> String {
+        plan.describe()
     }
 
-    async fn execute(&self, snapshot: &Snapshot, plan: &Plan) -> Result<bool, PassError> {
-        self.carry_out(snapshot, plan).await
+    async fn execute(&self, of: &Snapshot, plan: &Plan<Standing>) -> Result<Applied, PassError> {
+        self.hand(of).apply(&plan.writes, &self.metrics).await
     }
 
     async fn record(
         &self,
         snapshot: Snapshot,
-        plan: Plan,
-        done: bool,
+        plan: Plan<Standing>,
+        done: Applied,
     ) -> Result<Passed, PassError> {
-        if let (Some(check), Some(status)) = (&snapshot.check, &plan.status) {
-            self.put(check, status).await?;
-            for news in &plan.news {
-                self.tell(check.as_ref(), news.reason, news.message.clone());
-            }
-        }
-        if !done {
-            return Ok(Passed::Settled(Outcome::Failed));
-        }
-        let wait = plan.again.map(|at| until(at, snapshot.now).max(PAUSE));
-        Ok(Passed::Settled(wait.map_or(Outcome::Done, Outcome::Again)))
+        self.hand(&snapshot).record(plan, done).await
     }
 }
 
 impl HealthChecks {
-    fn tell(&self, about: &impl Resource<DynamicType = ()>, reason: &'static str, note: String) {
-        let (regarding, severity) = (about.object_ref(&()), Severity::Warning);
-        let action = "Check";
-        self.recorder.record(EventRecord { regarding, severity, reason, action, note });
+    /// Of a check that is gone nothing is left but what it marked.
+    fn hand(&self, snapshot: &Snapshot) -> Hand<'_> {
+        let Self { writer, stores, recorder, .. } = self;
+        let check = snapshot.check.clone().map(Object::Check);
+        let left = snapshot.left.first().cloned().unwrap_or_default();
+        let own = check.unwrap_or(Object::Machine(left));
+        Hand { writer, stores, recorder, sessions: None, by: By::HealthCheck, own }
+    }
+}
+
+impl Unseen for CheckMetrics {
+    fn answered(&self, part: Part, write: &Write, answer: Result<(), &WriteError>) {
+        let (Part::Mark, Verb::Patch(patch), Ok(())) = (part, &write.verb, answer) else { return };
+        let mark = patch["metadata"]["annotations"][UNHEALTHY].as_str();
+        if let Some(Ok(mark)) = mark.map(serde_json::from_str::<UnhealthyMark>) {
+            self.count(&mark.reason);
+        }
     }
 }

@@ -14,11 +14,12 @@ mod scope;
 mod status;
 mod valid;
 mod verdict;
+mod writes;
 
 pub use mark::holds;
 pub use scope::{Exempt, exempt, selects};
-pub use status::News;
 pub use verdict::{Verdict, verdict};
+pub use writes::{Standing, plan};
 
 use std::sync::Arc;
 
@@ -28,11 +29,9 @@ use ostler_api::{
     machine::MachinePhase,
     machine_health_check::{MachineHealthCheckStatus, UnhealthyMark},
 };
-use serde_json::Value;
-
 use crate::{
     outage::ApiView,
-    record::merge_patch,
+    plan::Event,
     set::controller,
     snapshot::{NodeView, TargetView},
 };
@@ -67,9 +66,9 @@ pub struct Snapshot {
     pub left: Vec<Arc<Machine>>,
 }
 
-/// What a pass decides.
+/// What becomes of a check and its Machines.
 #[derive(Debug, Default)]
-pub struct Plan {
+pub struct Decision {
     /// Machines that get a mark, or another one.
     pub mark: Vec<(Arc<Machine>, UnhealthyMark)>,
     /// Machines that lose their mark.
@@ -77,7 +76,7 @@ pub struct Plan {
     /// The status; `None`: there is no check to write it to.
     pub status: Option<MachineHealthCheckStatus>,
     /// What people are to know.
-    pub news: Vec<News>,
+    pub news: Vec<Event>,
     /// When to look again although nothing changed.
     pub again: Option<Timestamp>,
 }
@@ -115,9 +114,9 @@ impl Judged<'_> {
     }
 }
 
-/// Decides what a check does.
-pub fn plan(snap: &Snapshot) -> Plan {
-    let mut plan = Plan::default();
+/// Decides what becomes of a check and its Machines.
+pub fn decide(snap: &Snapshot) -> Decision {
+    let mut plan = Decision::default();
     let unmarked = |machine: &&Arc<Machine>| !machine.is_deleting();
     plan.unmark.extend(snap.left.iter().filter(unmarked).cloned());
     let Some(check) = &snap.check else {
@@ -137,7 +136,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
     let certain = limit::Counts { healthy: judged.iter().filter(known).count(), ..counts };
     let begins = limit::gate(check, certain, !broken.is_empty()).is_open();
     for one in &judged {
-        decide(&mut plan, one, gate.is_open(), begins);
+        mark_or_not(&mut plan, one, gate.is_open(), begins);
     }
     plan.again = judged.iter().filter_map(|it| it.verdict.until()).min();
     let found = status::Found { check, judged: &judged, counts, gate, broken: &broken };
@@ -146,7 +145,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
 }
 
 /// What is to be said of each Machine; those that are exempt are left out, and keep no mark but one that they failed for.
-fn judge<'a>(snap: &'a Snapshot, check: &MachineHealthCheck, plan: &mut Plan) -> Vec<Judged<'a>> {
+fn judge<'a>(snap: &'a Snapshot, check: &MachineHealthCheck, plan: &mut Decision) -> Vec<Judged<'a>> {
     let mut judged = Vec::new();
     for target in &snap.targets {
         let machine = &target.machine;
@@ -164,7 +163,7 @@ fn judge<'a>(snap: &'a Snapshot, check: &MachineHealthCheck, plan: &mut Plan) ->
 }
 
 /// `open`: whether Machines are replaced now; `begins`: whether others may be marked, too.
-fn decide(plan: &mut Plan, one: &Judged<'_>, open: bool, begins: bool) {
+fn mark_or_not(plan: &mut Decision, one: &Judged<'_>, open: bool, begins: bool) {
     let machine = &one.target.machine;
     if machine.is_deleting() {
         return;
@@ -189,13 +188,4 @@ fn decide(plan: &mut Plan, one: &Judged<'_>, open: bool, begins: bool) {
 /// The mark of this check on a Machine.
 fn own_mark(machine: &Machine, check: &str) -> Option<UnhealthyMark> {
     machine.unhealthy_mark().filter(|mark| mark.check == check)
-}
-
-/// The merge patch of the status of a check; `None`: it says what is stored.
-pub fn status_patch(
-    old: Option<&MachineHealthCheckStatus>,
-    new: &MachineHealthCheckStatus,
-) -> Option<Value> {
-    let value = |status| serde_json::to_value(status).unwrap_or_default();
-    merge_patch(&old.map_or_else(|| Value::Object(serde_json::Map::new()), value), &value(new))
 }

@@ -7,9 +7,10 @@ use ostler_api::{
 };
 
 use super::{
-    Judged, Plan, Snapshot,
+    Judged, Decision, Snapshot,
     limit::{Counts, Gate},
 };
+use crate::plan::{Event, EventReason};
 
 /// So many names of targets are shown.
 const MOST_TARGETS: usize = 500;
@@ -20,15 +21,6 @@ const MOST_NAMES: usize = 10;
 const TOO_MANY: &str = "TooManyUnhealthy";
 /// The same where `unhealthyRange` wants more of them.
 const TOO_FEW: &str = "TooFewUnhealthy";
-
-/// What people are to know of a check.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
-    /// A fixed identifier.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-}
 
 /// What one condition says.
 struct Said {
@@ -48,7 +40,7 @@ pub(super) struct Found<'a> {
     pub(super) broken: &'a [String],
 }
 
-pub(super) fn fill(plan: &mut Plan, snap: &Snapshot, found: &Found<'_>) {
+pub(super) fn fill(plan: &mut Decision, snap: &Snapshot, found: &Found<'_>) {
     let Found { check, judged, counts, gate, broken } = found;
     let old = check.status.clone().unwrap_or_default();
     let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
@@ -121,7 +113,7 @@ fn valid(broken: &[String]) -> Said {
 }
 
 /// Told once: what is false now for another reason than before.
-fn news(old: &MachineHealthCheckStatus, said: &[Said]) -> Vec<News> {
+fn news(old: &MachineHealthCheckStatus, said: &[Said]) -> Vec<Event> {
     let is_new = |one: &&Said| {
         let before = old.conditions.iter().find(|it| it.type_ == one.type_.as_str());
         let same = before.is_some_and(|it| {
@@ -134,12 +126,13 @@ fn news(old: &MachineHealthCheckStatus, said: &[Said]) -> Vec<News> {
     let told = said.iter().filter(is_new).filter_map(|one| {
         let reason = match one.type_ {
             Type::RemediationAllowed if [TOO_MANY, TOO_FEW].contains(&one.reason) => {
-                "RemediationRestricted"
+                EventReason::RemediationRestricted
             }
             Type::RemediationAllowed | Type::Other(_) => return None,
-            Type::Replaceable | Type::Valid => one.reason,
+            Type::Replaceable => EventReason::NoController,
+            Type::Valid => EventReason::ValidationFailed,
         };
-        Some(News { reason, message: one.message.clone() })
+        Some(Event::warning(reason, one.message.clone()).doing("Check"))
     });
     told.collect()
 }
