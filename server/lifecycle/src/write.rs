@@ -504,7 +504,12 @@ impl Tried {
         self.0.iter().find_map(|(of, performed)| match performed {
             Performed::Failed(text) if *of == part => Some(text.as_str()),
             Performed::Conflict if *of == part && part == Part::Create => Some(CONFLICT),
-            _ => None,
+            Performed::Done
+            | Performed::Gone
+            | Performed::Refused(_)
+            | Performed::Conflict
+            | Performed::Failed(_)
+            | Performed::Skipped => None,
         })
     }
 }

@@ -121,13 +121,13 @@ impl Hand<'_> {
             Err(error) => error,
         };
         let Answers { missing, conflict, busy, other } = batch.answers;
-        let (then, performed) = match &error {
-            WriteError::NotFound => (missing, Performed::Gone),
-            WriteError::Conflict => (conflict, Performed::Conflict),
-            WriteError::NoAnswer | WriteError::TooManyRequests { .. } => {
-                (busy, Performed::Failed(error.to_string()))
-            }
-            error => (other, Performed::Failed(error.to_string())),
+        let is_busy = matches!(error, WriteError::NoAnswer | WriteError::TooManyRequests { .. });
+        let (then, performed) = if matches!(error, WriteError::NotFound) {
+            (missing, Performed::Gone)
+        } else if matches!(error, WriteError::Conflict) {
+            (conflict, Performed::Conflict)
+        } else {
+            (if is_busy { busy } else { other }, Performed::Failed(error.to_string()))
         };
         match (then, &write.verb) {
             (Then::GoOn, _) => {}
@@ -149,15 +149,12 @@ impl Hand<'_> {
         Ok(())
     }
 
-    /// One that changed meanwhile is looked at again, and a creation without an answer is repeated: of neither is there
-    /// anything to say.
+    /// Says what was refused.
     fn complain(&self, batch: &Batch, write: &Write, error: &WriteError) {
-        let (name, creates) = (write.of.name(), matches!(write.verb, Verb::Create(_)));
-        let tested = matches!((&write.verb, error), (Verb::Edit(_), WriteError::Invalid(_)));
-        let unanswered = write.remember == Remember::Name && error.may_have_happened();
-        if unanswered || tested || matches!(error, WriteError::Conflict) && !creates {
+        if comes_again(write, error) {
             return;
         }
+        let name = write.of.name();
         match &write.refused {
             Some(event) => {
                 let message = format!("{}: {error}", event.message);
@@ -288,11 +285,23 @@ fn node(node: Arc<Node>) -> Object {
     Object::Node(node, Arc::default())
 }
 
+/// One that changed meanwhile is looked at again, and a creation without an answer is repeated: of neither is there anything
+/// to say.
+fn comes_again(write: &Write, error: &WriteError) -> bool {
+    let creates = matches!(write.verb, Verb::Create(_));
+    let tested = matches!((&write.verb, error), (Verb::Edit(_), WriteError::Invalid(_)));
+    let unanswered = write.remember == Remember::Name && error.may_have_happened();
+    unanswered || tested || matches!(error, WriteError::Conflict) && !creates
+}
+
 /// A patch on condition of a version.
 fn in_version(patch: &Value, version: Option<String>) -> Value {
     let mut patch = patch.clone();
-    if let Some(version) = version {
-        patch["metadata"]["resourceVersion"] = version.into();
+    if let (Some(version), Some(fields)) = (version, patch.as_object_mut())
+        && let Some(metadata) =
+            fields.entry("metadata").or_insert_with(|| json!({})).as_object_mut()
+    {
+        metadata.insert("resourceVersion".to_owned(), version.into());
     }
     patch
 }

@@ -117,7 +117,9 @@ async fn a_write_is_on_condition_of_the_version_that_was_seen() {
         let version = match &verb {
             Verb::Edit(_) => &sent[0]["value"],
             Verb::Delete => &sent["preconditions"]["resourceVersion"],
-            _ => &sent["metadata"]["resourceVersion"],
+            Verb::Confirm(_) | Verb::Create(_) | Verb::Patch(_) | Verb::PatchStatus(_) => {
+                &sent["metadata"]["resourceVersion"]
+            }
         };
         assert_eq!(version, "7", "{verb:?}");
     }

@@ -82,7 +82,8 @@ impl HealthChecks {
 impl Unseen for CheckMetrics {
     fn answered(&self, part: Part, write: &Write, answer: Result<(), &WriteError>) {
         let (Part::Mark, Verb::Patch(patch), Ok(())) = (part, &write.verb, answer) else { return };
-        let mark = patch["metadata"]["annotations"][UNHEALTHY].as_str();
+        let marks = patch.pointer("/metadata/annotations");
+        let mark = marks.and_then(|marks| marks.get(UNHEALTHY)?.as_str());
         if let Some(Ok(mark)) = mark.map(serde_json::from_str::<UnhealthyMark>) {
             self.count(&mark.reason);
         }

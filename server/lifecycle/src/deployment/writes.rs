@@ -45,7 +45,7 @@ impl Report for Standing {
             (Some(Performed::Done), Some(set)) => status::created(&mut status, set, self.now),
             (Some(Performed::Conflict), _) => status::name_is_taken(&mut status),
             (Some(Performed::Failed(why)), _) => {
-                let why = format!("{}: {why}", NOT_CREATED);
+                let why = format!("{NOT_CREATED}: {why}");
                 status::creation_failed(&mut status, why, self.now);
             }
             (_, _) => {}
