@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use kube::Client;
 use ostler_controllers::{
     Clock, Clusters, Connect, Controllers, GivenIds, Settings, StoreClassSource, Stores, Targets,
-    cluster_ids, until_answered,
+    cluster_ids, find_home, until_answered,
 };
 use ostler_legacy::{LegacyMetrics, LegacyOptions};
 use ostler_sessions::{
@@ -222,6 +222,7 @@ impl Core {
                 Arc::new(Access::open(client.clone(), token_audience, tokens, access_file).await?)
             }
         };
+        let settings = until_answered(|| find_home(&client, &settings)).await?;
         let ids = until_answered(|| cluster_ids(&client, &settings, &cluster, &clock)).await?;
         let stores = Stores::new(match target {
             TargetCluster::Control => Targets::one(client.clone()),

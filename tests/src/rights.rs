@@ -64,6 +64,8 @@ impl Request {
             [resource, name] => ((*resource).to_owned(), *name),
             [resource, name, sub, ..] => (format!("{resource}/{sub}"), *name),
         };
+        // As a Kubernetes API server: a namespace is in itself, so a Role of it is enough.
+        let namespace = if resource == "namespaces" { name } else { namespace };
         let verb = match (method, name) {
             ("GET", "") if query.split('&').any(|one| one == "watch=true" || one == "watch=1") => {
                 "watch"

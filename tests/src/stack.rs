@@ -426,13 +426,11 @@ impl Stack {
         process
     }
 
-    /// The last core is dead for sure: the next one does not have to wait for the end of its leases. A core holds them by a
-    /// finalizer while there are Machines.
+    /// The last core is dead for sure: the next one does not have to wait for the end of its leases. It lets those go that the last one
+    /// held.
     pub fn delete_leases(&self) {
         for lease in ["machine-controller", "machine-controller-manager"] {
-            let unheld = r#"{"metadata":{"finalizers":null}}"#;
-            self.kubectl.output(["patch", "lease", lease, "--type=merge", "-p", unheld], None);
-            self.kubectl.run(["delete", "lease", lease, "--ignore-not-found"]);
+            self.kubectl.run(["delete", "lease", lease, "--ignore-not-found", "--wait=false"]);
         }
     }
 

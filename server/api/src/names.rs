@@ -216,6 +216,8 @@ pub mod annotation {
     /// Ours, on a Node: what of its labels, annotations and taints the node template of its Machine replaced, in the form of
     /// a node template. It is put back when the template does not want it any more.
     pub const REPLACED_BY_TEMPLATE: &str = "ostler.dev/replaced-by-node-template";
+    /// Ours, on the ConfigMap of the cluster id: the namespace in which its core would have it, if that had not ended.
+    pub const HOME_OF: &str = "ostler.dev/home-of";
     /// Ours, on a MachineClass. `true`: adopt instances that carry the machine's name and no UID; `false`: never.
     /// Without it, nothing is adopted by name, and nothing is made for a Machine that another controller began.
     pub const ADOPT_BY_NAME: &str = "ostler.dev/adopt-by-name";

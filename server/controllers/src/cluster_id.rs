@@ -2,7 +2,6 @@
 //! ConfigMap and only an operator changes them.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::api::PostParams;
 use kube::{Api, Client};
@@ -14,6 +13,7 @@ use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
 use crate::clock::Clock;
+use crate::home::{cluster_id_map, ends, is_home_of};
 use crate::namespaces::Namespaces;
 use crate::settings::Settings;
 
@@ -93,7 +93,9 @@ pub async fn cluster_ids(
             (Some(_), Some(from)) => Some(moved(from, &settled.ids.own)),
         };
         let hold = reason.map(|why| Hold::new(clock(), why));
-        match write(&maps, namespace, map, &settled.ids, hold).await {
+        let map =
+            map.map_or_else(|| Err(cluster_id_map(namespace, settings.chosen_home(), None)), Ok);
+        match write(&maps, map, &settled.ids, hold).await {
             Ok(()) => {
                 log_ids(&settled);
                 return Ok(settled.ids);
@@ -105,6 +107,51 @@ pub async fn cluster_ids(
     }
 }
 
+/// The settings with the namespace where the Leases and the cluster id are: the one that `settings` name. If that is gone or terminating and has none,
+/// they are where an earlier core took them, or in the first namespace served by name that stays, if that one is served, too.
+///
+/// # Errors
+/// The API server refused or could not be reached.
+pub async fn find_home(client: &Client, settings: &Settings) -> Result<Settings, ClusterIdError> {
+    let chosen = settings.chosen_home().to_owned();
+    let map = async |namespace: &str| {
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+        maps.get_opt(CLUSTER_ID_CONFIG_MAP).await
+    };
+    let mut found = chosen.clone();
+    if map(&chosen).await?.is_none() {
+        let served: Vec<_> = settings.namespaces.parts().into_iter().flatten().collect();
+        let others = || served.iter().filter(|other| **other != chosen);
+        for other in others() {
+            if map(other).await?.is_some_and(|map| is_home_of(&map, &chosen)) {
+                found.clone_from(other);
+                break;
+            }
+        }
+        // A core that may not read namespaces is as one whose namespace stays.
+        if found == chosen
+            && served.contains(&chosen)
+            && ends(client, &chosen).await.unwrap_or(false)
+        {
+            for other in others() {
+                if !ends(client, other).await? {
+                    found.clone_from(other);
+                    break;
+                }
+            }
+        }
+    }
+    if found == chosen {
+        return Ok(settings.clone());
+    }
+    info!(
+        chosen,
+        namespace = found,
+        "the namespace for leases and cluster id ended: they are in another one"
+    );
+    Ok(Settings { home: found, home_of: Some(chosen), ..settings.clone() })
+}
+
 /// Checks that of the namespaces served no other than the first is the home of a core, which is that by default: if the
 /// order of their names changed, two cores would lead, and the cluster id would be another one.
 ///
@@ -114,7 +161,8 @@ pub async fn check_home(client: &Client, served: &Namespaces) -> Result<(), Clus
     let Some(home) = served.first() else { return Ok(()) };
     for other in served.parts().into_iter().flatten().filter(|it| it != home) {
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &other);
-        if maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?.is_some() {
+        let there = maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?;
+        if there.is_some_and(|there| !is_home_of(&there, home)) {
             return Err(ClusterIdError::OtherHome { other, home: home.to_owned() });
         }
     }
@@ -197,23 +245,15 @@ async fn lost(client: &Client, scope: &Namespaces) -> kube::Result<Option<String
     Ok(None)
 }
 
-/// Creates the ConfigMap, or replaces the version that was read.
+/// Creates the new ConfigMap (`Err`), or replaces the version that was read (`Ok`).
 async fn write(
     maps: &Api<ConfigMap>,
-    namespace: &str,
-    map: Option<ConfigMap>,
+    map: Result<ConfigMap, ConfigMap>,
     ids: &ClusterIds,
     hold: Option<Hold>,
 ) -> kube::Result<()> {
-    let exists = map.is_some();
-    let mut map = map.unwrap_or_else(|| ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(CLUSTER_ID_CONFIG_MAP.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        },
-        ..ConfigMap::default()
-    });
+    let exists = map.is_ok();
+    let (Ok(mut map) | Err(mut map)) = map;
     let data = map.data.get_or_insert_default();
     ids.set(data);
     if let Some(hold) = hold {

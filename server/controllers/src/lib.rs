@@ -48,7 +48,9 @@ mod watching;
 use ostler_runtime::{client as writes, clock, events, kind as reconcile, namespaces, queue};
 
 pub use api_health::ApiCheck;
-pub use cluster_id::{ClusterIdError, GivenIds, check_home, cluster_ids, known_cluster_ids};
+pub use cluster_id::{
+    ClusterIdError, GivenIds, check_home, cluster_ids, find_home, known_cluster_ids,
+};
 pub use controllers::{Controller, ControllersError, EnabledControllers};
 pub use election::ElectionError;
 pub use ostler_runtime::clock::{Clock, system as system_clock};

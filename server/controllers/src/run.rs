@@ -33,11 +33,11 @@ use crate::clock::{Clock, DebugClock};
 use crate::cluster_id::ids_of;
 use crate::controllers::Controller;
 use crate::deployment::register_deployments;
-use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
+use crate::election::{ElectionError, Leadership, Observed, Predecessor};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
 use crate::hints::Listener;
-use crate::home::Home;
+use crate::home::{Home, HomeNamespace};
 use crate::hot_update::Reviewer;
 use crate::machine::{Machines, State, register_machines};
 use crate::metrics::{
@@ -134,7 +134,8 @@ impl Controllers {
         );
         let watch_metrics = WatchMetrics::register(registry);
         let queues = QueueMetrics::register(registry);
-        let others = (&sessions, &recorder);
+        let home = Arc::new(HomeNamespace::new(client.clone(), &settings));
+        let others = (&sessions, &recorder, &home);
         let kinds = Arc::new(Kinds::new(&queues, &stores, &settings, &state, others));
         let configs = Arc::new(Configs::new(
             client.clone(),
@@ -147,7 +148,7 @@ impl Controllers {
         register_machines(registry, &stores, &state, &leases.machines);
         register_deployments(registry, &stores, &leases.sets);
         let admin = OrphanAdminParts {
-            client: client.clone(),
+            home,
             writer: Writer::new(client.clone(), WriteMetrics::register(registry)),
             stores: stores.clone(),
             sessions: sessions.clone(),
@@ -238,8 +239,8 @@ impl Core {
         }
         info!(machines = self.stores.machines.len(), "synced");
         let election = self.settings.election(LEADER_LEASE);
-        let need = self.kinds.home.own.follow();
-        let elector = Elector::new(self.client.clone(), election, Arc::clone(&self.clock), need);
+        let elector =
+            self.kinds.home.elector(self.client.clone(), election, Arc::clone(&self.clock));
         let mut sets_lease = Observed::default();
         let leadership = tokio::select! {
             leadership = elector.acquire(Observed::default(), stop) => leadership?,
@@ -441,8 +442,8 @@ impl Core {
     }
 
     fn lease_events(&self) -> LeaseEvents {
-        let settings = Arc::clone(&self.settings);
-        LeaseEvents { all: self.all.clone(), recorder: self.recorder.clone(), settings }
+        let home = Arc::clone(&self.kinds.home.own.namespace);
+        LeaseEvents { all: self.all.clone(), recorder: self.recorder.clone(), home }
     }
 
     fn ask_api_servers(
@@ -520,12 +521,13 @@ impl Core {
 
     /// Holds what this core needs itself while there is something to delete.
     fn hold_home(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let home =
-            Arc::new(Home { writer: self.writer.clone(), need: self.kinds.home.own.follow() });
-        let queue = &self.kinds.home.queue;
-        reconcile::work(home, queue, &self.reconcile_metrics, workers, stop);
-        self.kinds.home.note();
-        self.kinds.home.wake();
+        let kind = &self.kinds.home;
+        let (writer, need) = (self.writer.clone(), kind.own.needs.follow());
+        let home = Arc::new(Home { writer, need, namespace: Arc::clone(&kind.own.namespace) });
+        reconcile::work(home, &kind.queue, &self.reconcile_metrics, workers, stop);
+        kind.note();
+        kind.wake();
+        workers.spawn(Arc::clone(kind).follow(stop.clone()));
     }
 
     fn start_checks(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {

@@ -45,6 +45,9 @@ pub struct Settings {
     /// The namespace of the Lease and of the ConfigMap with the cluster id. The holder of that Lease is the only one
     /// that serves `namespaces`.
     pub home: String,
+    /// The namespace that was chosen for `home`, if that ended and `home` is another one; see
+    /// [`find_home`](crate::find_home).
+    pub home_of: Option<String>,
     /// Name of this process, never used by another one; holder of the Lease.
     pub identity: String,
     /// Identity of a process that is known to be dead: its lease is taken over without waiting for its expiry.
@@ -79,6 +82,7 @@ impl Default for Settings {
             fleet: FleetSettings::default(),
             namespaces: Namespaces::one("default"),
             home: "default".to_owned(),
+            home_of: None,
             identity,
             predecessor: None,
             lease: (lease.lease_duration, lease.renew_deadline, lease.retry_period),
@@ -95,6 +99,11 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// Where the Leases and the ConfigMap are if that does not end.
+    pub(crate) fn chosen_home(&self) -> &str {
+        self.home_of.as_deref().unwrap_or(&self.home)
+    }
+
     /// A namespace whose machines are read to check whether the API server answers.
     pub(crate) fn probed(&self) -> &str {
         self.namespaces.first().unwrap_or(&self.home)

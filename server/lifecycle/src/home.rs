@@ -1,5 +1,6 @@
 //! What the core itself needs to the end of a deletion: its Leases and the ConfigMap with its cluster id. They carry a finalizer
-//! while there is something to delete, since a terminating namespace takes no new ones, and go with the last of it.
+//! while there is something to delete, since a terminating namespace takes no new ones, and go with the last of it. If a user deletes
+//! one of them alone, it goes and is made again.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::names::finalizer;
@@ -21,22 +22,37 @@ pub enum Need {
 /// What to do with the finalizer of an object of the core's own. One whose deletion was asked for takes no new finalizer. An idle
 /// one has none: then no core has to run for its namespace to go.
 pub fn hold(metadata: &ObjectMeta, need: Need) -> Hold {
-    let held = metadata.finalizers.iter().flatten().any(|name| name == finalizer::CORE);
-    match (need, held) {
+    match (need, is_held(metadata)) {
         (Need::Needed, false) if metadata.deletion_timestamp.is_none() => Hold::Add,
         (Need::Idle, true) => Hold::Remove,
         (Need::Unknown | Need::Needed | Need::Idle, _) => Hold::Keep,
     }
 }
 
+/// Whether the finalizer is there.
+pub fn is_held(metadata: &ObjectMeta) -> bool {
+    metadata.finalizers.iter().flatten().any(|name| name == finalizer::CORE)
+}
+
+/// Whether a user deleted an object that is held, or its namespace goes.
+pub fn is_going(metadata: &ObjectMeta) -> bool {
+    metadata.deletion_timestamp.is_some() && is_held(metadata)
+}
+
+/// Takes the finalizer off.
+pub fn let_go(metadata: &mut ObjectMeta) {
+    metadata.finalizers.get_or_insert_default().retain(|name| name != finalizer::CORE);
+}
+
 /// Changes the finalizer as [`hold`] says. Returns whether that is a change.
 pub fn apply(metadata: &mut ObjectMeta, need: Need) -> bool {
     let hold = hold(metadata, need);
-    let finalizers = metadata.finalizers.get_or_insert_default();
     match hold {
         Hold::Keep => {}
-        Hold::Add => finalizers.push(finalizer::CORE.to_owned()),
-        Hold::Remove => finalizers.retain(|name| name != finalizer::CORE),
+        Hold::Add => {
+            metadata.finalizers.get_or_insert_default().push(finalizer::CORE.to_owned());
+        }
+        Hold::Remove => let_go(metadata),
     }
     hold != Hold::Keep
 }

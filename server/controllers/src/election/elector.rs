@@ -2,13 +2,15 @@
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use ostler_lifecycle::home::Need;
+use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
+use ostler_lifecycle::home::{self, Need};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +20,7 @@ use super::ElectionSettings;
 use super::record::{self, Move, Observed, Predecessor};
 use super::running::Running;
 use crate::clock::{Clock, DebugClock};
+use crate::home::HomeNamespace;
 use crate::watch::causes;
 use ostler_api::operation::Term;
 
@@ -70,6 +73,17 @@ pub enum ElectionError {
         /// The lease.
         lease: &'static str,
     },
+    /// The cluster id is not beside the lease any more: the core that led took both to another namespace, since this one ends.
+    #[error(
+        "the cluster id is not in namespace {namespace:?} any more, where this core waited for the lease {lease:?}; it ends, to look \
+         for them in the other namespaces that it serves"
+    )]
+    Moved {
+        /// The lease.
+        lease: &'static str,
+        /// The namespace that they left.
+        namespace: String,
+    },
     /// The namespace of the lease takes no new one: it is gone, or its deletion has come to its end.
     #[error(
         "the lease {lease:?} is gone, and namespace {namespace:?} takes no new one, since it is gone or terminating; this core ends"
@@ -113,21 +127,26 @@ fn why_taken(stood_still: Duration) -> String {
 /// A candidate for leadership.
 #[derive(Debug)]
 pub(crate) struct Elector {
-    api: Api<Lease>,
-    settings: ElectionSettings,
-    clock: DebugClock,
+    pub(super) api: Api<Lease>,
+    pub(super) settings: ElectionSettings,
+    pub(super) clock: DebugClock,
     /// Whether the Lease has to be there to the end of what is deleted.
-    need: watch::Receiver<Need>,
+    pub(super) need: watch::Receiver<Need>,
+    pub(super) home: Arc<HomeNamespace>,
 }
 
 /// Leadership, until [`Leadership::hold`] ends.
 #[derive(Debug)]
 pub(crate) struct Leadership {
-    elector: Elector,
-    lease: Lease,
+    pub(super) elector: Elector,
+    pub(super) lease: Lease,
     renewed_at: Instant,
     before: Option<Timestamp>,
     predecessor: Predecessor,
+    /// The Lease in the namespace that it left, until that one is let go.
+    pub(super) left: Option<(Api<Lease>, Lease)>,
+    /// What is seen of a Lease that is in the way there.
+    pub(super) in_the_way: Observed,
 }
 
 impl Elector {
@@ -137,9 +156,11 @@ impl Elector {
         settings: ElectionSettings,
         clock: Clock,
         need: watch::Receiver<Need>,
+        home: Arc<HomeNamespace>,
     ) -> Self {
+        let settings = ElectionSettings { namespace: home.current(), ..settings };
         let api = Api::namespaced(client, &settings.namespace);
-        Self { api, settings, clock: DebugClock(clock), need }
+        Self { api, settings, clock: DebugClock(clock), need, home }
     }
 
     /// Looks at the Lease without taking it, as often as a candidate does.
@@ -183,7 +204,13 @@ impl Elector {
                         renewed_at: started,
                         before,
                         predecessor,
+                        left: None,
+                        in_the_way: Observed::default(),
                     }));
+                }
+                Some(Attempt::Moved) => {
+                    let (lease, namespace) = (self.settings.lease, self.settings.namespace);
+                    return Err(ElectionError::Moved { lease, namespace });
                 }
                 Some(Attempt::Restored) => {
                     return Err(ElectionError::Restored { lease: self.settings.lease });
@@ -210,13 +237,32 @@ impl Elector {
 
     async fn try_acquire(&self, observed: &mut Observed) -> kube::Result<Attempt> {
         let wall = (self.clock.0)();
+        let found = self.api.get_opt(self.settings.lease).await?;
+        if found.as_ref().is_some_and(|lease| observed.went_back(lease)) {
+            return Ok(Attempt::Restored);
+        }
+        let is_here =
+            found.as_ref().is_some_and(|lease| lease.metadata.deletion_timestamp.is_none());
+        if !is_here && !self.has_cluster_id().await? {
+            return Ok(Attempt::Moved);
+        }
+        let found = match found {
+            Some(lease) if self.was_deleted(&lease).await => {
+                // A user says that it is free.
+                observed.note(lease.spec.clone().unwrap_or_default(), Instant::now());
+                if let_go(&self.api, lease).await?.is_none() {
+                    return Ok(Attempt::HeldBy("another process".to_owned()));
+                }
+                None
+            }
+            found => found,
+        };
         let (mut before, mut predecessor) = (None, observed.of_none());
-        let written = match self.api.get_opt(self.settings.lease).await? {
+        let written = match found {
             None => {
                 let lease = record::new_lease(observed, &self.settings, wall);
                 self.api.create(&PostParams::default(), &lease).await
             }
-            Some(lease) if observed.went_back(&lease) => return Ok(Attempt::Restored),
             Some(lease) => {
                 before = record::renewed_at(&lease);
                 predecessor = Predecessor::of(&lease);
@@ -239,6 +285,17 @@ impl Elector {
         }
     }
 
+    /// Whether the cluster id is where the Lease is, or was: a leader takes both to another namespace if theirs ends.
+    async fn has_cluster_id(&self) -> kube::Result<bool> {
+        let maps = self.home.maps(&self.settings.namespace);
+        Ok(maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?.is_some())
+    }
+
+    /// Whether a user deleted a Lease that is held: it goes, and is made again. One whose namespace ends is needed there.
+    async fn was_deleted(&self, lease: &Lease) -> bool {
+        home::is_going(&lease.metadata) && self.home.stays(&self.settings.namespace).await
+    }
+
     fn tell_once(&self, waiting_for: &mut Option<String>, holder: String) {
         if waiting_for.as_ref() != Some(&holder) {
             info!(holder, lease = self.settings.lease, "waiting for the lease");
@@ -251,6 +308,7 @@ enum Attempt {
     Leads(Box<Lease>, Option<Timestamp>, Predecessor),
     HeldBy(String),
     Restored,
+    Moved,
 }
 
 fn holder(lease: &Lease) -> String {
@@ -315,12 +373,22 @@ impl Leadership {
                     tell_of_stall(lease, running.stood_still());
                     running.forget(before);
                     said = None;
+                    let left = deadline.saturating_sub(started.elapsed());
+                    if let Some(Err(over)) = running.within(left, self.follow_home()).await {
+                        return Err(over);
+                    }
                 }
                 Some(Ok(Written::Forestalled)) => {
                     said =
                         Some(not_renewed(lease, "other clients edit it all the time".to_owned()));
                 }
                 Some(Ok(Written::Over(why))) => return Err(why.after(running.stood_still())),
+                Some(Ok(Written::Homeless(why))) => {
+                    match running.within(left, self.relocate(true)).await {
+                        Some(Ok(true)) => self.renewed_at = started,
+                        _ => return Err(why),
+                    }
+                }
                 Some(Err(failure)) => said = Some(not_renewed(lease, causes(&failure))),
                 None => {
                     let stood_still = running.stood_still();
@@ -337,9 +405,10 @@ impl Leadership {
         let Elector { api, settings, clock, .. } = &self.elector;
         let mut gone = false;
         for _ in 0..WRITES {
-            let lease = change(self.lease.clone(), (clock.0)());
+            let lease = self.lease.clone();
+            let lease = change(if gone { record::anew(lease) } else { lease }, (clock.0)());
             let written = if gone {
-                api.create(&PostParams::default(), &record::anew(lease)).await
+                api.create(&PostParams::default(), &lease).await
             } else {
                 api.replace(settings.lease, &PostParams::default(), &lease).await
             };
@@ -348,8 +417,13 @@ impl Leadership {
                     return Ok(Written::Over(ElectionError::Restored { lease: settings.lease }));
                 }
                 Ok(lease) => {
+                    let elector = &self.elector;
                     self.lease = lease;
-                    return Ok(Written::Done);
+                    if !elector.was_deleted(&self.lease).await {
+                        return Ok(Written::Done);
+                    }
+                    let Some(lease) = let_go(api, self.lease.clone()).await? else { continue };
+                    (self.lease, gone) = (lease, true);
                 }
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     // Our own write whose answer was lost, a manual edit, or another holder.
@@ -373,7 +447,7 @@ impl Leadership {
                 Err(kube::Error::Api(status)) if status.code == 404 && !gone => gone = true,
                 Err(kube::Error::Api(status)) if gone && takes_no_more(&status) => {
                     let (lease, namespace) = (settings.lease, settings.namespace.clone());
-                    return Ok(Written::Over(ElectionError::HomeGone { lease, namespace }));
+                    return Ok(Written::Homeless(ElectionError::HomeGone { lease, namespace }));
                 }
                 Err(failure) => return Err(failure),
             }
@@ -419,15 +493,29 @@ fn takes_no_more(refused: &kube::core::Status) -> bool {
 }
 
 /// What became of a write of the Lease.
-enum Written {
+pub(super) enum Written {
     Done,
     /// Other clients edited the Lease before each of our writes.
     Forestalled,
     Over(ElectionError),
+    /// The Lease is gone, and its namespace takes no new one.
+    Homeless(ElectionError),
+}
+
+/// Takes our finalizer off a Lease. Returns it as it was at last; `None`: another client was faster.
+pub(super) async fn let_go(api: &Api<Lease>, mut lease: Lease) -> kube::Result<Option<Lease>> {
+    home::let_go(&mut lease.metadata);
+    let name = lease.metadata.name.clone().unwrap_or_default();
+    match api.replace(&name, &PostParams::default(), &lease).await {
+        Ok(lease) => Ok(Some(lease)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Some(lease)),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+        Err(failure) => Err(failure),
+    }
 }
 
 /// The error that names the new holder of our lease.
-fn taken(now: &Lease, lease: &'static str) -> ElectionError {
+pub(super) fn taken(now: &Lease, lease: &'static str) -> ElectionError {
     let stood_still = Duration::ZERO;
     match holder(now) {
         holder if holder.is_empty() => ElectionError::Freed { lease, stood_still },

@@ -4,6 +4,7 @@ use http::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 
 use super::*;
+use crate::settings::Settings;
 
 /// The Lease endpoint of an API server.
 #[derive(Default)]
@@ -13,6 +14,9 @@ struct LeaseServer {
     down: bool,
     /// Another client edits the Lease before every write of it.
     meddled_with: bool,
+    namespace_ends: bool,
+    /// The ConfigMap of the cluster id is not there.
+    has_no_id: bool,
 }
 
 type Shared = Arc<Mutex<LeaseServer>>;
@@ -22,9 +26,9 @@ fn client(server: &Shared) -> Client {
     let service = tower::service_fn(move |request: Request<Body>| {
         let server = Arc::clone(&server);
         async move {
-            let (method, body) = (request.method().clone(), request.into_body());
-            let body = body.collect_bytes().await.unwrap();
-            let (code, answer) = server.lock().unwrap().answer(&method, &body);
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+            let body = request.into_body().collect_bytes().await.unwrap();
+            let (code, answer) = server.lock().unwrap().answer(&method, &path, &body);
             let answer = Response::builder().status(code).body(Body::from(answer)).unwrap();
             Ok::<_, Infallible>(answer)
         }
@@ -33,9 +37,21 @@ fn client(server: &Shared) -> Client {
 }
 
 impl LeaseServer {
-    fn answer(&mut self, method: &Method, body: &[u8]) -> (StatusCode, Vec<u8>) {
+    fn answer(&mut self, method: &Method, path: &str, body: &[u8]) -> (StatusCode, Vec<u8>) {
         if self.down {
             return failure(StatusCode::INTERNAL_SERVER_ERROR);
+        }
+        let deleted = self.namespace_ends.then_some("2026-01-01T00:00:00Z");
+        let other =
+            serde_json::json!({ "metadata": { "name": "x", "deletionTimestamp": deleted } });
+        if path == "/api/v1/namespaces/default" {
+            return (StatusCode::OK, serde_json::to_vec(&other).unwrap());
+        }
+        if path.ends_with("/configmaps/ostler-cluster-id") {
+            return match self.has_no_id {
+                true => failure(StatusCode::NOT_FOUND),
+                false => (StatusCode::OK, serde_json::to_vec(&other).unwrap()),
+            };
         }
         if self.meddled_with && method == Method::PUT {
             self.edit();
@@ -60,7 +76,9 @@ impl LeaseServer {
     fn store(&mut self, mut lease: Lease) -> (StatusCode, Vec<u8>) {
         self.version += 1;
         lease.metadata.resource_version = Some(self.version.to_string());
-        self.lease = Some(lease.clone());
+        let goes = lease.metadata.deletion_timestamp.is_some();
+        let held = lease.metadata.finalizers.as_ref().is_some_and(|all| !all.is_empty());
+        self.lease = Some(lease.clone()).filter(|_| held || !goes);
         (StatusCode::OK, serde_json::to_vec(&lease).unwrap())
     }
 
@@ -68,6 +86,15 @@ impl LeaseServer {
     fn edit(&mut self) {
         let mut lease = self.lease.clone().unwrap();
         lease.metadata.labels = Some([("by".to_owned(), "hand".to_owned())].into());
+        self.store(lease);
+    }
+
+    /// `kubectl delete lease`, of a Lease that a core holds.
+    fn delete(&mut self) {
+        let mut lease = self.lease.clone().unwrap();
+        lease.metadata.finalizers = Some(vec![ostler_api::names::finalizer::CORE.to_owned()]);
+        lease.metadata.deletion_timestamp =
+            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
         self.store(lease);
     }
 
@@ -90,7 +117,8 @@ fn elector(server: &Shared, identity: &str) -> Elector {
     let clock: Clock =
         Arc::new(move || Timestamp::from_second(1_600_000_000).unwrap() + start.elapsed());
     let need = watch::Sender::default().subscribe();
-    Elector::new(client(server), ElectionSettings::new("default", identity), clock, need)
+    let home = Arc::new(HomeNamespace::new(client(server), &Settings::default()));
+    Elector::new(client(server), ElectionSettings::new("default", identity), clock, need, home)
 }
 
 async fn leader(server: &Shared, identity: &str) -> Leadership {
@@ -431,4 +459,86 @@ async fn a_candidate_that_saw_what_a_restored_api_does_not_have_does_not_lead() 
         let ended = ended.await.unwrap().map(|_| ());
         assert!(matches!(ended, Err(ElectionError::Restored { .. })), "{ended:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lease_that_a_user_deletes_goes_and_is_made_again_in_its_term_by_its_leader() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let (term, uid) = (first.term(), first.lease_uid());
+    let (until, stop, end) = led(first);
+    sleep(Duration::from_secs(1)).await;
+    server.lock().unwrap().delete();
+    sleep(Duration::from_secs(5)).await;
+    let now = server.lock().unwrap().lease.clone().unwrap();
+    assert_eq!((holder(&now).as_str(), record::term_of(&now)), ("a", term));
+    assert_eq!(now.metadata.deletion_timestamp, None);
+    assert_ne!(now.metadata.uid, Some(uid), "it is another one");
+    assert!(*until.lock().unwrap() > Instant::now());
+    stop.cancel();
+    end.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lease_whose_namespace_ends_is_renewed_to_the_end() {
+    let server = Shared::default();
+    let first = leader(&server, "a").await;
+    let (until, stop, end) = led(first);
+    {
+        let mut server = server.lock().unwrap();
+        server.namespace_ends = true;
+        server.delete();
+    }
+    sleep(Duration::from_mins(5)).await;
+    assert!(server.lock().unwrap().lease.clone().unwrap().metadata.deletion_timestamp.is_some());
+    assert!(*until.lock().unwrap() > Instant::now());
+    stop.cancel();
+    end.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_held_lease_that_a_user_deletes_after_its_leader_died_is_taken_at_once_as_another_one() {
+    for ends in [false, true] {
+        let server = Shared::default();
+        let dead = leader(&server, "a").await;
+        {
+            let mut server = server.lock().unwrap();
+            server.namespace_ends = ends;
+            server.delete();
+        }
+        let before = Instant::now();
+        let second = leader(&server, "b").await;
+        assert_eq!(
+            before.elapsed().is_zero(),
+            !ends,
+            "one that goes with its namespace is not free"
+        );
+        assert!(second.term() > dead.term());
+        assert_eq!(second.lease_uid() == dead.lease_uid(), ends);
+        assert_eq!(second.predecessor(), Predecessor::MayAct);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_candidate_makes_no_lease_where_the_cluster_id_is_not() {
+    for has_lease in [false, true] {
+        let server = Shared::default();
+        if has_lease {
+            let _dead = leader(&server, "a").await;
+            server.lock().unwrap().delete();
+        }
+        server.lock().unwrap().has_no_id = true;
+        let next = elector(&server, "b");
+        let ended = next.acquire(Observed::default(), &CancellationToken::new()).await.map(|_| ());
+        assert!(matches!(ended, Err(ElectionError::Moved { .. })), "{ended:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_api_server_said_is_its_message_and_not_all_of_its_answer() {
+    let server = Shared::default();
+    let (_until, _stop, end) = led(leader(&server, "a").await);
+    server.lock().unwrap().down = true;
+    let said = end.await.unwrap().unwrap_err().to_string();
+    assert!(said.ends_with("the API server said: no"), "{said}");
 }

@@ -8,6 +8,7 @@
 //! Kept by hand: the crates for Leases know no fencing term, no predecessor, and do not say until when a lease holds.
 
 mod elector;
+mod moving;
 mod record;
 mod running;
 

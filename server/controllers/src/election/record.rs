@@ -191,6 +191,20 @@ pub(super) fn anew(lease: Lease) -> Lease {
     Lease { metadata, ..lease }
 }
 
+/// The Lease of another namespace, to be made in this one: the same term of the same holder.
+pub(super) fn moved(lease: &Lease, namespace: &str) -> Lease {
+    let mut lease = anew(lease.clone());
+    lease.metadata.namespace = Some(namespace.to_owned());
+    lease
+}
+
+/// One that is there already in the namespace to which `lease` moves, with the content of that.
+pub(super) fn replaced(mut there: Lease, lease: &Lease) -> Lease {
+    let notes = lease.metadata.annotations.clone().unwrap_or_default();
+    there.metadata.annotations.get_or_insert_default().extend(notes);
+    Lease { spec: lease.spec.clone(), ..there }
+}
+
 /// A Lease that the next leader may take immediately: no holder, and a duration of one second for clients that read
 /// only the times. It says so if all requests of this term were `answered`.
 pub(super) fn released(mut lease: Lease, answered: bool, wall: Timestamp) -> Lease {

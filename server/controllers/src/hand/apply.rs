@@ -192,7 +192,7 @@ impl Hand<'_> {
             }
             Object::Node(it, machine) => {
                 let TargetOf::Cluster(target) = stores.targets.of(machine) else { return Ok(None) };
-                let writer = &writer.to(&target);
+                let writer = &writer.to(&target.client);
                 let (api, cache, wrap) = (writer.cluster_api(), &target.nodes, node);
                 self.on(it, Place { writer, api, cache, wrap }, write, own).await
             }

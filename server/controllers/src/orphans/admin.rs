@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Api, Client, Resource as _};
+use kube::Resource as _;
 use ostler_api::driver::OperationKind;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::orphans::hold::{Data, led_by};
@@ -26,6 +26,7 @@ use super::OrphanScans;
 use crate::EVENT_LOG;
 use crate::clock::{Clock, DebugClock};
 use crate::events::{EventRecord, Recorder, Severity};
+use crate::home::HomeNamespace;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::writes::{WriteError, Writer};
@@ -37,7 +38,7 @@ const ATTEMPTS: usize = 5;
 #[derive(Clone)]
 pub(crate) struct OrphanAdmin {
     writer: Writer,
-    maps: Api<ConfigMap>,
+    home: Arc<HomeNamespace>,
     stores: Stores,
     sessions: Sessions,
     settings: Arc<Settings>,
@@ -62,7 +63,7 @@ pub(super) struct Seen {
 
 /// The parts of an [`OrphanAdmin`].
 pub(crate) struct OrphanAdminParts {
-    pub(crate) client: Client,
+    pub(crate) home: Arc<HomeNamespace>,
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
     pub(crate) sessions: Sessions,
@@ -74,7 +75,7 @@ pub(crate) struct OrphanAdminParts {
 
 impl OrphanAdmin {
     pub(crate) fn new(parts: OrphanAdminParts, registry: &mut Registry) -> Self {
-        let OrphanAdminParts { client, writer, stores, sessions, settings, clock, recorder, scans } =
+        let OrphanAdminParts { home, writer, stores, sessions, settings, clock, recorder, scans } =
             parts;
         let held = Gauge::default();
         registry.register(
@@ -82,11 +83,10 @@ impl OrphanAdmin {
             "1 while orphans are only reported, until `ostler drivers orphans --accept`",
             held.clone(),
         );
-        let maps = Api::namespaced(client, &settings.home);
         let (clock, started, seen) = (DebugClock(clock), Instant::now(), Arc::default());
         Self {
             writer,
-            maps,
+            home,
             stores,
             sessions,
             settings,
@@ -146,8 +146,9 @@ impl OrphanAdmin {
     /// Writes the ConfigMap if `edit` returns that it changed it. Returns the current data.
     async fn change(&self, edit: impl Fn(&mut Data) -> bool) -> Result<Data, WriteError> {
         let mut last = WriteError::Conflict;
+        let maps = self.home.maps(&self.home.current());
         for _ in 0..ATTEMPTS {
-            let Some(mut map) = self.writer.get(&self.maps, CLUSTER_ID_CONFIG_MAP).await? else {
+            let Some(mut map) = self.writer.get(&maps, CLUSTER_ID_CONFIG_MAP).await? else {
                 return Err(WriteError::NotFound);
             };
             let data = map.data.get_or_insert_default();
@@ -155,7 +156,7 @@ impl OrphanAdmin {
                 return Ok(data.clone());
             }
             let written = data.clone();
-            match self.writer.replace(&self.maps, CLUSTER_ID_CONFIG_MAP, &map).await {
+            match self.writer.replace(&maps, CLUSTER_ID_CONFIG_MAP, &map).await {
                 Ok(_) => return Ok(written),
                 Err(WriteError::Conflict) => last = WriteError::Conflict,
                 Err(failure) => return Err(failure),
@@ -169,7 +170,7 @@ impl OrphanAdmin {
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(CLUSTER_ID_CONFIG_MAP.to_owned()),
-                namespace: Some(self.settings.home.clone()),
+                namespace: Some(self.home.current()),
                 ..ObjectMeta::default()
             },
             ..ConfigMap::default()

@@ -13,7 +13,7 @@ use crate::deployment::Deployments;
 use crate::events::Recorder;
 use crate::freeze::Freezes;
 use crate::health_check::HealthChecks;
-use crate::home::{Home, Needs};
+use crate::home::{self, Home, HomeNamespace, Needs};
 use crate::hot_update::ReviewKey;
 use crate::machine::{Machines, Shared, State};
 use crate::orphans::{OrphanScans, Orphans};
@@ -46,7 +46,7 @@ pub(crate) struct Kinds {
     pub(crate) freezes: Arc<Woken<Freezes>>,
     pub(crate) pools: Arc<Woken<Pools, GroupReads>>,
     pub(crate) checks: Arc<Woken<HealthChecks>>,
-    pub(crate) home: Arc<Woken<Home, Needs>>,
+    pub(crate) home: Arc<Woken<Home, home::Shared>>,
 }
 
 /// What every kind gets.
@@ -74,7 +74,7 @@ impl Kinds {
         stores: &Stores,
         settings: &Arc<Settings>,
         state: &Arc<State>,
-        (sessions, recorder): (&Sessions, &Recorder),
+        (sessions, recorder, home): (&Sessions, &Recorder, &Arc<HomeNamespace>),
     ) -> Self {
         let (of, many) = (Of { metrics, stores, settings }, settings.concurrent_syncs);
         let scans = Queue::new(QueueSettings::new("orphans", ASKING_WORKERS), metrics);
@@ -83,6 +83,7 @@ impl Kinds {
         let reads = GroupReads { groups: Arc::default(), sessions: sessions.clone() };
         let (state, recorder) = (Arc::clone(state), recorder.clone());
         let shared = Shared { state, scans: asked.clone(), recorder, sessions };
+        let home = home::Shared { needs: Needs::default(), namespace: Arc::clone(home) };
         Self {
             machines: of.woken("machine", many, shared),
             classes: of.woken("machineclass", FEW_WORKERS, ()),
@@ -95,7 +96,7 @@ impl Kinds {
             freezes: of.woken("freeze", FEW_WORKERS, ()),
             pools: of.woken("machinepool", many, reads),
             checks: of.woken("machinehealthcheck", FEW_WORKERS, ()),
-            home: of.woken("clusterid", 1, Needs::default()),
+            home: of.woken("clusterid", 1, home),
         }
     }
 

@@ -67,7 +67,8 @@ fn world() -> World {
     let stores = Stores::new(Targets::one(client.clone()));
     let state = Arc::new(State::of(&stores.machines));
     let sessions = Bench::new().sessions;
-    let kinds = Kinds::new(&metrics, &stores, &settings, &state, (&sessions, &recorder));
+    let home = Arc::new(HomeNamespace::new(client.clone(), &settings));
+    let kinds = Kinds::new(&metrics, &stores, &settings, &state, (&sessions, &recorder, &home));
     let (machines, registry) = (Arc::clone(&kinds.machines.queue), &mut Registry::default());
     let watches = WatchMetrics::register(registry);
     let configs = Configs::new(client, stores.clone(), machines, watches, registry);

@@ -7,14 +7,14 @@ use ostler_api::names::LEADER_LEASE;
 
 use crate::api_health::ApiTransition;
 use crate::events::{EventRecord, Recorder, Severity};
-use crate::settings::Settings;
+use crate::home::HomeNamespace;
 use crate::triggers::AllTriggers;
 
 /// Records it, and wakes those whom it concerns.
 pub(super) struct LeaseEvents {
     pub(super) all: AllTriggers,
     pub(super) recorder: Recorder,
-    pub(super) settings: Arc<Settings>,
+    pub(super) home: Arc<HomeNamespace>,
 }
 
 impl LeaseEvents {
@@ -52,7 +52,7 @@ impl LeaseEvents {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
             kind: Some("Lease".to_owned()),
             name: Some(LEADER_LEASE.to_owned()),
-            namespace: Some(self.settings.home.clone()),
+            namespace: Some(self.home.current()),
             ..ObjectReference::default()
         };
         let note = note.to_owned();

@@ -12,7 +12,7 @@ use ostler_api::names::SETS_LEASE;
 use ostler_api::operation::Term;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -113,13 +113,16 @@ impl SetLeader {
             };
             let Err(error) = ended else { return };
             warn!(%error, "another process may run the sets; waiting for their lease");
+            // What ended it may last.
+            if stop.run_until_cancelled(sleep(self.settings.lease.2)).await.is_none() {
+                return;
+            }
         }
     }
 
     fn elector(&self) -> Elector {
         let election = self.settings.election(SETS_LEASE);
-        let need = self.kinds.home.own.follow();
-        Elector::new(self.client.clone(), election, Arc::clone(&self.clock), need)
+        self.kinds.home.elector(self.client.clone(), election, Arc::clone(&self.clock))
     }
 
     async fn acquire(

@@ -23,17 +23,17 @@ pub use writes::{Standing, plan};
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use ostler_api::{
-    Machine, MachineHealthCheck, ProviderIdComparison,
-    machine::MachinePhase,
-    machine_health_check::{MachineHealthCheckStatus, UnhealthyMark},
-};
 use crate::{
     outage::ApiView,
     plan::Event,
     set::controller,
     snapshot::{NodeView, TargetView},
+};
+use jiff::Timestamp;
+use ostler_api::{
+    Machine, MachineHealthCheck, ProviderIdComparison,
+    machine::MachinePhase,
+    machine_health_check::{MachineHealthCheckStatus, UnhealthyMark},
 };
 
 /// A Machine that a check looks at.
@@ -145,7 +145,11 @@ pub fn decide(snap: &Snapshot) -> Decision {
 }
 
 /// What is to be said of each Machine; those that are exempt are left out, and keep no mark but one that they failed for.
-fn judge<'a>(snap: &'a Snapshot, check: &MachineHealthCheck, plan: &mut Decision) -> Vec<Judged<'a>> {
+fn judge<'a>(
+    snap: &'a Snapshot,
+    check: &MachineHealthCheck,
+    plan: &mut Decision,
+) -> Vec<Judged<'a>> {
     let mut judged = Vec::new();
     for target in &snap.targets {
         let machine = &target.machine;

@@ -7,7 +7,7 @@ use ostler_api::{
 };
 
 use super::{
-    Judged, Decision, Snapshot,
+    Decision, Judged, Snapshot,
     limit::{Counts, Gate},
 };
 use crate::plan::{Event, EventReason};

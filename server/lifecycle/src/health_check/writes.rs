@@ -57,7 +57,8 @@ pub fn plan(snap: &Snapshot) -> Plan<Standing> {
         Batch::of(Part::Update, what, unmarked).paced(Pace::Beside(usize::MAX)),
         Batch::of(Part::Mark, what, marked).paced(Pace::Beside(usize::MAX)),
     ];
-    let writes = confirm.into_iter().chain(machines).filter(|batch| !batch.writes.is_empty()).collect();
+    let writes =
+        confirm.into_iter().chain(machines).filter(|batch| !batch.writes.is_empty()).collect();
     let next = again.map(|at| until(at, snap.now).max(PAUSE));
     let report = snap.check.clone().zip(status);
     Plan {

@@ -9,7 +9,10 @@ use tracing::{debug, warn};
 
 /// An error with all that caused it: that a certificate is not trusted is far down. What the error names itself is not
 /// repeated.
-pub fn causes(failure: &dyn Error) -> String {
+pub fn causes(failure: &(dyn Error + 'static)) -> String {
+    if let Some(said) = message(failure) {
+        return said;
+    }
     let mut text = failure.to_string();
     for cause in successors(failure.source(), |error| (*error).source()) {
         let cause = cause.to_string();
@@ -18,6 +21,12 @@ pub fn causes(failure: &dyn Error) -> String {
         }
     }
     text
+}
+
+/// The message of an answer of the API server, without the other fields of it.
+fn message(failure: &(dyn Error + 'static)) -> Option<String> {
+    let Some(kube::Error::Api(status)) = failure.downcast_ref() else { return None };
+    (!status.message.is_empty()).then(|| status.message.clone())
 }
 
 /// What the API server said, if it answered.

@@ -1,11 +1,15 @@
 //! Holds what the core itself needs: the ConfigMap with the cluster id here, its Leases when it renews them.
 
+mod namespace;
 mod triggers;
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use ostler_api::names::{CLUSTER_ID_CONFIG_MAP, finalizer};
 use ostler_lifecycle::class::Hold;
-use ostler_lifecycle::home::{Need, apply, hold};
+use ostler_lifecycle::home::{Need, apply, hold, is_going, let_go};
 use tokio::sync::watch;
 
 use crate::queue::Outcome;
@@ -13,6 +17,16 @@ use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::Stores;
 use crate::watch::ObjectName;
 use crate::writes::Writer;
+
+pub(crate) use namespace::{HomeNamespace, cluster_id_map, ends, is_home_of};
+
+/// What the passes over the ConfigMap share with its triggers and with the candidates for the Leases.
+pub(crate) struct Shared {
+    /// Whether this core is needed.
+    pub(crate) needs: Needs,
+    /// Where its Leases and the cluster id are.
+    pub(crate) namespace: Arc<HomeNamespace>,
+}
 
 /// Whether this core is needed, as its caches say. The Leases are held by it.
 #[derive(Debug, Default)]
@@ -58,52 +72,102 @@ impl Stores {
     }
 }
 
-/// Puts the finalizer on the ConfigMap of the cluster id.
+/// How often the ConfigMap is read: users edit and delete it, and no watch says so.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Keeps the ConfigMap of the cluster id, and its finalizer while that is needed.
 pub(crate) struct Home {
     pub(crate) writer: Writer,
     pub(crate) need: watch::Receiver<Need>,
+    pub(crate) namespace: Arc<HomeNamespace>,
 }
 
 /// The ConfigMap, and whether it is needed.
 pub(crate) struct Observed {
     map: ConfigMap,
     need: Need,
+    state: State,
+}
+
+/// What the API server has of it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// It is there.
+    Here,
+    /// A user deleted it alone.
+    Deleted,
+    /// It is not there any more.
+    Gone,
+}
+
+/// What to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Change its finalizer.
+    Hold(Hold),
+    /// Let it go, to make it again.
+    LetGo,
+    /// Make it again.
+    Make,
 }
 
 impl Kind for Home {
     const NAME: &'static str = "ConfigMap";
     type Key = ObjectName;
     type Snapshot = Observed;
-    type Plan = Hold;
+    type Plan = Step;
     type Done = ();
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Observed>, PassError> {
+        if self.namespace.current() != name.namespace {
+            return Ok(None);
+        }
         let need = *self.need.borrow();
         let read = self.writer.get(&self.writer.api(&name.namespace), &name.name).await;
         let map = read.map_err(|it| PassError::of_write("reading the cluster id", it))?;
-        Ok(map.map(|map| Observed { map, need }))
+        let Some(map) = map else {
+            let map = self.namespace.again(&name.namespace);
+            return Ok(map.map(|map| Observed { map, need, state: State::Gone }));
+        };
+        self.namespace.note(&map);
+        let deleted = is_going(&map.metadata) && self.namespace.stays(&name.namespace).await;
+        let state = if deleted { State::Deleted } else { State::Here };
+        Ok(Some(Observed { map, need, state }))
     }
 
-    fn plan(observed: &Observed) -> Hold {
-        hold(&observed.map.metadata, observed.need)
+    fn plan(observed: &Observed) -> Step {
+        match observed.state {
+            State::Here => Step::Hold(hold(&observed.map.metadata, observed.need)),
+            State::Deleted => Step::LetGo,
+            State::Gone => Step::Make,
+        }
     }
 
-    fn describe(plan: &Hold) -> String {
+    fn describe(plan: &Step) -> String {
         format!("{plan:?}")
     }
 
-    async fn execute(&self, observed: &Observed, plan: &Hold) -> Result<(), PassError> {
-        if *plan == Hold::Keep {
-            return Ok(());
-        }
+    async fn execute(&self, observed: &Observed, plan: &Step) -> Result<(), PassError> {
         let mut map = observed.map.clone();
-        apply(&mut map.metadata, observed.need);
         let api = self.writer.api(map.metadata.namespace.as_deref().unwrap_or_default());
-        let written = self.writer.replace(&api, CLUSTER_ID_CONFIG_MAP, &map).await;
+        match plan {
+            Step::Hold(Hold::Keep) => return Ok(()),
+            Step::Hold(_) | Step::Make => drop(apply(&mut map.metadata, observed.need)),
+            Step::LetGo => let_go(&mut map.metadata),
+        }
+        let written = match plan {
+            Step::Make => self.writer.create(&api, &map).await,
+            Step::Hold(_) | Step::LetGo => {
+                self.writer.replace(&api, CLUSTER_ID_CONFIG_MAP, &map).await
+            }
+        };
         written.map(drop).map_err(|it| PassError::of_write("holding the cluster id", it))
     }
 
-    async fn record(&self, _: Observed, _: Hold, (): ()) -> Result<Passed, PassError> {
-        Ok(Passed::Settled(Outcome::Done))
+    async fn record(&self, _: Observed, plan: Step, (): ()) -> Result<Passed, PassError> {
+        match plan {
+            Step::LetGo => Ok(Passed::Changed),
+            Step::Hold(_) | Step::Make => Ok(Passed::Settled(Outcome::Again(LOOK))),
+        }
     }
 }
