@@ -48,10 +48,8 @@ impl LeaseServer {
             return (StatusCode::OK, serde_json::to_vec(&other).unwrap());
         }
         if path.ends_with("/configmaps/ostler-cluster-id") {
-            return match self.has_no_id {
-                true => failure(StatusCode::NOT_FOUND),
-                false => (StatusCode::OK, serde_json::to_vec(&other).unwrap()),
-            };
+            let found = (StatusCode::OK, serde_json::to_vec(&other).unwrap());
+            return if self.has_no_id { failure(StatusCode::NOT_FOUND) } else { found };
         }
         if self.meddled_with && method == Method::PUT {
             self.edit();
