@@ -93,9 +93,9 @@ pub async fn cluster_ids(
             (Some(_), Some(from)) => Some(moved(from, &settled.ids.own)),
         };
         let hold = reason.map(|why| Hold::new(clock(), why));
-        let map =
-            map.map_or_else(|| Err(cluster_id_map(namespace, settings.chosen_home(), None)), Ok);
-        match write(&maps, map, &settled.ids, hold).await {
+        let exists = map.is_some();
+        let map = map.unwrap_or_else(|| cluster_id_map(namespace, settings.chosen_home(), None));
+        match write(&maps, (map, exists), &settled.ids, hold).await {
             Ok(()) => {
                 log_ids(&settled);
                 return Ok(settled.ids);
@@ -245,15 +245,13 @@ async fn lost(client: &Client, scope: &Namespaces) -> kube::Result<Option<String
     Ok(None)
 }
 
-/// Creates the new ConfigMap (`Err`), or replaces the version that was read (`Ok`).
+/// Creates the ConfigMap, or replaces the version that was read if one exists.
 async fn write(
     maps: &Api<ConfigMap>,
-    map: Result<ConfigMap, ConfigMap>,
+    (mut map, exists): (ConfigMap, bool),
     ids: &ClusterIds,
     hold: Option<Hold>,
 ) -> kube::Result<()> {
-    let exists = map.is_ok();
-    let (Ok(mut map) | Err(mut map)) = map;
     let data = map.data.get_or_insert_default();
     ids.set(data);
     if let Some(hold) = hold {

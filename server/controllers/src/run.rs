@@ -212,7 +212,7 @@ impl Controllers {
         let ended = if core.settings.controllers.run_machines() {
             Box::pin(core.lead(&stop)).await
         } else {
-            core.lead_sets_alone(&stop).await
+            Box::pin(core.lead_sets_alone(&stop)).await
         };
         if matches!(ended, Err(ElectionError::Restored { .. })) {
             core.admin.api_was_restored().await;

@@ -1,5 +1,5 @@
 //! Updates in place, the whole stack in one process on a paused clock. The agent on the Node is the test.
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
 

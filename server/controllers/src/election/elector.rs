@@ -374,7 +374,9 @@ impl Leadership {
                     running.forget(before);
                     said = None;
                     let left = deadline.saturating_sub(started.elapsed());
-                    if let Some(Err(over)) = running.within(left, self.follow_home()).await {
+                    if let Some(Err(over)) =
+                        running.within(left, Box::pin(self.follow_home())).await
+                    {
                         return Err(over);
                     }
                 }
@@ -384,7 +386,7 @@ impl Leadership {
                 }
                 Some(Ok(Written::Over(why))) => return Err(why.after(running.stood_still())),
                 Some(Ok(Written::Homeless(why))) => {
-                    match running.within(left, self.relocate(true)).await {
+                    match running.within(left, Box::pin(self.relocate(true))).await {
                         Some(Ok(true)) => self.renewed_at = started,
                         _ => return Err(why),
                     }

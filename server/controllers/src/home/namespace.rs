@@ -70,7 +70,7 @@ impl HomeNamespace {
 
     /// Notes what the ConfigMap has, for the case that it is made again.
     pub(crate) fn note(&self, map: &ConfigMap) {
-        *self.data.lock() = map.data.clone();
+        self.data.lock().clone_from(&map.data);
     }
 
     /// The ConfigMap as it was seen last, to be made in this namespace; `None`: it was never seen.
