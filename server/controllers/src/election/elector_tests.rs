@@ -8,6 +8,7 @@ use crate::settings::Settings;
 
 /// The Lease endpoint of an API server.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of a test")]
 struct LeaseServer {
     lease: Option<Lease>,
     version: u64,
