@@ -11,7 +11,7 @@ use ostler_api::machine_health_check::HealthCheckConditionType;
 use ostler_api::{Machine, MachineHealthCheck, ProviderIdComparison};
 use ostler_lifecycle::health_check::{Exempt, Target, Verdict, exempt, selects, verdict};
 use ostler_lifecycle::outage::ApiView;
-use ostler_lifecycle::set::controller;
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::snapshot::{NodeView, TargetView};
 
 use super::page::clock;

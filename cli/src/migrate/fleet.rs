@@ -9,7 +9,7 @@ use ostler_api::machine_set::MachineTemplateSpec;
 use ostler_api::names::{annotation, label};
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::deployment::snapshot::SetView;
-use ostler_lifecycle::deployment::template::identity;
+use ostler_lifecycle::template_identity::identity;
 use ostler_lifecycle::{deployment, set};
 use serde::Serialize;
 

@@ -13,7 +13,7 @@ use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
 use crate::clock::Clock;
-use crate::home::{cluster_id_map, ends, is_home_of};
+use crate::home_namespace::{cluster_id_map, ends, is_home_of};
 use crate::namespaces::Namespaces;
 use crate::settings::Settings;
 

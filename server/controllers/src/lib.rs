@@ -21,6 +21,7 @@ mod hand;
 mod health_check;
 mod hints;
 mod home;
+mod home_namespace;
 mod hot_update;
 mod indexes;
 mod machine;

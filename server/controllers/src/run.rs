@@ -37,7 +37,7 @@ use crate::election::{ElectionError, Leadership, Observed, Predecessor};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
 use crate::hints::Listener;
-use crate::home::{Home, HomeNamespace};
+use crate::home::Home;
 use crate::hot_update::Reviewer;
 use crate::machine::{Machines, State, register_machines};
 use crate::metrics::{
@@ -134,7 +134,7 @@ impl Controllers {
         );
         let watch_metrics = WatchMetrics::register(registry);
         let queues = QueueMetrics::register(registry);
-        let home = Arc::new(HomeNamespace::new(client.clone(), &settings));
+        let home = Arc::new(settings.home_namespace(client.clone()));
         let others = (&sessions, &recorder, &home);
         let kinds = Arc::new(Kinds::new(&queues, &stores, &settings, &state, others));
         let configs = Arc::new(Configs::new(

@@ -1,5 +1,6 @@
 //! Settings of an operator.
 
+use kube::Client;
 use ostler_api::{MachineClass, ProviderName};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use ostler_lifecycle::{freeze, orphans, snapshot};
 use crate::api_health::ApiCheck;
 use crate::controllers::EnabledControllers;
 use crate::election::ElectionSettings;
+use crate::home_namespace::HomeNamespace;
 use crate::namespaces::Namespaces;
 
 /// How sets and deployments are run.
@@ -102,6 +104,12 @@ impl Settings {
     /// Where the Leases and the ConfigMap are if that does not end.
     pub(crate) fn chosen_home(&self) -> &str {
         self.home_of.as_deref().unwrap_or(&self.home)
+    }
+
+    /// Where the Leases and the cluster id are now.
+    pub(crate) fn home_namespace(&self, client: Client) -> HomeNamespace {
+        let served = self.namespaces.parts().into_iter().flatten().collect();
+        HomeNamespace::new(client, &self.home, self.chosen_home(), served)
     }
 
     /// A namespace whose machines are read to check whether the API server answers.

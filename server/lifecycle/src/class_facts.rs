@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     class_rules, digest,
-    hot_update::Parallel,
+    max_parallel::MaxParallel,
     operation::{ClassReference, Dispatch, Lane, Request, Target, UserData},
 };
 
@@ -65,7 +65,7 @@ pub struct ClassFacts {
     /// when, and only when, a driver could see a difference.
     pub revision: Revision,
     /// How many instances are updated at the same time.
-    pub max_parallel: Parallel,
+    pub max_parallel: MaxParallel,
     /// `namespace/name` of the secrets that it names.
     pub secrets: Vec<String>,
     /// Whether a user paused the Machines of the class.
@@ -91,7 +91,7 @@ impl ClassFacts {
             spec_digest: digest::of_text(&provider_spec).into(),
             provider_spec,
             revision: digest::of_text(&digest::canonical(&content)).into(),
-            max_parallel: Parallel::of(hot_update.and_then(|it| it.max_parallel.as_ref())),
+            max_parallel: MaxParallel::of(hot_update.and_then(|it| it.max_parallel.as_ref())),
             secrets: class.secret_refs().iter().map(|(of, name)| format!("{of}/{name}")).collect(),
             paused: class.is_paused(),
             broken_rules: class_rules::broken(class),

@@ -13,10 +13,10 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use crate::class::Hold;
-use crate::deployment::template::identity;
 use crate::operation::Dispatch;
+use crate::owner::is_controlled_by;
 use crate::plan::{Event, Performed};
-use crate::set::is_controlled_by;
+use crate::template_identity::identity;
 
 /// The same of an object of every kind.
 #[macro_export]

@@ -1,6 +1,7 @@
 //! What the fuzz targets drive; built with `--cfg fuzzing`, and for the tests that replay their corpora.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use ostler_api::operation::{Dispatch, Lane, Request, Target};
@@ -47,14 +48,15 @@ pub fn core_hears(mut data: &[u8]) {
             6 => hub.acknowledge(now, &id(u32::from(*whom) % (next + 1))),
             _ => {}
         }
-        if !streams.contains_key(&slot) {
-            let principal = Principal::new(format!("fuzz-{slot}"), Providers::Any);
-            if let Ok(key) = hub.open(now, principal, String::new()) {
-                streams.insert(slot, key);
+        let stream = match streams.entry(slot) {
+            Entry::Occupied(open) => Some(*open.get()),
+            Entry::Vacant(free) => {
+                let principal = Principal::new(format!("fuzz-{slot}"), Providers::Any);
+                hub.open(now, principal, String::new()).ok().map(|key| *free.insert(key))
             }
-        }
-        if let (Some(key), Ok(frame)) = (streams.get(&slot), RegisterRequest::decode(frame)) {
-            hub.frame(now, *key, frame.frame);
+        };
+        if let (Some(key), Ok(frame)) = (stream, RegisterRequest::decode(frame)) {
+            hub.frame(now, key, frame.frame);
         }
         hub.expire(now);
         drop(hub.take_later());

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::selector;
-use ostler_lifecycle::set::controller;
 use ostler_lifecycle::write::Same;
 
 use super::Deployments;

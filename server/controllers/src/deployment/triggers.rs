@@ -1,8 +1,8 @@
 //! What wakes a deployment.
 
 use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::selector;
-use ostler_lifecycle::set::controller;
 
 use super::Deployments;
 use crate::stores::DeploymentIndex;

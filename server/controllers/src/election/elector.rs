@@ -20,7 +20,7 @@ use super::ElectionSettings;
 use super::record::{self, Move, Observed, Predecessor};
 use super::running::Running;
 use crate::clock::{Clock, DebugClock};
-use crate::home::HomeNamespace;
+use crate::home_namespace::HomeNamespace;
 use crate::watch::causes;
 use ostler_api::operation::Term;
 

@@ -116,7 +116,7 @@ fn elector(server: &Shared, identity: &str) -> Elector {
     let clock: Clock =
         Arc::new(move || Timestamp::from_second(1_600_000_000).unwrap() + start.elapsed());
     let need = watch::Sender::default().subscribe();
-    let home = Arc::new(HomeNamespace::new(client(server), &Settings::default()));
+    let home = Arc::new(Settings::default().home_namespace(client(server)));
     Elector::new(client(server), ElectionSettings::new("default", identity), clock, need, home)
 }
 

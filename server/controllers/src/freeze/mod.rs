@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use ostler_api::names::label;
 use ostler_api::{MachineDeployment, MachineSet};
 use ostler_lifecycle::freeze::{Observed, counts, plan};
-use ostler_lifecycle::set::controller;
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::write::{Object, Plan};
 use parking_lot::Mutex;
 

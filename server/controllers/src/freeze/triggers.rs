@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::machine_deployment::MachineDeploymentCondition;
 use ostler_api::machine_set::MachineSetCondition;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
-use ostler_lifecycle::set::controller;
+use ostler_lifecycle::owner::controller;
 
 use super::{FreezeKey, Freezes};
 use crate::stores::{DeploymentIndex, SetIndex};

@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::Patch;
 use kube::{Api, Resource as _};
 use ostler_lifecycle::each;
+use ostler_lifecycle::owner::is_controlled_by;
 use ostler_lifecycle::plan::{Event, Performed};
-use ostler_lifecycle::set::is_controlled_by;
 use ostler_lifecycle::write::{
     Answers, Batch, Found, Object, Only, Pace, Part, Remember, Same, Taken, Then, Tried, Verb,
     Write,

@@ -1,6 +1,5 @@
 //! Holds what the core itself needs: the ConfigMap with the cluster id here, its Leases when it renews them.
 
-mod namespace;
 mod triggers;
 
 use std::sync::Arc;
@@ -12,13 +11,12 @@ use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::home::{Need, apply, hold, is_going, let_go};
 use tokio::sync::watch;
 
+use crate::home_namespace::HomeNamespace;
 use crate::queue::Outcome;
 use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::Stores;
 use crate::watch::ObjectName;
 use crate::writes::Writer;
-
-pub(crate) use namespace::{HomeNamespace, cluster_id_map, ends, is_home_of};
 
 /// What the passes over the ConfigMap share with its triggers and with the candidates for the Leases.
 pub(crate) struct Shared {

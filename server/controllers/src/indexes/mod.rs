@@ -14,9 +14,9 @@ use ostler_api::{
     ProviderId,
 };
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::pod::claims;
 use ostler_lifecycle::pool::secret_name;
-use ostler_lifecycle::set::controller;
 
 use crate::watch::{CacheIndex, ObjectName};
 

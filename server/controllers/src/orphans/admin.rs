@@ -26,7 +26,7 @@ use super::OrphanScans;
 use crate::EVENT_LOG;
 use crate::clock::{Clock, DebugClock};
 use crate::events::{EventRecord, Recorder, Severity};
-use crate::home::HomeNamespace;
+use crate::home_namespace::HomeNamespace;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::writes::{WriteError, Writer};

@@ -6,14 +6,13 @@ use ostler_api::names;
 use ostler_lifecycle::orphans::Identity;
 
 use crate::bench::{Bench, put};
-use crate::home::HomeNamespace;
 
 const PROVIDER: &str = "a.example.com";
 
 fn orphans(bench: &Bench) -> Orphans {
     let scans = OrphanScans::new(Bench::queue());
     let parts = OrphanAdminParts {
-        home: Arc::new(HomeNamespace::new(bench.client(), &bench.settings)),
+        home: Arc::new(bench.settings.home_namespace(bench.client())),
         writer: bench.writer(),
         stores: bench.stores.clone(),
         sessions: bench.sessions.clone(),

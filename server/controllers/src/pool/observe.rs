@@ -10,10 +10,10 @@ use ostler_api::operation::PoolRecord;
 use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
 use ostler_lifecycle::class::unresolved_of_pool;
 use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::pool::{
     DataSecret, Reading, Snapshot, holder, is_absent, secret_name, target_of,
 };
-use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretView};
 use tokio::time::Instant;
 use tracing::debug;

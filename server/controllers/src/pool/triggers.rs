@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{Machine, MachineClass, MachinePool, ProviderName, Uid};
-use ostler_lifecycle::set::controller;
+use ostler_lifecycle::owner::controller;
 use ostler_sessions::Sessions;
 
 use super::{Groups, Pools};

@@ -67,7 +67,7 @@ fn world() -> World {
     let stores = Stores::new(Targets::one(client.clone()));
     let state = Arc::new(State::of(&stores.machines));
     let sessions = Bench::new().sessions;
-    let home = Arc::new(HomeNamespace::new(client.clone(), &settings));
+    let home = Arc::new(settings.home_namespace(client.clone()));
     let kinds = Kinds::new(&metrics, &stores, &settings, &state, (&sessions, &recorder, &home));
     let (machines, registry) = (Arc::clone(&kinds.machines.queue), &mut Registry::default());
     let watches = WatchMetrics::register(registry);

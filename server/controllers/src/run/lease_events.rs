@@ -7,7 +7,7 @@ use ostler_api::names::LEADER_LEASE;
 
 use crate::api_health::ApiTransition;
 use crate::events::{EventRecord, Recorder, Severity};
-use crate::home::HomeNamespace;
+use crate::home_namespace::HomeNamespace;
 use crate::triggers::AllTriggers;
 
 /// Records it, and wakes those whom it concerns.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::Machine;
-use ostler_lifecycle::set::controller;
+use ostler_lifecycle::owner::controller;
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 

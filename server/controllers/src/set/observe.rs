@@ -9,8 +9,9 @@ use ostler_api::machine::MachinePhase;
 use ostler_api::names::annotation::{PRESERVE, RELEASED_BY};
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::foreign::Foreign;
+use ostler_lifecycle::owner::{controller, is_controlled_by};
 use ostler_lifecycle::selector;
-use ostler_lifecycle::set::{Blind, LAG, NodeWish, Snapshot, controller, is_controlled_by};
+use ostler_lifecycle::set::{Blind, LAG, NodeWish, Snapshot};
 use ostler_lifecycle::time;
 
 use super::handover::await_in_cache;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::Machine;
-use ostler_lifecycle::set::{LAG, is_controlled_by};
+use ostler_lifecycle::owner::is_controlled_by;
+use ostler_lifecycle::set::LAG;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

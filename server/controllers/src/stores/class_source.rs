@@ -6,8 +6,8 @@ use ostler_api::names::MACHINE_POOL;
 use ostler_api::{MachineClass, ProviderName, Revision};
 use ostler_lifecycle::class::uses_class;
 use ostler_lifecycle::operation::{ClassReference, Target};
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::pool::target_of;
-use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::ClassFacts;
 use ostler_sessions::{
     ClassContent, ClassError, ClassSource, KnownTarget, MachineShape, RecordedOperation,

@@ -7,8 +7,8 @@ use ostler_api::names::annotation::RELEASED_BY;
 use ostler_api::names::label;
 use ostler_api::{Machine, MachineSet, ProviderId};
 use ostler_lifecycle::node::provider_id;
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::selector;
-use ostler_lifecycle::set::controller;
 
 use super::{MachineIndex, NodeIndex, SetIndex, Stores};
 use crate::target::Target;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ostler_api::machine::MachinePhase;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::replacement::{Members, Sibling, Siblings, limit};
-use ostler_lifecycle::set::controller;
 use ostler_lifecycle::snapshot::Settings;
 
 use super::{DeploymentIndex, MachineIndex, SetIndex, Stores, deployment};

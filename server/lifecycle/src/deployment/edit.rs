@@ -8,7 +8,7 @@ use ostler_api::names::{API_VERSION, MACHINE_DEPLOYMENT, annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
 
 use super::counts::Fleet;
-use super::template::{hash, set_name};
+use crate::template_identity::{hash, set_name};
 use crate::{pool::label_value, push_down::push_down};
 
 /// Annotations that stay on the object that has them.

@@ -26,7 +26,8 @@ use super::scaling;
 use super::snapshot::{MachineView, SetView};
 use crate::digest;
 use crate::node::has_critical_components;
-use crate::set::{Policy, Rank, controller, owner_reference};
+use crate::owner::controller;
+use crate::set::{Policy, Rank, owner_reference};
 
 /// The value of the labels.
 const TRUE: &str = "true";

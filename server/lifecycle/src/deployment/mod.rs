@@ -23,7 +23,6 @@ mod rollout;
 pub mod scaling;
 pub mod snapshot;
 pub mod status;
-pub mod template;
 pub mod valid;
 mod writes;
 

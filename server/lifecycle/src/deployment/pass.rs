@@ -15,11 +15,11 @@ use super::plan::{Decision, NodeWrite, SetWrite};
 use super::revisions::{self, Rollback};
 use super::snapshot::{MachineView, SetView, Snapshot};
 use super::status::{self, Sets};
-use super::template::identity;
 use super::valid;
 use crate::plan::{Event, EventReason};
 use crate::record::merge_patch;
 use crate::selector;
+use crate::template_identity::identity;
 
 /// Nodes that one pass writes to: the others have their turn in the next one.
 const NODES: usize = 50;

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::pass::Pass;
 use super::snapshot::SetView;
-use super::template::hash;
 use crate::set::is_active;
+use crate::template_identity::hash;
 
 /// Machines that one pass labels; the others have their turn in the next one.
 const MACHINES: usize = 50;

@@ -6,7 +6,7 @@ use ostler_api::names::{annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
 
 use super::edit::{annotate, annotations_mut};
-use super::template::identity;
+use crate::template_identity::identity;
 
 /// The revision of a set; 0 if it has none.
 pub fn of(set: &MachineSet) -> i64 {

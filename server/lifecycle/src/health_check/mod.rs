@@ -25,8 +25,8 @@ use std::sync::Arc;
 
 use crate::{
     outage::ApiView,
+    owner::controller,
     plan::Event,
-    set::controller,
     snapshot::{NodeView, TargetView},
 };
 use jiff::Timestamp;

@@ -26,7 +26,7 @@ pub struct SlotView {
     pub ahead: usize,
     /// Free slots.
     pub free: usize,
-    /// How many there are, see [`Parallel`](super::Parallel).
+    /// How many there are, see [`MaxParallel`](crate::max_parallel::MaxParallel).
     pub limit: usize,
 }
 

@@ -18,8 +18,8 @@ use crate::{
     hint::HintUse,
     hot_update::SlotUse,
     operation::{Dispatch, OperationView, Success},
+    owner::controller,
     plan::{Action, Next, NodePatch, NodeStatusPatch, OnFailure, Plan},
-    set::controller,
 };
 
 impl Pass<'_> {

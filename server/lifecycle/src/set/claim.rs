@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ostler_api::{Machine, MachineSet, names};
 
 use super::{Snapshot, broken};
+use crate::owner::{controller, is_controlled_by};
 use crate::selector;
 
 /// The Machines of a set.
@@ -17,16 +18,6 @@ pub struct Owners {
     pub adopt: Vec<Arc<Machine>>,
     /// Are its own and do not match any more.
     pub release: Vec<Arc<Machine>>,
-}
-
-/// The controller of an object.
-pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
-}
-
-/// Whether the object with this UID controls another.
-pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
-    !uid.is_empty() && controller(meta).is_some_and(|owner| owner.uid == uid)
 }
 
 /// The reference that makes a set the controller of a Machine.

@@ -9,12 +9,10 @@ use ostler_api::{
     names::{MACHINE_DEPLOYMENT, annotation::RELEASED_BY, label},
 };
 
-use crate::{bootstrap, foreign::Foreign, replicas, streak::Streak};
+use crate::{bootstrap, foreign::Foreign, owner::controller, replicas, streak::Streak};
 
 use super::{
-    Blind, Decision, Snapshot, Victim,
-    claim::controller,
-    is_frozen,
+    Blind, Decision, Snapshot, Victim, is_frozen,
     preserve::{self, Preserved},
     victims,
 };

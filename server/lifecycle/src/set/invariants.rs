@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use super::{Decision, Snapshot, controller, count, is_active, is_controlled_by};
+use super::{Decision, Snapshot, count, is_active};
+use crate::owner::{controller, is_controlled_by};
 
 /// An invariant that a plan would break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ mod validation;
 mod victims;
 mod writes;
 
-pub use claim::{Owners, controller, is_controlled_by, owner_reference};
+pub use claim::{Owners, owner_reference};
 pub use count::{BURST, DRIFT_MARGIN, Hold, is_active};
 pub use gathers::gathers;
 pub use invariants::{Violation, check};

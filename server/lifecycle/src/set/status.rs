@@ -113,7 +113,7 @@ fn failed_machines(claimed: &[Arc<Machine>]) -> Vec<MachineSummary> {
             name: machine.metadata.name.clone(),
             provider_id: machine.provider_id().map(ToString::to_string),
             last_operation: Some(last.clone()),
-            owner_ref: super::controller(&machine.metadata).map(|owner| owner.name.clone()),
+            owner_ref: crate::owner::controller(&machine.metadata).map(|owner| owner.name.clone()),
         })
     };
     let mut all: Vec<_> = claimed.iter().filter_map(summary).collect();

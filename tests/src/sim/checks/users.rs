@@ -7,7 +7,7 @@ use ostler_api::MachineHealthCheck;
 use ostler_api::machine::{Machine, MachinePhase};
 use ostler_api::names::{annotation, label};
 use ostler_lifecycle::health_check::selects;
-use ostler_lifecycle::set::controller;
+use ostler_lifecycle::owner::controller;
 use serde_json::{Value, json};
 use tokio::time::{Duration, sleep};
 

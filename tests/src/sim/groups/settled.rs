@@ -5,7 +5,8 @@ use ostler_api::machine::{Machine, MachinePhase};
 use ostler_api::machine_set::MachineSetConditionType;
 use ostler_api::names::{annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
-use ostler_lifecycle::set::{DRIFT_MARGIN, controller, is_controlled_by};
+use ostler_lifecycle::owner::{controller, is_controlled_by};
+use ostler_lifecycle::set::DRIFT_MARGIN;
 
 use super::super::users::Users;
 

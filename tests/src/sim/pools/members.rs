@@ -8,8 +8,8 @@
 //!   drained, as INV-4 has it.
 
 use ostler_api::machine::{Machine, MachinePhase};
+use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::pool::is_begun;
-use ostler_lifecycle::set::controller;
 use tokio::time::Instant;
 
 use super::super::groups::rules::Lately;

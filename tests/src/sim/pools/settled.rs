@@ -3,7 +3,7 @@
 use ostler_api::MachinePool;
 use ostler_api::machine::{Machine, MachinePhase};
 use ostler_driver_fake::cloud::Seen;
-use ostler_lifecycle::set::is_controlled_by;
+use ostler_lifecycle::owner::is_controlled_by;
 
 use super::super::world::World;
 use super::ELSEWHERE;

@@ -3,24 +3,24 @@
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 /// A tenth: an edit reaches a large class in ten rounds, and a mistake in it a tenth first.
-pub const DEFAULT_PERCENT: u32 = 10;
+const DEFAULT_PERCENT: u32 = 10;
 
 /// `hotUpdate.maxParallel` of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Parallel {
+pub enum MaxParallel {
     /// So many.
     Count(usize),
     /// So many in a hundred Machines of the class, rounded down.
     Percent(u32),
 }
 
-impl Default for Parallel {
+impl Default for MaxParallel {
     fn default() -> Self {
         Self::Percent(DEFAULT_PERCENT)
     }
 }
 
-impl Parallel {
+impl MaxParallel {
     /// What the class says. What cannot be read counts as left out: the schema refuses it, and a
     /// class from before the schema must not stand still for it.
     pub fn of(value: Option<&IntOrString>) -> Self {
@@ -69,7 +69,7 @@ mod tests {
             (text("99999999999999999999%"), 50, 5),
         ];
         for (value, machines, expected) in table {
-            let limit = Parallel::of(value.as_ref()).limit(machines);
+            let limit = MaxParallel::of(value.as_ref()).limit(machines);
             assert_eq!(limit, expected, "{value:?} of {machines}");
         }
     }

@@ -18,8 +18,6 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::settings::Settings;
-
 type Data = BTreeMap<String, String>;
 
 /// Where the Leases and the cluster id of this core are.
@@ -41,11 +39,10 @@ impl fmt::Debug for HomeNamespace {
 }
 
 impl HomeNamespace {
-    pub(crate) fn new(client: Client, settings: &Settings) -> Self {
-        let current = watch::Sender::new(settings.home.clone());
-        let served = settings.namespaces.parts().into_iter().flatten().collect();
-        let chosen = settings.chosen_home().to_owned();
-        Self { client, chosen, served, current, data: Mutex::default() }
+    /// The namespace that the Leases and the cluster id are in, the one where they would be, and those served by name.
+    pub(crate) fn new(client: Client, current: &str, chosen: &str, served: Vec<String>) -> Self {
+        let current = watch::Sender::new(current.to_owned());
+        Self { client, chosen: chosen.to_owned(), served, current, data: Mutex::default() }
     }
 
     /// Its name now.

@@ -1,0 +1,13 @@
+//! Who controls an object.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+/// The controller of an object.
+pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
+    meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+}
+
+/// Whether the object with this UID controls another.
+pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
+    !uid.is_empty() && controller(meta).is_some_and(|owner| owner.uid == uid)
+}
