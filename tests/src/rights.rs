@@ -295,7 +295,12 @@ mod tests {
         for (method, path, query, expected) in [
             ("GET", "/api/v1/nodes", "watch=true&x=y", "watch nodes. /"),
             ("GET", "/api/v1/nodes", "limit=500", "list nodes. /"),
-            ("GET", "/api/v1/namespaces/kube-system", "", "get namespaces. /kube-system"),
+            (
+                "GET",
+                "/api/v1/namespaces/kube-system",
+                "",
+                "get namespaces. kube-system/kube-system",
+            ),
             ("POST", "/api/v1/namespaces/a/pods/p/eviction", "", "create pods/eviction. a/p"),
             (
                 "PATCH",
@@ -358,7 +363,8 @@ mod tests {
         assert!(refused("PATCH", &format!("{machines}/other/machines/m")), "not served");
         assert!(refused("PUT", &format!("{machines}/default/machines/m")), "another verb");
         assert!(!refused("GET", "/api/v1/namespaces/kube-system"));
-        assert!(refused("GET", "/api/v1/namespaces/default"), "another name");
+        assert!(!refused("GET", "/api/v1/namespaces/default"), "its own home");
+        assert!(refused("GET", "/api/v1/namespaces/other"), "another name");
         assert!(
             refused("GET", "/api/v1/namespaces/kube-system/secrets"),
             "tokens are never listed"
