@@ -65,12 +65,11 @@ class Server(services.MachineDriverServiceServicer):
 
     `driver.events`, if there is one, is a queue.Queue of DriverEvents: what happens to instances (event.proto)."""
 
-    def __init__(self, driver, provider, version, max_in_flight=16, capabilities=(), list_lag_seconds=None,
-                 provider_id_comparison="EXACT"):
+    # `info`: other fields of GetInfoResponse, such as provider_id_comparison="PROVIDER_ID_COMPARISON_CASE_INSENSITIVE"
+    def __init__(self, driver, provider, version, max_in_flight=16, capabilities=(), list_lag_seconds=None, **info):
         self.info = m.GetInfoResponse(
             provider=provider, driver_name=provider.split(".")[0], driver_version=version, boot_id=str(uuid.uuid4()),
-            capabilities=[f"DRIVER_CAPABILITY_{it}" for it in capabilities], max_in_flight=max_in_flight,
-            provider_id_comparison=f"PROVIDER_ID_COMPARISON_{provider_id_comparison}")
+            capabilities=[f"DRIVER_CAPABILITY_{it}" for it in capabilities], max_in_flight=max_in_flight, **info)
         if list_lag_seconds is not None:  # how late the infrastructure may show what was made; see Hello.list_lag
             self.info.list_lag.FromMilliseconds(round(list_lag_seconds * 1000))
         self.lock, self.calls = threading.Lock(), {}
@@ -149,15 +148,14 @@ class Server(services.MachineDriverServiceServicer):
         return m.CancelOperationResponse()
 
 
-def serve(driver, provider, version, max_in_flight=16, capabilities=(), list_lag_seconds=None,
-          provider_id_comparison="EXACT"):
+def serve(driver, provider, version, max_in_flight=16, capabilities=(), **options):
     """Serves until SIGTERM, and then until the calls that run are done."""
     path = os.environ.get("OSTLER_DRIVER_SOCKET") or sys.exit("OSTLER_DRIVER_SOCKET must name a unix socket")
     os.makedirs(os.path.dirname(path) or ".", mode=0o750, exist_ok=True)
     Path(path).unlink(missing_ok=True)
     umask = os.umask(0o117)  # for the socket alone
     server = grpc.server(futures.ThreadPoolExecutor(max_in_flight * 2 + 8))
-    servicer = Server(driver, provider, version, max_in_flight, capabilities, list_lag_seconds, provider_id_comparison)
+    servicer = Server(driver, provider, version, max_in_flight, capabilities, **options)
     services.add_MachineDriverServiceServicer_to_server(servicer, server)
     reflection.enable_server_reflection([m.DESCRIPTOR.services_by_name["MachineDriverService"].full_name,
                                          reflection.SERVICE_NAME], server)
