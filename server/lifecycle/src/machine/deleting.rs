@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     operation::{Failure, Request},
-    plan::EventReason,
+    plan::{EventReason, Next},
 };
 
 const DELETED: MachineConditionType = MachineConditionType::InstanceDeleted;
@@ -50,11 +50,19 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     pass.step(Some(MachineStep::DeleteInstance));
     pooled::wait_for_pool(pass)?;
     let (class, driver) = preconditions::check(pass.snap)?;
-    if let Some(Reading::Failed(failure)) = pass.learned.reading.take() {
-        retry::remember(pass, OperationKind::GetMachineStatus, &failure);
+    let reading = pass.learned.reading.take();
+    if let Some(Reading::Failed(failure)) = &reading {
+        retry::remember(pass, OperationKind::GetMachineStatus, failure);
+    }
+    if matches!(reading, Some(Reading::Found(_))) && !pass.effects.patch.is_empty() {
+        // Its Node can be looked for only now.
+        return Ok(Transition::Rest(Next::OnChange));
     }
     retry::gate(pass)?;
-    if pass.is_unresolved() && driver.has(OperationKind::GetMachineStatus) {
+    // INV-4: an instance that was not seen may have joined meanwhile, so it is found before it goes.
+    let unseen =
+        reading.is_none() && pass.provider_id().is_none() && absence::is_asked_again(&pass.status);
+    if (unseen || pass.is_unresolved()) && driver.has(OperationKind::GetMachineStatus) {
         return Ok(pass.send_read(class));
     }
     pass.show(Activity::Delete("deleting the instance", Upstream::DeleteVm));

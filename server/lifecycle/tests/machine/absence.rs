@@ -66,6 +66,24 @@ fn an_instance_that_lists_show_late_is_deleted_and_its_machine_stays_until_then(
 }
 
 #[test]
+fn a_node_that_joined_while_its_instance_was_not_shown_is_drained_before_that_goes() {
+    let mut world = deleted_while_created(Some(20));
+    world.carry_out().unwrap();
+    world.fail(ErrorCode::Internal, Certainty::Unknown);
+    settle_unseen(&mut world);
+    world.join();
+    world.later(22);
+    while world.count(Kind::DeleteMachine) < 2 {
+        let reads = world.count(Kind::GetMachineStatus);
+        world.pass();
+        if world.count(Kind::GetMachineStatus) > reads {
+            world.answer();
+        }
+    }
+    assert!(world.status().drain.unwrap().finished);
+}
+
+#[test]
 fn where_there_was_none_the_event_says_so() {
     let mut world = deleted_while_created(None);
     world.fail(ErrorCode::Internal, Certainty::Unknown);
