@@ -514,7 +514,8 @@ impl Tried {
     }
 }
 
-/// The merge patch that adds `finalizer` to an object or removes it; `None`: it is as it has to be.
+/// The merge patch that adds `finalizer` to an object or removes it; `None`: it is as it has to be. It fails if the object has
+/// another version, so finalizers of others are never overwritten.
 pub fn finalizer_patch(meta: &ObjectMeta, finalizer: &str, hold: Hold) -> Option<Value> {
     let mut all = meta.finalizers.clone().unwrap_or_default();
     all.retain(|name| name != finalizer);

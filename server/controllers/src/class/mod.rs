@@ -22,8 +22,8 @@ use ostler_api::{MachineClass, MachinePool, Revision};
 use ostler_lifecycle::class::{
     Hold, Plan, Snapshot, names_class, plan, unresolved, unresolved_of_pool, users,
 };
+use ostler_lifecycle::write::finalizer_patch;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
@@ -237,7 +237,8 @@ where
     K: Object + Resource<Scope = NamespaceResourceScope>,
 {
     let has = object.meta().finalizers.iter().flatten().any(|name| name == finalizer);
-    let Some(patch) = patch(object, finalizer, hold).filter(|_| has != (hold == Hold::Add)) else {
+    let patch = finalizer_patch(object.meta(), finalizer, hold);
+    let Some(patch) = patch.filter(|_| has != (hold == Hold::Add)) else {
         return Ok(());
     };
     let api = writer.api(&name.namespace);
@@ -254,22 +255,6 @@ where
             Err(failure)
         }
     }
-}
-
-/// The patch that adds `finalizer` to `object` or removes it. It fails if the object has another version, so
-/// finalizers of others are never overwritten.
-pub(crate) fn patch<K: Resource>(object: &K, finalizer: &str, hold: Hold) -> Option<Value> {
-    let meta = object.meta();
-    let mut all = meta.finalizers.clone().unwrap_or_default();
-    all.retain(|name| name != finalizer);
-    match hold {
-        Hold::Keep => return None,
-        Hold::Add => all.push(finalizer.to_owned()),
-        Hold::Remove => {}
-    }
-    Some(json!({
-        "metadata": { "resourceVersion": meta.resource_version, "finalizers": all }
-    }))
 }
 
 #[cfg(test)]

@@ -10,13 +10,13 @@ use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::owner::{controller, is_controlled_by};
 use ostler_lifecycle::pool::{Plan, Snapshot, Victim, owner_reference};
+use ostler_lifecycle::write::finalizer_patch;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::groups::Group;
 use super::{Done, Pools, Wrote, namespace_of};
-use crate::class::patch as finalizer_patch;
 use crate::events::Severity;
 use crate::reconcile::PassError;
 use crate::watch::{Author, By, ObjectName};
@@ -285,7 +285,7 @@ impl Pools {
         pool: &Arc<MachinePool>,
         hold: Hold,
     ) -> Result<(), PassError> {
-        match finalizer_patch(pool.as_ref(), finalizer::POOL, hold) {
+        match finalizer_patch(&pool.metadata, finalizer::POOL, hold) {
             Some(patch) => self.change(pool, &patch).await,
             None => Ok(()),
         }
