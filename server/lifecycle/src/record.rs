@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::serde::Serialize;
 use ostler_api::machine::{MachineStatus, WaitReason, WaitingFor};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     deferral,
+    difference::difference,
     machine::draining,
     plan::{Action, Event, Next, OnFailure, Performed, Plan},
     snapshot::Snapshot,
@@ -182,31 +182,4 @@ fn not_written(snapshot: &Snapshot, action: &Action, text: &str) -> WaitingFor {
 /// The merge patch that turns one status into another; `None` if they are the same.
 pub fn status_patch(old: &MachineStatus, new: &MachineStatus) -> Option<Value> {
     if old == new { None } else { difference(Some(old), new) }
-}
-
-/// The merge patch of a status of any kind, which removes what is absent now; `None`: it says what is stored.
-pub(crate) fn difference<S: Serialize>(old: Option<&S>, new: &S) -> Option<Value> {
-    let value = |status| serde_json::to_value(status).unwrap_or_default();
-    merge_patch(&old.map_or_else(|| json!({}), value), &value(new))
-}
-
-/// The merge patch (RFC 7386) that turns one value into another; `None` if nothing differs.
-pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
-    let (Value::Object(from), Value::Object(to)) = (old, new) else {
-        return (old != new).then(|| new.clone());
-    };
-    let mut patch = serde_json::Map::new();
-    for key in from.keys().filter(|key| !to.contains_key(*key)) {
-        patch.insert(key.clone(), Value::Null);
-    }
-    for (key, value) in to {
-        let change = match from.get(key) {
-            Some(before) => merge_patch(before, value),
-            None => Some(value.clone()),
-        };
-        if let Some(change) = change {
-            patch.insert(key.clone(), change);
-        }
-    }
-    (!patch.is_empty()).then_some(Value::Object(patch))
 }

@@ -14,8 +14,8 @@ use ostler_api::{
 };
 
 use crate::{
-    machine::{is_over, pause_after},
     plan::EventReason,
+    retry::{is_over, pause_after},
     time::after,
 };
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use ostler_api::machine_pool::PoolIntent;
 use ostler_api::{Machine, MachinePool, OperationId, ProviderId, Revision};
-use ostler_lifecycle::machine::group_read_again;
 use ostler_lifecycle::operation::{Failure, Finished, Success};
 use ostler_lifecycle::pool::{Done, GroupView, Reading, awaits_its_end};
+use ostler_lifecycle::retry::group_read_again;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

@@ -16,8 +16,8 @@ use super::revisions::{self, Rollback};
 use super::snapshot::{MachineView, SetView, Snapshot};
 use super::status::{self, Sets};
 use super::valid;
+use crate::difference::merge_patch;
 use crate::plan::{Event, EventReason};
-use crate::record::merge_patch;
 use crate::selector;
 use crate::template_identity::identity;
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::conditions::{self, find, reason, reason_of};
 use super::fenceposts;
-use crate::record::merge_patch;
+use crate::difference::merge_patch;
 use crate::selector;
 use crate::time::after;
 

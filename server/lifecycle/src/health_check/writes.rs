@@ -9,8 +9,8 @@ use ostler_api::names::annotation::UNHEALTHY;
 use serde_json::{Value, json};
 
 use super::{Decision, Snapshot, decide};
+use crate::difference::difference;
 use crate::plan::{Event, EventReason};
-use crate::record::difference;
 use crate::time::until;
 use crate::write::{Batch, Next, Object, Pace, Part, Plan, Report, Same, Tried, Verb, Write};
 

@@ -17,7 +17,6 @@ use super::{
     pass::Pass,
     preboot, retry,
     transition::{Outcome, wait},
-    well_formed,
 };
 use crate::{
     node,
@@ -25,6 +24,7 @@ use crate::{
     plan::EventReason,
     snapshot::{DriverFacts, DriverView, TargetView},
     time::{after, second_after},
+    well_formed,
 };
 
 /// How soon an instance is read again that was reported in a way that cannot be right.

@@ -20,7 +20,7 @@
 //! | condition `NodeAmbiguous` | `own_node.rs` |
 //! | condition `PreserveValueInvalid` | `preserving.rs` |
 //! | conditions of the Node | `conditions.rs` |
-//! | `retry` | `retry/` |
+//! | `retry` | `retry.rs` |
 //! | `lastOperation` | `last_operation.rs` |
 //! | `operation`, `step`, `stepSince`, `history` | `pass.rs` |
 //! | `currentStatus` | `pass.rs` |
@@ -68,6 +68,7 @@ mod in_place;
 mod initializing;
 pub(crate) mod instance;
 mod instance_check;
+pub mod invariants;
 mod joining;
 mod last_operation;
 mod lookup;
@@ -95,7 +96,6 @@ mod transition;
 mod unhealthy;
 mod updating;
 mod volumes;
-pub(crate) mod well_formed;
 
 pub use abandoning::named as abandoned;
 pub use absence::is_proof as absence_is_proof;
@@ -103,15 +103,12 @@ pub use diagram::mermaid;
 pub use draining::is_last_look;
 pub use own_instance::{has_own_instance, holder};
 pub use phase::{Life, lifecycle_phase};
-pub use retry::{Precondition, RetryAction, Rule, group_read_again, review_failed, rule};
-pub(crate) use retry::{backoff, is_over, pause_after};
 
 use std::ops::ControlFlow;
 
 use ostler_api::machine::{Machine, MachinePhase, MachineStep};
 
 use crate::{
-    invariants,
     machine::{pass::Pass, transition::Transition},
     plan::{Next, Plan},
     snapshot::Snapshot,

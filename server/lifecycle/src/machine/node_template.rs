@@ -16,9 +16,10 @@ use ostler_api::{
 use ostler_quantity::Quantity;
 use serde_json::{Value, json};
 
-use super::{conditions, node_notes, pass::Pass, preserving, well_formed};
+use super::{conditions, node_notes, pass::Pass, preserving};
 use crate::plan::{EventReason, NodePatch};
 use crate::snapshot::ClassView;
+use crate::well_formed;
 
 type Map = BTreeMap<String, String>;
 

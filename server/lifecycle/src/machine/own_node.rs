@@ -15,13 +15,14 @@ use super::{
     pass::Pass,
     preserving, retry, token,
     transition::{Outcome, Transition, wait},
-    updating, well_formed,
+    updating,
 };
 use crate::{
     node,
     plan::{Action, EventReason, Next},
     snapshot::{NodeView, TargetView},
     time::after,
+    well_formed,
 };
 
 /// For how long a Node still has the taints that it joined with.

@@ -12,7 +12,7 @@ use ostler_api::{
 };
 
 use super::ending::awaits_its_end;
-use crate::machine::{RetryAction, rule};
+use crate::retry::{RetryAction, rule};
 
 /// Whether a read says that there is no such group.
 pub fn is_absent(failure: &Failure) -> bool {

@@ -17,8 +17,8 @@ use super::{
     group::{GroupView, Reading},
 };
 use crate::{
-    machine::{is_over, pause_after, rule},
     numbered,
+    retry::{is_over, pause_after, rule},
     time::after,
 };
 

@@ -2,7 +2,7 @@
 
 use ostler_api::{ProviderId, names::label};
 
-use crate::{digest, machine::well_formed};
+use crate::{digest, well_formed};
 
 /// Longest name of a Machine.
 const LONGEST: usize = 63;

@@ -18,8 +18,8 @@ use ostler_api::{
 use super::{Snapshot, basis::Basis, bring::Bring};
 use crate::{
     driver::DriverFacts,
-    machine::{RetryAction, backoff, is_over, rule},
     operation::{Dispatch, Failure, Finished, OperationView, PoolInstance, Success},
+    retry::{RetryAction, backoff, is_over, rule},
     time::{after, second_after},
 };
 

@@ -22,8 +22,8 @@ use super::{
 };
 use crate::{
     class::Hold,
+    difference::merge_patch,
     numbered,
-    record::merge_patch,
     snapshot::{ClassView, DriverView},
 };
 

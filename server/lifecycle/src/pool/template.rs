@@ -22,9 +22,9 @@ use super::{
 };
 use crate::{
     class_facts::ClassFacts,
+    difference::merge_patch,
     digest,
     push_down::{has_all, push_down},
-    record::merge_patch,
 };
 
 /// Annotations that users, autoscalers and the Machine's own controller change and take away: the template says what a

@@ -11,8 +11,8 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::preserve::Preserved;
+use crate::difference::merge_patch;
 use crate::push_down::{has_all, push_down};
-use crate::record::merge_patch;
 
 /// The spec of a Machine with what it takes over from a template.
 pub fn pushed(spec: &MachineSpec, set: &MachineSet) -> MachineSpec {

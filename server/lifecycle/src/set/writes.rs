@@ -13,8 +13,8 @@ use super::{
     owner_reference, status, told,
 };
 use crate::class::Hold;
+use crate::difference::difference;
 use crate::plan::{Event, EventReason};
-use crate::record::difference;
 use crate::replicas::Filled;
 use crate::time::until;
 use crate::write::{

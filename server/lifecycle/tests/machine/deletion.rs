@@ -5,9 +5,9 @@ use ostler_api::{
     names::annotation::OPERATION,
 };
 use ostler_lifecycle::{
-    machine::{RetryAction, rule},
     operation::{OperationView, Request},
     plan::{Action, NodePatch},
+    retry::{RetryAction, rule},
     snapshot::{NodeView, Observed},
 };
 

@@ -6,8 +6,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind as Kind};
 use ostler_api::machine::{FailureReason, HotUpdateState, MachinePhase, MachineStep, WaitReason};
 use ostler_api::operation::Reason;
-use ostler_lifecycle::machine::{Precondition, RetryAction, rule};
 use ostler_lifecycle::operation::{Failure, OperationView};
+use ostler_lifecycle::retry::{Precondition, RetryAction, rule};
 
 use crate::world::World;
 

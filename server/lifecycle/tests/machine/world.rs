@@ -17,7 +17,7 @@ use ostler_lifecycle::{
     cluster::ClusterIds,
     hint::HintView,
     hot_update::{ReviewView, SlotUse, SlotView},
-    invariants, machine,
+    machine::{self, invariants},
     node::IdComparison,
     operation::{
         Dispatch, Failure, Finished, InFlight, InstanceRecord, OperationView, Place, Power,

@@ -186,7 +186,7 @@ func (PoolMachineState) EnumDescriptor() ([]byte, []int) {
 // process of the driver ends it, too. The last column is what the Machine shows as the reason of its
 // wait.
 //
-// The table below is drawn from `server/lifecycle/src/machine/retry/table.rs`.
+// The table below is drawn from `server/lifecycle/src/retry/table.rs`.
 //
 // | code | operation | what the core does next | the machine waits for |
 // |---|---|---|---|

@@ -13,10 +13,9 @@ use ostler_api::{
     names,
 };
 
+use super::{abandoning, absence, instance::is_own_create, own_instance, pooled};
 use crate::{
-    digest,
-    machine::{abandoning, absence, instance::is_own_create, own_instance, pooled},
-    node,
+    digest, node,
     operation::{Dispatch, Finished, InstanceRecord, OperationView, Request, Success},
     plan::{Action, Plan},
     snapshot::{DriverView, Snapshot},

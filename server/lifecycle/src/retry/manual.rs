@@ -10,8 +10,7 @@ use super::table::{MOST_LOSSES, Precondition, RetryAction, Rule, reasons, rule};
 
 const CONTRACT: &str = "../../proto/ostler/driver/v1alpha1/operation.proto";
 const PAGE: &str = "../../docs/retry-policy.md";
-const BEGIN: &str =
-    "// The table below is drawn from `server/lifecycle/src/machine/retry/table.rs`.\n//\n";
+const BEGIN: &str = "// The table below is drawn from `server/lifecycle/src/retry/table.rs`.\n//\n";
 const END: &str = "// End of the table.\n";
 const STALE: &str = "stale: UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib";
 
@@ -151,7 +150,7 @@ fn page() -> String {
     format!(
         "# What follows from a failure, and the states of a Machine\n\n\
          *For operators and driver authors.* The [states](#states-of-a-machine) are at the end.\n\
-         Drawn from `server/lifecycle/src/machine/retry/table.rs`, which is what the core decides by; the same table\n\
+         Drawn from `server/lifecycle/src/retry/table.rs`, which is what the core decides by; the same table\n\
          stands in the comments of the contract. To draw it anew: `UPDATE_DOCS=1 cargo test -p ostler-lifecycle --lib`.\n\n\
          \"5 s to 3 min\" means: waits 5 s, and twice as long after every further failure, up to 3 min. `retry_after` of the\n\
          driver, an hour at most, replaces such a wait, and a change of the class or of its secret ends it. So does another\n\

@@ -1,21 +1,13 @@
-//! What follows from a failure: the table, and the wait for the next attempt.
-
-mod group;
-#[cfg(test)]
-mod manual;
-mod review;
-mod table;
+//! The wait of a Machine for the next attempt.
 
 use ostler_api::ProviderId;
 use ostler_api::Revision;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
     machine::{Retry, WaitReason},
-    operation::LONGEST_WAIT,
 };
 
 use super::{
@@ -23,22 +15,14 @@ use super::{
     pass::Pass,
     transition::{Outcome, Transition, wait},
 };
+pub(crate) use crate::retry::{MOST_LOSSES, RetryAction, is_loss_of_session, rule, rule_for};
 use crate::{
-    operation::{Failure, Reason},
+    operation::Failure,
     plan::Next,
+    retry::{Precondition, Rule, is_over},
     snapshot::{ClassView, DriverView, SecretView},
     time::after,
 };
-
-pub use group::group_read_again;
-pub use review::review_failed;
-pub(crate) use table::{MOST_LOSSES, pause_after};
-pub use table::{Precondition, RetryAction, Rule, rule};
-
-/// What follows from this failure.
-pub(crate) fn rule_for(kind: OperationKind, failure: &Failure) -> Rule {
-    rule(kind, failure.code, &failure.reason, failure.certainty)
-}
 
 /// Writes down that an operation failed and when to try again. `None`: by the table it did not
 /// fail, or the Machine is lost; see the rule.
@@ -144,14 +128,6 @@ fn not_ours(pass: &Pass<'_>, failure: &Failure) -> Option<ProviderId> {
     failure.is_not_ours().then(|| said.or_else(|| pass.provider_id()).cloned())?
 }
 
-/// Whether the core itself says that no driver was there to answer.
-pub(crate) fn is_loss_of_session(failure: &Failure) -> bool {
-    matches!(
-        Reason::from_word(&failure.reason),
-        Some(Reason::CoreNoSession | Reason::CoreSessionLost)
-    )
-}
-
 /// `None`: no retry. `Some(None)`: no time for it.
 #[expect(clippy::option_option, reason = "no retry and a retry without a time are two things")]
 fn not_before(
@@ -163,12 +139,6 @@ fn not_before(
     let wait = then.wait(failures, pass.snap.settings.resource_exhausted_retry);
     let at = wait.map(|wait| after(pass.snap.now, failure.retry_after.unwrap_or(wait)));
     if *then == RetryAction::OnClassChange { Some(None) } else { at.map(Some) }
-}
-
-/// `first`, doubled for each failure after the first, at most `max`.
-pub(crate) fn backoff(first: Duration, max: Duration, failures: i32) -> Duration {
-    let doublings = u32::try_from(failures.saturating_sub(1)).unwrap_or(0).min(20);
-    first.saturating_mul(1_u32 << doublings).min(max)
 }
 
 /// A read failed: writes that down, and waits for the next attempt.
@@ -221,12 +191,6 @@ fn faulty_process(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
     process(pass).filter(|_| own).map(str::to_owned)
 }
 
-/// Whether a wait is over: it has passed, or it is longer than any, since the clock was set back. `room`: the time
-/// for exhausted resources.
-pub(crate) fn is_over(until: Timestamp, now: Timestamp, room: Duration) -> bool {
-    until <= now || until > after(now, LONGEST_WAIT.max(room))
-}
-
 /// What the driver said and, where only a user can help, what to do.
 fn with_advice(pass: &Pass<'_>, retry: &Retry) -> Option<String> {
     if retry.reason != WaitReason::CredentialsRefused {
@@ -269,17 +233,4 @@ fn secret_revision(pass: &Pass<'_>) -> Option<Revision> {
     let of_class = pass.snap.secret.revision().cloned();
     let Some(own) = bootstrapping::revision(pass.snap) else { return of_class };
     Some(format!("{}/{own}", of_class.unwrap_or_default()).into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_backoff_doubles_up_to_its_limit() {
-        let (first, max) = (Duration::from_secs(5), Duration::from_mins(3));
-        let waits: Vec<_> = (1..8).map(|n| backoff(first, max, n).as_secs()).collect();
-        assert_eq!(waits, [5, 10, 20, 40, 80, 160, 180]);
-        assert_eq!(backoff(first, max, i32::MAX), max);
-    }
 }
