@@ -3,6 +3,8 @@
 
 mod absent;
 mod adopted;
+#[path = "../api/mod.rs"]
+mod api;
 mod chosen;
 mod generated;
 mod goes_first;

@@ -18,10 +18,13 @@ use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::deployment::conditions::find;
 use ostler_lifecycle::deployment::plan::Decision;
 use ostler_lifecycle::deployment::snapshot::{MachineView, SetView, Snapshot};
-use ostler_lifecycle::deployment::{decide, status};
+use ostler_lifecycle::deployment::{decide, plan};
 use ostler_lifecycle::plan::Event;
 use ostler_lifecycle::set::{Policy, Rank};
+use ostler_lifecycle::write::{Object, Part};
 use serde_json::{Value, json};
+
+use crate::api::Api;
 
 #[derive(Clone, PartialEq)]
 pub(crate) struct World {
@@ -113,55 +116,41 @@ impl World {
     }
 
     /// One pass in which the API server refuses the set for the template.
-    pub(crate) fn pass_refused(&mut self, why: &str) -> Decision {
-        let mut plan = decide(&self.snapshot());
-        assert!(plan.create.is_some(), "a set for the template is tried again");
-        status::creation_failed(&mut plan.status, why.to_owned(), self.now);
-        self.write_status(&plan);
-        plan
+    pub(crate) fn pass_refused(&mut self, why: &str) {
+        let decision = self.execute(Some((Part::Create, why.to_owned())));
+        assert!(decision.create.is_some(), "a set for the template is tried again");
     }
 
-    fn write_status(&mut self, plan: &Decision) {
-        if let Some(patch) = status::patch(&self.deployment, &plan.status) {
-            self.deployment = patched(&self.deployment, &json!({ "status": patch }));
-        }
-    }
-
-    /// One pass, applied.
+    /// One pass, carried out.
     pub(crate) fn pass(&mut self) -> Decision {
-        let mut plan = decide(&self.snapshot());
-        for (machine, patch) in &plan.machines {
-            let machine = self.machines.get_mut(machine.name()).unwrap();
-            *machine = patched(machine, patch);
+        self.execute(None)
+    }
+
+    fn execute(&mut self, refuses: Option<(Part, String)>) -> Decision {
+        let snapshot = self.snapshot();
+        let own = Object::Deployment(Arc::clone(&snapshot.deployment));
+        let sets = self.sets.values().cloned().map(|it| Object::Set(Arc::new(it)));
+        let machines = self.machines.values().cloned().map(|it| Object::Machine(Arc::new(it)));
+        let nodes = self.nodes.values().cloned();
+        let nodes = nodes.map(|it| Object::Node(Arc::new(it), Arc::default()));
+        let objects = sets.chain(machines).chain(nodes).chain([own.clone()]);
+        let mut api = Api::with(objects);
+        api.refuses = refuses;
+        // A conflict ends the pass, e.g. about a Machine that it wrote already: the next one goes on.
+        let _tried = api.execute(&own, &plan(&snapshot), self.now);
+        self.sets.clear();
+        for object in api.objects() {
+            let name = object.name().to_owned();
+            match object {
+                Object::Deployment(it) => self.deployment = it.as_ref().clone(),
+                Object::Set(it) => drop(self.sets.insert(name, it.as_ref().clone())),
+                Object::Machine(it) => drop(self.machines.insert(name, it.as_ref().clone())),
+                Object::Node(it, _) => drop(self.nodes.insert(name, it.as_ref().clone())),
+                Object::Pool(_) | Object::Check(_) => unreachable!("a deployment has none"),
+            }
         }
-        for write in &plan.nodes {
-            let node = self.nodes.get_mut(write.machine.name()).unwrap();
-            *node = patched(node, &write.patch);
-        }
-        for write in &plan.sets {
-            let set = self.sets.get_mut(write.set.name()).unwrap();
-            *set = patched(set, &write.patch);
-            self.events.extend(write.event.clone());
-        }
-        if let Some(set) = &plan.create {
-            let mut set = set.as_ref().clone();
-            set.metadata.uid = Some(format!("{}-uid", set.name()));
-            set.metadata.creation_timestamp =
-                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now));
-            let name = set.name().to_owned();
-            let before = self.sets.insert(name.clone(), set);
-            assert!(before.is_none(), "a set is created twice");
-            status::created(&mut plan.status, &name, self.now);
-        }
-        for set in &plan.delete {
-            self.sets.remove(set.name());
-        }
-        if let Some(patch) = &plan.deployment {
-            self.deployment = patched(&self.deployment, patch);
-        }
-        self.write_status(&plan);
-        self.events.extend(plan.events.iter().cloned());
-        plan
+        self.events.append(&mut api.events);
+        decide(&snapshot)
     }
 
     /// Passes until one writes nothing.

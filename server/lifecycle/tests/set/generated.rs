@@ -3,10 +3,14 @@
 use std::sync::Arc;
 
 use ostler_api::{Machine, MachineSet};
-use ostler_lifecycle::set::{Blind, Policy, Rank, decide as plan, is_active};
+use ostler_lifecycle::set::{
+    Blind, Policy, Rank, Snapshot, decide as plan, is_active, plan as writes,
+};
+use ostler_lifecycle::write::Object;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::api::Api;
 use crate::objects::{machine, now, set, snapshot};
 
 const PHASES: [&str; 11] = [
@@ -168,29 +172,24 @@ proptest! {
         all in proptest::collection::vec(any_machine(), 0..12),
         replicas in 0..12_i32,
     ) {
-        let mut machines: Vec<_> = all.iter().enumerate().map(made).collect();
-        let own = |machines: &[Arc<Machine>]| {
-            let snap = snapshot(a_set(replicas, 0), machines.to_vec());
-            (plan(&snap), machines.len())
+        let own = Object::Set(Arc::new(a_set(replicas, 0)));
+        let machines = all.iter().enumerate().map(|it| Object::Machine(made(it)));
+        let mut api = Api::with(machines.chain([own.clone()]));
+        let seen = |api: &Api, seed| {
+            let machines = api.objects().filter_map(Object::machine).cloned().collect();
+            let set = api.objects().find_map(|it| if let Object::Set(it) = it { Some(it) } else { None });
+            Snapshot { seed, ..snapshot(set.unwrap().as_ref().clone(), machines) }
         };
         for round in 0..40 {
-            let (plan, _) = own(&machines);
-            if plan.is_idle() {
+            let snap = seen(&api, round);
+            if plan(&snap).is_idle() {
                 break;
             }
-            prop_assert!(round < 39, "it never rests: {plan:?}");
-            let gone: Vec<_> = plan.delete.iter().map(|it| it.machine.uid().to_owned()).collect();
-            let leaves = |it: &Arc<Machine>| {
-                !gone.contains(&it.uid().to_owned()) && !plan.release.contains(it)
-            };
-            machines.retain(leaves);
-            for one in &plan.adopt {
-                machines.retain(|it| it.uid() != one.uid());
-                machines.push(machine(&format!("{}-{round}", one.name()), json!({})));
-            }
-            machines.extend((0..plan.create).map(|at| machine(&format!("n{round}-{at}"), json!({}))));
+            prop_assert!(round < 39, "it never rests: {:?}", plan(&snap));
+            let own = Object::Set(Arc::clone(&snap.set));
+            prop_assert!(api.execute(&own, &writes(&snap), now()).is_some());
         }
-        let (last, _) = own(&machines);
+        let last = plan(&seen(&api, 40));
         let active = last.claimed.iter().filter(|it| is_active(it));
         let handed = active.clone().filter(|it| {
             it.label("node.machine.sapcloud.io/update-result").is_some()

@@ -8,6 +8,8 @@
     reason = "tests"
 )]
 
+#[path = "../api/mod.rs"]
+mod api;
 mod autoscaler;
 mod claim;
 mod count;
