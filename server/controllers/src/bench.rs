@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 
 use crate::REPORTER;
+use crate::client::{WriteMetrics, Writer};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::hot_update::Reviewer;
 use crate::namespaces::Namespaces;
@@ -29,7 +30,6 @@ use crate::settings::Settings;
 use crate::stores::{StoreClassSource, Stores};
 use crate::target::Targets;
 use crate::watch::{Cache, CacheIndex, ObjectName, Seen, Unreadable};
-use crate::writes::{WriteMetrics, Writer};
 
 pub(crate) use crate::watch::handed_out;
 

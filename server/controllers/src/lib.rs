@@ -6,7 +6,6 @@
 
 mod api_health;
 mod audit;
-mod author;
 #[cfg(test)]
 mod bench;
 mod bootstrap;
@@ -38,15 +37,9 @@ mod stores;
 mod target;
 mod triggers;
 mod unmanaged_nodes;
-mod watch {
-    //! Caches of API objects, and who of this crate wrote what is in them.
-
-    pub(crate) use crate::author::By;
-    pub(crate) use ostler_runtime::watch::*;
-}
 mod watching;
 
-use ostler_runtime::{client as writes, clock, events, kind as reconcile, namespaces, queue};
+use ostler_runtime::{client, clock, events, kind, namespaces, queue, watch};
 
 pub use api_health::ApiCheck;
 pub use cluster_id::{

@@ -29,6 +29,7 @@ use crate::REPORTER;
 use crate::api_health::{ApiHealth, Probes};
 use crate::bootstrap::Configs;
 use crate::class::{Classes, Secrets};
+use crate::client::{WriteMetrics, Writer};
 use crate::clock::{Clock, DebugClock};
 use crate::cluster_id::ids_of;
 use crate::controllers::Controller;
@@ -39,6 +40,7 @@ use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
 use crate::hints::Listener;
 use crate::home::Home;
 use crate::hot_update::Reviewer;
+use crate::kind;
 use crate::machine::{Machines, State, register_machines};
 use crate::metrics::{
     AnswerMetrics, Leases, ReconcileMetrics, SetMetrics, StepMetrics, register_sets,
@@ -46,7 +48,6 @@ use crate::metrics::{
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, Orphans};
 use crate::pool::{Pools, Reads};
 use crate::queue::QueueMetrics;
-use crate::reconcile;
 use crate::schemas::Schemas;
 use crate::set::Handover;
 use crate::settings::Settings;
@@ -56,7 +57,6 @@ use crate::triggers::AllTriggers;
 use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watch::WatchMetrics;
 use crate::watching::{SessionFollower, TargetController, Watches};
-use crate::writes::{WriteMetrics, Writer};
 use kinds::Kinds;
 use lease_events::LeaseEvents;
 use sets::SetLeader;
@@ -410,9 +410,9 @@ impl Core {
         let secrets = Arc::new(Secrets::new(writer, stores, recorder));
         let mut workers = JoinSet::new();
         let metrics = &self.reconcile_metrics;
-        reconcile::work(machines, &kinds.machines.queue, metrics, &mut workers, stop);
-        reconcile::work(classes, &kinds.classes.queue, metrics, &mut workers, stop);
-        reconcile::work(secrets, &kinds.secrets.queue, metrics, &mut workers, stop);
+        kind::work(machines, &kinds.machines.queue, metrics, &mut workers, stop);
+        kind::work(classes, &kinds.classes.queue, metrics, &mut workers, stop);
+        kind::work(secrets, &kinds.secrets.queue, metrics, &mut workers, stop);
         workers.spawn(Arc::clone(&kinds.reviews).run(stop.clone(), move |key| {
             let reviewer = Arc::clone(&reviewer);
             async move { reviewer.reconcile(key).await }
@@ -497,7 +497,7 @@ impl Core {
             cluster: ids_of(&self.sessions),
         });
         let queue = &self.kinds.nodes.queue;
-        reconcile::work(nodes, queue, &self.reconcile_metrics, workers, stop);
+        kind::work(nodes, queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn start_pools(&self, term: Term, workers: &mut JoinSet<()>, stop: &CancellationToken) {
@@ -516,7 +516,7 @@ impl Core {
             term,
         });
         let queue = &self.kinds.pools.queue;
-        reconcile::work(pools, queue, &self.reconcile_metrics, workers, stop);
+        kind::work(pools, queue, &self.reconcile_metrics, workers, stop);
     }
 
     /// Holds what this core needs itself while there is something to delete.
@@ -524,7 +524,7 @@ impl Core {
         let kind = &self.kinds.home;
         let (writer, need) = (self.writer.clone(), kind.own.needs.follow());
         let home = Arc::new(Home { writer, need, namespace: Arc::clone(&kind.own.namespace) });
-        reconcile::work(home, &kind.queue, &self.reconcile_metrics, workers, stop);
+        kind::work(home, &kind.queue, &self.reconcile_metrics, workers, stop);
         kind.note();
         kind.wake();
         workers.spawn(Arc::clone(kind).follow(stop.clone()));
@@ -543,7 +543,7 @@ impl Core {
             metrics: self.check_metrics.clone(),
         });
         let queue = &self.kinds.checks.queue;
-        reconcile::work(checks, queue, &self.reconcile_metrics, workers, stop);
+        kind::work(checks, queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn collect_orphans(&self, lease: String, workers: &mut JoinSet<()>, stop: &CancellationToken) {
@@ -561,7 +561,7 @@ impl Core {
             lease,
             ledgers: Mutex::default(),
         });
-        reconcile::work(orphans, &queue, &self.reconcile_metrics, workers, stop);
+        kind::work(orphans, &queue, &self.reconcile_metrics, workers, stop);
     }
 
     fn start_watches(&self) -> JoinSet<()> {

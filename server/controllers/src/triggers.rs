@@ -14,8 +14,8 @@ use ostler_api::{
 };
 use ostler_lifecycle::set::gathers;
 
+use crate::kind::Kind;
 use crate::queue::{Priority, Queue};
-use crate::reconcile::Kind;
 use crate::settings::Settings;
 use crate::stores::{Stores, differs};
 use crate::target::Target;

@@ -20,15 +20,15 @@ use ostler_lifecycle::unmanaged_nodes::{NodeTask, Tie, is_of_another, plan};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
+use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
+use crate::kind::{Kind, PassError, Passed};
 use crate::queue::Outcome;
-use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
 use crate::target::Target;
-use crate::watch::{Author, By, ObjectName};
-use crate::writes::{WriteError, Writer};
+use crate::watch::{Author, ObjectName};
 
 /// Reconciles Nodes without a Machine.
 pub(crate) struct UnmanagedNodes {
@@ -139,7 +139,7 @@ impl UnmanagedNodes {
         let api: Api<Node> = writer.cluster_api();
         Some(match writer.patch::<Node>(&api, name, &json!({ "metadata": metadata })).await {
             Ok(written) => {
-                target.nodes.update(written, Author::new(By::Node, node));
+                target.nodes.update(written, Author::new(Self::NAME, node));
                 Outcome::Done
             }
             // The watch reports what became of it.

@@ -15,9 +15,9 @@ use ostler_lifecycle::last_known::{self, LastKnown};
 use tracing::{debug, warn};
 
 use super::{Classes, change};
+use crate::client::{Deletion, WriteError};
 use crate::stores::{MergedSecret, Stores, merge, plain};
 use crate::watch::ObjectName;
-use crate::writes::{Deletion, WriteError};
 
 /// The Secret that keeps a class.
 pub(super) fn place(class: &ObjectName) -> ObjectName {

@@ -27,13 +27,13 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
+use crate::client::{Object, WriteError, Writer};
 use crate::events::Recorder;
 use crate::hot_update::Reviewer;
+use crate::kind::{Kind, PassError, Passed};
 use crate::queue::Outcome;
-use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::{Stores, kept_in};
 use crate::watch::{Found, ObjectName};
-use crate::writes::{Object, WriteError, Writer};
 use told::Told;
 
 /// When usage is checked again while a possible user cannot be read.

@@ -8,13 +8,13 @@ use ostler_lifecycle::class::{SecretPlan, plan_secret, users};
 
 use super::told::Told;
 use super::{UNSURE, change};
+use crate::client::{WriteError, Writer};
 use crate::events::Recorder;
+use crate::kind::{Kind, PassError, Passed};
 use crate::queue::Outcome;
-use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::{MachineIndex, Stores, kept_in};
 use crate::target::{Targets, cluster_by};
 use crate::watch::ObjectName;
-use crate::writes::{WriteError, Writer};
 
 /// Puts a finalizer on the secrets that classes name.
 pub(crate) struct Secrets {

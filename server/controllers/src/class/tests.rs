@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, handed_out, put};
+use crate::kind::reconcile;
 use crate::metrics::ReconcileMetrics;
-use crate::reconcile::reconcile;
 
 const CLASS: &str = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machineclasses/c";
 const COPIES: &str = "/api/v1/namespaces/default/secrets";

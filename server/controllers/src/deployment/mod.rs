@@ -15,15 +15,15 @@ use ostler_lifecycle::deployment::snapshot::Snapshot;
 use ostler_lifecycle::deployment::{Standing, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
 
+use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::hand::{Applied, Hand, Unseen};
-use crate::reconcile::{Kind, PassError, Passed};
+use crate::kind::{Kind, PassError, Passed};
 use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::watch::{By, ObjectName};
-use crate::writes::{WriteError, Writer};
+use crate::watch::ObjectName;
 
 /// Reconciles MachineDeployments.
 pub(crate) struct Deployments {
@@ -78,7 +78,7 @@ impl Deployments {
     fn hand(&self, deployment: &Arc<MachineDeployment>) -> Hand<'_> {
         let Self { writer, stores, recorder, .. } = self;
         let own = Object::Deployment(Arc::clone(deployment));
-        Hand { writer, stores, recorder, sessions: None, by: By::Deployment, own }
+        Hand { writer, stores, recorder, sessions: None, by: Self::NAME, own }
     }
 }
 

@@ -11,12 +11,12 @@ use ostler_lifecycle::write::Same;
 
 use super::Deployments;
 use super::sent::Wait;
+use crate::client::WriteError;
+use crate::kind::PassError;
 use crate::machine::node_view;
-use crate::reconcile::PassError;
 use crate::set::Stage;
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex};
 use crate::watch::ObjectName;
-use crate::writes::WriteError;
 
 /// When to look again whether the cache shows what the API server has.
 const LAG: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use ostler_api::MachineDeployment;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::writes::PATIENCE;
+use crate::client::PATIENCE;
 
 /// How long a request without an answer may still arrive.
 const ARRIVES: Duration = PATIENCE.saturating_mul(2);

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, put};
+use crate::client::PATIENCE;
 use crate::election::Predecessor;
+use crate::kind::reconcile;
 use crate::metrics::{Leads, ReconcileMetrics};
 use crate::queue::Outcome;
-use crate::reconcile::reconcile;
-use crate::writes::PATIENCE;
 
 const DEPLOYMENT: &str =
     "/apis/machine.sapcloud.io/v1alpha1/namespaces/default/machinedeployments/d";

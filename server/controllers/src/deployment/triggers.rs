@@ -5,9 +5,10 @@ use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::selector;
 
 use super::Deployments;
+use crate::kind::Kind as _;
 use crate::stores::DeploymentIndex;
 use crate::triggers::{Triggers, Woken, add_of_set};
-use crate::watch::{By, Change, ObjectName};
+use crate::watch::{Change, ObjectName};
 
 impl Woken<Deployments> {
     /// The deployment that controls a set; for one without a controller, all that select it.
@@ -26,7 +27,7 @@ impl Woken<Deployments> {
     }
 
     fn add<K>(&self, name: ObjectName, change: &Change<K>) {
-        if change.is_news_to(By::Deployment, &name) {
+        if change.is_news_to(Deployments::NAME, &name) {
             self.queue.add(name, change.priority());
         }
     }

@@ -14,14 +14,14 @@ use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::write::{Object, Plan};
 use parking_lot::Mutex;
 
+use crate::client::Writer;
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::hand::{Applied, Hand};
-use crate::reconcile::{Kind, PassError, Passed};
+use crate::kind::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex, Stores};
-use crate::watch::{By, ObjectName};
-use crate::writes::Writer;
+use crate::watch::ObjectName;
 
 /// Freezes MachineSets that have far too many Machines, and shows it on their MachineDeployments.
 pub(crate) struct Freezes {
@@ -51,6 +51,11 @@ impl fmt::Display for FreezeKey {
         }
     }
 }
+
+/// Who writes the freeze of a MachineSet.
+pub(crate) const OF_SET: &str = "Freeze of a MachineSet";
+/// Who writes what a MachineDeployment shows of the freezes of its sets.
+pub(crate) const OF_DEPLOYMENT: &str = "Freeze of a MachineDeployment";
 
 impl Kind for Freezes {
     const NAME: &'static str = "Freeze";
@@ -98,8 +103,7 @@ impl Freezes {
     fn hand(&self, observed: &Observed) -> Hand<'_> {
         let Self { writer, stores, recorder, .. } = self;
         let own = observed.object();
-        let by =
-            if matches!(own, Object::Set(_)) { By::FreezeOfSet } else { By::FreezeOfDeployment };
+        let by = if matches!(own, Object::Set(_)) { OF_SET } else { OF_DEPLOYMENT };
         Hand { writer, stores, recorder, sessions: None, by, own }
     }
 

@@ -7,9 +7,11 @@ use ostler_api::{Machine, MachineDeployment, MachineSet};
 use ostler_lifecycle::owner::controller;
 
 use super::{FreezeKey, Freezes};
+use crate::freeze::OF_DEPLOYMENT;
+use crate::freeze::OF_SET;
 use crate::stores::{DeploymentIndex, SetIndex};
 use crate::triggers::{Triggers, Woken, add_of_set};
-use crate::watch::{By, Change, ObjectName};
+use crate::watch::{Change, ObjectName};
 
 impl Triggers for Woken<Freezes> {
     /// A Machine came, went, or has another controller or other labels: its set has another number of them.
@@ -46,7 +48,7 @@ impl Triggers for Woken<Freezes> {
             }
         }
         let name = ObjectName::of(set.as_ref());
-        if change.is_news_to(By::FreezeOfSet, &name) {
+        if change.is_news_to(OF_SET, &name) {
             self.queue.add(FreezeKey::Set(name), change.priority());
         }
     }
@@ -65,7 +67,7 @@ impl Triggers for Woken<Freezes> {
             self.queue.add(FreezeKey::Set(set), change.priority());
         }
         let name = ObjectName::of(deployment.as_ref());
-        if change.is_news_to(By::FreezeOfDeployment, &name) {
+        if change.is_news_to(OF_DEPLOYMENT, &name) {
             self.queue.add(FreezeKey::Deployment(name), change.priority());
         }
     }

@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 use tracing::{debug, warn};
 
 use super::{Applied, Hand, Unseen};
-use crate::reconcile::PassError;
+use crate::client::{Deletion, Object as Written, WriteError, Writer};
+use crate::kind::PassError;
 use crate::target::TargetOf;
 use crate::watch::{Author, Cache, CacheIndex, ObjectName};
-use crate::writes::{Deletion, Object as Written, WriteError, Writer};
 
 /// What an API server answered: the object as it is now, if it said that.
 type Answer = Result<Option<Object>, WriteError>;

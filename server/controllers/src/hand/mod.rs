@@ -14,12 +14,11 @@ use ostler_lifecycle::plan::Event;
 use ostler_lifecycle::write::{Next, Object, Part, Tried, Write};
 use ostler_sessions::Sessions;
 
+use crate::client::{WriteError, Writer};
 use crate::events::{EventRecord, Recorder, Severity};
+use crate::kind::Passed;
 use crate::queue::Outcome;
-use crate::reconcile::Passed;
 use crate::stores::Stores;
-use crate::watch::By;
-use crate::writes::{WriteError, Writer};
 
 /// Writes for one pass over one object.
 pub(crate) struct Hand<'a> {
@@ -29,7 +28,7 @@ pub(crate) struct Hand<'a> {
     /// Where operations are sent; `None`: the kind has none.
     pub(crate) sessions: Option<&'a Sessions>,
     /// Whose writes these are.
-    pub(crate) by: By,
+    pub(crate) by: &'static str,
     /// The object of the pass.
     pub(crate) own: Object,
 }

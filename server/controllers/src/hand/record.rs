@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use tracing::{debug, info};
 
 use super::{Applied, Hand};
+use crate::kind::{PassError, Passed};
 use crate::queue::Outcome;
-use crate::reconcile::{PassError, Passed};
 
 /// When to submit an operation again that the sessions did not accept.
 const SUBMIT_AGAIN: Duration = Duration::from_secs(1);

@@ -7,7 +7,9 @@ use serde_json::json;
 
 use super::*;
 use crate::bench::Bench;
-use crate::reconcile::PassError;
+use crate::kind::Kind as _;
+use crate::kind::PassError;
+use crate::set::Sets;
 
 fn set() -> Object {
     let set: MachineSet = serde_json::from_value(json!({
@@ -46,7 +48,7 @@ async fn applied(bench: &Bench, verb: Verb, answers: Answers) -> Result<Applied,
         stores: &bench.stores,
         recorder: &recorder,
         sessions: None,
-        by: By::Set,
+        by: Sets::NAME,
         own: set(),
     };
     let batch = Batch::of(Part::Update, "cannot", [Write::new(machine(), verb)]);

@@ -17,13 +17,13 @@ use ostler_lifecycle::health_check::{Snapshot, Standing, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Verb, Write};
 
 use crate::api_health::ApiHealth;
+use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::hand::{Applied, Hand, Unseen};
-use crate::reconcile::{Kind, PassError, Passed};
+use crate::kind::{Kind, PassError, Passed};
 use crate::stores::Stores;
-use crate::watch::{By, ObjectName};
-use crate::writes::{WriteError, Writer};
+use crate::watch::ObjectName;
 
 /// Reconciles MachineHealthChecks.
 pub(crate) struct HealthChecks {
@@ -75,7 +75,7 @@ impl HealthChecks {
         let check = snapshot.check.clone().map(Object::Check);
         let left = snapshot.left.first().cloned().unwrap_or_default();
         let own = check.unwrap_or(Object::Machine(left));
-        Hand { writer, stores, recorder, sessions: None, by: By::HealthCheck, own }
+        Hand { writer, stores, recorder, sessions: None, by: Self::NAME, own }
     }
 }
 

@@ -6,11 +6,12 @@ use ostler_lifecycle::health_check::selects;
 use ostler_lifecycle::unmanaged_nodes::is_not_managed;
 
 use super::HealthChecks;
+use crate::kind::Kind as _;
 use crate::queue::Priority;
 use crate::stores::{CheckIndex, is_same_to_pool};
 use crate::target::Target;
 use crate::triggers::{Triggers, Woken, add_gathered};
-use crate::watch::{By, Change, ObjectName};
+use crate::watch::{Change, ObjectName};
 
 impl Woken<HealthChecks> {
     /// The checks that select a machine, and the one whose mark it has.
@@ -59,7 +60,7 @@ impl Triggers for Woken<HealthChecks> {
     fn check(&self, change: &Change<MachineHealthCheck>) {
         let Some(check) = change.latest() else { return };
         let name = ObjectName::of(check.as_ref());
-        if change.is_news_to(By::HealthCheck, &name) {
+        if change.is_news_to(HealthChecks::NAME, &name) {
             self.queue.add(name, change.priority());
         }
     }

@@ -11,12 +11,12 @@ use ostler_lifecycle::class::Hold;
 use ostler_lifecycle::home::{Need, apply, hold, is_going, let_go};
 use tokio::sync::watch;
 
+use crate::client::Writer;
 use crate::home_namespace::HomeNamespace;
+use crate::kind::{Kind, PassError, Passed};
 use crate::queue::Outcome;
-use crate::reconcile::{Kind, PassError, Passed};
 use crate::stores::Stores;
 use crate::watch::ObjectName;
-use crate::writes::Writer;
 
 /// What the passes over the ConfigMap share with its triggers and with the candidates for the Leases.
 pub(crate) struct Shared {

@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use tracing::debug;
 
 use super::Machines;
+use crate::client::{Deletion, WriteError};
 use crate::stores::BudgetIndex;
 use crate::target::Target;
 use crate::watch::ObjectName;
-use crate::writes::{Deletion, WriteError};
 
 /// Concurrent evictions of one machine's pods.
 const AT_ONCE: usize = 8;

@@ -18,11 +18,12 @@ use tracing::info;
 
 use super::{Machines, PassError, namespace_of};
 use crate::audit;
+use crate::client::{Deletion, WriteError};
+use crate::kind::Kind as _;
 use crate::queue::Priority;
 use crate::stores::MachineIndex;
 use crate::target::{Target, TargetOf};
-use crate::watch::{Author, By, ObjectName};
-use crate::writes::{Deletion, WriteError};
+use crate::watch::{Author, ObjectName};
 
 /// Results of the actions.
 pub(crate) struct Executed {
@@ -178,7 +179,7 @@ impl Machines {
         let patch = change(&done.machine).on_condition(version);
         let api = self.writer.api(namespace_of(&done.machine));
         let written: Machine = self.writer.patch(&api, done.machine.name(), &patch).await?;
-        let author = Author::new(By::Machine, &written);
+        let author = Author::new(Self::NAME, &written);
         self.stores.machines.update(written.clone(), author);
         done.machine = Arc::new(written);
         done.changed = true;

@@ -33,18 +33,18 @@ use ostler_sessions::Sessions;
 use self::execute::Executed;
 use crate::api_health::ApiHealth;
 use crate::bootstrap::Configs;
+use crate::client::Writer;
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::hot_update::Reviewer;
+use crate::kind::{Kind, PassError, Passed};
 use crate::metrics::{AnswerMetrics, StepMetrics};
 use crate::orphans::OrphanScans;
 use crate::queue::Queue;
-use crate::reconcile::{Kind, PassError, Passed};
 use crate::schemas::Schemas;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
-use crate::writes::Writer;
 
 /// Reconciles machines.
 pub(crate) struct Machines {

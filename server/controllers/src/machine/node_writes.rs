@@ -14,8 +14,9 @@ use serde_json::{Map, Value, json};
 
 use super::Machines;
 use super::execute::{Change, Executed};
-use crate::watch::{Author, By};
-use crate::writes::{Deletion, WriteError};
+use crate::client::{Deletion, WriteError};
+use crate::kind::Kind as _;
+use crate::watch::Author;
 
 /// The Node of this name that the plan was made from.
 fn seen<'a>(snapshot: &'a Snapshot, name: &str) -> Result<&'a Node, WriteError> {
@@ -42,7 +43,7 @@ impl Machines {
         let written = writer.patch(&api, &patch.name, &change).await?;
         let version = written.metadata.resource_version.clone();
         done.node_versions.extend(version.map(|version| (patch.name.clone(), version)));
-        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
+        target.nodes.update(written, Author::new(Self::NAME, snapshot.machine.as_ref()));
         done.changed = true;
         Ok(())
     }
@@ -59,7 +60,7 @@ impl Machines {
         let writer = self.writer.to(&target.client);
         let api: Api<Node> = writer.cluster_api();
         let written = writer.patch_status(&api, &patch.name, Patch::Strategic(&change)).await?;
-        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
+        target.nodes.update(written, Author::new(Self::NAME, snapshot.machine.as_ref()));
         done.changed = true;
         Ok(())
     }
@@ -133,7 +134,7 @@ impl Machines {
         let api: Api<Node> = writer.cluster_api();
         let patch = termination(cause, snapshot.now, version.as_deref());
         let written = writer.patch_status(&api, name, Patch::Strategic(&patch)).await?;
-        target.nodes.update(written, Author::new(By::Machine, snapshot.machine.as_ref()));
+        target.nodes.update(written, Author::new(Self::NAME, snapshot.machine.as_ref()));
         Ok(())
     }
 }

@@ -20,11 +20,12 @@ use super::execute::Executed;
 use super::{Machines, PassError, namespace_of, operation, reference};
 use crate::EVENT_LOG;
 use crate::events::{EventRecord, Severity};
+use crate::kind::Kind as _;
+use crate::kind::Passed;
 use crate::metrics::Shape;
 use crate::queue::Outcome;
-use crate::reconcile::Passed;
 use crate::target::TargetOf;
-use crate::watch::{Author, By};
+use crate::watch::Author;
 
 /// When to submit an operation again that the sessions did not accept.
 const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
@@ -88,7 +89,7 @@ impl Machines {
         let written = written.map_err(|error| PassError::of_write(what, error))?;
         let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
         let dropped = status["operation"].is_object() && !kept;
-        self.stores.machines.update(written, Author::new(By::Machine, machine));
+        self.stores.machines.update(written, Author::new(Self::NAME, machine));
         if dropped { Err(PassError::Pruned) } else { Ok(()) }
     }
 

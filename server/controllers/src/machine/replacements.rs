@@ -61,7 +61,7 @@ mod tests {
     use ostler_lifecycle::plan::Next;
 
     use super::*;
-    use crate::writes::WriteError;
+    use crate::client::WriteError;
 
     fn claiming(seen: Option<Timestamp>) -> Plan {
         Plan {

@@ -327,7 +327,7 @@ async fn a_machine_counts_as_ended_before_the_watch_can_say_that_it_is_gone() {
         let answer = kube::client::Body::from(released().to_string().into_bytes());
         async { Ok::<_, std::io::Error>(http::Response::new(answer)) }
     });
-    let metrics = crate::writes::WriteMetrics::register(&mut Registry::default());
+    let metrics = crate::client::WriteMetrics::register(&mut Registry::default());
     machines.writer = Writer::new(kube::Client::new(server, "default"), metrics);
     assert!(release(&machines).await);
     assert!(!machines.state.has_ended("u"), "nothing is kept");

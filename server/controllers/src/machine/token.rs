@@ -19,10 +19,10 @@ use ostler_lifecycle::user_data::token_id_of;
 
 use super::{Machines, PassError};
 use crate::by_machine::ByMachine;
+use crate::client::{Deletion, WriteError, Writer};
 use crate::stores::MachineIndex;
 use crate::target::{Target, TargetOf};
 use crate::watch::Cache;
-use crate::writes::{Deletion, WriteError, Writer};
 
 /// The alphabet of tokens.
 pub(super) const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";

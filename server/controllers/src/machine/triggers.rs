@@ -13,12 +13,13 @@ use ostler_sessions::Sessions;
 
 use super::{Machines, State};
 use crate::events::Recorder;
+use crate::kind::Kind as _;
 use crate::orphans::OrphanScans;
 use crate::queue::Priority;
 use crate::stores::MachineIndex;
 use crate::target::Target;
 use crate::triggers::{DriverChange, Triggers, Woken};
-use crate::watch::{By, Change, ObjectName};
+use crate::watch::{Change, ObjectName};
 
 /// What passes over Machines share with their triggers.
 pub(crate) struct Shared {
@@ -63,7 +64,7 @@ impl Triggers for Woken<Machines, Shared> {
     fn machine(&self, change: &Change<Machine>) {
         let priority = change.priority();
         if let Some(name) = change.new.as_deref().map(ObjectName::of)
-            && change.is_news_to(By::Machine, &name)
+            && change.is_news_to(Machines::NAME, &name)
         {
             self.queue.add(name, priority);
         }
@@ -120,7 +121,7 @@ impl Triggers for Woken<Machines, Shared> {
         for node in [&change.old, &change.new].into_iter().flatten() {
             if !is_not_managed(node) {
                 let mut machines = self.stores.machines_of(target, node);
-                machines.retain(|machine| change.is_news_to(By::Machine, machine));
+                machines.retain(|machine| change.is_news_to(Machines::NAME, machine));
                 self.add_all(machines, change.priority());
             }
         }

@@ -24,12 +24,12 @@ use tokio::time::Instant;
 
 use super::OrphanScans;
 use crate::EVENT_LOG;
+use crate::client::{WriteError, Writer};
 use crate::clock::{Clock, DebugClock};
 use crate::events::{EventRecord, Recorder, Severity};
 use crate::home_namespace::HomeNamespace;
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::writes::{WriteError, Writer};
 
 /// Attempts to write the mark while other clients write it, too.
 const ATTEMPTS: usize = 5;

@@ -13,8 +13,8 @@ use ostler_lifecycle::orphans::{
 use ostler_lifecycle::pool::awaits_its_end;
 
 use super::Orphans;
+use crate::client::WriteError;
 use crate::stores::MachineIndex;
-use crate::writes::WriteError;
 
 /// The Machines of all namespaces.
 #[derive(Debug, Default)]

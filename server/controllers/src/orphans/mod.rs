@@ -38,13 +38,13 @@ use self::admin::Seen;
 use self::claims::Everywhere;
 use self::lists::{ClassList, Lists, class_name};
 use crate::audit;
+use crate::client::{WriteError, Writer};
 use crate::events::{EventRecord, Recorder, Severity};
+use crate::kind::{Kind, PassError, Passed};
 use crate::queue::Outcome;
-use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::ObjectName;
-use crate::writes::{WriteError, Writer};
 
 /// When to check again whether drivers may still reconnect with operations of an earlier core.
 const ADOPTION: Duration = Duration::from_secs(5);

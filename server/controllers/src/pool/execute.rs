@@ -17,10 +17,11 @@ use tracing::{info, warn};
 
 use super::groups::Group;
 use super::{Done, Pools, Wrote, namespace_of};
+use crate::client::{Deletion, WriteError};
 use crate::events::Severity;
-use crate::reconcile::PassError;
-use crate::watch::{Author, By, ObjectName};
-use crate::writes::{Deletion, WriteError};
+use crate::kind::Kind as _;
+use crate::kind::PassError;
+use crate::watch::{Author, ObjectName};
 
 impl Pools {
     pub(super) async fn carry_out(
@@ -91,7 +92,7 @@ impl Pools {
     ) -> Wrote {
         match written {
             Ok(written) => {
-                self.stores.machines.update(written, Author::new(By::Pool, pool));
+                self.stores.machines.update(written, Author::new(Self::NAME, pool));
                 Wrote::Fine
             }
             Err(WriteError::NotFound) => Wrote::Fine,
@@ -193,7 +194,7 @@ impl Pools {
         match answer {
             Ok(made) => {
                 self.made(pool, machine);
-                self.stores.machines.update(made, Author::new(By::Pool, pool));
+                self.stores.machines.update(made, Author::new(Self::NAME, pool));
                 let note = format!("Created Machine: {name}");
                 self.tell(pool, Severity::Normal, "SuccessfulCreate", "Create", note);
                 Wrote::Fine
@@ -296,7 +297,7 @@ impl Pools {
         let written = self.writer.patch::<MachinePool>(&api, pool.name(), patch).await;
         let what = "cannot change a pool";
         let written = written.map_err(|error| PassError::of_write(what, error))?;
-        self.stores.pools.update(written, Author::new(By::Pool, pool.as_ref()));
+        self.stores.pools.update(written, Author::new(Self::NAME, pool.as_ref()));
         Ok(())
     }
 }

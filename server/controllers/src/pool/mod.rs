@@ -25,14 +25,14 @@ use ostler_api::operation::Term;
 use ostler_lifecycle::pool::{Plan, Snapshot, plan};
 use ostler_sessions::Sessions;
 
+use crate::client::Writer;
 use crate::clock::DebugClock;
 use crate::events::{EventRecord, Recorder, Severity};
-use crate::reconcile::{Kind, PassError, Passed};
+use crate::kind::{Kind, PassError, Passed};
 use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
-use crate::writes::Writer;
 
 /// How often a group is read in which nothing is to be done.
 const CALM: Duration = Duration::from_mins(1);

@@ -20,12 +20,12 @@ use tracing::debug;
 
 use super::groups::Group;
 use super::{Pools, namespace_of};
+use crate::client::{PATIENCE, WriteError};
 use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
-use crate::reconcile::PassError;
+use crate::kind::PassError;
 use crate::stores::{MachineIndex, PoolIndex};
 use crate::watch::{Found, ObjectName};
-use crate::writes::{PATIENCE, WriteError};
 
 /// When a pool comes again while as many groups of its provider are read as may be.
 const READ_AGAIN: Duration = Duration::from_secs(2);

@@ -13,9 +13,10 @@ use tracing::{debug, info};
 
 use super::{BUSY, CALM, Done, Pools, Wrote, namespace_of};
 use crate::events::Severity;
+use crate::kind::Kind as _;
+use crate::kind::{PassError, Passed};
 use crate::queue::Outcome;
-use crate::reconcile::{PassError, Passed};
-use crate::watch::{Author, By, ObjectName};
+use crate::watch::{Author, ObjectName};
 
 /// When to submit an operation again that the sessions did not accept.
 const SUBMIT_AGAIN: Duration = Duration::from_secs(1);
@@ -104,7 +105,7 @@ impl Pools {
         let written: MachinePool = written.map_err(|error| PassError::of_write(what, error))?;
         let kept = written.status.as_ref().is_some_and(|it| it.operation.is_some());
         let dropped = status.get("operation").is_some_and(Value::is_object) && !kept;
-        self.stores.pools.update(written, Author::new(By::Pool, pool));
+        self.stores.pools.update(written, Author::new(Self::NAME, pool));
         if dropped { Err(PassError::Pruned) } else { Ok(()) }
     }
 }

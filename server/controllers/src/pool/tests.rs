@@ -13,9 +13,9 @@ use tokio::time::advance;
 
 use super::*;
 use crate::bench::{Bench, put};
+use crate::client::PATIENCE;
 use crate::election::Predecessor;
 use crate::set::Stage;
-use crate::writes::PATIENCE;
 
 fn controller(bench: &Bench) -> Pools {
     Pools {

@@ -8,10 +8,11 @@ use ostler_lifecycle::owner::controller;
 use ostler_sessions::Sessions;
 
 use super::{Groups, Pools};
+use crate::kind::Kind as _;
 use crate::queue::Priority;
 use crate::stores::{MachineIndex, PoolIndex, is_same_to_pool};
 use crate::triggers::{DriverChange, Triggers, Woken, add_gathered};
-use crate::watch::{By, Change, ObjectName};
+use crate::watch::{Change, ObjectName};
 
 /// What is known of the groups, and the sessions that read them.
 pub(crate) struct GroupReads {
@@ -39,7 +40,7 @@ impl Triggers for Woken<Pools, GroupReads> {
         let owners = [&change.old, &change.new].into_iter().flatten();
         for uid in owners.filter_map(|machine| owner(machine)) {
             let pools = self.stores.pools.find_names(PoolIndex::Uid, &uid);
-            for pool in pools.into_iter().filter(|pool| change.is_news_to(By::Pool, pool)) {
+            for pool in pools.into_iter().filter(|pool| change.is_news_to(Pools::NAME, pool)) {
                 self.add_for_one(pool, &uid, change.priority());
             }
         }
@@ -66,7 +67,7 @@ impl Triggers for Woken<Pools, GroupReads> {
             self.own.sessions.abandon(gone.uid());
         }
         let Some(name) = change.latest().map(|pool| ObjectName::of(pool.as_ref())) else { return };
-        if change.is_news_to(By::Pool, &name) {
+        if change.is_news_to(Pools::NAME, &name) {
             self.queue.add(name, change.priority());
         }
     }

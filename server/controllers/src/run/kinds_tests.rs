@@ -19,13 +19,17 @@ use super::*;
 use crate::REPORTER;
 use crate::bench::Bench;
 use crate::clock::Clock;
+use crate::deployment::Deployments;
 use crate::events::EventMetrics;
 use crate::freeze::FreezeKey;
+use crate::freeze::OF_SET;
 use crate::hints::Listener;
+use crate::machine::Machines;
 use crate::queue::Outcome;
+use crate::set::Sets;
 use crate::stores::AttachmentIndex;
 use crate::target::{Target, Targets};
-use crate::watch::{Author, By, Cache, CacheIndex, Change, ObjectName, WatchMetrics, handed_out};
+use crate::watch::{Author, Cache, CacheIndex, Change, ObjectName, WatchMetrics, handed_out};
 use crate::watching::SessionFollower;
 
 /// All kinds, and what each of them hears.
@@ -370,7 +374,7 @@ async fn the_set_of_a_machine_is_told_of_what_the_machine_controller_wrote_and_t
     let before = owned(machine("m", "c", &json!({})), "2", "s");
     let mut after = owned(before.clone(), "3", "s");
     after["status"] = json!({ "currentStatus": { "phase": "Running" } });
-    let by = Author::new(By::Machine, put(&stores.machines, before).latest().unwrap().as_ref());
+    let by = Author::new(Machines::NAME, put(&stores.machines, before).latest().unwrap().as_ref());
     world.machine(&written(&stores.machines, after, by));
     assert_eq!(waiting(&world.kinds.sets.queue).await, all(&["s"]));
     assert!(machines(&world).await.is_empty());
@@ -384,7 +388,7 @@ async fn a_set_and_its_deployment_are_told_that_the_set_is_frozen() {
     let before = owned(fleet("MachineSet", "same"), "2", "same");
     let mut after = owned(before.clone(), "3", "same");
     after["metadata"]["labels"] = json!({ label::FREEZE: "True" });
-    let by = Author::new(By::FreezeOfSet, put(&stores.sets, before).latest().unwrap().as_ref());
+    let by = Author::new(OF_SET, put(&stores.sets, before).latest().unwrap().as_ref());
     world.set(&written(&stores.sets, after, by));
     assert_eq!(waiting(&world.kinds.sets.queue).await, all(&["same"]));
     assert_eq!(waiting(&world.kinds.deployments.queue).await, all(&["same"]));
@@ -401,7 +405,7 @@ async fn a_set_that_its_deployment_wrote_reaches_the_set_and_every_deployment_bu
     let mut before = fleet("MachineSet", "s");
     before["metadata"]["labels"] = json!({ "app": "a" });
     put(&stores.sets, before.clone());
-    let by = Author::new(By::Deployment, adopter.latest().unwrap().as_ref());
+    let by = Author::new(Deployments::NAME, adopter.latest().unwrap().as_ref());
     world.set(&written(&stores.sets, owned(before, "3", "adopter"), by));
     assert_eq!(waiting(&world.kinds.sets.queue).await, all(&["s"]));
     assert_eq!(waiting(&world.kinds.deployments.queue).await, all(&["other"]));
@@ -415,7 +419,7 @@ async fn a_status_that_a_set_wrote_reaches_its_deployment_and_no_freeze() {
     let before = owned(fleet("MachineSet", "s"), "2", "d");
     let mut after = owned(before.clone(), "3", "d");
     after["status"] = json!({ "replicas": 1 });
-    let by = Author::new(By::Set, put(&stores.sets, before).latest().unwrap().as_ref());
+    let by = Author::new(Sets::NAME, put(&stores.sets, before).latest().unwrap().as_ref());
     world.set(&written(&stores.sets, after, by));
     assert_eq!(waiting(&world.kinds.deployments.queue).await, all(&["d"]));
     assert!(waiting(&world.kinds.sets.queue).await.is_empty());
@@ -434,7 +438,7 @@ async fn a_node_that_its_machine_wrote_reaches_the_controller_of_unmanaged_nodes
         })
     };
     put(&target.nodes, node("1", false));
-    let by = Author::new(By::Machine, owner.latest().unwrap().as_ref());
+    let by = Author::new(Machines::NAME, owner.latest().unwrap().as_ref());
     world.all.node(&target, &written(&target.nodes, node("2", true), by));
     assert!(machines(&world).await.is_empty());
     assert_eq!(waiting(&world.kinds.nodes.queue).await, all(&["n"]));

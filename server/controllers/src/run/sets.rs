@@ -18,19 +18,19 @@ use tracing::{info, warn};
 
 use super::kinds::Kinds;
 use super::{Core, LAST_WORK, all_ended};
+use crate::client::Writer;
 use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
 use crate::deployment::{Deployments, Sent};
 use crate::election::{ElectionError, Elector, Leadership, Observed, Predecessor};
 use crate::events::Recorder;
 use crate::freeze::Freezes;
+use crate::kind;
 use crate::metrics::{Leads, ReconcileMetrics, SetMetrics};
-use crate::reconcile;
 use crate::set::{Handover, Sets};
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::triggers::Woken;
-use crate::writes::Writer;
 
 /// A leadership of the sets.
 #[derive(Debug, Clone, Copy)]
@@ -194,7 +194,7 @@ impl SetLeader {
             lifted: Mutex::default(),
         });
         let queue = &self.kinds.freezes.queue;
-        reconcile::work(Arc::clone(&freezes), queue, &self.metrics, workers, stop);
+        kind::work(Arc::clone(&freezes), queue, &self.metrics, workers, stop);
         freezes
     }
 
@@ -219,7 +219,7 @@ impl SetLeader {
             roll: Mutex::default(),
             runs_machines: self.settings.controllers.run_machines(),
         });
-        reconcile::work(sets, queue, &self.metrics, workers, stop);
+        kind::work(sets, queue, &self.metrics, workers, stop);
     }
 
     fn start_deployments(
@@ -238,6 +238,6 @@ impl SetLeader {
             sent: Sent::default(),
             handover: Handover::new(term.predecessor),
         });
-        reconcile::work(deployments, queue, &self.metrics, workers, stop);
+        kind::work(deployments, queue, &self.metrics, workers, stop);
     }
 }

@@ -10,10 +10,10 @@ use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 use super::pending::Pending;
+use crate::client::{PATIENCE, WriteError, Writer};
 use crate::election::Predecessor;
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{Found, ObjectName};
-use crate::writes::{PATIENCE, WriteError, Writer};
 
 /// The beginning of a leadership.
 #[derive(Debug)]

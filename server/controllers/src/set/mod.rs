@@ -21,16 +21,16 @@ use ostler_lifecycle::set::{Snapshot, Standing, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
 use parking_lot::Mutex;
 
+use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::freeze::Freezes;
 use crate::hand::{Applied, Hand, Unseen};
+use crate::kind::{Kind, PassError, Passed};
 use crate::metrics::SetMetrics;
-use crate::reconcile::{Kind, PassError, Passed};
 use crate::settings::Settings;
 use crate::stores::Stores;
-use crate::watch::{By, ObjectName};
-use crate::writes::{WriteError, Writer};
+use crate::watch::ObjectName;
 
 /// How often a set is reconciled without an event.
 const RESYNC: Duration = Duration::from_mins(10);
@@ -89,7 +89,7 @@ impl Sets {
     fn hand(&self, set: &Arc<MachineSet>) -> Hand<'_> {
         let Self { writer, stores, recorder, .. } = self;
         let own = Object::Set(Arc::clone(set));
-        Hand { writer, stores, recorder, sessions: None, by: By::Set, own }
+        Hand { writer, stores, recorder, sessions: None, by: Self::NAME, own }
     }
 }
 

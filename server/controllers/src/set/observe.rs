@@ -17,12 +17,12 @@ use ostler_lifecycle::time;
 use super::handover::await_in_cache;
 use super::pending::Unseen;
 use super::{RESYNC, Sets};
+use crate::client::WriteError;
+use crate::kind::PassError;
 use crate::machine::node_view;
-use crate::reconcile::PassError;
 use crate::stores::{MachineIndex, SetIndex, free_label};
 use crate::target::TargetOf;
 use crate::watch::{Found, ObjectName};
-use crate::writes::WriteError;
 
 /// How often it is checked whether a Machine that cannot be read has become readable.
 const UNREADABLE: Duration = Duration::from_mins(1);

@@ -10,7 +10,7 @@ use ostler_lifecycle::set::LAG;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::writes::PATIENCE;
+use crate::client::PATIENCE;
 
 /// How a creation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

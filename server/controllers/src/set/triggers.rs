@@ -5,9 +5,10 @@ use std::sync::Arc;
 use ostler_api::{Machine, MachineSet};
 
 use super::{Pending, Sets};
+use crate::kind::Kind as _;
 use crate::stores::{SetIndex, is_same_to_set};
 use crate::triggers::{Triggers, Woken, add_of_set};
-use crate::watch::{By, Change, ObjectName};
+use crate::watch::{Change, ObjectName};
 
 impl Triggers for Woken<Sets, Arc<Pending>> {
     /// The set that controls it, and sets that may adopt it.
@@ -33,7 +34,7 @@ impl Triggers for Woken<Sets, Arc<Pending>> {
             self.add_all(others, change.priority());
         }
         if let Some(set) = change.latest().map(|set| ObjectName::of(set.as_ref()))
-            && change.is_news_to(By::Set, &set)
+            && change.is_news_to(Sets::NAME, &set)
         {
             self.queue.add(set, change.priority());
         }

@@ -5,10 +5,11 @@ use ostler_api::{Machine, ProviderId};
 use ostler_lifecycle::machine::has_own_instance;
 
 use super::UnmanagedNodes;
+use crate::kind::Kind as _;
 use crate::stores::NodeIndex;
 use crate::target::Target;
 use crate::triggers::{Triggers, Woken};
-use crate::watch::{By, Change, ObjectName};
+use crate::watch::{Change, ObjectName};
 
 impl Triggers for Woken<UnmanagedNodes> {
     /// Nodes that gain or lose a machine.
@@ -38,7 +39,7 @@ impl Triggers for Woken<UnmanagedNodes> {
 
     fn node(&self, _: &Target, change: &Change<Node>) {
         if let Some(node) = change.new.as_deref().map(ObjectName::of)
-            && change.is_news_to(By::Node, &node)
+            && change.is_news_to(UnmanagedNodes::NAME, &node)
         {
             self.queue.add(node, change.priority());
         }

@@ -14,8 +14,8 @@ pub struct Author {
 
 impl Author {
     /// A pass of the controller of that name over `object`.
-    pub fn new<K: Resource>(by: impl Into<&'static str>, object: &K) -> Self {
-        Self { by: by.into(), object: ObjectName::of(object) }
+    pub fn new<K: Resource>(by: &'static str, object: &K) -> Self {
+        Self { by, object: ObjectName::of(object) }
     }
 
     /// Whether it is the pass of `by` over the object of that name.

@@ -47,8 +47,7 @@ pub struct Change<K> {
 
 impl<K> Change<K> {
     /// Whether the pass of `by` over the object of that name does not know of the change already.
-    pub fn is_news_to(&self, by: impl Into<&'static str>, object: &ObjectName) -> bool {
-        let by = by.into();
+    pub fn is_news_to(&self, by: &'static str, object: &ObjectName) -> bool {
         !self.author.as_ref().is_some_and(|author| author.is(by, object))
     }
 
