@@ -35,6 +35,7 @@ mod settings;
 mod start;
 mod stores;
 mod target;
+mod telling;
 mod triggers;
 mod unmanaged_nodes;
 mod watching;

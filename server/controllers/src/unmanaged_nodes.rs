@@ -22,13 +22,15 @@ use tracing::{info, warn};
 
 use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
 use crate::kind::{Kind, PassError, Passed};
 use crate::queue::Outcome;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
 use crate::target::Target;
+use crate::telling::tell;
 use crate::watch::{Author, ObjectName};
+use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 
 /// Reconciles Nodes without a Machine.
 pub(crate) struct UnmanagedNodes {
@@ -155,13 +157,9 @@ impl UnmanagedNodes {
     fn record_event(&self, Found { target, node, .. }: &Found, mark: bool) {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         info!(node = name, marked = mark, "no machine has this node; released it");
-        self.recorder.to(&target.client).record(EventRecord {
-            regarding: node.object_ref(&()),
-            severity: Severity::Normal,
-            reason: "NodeNotManaged",
-            action: "Release",
-            note: format!("no machine has node {name}: it can be deleted"),
-        });
+        let note = format!("no machine has node {name}: it can be deleted");
+        let event = Event::normal(EventReason::NodeNotManaged, note).doing(EventAction::Release);
+        tell(&self.recorder.to(&target.client), node.object_ref(&()), event);
     }
 }
 

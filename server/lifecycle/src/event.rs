@@ -8,7 +8,7 @@ pub struct Event {
     /// The reason, for programs.
     pub reason: EventReason,
     /// What was done, for programs.
-    pub action: &'static str,
+    pub action: EventAction,
     /// For people.
     pub message: String,
     /// Whether those who look at the Node are told as well.
@@ -18,7 +18,7 @@ pub struct Event {
 impl Event {
     /// For information.
     pub const fn normal(reason: EventReason, message: String) -> Self {
-        Self { warning: false, reason, action: RECONCILE, message, on_node: false }
+        Self { warning: false, reason, action: EventAction::Reconcile, message, on_node: false }
     }
 
     /// It needs attention.
@@ -28,13 +28,43 @@ impl Event {
 
     /// When this was done.
     #[must_use]
-    pub fn doing(self, action: &'static str) -> Self {
+    pub fn doing(self, action: EventAction) -> Self {
         Self { action, ..self }
     }
 }
 
-/// What is done where no word says more.
-pub(crate) const RECONCILE: &str = "Reconcile";
+ostler_api::closed_enum! {
+    /// What was done, or tried, when an event was recorded.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum EventAction {
+        /// Where no word says more.
+        Reconcile,
+        /// A Machine came under the control of a set.
+        Adopt,
+        /// A user's object, the definitions or the API servers were looked at.
+        Check,
+        /// Instances without a Machine were looked for.
+        CollectOrphans,
+        /// A Machine was made.
+        Create,
+        /// A Machine was deleted.
+        Delete,
+        /// A set was frozen.
+        Freeze,
+        /// A driver asked to serve a provider.
+        Register,
+        /// An object is not under our control any more.
+        Release,
+        /// The number of replicas was changed.
+        Scale,
+        /// A set goes on.
+        Unfreeze,
+        /// A spec was checked.
+        Validate,
+        /// A driver reviewed a class.
+        ValidateClass,
+    }
+}
 
 ostler_api::closed_enum! {
     /// Reasons of events.
@@ -176,5 +206,39 @@ ostler_api::closed_enum! {
         MachineUnreadable,
         /// Machines fail one after the other before they had run for a while.
         ReplacementsFail,
+        /// A Node belongs to no Machine.
+        NodeNotManaged,
+        /// A class breaks rules, or its driver rejects it.
+        ClassInvalid,
+        /// The driver warns about a class.
+        ClassWarning,
+        /// A class cannot go while it is used.
+        ClassInUse,
+        /// A secret cannot go while a class names it.
+        SecretInUse,
+        /// A driver asked to serve a provider that it may not serve.
+        ForeignProvider,
+        /// An API server does not answer: no Machine fails meanwhile.
+        MachineHealthFrozen,
+        /// The API servers answer again.
+        MachineHealthThawed,
+        /// The API server drops fields of ours.
+        CRDsOutdated,
+        /// It keeps them again.
+        CRDsCurrent,
+        /// An orphan was confirmed.
+        OrphanFound,
+        /// An orphan was deleted.
+        OrphanDeleted,
+        /// The driver could not delete an orphan.
+        OrphanDeleteFailed,
+        /// The instances of a class could not be listed.
+        InstancesNotListed,
+        /// Several instances have the identity of one Machine.
+        SeveralInstances,
+        /// Orphans are only reported from now on.
+        OrphansHeld,
+        /// An operator accepted that they are deleted.
+        OrphansAccepted,
     }
 }

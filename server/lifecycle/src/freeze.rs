@@ -20,7 +20,7 @@ use ostler_api::names::{annotation, label};
 
 use serde_json::{Value, json};
 
-use crate::plan::{Event, EventReason};
+use crate::plan::{Event, EventAction, EventReason};
 use crate::write::{Batch, Next, Object, Plan, Verb, Write};
 use crate::{
     deployment::fenceposts,
@@ -158,8 +158,8 @@ pub enum Change {
 impl From<Change> for Event {
     fn from(change: Change) -> Self {
         let (reason, action) = match change {
-            Change::Frozen { .. } => (EventReason::FrozeMachineSet, "Freeze"),
-            Change::Unfrozen { .. } => (EventReason::UnfrozeMachineSet, "Unfreeze"),
+            Change::Frozen { .. } => (EventReason::FrozeMachineSet, EventAction::Freeze),
+            Change::Unfrozen { .. } => (EventReason::UnfrozeMachineSet, EventAction::Unfreeze),
         };
         Self::normal(reason, change.message()).doing(action)
     }

@@ -13,7 +13,7 @@ use ostler_api::{
 };
 use serde_json::Value;
 
-pub use crate::event::{Event, EventReason};
+pub use crate::event::{Event, EventAction, EventReason};
 use crate::{
     bootstrap::ConfigName,
     budget::BudgetFacts,

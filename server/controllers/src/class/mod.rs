@@ -22,6 +22,7 @@ use ostler_api::{MachineClass, MachinePool, Revision};
 use ostler_lifecycle::class::{
     Hold, Plan, Snapshot, names_class, plan, unresolved, unresolved_of_pool, users,
 };
+use ostler_lifecycle::plan::EventReason;
 use ostler_lifecycle::write::finalizer_patch;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -130,9 +131,9 @@ impl Kind for Classes {
         let Observed { name, facts, lingers, .. } = observed;
         let class = facts.class.as_deref();
         let broken = (!plan.broken.is_empty()).then_some(plan.broken);
-        self.told.report((&name, class), "ClassInvalid", broken, str::to_owned);
+        self.told.report((&name, class), EventReason::ClassInvalid, broken, str::to_owned);
         let awaited = class.filter(|_| plan.awaited).map(|class| class.uid().to_owned());
-        self.told.report((&name, class), "ClassInUse", awaited, |_| {
+        self.told.report((&name, class), EventReason::ClassInUse, awaited, |_| {
             format!("cannot be deleted while in use by: {}", self.users(&name))
         });
         let is_no_conflict = |failure: &&WriteError| !matches!(failure, WriteError::Conflict);

@@ -15,6 +15,7 @@ use crate::queue::Outcome;
 use crate::stores::{MachineIndex, Stores, kept_in};
 use crate::target::{Targets, cluster_by};
 use crate::watch::ObjectName;
+use ostler_lifecycle::plan::EventReason;
 
 /// Puts a finalizer on the secrets that classes name.
 pub(crate) struct Secrets {
@@ -24,7 +25,7 @@ pub(crate) struct Secrets {
 }
 
 /// The event about a secret whose deletion waits.
-const IN_USE: &str = "SecretInUse";
+const IN_USE: EventReason = EventReason::SecretInUse;
 
 /// A secret, and what needs it, of each kind.
 pub(crate) struct Observed {

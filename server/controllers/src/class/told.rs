@@ -3,9 +3,11 @@
 use std::collections::HashMap;
 
 use kube::Resource;
+use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 use parking_lot::Mutex;
 
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
+use crate::telling::tell;
 use crate::watch::ObjectName;
 
 /// Tells people of classes and secrets.
@@ -13,7 +15,7 @@ pub(super) struct Told {
     recorder: Recorder,
     /// What an event said last, by object and reason: the rules that a class breaks, or the UID of what cannot go. Bounded by
     /// the objects.
-    last: Mutex<HashMap<(ObjectName, &'static str), String>>,
+    last: Mutex<HashMap<(ObjectName, EventReason), String>>,
 }
 
 impl Told {
@@ -26,7 +28,7 @@ impl Told {
     pub(super) fn report<K: Resource<DynamicType = ()>>(
         &self,
         (name, object): (&ObjectName, Option<&K>),
-        reason: &'static str,
+        reason: EventReason,
         what: Option<String>,
         note: impl FnOnce(&str) -> String,
     ) {
@@ -36,17 +38,12 @@ impl Told {
             Some(before) if before == what => return,
             Some(_) | None => note(&what),
         };
-        self.recorder.record(EventRecord {
-            regarding: object.object_ref(&()),
-            severity: Severity::Warning,
-            reason,
-            action: "Check",
-            note,
-        });
+        let event = Event::warning(reason, note).doing(EventAction::Check);
+        tell(&self.recorder, object.object_ref(&()), event);
     }
 
     /// There is nothing to say any more.
-    pub(super) fn over(&self, name: &ObjectName, reason: &'static str) {
+    pub(super) fn over(&self, name: &ObjectName, reason: EventReason) {
         self.last.lock().remove(&(name.clone(), reason));
     }
 }

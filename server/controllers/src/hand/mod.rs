@@ -15,10 +15,11 @@ use ostler_lifecycle::write::{Next, Object, Part, Tried, Write};
 use ostler_sessions::Sessions;
 
 use crate::client::{WriteError, Writer};
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
 use crate::kind::Passed;
 use crate::queue::Outcome;
 use crate::stores::Stores;
+use crate::telling::tell;
 
 /// Writes for one pass over one object.
 pub(crate) struct Hand<'a> {
@@ -80,10 +81,6 @@ impl Applied {
 impl Hand<'_> {
     /// Tells people what happened to an object.
     pub(crate) fn tell(&self, of: &Object, event: Event) {
-        let regarding = each!(of, it => it.object_ref(&()));
-        let Event { warning, reason, action, message: note, .. } = event;
-        let severity = if warning { Severity::Warning } else { Severity::Normal };
-        let reason = reason.name();
-        self.recorder.record(EventRecord { regarding, severity, reason, action, note });
+        tell(self.recorder, each!(of, it => it.object_ref(&())), event);
     }
 }

@@ -6,7 +6,6 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use ostler_api::MachineClass;
 use ostler_api::driver::OperationKind;
@@ -21,11 +20,13 @@ use tracing::{info, warn};
 use super::answers::{Answers, Asked, ReviewKey};
 use super::turns::Turns;
 use crate::EVENT_LOG;
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
 use crate::queue::{Outcome, Priority, Queue};
 use crate::settings::Settings;
 use crate::stores::Stores;
+use crate::telling::tell;
 use crate::watch::ObjectName;
+use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 
 /// The driver's time for a review, from receipt.
 const TIME: Duration = Duration::from_secs(15);
@@ -163,23 +164,16 @@ impl Reviewer {
         let name = class.metadata.name.as_deref().unwrap_or_default();
         let complaint = review.complaint();
         let warnings = review.warnings.join("; ");
-        let (severity, reason, note) = if !complaint.is_empty() {
+        let event = if !complaint.is_empty() {
             warn!(target: EVENT_LOG, class = name, violations = complaint, "the driver rejects the class");
-            (Severity::Warning, "ClassInvalid", complaint)
+            Event::warning(EventReason::ClassInvalid, complaint)
         } else if !warnings.is_empty() {
             info!(class = name, warnings, "the driver warns about the class");
-            (Severity::Normal, "ClassWarning", warnings)
+            Event::normal(EventReason::ClassWarning, warnings)
         } else {
             return;
         };
-        let regarding: ObjectReference = class.object_ref(&());
-        self.recorder.record(EventRecord {
-            regarding,
-            severity,
-            reason,
-            action: "ValidateClass",
-            note,
-        });
+        tell(&self.recorder, class.object_ref(&()), event.doing(EventAction::ValidateClass));
     }
 }
 

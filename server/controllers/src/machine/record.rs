@@ -19,12 +19,12 @@ use tracing::{debug, info, warn};
 use super::execute::Executed;
 use super::{Machines, PassError, namespace_of, operation, reference};
 use crate::EVENT_LOG;
-use crate::events::{EventRecord, Severity};
 use crate::kind::Kind as _;
 use crate::kind::Passed;
 use crate::metrics::Shape;
 use crate::queue::Outcome;
 use crate::target::TargetOf;
+use crate::telling::tell;
 use crate::watch::Author;
 
 /// When to submit an operation again that the sessions did not accept.
@@ -173,18 +173,15 @@ impl Machines {
             _ => None,
         };
         for event in events {
-            let reason = event.reason.name();
             if event.warning {
+                let reason = event.reason.name();
                 let machine = snapshot.machine.name();
                 warn!(target: EVENT_LOG, machine, reason, "{}", event.message);
             }
-            let severity = if event.warning { Severity::Warning } else { Severity::Normal };
             let node = node.clone().filter(|_| event.on_node);
             let machine = (reference(&snapshot.machine), self.recorder.clone());
             for (regarding, recorder) in std::iter::once(machine).chain(node) {
-                let note = event.message.clone();
-                let action = "Reconcile";
-                recorder.record(EventRecord { regarding, severity, reason, action, note });
+                tell(&recorder, regarding, event.clone());
             }
         }
     }

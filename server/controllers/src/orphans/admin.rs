@@ -13,7 +13,8 @@ use kube::Resource as _;
 use ostler_api::driver::OperationKind;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_lifecycle::orphans::hold::{Data, led_by};
-use ostler_lifecycle::orphans::{Hold, Mode, OrphanEvent, Owner, Rules, Suspected, kept};
+use ostler_lifecycle::orphans::{Hold, Mode, Owner, Rules, Suspected, kept};
+use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 use ostler_sessions::{
     OrphanDesk, OrphanFate, OrphanReport, ProviderState, Refused, ReportedHold, ReportedOrphan,
     Sessions,
@@ -26,10 +27,11 @@ use super::OrphanScans;
 use crate::EVENT_LOG;
 use crate::client::{WriteError, Writer};
 use crate::clock::{Clock, DebugClock};
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
 use crate::home_namespace::HomeNamespace;
 use crate::settings::Settings;
 use crate::stores::Stores;
+use crate::telling::tell;
 
 /// Attempts to write the mark while other clients write it, too.
 const ATTEMPTS: usize = 5;
@@ -125,7 +127,7 @@ impl OrphanAdmin {
         if let Some(hold) = hold.as_ref().filter(|_| before == 0) {
             let since = since_text(hold);
             let note = format!("orphans are only reported{since}: {}", hold.reason);
-            self.record_event(OrphanEvent::Held, note);
+            self.record_event(Event::warning(EventReason::OrphansHeld, note));
         }
         Ok(hold)
     }
@@ -165,8 +167,8 @@ impl OrphanAdmin {
         Err(last)
     }
 
-    fn record_event(&self, event: OrphanEvent, note: String) {
-        tracing::warn!(target: EVENT_LOG, reason = event.as_str(), "{note}");
+    fn record_event(&self, event: Event) {
+        tracing::warn!(target: EVENT_LOG, reason = event.reason.name(), "{}", event.message);
         let map = ConfigMap {
             metadata: ObjectMeta {
                 name: Some(CLUSTER_ID_CONFIG_MAP.to_owned()),
@@ -175,14 +177,7 @@ impl OrphanAdmin {
             },
             ..ConfigMap::default()
         };
-        let severity = if event.is_warning() { Severity::Warning } else { Severity::Normal };
-        self.recorder.record(EventRecord {
-            regarding: map.object_ref(&()),
-            severity,
-            reason: event.as_str(),
-            action: "CollectOrphans",
-            note,
-        });
+        tell(&self.recorder, map.object_ref(&()), event.doing(EventAction::CollectOrphans));
     }
 
     /// The providers that classes name.
@@ -246,7 +241,8 @@ impl OrphanAdmin {
             }
         }
         self.held.set(0);
-        self.record_event(OrphanEvent::Accepted, "orphans are deleted again, by hand".to_owned());
+        let note = "orphans are deleted again, by hand".to_owned();
+        self.record_event(Event::normal(EventReason::OrphansAccepted, note));
         for provider in self.providers() {
             self.scans.ask(&provider);
         }

@@ -23,8 +23,8 @@ use ostler_api::driver::{ErrorCode, OperationKind};
 use ostler_api::{Machine, MachineClass};
 use ostler_lifecycle::operation::Failure;
 use ostler_lifecycle::orphans::{
-    self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Orphan, OrphanEvent,
-    Owner, Plan, Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
+    self, Duplicate, Elsewhere, Fate, Hold, Keep, Kind as OrphanKind, Listed, Orphan, Owner, Plan,
+    Scan, Scopes, Watchlist, duplicates, needs_elsewhere,
 };
 use ostler_sessions::Sessions;
 use parking_lot::Mutex;
@@ -39,12 +39,14 @@ use self::claims::Everywhere;
 use self::lists::{ClassList, Lists, class_name};
 use crate::audit;
 use crate::client::{WriteError, Writer};
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
 use crate::kind::{Kind, PassError, Passed};
 use crate::queue::Outcome;
 use crate::settings::Settings;
 use crate::stores::{MachineIndex, Stores};
+use crate::telling::tell;
 use crate::watch::ObjectName;
+use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 
 /// When to check again whether drivers may still reconnect with operations of an earlier core.
 const ADOPTION: Duration = Duration::from_secs(5);
@@ -369,7 +371,7 @@ impl Orphans {
         if orphan.new {
             self.metrics.found(provider);
             let note = format!("no {} has {}: {what}", orphan.owner.word(), describe(orphan));
-            self.record_event(class.as_ref(), OrphanEvent::Found, note);
+            self.record_event(class.as_ref(), Event::warning(EventReason::OrphanFound, note));
         }
         match kept {
             Some(why) => Acted::Reported(why.clone()),
@@ -398,14 +400,15 @@ impl Orphans {
             Ok(()) => {
                 audit::orphan_deleted(provider, orphan, "ok");
                 self.metrics.deleted(provider);
-                self.record_event(class, OrphanEvent::Deleted, format!("{it} is deleted"));
+                let note = format!("{it} is deleted");
+                self.record_event(class, Event::normal(EventReason::OrphanDeleted, note));
                 Acted::Deleted
             }
             Err(failure) => {
                 audit::orphan_deleted(provider, orphan, failure.code.name());
                 self.metrics.delete_failed(provider);
                 let note = format!("{it}: {}: {}", failure.code, failure.message);
-                self.record_event(class, OrphanEvent::DeleteFailed, note);
+                self.record_event(class, Event::warning(EventReason::OrphanDeleteFailed, note));
                 Acted::Failed
             }
         }
@@ -417,7 +420,7 @@ impl Orphans {
         }
         self.metrics.list_failed(provider);
         let note = format!("no orphan scan: {}: {}", failure.code, failure.message);
-        self.record_event(class, OrphanEvent::ListFailed, note);
+        self.record_event(class, Event::warning(EventReason::InstancesNotListed, note));
     }
 
     /// Keeps the results of the scan and of the actions, for the next scan and for display.
@@ -471,28 +474,17 @@ impl Orphans {
             );
             let machines = self.stores.machines.find(MachineIndex::Uid, machine_uid.as_str());
             if let Some(machine) = machines.first() {
-                self.record_event::<Machine>(machine, OrphanEvent::SeveralInstances, note);
+                let event = Event::warning(EventReason::SeveralInstances, note);
+                self.record_event::<Machine>(machine, event);
             } else {
                 warn!(provider = provider.as_str(), "{note}");
             }
         }
     }
 
-    fn record_event<K: Resource<DynamicType = ()>>(
-        &self,
-        object: &K,
-        event: OrphanEvent,
-        note: String,
-    ) {
-        let severity = if event.is_warning() { Severity::Warning } else { Severity::Normal };
-        info!(reason = event.as_str(), "{note}");
-        self.recorder.record(EventRecord {
-            regarding: object.object_ref(&()),
-            severity,
-            reason: event.as_str(),
-            action: "CollectOrphans",
-            note,
-        });
+    fn record_event<K: Resource<DynamicType = ()>>(&self, object: &K, event: Event) {
+        info!(reason = event.reason.name(), "{}", event.message);
+        tell(&self.recorder, object.object_ref(&()), event.doing(EventAction::CollectOrphans));
     }
 }
 

@@ -6,9 +6,11 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use ostler_api::names::LEADER_LEASE;
 
 use crate::api_health::ApiTransition;
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
 use crate::home_namespace::HomeNamespace;
+use crate::telling::tell;
 use crate::triggers::AllTriggers;
+use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 
 /// Records it, and wakes those whom it concerns.
 pub(super) struct LeaseEvents {
@@ -22,16 +24,14 @@ impl LeaseEvents {
     pub(super) fn api_health(&self, transition: ApiTransition) {
         match transition {
             ApiTransition::Back => {}
-            ApiTransition::Frozen => self.record(
-                Severity::Warning,
-                "MachineHealthFrozen",
-                "an API server does not answer; no machine fails meanwhile",
-            ),
-            ApiTransition::Unfrozen => self.record(
-                Severity::Normal,
-                "MachineHealthThawed",
-                "the API servers answer; the outage is added to every health timeout",
-            ),
+            ApiTransition::Frozen => {
+                let note = "an API server does not answer; no machine fails meanwhile";
+                self.record(Event::warning(EventReason::MachineHealthFrozen, note.to_owned()));
+            }
+            ApiTransition::Unfrozen => {
+                let note = "the API servers answer; the outage is added to every health timeout";
+                self.record(Event::normal(EventReason::MachineHealthThawed, note.to_owned()));
+            }
         }
         self.all.tell(|it| it.health(None));
     }
@@ -39,15 +39,15 @@ impl LeaseEvents {
     /// The API server drops fields of ours, or keeps them again.
     pub(super) fn definitions(&self, outdated: Option<&str>) {
         if let Some(what) = outdated {
-            self.record(Severity::Warning, "CRDsOutdated", what);
+            self.record(Event::warning(EventReason::CRDsOutdated, what.to_owned()));
         } else {
             let note = "every field is kept; machines continue";
-            self.record(Severity::Normal, "CRDsCurrent", note);
+            self.record(Event::normal(EventReason::CRDsCurrent, note.to_owned()));
         }
         self.all.tell(|it| it.everything());
     }
 
-    fn record(&self, severity: Severity, reason: &'static str, note: &str) {
+    fn record(&self, event: Event) {
         let regarding = ObjectReference {
             api_version: Some("coordination.k8s.io/v1".to_owned()),
             kind: Some("Lease".to_owned()),
@@ -55,7 +55,6 @@ impl LeaseEvents {
             namespace: Some(self.home.current()),
             ..ObjectReference::default()
         };
-        let note = note.to_owned();
-        self.recorder.record(EventRecord { regarding, severity, reason, action: "Check", note });
+        tell(&self.recorder, regarding, event.doing(EventAction::Check));
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use ostler_api::ProviderName;
 use ostler_sessions::SessionEvent;
@@ -11,9 +10,11 @@ use tracing::{debug, warn};
 
 use super::guarded;
 use crate::clock::Clock;
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
 use crate::hints::Listener;
+use crate::telling::tell;
 use crate::triggers::{AllTriggers, DriverChange};
+use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 
 /// Turns session events into news.
 pub(crate) struct SessionFollower {
@@ -87,14 +88,8 @@ impl SessionFollower {
     fn warn_of_foreign_provider(&self, provider: &ProviderName, note: &str) {
         let Listener { stores, settings, .. } = &self.hints;
         for class in settings.served_by(provider, stores.classes.all()) {
-            let regarding: ObjectReference = class.object_ref(&());
-            self.recorder.record(EventRecord {
-                regarding,
-                severity: Severity::Warning,
-                reason: "ForeignProvider",
-                action: "Register",
-                note: note.to_owned(),
-            });
+            let event = Event::warning(EventReason::ForeignProvider, note.to_owned());
+            tell(&self.recorder, class.object_ref(&()), event.doing(EventAction::Register));
         }
     }
 }

@@ -10,7 +10,7 @@ use super::{
     Decision, Judged, Snapshot,
     limit::{Counts, Gate},
 };
-use crate::plan::{Event, EventReason};
+use crate::plan::{Event, EventAction, EventReason};
 
 /// So many names of targets are shown.
 const MOST_TARGETS: usize = 500;
@@ -132,7 +132,7 @@ fn news(old: &MachineHealthCheckStatus, said: &[Said]) -> Vec<Event> {
             Type::Replaceable => EventReason::NoController,
             Type::Valid => EventReason::ValidationFailed,
         };
-        Some(Event::warning(reason, one.message.clone()).doing("Check"))
+        Some(Event::warning(reason, one.message.clone()).doing(EventAction::Check))
     });
     told.collect()
 }

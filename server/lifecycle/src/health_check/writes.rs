@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{Decision, Snapshot, decide};
 use crate::difference::difference;
-use crate::plan::{Event, EventReason};
+use crate::plan::{Event, EventAction, EventReason};
 use crate::time::until;
 use crate::write::{Batch, Next, Object, Pace, Part, Plan, Report, Same, Tried, Verb, Write};
 
@@ -48,7 +48,8 @@ pub fn plan(snap: &Snapshot) -> Plan<Standing> {
     let marked = mark.into_iter().map(|(machine, mark)| {
         let UnhealthyMark { check, reason, message, .. } = &mark;
         let note = format!("machine health check {check}: {reason}: {message}");
-        let event = Event::warning(EventReason::MachineMarkedUnhealthy, note).doing("Check");
+        let event =
+            Event::warning(EventReason::MachineMarkedUnhealthy, note).doing(EventAction::Check);
         let write = Write::new(Object::Machine(machine), patch(Some(&mark)));
         Write { of_itself: true, ..write }.telling([event])
     });

@@ -149,52 +149,6 @@ pub struct Listed {
     pub cluster_id: String,
 }
 
-/// What events and metrics say of orphans.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum OrphanEvent {
-    /// An orphan was confirmed.
-    Found,
-    /// An orphan was deleted.
-    Deleted,
-    /// The driver could not delete an orphan.
-    DeleteFailed,
-    /// The instances of a class could not be listed.
-    ListFailed,
-    /// Several instances have the identity of one Machine.
-    SeveralInstances,
-    /// Orphans are only reported from now on, see [`Hold`].
-    Held,
-    /// An operator accepted that they are deleted.
-    Accepted,
-}
-
-impl OrphanEvent {
-    /// The reason in the event.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Found => "OrphanFound",
-            Self::Deleted => "OrphanDeleted",
-            Self::DeleteFailed => "OrphanDeleteFailed",
-            Self::ListFailed => "InstancesNotListed",
-            Self::SeveralInstances => "SeveralInstances",
-            Self::Held => "OrphansHeld",
-            Self::Accepted => "OrphansAccepted",
-        }
-    }
-
-    /// Whether it is a warning.
-    pub const fn is_warning(self) -> bool {
-        match self {
-            Self::Found
-            | Self::DeleteFailed
-            | Self::ListFailed
-            | Self::SeveralInstances
-            | Self::Held => true,
-            Self::Deleted | Self::Accepted => false,
-        }
-    }
-}
-
 /// Whether an answer to an operation on a Machine is a reason to list all instances: the driver
 /// sees more than one.
 pub fn calls_for_a_scan(code: ErrorCode) -> bool {

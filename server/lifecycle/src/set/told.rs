@@ -4,14 +4,15 @@ use ostler_api::MachineSet;
 use ostler_api::machine_set::{MachineSetConditionType as Type, MachineSetStatus};
 
 use super::Decision;
-use crate::plan::{Event, EventReason};
+use crate::plan::{Event, EventAction, EventReason};
 
 /// What the status says that the one before did not say.
 pub(super) fn events(set: &MachineSet, decision: &Decision, new: &MachineSetStatus) -> Vec<Event> {
     let mut events = Vec::new();
     if !decision.broken.is_empty() && !was_told(set) {
         let note = decision.broken.join("; ");
-        events.push(Event::warning(EventReason::ValidationFailed, note).doing("Validate"));
+        events
+            .push(Event::warning(EventReason::ValidationFailed, note).doing(EventAction::Validate));
     }
     if let Some(other) = &decision.overlap {
         let note = format!(

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::class::Hold;
 use crate::difference::difference;
-use crate::plan::{Event, EventReason};
+use crate::plan::{Event, EventAction, EventReason};
 use crate::replicas::Filled;
 use crate::time::until;
 use crate::write::{
@@ -90,7 +90,8 @@ fn hold(set: &Arc<MachineSet>, hold: Hold) -> Plan<Standing> {
 /// Says how many Machines it wants, and tells people before anything follows from that.
 fn fill(set: &Arc<MachineSet>, filled: &Filled) -> Plan<Standing> {
     let patch = json!({ "spec": { "replicas": filled.replicas } });
-    let event = Event::normal(EventReason::ReplicasAbsent, filled.note.clone()).doing("Scale");
+    let event =
+        Event::normal(EventReason::ReplicasAbsent, filled.note.clone()).doing(EventAction::Scale);
     let event = Event { warning: filled.warning, ..event };
     let write = Write::new(Object::Set(Arc::clone(set)), Verb::Patch(patch)).telling([event]);
     Plan::only(vec![Batch::own("cannot write the replicas of a set", write)], Next::Now)
@@ -143,7 +144,7 @@ fn let_go(set: &MachineSet, machine: &Arc<Machine>) -> Option<Write> {
     edit.push(json!({ "op": "add", "path": released_by(), "value": set.uid() }));
     let name = machine.name();
     let note = format!("released Machine {name}: its labels no longer match spec.selector");
-    let event = Event::warning(EventReason::ReleasedMachine, note).doing("Release");
+    let event = Event::warning(EventReason::ReleasedMachine, note).doing(EventAction::Release);
     Some(Write::new(Object::Machine(Arc::clone(machine)), Verb::Edit(edit)).telling([event]))
 }
 
@@ -160,7 +161,7 @@ fn take(set: &MachineSet, machine: &Arc<Machine>) -> Write {
         edit.push(json!({ "op": "remove", "path": released_by() }));
     }
     let note = format!("adopted machine {}: its labels match", machine.name());
-    let event = Event::normal(EventReason::AdoptedMachine, note).doing("Adopt");
+    let event = Event::normal(EventReason::AdoptedMachine, note).doing(EventAction::Adopt);
     Write::new(Object::Machine(Arc::clone(machine)), Verb::Edit(edit)).telling([event])
 }
 
@@ -172,9 +173,9 @@ fn released_by() -> String {
 fn remove(snapshot: &Snapshot, Victim { machine, cause }: &Victim) -> Write {
     let (of, name) = (|| Object::Machine(Arc::clone(machine)), machine.name());
     let note = format!("Deleted machine: {name} ({cause:?})");
-    let done = Event::normal(EventReason::SuccessfulDelete, note).doing("Delete");
+    let done = Event::normal(EventReason::SuccessfulDelete, note).doing(EventAction::Delete);
     let note = format!("cannot delete machine {name}");
-    let refused = Event::warning(EventReason::FailedDelete, note).doing("Delete");
+    let refused = Event::warning(EventReason::FailedDelete, note).doing(EventAction::Delete);
     // As upstream's set controller does it for a machine controller of another process.
     let shown = (!snapshot.runs_machines).then(|| {
         let status = json!({ "status": {
@@ -192,9 +193,9 @@ fn remove(snapshot: &Snapshot, Victim { machine, cause }: &Victim) -> Write {
 
 fn make(set: &MachineSet, name: &str) -> Write {
     let note = format!("Created Machine: {name}");
-    let done = Event::normal(EventReason::SuccessfulCreate, note).doing("Create");
+    let done = Event::normal(EventReason::SuccessfulCreate, note).doing(EventAction::Create);
     let refused = "cannot create a machine".to_owned();
-    let refused = Event::warning(EventReason::FailedCreate, refused).doing("Create");
+    let refused = Event::warning(EventReason::FailedCreate, refused).doing(EventAction::Create);
     let taken = Taken::Controlled(set.uid().to_owned());
     Write::new(Object::Machine(Arc::new(machine(set, name))), Verb::Create(taken))
         .telling([done])
