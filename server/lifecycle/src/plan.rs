@@ -207,24 +207,10 @@ impl Action {
 
     /// The pod that it is about.
     pub const fn pod(&self) -> Option<&PodRef> {
-        match self {
-            Self::Evict(pod) | Self::EndPod(pod) | Self::DeletePod(pod) => Some(pod),
-            Self::ConfirmNode { .. }
-            | Self::ClaimReplacement { .. }
-            | Self::UpdateSlot { .. }
-            | Self::AskReview(_)
-            | Self::PatchMachine(_)
-            | Self::OwnConfig(_)
-            | Self::EnsureBootstrapToken(_)
-            | Self::DeleteBootstrapToken { .. }
-            | Self::PatchNode(_)
-            | Self::PatchNodeStatus(_)
-            | Self::MarkNode { .. }
-            | Self::DeleteAttachment { .. }
-            | Self::DeleteNode { .. }
-            | Self::DeleteMachine
-            | Self::RemoveFinalizer => None,
-        }
+        let (Self::Evict(pod) | Self::EndPod(pod) | Self::DeletePod(pod)) = self else {
+            return None;
+        };
+        Some(pod)
     }
 
     /// A word for logs, metrics and messages.

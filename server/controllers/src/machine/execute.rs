@@ -1,9 +1,9 @@
 //! Executes the plan. No policy: a match over actions.
 
-use ostler_api::Uid;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use kube::Api;
 use ostler_api::Machine;
@@ -152,7 +152,7 @@ impl Machines {
             Action::PatchNode(patch) => self.patch_node(snapshot, done, patch).await,
             Action::PatchNodeStatus(patch) => self.patch_node_status(snapshot, done, patch).await,
             Action::DeleteNode { name, uid } => {
-                let deleted = self.delete_node(snapshot, name, uid).await;
+                let deleted = self.delete_in_target::<Node>(snapshot, name, uid).await;
                 if matches!(deleted, Err(WriteError::Conflict)) {
                     return Ok(self.why_not_deleted(snapshot, name, uid).await);
                 }
@@ -161,7 +161,7 @@ impl Machines {
             Action::DeleteMachine => self.delete_machine(&done.machine).await,
             Action::MarkNode { name, cause } => self.mark_node(snapshot, done, name, cause).await,
             Action::DeleteAttachment { name, uid } => {
-                self.delete_attachment(snapshot, name, uid).await
+                self.delete_in_target::<VolumeAttachment>(snapshot, name, uid).await
             }
             // Performed by `evict_all`.
             Action::Evict(_) | Action::EndPod(_) | Action::DeletePod(_) => Ok(()),
@@ -267,17 +267,6 @@ impl Machines {
         let api: Api<Machine> = self.writer.api(namespace_of(machine));
         let only = Deletion { uid: Some(machine.uid()), ..Deletion::default() };
         self.writer.delete(&api, machine.name(), only).await
-    }
-
-    async fn delete_attachment(
-        &self,
-        snapshot: &Snapshot,
-        name: &str,
-        uid: &Uid,
-    ) -> Result<(), WriteError> {
-        let writer = self.writer.to(&self.target(snapshot)?.client);
-        let api: Api<VolumeAttachment> = writer.cluster_api();
-        writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), ..Deletion::default() }).await
     }
 }
 

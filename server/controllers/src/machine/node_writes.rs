@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use kube::api::Patch;
+use kube::core::ClusterResourceScope;
+use kube::{Api, Resource};
 use ostler_api::Uid;
 use ostler_api::machine::DeletionCause;
 use ostler_api::names::{finalizer, label, node_condition, taint};
@@ -14,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::Machines;
 use super::execute::{Change, Executed};
-use crate::client::{Deletion, WriteError};
+use crate::client::{Deletion, Object, WriteError};
 use crate::kind::Kind as _;
 use crate::watch::Author;
 
@@ -84,14 +85,18 @@ impl Machines {
         if same { Ok(()) } else { Err(WriteError::Conflict) }
     }
 
-    pub(super) async fn delete_node(
+    /// Deletes a Node, or a VolumeAttachment of one, in the cluster that the Machine joined.
+    pub(super) async fn delete_in_target<K>(
         &self,
         snapshot: &Snapshot,
         name: &str,
         uid: &Uid,
-    ) -> Result<(), WriteError> {
+    ) -> Result<(), WriteError>
+    where
+        K: Object + Resource<Scope = ClusterResourceScope>,
+    {
         let writer = self.writer.to(&self.target(snapshot)?.client);
-        let api: Api<Node> = writer.cluster_api();
+        let api: Api<K> = writer.cluster_api();
         writer.delete(&api, name, Deletion { uid: Some(uid.as_str()), ..Deletion::default() }).await
     }
 
