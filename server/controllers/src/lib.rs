@@ -23,6 +23,7 @@ mod home;
 mod home_namespace;
 mod hot_update;
 mod indexes;
+mod left_groups;
 mod machine;
 mod metrics;
 mod orphans;

@@ -46,7 +46,7 @@ use crate::metrics::{
     AnswerMetrics, Leases, ReconcileMetrics, SetMetrics, StepMetrics, register_sets,
 };
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, Orphans};
-use crate::pool::{Pools, Reads};
+use crate::pool::{GroupReads, Pools, Running};
 use crate::queue::QueueMetrics;
 use crate::schemas::Schemas;
 use crate::set::Handover;
@@ -396,6 +396,7 @@ impl Core {
             configs: Arc::clone(&self.configs),
             answers: self.answer_metrics.clone(),
             scans: kinds.scans.own.clone(),
+            left: kinds.pools.own.left.clone(),
             steps: self.step_metrics.clone(),
             term,
             api_health: Arc::clone(&self.api_health),
@@ -501,8 +502,9 @@ impl Core {
     }
 
     fn start_pools(&self, term: Term, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let (shared, metrics) = (&self.kinds.pools.own, &self.reconcile_metrics);
         // Another process may have led meanwhile.
-        self.kinds.pools.own.groups.clear();
+        shared.groups.clear();
         let pools = Arc::new(Pools {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
@@ -510,13 +512,20 @@ impl Core {
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.recorder.clone(),
-            groups: Arc::clone(&self.kinds.pools.own.groups),
+            groups: Arc::clone(&shared.groups),
+            reads: Arc::clone(&shared.reads),
             handover: Handover::new(Predecessor::Ended),
-            reads: Reads::default(),
             term,
         });
-        let queue = &self.kinds.pools.queue;
-        kind::work(pools, queue, &self.reconcile_metrics, workers, stop);
+        let (queue, machines) = (&self.kinds.pools.queue, &self.kinds.machines.queue);
+        let reads = Arc::new(GroupReads {
+            pools: Arc::clone(&pools),
+            left: shared.left.clone(),
+            woken: (Arc::clone(queue), Arc::clone(machines)),
+            running: Running::default(),
+        });
+        kind::work(pools, queue, metrics, workers, stop);
+        kind::work(reads, &shared.reads, metrics, workers, stop);
     }
 
     /// Holds what this core needs itself while there is something to delete.

@@ -46,7 +46,7 @@ fn main() {
     for size in [1000, 10_000] {
         let snapshot = pool_of(size);
         // A pass takes the group as it was last read.
-        let group = || black_box(snapshot.group.clone());
+        let group = || black_box(snapshot.known.clone());
         row(&format!("a pool of {size} that has all it wants"), || {
             (group(), pool::plan(&snapshot))
         });
@@ -246,8 +246,11 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         OperationKind::DeletePoolMachines,
         OperationKind::UpdatePoolMachine,
     ];
+    let machines = reading.instances.iter().map(|it| member(&all, it)).collect();
+    let mut known = pool::Known::default();
+    known.view = pool::GroupView::Known(Arc::new(reading));
     let snapshot = pool::Snapshot {
-        machines: reading.instances.iter().map(|it| member(&all, it)).collect(),
+        machines,
         pool: Arc::new(all.clone()),
         deleted: [].into(),
         created: [].into(),
@@ -261,15 +264,15 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         }),
         elsewhere: None,
         cluster: ClusterIds::only("fleet"),
-        group: pool::GroupView::Known(Arc::new(reading)),
+        known,
+        others: pool::Others::default(),
         operation: OperationView::Idle,
-        done: None,
         operation_id: "id".into(),
         term: 1,
         now: Timestamp::UNIX_EPOCH,
     };
     let plan = pool::plan(&snapshot);
-    assert_eq!((plan.patches.len(), plan.instances.len(), plan.dispatch), (0, 0, None));
+    assert_eq!((plan.writes.len(), plan.dispatch), (0, None));
     snapshot
 }
 

@@ -240,5 +240,41 @@ ostler_api::closed_enum! {
         OrphansHeld,
         /// An operator accepted that they are deleted.
         OrphansAccepted,
+        /// The class of a pool is not there, or cannot be used.
+        ClassMissing,
+        /// What the Nodes of a pool join with is not there.
+        DataMissing,
+        /// The group of a pool is that of another provider than its class.
+        ProviderChanged,
+        /// The driver is connected, and not ready.
+        DriverNotReady,
+        /// The driver has no groups.
+        DriverLacksVerb,
+        /// The group cannot be made.
+        CreatePoolFailed,
+        /// The group cannot be changed.
+        UpdatePoolFailed,
+        /// The group cannot be deleted.
+        DeletePoolFailed,
+        /// Instances of the group cannot be deleted.
+        DeletePoolMachinesFailed,
+        /// Something else of a group failed.
+        OperationFailed,
+        /// The group cannot be read.
+        GetPoolStatusFailed,
+        /// It is not known yet what the last creation of a group made.
+        AbsenceUnconfirmed,
+        /// The group is gone.
+        GroupMissing,
+        /// Something is wrong with the group.
+        GroupFaulty,
+        /// The group has more instances than anyone wants.
+        TooManyInstances,
+        /// The driver cannot delete one instance of a group.
+        NotSupported,
+        /// The group may delete instances by itself.
+        GroupScalesIn,
+        /// A number that a user wrote is taken back.
+        ReplicasReset,
     }
 }

@@ -142,10 +142,9 @@ pub enum OwnPool {
     There,
     /// It is there, and says that its driver cannot delete one instance.
     Whole,
-    /// It is gone. Its group may be there: one that lost its finalizer by hand leaves it, and the orphan scan deletes it.
-    Gone,
-    /// It is gone, and the driver finds no group of it.
-    GoneWithGroup,
+    /// It is gone, and the driver found no group of it so many times in a row. Its group may be there: a pool that lost its
+    /// finalizer by hand leaves it, and the orphan scan deletes it.
+    Gone(u32),
 }
 
 impl OwnPool {
@@ -159,7 +158,7 @@ impl OwnPool {
 
     /// Whether the pool is gone, with its group or without.
     pub const fn is_gone(self) -> bool {
-        matches!(self, Self::Gone | Self::GoneWithGroup)
+        matches!(self, Self::Gone(_))
     }
 }
 

@@ -1,6 +1,10 @@
 //! What a plan writes to the API, as data: the object, the condition, and what follows from each answer. One executor
 //! performs it for every kind of the fleet, and decides nothing.
 
+mod taken;
+
+pub use taken::OfInstance;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +104,8 @@ pub enum Verb {
     Confirm(Same),
     /// It is created.
     Create(Taken),
+    /// Nothing: it is taken for refused, for this reason.
+    Refuse(String),
     /// This merge patch.
     Patch(Value),
     /// This merge patch of its status.
@@ -173,6 +179,8 @@ pub enum Taken {
     Controlled(String),
     /// The set of a deployment with this UID: of the same template, and not being deleted.
     SetOf(String),
+    /// The Machine of an instance of a group.
+    Instance(OfInstance),
 }
 
 /// What is done about an object that has the name of one to create.
@@ -180,17 +188,25 @@ pub enum Taken {
 pub enum Found {
     /// It is the one.
     Ours,
+    /// It is the one once it has this merge patch, on condition of the version that was found.
+    Patch(Value),
+    /// It is in the way for a while: as good as done, but only this is told.
+    Later(Option<Event>),
     /// It is gone meanwhile: 404.
     Gone,
     /// It is none that could be it: 409.
     Stranger,
+    /// It is none that could be it, for this reason: as 422.
+    Refused(String),
+    /// Another has it, for this reason. It may be left.
+    Held(String),
 }
 
 impl Taken {
     /// What is done about the one that a read found.
     pub fn judge(&self, wanted: &Object, found: Option<&Object>) -> Found {
         match (self, found) {
-            (Self::SetOf(_), None) => Found::Gone,
+            (Self::SetOf(_) | Self::Instance(_), None) => Found::Gone,
             // One that is being deleted creates no Machines.
             (Self::SetOf(uid), Some(Object::Set(found)))
                 if !found.is_deleting()
@@ -202,7 +218,8 @@ impl Taken {
             (Self::Controlled(uid), Some(found)) if is_controlled_by(found.meta(), uid) => {
                 Found::Ours
             }
-            (Self::Controlled(_) | Self::SetOf(_), _) => Found::Stranger,
+            (Self::Instance(of), Some(Object::Machine(found))) => of.judge(wanted, found),
+            (Self::Controlled(_) | Self::SetOf(_) | Self::Instance(_), _) => Found::Stranger,
         }
     }
 }

@@ -23,8 +23,16 @@ use crate::kind::PassError;
 use crate::target::TargetOf;
 use crate::watch::{Author, Cache, CacheIndex, ObjectName};
 
-/// What an API server answered: the object as it is now, if it said that.
-type Answer = Result<Option<Object>, WriteError>;
+/// What an API server answered.
+type Answer = Result<Answered, WriteError>;
+
+#[derive(Default)]
+struct Answered {
+    /// The object as it is now, if it said that.
+    now: Option<Object>,
+    /// What is told in place of what the write tells.
+    instead: Option<Vec<Event>>,
+}
 
 /// Where objects of a kind are written and cached.
 struct Place<'a, I: CacheIndex> {
@@ -108,11 +116,12 @@ impl Hand<'_> {
     ) -> Result<(), PassError> {
         let name = write.of.name();
         let error = match answer {
-            Ok(now) => {
+            Ok(Answered { now, instead }) => {
                 debug!(of = self.own.name(), part = ?batch.part, name, "done");
                 done.tried.0.push((batch.part, Performed::Done));
                 let of = if write.of_itself { &write.of } else { &self.own };
-                write.told.iter().for_each(|event| self.tell(of, event.clone()));
+                let told = instead.unwrap_or_else(|| write.told.clone());
+                told.into_iter().for_each(|event| self.tell(of, event));
                 if let Some(now) = now.filter(|now| now.uid() == self.own.uid()) {
                     done.own = now;
                 }
@@ -191,7 +200,9 @@ impl Hand<'_> {
                 self.on(it, Place { writer, api, cache, wrap: Object::Check }, write, own).await
             }
             Object::Node(it, machine) => {
-                let TargetOf::Cluster(target) = stores.targets.of(machine) else { return Ok(None) };
+                let TargetOf::Cluster(target) = stores.targets.of(machine) else {
+                    return Ok(Answered::default());
+                };
                 let writer = &writer.to(&target.client);
                 let (api, cache, wrap) = (writer.cluster_api(), &target.nodes, node);
                 self.on(it, Place { writer, api, cache, wrap }, write, own).await
@@ -231,12 +242,13 @@ impl Hand<'_> {
             Verb::Confirm(same) => {
                 let live = writer.get(api, name).await?.ok_or(WriteError::NotFound)?;
                 let same = same.holds(live.meta(), write.of.meta());
-                return if same { Ok(None) } else { Err(WriteError::Conflict) };
+                return if same { Ok(Answered::default()) } else { Err(WriteError::Conflict) };
             }
             Verb::Create(taken) => match writer.create(api, seen.as_ref()).await {
-                Err(WriteError::Conflict) => return find(&place, write, taken).await,
+                Err(WriteError::Conflict) => return self.find(&place, write, taken).await,
                 answer => answer?,
             },
+            Verb::Refuse(why) => return Err(WriteError::Invalid(why.clone())),
             Verb::Patch(patch) => writer.patch(api, name, &in_version(patch, version)).await?,
             Verb::PatchStatus(patch) => {
                 let patch = in_version(patch, version);
@@ -246,37 +258,57 @@ impl Hand<'_> {
                 let test =
                     json!({ "op": "test", "path": "/metadata/resourceVersion", "value": version });
                 let edit = std::iter::once(test).chain(edit.iter().cloned()).collect();
-                return writer.patch_json(api, name, edit).await.map(|_: I::Object| None);
+                return writer
+                    .patch_json(api, name, edit)
+                    .await
+                    .map(|_: I::Object| Answered::default());
             }
             Verb::Delete => {
                 let (uid, version) = (Some(write.of.uid()), version.as_deref());
                 let only = Deletion { uid, version, ..Deletion::default() };
-                return writer.delete(api, name, only).await.map(|()| None);
+                return writer.delete(api, name, only).await.map(|()| Answered::default());
             }
         };
         if write.only == Only::Any {
-            return Ok(None);
+            return Ok(Answered::default());
         }
+        Ok(self.show(&place, written))
+    }
+
+    /// Puts what was written into the cache.
+    fn show<I>(&self, place: &Place<'_, I>, written: I::Object) -> Answered
+    where
+        I: CacheIndex<Object: Written>,
+    {
         let author = each!(&self.own, it => Author::new(self.by, it.as_ref()));
         place.cache.update(written.clone(), author);
-        Ok(Some((place.wrap)(Arc::new(written))))
+        Answered { now: Some((place.wrap)(Arc::new(written))), instead: None }
     }
-}
 
-/// There is an object of the name of one to create.
-async fn find<I>(place: &Place<'_, I>, write: &Write, taken: &Taken) -> Answer
-where
-    I: CacheIndex<Object: Written>,
-{
-    let found = match place.writer.get(&place.api, write.of.name()).await {
-        // It may be ours: its name is repeated.
-        Err(_) if write.remember == Remember::Name => return Err(WriteError::NoAnswer),
-        found => found?.map(|found| (place.wrap)(Arc::new(found))),
-    };
-    match taken.judge(&write.of, found.as_ref()) {
-        Found::Ours => Ok(None),
-        Found::Gone => Err(WriteError::NotFound),
-        Found::Stranger => Err(WriteError::Conflict),
+    /// There is an object of the name of one to create.
+    async fn find<I>(&self, place: &Place<'_, I>, write: &Write, taken: &Taken) -> Answer
+    where
+        I: CacheIndex<Object: Written>,
+    {
+        let name = write.of.name();
+        let found = match place.writer.get(&place.api, name).await {
+            // It may be ours: its name is repeated.
+            Err(_) if write.remember == Remember::Name => return Err(WriteError::NoAnswer),
+            found => found?.map(|found| (place.wrap)(Arc::new(found))),
+        };
+        let version = found.as_ref().and_then(|it| it.meta().resource_version.clone());
+        match taken.judge(&write.of, found.as_ref()) {
+            Found::Ours => Ok(Answered::default()),
+            Found::Patch(patch) => {
+                let patch = in_version(&patch, version);
+                Ok(self.show(place, place.writer.patch(&place.api, name, &patch).await?))
+            }
+            Found::Later(event) => Ok(Answered { now: None, instead: Some(Vec::from_iter(event)) }),
+            Found::Gone => Err(WriteError::NotFound),
+            Found::Stranger => Err(WriteError::Conflict),
+            Found::Refused(why) => Err(WriteError::Invalid(why)),
+            Found::Held(why) => Err(WriteError::Other(why)),
+        }
     }
 }
 

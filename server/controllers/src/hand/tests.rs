@@ -1,9 +1,10 @@
 use std::sync::Arc;
 
-use ostler_api::MachineSet;
-use ostler_lifecycle::plan::Performed;
-use ostler_lifecycle::write::{Answers, Batch, Taken, Then, Verb};
-use serde_json::json;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::plan::{EventReason, Performed};
+use ostler_lifecycle::write::{Answers, Batch, OfInstance, Taken, Then, Verb};
+use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::Bench;
@@ -119,10 +120,68 @@ async fn a_write_is_on_condition_of_the_version_that_was_seen() {
         let version = match &verb {
             Verb::Edit(_) => &sent[0]["value"],
             Verb::Delete => &sent["preconditions"]["resourceVersion"],
-            Verb::Confirm(_) | Verb::Create(_) | Verb::Patch(_) | Verb::PatchStatus(_) => {
-                &sent["metadata"]["resourceVersion"]
-            }
+            Verb::Confirm(_)
+            | Verb::Create(_)
+            | Verb::Refuse(_)
+            | Verb::Patch(_)
+            | Verb::PatchStatus(_) => &sent["metadata"]["resourceVersion"],
         };
         assert_eq!(version, "7", "{verb:?}");
     }
+}
+
+/// What is patched of a Machine that has the name of one to create for instance `x:///1` of pool `p`; how it went, and what
+/// is told.
+async fn beside(change: Value) -> (Option<Value>, Performed, Vec<String>) {
+    let owner =
+        OwnerReference { uid: "p".to_owned(), controller: Some(true), ..Default::default() };
+    let Object::Machine(wanted) = machine() else { panic!() };
+    let mut wanted = Machine::clone(&wanted);
+    wanted.spec.provider_id = Some("x:///1".into());
+    wanted.metadata.owner_references = Some(vec![owner.clone()]);
+    let mut found = serde_json::to_value(&wanted).unwrap();
+    json_patch::merge(&mut found, &change);
+    let bench = Bench::new().having_already(found);
+    let (writer, (recorder, events)) = (bench.writer(), bench.recorder_and_writer());
+    let stores = &bench.stores;
+    let hand = Hand {
+        writer: &writer,
+        stores,
+        recorder: &recorder,
+        sessions: None,
+        by: "MachinePool",
+        own: set(),
+    };
+    let there = Arc::new(["x:///2".into()].into());
+    let verb = Verb::Create(Taken::Instance(OfInstance { owner, there }));
+    let event = |reason| Event::normal(reason, String::new());
+    let write = Write::new(Object::Machine(Arc::new(wanted)), verb)
+        .telling([event(EventReason::SuccessfulCreate)])
+        .or_telling(event(EventReason::FailedCreate));
+    let done = hand.apply(&[Batch::of(Part::Create, "cannot", [write])], &()).await.unwrap();
+    drop(recorder);
+    let patched = bench.writes().into_iter().find(|(what, _)| what.starts_with("PATCH"));
+    let (_, performed) = done.tried.0.into_iter().next().unwrap();
+    (patched.map(|(_, patch)| patch), performed, bench.told(events).await)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_done_about_a_machine_that_is_there_already_stands_in_the_write() {
+    let created = || vec!["SuccessfulCreate".to_owned()];
+    let failed = || vec!["FailedCreate".to_owned()];
+    assert_eq!(beside(json!({})).await, (None, Performed::Done, created()));
+    let (patched, performed, told) = beside(json!({ "spec": { "providerID": null } })).await;
+    let patched = patched.unwrap();
+    assert_eq!((performed, told), (Performed::Done, created()));
+    assert_eq!(patched["spec"]["providerID"], "x:///1");
+    assert_eq!(patched["metadata"]["resourceVersion"], "7", "of the version that was found");
+    // Of the instance before it: nothing is done, and nobody is told that a Machine was created.
+    let of = |id: &str| json!({ "spec": { "providerID": id } });
+    assert_eq!(beside(of("x:///2")).await, (None, Performed::Done, failed()));
+    assert_eq!(beside(of("x:///3")).await, (None, Performed::Done, Vec::new()));
+    let theirs =
+        json!([{ "apiVersion": "v1", "kind": "X", "name": "x", "uid": "x", "controller": true }]);
+    let held = json!({ "metadata": { "ownerReferences": theirs } });
+    let text = "m has the instance, and is of X/x".to_owned();
+    assert_eq!(beside(held).await, (None, Performed::Failed(text), failed()));
 }

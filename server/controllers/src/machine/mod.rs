@@ -38,6 +38,7 @@ use crate::clock::DebugClock;
 use crate::events::Recorder;
 use crate::hot_update::Reviewer;
 use crate::kind::{Kind, PassError, Passed};
+use crate::left_groups::LeftGroups;
 use crate::metrics::{AnswerMetrics, StepMetrics};
 use crate::orphans::OrphanScans;
 use crate::queue::Queue;
@@ -58,6 +59,7 @@ pub(crate) struct Machines {
     pub(crate) configs: Arc<Configs>,
     pub(crate) answers: AnswerMetrics,
     pub(crate) scans: OrphanScans,
+    pub(crate) left: LeftGroups,
     pub(crate) steps: StepMetrics,
     pub(crate) term: Term,
     pub(crate) api_health: Arc<ApiHealth>,

@@ -63,7 +63,7 @@ impl Machines {
         let pods = self.pods_on(&machine, &target, &node, answers).await;
         let abilities = self.abilities(&target, &bootstrap_token, &pods, answers).await;
         let driver = self.driver_view(&machine, content);
-        let pool = self.own_pool(&machine, content, &driver).await?;
+        let pool = self.own_pool(&machine).await?;
         let class = match (&class, &kept) {
             _ if let Some(why) = unheld => ClassView::NotHeld(why),
             (Some(class), _) => ClassView::Known(ClassFacts::of(class)),

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::Resource;
 use kube::api::Patch;
 use ostler_api::Machine;
+use ostler_lifecycle::machine::asks_for_group;
 use ostler_lifecycle::operation::{Dispatch, OperationView};
 use ostler_lifecycle::orphans::calls_for_a_scan;
 use ostler_lifecycle::plan::{Event, Next, Plan};
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use super::execute::Executed;
+use super::own_pool::left_group;
 use super::{Machines, PassError, namespace_of, operation, reference};
 use crate::EVENT_LOG;
 use crate::kind::Kind as _;
@@ -48,6 +50,8 @@ impl Machines {
         let mut not_sent = None;
         if recorded.proceed {
             self.measure(snapshot, plan);
+            let left = left_group(&snapshot.machine).filter(|_| asks_for_group(snapshot));
+            left.into_iter().for_each(|group| self.left.ask(group));
             not_sent = self.send(snapshot, plan);
         }
         let goes_on = done.changed && not_sent.is_none() && !done.failed;

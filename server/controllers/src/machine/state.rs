@@ -7,7 +7,6 @@ use ostler_lifecycle::operation::Finished;
 use ostler_lifecycle::unwritten::Unwritten;
 
 use super::evict::Evictions;
-use super::own_pool::LeftGroups;
 use super::replacements::Replacements;
 use super::token::Tokens;
 use crate::by_machine::ByMachine;
@@ -33,8 +32,6 @@ pub(crate) struct State {
     pub(super) unwritten: ByMachine<Unwritten>,
     /// When machines last failed.
     pub(super) replacements: Replacements,
-    /// Groups of pools that are gone.
-    pub(super) left_groups: LeftGroups,
     /// Machines that our finalizer was removed from and that the cache still has.
     ended: ByMachine<()>,
 }
@@ -50,7 +47,6 @@ impl State {
             hints: Arc::new(Hints::of_machines(machines)),
             unwritten: ByMachine::of(machines),
             replacements: Replacements::default(),
-            left_groups: LeftGroups::default(),
             ended: ByMachine::of(machines),
         }
     }

@@ -35,6 +35,7 @@ fn machines(bench: &Bench) -> Machines {
         configs: Arc::new(configs),
         answers: AnswerMetrics::default(),
         scans: OrphanScans::new(Bench::queue()),
+        left: LeftGroups::new(&Bench::queue()),
         steps: StepMetrics::register(registry),
         term: Term(2),
         api_health: Arc::new(ApiHealth::new(ApiCheck::default(), clock, registry)),

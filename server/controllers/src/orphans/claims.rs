@@ -10,7 +10,7 @@ use ostler_lifecycle::operation::OperationView;
 use ostler_lifecycle::orphans::{
     Claims, Keep, Listed, Namesake, Orphan, Owner, judge, namesake, pool_namesake,
 };
-use ostler_lifecycle::pool::awaits_its_end;
+use ostler_lifecycle::pool::has_drained;
 
 use super::Orphans;
 use crate::client::WriteError;
@@ -66,7 +66,7 @@ impl Orphans {
         let claims = |namesake| Claims {
             // What runs on its Nodes leaves them first.
             same_uid: pools.iter().any(|pool| pool.uid() == uid)
-                || machines.iter().any(|machine| !awaits_its_end(machine)),
+                || machines.iter().any(|machine| !has_drained(machine)),
             same_provider_id: namesakes.clone().any(|one| id(&one)),
             namesake,
             busy: self.sessions.view(uid) != OperationView::Idle,

@@ -1,19 +1,17 @@
-//! What is known of each group. Safe to lose: a new leader reads them.
+//! What this process remembers of each group, and when it is read again. Safe to lose: a new leader reads them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use ostler_api::machine_pool::PoolIntent;
-use ostler_api::{Machine, MachinePool, OperationId, ProviderId, Revision};
-use ostler_lifecycle::operation::{Failure, Finished, Success};
-use ostler_lifecycle::pool::{Done, GroupView, Reading, awaits_its_end};
+use ostler_api::{Machine, MachinePool, ProviderId, Revision};
+use ostler_lifecycle::operation::OperationView;
+use ostler_lifecycle::pool::{BUSY, CALM, GroupView, Known, Read, Snapshot};
 use ostler_lifecycle::retry::group_read_again;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::{BUSY, CALM};
+use crate::client::PATIENCE;
 use crate::watch::ObjectName;
 
 /// How often a group is read at most that keeps changing.
@@ -23,27 +21,24 @@ const HINTED: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Groups(Mutex<HashMap<ObjectName, Group>>);
 
-/// What is known of one group.
+/// What is remembered of one group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     /// UID of the pool: nothing is known of the group of one that has its name now.
     uid: String,
-    /// The last read.
-    pub(super) view: GroupView,
-    /// When it ended; `None`: none since the last operation.
+    pub(super) known: Known,
+    /// When the last read ended; `None`: none since the last operation.
     at: Option<Instant>,
-    /// Whether something happened since it began.
+    /// How many operations were recorded: what a read shows that was begun before one of them is not looked at.
+    epoch: u64,
+    /// Whether something happened since the last read began.
     hinted: bool,
     /// The reads that failed since the last one that did not.
     failed: Option<Failed>,
-    /// By UID of the Machine: how many reads in a row did not name its instance.
-    absent: BTreeMap<String, u32>,
-    /// How often in a row the driver said that there is no group.
-    nothing: u32,
     /// When a look that something is missing last counted.
     looked: Option<Instant>,
     /// How soon it is read again.
-    pub(super) every: Option<Duration>,
+    every: Option<Duration>,
     /// Whether the pool and the Machines of all pools were read once by this process, and not only taken from its cache.
     pub(super) listed: bool,
     /// Whether the API server refused the last Machine that was created for an instance.
@@ -52,10 +47,6 @@ pub(super) struct Group {
     pub(super) deleted: BTreeMap<String, Instant>,
     /// Ids of instances that were given a Machine, which the cache does not show, and when that was.
     pub(super) created: BTreeMap<ProviderId, Instant>,
-    /// What the driver said last that it had done.
-    pub(super) done: Option<Done>,
-    /// The operation that was counted last in there.
-    counted: Option<OperationId>,
 }
 
 /// Reads in a row that failed.
@@ -72,7 +63,7 @@ struct Failed {
 pub(super) type ReadWith = (Revision, Option<Revision>);
 
 impl Groups {
-    /// Reads or changes what is known. A read of a large group is not copied for it.
+    /// Changes what is remembered. A read of a large group is not copied for it.
     pub(super) fn with<T>(&self, pool: &MachinePool, change: impl FnOnce(&mut Group) -> T) -> T {
         let mut groups = self.0.lock();
         let group = groups.entry(ObjectName::of(pool)).or_default();
@@ -82,19 +73,15 @@ impl Groups {
         change(group)
     }
 
-    /// Nothing is decided from what was read before this.
-    pub(super) fn reread(&self, pool: &MachinePool) {
-        self.with(pool, |group| {
-            group.at = None;
-            // That it cannot be read is still so.
-            if group.failed.is_none() {
-                group.view = GroupView::Unknown;
-            }
-        });
+    /// Looks at what is remembered.
+    pub(super) fn look<T>(&self, pool: &MachinePool, look: impl FnOnce(&Group) -> T) -> T {
+        let groups = self.0.lock();
+        let group = groups.get(&ObjectName::of(pool)).filter(|group| group.uid == pool.uid());
+        look(group.unwrap_or(&Group::default()))
     }
 
     /// It may not be what the last read showed: it is read soon.
-    pub(crate) fn doubt(&self, pool: &MachinePool) {
+    pub(super) fn doubt(&self, pool: &MachinePool) {
         self.with(pool, |group| group.hinted = true);
     }
 
@@ -109,117 +96,97 @@ impl Groups {
 }
 
 impl Group {
-    /// The driver says that it has done it. What it says of an instance that it deleted and that the last read did not name is
-    /// as good as a read that does not: the next one may name none, from which alone nothing follows.
-    pub(super) fn succeeded(
-        &mut self,
-        finished: &Finished,
-        success: &Success,
-        (intent, machines): (Option<&PoolIntent>, &[Arc<Machine>]),
-        now: Timestamp,
-    ) {
-        if let Success::PoolMachineUpdated(told) = success
-            && !self.view.learn(told.clone())
-        {
-            self.at = None;
-        }
-        if self.counted.as_ref() == Some(&finished.id) {
-            return;
-        }
-        self.counted = Some(finished.id.clone());
-        if let Success::PoolMachinesDeleted { not_deleted, .. } = success
-            && let Some(intent) = intent.filter(|it| it.intent.id == finished.id)
-        {
-            let is_deleted = |id: &ProviderId| {
-                intent.provider_ids.contains(id) && not_deleted.iter().all(|(other, _)| other != id)
-            };
-            // It has taken the deletion of one that is there, which goes on.
-            let read = self.view.known();
-            let is_there = |id: &ProviderId| {
-                read.is_some_and(|it| it.instances.iter().any(|one| one.provider_id == *id))
-            };
-            let is_gone = |id: &ProviderId| is_deleted(id) && !is_there(id);
-            for machine in machines.iter().filter(|it| it.instance_id().is_some_and(is_gone)) {
-                self.absent.entry(machine.uid().to_owned()).or_insert(1);
-            }
-        }
-        let same = self.done.take().filter(|it| it.key == finished.idempotency_key);
-        let times = same.map_or(1, |it| it.times.saturating_add(1));
-        self.done = Some(Done { key: finished.idempotency_key.clone(), times, at: now });
+    /// What the cache does not show yet of the Machines that were deleted, and of the instances that were given one.
+    pub(super) fn unseen(
+        &self,
+        machines: &[Arc<Machine>],
+    ) -> (BTreeSet<String>, BTreeSet<ProviderId>) {
+        // What got no answer may not have happened, and what is never seen was deleted meanwhile.
+        let waits = |at: &Instant| at.elapsed() < 2 * PATIENCE;
+        let live = machines.iter().filter(|it| !it.is_deleting()).map(|it| it.uid());
+        let live: BTreeSet<_> = if self.deleted.is_empty() { [].into() } else { live.collect() };
+        let seen = machines.iter().filter_map(|it| it.instance_id());
+        let seen: BTreeSet<_> = if self.created.is_empty() { [].into() } else { seen.collect() };
+        let deleted =
+            self.deleted.iter().filter(|(uid, at)| waits(at) && live.contains(uid.as_str()));
+        let created = self.created.iter().filter(|(id, at)| waits(at) && !seen.contains(id));
+        (deleted.map(|(uid, _)| uid.clone()).collect(), created.map(|(id, _)| id.clone()).collect())
     }
 
-    /// How much longer the last read is good enough, or the next one waits since reads fail; `None`: not any more.
-    pub(super) fn fresh_for(&self, every: Duration) -> Option<Duration> {
+    /// What was decided from this is written down, so it happened. Of an operation that ended the group is read again.
+    pub(super) fn recorded(&mut self, snap: &Snapshot, reread: bool, every: Duration) {
+        (self.listed, self.every) = (true, Some(every));
+        let (deleted, created) = self.unseen(&snap.machines);
+        self.deleted.retain(|uid, _| deleted.contains(uid));
+        self.created.retain(|id, _| created.contains(id));
+        if let OperationView::Finished(finished) = &snap.operation {
+            self.known.succeeded(finished, (&snap.pool, &snap.machines), snap.now);
+        }
+        if reread {
+            self.outdate();
+        }
+    }
+
+    /// Nothing is decided from what was read before this.
+    pub(super) fn outdate(&mut self) {
+        self.epoch += 1;
+        self.at = None;
+        self.known.outdate();
+    }
+
+    /// Whether nothing was read since the last operation.
+    pub(super) fn is_unread(&self) -> bool {
+        self.known.view == GroupView::Unknown
+    }
+
+    /// How much longer the last read is good enough, or the next one waits since reads fail; zero: a read is due.
+    pub(super) fn fresh_for(&self, with: &ReadWith) -> Duration {
+        let calm = if self.is_unread() { BUSY } else { CALM };
+        let every = self.every.unwrap_or(calm);
         let every = if self.hinted { every.min(HINTED) } else { every };
-        let left = if let Some(failed) = &self.failed {
-            failed.until.saturating_duration_since(Instant::now())
-        } else {
-            every.saturating_sub(self.at?.elapsed())
-        };
-        (!left.is_zero()).then_some(left)
+        match (&self.failed, self.at) {
+            (Some(failed), _) if failed.with == *with => {
+                failed.until.saturating_duration_since(Instant::now())
+            }
+            (None, Some(at)) => every.saturating_sub(at.elapsed()),
+            (Some(_), _) | (None, None) => Duration::ZERO,
+        }
     }
 
-    /// Whether a read with these is due.
-    pub(super) fn is_due(&mut self, with: &ReadWith) -> bool {
-        if self.failed.as_ref().is_some_and(|failed| failed.with != *with) {
-            self.failed = None;
-            self.at = None;
-        }
-        let calm = if self.view == GroupView::Unknown { BUSY } else { CALM };
-        self.fresh_for(self.every.unwrap_or(calm)).is_none()
+    /// What a read that begins now is not to be older than.
+    pub(super) const fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// A read begins. What happens from now on it may not show.
-    pub(super) const fn begin(&mut self) {
+    pub(super) fn begin(&mut self) {
         self.hinted = false;
+        self.known.begin();
     }
 
-    /// It was read.
-    pub(super) fn found(&mut self, reading: Reading, machines: &[&Machine]) {
-        self.ended();
-        self.nothing = 0;
-        let mut reading = reading.counted(&self.absent, machines);
-        if self.is_too_soon() {
-            // What is missed the first time is missed by the next look that counts. A Machine that is done needs no second.
-            let done = |uid: &str| machines.iter().any(|it| it.uid() == uid && awaits_its_end(it));
-            let before = &self.absent;
-            reading.absent.retain(|uid, looks| {
-                *looks = before.get(uid).copied().unwrap_or_else(|| done(uid).into());
-                *looks > 0
-            });
-        } else if !reading.absent.is_empty() {
-            self.looked = Some(Instant::now());
+    /// A read ended that was begun in this epoch; false: it is too old. `room`: the wait for a driver that is out of room,
+    /// and does not say for how long.
+    pub(super) fn ended(
+        &mut self,
+        read: Read,
+        machines: &[&Machine],
+        (epoch, with, room): (u64, &ReadWith, Duration),
+    ) -> bool {
+        if epoch != self.epoch {
+            return false;
         }
-        self.absent.clone_from(&reading.absent);
-        self.view = GroupView::Known(Arc::new(reading));
-    }
-
-    /// The driver says that there is none.
-    pub(super) fn missed(&mut self) {
-        self.ended();
-        if self.nothing == 0 || !self.is_too_soon() {
-            self.nothing = self.nothing.saturating_add(1);
-            self.looked = Some(Instant::now());
+        let now = Instant::now();
+        let before = self.failed.take().filter(|failed| failed.with == *with);
+        if let Read::Failed(failure) = &read {
+            let times = before.map_or(0, |failed| failed.times).saturating_add(1);
+            let until = now + group_read_again(failure, times, room);
+            self.failed = Some(Failed { times, until, with: with.clone() });
         }
-        self.view = GroupView::Absent(self.nothing);
-    }
-
-    /// It could not be read. `room`: the wait for a driver that is out of room, and does not say for how long.
-    pub(super) fn unreadable(&mut self, failure: Failure, with: ReadWith, room: Duration) {
-        let times = self.failed.take().map_or(0, |failed| failed.times).saturating_add(1);
-        self.ended();
-        let until = Instant::now() + group_read_again(&failure, times, room);
-        self.failed = Some(Failed { times, until, with });
-        self.view = GroupView::Unreadable(Box::new(failure));
-    }
-
-    fn ended(&mut self) {
-        self.at = Some(Instant::now());
-        self.failed = None;
-    }
-
-    /// Whether a look counted just now: two looks within a moment are as good as one.
-    fn is_too_soon(&self) -> bool {
-        self.looked.is_some_and(|at| at.elapsed() < BUSY)
+        self.at = Some(now);
+        let soon = self.looked.is_some_and(|at| at.elapsed() < BUSY);
+        if self.known.take(read, machines, soon) {
+            self.looked = Some(now);
+        }
+        true
     }
 }

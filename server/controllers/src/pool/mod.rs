@@ -1,43 +1,40 @@
 //! The MachinePool controller. [`ostler_lifecycle::pool`] makes the decisions.
 //!
-//! A group is read from time to time, and before every decision that follows an operation (`groups`). Its operations go
-//! the way of those of Machines: the intent is written down before anything is sent.
+//! A group is read from time to time, and before every decision that follows an operation (`reads`): the pool looks at what
+//! was read last (`groups`). Its operations go the way of those of Machines: the intent is written down before anything is
+//! sent.
 
-mod execute;
 mod groups;
 mod observe;
 mod reads;
-mod record;
 #[cfg(test)]
 mod tests;
 mod triggers;
 
 pub(crate) use groups::Groups;
-pub(crate) use reads::Reads;
-pub(crate) use triggers::GroupReads;
+pub(crate) use reads::{GroupReads, Running};
+pub(crate) use triggers::Shared;
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use kube::Resource;
 use ostler_api::MachinePool;
 use ostler_api::operation::Term;
-use ostler_lifecycle::pool::{Plan, Snapshot, plan};
+use ostler_lifecycle::pool::{Outlook, Snapshot, plan};
+use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
 use ostler_sessions::Sessions;
+use tokio::time::Instant;
 
-use crate::client::Writer;
+use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
-use crate::events::{EventRecord, Recorder, Severity};
+use crate::events::Recorder;
+use crate::hand::{Applied, Hand, Unseen};
 use crate::kind::{Kind, PassError, Passed};
+use crate::left_groups::GroupKey;
+use crate::queue::{Priority, Queue};
 use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::watch::ObjectName;
-
-/// How often a group is read in which nothing is to be done.
-const CALM: Duration = Duration::from_mins(1);
-/// How often a group is read that changes.
-const BUSY: Duration = Duration::from_secs(10);
 
 /// Reconciles MachinePools.
 pub(crate) struct Pools {
@@ -48,83 +45,93 @@ pub(crate) struct Pools {
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
     pub(crate) groups: Arc<Groups>,
+    /// Where groups are read.
+    pub(crate) reads: Arc<Queue<GroupKey>>,
     /// What the process that led before did is listed, and not awaited: if more of it arrives, it is what this one repeats.
     pub(crate) handover: Handover,
-    pub(crate) reads: Reads,
     pub(crate) term: Term,
-}
-
-/// What became of the plan.
-#[derive(Debug, Default)]
-pub(crate) struct Done {
-    /// The pool itself was written to: it is another version, or gone.
-    changed: bool,
-    /// The worst of the writes of Machines.
-    wrote: Wrote,
-}
-
-/// How a write ended, from good to bad.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Wrote {
-    #[default]
-    Fine,
-    /// The Machine is another version than was seen, as happens all the time while it boots: the next pass sees that.
-    Outdated,
-    /// It is tried again.
-    Failed,
 }
 
 impl Kind for Pools {
     const NAME: &'static str = "MachinePool";
     type Key = ObjectName;
     type Snapshot = Snapshot;
-    type Plan = Plan;
-    type Done = Done;
+    type Plan = Plan<Outlook>;
+    type Done = Applied;
 
     async fn observe(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         self.gather(name).await
     }
 
-    fn plan(snapshot: &Snapshot) -> Plan {
+    fn plan(snapshot: &Snapshot) -> Plan<Outlook> {
         plan(snapshot)
     }
 
-    fn describe(plan: &Plan) -> String {
-        let sent = plan.dispatch.as_ref().map(ostler_lifecycle::operation::Dispatch::kind);
-        format!(
-            "create {}, patch {}, gone {}, delete {}, send {sent:?}",
-            plan.create.len(),
-            plan.patches.len() + plan.instances.len(),
-            plan.gone.len(),
-            plan.delete.len()
-        )
+    fn describe(plan: &Plan<Outlook>) -> String {
+        plan.describe()
     }
 
-    async fn execute(&self, snapshot: &Snapshot, plan: &Plan) -> Result<Done, PassError> {
-        self.carry_out(snapshot, plan).await
+    async fn execute(&self, of: &Snapshot, plan: &Plan<Outlook>) -> Result<Applied, PassError> {
+        let own = Own { groups: &self.groups, pool: &of.pool };
+        self.hand(&of.pool).apply(&plan.writes, &own).await
     }
 
     async fn record(
         &self,
         snapshot: Snapshot,
-        plan: Plan,
-        done: Done,
+        plan: Plan<Outlook>,
+        done: Applied,
     ) -> Result<Passed, PassError> {
-        self.write_down(&snapshot, plan, &done).await
+        let pool = &snapshot.pool;
+        let follows = plan.report.as_ref().map(|report| (report.reread, report.every));
+        let passed = self.hand(pool).record(plan, done).await?;
+        if let Some((reread, every)) = follows {
+            self.groups.with(pool, |group| group.recorded(&snapshot, reread, every));
+            self.reads.add(GroupKey::Of(ObjectName::of(pool.as_ref())), Priority::Change);
+        }
+        Ok(passed)
     }
 }
 
 impl Pools {
-    fn tell(
-        &self,
-        pool: &MachinePool,
-        severity: Severity,
-        reason: &'static str,
-        action: &'static str,
-        note: String,
-    ) {
-        let regarding = pool.object_ref(&());
-        self.recorder.record(EventRecord { regarding, severity, reason, action, note });
+    fn hand(&self, pool: &Arc<MachinePool>) -> Hand<'_> {
+        let Self { writer, stores, recorder, .. } = self;
+        let (sessions, own) = (Some(&self.sessions), Object::Pool(Arc::clone(pool)));
+        Hand { writer, stores, recorder, sessions, by: Self::NAME, own }
+    }
+}
+
+/// What is remembered of the writes of a pool.
+struct Own<'a> {
+    groups: &'a Groups,
+    pool: &'a MachinePool,
+}
+
+impl Unseen for Own<'_> {
+    fn sends(&self, _: Part, write: &Write) {
+        // It may happen although no answer comes.
+        if write.remember == Remember::Deletion {
+            let uid = write.of.uid().to_owned();
+            self.groups.with(self.pool, |group| group.deleted.insert(uid, Instant::now()));
+        }
+    }
+
+    fn answered(&self, _: Part, write: &Write, answer: Result<(), &WriteError>) {
+        use WriteError::{Forbidden, Invalid, NotFound};
+        self.groups.with(self.pool, |group| match (write.remember, answer) {
+            (Remember::Created, answer) => {
+                group.refused_machines = matches!(answer, Err(Forbidden(_) | Invalid(_)));
+                let id = write.of.machine().and_then(|it| it.provider_id().cloned());
+                // For a while no Machine is created for its instance.
+                group.created.extend(id.filter(|_| answer.is_ok()).map(|id| (id, Instant::now())));
+            }
+            (Remember::Deletion, Err(error))
+                if !error.may_have_happened() && !matches!(error, NotFound) =>
+            {
+                group.deleted.remove(write.of.uid());
+            }
+            (_, _) => {}
+        });
     }
 }
 

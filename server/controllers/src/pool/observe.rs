@@ -2,107 +2,109 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_CLASS;
-use ostler_api::operation::PoolRecord;
 use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
-use ostler_lifecycle::class::unresolved_of_pool;
-use ostler_lifecycle::operation::{Failure, OperationView, Request, Success, UserData};
+use ostler_lifecycle::operation::{OperationView, UserData};
 use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::pool::{
-    DataSecret, Reading, Snapshot, holder, is_absent, secret_name, target_of,
+    CALM, DataSecret, Known, Others, Snapshot, holder, machine, secret_name,
 };
-use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverView, SecretView};
+use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView};
 use tokio::time::Instant;
-use tracing::debug;
+use tracing::warn;
 
 use super::groups::Group;
 use super::{Pools, namespace_of};
-use crate::client::{PATIENCE, WriteError};
+use crate::client::WriteError;
 use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::kind::PassError;
 use crate::stores::{MachineIndex, PoolIndex};
 use crate::watch::{Found, ObjectName};
 
-/// When a pool comes again while as many groups of its provider are read as may be.
-const READ_AGAIN: Duration = Duration::from_secs(2);
-
 /// Key of the user data in a Secret that a template names.
 const VALUE: &str = "value";
 
 impl Pools {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
-        let Some(pool) = self.stores.pools.get(name) else {
-            self.groups.forget(name);
-            return Ok(None);
-        };
+        let Some(pool) = self.stores.pools.get(name) else { return Ok(None) };
         let pool = self.first_live(pool).await?;
         let machines = self.machines_of(&pool).await?;
-        let class = self.class_of(&pool);
-        let live = self.stores.classes.get(&class_name(&pool)).filter(|_| names_class(&pool));
-        let content = live.clone().or_else(|| self.kept(&pool));
+        let around = self.around(&pool);
+        if around.shows_group() && self.groups.look(&pool, Group::is_unread) {
+            // Nothing is decided before that is read, which wakes the pool.
+            return Err(PassError::NotYet(CALM));
+        }
+        let (known, refused_machines, (deleted, created)) = self.groups.look(&pool, |group| {
+            (group.known.clone(), group.refused_machines, group.unseen(&machines))
+        });
+        let Around { driver, facts: _, secret, elsewhere, operation } = around;
+        Ok(Some(Snapshot {
+            class: self.class_of(&pool),
+            data: self.data_of(&pool),
+            others: self.others(&pool, &known, &machines),
+            known,
+            operation_id: uuid::Uuid::new_v4().to_string().into(),
+            term: self.term.0.into(),
+            now: (self.clock.0)(),
+            cluster: ids_of(&self.sessions),
+            secret,
+            operation,
+            machines,
+            deleted,
+            created,
+            refused_machines,
+            driver,
+            elsewhere,
+            pool,
+        }))
+    }
+
+    /// What a group is read and decided about with.
+    pub(super) fn around(&self, pool: &MachinePool) -> Around {
+        let live = self.stores.classes.get(&class_name(pool)).filter(|_| names_class(pool));
+        let content = live.or_else(|| self.kept(pool));
         let driver = match content.as_deref() {
             Some(class) => driver_of(&self.sessions, &self.settings, class.provider()),
             None => DriverView::Unavailable,
         };
-        let operation = self.operation_of(&pool);
-        self.take_success(&pool, &machines, &operation);
         let facts = content.as_deref().map(ClassFacts::of);
-        let secret = self.stores.secret_view(content.as_deref());
-        let elsewhere = facts.as_ref().and_then(|facts| self.elsewhere(&pool, facts));
-        if let (Some(facts), DriverView::Ready(driver)) = (&facts, &driver)
-            && driver.has(OperationKind::GetPoolStatus)
-            && elsewhere.is_none()
-            // Without its secret a driver can look at nothing. What the pool waits for is that, and no failure.
-            && !matches!(secret, SecretView::Missing(_))
-            && !matches!(operation, OperationView::Finished(_))
-        {
-            let before = unresolved_of_pool(&pool);
-            let before = before.and_then(|it| self.stores.class_before(&class_name(&pool), &it));
-            let before = before.as_ref().map(ClassFacts::of);
-            let with = before.as_ref().unwrap_or(facts);
-            self.read_if_due(&pool, &machines, (with, &secret)).await?;
-        }
-        let (deleted, created) = self.groups.with(&pool, |group| {
-            group.listed = true;
-            if !group.deleted.is_empty() {
-                let live = machines.iter().filter(|it| !it.is_deleting());
-                let live: BTreeSet<_> = live.map(|it| it.uid()).collect();
-                // One that got no answer may not have happened.
-                group
-                    .deleted
-                    .retain(|uid, at| at.elapsed() < 2 * PATIENCE && live.contains(uid.as_str()));
-            }
-            if !group.created.is_empty() {
-                let seen: BTreeSet<_> = machines.iter().filter_map(|it| it.instance_id()).collect();
-                // One that is never seen was deleted meanwhile.
-                group.created.retain(|id, at| at.elapsed() < 2 * PATIENCE && !seen.contains(id));
-            }
-            (group.deleted.keys().cloned().collect(), group.created.keys().cloned().collect())
-        });
-        Ok(Some(Snapshot {
-            secret,
-            data: self.data_of(&pool),
-            group: self.groups.with(&pool, |group| group.view.clone()),
-            // It may have ended while the group was read.
-            operation,
-            done: self.groups.with(&pool, |group| group.done.clone()),
-            operation_id: uuid::Uuid::new_v4().to_string().into(),
-            term: self.term.0.into(),
-            now: (self.clock.0)(),
-            machines,
-            deleted,
-            created,
-            refused_machines: self.groups.with(&pool, |group| group.refused_machines),
-            class,
+        Around {
             driver,
-            elsewhere,
-            cluster: ids_of(&self.sessions),
-            pool,
-        }))
+            secret: self.stores.secret_view(content.as_deref()),
+            elsewhere: facts.as_ref().and_then(|facts| self.elsewhere(pool, facts)),
+            operation: self.operation_of(pool),
+            facts,
+        }
+    }
+
+    /// What Machines of others have of the instances that have no Machine yet.
+    fn others(&self, pool: &MachinePool, known: &Known, machines: &[Arc<Machine>]) -> Others {
+        let mut others = Others::default();
+        let Some(reading) = known.view.known() else { return others };
+        let own: BTreeSet<_> = machines.iter().filter_map(|it| it.instance_id()).collect();
+        let is_held = |index, value: &str| self.stores.machines.count(index, value) > 0;
+        for one in reading.instances.iter().filter(|it| !own.contains(&it.provider_id)) {
+            let (id, node) = (&one.provider_id, one.node_name.as_str());
+            let is_node = is_held(MachineIndex::Node, node) || is_held(MachineIndex::Name, node);
+            if !is_node && !is_held(MachineIndex::ProviderId, id.as_str()) {
+                continue;
+            }
+            let wanted = machine(pool, one);
+            if let Some(holder) = self.stores.holder_of(&wanted, id) {
+                let holder = ObjectName::of(holder.as_ref()).to_string();
+                others.instances.insert(id.clone(), holder);
+            }
+            let other = wanted.node_name().and_then(|it| self.stores.other_with_node(&wanted, it));
+            if let Some(other) = other {
+                let (machine, node) = (wanted.name(), node.escape_debug());
+                warn!(machine, %node, other, "the driver names the node of another machine");
+                others.nodes.insert(one.node_name.clone());
+            }
+        }
+        others
     }
 
     /// A provider that has another name in MCM is the same one.
@@ -114,8 +116,11 @@ impl Pools {
 
     /// The first time, the pool as the API server has it: the cache may not show the intent that the process that led
     /// before wrote last.
-    async fn first_live(&self, pool: Arc<MachinePool>) -> Result<Arc<MachinePool>, PassError> {
-        if self.groups.with(&pool, |group| group.listed) {
+    pub(super) async fn first_live(
+        &self,
+        pool: Arc<MachinePool>,
+    ) -> Result<Arc<MachinePool>, PassError> {
+        if self.groups.look(&pool, |group| group.listed) {
             return Ok(pool);
         }
         let api = self.writer.api::<MachinePool>(namespace_of(&pool));
@@ -131,7 +136,7 @@ impl Pools {
         &self,
         pool: &MachinePool,
     ) -> Result<Vec<Arc<Machine>>, PassError> {
-        if !self.groups.with(pool, |group| group.listed) {
+        if !self.groups.look(pool, |group| group.listed) {
             let parts = self.settings.namespaces.parts();
             let seen = |found: &Found<Machine>| {
                 found.objects.iter().for_each(|machine| self.await_in_cache(machine));
@@ -210,78 +215,32 @@ impl Pools {
             (view, _, _) => view,
         }
     }
+}
 
-    /// Notes what the driver says that it has done.
-    fn take_success(&self, pool: &MachinePool, machines: &[Arc<Machine>], view: &OperationView) {
-        let OperationView::Finished(finished) = view else { return };
-        let Ok(success) = &finished.outcome else { return };
-        let intent = pool.status.as_ref().and_then(|status| status.operation.as_ref());
-        let now = (self.clock.0)();
-        self.groups.with(pool, |group| {
-            group.succeeded(finished, success, (intent, machines), now);
-        });
-    }
+/// What a group is read and decided about with.
+pub(super) struct Around {
+    /// Its class, or the kept copy of that.
+    pub(super) facts: Option<ClassFacts>,
+    pub(super) secret: SecretView,
+    driver: DriverView,
+    elsewhere: Option<ProviderName>,
+    operation: OperationView,
+}
 
-    /// Reads the group unless it was read just now. A driver that is away, or fails, changes nothing but the view. If too
-    /// many of its groups are being read, nothing is decided yet.
-    async fn read_if_due(
-        &self,
-        pool: &MachinePool,
-        machines: &[Arc<Machine>],
-        (class, secret): (&ClassFacts, &SecretView),
-    ) -> Result<(), PassError> {
-        let with = (class.revision.clone(), secret.revision().cloned());
-        if !self.groups.with(pool, |group| group.is_due(&with)) {
-            return Ok(());
-        }
-        let Some(_running) = self.reads.begin(&class.provider) else {
-            return Err(PassError::NotYet(READ_AGAIN));
-        };
-        self.groups.with(pool, Group::begin);
-        let began = (self.clock.0)();
-        let status = pool.status.as_ref();
-        let provider_id = status.and_then(|status| status.provider_id.clone()).unwrap_or_default();
-        let request = Request::PoolStatus { provider_id, with_instances: true };
-        let id = uuid::Uuid::new_v4().to_string().into();
-        let time = OperationKind::GetPoolStatus.usual_time();
-        let dispatch = class.dispatch(id, target_of(pool), request, time);
-        let answer = self.sessions.call(dispatch).await;
-        let machines = expected(pool, machines);
-        let failure = match answer {
-            Ok(Success::PoolRead { pool: record, instances }) if is_usable(&record) => {
-                let reading = Reading::new(record, instances, began);
-                self.groups.with(pool, |group| group.found(reading, &machines));
-                return Ok(());
-            }
-            Ok(_) => Failure::wrong_answer(),
-            Err(failure) if is_absent(&failure) => {
-                self.groups.with(pool, Group::missed);
-                return Ok(());
-            }
-            Err(failure) => failure,
-        };
-        debug!(pool = pool.name(), code = %failure.code, "the group cannot be read");
-        let room = self.settings.lifecycle.resource_exhausted_retry;
-        self.groups.with(pool, |group| group.unreadable(failure, with, room));
-        Ok(())
+impl Around {
+    /// Whether a driver can be asked for the group. Without its secret it can look at nothing: what the pool waits for is
+    /// that, and no failure. An operation that ended is recorded first.
+    pub(super) fn shows_group(&self) -> bool {
+        let can = |driver: &DriverFacts| driver.has(OperationKind::GetPoolStatus);
+        self.facts.is_some()
+            && matches!(&self.driver, DriverView::Ready(driver) if can(driver))
+            && self.elsewhere.is_none()
+            && !matches!(self.secret, SecretView::Missing(_))
+            && !matches!(self.operation, OperationView::Finished(_))
     }
 }
 
-/// The Machines whose instances a read is to name: a driver may make one anew while it updates it.
-pub(super) fn expected<'a>(pool: &MachinePool, machines: &'a [Arc<Machine>]) -> Vec<&'a Machine> {
-    let operation = pool.status.as_ref().and_then(|status| status.operation.as_ref());
-    let kind = Some(OperationKind::UpdatePoolMachine);
-    let updated = operation.filter(|it| it.intent.operation_kind() == kind);
-    let updated = updated.map_or(&[][..], |it| &it.provider_ids);
-    let is_expected = |it: &&Machine| it.instance_id().is_none_or(|id| !updated.contains(id));
-    machines.iter().map(AsRef::as_ref).filter(is_expected).collect()
-}
-
-fn is_usable(record: &PoolRecord) -> bool {
-    !record.provider_id.is_empty()
-}
-
-fn class_name(pool: &MachinePool) -> ObjectName {
+pub(super) fn class_name(pool: &MachinePool) -> ObjectName {
     ObjectName::new(namespace_of(pool), &pool.spec.template.spec.class.name)
 }
 

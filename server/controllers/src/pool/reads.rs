@@ -1,40 +1,194 @@
-//! How many groups of one provider are read at the same time. A read may take minutes, and occupies a worker of all pools.
+//! Reads of groups: a kind of its own, since a driver may take minutes for one. What was read wakes the pool, or the Machines
+//! that a pool left.
 
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
-use ostler_api::ProviderName;
+use jiff::Timestamp;
+use ostler_api::driver::OperationKind;
+use ostler_api::{Machine, MachinePool, OperationId, ProviderName};
+use ostler_lifecycle::class::unresolved_of_pool;
+use ostler_lifecycle::operation::{Dispatch, Outcome as Answer};
+use ostler_lifecycle::pool::{CALM, Read, expected, is_absent, look, read};
+use ostler_lifecycle::snapshot::{ClassFacts, DriverView};
 use parking_lot::Mutex;
+use tracing::debug;
 
-/// At most so many.
+use super::Pools;
+use super::groups::{Group, ReadWith};
+use super::observe::class_name;
+use crate::hot_update::driver_of;
+use crate::kind::{Kind, PassError, Passed};
+use crate::left_groups::{GroupKey, LeftGroup, LeftGroups};
+use crate::queue::{Outcome, Priority, Queue};
+use crate::stores::MachineIndex;
+use crate::watch::ObjectName;
+
+/// At most so many groups of one provider are read at the same time.
 const MOST: usize = 8;
+/// When a read is tried again while as many run as may.
+const READ_AGAIN: Duration = Duration::from_secs(2);
+
+/// Reads groups.
+pub(crate) struct GroupReads {
+    pub(crate) pools: Arc<Pools>,
+    pub(crate) left: LeftGroups,
+    /// Where pools and Machines are woken.
+    pub(crate) woken: (Arc<Queue<ObjectName>>, Arc<Queue<ObjectName>>),
+    pub(crate) running: Running,
+}
+
+/// A read that is due.
+pub(crate) struct Due {
+    of: Of,
+    class: ClassFacts,
+    id: OperationId,
+    began: Timestamp,
+}
+
+enum Of {
+    /// The pool and its Machines before the read; what it is made with, and after which operation.
+    Pool(Arc<MachinePool>, Vec<Arc<Machine>>, ReadWith, u64),
+    Left(LeftGroup),
+}
+
+impl Kind for GroupReads {
+    const NAME: &'static str = "Group";
+    type Key = GroupKey;
+    type Snapshot = Due;
+    type Plan = Dispatch;
+    type Done = Answer;
+
+    async fn observe(&self, key: &GroupKey) -> Result<Option<Due>, PassError> {
+        let due = match key {
+            GroupKey::Of(pool) => self.of_pool(pool).await?,
+            GroupKey::Left(group) => self.of_left(group),
+        };
+        let id = uuid::Uuid::new_v4().to_string().into();
+        let began = (self.pools.clock.0)();
+        Ok(due.map(|(of, class)| Due { of, class, id, began }))
+    }
+
+    fn plan(Due { of, class, id, .. }: &Due) -> Dispatch {
+        match of {
+            Of::Pool(pool, ..) => read(pool, class, id.clone()),
+            Of::Left(LeftGroup { pool, uid, .. }) => {
+                look((&pool.namespace, &pool.name, uid), class, id.clone())
+            }
+        }
+    }
+
+    fn describe(plan: &Dispatch) -> String {
+        plan.kind().to_string()
+    }
+
+    async fn execute(&self, due: &Due, plan: &Dispatch) -> Result<Answer, PassError> {
+        let running = self.running.begin(&due.class.provider);
+        let Some(_running) = running else { return Err(PassError::NotYet(READ_AGAIN)) };
+        if let Of::Pool(pool, ..) = &due.of {
+            self.pools.groups.with(pool, Group::begin);
+        }
+        Ok(self.pools.sessions.call(plan.clone()).await)
+    }
+
+    async fn record(&self, due: Due, _: Dispatch, answer: Answer) -> Result<Passed, PassError> {
+        let (pools, stores) = (&self.pools, &self.pools.stores);
+        match due.of {
+            Of::Pool(pool, machines, with, epoch) => {
+                let read = Read::of(answer, due.began);
+                let name = ObjectName::of(pool.as_ref());
+                let now = stores.pools.get(&name).filter(|now| now.uid() == pool.uid());
+                let Some(now) = now else { return Ok(Passed::Settled(Outcome::Done)) };
+                if let Read::Failed(failure) = &read {
+                    debug!(pool = pool.name(), code = %failure.code, "the group cannot be read");
+                }
+                // An update may have begun meanwhile.
+                let machines = expected([&pool, &now], &machines);
+                let room = pools.settings.lifecycle.resource_exhausted_retry;
+                let taken = |group: &mut Group| group.ended(read, &machines, (epoch, &with, room));
+                if !pools.groups.with(&pool, taken) {
+                    return Ok(Passed::Changed);
+                }
+                self.woken.0.add(name, Priority::Change);
+                let next = pools.groups.look(&pool, |group| group.fresh_for(&with));
+                Ok(Passed::Settled(Outcome::Again(next)))
+            }
+            Of::Left(group) => {
+                let is_there = match answer {
+                    Ok(_) => Some(true),
+                    Err(failure) => is_absent(&failure).then_some(false),
+                };
+                self.left.learn(&group, is_there);
+                for machine in stores.machines.find_names(MachineIndex::Controller, &group.uid) {
+                    self.woken.1.add(machine, Priority::Change);
+                }
+                Ok(Passed::Settled(Outcome::Done))
+            }
+        }
+    }
+}
+
+impl GroupReads {
+    /// The group of a pool, unless it was read just now, or cannot be.
+    async fn of_pool(&self, name: &ObjectName) -> Result<Option<(Of, ClassFacts)>, PassError> {
+        let Pools { stores, groups, .. } = self.pools.as_ref();
+        let Some(pool) = stores.pools.get(name) else { return Ok(None) };
+        let pool = self.pools.first_live(pool).await?;
+        let around = self.pools.around(&pool);
+        let Some(class) = around.facts.as_ref().filter(|_| around.shows_group()) else {
+            return Err(PassError::NotYet(CALM));
+        };
+        let before = unresolved_of_pool(&pool);
+        let before = before.and_then(|it| stores.class_before(&class_name(&pool), &it));
+        let class = before.as_ref().map_or_else(|| class.clone(), ClassFacts::of);
+        let with = (class.revision.clone(), around.secret.revision().cloned());
+        let (left, epoch) = groups.look(&pool, |group| (group.fresh_for(&with), group.epoch()));
+        if !left.is_zero() {
+            return Err(PassError::NotYet(left));
+        }
+        let machines = stores.machines.find(MachineIndex::Controller, pool.uid());
+        Ok(Some((Of::Pool(pool, machines, with, epoch), class)))
+    }
+
+    /// The group that a pool left, unless it was looked for just now, or cannot be.
+    fn of_left(&self, group: &LeftGroup) -> Option<(Of, ClassFacts)> {
+        let Pools { stores, sessions, settings, .. } = self.pools.as_ref();
+        let class = stores.class_or_last_known(&group.class)?;
+        let driver = driver_of(sessions, settings, class.provider());
+        let can = matches!(driver, DriverView::Ready(it) if it.has(OperationKind::GetPoolStatus));
+        let due = can && !self.left.is_known(group);
+        due.then(|| (Of::Left(group.clone()), ClassFacts::of(&class)))
+    }
+}
 
 /// The reads that run, by provider. Bounded by the workers.
 #[derive(Debug, Default)]
-pub(crate) struct Reads(Mutex<HashMap<ProviderName, usize>>);
+pub(crate) struct Running(Mutex<HashMap<ProviderName, usize>>);
 
 /// A read that runs until this is dropped.
 #[derive(Debug)]
-pub(super) struct Running<'a> {
-    reads: &'a Reads,
+struct One<'a> {
+    running: &'a Running,
     provider: ProviderName,
 }
 
-impl Reads {
+impl Running {
     /// `None`: as many run as may.
-    pub(super) fn begin(&self, provider: &ProviderName) -> Option<Running<'_>> {
+    fn begin(&self, provider: &ProviderName) -> Option<One<'_>> {
         let mut all = self.0.lock();
         let running = all.entry(provider.clone()).or_default();
         if *running >= MOST {
             return None;
         }
         *running += 1;
-        Some(Running { reads: self, provider: provider.clone() })
+        Some(One { running: self, provider: provider.clone() })
     }
 }
 
-impl Drop for Running<'_> {
+impl Drop for One<'_> {
     fn drop(&mut self) {
-        let mut all = self.reads.0.lock();
+        let mut all = self.running.0.lock();
         let left = all.get(&self.provider).copied().unwrap_or_default().saturating_sub(1);
         if left == 0 {
             all.remove(&self.provider);
@@ -49,8 +203,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_provider_that_is_slow_leaves_workers_to_the_pools_of_others() {
-        let (reads, slow, other) = (Reads::default(), "slow".into(), "other".into());
+    fn a_provider_that_is_slow_leaves_workers_to_the_groups_of_others() {
+        let (reads, slow, other) = (Running::default(), "slow".into(), "other".into());
         let mut running: Vec<_> = (0..MOST).map(|_| reads.begin(&slow).unwrap()).collect();
         assert!(reads.begin(&slow).is_none());
         assert!(reads.begin(&other).is_some());

@@ -9,26 +9,31 @@ use ostler_sessions::Sessions;
 
 use super::{Groups, Pools};
 use crate::kind::Kind as _;
-use crate::queue::Priority;
+use crate::left_groups::{GroupKey, LeftGroups};
+use crate::queue::{Priority, Queue};
 use crate::stores::{MachineIndex, PoolIndex, is_same_to_pool};
 use crate::triggers::{DriverChange, Triggers, Woken, add_gathered};
 use crate::watch::{Change, ObjectName};
 
-/// What is known of the groups, and the sessions that read them.
-pub(crate) struct GroupReads {
+/// What passes over pools share with their triggers.
+pub(crate) struct Shared {
     pub(crate) groups: Arc<Groups>,
+    pub(crate) reads: Arc<Queue<GroupKey>>,
+    pub(crate) left: LeftGroups,
     pub(crate) sessions: Sessions,
 }
 
-impl Woken<Pools, GroupReads> {
-    /// Adds a pool, with this UID, for one of its machines.
-    fn add_for_one(&self, pool: ObjectName, uid: &str, priority: Priority) {
-        let machines = self.stores.machines.count(MachineIndex::Controller, uid);
-        add_gathered(&self.queue, pool, machines, priority);
+impl Woken<Pools, Shared> {
+    /// Adds pools of which something changed that their groups are read with as well.
+    fn wake(&self, pools: impl IntoIterator<Item = ObjectName>, priority: Priority) {
+        for pool in pools {
+            self.own.reads.add(GroupKey::Of(pool.clone()), priority);
+            self.queue.add(pool, priority);
+        }
     }
 }
 
-impl Triggers for Woken<Pools, GroupReads> {
+impl Triggers for Woken<Pools, Shared> {
     /// The pool that controls it.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
@@ -41,14 +46,15 @@ impl Triggers for Woken<Pools, GroupReads> {
         for uid in owners.filter_map(|machine| owner(machine)) {
             let pools = self.stores.pools.find_names(PoolIndex::Uid, &uid);
             for pool in pools.into_iter().filter(|pool| change.is_news_to(Pools::NAME, pool)) {
-                self.add_for_one(pool, &uid, change.priority());
+                let machines = self.stores.machines.count(MachineIndex::Controller, &uid);
+                add_gathered(&self.queue, pool, machines, change.priority());
             }
         }
     }
 
     fn class(&self, change: &Change<MachineClass>) {
         let Some(class) = change.latest() else { return };
-        self.add_all(self.stores.pools_of(&ObjectName::of(class.as_ref())), change.priority());
+        self.wake(self.stores.pools_of(&ObjectName::of(class.as_ref())), change.priority());
     }
 
     /// Pools of the classes that name it, and those that take their user data from it.
@@ -56,24 +62,25 @@ impl Triggers for Woken<Pools, GroupReads> {
         let Some(secret) = change.latest() else { return };
         let name = ObjectName::of(secret.as_ref());
         for class in self.stores.namers(&name) {
-            self.add_all(self.stores.pools_of(&class), change.priority());
+            self.wake(self.stores.pools_of(&class), change.priority());
         }
         let booting = self.stores.pools.find_names(PoolIndex::Secret, &name.to_string());
-        self.add_all(booting, change.priority());
+        self.wake(booting, change.priority());
     }
 
     fn pool(&self, change: &Change<MachinePool>) {
         if let Some(gone) = change.gone() {
             self.own.sessions.abandon(gone.uid());
+            self.own.groups.forget(&ObjectName::of(gone.as_ref()));
         }
         let Some(name) = change.latest().map(|pool| ObjectName::of(pool.as_ref())) else { return };
         if change.is_news_to(Pools::NAME, &name) {
-            self.queue.add(name, change.priority());
+            self.wake([name], change.priority());
         }
     }
 
     fn everything(&self) {
-        self.add_all(self.stores.pools.names(), Priority::Background);
+        self.wake(self.stores.pools.names(), Priority::Background);
     }
 
     fn operation(&self, uid: &Uid) {
@@ -83,7 +90,7 @@ impl Triggers for Woken<Pools, GroupReads> {
 
     fn driver(&self, provider: &ProviderName, change: DriverChange) {
         for class in self.settings.served_by(provider, self.stores.classes.all()) {
-            self.add_all(self.stores.pools_of(&ObjectName::of(class.as_ref())), change.priority());
+            self.wake(self.stores.pools_of(&ObjectName::of(class.as_ref())), change.priority());
         }
     }
 
@@ -92,7 +99,7 @@ impl Triggers for Woken<Pools, GroupReads> {
         let Some(owner) = controller(&machine.metadata) else { return };
         for pool in self.stores.pools.find(PoolIndex::Uid, &owner.uid) {
             self.own.groups.doubt(&pool);
-            self.add_for_one(ObjectName::of(pool.as_ref()), &owner.uid, Priority::Change);
+            self.own.reads.add(GroupKey::Of(ObjectName::of(pool.as_ref())), Priority::Change);
         }
     }
 }

@@ -17,9 +17,10 @@ use crate::home::{self, Home, Needs};
 use crate::home_namespace::HomeNamespace;
 use crate::hot_update::ReviewKey;
 use crate::kind::Kind;
+use crate::left_groups::LeftGroups;
 use crate::machine::{Machines, Shared, State};
 use crate::orphans::{OrphanScans, Orphans};
-use crate::pool::{GroupReads, Pools};
+use crate::pool::{self, Pools};
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
 use crate::set::{Pending, Sets};
 use crate::settings::Settings;
@@ -45,7 +46,7 @@ pub(crate) struct Kinds {
     pub(crate) sets: Arc<Woken<Sets, Arc<Pending>>>,
     pub(crate) deployments: Arc<Woken<Deployments>>,
     pub(crate) freezes: Arc<Woken<Freezes>>,
-    pub(crate) pools: Arc<Woken<Pools, GroupReads>>,
+    pub(crate) pools: Arc<Woken<Pools, pool::Shared>>,
     pub(crate) checks: Arc<Woken<HealthChecks>>,
     pub(crate) home: Arc<Woken<Home, home::Shared>>,
 }
@@ -81,7 +82,9 @@ impl Kinds {
         let scans = Queue::new(QueueSettings::new("orphans", ASKING_WORKERS), metrics);
         let asked = OrphanScans::new(Arc::clone(&scans));
         let sessions = sessions.clone();
-        let reads = GroupReads { groups: Arc::default(), sessions: sessions.clone() };
+        let reads = Queue::new(QueueSettings::new("machinegroup", ASKING_WORKERS), metrics);
+        let (groups, left) = (Arc::default(), LeftGroups::new(&reads));
+        let groups = pool::Shared { groups, reads, left, sessions: sessions.clone() };
         let (state, recorder) = (Arc::clone(state), recorder.clone());
         let shared = Shared { state, scans: asked.clone(), recorder, sessions };
         let home = home::Shared { needs: Needs::default(), namespace: Arc::clone(home) };
@@ -95,7 +98,7 @@ impl Kinds {
             sets: of.woken("machineset", many, Arc::default()),
             deployments: of.woken("machinedeployment", many, ()),
             freezes: of.woken("freeze", FEW_WORKERS, ()),
-            pools: of.woken("machinepool", many, reads),
+            pools: of.woken("machinepool", many, groups),
             checks: of.woken("machinehealthcheck", FEW_WORKERS, ()),
             home: of.woken("clusterid", 1, home),
         }

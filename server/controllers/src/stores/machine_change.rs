@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::Machine;
 use ostler_api::machine::{LastOperation, MachineState};
 use ostler_api::names::annotation::OPERATION;
-use ostler_lifecycle::pool::awaits_its_end;
+use ostler_lifecycle::pool::has_drained;
 
 /// Whether two versions of a machine are the same to a set. Most writes to a machine are steps that no set reads.
 pub(crate) fn is_same_to_set(old: &Machine, new: &Machine) -> bool {
@@ -14,9 +14,7 @@ pub(crate) fn is_same_to_set(old: &Machine, new: &Machine) -> bool {
 /// Whether two versions of a machine are the same to a pool, and to a health check.
 pub(crate) fn is_same_to_pool(old: &Machine, new: &Machine) -> bool {
     let version = |machine: &Machine| machine.status.as_ref().and_then(|it| it.version.clone());
-    is_same_to_all(old, new)
-        && awaits_its_end(old) == awaits_its_end(new)
-        && version(old) == version(new)
+    is_same_to_all(old, new) && has_drained(old) == has_drained(new) && version(old) == version(new)
 }
 
 fn is_same_to_all(old: &Machine, new: &Machine) -> bool {

@@ -103,6 +103,7 @@ pub use diagram::mermaid;
 pub use draining::is_last_look;
 pub use own_instance::{has_own_instance, holder};
 pub use phase::{Life, lifecycle_phase};
+pub use pooled::asks_for_group;
 
 use std::ops::ControlFlow;
 

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use ostler_api::{
     driver::OperationKind,
     machine::{InstanceState, WaitReason},
@@ -15,7 +16,7 @@ use super::{
     transition::{Outcome, Transition, wait},
 };
 use crate::{
-    pool::{awaits_its_end, is_told_gone},
+    pool::{SEEN_TWICE, has_drained, is_marked_gone},
     snapshot::{DriverView, OwnPool, Snapshot},
     time::after,
 };
@@ -23,12 +24,24 @@ use crate::{
 /// When to ask again whether the group of a pool that is gone is there.
 const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
+/// How long a group may not be found that was made just now.
+const SETTLED: SignedDuration = SignedDuration::from_mins(1);
+
 const SILENT: &str = "the pool has not said yet how far the instance is";
 
 /// Whether the pool said that the instance is gone; or it went with its group before, and says nothing any more.
 pub(crate) fn is_gone(snap: &Snapshot) -> bool {
-    let went_before = snap.pool == OwnPool::GoneWithGroup && awaits_its_end(&snap.machine);
-    snap.machine.has_pool() && (is_told_gone(&snap.machine) || went_before)
+    let no_group = matches!(snap.pool, OwnPool::Gone(looks) if looks >= SEEN_TWICE);
+    let went_before = no_group && has_drained(&snap.machine);
+    snap.machine.has_pool() && (is_marked_gone(&snap.machine) || went_before)
+}
+
+/// Whether a driver is to be asked for the group of a pool that is gone, on whose instance nothing else waits. A group that
+/// was made just now may not be found yet.
+pub fn asks_for_group(snap: &Snapshot) -> bool {
+    let deleted = snap.machine.metadata.deletion_timestamp.as_ref();
+    let settled = deleted.is_some_and(|at| snap.now.duration_since(at.0) >= SETTLED);
+    snap.pool.is_gone() && settled && has_drained(&snap.machine)
 }
 
 /// Whether the infrastructure deletes the instance already: nothing is drained again for a Node that comes late.
@@ -93,7 +106,7 @@ pub(crate) fn wait_for_pool(pass: &Pass<'_>) -> Outcome<()> {
     }
     let (text, until) = match pass.snap.pool {
         OwnPool::There | OwnPool::Whole => ("the pool deletes the instance", None),
-        OwnPool::Gone | OwnPool::GoneWithGroup => {
+        OwnPool::Gone(_) => {
             let next = after(pass.snap.now, LOOK_AGAIN);
             ("its pool is gone: the orphan scan deletes the group, if there is one", Some(next))
         }

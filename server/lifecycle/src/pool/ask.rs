@@ -9,15 +9,13 @@ use ostler_api::{MachinePool, ProviderId, SpecDigest, driver::OperationKind};
 use super::{
     Budget,
     bring::Bring,
-    ending::{awaits_its_end, is_told_gone},
+    ending::{has_drained, is_marked_gone},
     group::{GroupView, Reading},
+    known::SEEN_TWICE,
     matching::{Matched, Member},
     operation::{BURST, Held},
 };
 use crate::driver::DriverFacts;
-
-/// How often "there is none" has to be said of a group that was there.
-const LOOKS: u32 = 2;
 
 /// What is asked of the group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,7 +131,9 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
     let existed = pool.status.as_ref().is_some_and(|status| status.provider_id.is_some());
     let reading = match group {
         GroupView::Unknown | GroupView::Unreadable(_) => return [None, None, None, None],
-        GroupView::Absent(looks) if *looks < LOOKS && existed => return [None, None, None, None],
+        GroupView::Absent(looks) if *looks < SEEN_TWICE && existed => {
+            return [None, None, None, None];
+        }
         GroupView::Absent(_) if pool.is_deleting() => {
             let delete = wanted.shown_at.is_some() && wanted.machines == 0;
             return [delete.then_some(Ask::Delete), None, None, None];
@@ -190,12 +190,12 @@ fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Opti
         return None;
     }
     let ready = matched.members.iter().filter_map(|Member { machine, instance }| {
-        let ready = awaits_its_end(machine) && !machine.is_paused();
+        let ready = has_drained(machine) && !machine.is_paused();
         let waits = |id| wanted.held.has(OperationKind::DeletePoolMachines, Some(id));
         let doubt = || reading.is_doubtful() && !reading.absent.contains_key(machine.uid());
         let id = match instance {
             Some(it) => Some(&it.provider_id).filter(|_| !it.is_going()),
-            None => machine.instance_id().filter(|_| doubt() && !is_told_gone(machine)),
+            None => machine.instance_id().filter(|_| doubt() && !is_marked_gone(machine)),
         };
         id.filter(|id| ready && !waits(id)).cloned()
     });

@@ -4,14 +4,14 @@ use ostler_api::{Machine, ProviderId, machine::MachineStep, names::annotation::I
 
 use super::Facts;
 
-/// Whether it says already that its instance is gone. Of one without an id, that means nothing before it is deleted.
-pub fn is_told_gone(machine: &Machine) -> bool {
+/// Whether it has the annotation that its instance is gone. On one without an id, that means nothing before it is deleted.
+pub fn is_marked_gone(machine: &Machine) -> bool {
     let id = machine.instance_id().map(ProviderId::as_str).unwrap_or_default();
     machine.annotation(INSTANCE_GONE) == Some(id) && (!id.is_empty() || machine.is_deleting())
 }
 
-/// Whether everything is done before its instance goes: its Node is drained, and no hook holds it.
-pub fn awaits_its_end(machine: &Machine) -> bool {
+/// Whether it is being deleted and has drained: no hook holds it, and its instance may go.
+pub fn has_drained(machine: &Machine) -> bool {
     let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
     machine.is_deleting() && step == Some(&MachineStep::DeleteInstance)
 }
@@ -26,6 +26,5 @@ pub(super) fn is_over(facts: &Facts<'_>) -> bool {
     let asked = pool.status.as_ref().is_some_and(|it| it.asked || it.operation.is_some());
     // What a creation left behind goes with a deletion, which proves that there is nothing.
     let unconfirmed = standing.shown_at().is_some();
-    let absent = facts.absent().is_some_and(|looks| looks >= 2);
-    standing.deleted || !asked || absent && !unconfirmed
+    standing.deleted || !asked || facts.is_group_gone() && !unconfirmed
 }

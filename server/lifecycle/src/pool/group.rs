@@ -11,7 +11,7 @@ use ostler_api::{
     operation::{Failure, PoolInstance, PoolRecord},
 };
 
-use super::ending::awaits_its_end;
+use super::ending::has_drained;
 use crate::retry::{RetryAction, rule};
 
 /// Whether a read says that there is no such group.
@@ -113,7 +113,7 @@ impl Reading {
             self.instances.iter().map(|instance| &instance.provider_id).collect();
         let is_missing = |one: &&&Machine| match one.instance_id() {
             Some(id) => !named.contains(id),
-            None => awaits_its_end(one),
+            None => has_drained(one),
         };
         let missing = machines.iter().filter(is_missing);
         let count = |machine: &&Machine| {
@@ -140,13 +140,19 @@ pub enum GroupView {
 }
 
 impl GroupView {
-    /// Takes in an answer that has all of one instance: from now on the read says the same. False: the read does not name it.
-    pub fn learn(&mut self, told: PoolInstance) -> bool {
-        let Self::Known(reading) = self else { return false };
+    /// Takes in an answer that has all of one instance: from now on the read says the same, if it names it.
+    pub fn learn(&mut self, told: PoolInstance) {
+        let Self::Known(reading) = self else { return };
         let id = &told.instance.provider_id;
         let mut instances = Arc::make_mut(reading).instances.iter_mut();
-        let known = instances.find(|it| it.provider_id == *id);
-        known.map(|known| *known = told.into()).is_some()
+        if let Some(known) = instances.find(|it| it.provider_id == *id) {
+            *known = told.into();
+        }
+    }
+
+    /// Whether the read names this instance.
+    pub fn names(&self, id: &ProviderId) -> bool {
+        self.known().is_some_and(|it| it.instances.iter().any(|one| one.provider_id == *id))
     }
 
     /// The read, if there is one.

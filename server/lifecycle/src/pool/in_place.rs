@@ -91,8 +91,7 @@ fn end(facts: &Facts<'_>, member: Member<'_>) -> Option<(Arc<Machine>, Value)> {
 }
 
 fn patch(machine: &Arc<Machine>, annotations: &Value) -> (Arc<Machine>, Value) {
-    let version = &machine.metadata.resource_version;
-    let patch = json!({ "metadata": { "resourceVersion": version, "annotations": annotations } });
+    let patch = json!({ "metadata": { "annotations": annotations } });
     (Arc::clone(machine), patch)
 }
 

@@ -11,12 +11,10 @@ use ostler_api::{
 
 use super::{
     Facts,
-    ending::{awaits_its_end, is_told_gone},
+    ending::{has_drained, is_marked_gone},
     group::{Instance, Reading},
+    known::SEEN_TWICE,
 };
-
-/// So many reads in a row have to miss the instance of a Machine that lives.
-const LOOKS: u32 = 2;
 
 /// The largest size of a group that counts because the driver says it, and not the pool: of the largest pool that was measured.
 const MOST_BELIEVED: usize = 10_000;
@@ -61,10 +59,10 @@ pub(super) fn compare<'a>(
     };
     let gone = members.iter().filter(|member| {
         let looks = reading.and_then(|it| it.absent.get(member.machine.uid()));
-        let enough = if awaits_its_end(member.machine) { 1 } else { LOOKS };
+        let enough = if has_drained(member.machine) { 1 } else { SEEN_TWICE };
         member.instance.is_none()
             && looks.is_some_and(|looks| *looks >= enough)
-            && !is_told_gone(member.machine)
+            && !is_marked_gone(member.machine)
     });
     let gone = gone.map(|member| member.machine).collect();
     let new = by_id.into_values().filter(is_new).map(|(one, _)| one).collect();

@@ -11,6 +11,7 @@ mod ending;
 mod group;
 mod in_place;
 mod intent;
+mod known;
 mod lost_group;
 mod matching;
 mod name;
@@ -22,24 +23,26 @@ mod template;
 mod valid;
 mod victims;
 mod way;
+mod writes;
 
 pub use ask::Ask;
 pub use bootstrap::{DataSecret, hash as user_data_hash, secret_name};
 pub use bring::Bring;
 pub use budget::{Budget, of as budget};
-pub use ending::{awaits_its_end, is_told_gone};
+pub use ending::{has_drained, is_marked_gone};
 pub use group::{GroupView, Instance, Reading, is_absent};
 pub use in_place::{is_begun, is_emptied};
+pub use known::{Done, Known, Read, SEEN_TWICE, expected, look, read};
 pub use name::{label_value, machine_name, selector};
 pub use operation::BURST;
 pub use policy::Policy;
-pub use status::{News, patch as status_patch};
 pub use template::{machine, model_hash, owner_reference, patches};
 pub use valid::broken;
 pub use victims::{Candidate, Cause, choose};
 pub use way::{Situation, Way, way};
+pub use writes::{BUSY, CALM, Outlook, plan};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -63,6 +66,7 @@ use crate::{
     cluster::ClusterIds,
     driver::DriverView,
     operation::{Dispatch, OperationView, Target, UserData},
+    plan::Event,
     snapshot::{ClassFacts, ClassView, DriverFacts, SecretView},
     streak::Streak,
 };
@@ -96,11 +100,11 @@ pub struct Snapshot {
     /// The ids that groups of this cluster are tagged with.
     pub cluster: ClusterIds,
     /// Its group.
-    pub group: GroupView,
+    pub known: Known,
+    /// What Machines of others have of it.
+    pub others: Others,
     /// Its operation.
     pub operation: OperationView,
-    /// What the driver said last that it had done.
-    pub done: Option<Done>,
     /// A UUID, for an operation.
     pub operation_id: OperationId,
     /// Leadership term of this core.
@@ -109,15 +113,13 @@ pub struct Snapshot {
     pub now: Timestamp,
 }
 
-/// Operations of one content that succeeded one after the other.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
-    /// Their idempotency key.
-    pub key: String,
-    /// How many.
-    pub times: i32,
-    /// When the last one ended.
-    pub at: Timestamp,
+/// What Machines that are not of a pool have of the instances of its group that have no Machine.
+#[derive(Debug, Clone, Default)]
+pub struct Others {
+    /// The Machine that has an instance.
+    pub instances: BTreeMap<ProviderId, String>,
+    /// Nodes that others have: what a driver says of one instance never drains the Node of another.
+    pub nodes: BTreeSet<String>,
 }
 
 /// A Machine that goes.
@@ -129,15 +131,15 @@ pub struct Victim {
     pub cause: Cause,
 }
 
-/// What to do about a pool. Executed in this order; the status is written before the operation is sent.
+/// What is to become of a pool; `writes.rs` says in which order.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub struct Decision {
     /// Its finalizer. If it changes, nothing else is done.
     pub finalizer: Hold,
     /// The replicas that it is to have in its spec.
     pub replicas: Option<i32>,
     /// What a user is told whose replicas these replace.
-    pub reset: Option<News>,
+    pub reset: Option<Event>,
     /// Machines of instances that have none.
     pub create: Vec<Machine>,
     /// Merge patches of Machines.
@@ -151,7 +153,7 @@ pub struct Plan {
     /// The status.
     pub status: MachinePoolStatus,
     /// What the status says that it did not say before.
-    pub news: Vec<News>,
+    pub news: Vec<Event>,
     /// A finished operation whose result is in the status.
     pub acknowledge: Option<OperationId>,
     /// The operation to send. Its intent is in the status.
@@ -173,6 +175,8 @@ struct Facts<'a> {
     driver: Option<&'a DriverFacts>,
     /// What that driver says of the group.
     group: &'a GroupView,
+    /// What that driver said last that it had done.
+    done: Option<&'a Done>,
     budget: Budget,
     /// The model that instances are to have; empty: not known.
     model: SpecDigest,
@@ -193,20 +197,26 @@ struct Facts<'a> {
     user_data: Option<SpecDigest>,
 }
 
-/// Decides what to do about a pool.
-pub fn plan(snap: &Snapshot) -> Plan {
+/// Decides what is to become of a pool.
+pub fn decide(snap: &Snapshot) -> Decision {
     let pool = &snap.pool;
     if !pool.is_deleting() && !pool.has_finalizer() {
         // Before it has a group: it must not be gone before that.
-        return Plan { finalizer: Hold::Add, ..Plan::default() };
+        return Decision { finalizer: Hold::Add, ..Decision::default() };
     }
-    let mut facts = Facts::of(snap);
-    let mut plan = Plan {
+    let known = match &snap.operation {
+        OperationView::Finished(it) => snap.known.after(it, (pool, &snap.machines), snap.now),
+        OperationView::Idle | OperationView::Expected(_) | OperationView::InFlight(_) => {
+            snap.known.clone()
+        }
+    };
+    let mut facts = Facts::of(snap, &known);
+    let mut plan = Decision {
         acknowledge: facts.standing.acknowledge.clone(),
         reread: facts.standing.reread,
         gone: gone(&facts),
         patches: patches(pool, &snap.machines),
-        ..Plan::default()
+        ..Decision::default()
     };
     plan.patches.extend(template::of_the_model(&facts));
     plan.patches.extend(evacuated(&facts));
@@ -219,7 +229,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
         one_write_each(&mut plan);
         // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
         let new = facts.unmade().take(facts.room().min(BURST_OF_MACHINES));
-        plan.create = new.map(|instance| machine(pool, instance)).collect();
+        plan.create = new.map(|instance| new_machine(snap, instance)).collect();
         send(&mut plan, &mut facts);
     }
     one_write_each(&mut plan);
@@ -233,7 +243,7 @@ pub fn plan(snap: &Snapshot) -> Plan {
 }
 
 impl<'a> Facts<'a> {
-    fn of(snap: &'a Snapshot) -> Self {
+    fn of(snap: &'a Snapshot, known: &'a Known) -> Self {
         let pool = &snap.pool;
         let class = match &snap.class {
             ClassView::Known(class) => Some(class),
@@ -247,8 +257,8 @@ impl<'a> Facts<'a> {
         // A driver that does not have the group is asked nothing, and what it says of it is nothing.
         let (driver, group) = match &snap.driver {
             _ if snap.elsewhere.is_some() => (None, &GroupView::Unknown),
-            DriverView::Ready(driver) => (Some(driver), &snap.group),
-            DriverView::Unavailable | DriverView::NotReady(_) => (None, &snap.group),
+            DriverView::Ready(driver) => (Some(driver), &known.view),
+            DriverView::Unavailable | DriverView::NotReady(_) => (None, &known.view),
         };
         let old = pool.status.clone().unwrap_or_default();
         let chooses = driver.is_none_or(|driver| {
@@ -261,6 +271,8 @@ impl<'a> Facts<'a> {
         let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
         let basis = Basis::of(snap, class, user_data.as_ref(), &model);
         let mut standing = operation::settle(&old, &snap.operation, driver, &basis, snap.now);
+        // What it says of an instance that the read does not name is not all that there is.
+        standing.reread |= standing.updated.as_ref().is_some_and(|id| !group.names(id));
         let reading = group.known().filter(|_| !standing.reread);
         if reading.is_some() {
             standing.intent.take_if(|it| it.intent.outcome_unknown);
@@ -274,6 +286,7 @@ impl<'a> Facts<'a> {
             class,
             driver,
             group,
+            done: known.done.as_ref(),
             // A group that replaces outdated instances by itself needs no surge and no choice of the core, and one of which
             // no instance can be chosen would keep the surge for ever.
             budget: Budget { rolls: limits.rolls && chooses && broken.is_empty(), ..limits },
@@ -301,6 +314,11 @@ impl<'a> Facts<'a> {
         }
     }
 
+    /// Whether the group is gone.
+    fn is_group_gone(&self) -> bool {
+        self.standing.deleted || self.absent().is_some_and(|looks| looks >= SEEN_TWICE)
+    }
+
     fn deletes_one_by_one(&self) -> bool {
         self.driver.is_some_and(|driver| driver.has(OperationKind::DeletePoolMachines))
     }
@@ -322,7 +340,7 @@ impl<'a> Facts<'a> {
         let Some(instance) = instance.filter(|it| it.is_going()) else { return false };
         let intent = self.standing.intent.iter().flat_map(|intent| &intent.provider_ids);
         let mut ours = intent.chain(&self.standing.hot.unfinished);
-        !is_told_gone(machine) && !ours.any(|id| *id == instance.provider_id)
+        !is_marked_gone(machine) && !ours.any(|id| *id == instance.provider_id)
     }
 
     /// Whether instances are replaced because of their model: the group has to make the current one first.
@@ -403,18 +421,14 @@ fn evacuated(facts: &Facts<'_>) -> Vec<(Arc<Machine>, Value)> {
     let unmarked =
         snap.machines.iter().filter(|it| it.annotation(annotation::POOL_DELETED).is_none());
     let mark = |machine: &Arc<Machine>| {
-        let version = &machine.metadata.resource_version;
-        let marks = json!({ annotation::POOL_DELETED: "" });
-        (
-            machine.clone(),
-            json!({ "metadata": { "resourceVersion": version, "annotations": marks } }),
-        )
+        let marks = json!({ "metadata": { "annotations": { annotation::POOL_DELETED: "" } } });
+        (machine.clone(), marks)
     };
     unmarked.map(mark).collect()
 }
 
 /// Each write is on condition of the version that was seen: one for each Machine and pass, the most important one.
-fn one_write_each(plan: &mut Plan) {
+fn one_write_each(plan: &mut Decision) {
     let chosen = plan.delete.iter().filter(|victim| victim.cause.is_choice());
     let chosen = chosen.map(|victim| &victim.machine);
     let mut taken: BTreeSet<String> =
@@ -431,9 +445,8 @@ fn one_write_each(plan: &mut Plan) {
 /// Machines whose instance is gone. Of a group that is gone, all are, once the pool is to go as well.
 fn gone(facts: &Facts<'_>) -> Vec<Arc<Machine>> {
     let snap = facts.snap;
-    let group_gone = facts.standing.deleted || facts.absent().is_some_and(|looks| looks >= 2);
-    if snap.pool.is_deleting() && group_gone && !facts.standing.busy {
-        let all = snap.machines.iter().filter(|machine| !is_told_gone(machine));
+    if snap.pool.is_deleting() && facts.is_group_gone() && !facts.standing.busy {
+        let all = snap.machines.iter().filter(|machine| !is_marked_gone(machine));
         return all.cloned().collect();
     }
     facts.matched.gone.iter().map(|machine| Arc::clone(machine)).collect()
@@ -459,7 +472,7 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
         let all = snap.machines.iter().filter(live).take(BURST_OF_MACHINES);
         return all.map(|machine| victim(machine, Cause::PoolGone)).collect();
     }
-    let told = snap.machines.iter().filter(|machine| is_told_gone(machine));
+    let told = snap.machines.iter().filter(|machine| is_marked_gone(machine));
     let lost = gone.iter().chain(told).filter(live);
     let mut all: Vec<_> = lost.map(|machine| victim(machine, Cause::InstanceGone)).collect();
     let going = facts.live().filter(|it| facts.is_taken_away(*it));
@@ -489,6 +502,15 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     all
 }
 
+/// The Machine of an instance, without a Node that another Machine has.
+fn new_machine(snap: &Snapshot, instance: &Instance) -> Machine {
+    let mut machine = machine(&snap.pool, instance);
+    if machine.node_name().is_some_and(|node| snap.others.nodes.contains(node)) {
+        machine.metadata.labels.get_or_insert_default().remove(names::label::NODE);
+    }
+    machine
+}
+
 /// The provider that has its group, or may: what any other says of the group proves nothing.
 pub fn holder(pool: &MachinePool) -> Option<&str> {
     let status = pool.status.as_ref()?;
@@ -507,7 +529,7 @@ pub fn target_of(pool: &MachinePool) -> Target {
 }
 
 /// The next operation, with its intent.
-fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
+fn send(plan: &mut Decision, facts: &mut Facts<'_>) {
     let snap = facts.snap;
     let (Some(class), Some(driver)) = (facts.class, facts.driver) else { return };
     let mut held = operation::held(&facts.standing.retries, &facts.basis, snap.now);
@@ -524,7 +546,7 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         pool: &snap.pool,
         was_moved: facts.reading.is_some_and(|it| snap.cluster.was(&it.cluster_id)),
         machines: snap.machines.len(),
-        drained: snap.machines.iter().all(|machine| awaits_its_end(machine)),
+        drained: snap.machines.iter().all(|machine| has_drained(machine)),
         refused_machines: snap.refused_machines,
         rolls: replaced(facts.budget),
         rolling: replaced(facts.budget()),
@@ -556,13 +578,13 @@ fn send(plan: &mut Plan, facts: &mut Facts<'_>) {
         let may_be_there = |id: &ProviderId| {
             members.iter().find(|it| it.machine.instance_id() == Some(id)).is_some_and(is_there)
         };
-        let deletes = members.iter().any(|it| awaits_its_end(it.machine) && is_there(it));
+        let deletes = members.iter().any(|it| has_drained(it.machine) && is_there(it));
         facts.standing.forget_all_but(&kinds, &bring, deletes, may_be_there);
     }
     let Some(ask) = ask else { return };
     let Some(request) = intent::request(facts, &ask) else { return };
     let (intent, dispatch) = intent::intend(facts, class, &ask, request);
-    if let Some((until, text)) = operation::unfounded(snap, &dispatch) {
+    if let Some((until, text)) = operation::unfounded(facts, &dispatch) {
         plan.retry_at = Some(plan.retry_at.map_or(until, |at| at.min(until)));
         facts.standing.failure = Some((dispatch.kind(), text));
         return;

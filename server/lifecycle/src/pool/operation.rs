@@ -15,7 +15,7 @@ use ostler_api::{
     machine_pool::{MachinePoolStatus, PoolHotUpdate, PoolIntent},
 };
 
-use super::{Snapshot, basis::Basis, bring::Bring};
+use super::{Facts, basis::Basis, bring::Bring};
 use crate::{
     driver::DriverFacts,
     operation::{Dispatch, Failure, Finished, OperationView, PoolInstance, Success},
@@ -53,6 +53,8 @@ pub(super) struct Standing {
     pub(super) acknowledge: Option<OperationId>,
     /// The group is to be read before anything is decided.
     pub(super) reread: bool,
+    /// The instance that a driver has brought to a model just now.
+    pub(super) updated: Option<ProviderId>,
     /// A driver works on it, or may.
     pub(super) busy: bool,
     /// The group was deleted.
@@ -360,6 +362,7 @@ fn updated(
         return failed(standing, (kind, asked), &Failure::wrong_answer(), basis, now);
     }
     standing.reread = false;
+    standing.updated.clone_from(&asked.instance);
     standing.forget(kind, asked.instance.as_ref());
     standing.hot.unfinished.retain(|id| Some(id) != asked.instance.as_ref());
 }
@@ -471,13 +474,13 @@ fn retry(
 }
 
 /// Until when it waits, and why: the driver said so often that it had done just that, and a read shows that it is not done.
-pub(super) fn unfounded(snap: &Snapshot, next: &Dispatch) -> Option<(Timestamp, String)> {
-    let done = snap.done.as_ref().filter(|it| it.key == next.idempotency_key && it.times > 1)?;
+pub(super) fn unfounded(facts: &Facts<'_>, next: &Dispatch) -> Option<(Timestamp, String)> {
+    let done = facts.done.filter(|it| it.key == next.idempotency_key && it.times > 1)?;
     let (first, max) = REFUSED_AGAIN;
     let until = after(done.at, backoff(first, max, done.times - 1));
     let (kind, times) = (next.kind(), done.times);
     let text = format!("the driver answered {kind} {times} times that it is done, and it is not");
-    (until > snap.now).then_some((until, text))
+    (until > facts.snap.now).then_some((until, text))
 }
 
 /// What waits, and when the first of it is tried again.

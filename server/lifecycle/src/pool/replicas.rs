@@ -5,7 +5,8 @@ use ostler_api::{
     names::annotation::{AUTOSCALER_MAX, AUTOSCALER_MIN, REPLICAS_MANAGED_BY},
 };
 
-use super::{group::Reading, status::News};
+use super::group::Reading;
+use crate::plan::{Event, EventReason};
 
 /// What `spec.replicas` is to be; `None`: what it is. A number that is missing is the size that the group has, within both
 /// annotations of the autoscaler; where there is no group yet, their minimum, or 1. A pool that another system scales has as many as its group wants.
@@ -32,12 +33,12 @@ pub(super) fn wanted(pool: &MachinePool, reading: Option<&Reading>) -> Option<i3
 }
 
 /// What is said of a number that a user wrote although another system scales the group: its size did not change.
-pub(super) fn reset(pool: &MachinePool, wanted: i32) -> Option<News> {
+pub(super) fn reset(pool: &MachinePool, wanted: i32) -> Option<Event> {
     let written = pool.spec.replicas.filter(|_| size(pool, None) == Some(wanted))?;
     let message = format!(
         "replicas is {wanted} again, not {written}: annotation {REPLICAS_MANAGED_BY} says that another system scales the group"
     );
-    Some(News { warning: true, reason: "ReplicasReset", message })
+    Some(Event::warning(EventReason::ReplicasReset, message))
 }
 
 /// The size of its group, as far as it was ever read: a number that goes missing is no wish to scale in.

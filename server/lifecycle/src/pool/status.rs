@@ -14,16 +14,14 @@ use ostler_api::{
     names,
 };
 
-use serde_json::{Value, json};
-
 use super::{
-    Facts, Plan, Snapshot, Way, budget, ending::is_told_gone, group::GroupView, in_place,
+    Decision, Facts, Snapshot, Way, budget, ending::is_marked_gone, group::GroupView, in_place,
     lost_group, matching::is_ready, name,
 };
 use crate::{
     class::Hold,
-    difference::merge_patch,
     numbered,
+    plan::{Event, EventReason},
     snapshot::{ClassView, DriverView},
 };
 
@@ -35,17 +33,6 @@ const MOST_VERSIONS: usize = 20;
 /// What a user is to know of a driver with POOL_SCALES_IN.
 const SCALES_IN: &str = "the group may delete instances that the core did not name, and the driver cannot switch that \
                          off: their machines are drained as far as there is time";
-
-/// A condition that became false, or true again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct News {
-    /// Whether it is a warning.
-    pub warning: bool,
-    /// Its reason.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-}
 
 /// What one condition says.
 struct Said {
@@ -60,14 +47,8 @@ fn said(type_: Type, holds: bool, reason: &'static str, message: impl Into<Strin
     Said { type_, status, reason, message: message.into() }
 }
 
-/// The merge patch of the status of a pool; `None`: it says what is stored.
-pub fn patch(old: Option<&MachinePoolStatus>, new: &MachinePoolStatus) -> Option<Value> {
-    let value = |status: &MachinePoolStatus| serde_json::to_value(status).unwrap_or_default();
-    merge_patch(&old.map_or_else(|| json!({}), value), &value(new))
-}
-
 /// Fills in the status that a pool has after this plan, but for the intent of a new operation, which stands there.
-pub(super) fn fill(plan: &mut Plan, facts: &Facts<'_>) {
+pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>) {
     let pool = &facts.snap.pool;
     let old = pool.status.clone().unwrap_or_default();
     let sent = plan.status.operation.take();
@@ -188,7 +169,7 @@ fn count(status: &mut MachinePoolStatus, facts: &Facts<'_>) {
         stays.map(|it| &it.provider_id).collect::<BTreeSet<_>>()
     });
     let is_there = |machine: &Machine| {
-        !is_told_gone(machine)
+        !is_marked_gone(machine)
             && there
                 .as_ref()
                 .is_none_or(|ids| machine.instance_id().is_some_and(|id| ids.contains(id)))
@@ -541,7 +522,7 @@ fn condition(
 }
 
 /// A user is told once for each old model that its running instances cannot get the current one.
-fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus, facts: &Facts<'_>) -> Option<News> {
+fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus, facts: &Facts<'_>) -> Option<Event> {
     let said = |status: &MachinePoolStatus| status.hot_update.clone().unwrap_or_default();
     let (old, new) = (said(old), said(new));
     let told = |it: &SpecDigest| old.refused.contains(it);
@@ -554,19 +535,19 @@ fn refusal(old: &MachinePoolStatus, new: &MachinePoolStatus, facts: &Facts<'_>) 
     };
     let message =
         format!("running instances cannot get the current model: {message}; they are {then}");
-    Some(News { warning: false, reason: "HotUpdateRefused", message })
+    Some(Event::normal(EventReason::HotUpdateRefused, message))
 }
 
 /// A user is told once that the group may scale in by itself.
-fn scales_in(old: &MachinePoolStatus, all: &[Said]) -> Option<News> {
+fn scales_in(old: &MachinePoolStatus, all: &[Said]) -> Option<Event> {
     let says = all.iter().any(|it| it.message == SCALES_IN);
     let said = old.conditions.iter().any(|it| it.message == SCALES_IN);
-    let message = SCALES_IN.to_owned();
-    (says && !said).then_some(News { warning: true, reason: "GroupScalesIn", message })
+    let event = || Event::warning(EventReason::GroupScalesIn, SCALES_IN.to_owned());
+    (says && !said).then(event)
 }
 
 /// What a user is told once: a condition that is false for another reason than before, and one that only he can end.
-fn news(old: &MachinePoolStatus, all: &[Said], pool: &MachinePool) -> Vec<News> {
+fn news(old: &MachinePoolStatus, all: &[Said], pool: &MachinePool) -> Vec<Event> {
     let told = [Type::BootstrapReady, Type::InfrastructureReady, Type::Deletable, Type::Valid];
     let is_new = |one: &&Said| {
         let before = old.conditions.iter().find(|it| it.type_ == one.type_.as_str());
@@ -580,7 +561,10 @@ fn news(old: &MachinePoolStatus, all: &[Said], pool: &MachinePool) -> Vec<News> 
     // Waiting is no warning.
     let quiet = ["WaitingForInstances", "DriverUnavailable"];
     let of_note = all.iter().filter(is_new).filter(|one| !quiet.contains(&one.reason));
-    let tell =
-        |one: &Said| News { warning: true, reason: one.reason, message: one.message.clone() };
-    of_note.map(tell).collect()
+    let tell = |one: &Said| {
+        let mut reasons = EventReason::ALL.into_iter();
+        let reason = reasons.find(|it| it.name() == one.reason)?;
+        Some(Event::warning(reason, one.message.clone()))
+    };
+    of_note.filter_map(tell).collect()
 }

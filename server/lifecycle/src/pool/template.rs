@@ -110,10 +110,9 @@ pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machin
         if lacks.is_empty() && lacks_annotations.is_empty() && spec.is_none() {
             return None;
         }
-        let version = &machine.metadata.resource_version;
         // Empty, they change nothing.
         let patch = json!({
-            "metadata": { "resourceVersion": version, "labels": lacks, "annotations": lacks_annotations },
+            "metadata": { "labels": lacks, "annotations": lacks_annotations },
             "spec": spec.unwrap_or_else(|| json!({})),
         });
         Some((machine.clone(), patch))
@@ -137,10 +136,8 @@ pub(super) fn of_the_model(facts: &Facts<'_>) -> Vec<(Arc<Machine>, Value)> {
         if !is_current || same {
             return None;
         }
-        let version = &member.machine.metadata.resource_version;
         let spec = json!({ "class": { "name": template.class.name }, "version": template.version });
-        let patch = json!({ "metadata": { "resourceVersion": version }, "spec": spec });
-        Some((Arc::clone(member.machine), patch))
+        Some((Arc::clone(member.machine), json!({ "spec": spec })))
     };
     facts.live().filter_map(patch).collect()
 }

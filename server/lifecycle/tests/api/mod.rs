@@ -137,6 +137,8 @@ impl Api {
                     Found::Ours => Performed::Done,
                     Found::Gone => Performed::Gone,
                     Found::Stranger => Performed::Conflict,
+                    Found::Refused(why) | Found::Held(why) => Performed::Failed(why),
+                    Found::Patch(_) | Found::Later(_) => unreachable!("only of pools"),
                 };
             }
             let name = write.of.name();
@@ -170,6 +172,7 @@ impl Api {
             }
             Verb::Confirm(_) => return Performed::Conflict,
             Verb::Create(_) => unreachable!("answered above"),
+            Verb::Refuse(why) => return Performed::Failed(why.clone()),
             Verb::Patch(change) | Verb::PatchStatus(change) => {
                 changed(&there, |value| merge(value, change))
             }

@@ -82,7 +82,7 @@ fn it_is_nothing_before_its_pool_says_that_it_has_the_instance() {
         Some([(names::annotation::POOL_DELETED.to_owned(), "true".to_owned())].into());
     world.settle();
     assert_eq!(world.waits_for(), Some(WaitReason::InstanceNotReady));
-    world.pool = OwnPool::Gone;
+    world.pool = OwnPool::Gone(1);
     world.settle();
     assert_eq!(world.node(), &before);
 }
@@ -146,13 +146,13 @@ fn one_that_its_pool_left_is_drained_and_goes() {
             world.kinds.remove(&OperationKind::DeletePoolMachines);
         }
         world.delete();
-        world.pool = OwnPool::Gone;
+        world.pool = OwnPool::Gone(1);
         let plan = world.pass();
         assert!(plan.actions.iter().any(|it| matches!(it, Action::PatchNode(_))), "{plan:?}");
         world.settle();
         assert_eq!(world.waits_for(), Some(WaitReason::PoolDeletion), "its group may be there");
         assert!(matches!(world.next, Next::Wait { .. }), "{:?}", world.next);
-        world.pool = OwnPool::GoneWithGroup;
+        world.pool = OwnPool::Gone(2);
         world.settle();
         assert!(world.machine.is_none(), "nothing else would end its wait");
         assert!(world.sent.is_empty(), "{:?}", world.sent);

@@ -8,7 +8,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::{Failure, UserData},
-    pool::{DataSecret, Done, Plan, model_hash},
+    pool::{DataSecret, Decision, Done, model_hash},
     snapshot::DriverView,
 };
 use serde_json::json;
@@ -20,7 +20,7 @@ fn size(expected: i32, wanted: i32) -> PoolSize {
 }
 
 /// What an update or a named deletion does with the size, and how many instances it names.
-fn sizes(plan: &Plan) -> Option<(PoolSize, usize)> {
+fn sizes(plan: &Decision) -> Option<(PoolSize, usize)> {
     match request(plan)? {
         Request::UpdatePool { size, .. } => Some(((*size)?, 0)),
         Request::DeletePoolMachines { size, instances, .. } => Some((*size, instances.len())),
@@ -252,7 +252,7 @@ fn what_the_driver_says_it_did_and_a_read_does_not_show_is_asked_for_ever_more_r
 }
 
 /// The named deletion is over, but for these instances.
-fn refuse(world: &mut World, ids: &[String], code: ErrorCode, reason: &str) -> Plan {
+fn refuse(world: &mut World, ids: &[String], code: ErrorCode, reason: &str) -> Decision {
     let why = |id: &String| {
         let failure = Failure::new(code, Certainty::NotApplied, "stuck");
         (id.as_str().into(), Failure { reason: reason.into(), ..failure })
@@ -266,7 +266,7 @@ fn refuse(world: &mut World, ids: &[String], code: ErrorCode, reason: &str) -> P
 }
 
 /// The instances that a named deletion names.
-fn named(plan: &Plan) -> Vec<String> {
+fn named(plan: &Decision) -> Vec<String> {
     match request(plan) {
         Some(Request::DeletePoolMachines { instances, .. }) => {
             instances.iter().map(ToString::to_string).collect()
@@ -427,7 +427,7 @@ fn a_driver_without_named_deletions_chooses_itself_and_the_pool_says_so() {
     assert_eq!(plan.status.infrastructure_machine_kind, None);
     let said = plan.status.conditions.iter().find(|it| it.type_ == "Deletable").unwrap();
     assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", "NotSupported"));
-    assert!(plan.news.iter().any(|it| it.reason == "NotSupported"), "a user is told");
+    assert!(plan.news.iter().any(|it| it.reason.name() == "NotSupported"), "a user is told");
 }
 
 #[test]
@@ -504,7 +504,7 @@ fn a_group_that_is_found_to_be_gone_in_the_middle_is_looked_for_and_made_again()
 }
 
 /// What the user data of an update say, and whether it leaves size and model as they are.
-fn renewed(plan: &Plan) -> Option<(String, bool)> {
+fn renewed(plan: &Decision) -> Option<(String, bool)> {
     match request(plan) {
         Some(Request::UpdatePool { size, model: Some(model), .. }) => {
             let text = String::from_utf8(model.user_data.clone()?.bytes().to_vec()).unwrap();

@@ -8,7 +8,7 @@ use ostler_api::{
 use ostler_lifecycle::{
     class::Hold,
     operation::Failure,
-    pool::{Cause, DataSecret, Instance, Plan},
+    pool::{Cause, DataSecret, Decision, Instance},
     snapshot::DriverView,
 };
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::world::{ALL, World, changed, driver, record, request, set_phase, victims};
 
 /// The group does what is asked, and the pool sees that.
-fn carry_out(world: &mut World, plan: &Plan) {
+fn carry_out(world: &mut World, plan: &Decision) {
     let Some(dispatch) = plan.dispatch.clone() else { return };
     let kind = dispatch.kind();
     let outcome = match dispatch.request {
@@ -52,7 +52,7 @@ fn carry_out(world: &mut World, plan: &Plan) {
 }
 
 /// One turn: the group fills up, Machines join, victims are drained.
-pub(crate) fn turn(world: &mut World) -> Plan {
+pub(crate) fn turn(world: &mut World) -> Decision {
     while world.group.as_ref().is_some_and(|group| group.instances.len() < group.desired) {
         world.boot();
     }
@@ -303,7 +303,7 @@ fn a_deleted_pool_that_lost_all_instances_takes_its_group_with_it_once_all_machi
 }
 
 /// How many Machines were chosen to go among others.
-fn chosen(plan: &Plan) -> usize {
+fn chosen(plan: &Decision) -> usize {
     plan.delete.iter().filter(|victim| victim.cause.is_choice()).count()
 }
 
@@ -445,7 +445,7 @@ fn a_spec_that_is_refused_changes_nothing_and_a_condition_and_an_event_say_why()
     assert!(plan.dispatch.is_none() && plan.delete.is_empty() && plan.create.is_empty());
     let valid = plan.status.conditions.iter().find(|it| it.type_ == "Valid").unwrap();
     assert_eq!(valid.status, "False");
-    assert_eq!(plan.news.iter().filter(|it| it.reason == "ValidationFailed").count(), 1);
+    assert_eq!(plan.news.iter().filter(|it| it.reason.name() == "ValidationFailed").count(), 1);
     assert!(world.plan().news.is_empty(), "once");
 }
 
@@ -491,7 +491,8 @@ fn a_budget_that_an_autoscaler_rounds_down_to_nothing_is_one_machine() {
 #[test]
 fn a_pool_says_that_its_group_may_scale_in_by_itself() {
     let mut world = World::running(2, json!({}));
-    let told = |plan: &Plan| plan.news.iter().filter(|it| it.reason == "GroupScalesIn").count();
+    let told =
+        |plan: &Decision| plan.news.iter().filter(|it| it.reason.name() == "GroupScalesIn").count();
     assert_eq!(told(&world.pass()), 0);
     if let DriverView::Ready(driver) = &mut world.driver {
         driver.pool_scales_in = true;
@@ -524,7 +525,7 @@ fn a_group_with_a_fault_gets_machines_for_what_it_has_and_is_scaled_in_after_a_d
 }
 
 /// Those of these conditions that are True.
-fn holding(plan: &Plan) -> Vec<&str> {
+fn holding(plan: &Decision) -> Vec<&str> {
     let shown = ["Ready", "ReplicasReady", "ScalingUp", "ScalingDown", "Remediating", "Deleting"];
     let all = plan.status.conditions.iter().filter(|it| it.status == "True");
     all.map(|it| it.type_.as_str()).filter(|it| shown.contains(it)).collect()

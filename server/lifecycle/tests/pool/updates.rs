@@ -12,7 +12,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::{Failure, UserData},
-    pool::{DataSecret, GroupView, Plan, Situation, Way, model_hash, way},
+    pool::{DataSecret, Decision, GroupView, Situation, Way, model_hash, way},
     snapshot::DriverView,
 };
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ fn take_model(world: &mut World) {
 }
 
 /// Which instance is asked for, and whether it is drained.
-pub(crate) fn asked(plan: &Plan) -> Option<(String, bool)> {
+pub(crate) fn asked(plan: &Decision) -> Option<(String, bool)> {
     match request(plan)? {
         Request::UpdatePoolMachine { instance, drained, .. } => {
             Some((instance.to_string(), *drained))
@@ -84,14 +84,14 @@ fn brought(world: &mut World, number: u32) {
     world.answer(UPDATE, Ok(Success::PoolMachineUpdated(told)));
 }
 
-fn told(plan: &Plan) -> (String, String) {
+fn told(plan: &Decision) -> (String, String) {
     let all = &plan.status.conditions;
     let said = all.iter().find(|it| it.type_ == "MachinesUpToDate").unwrap();
     (said.reason.clone(), said.message.clone())
 }
 
 /// The marks that a pass writes, by Machine.
-fn marks(plan: &Plan) -> Vec<(String, Vec<(String, bool)>)> {
+fn marks(plan: &Decision) -> Vec<(String, Vec<(String, bool)>)> {
     let of = |(machine, patch): &(std::sync::Arc<ostler_api::Machine>, Value)| {
         let all = patch["metadata"]["annotations"].as_object()?;
         let all = all.iter().map(|(key, value)| (key.clone(), !value.is_null()));
@@ -101,7 +101,7 @@ fn marks(plan: &Plan) -> Vec<(String, Vec<(String, bool)>)> {
 }
 
 /// A pass whose marks are written, too.
-fn pass(world: &mut World) -> Plan {
+fn pass(world: &mut World) -> Decision {
     let plan = world.pass();
     for (machine, patch) in &plan.patches {
         let machine = world.named(machine.name());
@@ -217,7 +217,8 @@ fn a_change_that_the_driver_refuses_for_running_instances_rolls_and_is_told_once
     assert!(asked(&world.pass()).is_some());
     world.answer(UPDATE, not_hot());
     let plan = world.pass();
-    let news = plan.news.iter().find(|it| it.reason == "HotUpdateRefused" && !it.warning).unwrap();
+    let news =
+        plan.news.iter().find(|it| it.reason.name() == "HotUpdateRefused" && !it.warning).unwrap();
     assert!(news.message.ends_with("; they are replaced"), "{}", news.message);
     assert!(plan.status.retries.is_empty(), "it is no failure");
     world.operation = OperationView::Idle;
@@ -225,7 +226,7 @@ fn a_change_that_the_driver_refuses_for_running_instances_rolls_and_is_told_once
     let Some(Request::UpdatePool { size, .. }) = request(&plan) else { panic!() };
     assert_eq!(size.unwrap().wanted, 4, "with a surge, as any change that needs new instances");
     assert!(told(&plan).1.contains("running ones cannot get it"), "{}", told(&plan).1);
-    assert!(plan.news.iter().all(|it| it.reason != "HotUpdateRefused"));
+    assert!(plan.news.iter().all(|it| it.reason.name() != "HotUpdateRefused"));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     operation::Failure,
-    pool::{Plan, model_hash},
+    pool::{Decision, model_hash},
     snapshot::{DriverFacts, DriverView},
 };
 use serde_json::json;
@@ -144,7 +144,7 @@ fn a_pool_that_replaces_nothing_says_why_and_its_group_is_read_as_seldom_as_a_ca
 
 #[test]
 fn a_driver_that_is_away_changes_nothing_of_what_is_said_of_it() {
-    let said = |plan: &Plan| {
+    let said = |plan: &Decision| {
         let mut all = plan.status.conditions.iter();
         let found = all.find(|it| it.type_ == "Deletable").unwrap();
         (found.status.clone(), found.reason.clone())
@@ -162,7 +162,10 @@ fn a_driver_that_is_away_changes_nothing_of_what_is_said_of_it() {
         world.driver = there;
         let plan = world.pass();
         assert_eq!(said(&plan).0, status);
-        assert!(plan.news.iter().all(|it| it.reason != "NotSupported"), "it was said before");
+        assert!(
+            plan.news.iter().all(|it| it.reason.name() != "NotSupported"),
+            "it was said before"
+        );
     }
 }
 
@@ -184,7 +187,7 @@ fn what_a_running_instance_cannot_get_is_told_with_what_becomes_of_it() {
         world.pass();
         world.answer(OperationKind::UpdatePoolMachine, not_hot());
         let plan = world.pass();
-        let news = plan.news.iter().find(|it| it.reason == "HotUpdateRefused").unwrap();
+        let news = plan.news.iter().find(|it| it.reason.name() == "HotUpdateRefused").unwrap();
         assert!(news.message.ends_with(end), "{}", news.message);
     }
 }
@@ -197,7 +200,7 @@ fn replicas_that_another_system_decides_on_are_reset_with_a_word_and_follow_its_
     let plan = world.plan();
     assert_eq!(plan.replicas, Some(3));
     let reset = plan.reset.unwrap();
-    assert_eq!((reset.warning, reset.reason), (true, "ReplicasReset"));
+    assert_eq!((reset.warning, reset.reason.name()), (true, "ReplicasReset"));
     assert_eq!(
         reset.message,
         "replicas is 3 again, not 5: annotation cluster.x-k8s.io/replicas-managed-by says that another system scales the group"

@@ -7,13 +7,13 @@ use ostler_api::{
 use ostler_lifecycle::{
     class::Hold,
     cluster::ClusterIds,
-    pool::{Plan, holder},
+    pool::{Decision, holder},
 };
 use serde_json::json;
 
 use crate::world::{World, changed, failure, request, victims};
 
-fn infrastructure(plan: &Plan) -> (&str, &str) {
+fn infrastructure(plan: &Decision) -> (&str, &str) {
     let mut all = plan.status.conditions.iter();
     let said = all.find(|it| it.type_ == "InfrastructureReady").unwrap();
     (&said.reason, &said.message)
@@ -49,7 +49,7 @@ fn what_the_driver_of_another_provider_says_of_a_group_is_nothing_and_it_is_aske
         let (reason, message) = infrastructure(&plan);
         assert_eq!(reason, "ProviderChanged");
         assert!(message.contains("name a class of \"fake.ostler.dev\" again"), "{message}");
-        assert_eq!(plan.news.iter().filter(|it| it.reason == "ProviderChanged").count(), 1);
+        assert_eq!(plan.news.iter().filter(|it| it.reason.name() == "ProviderChanged").count(), 1);
     }
 }
 

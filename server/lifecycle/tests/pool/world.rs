@@ -14,8 +14,8 @@ use ostler_lifecycle::{
     cluster::ClusterIds,
     operation::Failure,
     pool::{
-        DataSecret, Done, GroupView, Instance, Plan, Reading, Snapshot, machine, model_hash, plan,
-        user_data_hash,
+        DataSecret, Decision, Done, GroupView, Instance, Known, Others, Reading, Snapshot, decide,
+        machine, model_hash, user_data_hash,
     },
     snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView},
 };
@@ -31,6 +31,7 @@ pub struct World {
     /// Ids of instances whose Machine the cache does not show yet.
     pub created: BTreeSet<ProviderId>,
     pub refused_machines: bool,
+    pub others: Others,
     pub operation: OperationView,
     pub done: Option<Done>,
     pub driver: DriverView,
@@ -99,6 +100,7 @@ impl World {
             absent_looks: 1,
             created: BTreeSet::new(),
             refused_machines: false,
+            others: Others::default(),
             operation: OperationView::Idle,
             done: None,
             driver: driver(&ALL),
@@ -211,24 +213,27 @@ impl World {
             driver: self.driver.clone(),
             elsewhere: self.elsewhere.clone(),
             cluster: self.cluster.clone(),
-            group: match &self.group {
-                Some(reading) => GroupView::Known(Arc::new(reading.clone())),
-                None => GroupView::Absent(self.absent_looks),
-            },
+            known: Known::of(
+                match &self.group {
+                    Some(reading) => GroupView::Known(Arc::new(reading.clone())),
+                    None => GroupView::Absent(self.absent_looks),
+                },
+                self.done.clone(),
+            ),
+            others: self.others.clone(),
             operation: self.operation.clone(),
-            done: self.done.clone(),
             operation_id: "op-1".into(),
             term: 7,
             now: self.now,
         }
     }
 
-    pub fn plan(&self) -> Plan {
-        plan(&self.snapshot())
+    pub fn plan(&self) -> Decision {
+        decide(&self.snapshot())
     }
 
     /// A pass whose status is written.
-    pub fn pass(&mut self) -> Plan {
+    pub fn pass(&mut self) -> Decision {
         let plan = self.plan();
         self.pool.status = Some(plan.status.clone());
         for (machine, instance) in &plan.instances {
@@ -268,7 +273,7 @@ pub fn set_phase(machine: &mut Machine, phase: MachinePhase) {
         Some(ostler_api::machine::CurrentStatus { phase: Some(phase), ..Default::default() });
 }
 
-pub fn request(plan: &Plan) -> Option<&Request> {
+pub fn request(plan: &Decision) -> Option<&Request> {
     plan.dispatch.as_ref().map(|dispatch| &dispatch.request)
 }
 
@@ -282,7 +287,7 @@ pub fn not_hot() -> Outcome {
     Err(Failure { reason: "NOT_HOT_UPDATABLE".to_owned(), ..failure })
 }
 
-pub fn victims(plan: &Plan) -> Vec<&str> {
+pub fn victims(plan: &Decision) -> Vec<&str> {
     plan.delete.iter().map(|victim| victim.machine.name()).collect()
 }
 

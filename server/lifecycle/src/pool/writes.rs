@@ -1,0 +1,158 @@
+//! The writes of a pool, in order, and what follows from each answer.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ostler_api::{
+    Machine, ProviderId,
+    machine_pool::MachinePoolStatus,
+    names::{annotation::INSTANCE_GONE, finalizer},
+};
+use serde_json::{Value, json};
+
+use super::{BURST_OF_MACHINES, Decision, Snapshot, Victim, decide, owner_reference};
+use crate::{
+    class::Hold,
+    difference::difference,
+    plan::{Event, EventAction, EventReason},
+    time::until,
+    write::{
+        Answers, Batch, Next, Object, OfInstance, Only, Pace, Part, Plan, Remember, Report, Same,
+        Taken, Then, Tried, Verb, Write, finalizer_patch,
+    },
+};
+
+/// How often a group is read in which nothing is to be done.
+pub const CALM: Duration = Duration::from_mins(1);
+/// How often a group is read that changes. Two looks within this time are as good as one.
+pub const BUSY: Duration = Duration::from_secs(10);
+/// When to look again at Machines that others wrote at the same time, or that are beyond what one pass writes.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What a pool says of itself, and what follows for the reads of its group.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outlook {
+    old: Option<MachinePoolStatus>,
+    new: MachinePoolStatus,
+    /// The group has to be read before the next decision.
+    pub reread: bool,
+    /// How often the group is read.
+    pub every: Duration,
+}
+
+impl Report for Outlook {
+    const NEEDED: &'static [&'static str] = &["operation"];
+
+    fn patch(&self, _: &Tried) -> Option<Value> {
+        difference(self.old.as_ref(), &self.new)
+    }
+}
+
+/// Decides what to do about a pool.
+pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
+    let pool = &snap.pool;
+    let decision = decide(snap);
+    let own = |patch| Write::new(Object::Pool(Arc::clone(pool)), Verb::Patch(patch));
+    let own = |patch| Batch::own("cannot change a pool", own(patch));
+    if decision.finalizer != Hold::Keep {
+        let patch = finalizer_patch(&pool.metadata, finalizer::POOL, decision.finalizer);
+        let last = decision.finalizer == Hold::Remove;
+        let next = if last { Next::OnChange } else { Next::Now };
+        let only = Plan::only(patch.into_iter().map(own).collect(), next);
+        return Plan { acknowledge: decision.acknowledge, ..only };
+    }
+    if let Some(replicas) = decision.replicas {
+        let mut batch = own(json!({ "spec": { "replicas": replicas } }));
+        batch.writes =
+            batch.writes.into_iter().map(|it| it.telling(decision.reset.clone())).collect();
+        return Plan::only(vec![batch], Next::Now);
+    }
+    let every = if decision.unsettled { BUSY } else { CALM };
+    let next = if !decision.create.is_empty() {
+        Next::Now
+    } else if decision.more {
+        Next::After(LOOK_AGAIN)
+    } else {
+        Next::After(decision.retry_at.map_or(every, |at| every.min(until(at, snap.now))))
+    };
+    let writes = writes(snap, &decision);
+    let Decision { status, reread, acknowledge, dispatch, news, .. } = decision;
+    let report = Outlook { old: pool.status.clone(), new: status, reread, every };
+    let (report, events) = (Some(report), news);
+    Plan { report, acknowledge, dispatch, events, ..Plan::only(writes, next) }
+}
+
+fn writes(snap: &Snapshot, decision: &Decision) -> Vec<Batch> {
+    let Decision { create, patches, instances, gone, delete, .. } = decision;
+    let confirm = (!create.is_empty() || !delete.is_empty()).then(|| {
+        let read = Verb::Confirm(Same::Spec);
+        Batch::own("cannot read a pool", Write::new(Object::Pool(Arc::clone(&snap.pool)), read))
+    });
+    let of = |machine: &Arc<Machine>, verb| Write::new(Object::Machine(Arc::clone(machine)), verb);
+    let patches = patches.iter().map(|(machine, patch)| of(machine, Verb::Patch(patch.clone())));
+    let instances = instances.iter().map(|(machine, instance)| {
+        let said = json!({ "instance": instance, "instanceProviderID": machine.instance_id() });
+        of(machine, Verb::PatchStatus(json!({ "status": said })))
+    });
+    let gone = gone.iter().map(|machine| {
+        let id = machine.instance_id().map(ProviderId::as_str).unwrap_or_default();
+        let mark = json!({ "metadata": { "annotations": { INSTANCE_GONE: id } } });
+        of(machine, Verb::Patch(mark))
+    });
+    let reading = snap.known.view.known();
+    let there = reading.into_iter().flat_map(|it| &it.instances).filter(|it| !it.is_going());
+    let there: Arc<BTreeSet<_>> = Arc::new(match create.is_empty() {
+        true => BTreeSet::new(),
+        false => there.map(|it| it.provider_id.clone()).collect(),
+    });
+    let create = create.iter().map(|machine| make(snap, machine, &there));
+    // One that changed meanwhile is another version than was seen, as happens all the time while it boots.
+    let answers = Answers { conflict: Then::Again(LOOK_AGAIN), ..Answers::OTHERS };
+    let what = "cannot update a machine of a pool";
+    let batches = [
+        Batch::of(Part::Update, what, patches.chain(instances)),
+        Batch::of(Part::Mark, what, gone),
+        Batch::of(Part::Delete, "cannot delete a machine", delete.iter().map(remove)),
+        Batch::of(Part::Create, "cannot create a machine", create),
+    ];
+    let batches = batches.map(|batch| {
+        let conflict = if batch.part == Part::Create { Then::Repeat } else { answers.conflict };
+        batch.answering(Answers { conflict, ..answers }).paced(Pace::Beside(BURST_OF_MACHINES))
+    });
+    confirm.into_iter().chain(batches).filter(|batch| !batch.writes.is_empty()).collect()
+}
+
+/// One that changed since it was chosen may have become ready, or be another's: the pool chooses again.
+fn remove(Victim { machine, cause }: &Victim) -> Write {
+    let name = machine.name();
+    let note = format!("Deleted machine: {name} ({cause:?})");
+    let done = Event::normal(EventReason::SuccessfulDelete, note).doing(EventAction::Delete);
+    let note = format!("cannot delete machine {name}");
+    let refused = Event::warning(EventReason::FailedDelete, note).doing(EventAction::Delete);
+    Write::new(Object::Machine(Arc::clone(machine)), Verb::Delete)
+        .only(if cause.is_choice() { Only::Seen } else { Only::Uid })
+        .telling([done])
+        .or_telling(refused)
+        .remembered(Remember::Deletion)
+}
+
+/// The name follows from the instance, so what is repeated makes no second Machine.
+fn make(snap: &Snapshot, machine: &Machine, there: &Arc<BTreeSet<ProviderId>>) -> Write {
+    let note = format!("Created Machine: {}", machine.name());
+    let done = Event::normal(EventReason::SuccessfulCreate, note).doing(EventAction::Create);
+    let note = "cannot create a machine".to_owned();
+    let refused = Event::warning(EventReason::FailedCreate, note).doing(EventAction::Create);
+    let holder = machine.provider_id().and_then(|id| snap.others.instances.get(id));
+    let verb = match holder {
+        Some(other) => Verb::Refuse(format!("its instance is that of {other}")),
+        None => {
+            let owner = owner_reference(&snap.pool);
+            Verb::Create(Taken::Instance(OfInstance { owner, there: Arc::clone(there) }))
+        }
+    };
+    Write::new(Object::Machine(Arc::new(machine.clone())), verb)
+        .telling([done])
+        .or_telling(refused)
+        .remembered(Remember::Created)
+}
