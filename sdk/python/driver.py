@@ -71,6 +71,12 @@ def fixed(old, new):
     return [(path, "is fixed when the instance is made") for path in FIXED if old[path] != new[path]]
 
 
+def in_the_way(x, row, spec):
+    """Without what an update in place changed: that is in the last applied spec as here, whatever the instance shows."""
+    last, unreadable = parse(x.request.last_applied_spec_json)
+    return [it for it in fixed(row, spec) if unreadable or last[it[0]] != spec[it[0]]]
+
+
 def spec_of(x):
     spec, wrong = parse(x.op.machine_class.provider_spec_json)
     if wrong:
@@ -114,7 +120,7 @@ def initialize_machine(x):
 def update_machine(x):
     log_in(x)
     spec, row = spec_of(x), need(x)
-    if paths := fixed(row, spec):
+    if paths := in_the_way(x, row, spec):
         raise Failed("FAILED_PRECONDITION", "NOT_HOT_UPDATABLE", "this cannot change while it runs", paths=paths)
     have, own = cloud.tags(row), cloud.tags(row, "own_tags")  # what is there, and what is there by us
     want = {key: tag for key, tag in have.items() if key not in own} | spec["tags"]  # tags of others stay

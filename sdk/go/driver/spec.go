@@ -126,6 +126,22 @@ func Differing(old, new Spec) []string {
 	return slices.Sorted(maps.Keys(both))
 }
 
+// InTheWay is Differing without the paths in which lastApplied, that of an UpdateMachineRequest, is as new: an update in
+// place of the Node changed those already, whatever the infrastructure shows.
+func InTheWay[S Spec](old, new S, lastApplied string) []string {
+	paths := Differing(old, new)
+	last, unreadable := read[S](lastApplied)
+	if len(unreadable) > 0 {
+		return paths
+	}
+	left := Differing(last, new)
+	return slices.DeleteFunc(paths, func(path string) bool {
+		return !slices.ContainsFunc(left, func(it string) bool {
+			return strings.HasPrefix(it, path) || strings.HasPrefix(path, it)
+		})
+	})
+}
+
 // NotHotUpdatable refuses an update because these paths cannot change while the instance runs.
 func NotHotUpdatable(paths []string) *Error {
 	failed := Fail(FailedPrecondition, "NOT_HOT_UPDATABLE", "cannot change while the instance runs: %s",

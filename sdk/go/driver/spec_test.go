@@ -131,3 +131,17 @@ func TestVolumesOfOtherDriversHaveNoID(t *testing.T) {
 		t.Error(said, err)
 	}
 }
+
+func TestWhatAnUpdateInPlaceChangedDoesNotStandInTheWay(t *testing.T) {
+	old, new := spec{Image: "a", Disks: []disk{{1}}}, spec{Image: "b", Disks: []disk{{2}}}
+	for last, want := range map[string][]string{
+		``:                                       {"disks", "image"},
+		`{"image": "a", "disks": [{"size": 1}]}`: {"disks", "image"},
+		`{"image": "b", "disks": [{"size": 1}]}`: {"disks"},
+		`{"image": "b", "disks": [{"size": 2}]}`: nil,
+	} {
+		if got := InTheWay(old, new, last); !reflect.DeepEqual(got, want) && len(got)+len(want) > 0 {
+			t.Errorf("%s: %v", last, got)
+		}
+	}
+}

@@ -119,7 +119,7 @@ func (example) UpdateMachine(_ context.Context, q *pb.UpdateMachineRequest) (*pb
 	}
 	answer := &pb.UpdateMachineResponse{}
 	_, err = change(q.Context, q.ProviderId, func(it *instance) error {
-		if paths := driver.Differing(it.Spec, want); len(paths) > 0 {
+		if paths := driver.InTheWay(it.Spec, want, q.LastAppliedSpecJson); len(paths) > 0 {
 			return driver.NotHotUpdatable(paths)
 		}
 		if it.replaceTags(it.Spec.Tags, want.Tags) {
