@@ -4,6 +4,7 @@
 
 mod attacks;
 mod canary;
+mod capi;
 mod e2e;
 mod mcm;
 mod sdks;

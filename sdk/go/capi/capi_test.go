@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"ostler.dev/sdk/go/driver"
+	pb "ostler.dev/sdk/go/gen/ostler/driver/v1alpha1"
+)
+
+const class = `{"clusterName": "one", "labels": {"team": "stables"}, "infrastructureTemplateRef":
+	{"apiGroup": "infrastructure.example.com", "kind": "CrateTemplate", "name": "small"}}`
+
+type mapper struct{ meta.RESTMapper }
+
+func (mapper) Reset() {}
+
+// api is a management cluster that serves Machines at a version, with these objects.
+func api(version string, objects ...runtime.Object) (*capi, *fake.FakeDynamicClient) {
+	kinds := meta.NewDefaultRESTMapper([]schema.GroupVersion{
+		{Group: coreGroup, Version: version}, {Group: "infrastructure.example.com", Version: "v1"},
+	})
+	lists := map[schema.GroupVersionResource]string{}
+	for _, kind := range []schema.GroupVersionKind{
+		{Group: coreGroup, Version: version, Kind: "Machine"}, {Group: coreGroup, Version: version, Kind: "Cluster"},
+		{Group: "infrastructure.example.com", Version: "v1", Kind: "CrateTemplate"}, {Group: "infrastructure.example.com", Version: "v1", Kind: "Crate"},
+	} {
+		kinds.Add(kind, meta.RESTScopeNamespace)
+		plural, _ := meta.UnsafeGuessKindToResource(kind)
+		lists[plural] = kind.Kind + "List"
+	}
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, objects...)
+	it := &capi{}
+	it.clusters.known = map[string]*management{keyOf(nil): {Interface: client, mapper: mapper{kinds}}}
+	return it, client
+}
+
+func made(version, kind, name string, content map[string]any) *object {
+	it := &object{Object: content}
+	it.SetAPIVersion(version)
+	it.SetKind(kind)
+	it.SetNamespace("default")
+	it.SetName(name)
+	it.SetUID("uid-of-" + "it")
+	return it
+}
+
+func ready(version string) []runtime.Object {
+	template := map[string]any{"spec": map[string]any{"template": map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{"size": "small"}}, "spec": map[string]any{"cores": int64(2)},
+	}}}
+	return []runtime.Object{
+		made(coreGroup+"/"+version, "Cluster", "one", map[string]any{}),
+		made("infrastructure.example.com/v1", "CrateTemplate", "small", template),
+	}
+}
+
+func operation() *pb.OperationContext {
+	return &pb.OperationContext{
+		ClusterId: "c", Target: &pb.Target{Name: "m", Uid: "u"},
+		MachineClass: &pb.ClassContent{Ref: &pb.ObjectRevision{Namespace: "default", Name: "class"}, ProviderSpecJson: class},
+	}
+}
+
+func failed(t *testing.T, err error, code driver.Code, says string) {
+	t.Helper()
+	known, ok := err.(*driver.Error)
+	if !ok || known.Detail.Code != code || !strings.Contains(known.Detail.Message, says) {
+		t.Fatalf("%s with %q is wanted: %v", code, says, err)
+	}
+}
+
+func TestAMachineRefersToItsClonesAsItsVersionWants(t *testing.T) {
+	for version, want := range map[string]string{"v1beta1": "infrastructure.example.com/v1", "v1beta2": ""} {
+		it, client := api(version, ready(version)...)
+		// What takes the Machine to its end is Cluster API's: here it is there at once.
+		client.PrependReactor("create", "machines", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			machine := action.(clienttesting.CreateAction).GetObject().(*object)
+			machine.SetUID("of-the-machine")
+			return false, nil, nil
+		})
+		client.PrependReactor("create", "crates", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			machines := schema.GroupVersionResource{Group: coreGroup, Version: version, Resource: "machines"}
+			machine, err := client.Tracker().Get(machines, "default", "m")
+			if err != nil {
+				t.Fatal(err)
+			}
+			machine.(*object).Object["spec"].(map[string]any)["providerID"] = "box:///1"
+			if err := client.Tracker().Update(machines, machine, "default"); err != nil {
+				t.Fatal(err)
+			}
+			return false, nil, nil
+		})
+		answer, err := it.CreateMachine(context.Background(), &pb.CreateMachineRequest{
+			Context: operation(), Bootstrap: &pb.BootstrapData{UserData: []byte("join")},
+			Tags: map[string]string{clusterID: "c", machineUID: "u", machineName: "m"},
+		})
+		if err != nil || answer.Machine.ProviderId != "box:///1" || answer.Machine.MachineUid != "u" {
+			t.Fatalf("%s: %v, %v", version, answer, err)
+		}
+		machine, err := client.Resource(schema.GroupVersionResource{Group: coreGroup, Version: version, Resource: "machines"}).
+			Namespace("default").Get(context.Background(), "m", metav1.GetOptions{})
+		if err != nil || text(machine, "spec", "infrastructureRef", "apiVersion") != want || text(machine, "spec", "infrastructureRef", "kind") != "Crate" {
+			t.Fatalf("%s: %v, %v", version, machine, err)
+		}
+		box, err := client.Resource(schema.GroupVersionResource{Group: "infrastructure.example.com", Version: "v1", Resource: "crates"}).
+			Namespace("default").Get(context.Background(), "m", metav1.GetOptions{})
+		if err != nil || !metav1.IsControlledBy(box, machine) || box.GetLabels()["size"] != "small" || box.GetLabels()["team"] != "stables" ||
+			box.GetAnnotations()[clonedName] != "small" || box.GetAnnotations()[clonedKind] != "CrateTemplate.infrastructure.example.com" {
+			t.Fatalf("%s: %v, %v", version, box, err)
+		}
+	}
+}
+
+func TestAMissingRightIsNamedAndIsNoAbsence(t *testing.T) {
+	it, client := api("v1beta2", ready("v1beta2")...)
+	client.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+		resource := schema.GroupResource{Group: coreGroup, Resource: "machines"}
+		return true, nil, apierrors.NewForbidden(resource, "m", nil)
+	})
+	_, err := it.GetMachineStatus(context.Background(), &pb.GetMachineStatusRequest{Context: operation()})
+	failed(t, err, driver.PermissionDenied, "machines.cluster.x-k8s.io")
+}
+
+func TestAVersionThatIsNotServedAnyMoreIsNoAbsence(t *testing.T) {
+	it, client := api("v1beta1", ready("v1beta1")...)
+	client.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
+		resource := schema.GroupResource{Group: coreGroup, Resource: "machines"}
+		return true, nil, apierrors.NewGenericServerResponse(404, "get", resource, "", "404 page not found", 0, true)
+	})
+	_, err := it.DeleteMachine(context.Background(), &pb.DeleteMachineRequest{Context: operation()})
+	failed(t, err, driver.Unavailable, "does not serve")
+}
+
+func TestAMachineOfAMachineSetIsNotTakenOver(t *testing.T) {
+	theirs := map[string]any{"spec": map[string]any{"clusterName": "one", "providerID": "box:///1"}}
+	machine := made(coreGroup+"/v1beta2", "Machine", "m", theirs)
+	yes := true
+	machine.SetOwnerReferences([]metav1.OwnerReference{{Kind: "MachineSet", Name: "set", UID: "s", Controller: &yes}})
+	it, client := api("v1beta2", append(ready("v1beta2"), machine)...)
+	op := operation()
+	op.AdoptByName = true
+	ask := func() (*pb.GetMachineStatusResponse, error) {
+		return it.GetMachineStatus(context.Background(), &pb.GetMachineStatusRequest{Context: op, ProviderId: "box:///1"})
+	}
+	_, err := ask()
+	failed(t, err, driver.FailedPrecondition, "belongs to MachineSet set")
+
+	machine.SetOwnerReferences(nil)
+	machines := schema.GroupVersionResource{Group: coreGroup, Version: "v1beta2", Resource: "machines"}
+	if err := client.Tracker().Update(machines, machine, "default"); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := ask(); err != nil || answer.Machine.ProviderId != "box:///1" || answer.Machine.MachineUid != "" {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	// Without the word of the class it stays a stranger.
+	op.AdoptByName = false
+	_, err = ask()
+	failed(t, err, driver.FailedPrecondition, "other tags")
+}
+
+func TestAFailureOfClusterAPIIsAFaultInBothVersions(t *testing.T) {
+	for _, status := range []map[string]any{
+		{"failureReason": "CreateError", "failureMessage": "no such image"},
+		{"deprecated": map[string]any{"v1beta1": map[string]any{"failureReason": "CreateError", "failureMessage": "no such image"}}},
+	} {
+		it := made(coreGroup+"/v1beta2", "Machine", "m", map[string]any{"status": status})
+		if said := record(operation(), it).Fault.GetMessage(); said != "CreateError: no such image" {
+			t.Errorf("%q", said)
+		}
+	}
+}
+
+func TestASpecThatCannotBeNamesItsFields(t *testing.T) {
+	for text, path := range map[string]string{
+		strings.Replace(class, "CrateTemplate", "Crate", 1):                          "infrastructureTemplateRef.kind",
+		strings.Replace(class, `"name": "small"`, `"name": "s", "namespace":"a"`, 1): "infrastructureTemplateRef.namespace",
+		strings.Replace(class, "example.com\"", "example.com/v1\"", 1):               "infrastructureTemplateRef.apiGroup",
+		strings.Replace(class, `"team"`, `"ostler.dev/machine-uid"`, 1):              "labels",
+		strings.Replace(class, `"team"`, `"cluster.x-k8s.io/cluster-name"`, 1):       "labels",
+		strings.Replace(class, `"one"`, `""`, 1):                                     "clusterName",
+	} {
+		wrong := driver.Validate[spec](&pb.ValidateClassRequest{ProviderSpecJson: text}).Violations
+		if len(wrong) != 1 || wrong[0].Path != path {
+			t.Errorf("%s: %v", text, wrong)
+		}
+	}
+}
