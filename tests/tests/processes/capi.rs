@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ostler_tests::process::{PATIENCE, Process, binaries};
 use ostler_tests::stack::{Part, Stack};
@@ -130,9 +130,11 @@ impl Capi {
     fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is(self) {
-            let all: Vec<Value> =
-                self.kubectl().list(OURS).iter().map(|it| it["status"].clone()).collect();
-            assert!(Instant::now() < until, "{what}: {all:#?}");
+            if Instant::now() >= until {
+                panic!("{what}: {:#?}", self.kubectl().list(OURS));
+            }
+            // Each look is a process, or a busy loop.
+            std::thread::park_timeout(Duration::from_millis(50));
         }
     }
 
@@ -242,7 +244,7 @@ fn machines_of_cluster_api_live_a_whole_life() {
         it.kubectl().list(THEIRS).iter().map(|it| it["metadata"]["uid"].clone()).collect()
     };
 
-    // One is lost: somebody deleted its infrastructure. Another one takes its place.
+    // One is lost: a user deleted its infrastructure. Another one takes its place.
     let (lost, before) = (first["metadata"]["name"].as_str().unwrap().to_owned(), uids(&it));
     kubectl().run(["delete", "examplemachines", &lost, "--wait=false"]);
     kubectl().run(["delete", "node", &lost]);
@@ -389,7 +391,7 @@ fn a_machine_of_cluster_api_that_cannot_be_says_why() {
     it.machine("never", "never");
     it.kubectl().wait(OURS, "never", ".status.currentStatus.phase", "Failed");
     assert_eq!(it.names(THEIRS), ["never"]);
-    // Somebody's finalizer holds the clone: it is named.
+    // Another controller holds the clone: it is named.
     let hold = r#"{"metadata": {"finalizers": ["example.com/backup", "examplemachine.infrastructure.example.com"]}}"#;
     it.kubectl().run(["patch", "examplemachines", "never", "--type=merge", "-p", hold]);
     it.delete("never");

@@ -33,6 +33,7 @@ import (
 
 func main() {
 	log.SetFlags(0)
+	rest.SetDefaultWarningHandler(rest.NoWarnings{}) // its finalizers are named as those of Cluster API
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
 		log.Fatal(err)
