@@ -203,7 +203,7 @@ fn machines_of_cluster_api_live_a_whole_life() {
     let deployment = |class: &str| {
         json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": { "name": "five" },
-            "spec": { "replicas": 5, "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 2 } }, "selector": { "matchLabels": { "of": "five" } }, "template": {
+            "spec": { "replicas": 5, "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 2, "maxUnavailable": 0 } }, "selector": { "matchLabels": { "of": "five" } }, "template": {
                 "metadata": { "labels": { "of": "five" } },
                 "spec": { "class": { "kind": "MachineClass", "name": class } } } },
         })
