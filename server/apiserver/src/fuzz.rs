@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderValue, header};
 use serde_json::Value;
 
 use crate::{
+    apply::Author,
     certificates,
     kinds::BuiltIn,
     patch::{self, json, strategic},
@@ -70,6 +71,29 @@ pub fn strategic_merge(data: &[u8]) {
             readable(&object);
         }
     }
+}
+
+/// A kind, an object with its managers, what one applies to it, and what another one then does.
+pub fn apply(data: &[u8]) {
+    const KINDS: [BuiltIn; 4] =
+        [BuiltIn::Pod, BuiltIn::ConfigMap, BuiltIn::Service, BuiltIn::CustomResourceDefinition];
+    let Some((kind, rest)) = data.split_first() else { return };
+    let Some(kind) = KINDS.get(usize::from(*kind) % KINDS.len()) else { return };
+    let Some((object, rest)) = two(rest) else { return };
+    let Some((config, other)) = two(rest) else { return };
+    let (Some(object), Some(other)) = (read(object), read(other)) else { return };
+    let Ok((config, _)) = body::decode_applied(config) else { return };
+    let resource = kind.resource();
+    let fields = resource.fields();
+    let writes = resource.writes(&fields, None);
+    let author = |name: &str| Author { manager: name.to_owned(), now: String::new() };
+    let Ok(once) = writes.apply(Some(&object), &config, &author("kubectl"), true) else { return };
+    readable(&once);
+    let twice = writes.apply(Some(&once), &config, &author("kubectl"), false);
+    assert!(twice.is_ok(), "what was applied by force conflicts");
+    let mut changed = other;
+    writes.update(Some(&once), &mut changed, &author("other"));
+    readable(&changed);
 }
 
 /// A selector of labels, one of fields, and an object.
@@ -154,10 +178,11 @@ mod tests {
 
     type Target = fn(&[u8]);
 
-    const TARGETS: [(&str, Target); 9] = [
+    const TARGETS: [(&str, Target); 10] = [
         ("json_patch", json_patch),
         ("merge_patch", merge_patch),
         ("strategic_merge", strategic_merge),
+        ("apply", apply),
         ("selectors", selectors),
         ("json_path", json_path),
         ("schema", schema),

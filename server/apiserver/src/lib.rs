@@ -3,16 +3,18 @@
 //! The parts, from the disk outwards:
 //!
 //! * [`store`]: one ordered, durable revision log for all kinds, and watches over it.
-//! * `kinds`, `schema`: what can be stored, and what it must look like.
-//! * `rest`, `patch`, `status`: what a request means.
+//! * `kinds`, `schema`, `builtin_types`: what can be stored, and what it must look like.
+//! * `rest`, `patch`, `apply`, `status`: what a request means, and who owns which field.
 //! * `discovery`, `openapi`, `table`: what clients read to find their way.
 //! * [`auth`]: who asks, and whether they may. `certificates`: those of the server, and those that
 //!   clients ask for and show.
 //! * `controllers`: garbage collection and what else a control plane does by itself.
 //! * [`serving`]: all of it as a tower service in process, and over HTTPS.
 
+mod apply;
 pub mod auth;
 pub mod backup;
+mod builtin_types;
 mod certificates;
 pub mod clock;
 pub mod context;

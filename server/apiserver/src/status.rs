@@ -288,6 +288,35 @@ impl Status {
         ))
     }
 
+    /// Others own what would be applied (409): who, as messages name them, and which field.
+    pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Box<Self> {
+        let mut message = String::new();
+        let mut before = "";
+        for (manager, path) in conflicts {
+            if let [_] = conflicts {
+                message += &format!("1 conflict: conflict with {manager}: {path}");
+                break;
+            }
+            if message.is_empty() {
+                message += &format!("{} conflicts: ", conflicts.len());
+            }
+            if manager != before {
+                let gap = if before.is_empty() { "" } else { "\n" };
+                message += &format!("{gap}conflicts with {manager}:");
+                before = manager;
+            }
+            message += &format!("\n- {path}");
+        }
+        let cause = |(manager, path): &(String, String)| Cause {
+            reason: "FieldManagerConflict",
+            message: format!("conflict with {manager}"),
+            field: path.clone(),
+        };
+        let causes = conflicts.iter().map(cause).collect();
+        Self::failure(409, Reason::Conflict, format!("Apply failed with {message}"))
+            .with_details(Details { causes, ..Details::default() })
+    }
+
     /// The object is invalid (422).
     pub(crate) fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Box<Self> {
         Self::invalid_kind(&resource.group, &resource.kind, name, errors)

@@ -45,6 +45,27 @@ async fn objects_are_created_read_changed_and_deleted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn objects_are_applied_by_two_managers_and_taken_by_force() {
+    let (_server, client) = client().await;
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let map = |data: serde_json::Value| {
+        Patch::Apply(json!({"apiVersion": "v1", "kind": "ConfigMap", "data": data,
+            "metadata": {"name": "a"}}))
+    };
+    let (one, two) = (PatchParams::apply("one"), PatchParams::apply("two"));
+    maps.patch("a", &one, &map(json!({"k": "1"}))).await.unwrap();
+    let both = maps.patch("a", &two, &map(json!({"l": "2"}))).await.unwrap();
+    assert_eq!(both.managed_fields().len(), 2);
+    let refused = maps.patch("a", &two, &map(json!({"k": "2"}))).await.unwrap_err();
+    assert!(matches!(refused, kube::Error::Api(status) if status.code == 409));
+    let taken = maps.patch("a", &two.clone().force(), &map(json!({"k": "2"}))).await.unwrap();
+    assert_eq!(taken.data.unwrap(), [("k".to_owned(), "2".to_owned())].into());
+    // what the first one owns no more does not go with it
+    let left = maps.patch("a", &one, &map(json!({}))).await.unwrap();
+    assert_eq!(left.data.unwrap(), [("k".to_owned(), "2".to_owned())].into());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_watcher_follows_for_days_without_missing_a_change() {
     let (_server, client) = client().await;
     let nodes: Api<Node> = Api::all(client);

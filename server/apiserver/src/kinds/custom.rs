@@ -9,13 +9,15 @@ use super::{
     access::{flag, is_true, items, text},
     strategy,
 };
-use crate::schema::Schema;
+use crate::{apply::Type, schema::Schema};
 
 /// One version of a custom kind: its schema, columns and selectable fields.
 #[derive(Clone, Debug)]
 pub(crate) struct CustomVersion {
     /// The parsed schema.
     pub(crate) schema: Schema,
+    /// Which of its lists are merged.
+    pub(crate) fields: Type,
     /// The schema as the definition has it, for publishing.
     pub(crate) document: Value,
     /// The columns that tables show besides the name.
@@ -133,6 +135,7 @@ fn custom_version(definition: &Value, version: &Value, stored: &str) -> CustomVe
     let selectable = items(version, "/selectableFields");
     CustomVersion {
         schema: Schema::parse(&document),
+        fields: Type::of_schema(&document),
         document,
         columns,
         selectable: selectable.iter().map(|one| text(one, "/jsonPath").to_owned()).collect(),

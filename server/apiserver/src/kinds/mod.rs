@@ -29,7 +29,7 @@ mod strategy;
 mod volume;
 mod workload;
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
 
@@ -40,6 +40,7 @@ pub(crate) use self::{
     registry::Registry,
 };
 use crate::{
+    apply::{Scope, Type, Writes},
     field::FieldError,
     schema::{
         catalogue,
@@ -352,6 +353,30 @@ impl Resource {
             }
             Strategy::Custom(version) => version.schema.validate_change(new, old),
         }
+    }
+
+    /// The types of its fields, as far as it matters who owns them.
+    pub(crate) fn fields(&self) -> Cow<'_, Type> {
+        match &self.strategy {
+            Strategy::BuiltIn(kind) => Cow::Owned(Type::named(kind.type_name())),
+            Strategy::Custom(version) => Cow::Borrowed(&version.fields),
+        }
+    }
+
+    /// What is written of its objects, of these types, through the address of a part.
+    pub(crate) fn writes<'a>(&self, of: &'a Type, part: Option<Subresource>) -> Writes<'a> {
+        let definition = self.built_in() == Some(BuiltIn::CustomResourceDefinition);
+        let scope = match part {
+            None if self.subresources.status => Scope::AllButStatus,
+            Some(Subresource::Status) if self.is_custom() || definition => Scope::OnlyStatus,
+            Some(Subresource::Status) => Scope::StatusAndMetadata,
+            _ => Scope::Whole,
+        };
+        // programs make these, by the thousands, and alone
+        let of_programs = [BuiltIn::Lease, BuiltIn::Event, BuiltIn::CoreEvent];
+        let tracks_new = self.built_in().is_none_or(|kind| !of_programs.contains(&kind));
+        let part = part.map_or("", Subresource::name);
+        Writes { of, api_version: self.api_version(), part, scope, tracks_new }
     }
 
     /// Whether a rule holds for the kind.

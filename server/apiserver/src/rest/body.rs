@@ -5,10 +5,11 @@ use std::fmt;
 use http::{HeaderMap, header};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use super::protobuf;
 use crate::{
-    field::{Path, SHOWN_PATH, shorten},
+    field::{self, Path, SHOWN_PATH, shorten},
     status::{Answer, Status},
 };
 
@@ -68,6 +69,32 @@ pub(crate) fn decode(headers: &HeaderMap, bytes: &[u8]) -> Answer<Body> {
         return Ok(Body { value, duplicates: Vec::new() });
     }
     decode_json(bytes)
+}
+
+/// Decodes what is to be applied, YAML or JSON, and says which fields occur twice; the last value won.
+///
+/// # Errors
+/// The text is malformed (400).
+pub(crate) fn decode_applied(bytes: &[u8]) -> Answer<(Value, Vec<String>)> {
+    if let Ok(Body { value, duplicates }) = decode_json(bytes) {
+        let twice = duplicates.iter().map(|path| format!("duplicate field {}", field::quote(path)));
+        return Ok((value, twice.collect()));
+    }
+    let malformed =
+        |error: serde_saphyr::Error| Status::bad_request(format!("error decoding YAML: {error}"));
+    let read = |duplicate_keys| {
+        let options =
+            serde_saphyr::options! { duplicate_keys: duplicate_keys, with_snippet: false };
+        serde_saphyr::from_slice_with_options(bytes, options)
+    };
+    match read(DuplicateKeyPolicy::Error) {
+        Err(serde_saphyr::Error::DuplicateMappingKey { key, location }) => {
+            let value = read(DuplicateKeyPolicy::LastWins).map_err(malformed)?;
+            let key = field::quote(&key.unwrap_or_default());
+            Ok((value, vec![format!("line {}: key {key} already set in map", location.line())]))
+        }
+        read => Ok((read.map_err(malformed)?, Vec::new())),
+    }
 }
 
 /// Decodes JSON text.

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Response, StatusCode};
+use http::{HeaderMap, Method, Response, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
     Api, Named, Target,
     admission::Admission,
+    applying::{Applied, Applying},
     body,
     delete::Deleted,
     delete_options::DeleteOptions,
@@ -21,19 +22,23 @@ use super::{
     metadata,
     negotiate::View,
     patching::{Patch, PatchType, Patching},
-    query::{Query, WriteOptions},
+    query::{FieldValidation, Query, WriteOptions},
     respond, scale,
     stored::meta_text,
     unevaluated,
     watch::{self, WatchOptions},
-    write,
+    write::{self, By},
 };
 use crate::{
+    apply::Author,
     auth::Identity,
     field::FieldError,
     kinds::{Resource, Rule, Subresource},
     status::{Answer, Status},
 };
+
+/// Letters of the name of a field manager.
+const LONGEST_MANAGER: usize = 128;
 
 /// One request to one target.
 pub(crate) struct Call<'a> {
@@ -141,6 +146,17 @@ impl Call<'_> {
         Ok(respond::document(self.view.encoding, code, &object))
     }
 
+    /// Who writes, as managedFields name it: the manager that the request names, or the program.
+    fn author(&self) -> Author {
+        let named = self.query.text("fieldManager");
+        let agent = self.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+        let program = agent.and_then(|agent| agent.split('/').next()).unwrap_or_default();
+        let manager = [named, program, "unknown"].into_iter().find(|name| !name.is_empty());
+        let manager = manager.unwrap_or_default().chars().take(LONGEST_MANAGER).collect();
+        let now = self.api.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        Author { manager, now }
+    }
+
     fn options(&self, kind: &str) -> Answer<WriteOptions> {
         WriteOptions::parse(self.query, kind)
     }
@@ -187,7 +203,9 @@ impl Call<'_> {
         self.warnings.extend(unevaluated::warnings(&resource, &object));
         let admission = self.admission();
         let object = admission.admit(None, object)?;
-        let object = self.api.create(&self.target, object, options.dry_run).await?;
+        let author = self.author();
+        let by = By { author: Some(&author), dry_run: options.dry_run };
+        let object = self.api.create(&self.target, object, by).await?;
         admission.stored(&object);
         let name = Named(meta_text(&object, "name").to_owned());
         let mut response = self.object(StatusCode::CREATED, object)?;
@@ -207,9 +225,11 @@ impl Call<'_> {
         let mut prefer = Vec::new();
         let uid = meta_text(&object, "uid").to_owned();
         let admission = self.admission();
+        let author = self.author();
+        let by = By { author: Some(&author), dry_run: options.dry_run };
         let changed = self
             .api
-            .modify(&self.target, options.dry_run, |old| {
+            .modify(&self.target, by, |old| {
                 check_uid(&resource, old, &uid)?;
                 prefer = metadata::finalizer_warnings(&resource, &object, Some(old));
                 admission.admit(Some(old), object.clone())
@@ -225,7 +245,7 @@ impl Call<'_> {
                     return Err(Status::stale(&resource, &self.target.name));
                 }
                 let object = admission.admit(None, object)?;
-                let object = self.api.create(&self.target, object, options.dry_run).await?;
+                let object = self.api.create(&self.target, object, by).await?;
                 admission.stored(&object);
                 self.object(StatusCode::CREATED, object)
             }
@@ -239,6 +259,9 @@ impl Call<'_> {
 
     async fn patch(&mut self) -> Answer<Response<Body>> {
         let kind = PatchType::of(&self.target.resource, self.headers)?;
+        if kind == PatchType::Apply {
+            return self.apply().await;
+        }
         let options = self.options("PatchOptions")?;
         if self.query.get("force").is_some() {
             return Err(force_without_apply());
@@ -247,6 +270,7 @@ impl Call<'_> {
             api: self.api.clone(),
             target: self.target.clone(),
             admission: self.admission(),
+            author: self.author(),
             body: self.body.clone(),
             kind,
             options,
@@ -254,6 +278,50 @@ impl Call<'_> {
         let (object, warnings) = patching.run_aside_if_large().await;
         self.warnings.extend(warnings);
         self.object(StatusCode::OK, object?)
+    }
+
+    /// Applies something, and notes of what a warning is due.
+    async fn run(&mut self, config: Value, options: WriteOptions) -> Answer<Applied> {
+        let applying = Applying {
+            api: self.api.clone(),
+            target: self.target.clone(),
+            admission: self.admission(),
+            author: self.author(),
+            options,
+            config,
+        };
+        let (applied, warnings) = applying.run(self.body.len()).await;
+        self.warnings.extend(warnings);
+        applied
+    }
+
+    async fn apply(&mut self) -> Answer<Response<Body>> {
+        let options = WriteOptions::of_apply(self.query)?;
+        let config = self.applied(options)?;
+        match self.run(config, options).await? {
+            Applied::Changed(object) => self.object(StatusCode::OK, object),
+            Applied::Created(object) => {
+                let name = Named(meta_text(&object, "name").to_owned());
+                let mut response = self.object(StatusCode::CREATED, object)?;
+                response.extensions_mut().insert(name);
+                Ok(response)
+            }
+        }
+    }
+
+    /// What is to be applied; fields that occur twice are warned of, or refused.
+    fn applied(&mut self, options: WriteOptions) -> Answer<Value> {
+        let (config, twice) = body::decode_applied(&self.body)?;
+        match options.field_validation {
+            FieldValidation::Strict if !twice.is_empty() => {
+                Err(Status::bad_request(format!("error decoding YAML: {}", twice.join(", "))))
+            }
+            FieldValidation::Warn => {
+                self.warnings.extend(twice);
+                Ok(config)
+            }
+            FieldValidation::Ignore | FieldValidation::Strict => Ok(config),
+        }
     }
 
     async fn delete(&self) -> Answer<Response<Body>> {
@@ -291,19 +359,32 @@ impl Call<'_> {
         Ok(self.listed(listing, &shaper))
     }
 
-    async fn scale(&self, method: &Method) -> Answer<Response<Body>> {
+    async fn scale(&mut self, method: &Method) -> Answer<Response<Body>> {
+        if *method == Method::PATCH
+            && PatchType::of(&self.target.resource, self.headers)? == PatchType::Apply
+        {
+            let options = WriteOptions::of_apply(self.query)?;
+            let sent = self.applied(options)?;
+            let config = scale::applied(&self.target, &sent)?;
+            let (Applied::Changed(object) | Applied::Created(object)) =
+                self.run(config, options).await?;
+            let scale = scale::scale_of(&self.target.resource, &object)?;
+            return Ok(respond::document(self.view.encoding, StatusCode::OK, &scale));
+        }
+        let author = self.author();
+        let by = |options: WriteOptions| By { author: Some(&author), dry_run: options.dry_run };
         let target = &self.target;
         let scale = match *method {
             Method::GET => scale::scale_of(&target.resource, &self.api.get(target)?)?,
             Method::PUT => {
-                let dry_run = self.options("UpdateOptions")?.dry_run;
-                self.api.put_scale(target, &self.decode_body()?, dry_run).await?
+                let by = by(self.options("UpdateOptions")?);
+                self.api.put_scale(target, &self.decode_body()?, by).await?
             }
             Method::PATCH => {
                 let kind = PatchType::of(&target.resource, self.headers)?;
-                let dry_run = self.options("PatchOptions")?.dry_run;
+                let by = by(self.options("PatchOptions")?);
                 let patch = || Patch::parse(kind, &self.body);
-                self.api.patch_scale(target, patch, dry_run).await?
+                self.api.patch_scale(target, patch, by).await?
             }
             _ => return Err(self.not_allowed()),
         };

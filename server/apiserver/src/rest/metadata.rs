@@ -25,7 +25,8 @@ const RANDOM_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const MOST_LISTED: usize = 1000;
 
 /// The lists of all kinds that are compared so, and those of built-in kinds.
-const COMPARED: [&str; 2] = ["/metadata/ownerReferences", "/metadata/finalizers"];
+const COMPARED: [&str; 3] =
+    ["/metadata/ownerReferences", "/metadata/finalizers", "/metadata/managedFields"];
 const COMPARED_BUILT_IN: [&str; 8] = [
     "/spec/taints",
     "/spec/tolerations",
@@ -86,13 +87,7 @@ pub(crate) struct Birth<'a> {
 /// Fills in what the server owns in a new object's metadata.
 pub(crate) fn fill_new(resource: &Resource, object: &mut Value, birth: Birth<'_>) {
     let Some(metadata) = metadata_mut(object) else { return };
-    for name in [
-        "selfLink",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "managedFields",
-        "resourceVersion",
-    ] {
+    for name in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"] {
         metadata.remove(name);
     }
     tidy(metadata);
@@ -163,7 +158,6 @@ pub(crate) fn carry_over(new: &mut Value, old: &Value) {
     let Some(old_metadata) = metadata(old) else { return };
     let Some(metadata) = metadata_mut(new) else { return };
     metadata.remove("selfLink");
-    metadata.remove("managedFields");
     tidy(metadata);
     let keep = |metadata: &mut Map<String, Value>, name: &str| match old_metadata.get(name) {
         Some(value) => metadata.insert(name.to_owned(), value.clone()),

@@ -4,8 +4,8 @@
 //!   find what an address names, `call` does what is asked for.
 //! * `query`, `negotiate`, `body`, `protobuf`: reading the request.
 //! * `admission`: what depends on who asks, and when.
-//! * `write`: the one pipeline for everything that changes objects; `patching`, `delete`, `scale`,
-//!   `binding`, `eviction` say what a change is.
+//! * `write`: the one pipeline for everything that changes objects; `patching`, `applying`, `delete`,
+//!   `scale`, `binding`, `eviction` say what a change is.
 //! * `list`, `watch`, `select`: reading collections; `lines`: what watches have in common; `form`,
 //!   `listing`, `respond`: writing the answer.
 //! * `kept`: what an answer keeps in memory until it is read.
@@ -14,6 +14,7 @@
 //! * `stored`: between the store's text and the served object. `served`: which kinds there are.
 
 mod admission;
+mod applying;
 mod binding;
 pub(crate) mod body;
 mod bounds;

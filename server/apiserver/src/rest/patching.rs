@@ -11,9 +11,10 @@ use super::{
     metadata,
     query::{FieldValidation, WriteOptions},
     unevaluated,
-    write::{self, Decoded},
+    write::{self, By, Decoded},
 };
 use crate::{
+    apply::Author,
     field::{self, FieldError},
     kinds::Resource,
     patch::{self, json, strategic},
@@ -27,7 +28,6 @@ const JSON_PATCH: &str = "application/json-patch+json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 const APPLY_PATCH: &str = "application/apply-patch+yaml";
-const APPLY_PATCH_CBOR: &str = "application/apply-patch+cbor";
 
 /// The kinds of patches that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub(crate) enum PatchType {
     Merge,
     /// Kubernetes' own, which knows the lists of built-in kinds.
     Strategic,
+    /// The fields that one manager wants to own.
+    Apply,
 }
 
 impl PatchType {
@@ -51,13 +53,7 @@ impl PatchType {
             JSON_PATCH => Ok(Self::Json),
             MERGE_PATCH => Ok(Self::Merge),
             STRATEGIC_PATCH if !resource.is_custom() => Ok(Self::Strategic),
-            APPLY_PATCH | APPLY_PATCH_CBOR if resource.is_custom() => {
-                Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH]))
-            }
-            APPLY_PATCH | APPLY_PATCH_CBOR => {
-                let accepted = [JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH];
-                Err(Status::unsupported_media_type(&accepted))
-            }
+            APPLY_PATCH => Ok(Self::Apply),
             _ if resource.is_custom() => {
                 Err(Status::unsupported_media_type(&[JSON_PATCH, MERGE_PATCH, APPLY_PATCH]))
             }
@@ -68,13 +64,14 @@ impl PatchType {
 
 /// Bodies that are longer are patched aside: the work grows with the operations, and a runtime worker that
 /// is at it serves no other request.
-const LARGE: usize = 64 << 10;
+pub(crate) const LARGE: usize = 64 << 10;
 
 /// A patch on its way.
 pub(crate) struct Patching {
     pub(crate) api: Api,
     pub(crate) target: Target,
     pub(crate) admission: Admission,
+    pub(crate) author: Author,
     pub(crate) body: Bytes,
     pub(crate) kind: PatchType,
     pub(crate) options: WriteOptions,
@@ -92,12 +89,12 @@ impl Patching {
     }
 
     async fn run(self) -> (Answer<Value>, Vec<String>) {
-        let Self { api, target, admission, body, kind, options } = self;
+        let Self { api, target, admission, author, body, kind, options } = self;
         let resource = &target.resource;
         let mut warnings = Vec::new();
         let mut read = None;
         let object = api
-            .modify(&target, options.dry_run, |old| {
+            .modify(&target, By { author: Some(&author), dry_run: options.dry_run }, |old| {
                 // Whether the object is there is answered before whether the patch is one.
                 let patch = match read.take() {
                     Some(patch) => patch,
@@ -149,7 +146,9 @@ impl Patch {
             }
             PatchType::Merge if value.is_object() => Ok(Self::Merge(value)),
             PatchType::Strategic if value.is_object() => Ok(Self::Strategic(value)),
-            PatchType::Merge | PatchType::Strategic => Err(Status::bad_request(no_object)),
+            PatchType::Merge | PatchType::Strategic | PatchType::Apply => {
+                Err(Status::bad_request(no_object))
+            }
         }
     }
 

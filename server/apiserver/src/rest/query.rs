@@ -88,6 +88,8 @@ pub(crate) struct WriteOptions {
     pub(crate) dry_run: bool,
     /// What happens to unknown fields.
     pub(crate) field_validation: FieldValidation,
+    /// Fields are applied although others own them.
+    pub(crate) force: bool,
 }
 
 impl WriteOptions {
@@ -96,7 +98,21 @@ impl WriteOptions {
     /// # Errors
     /// A value outside its set (422).
     pub(crate) fn parse(query: &Query, kind: &str) -> Answer<Self> {
-        let mut errors = Vec::new();
+        Self::read(query, kind, Vec::new())
+    }
+
+    /// Reads those of an apply, which must say whose it is.
+    ///
+    /// # Errors
+    /// A value outside its set, or no manager (422).
+    pub(crate) fn of_apply(query: &Query) -> Answer<Self> {
+        let detail = "is required for apply patch";
+        let missing = query.text("fieldManager").is_empty();
+        let missing = missing.then(|| FieldError::required("fieldManager", detail));
+        Self::read(query, "PatchOptions", missing.into_iter().collect())
+    }
+
+    fn read(query: &Query, kind: &str, mut errors: Vec<FieldError>) -> Answer<Self> {
         let dry_run: Vec<&str> = query.all("dryRun").collect();
         errors.extend(dry_run_error(&dry_run));
         let field_validation = match query.text("fieldValidation") {
@@ -113,7 +129,8 @@ impl WriteOptions {
         if !errors.is_empty() {
             return Err(Status::invalid_kind("meta.k8s.io", kind, "", &errors));
         }
-        Ok(Self { dry_run: !dry_run.is_empty(), field_validation })
+        let force = query.flag("force") == Some(true);
+        Ok(Self { dry_run: !dry_run.is_empty(), field_validation, force })
     }
 }
 

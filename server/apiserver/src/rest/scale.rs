@@ -7,7 +7,7 @@ use super::{
     body::Body,
     patching::Patch,
     stored::{meta_text, metadata},
-    write::{check_name, check_types},
+    write::{By, check_name, check_types},
 };
 use crate::{
     field::{self, FieldError},
@@ -129,6 +129,20 @@ fn negative(target: &Target, replicas: i64) -> Box<Status> {
     Status::invalid_kind("autoscaling", "Scale", &target.name, &[error])
 }
 
+/// What a Scale that is applied applies to the object itself.
+///
+/// # Errors
+/// It is no Scale (400), or is invalid (422).
+pub(crate) fn applied(target: &Target, scale: &Value) -> Answer<Value> {
+    let resource = &target.resource;
+    let identity = json!({
+        "apiVersion": resource.api_version(),
+        "kind": resource.kind,
+        "metadata": { "name": target.name },
+    });
+    with_replicas(resource, &identity, &read(target, scale)?)
+}
+
 /// The object with the replicas that are wanted.
 fn with_replicas(resource: &Resource, object: &Value, wanted: &Wanted) -> Answer<Value> {
     let mut object = object.clone();
@@ -159,11 +173,11 @@ impl Api {
         &self,
         target: &Target,
         body: &Body,
-        dry_run: bool,
+        by: By<'_>,
     ) -> Answer<Value> {
         let resource = &target.resource;
         let object = self
-            .modify(target, dry_run, |old| {
+            .modify(target, by, |old| {
                 check_name(target, &body.value)?;
                 let wanted = read(target, &body.value)?;
                 with_replicas(resource, old, &wanted)
@@ -180,11 +194,11 @@ impl Api {
         &self,
         target: &Target,
         mut patch: impl FnMut() -> Answer<Patch>,
-        dry_run: bool,
+        by: By<'_>,
     ) -> Answer<Value> {
         let resource = &target.resource;
         let object = self
-            .modify(target, dry_run, |old| {
+            .modify(target, by, |old| {
                 // An object that never had replicas can be given some.
                 let scale = scale_of(resource, old).or_else(|_| {
                     let version = meta_text(old, "resourceVersion").to_owned();

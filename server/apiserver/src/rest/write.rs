@@ -14,6 +14,7 @@ use super::{
     stored::{self, meta_number, meta_text, meta_texts, set_meta},
 };
 use crate::{
+    apply::{self, Author},
     field::{self, FieldError},
     kinds::{BuiltIn, Resource, Rule, Subresource, access::items},
     schema::catalogue,
@@ -184,13 +185,23 @@ pub(crate) fn check_name(target: &Target, object: &Value) -> Answer<()> {
     }
 }
 
-/// Makes a new object of a sent one: what the server owns is filled in, the rest is checked.
+/// Makes a new object of a sent one: what the server owns is filled in, the rest is checked. Without an author
+/// it says already who owns its fields.
 ///
 /// # Errors
 /// It is invalid (422), or claims to exist already (500).
-pub(crate) fn admit_new(resource: &Resource, mut object: Value, birth: Birth<'_>) -> Answer<Value> {
+pub(crate) fn admit_new(
+    resource: &Resource,
+    mut object: Value,
+    birth: Birth<'_>,
+    author: Option<&Author>,
+) -> Answer<Value> {
     let claimed = meta_text(&object, "resourceVersion").to_owned();
     resource.default(&mut object);
+    if let Some(author) = author {
+        let fields = resource.fields();
+        resource.writes(&fields, None).update(None, &mut object, author);
+    }
     metadata::fill_new(resource, &mut object, birth);
     resource.prepare_create(&mut object);
     let mut errors = metadata::validate_new(resource, &object);
@@ -217,7 +228,7 @@ pub(crate) enum Decision {
     Finish(Value),
 }
 
-/// Decides what becomes of `old` when `new` is wanted.
+/// Decides what becomes of `old` when `new` is wanted. Without an author `new` says already who owns its fields.
 ///
 /// # Errors
 /// The change is invalid (422).
@@ -226,9 +237,14 @@ pub(crate) fn decide_update(
     part: Option<Subresource>,
     mut new: Value,
     old: &Value,
+    author: Option<&Author>,
 ) -> Answer<Decision> {
     metadata::carry_over(&mut new, old);
     resource.default(&mut new);
+    if let Some(author) = author {
+        let fields = resource.fields();
+        resource.writes(&fields, part).update(Some(old), &mut new, author);
+    }
     resource.prepare_update(&mut new, old, part);
     metadata::raise_generation(resource, &mut new, old);
     set_meta(&mut new, "resourceVersion", meta_text(old, "resourceVersion").into());
@@ -245,7 +261,7 @@ pub(crate) fn decide_update(
         return Err(Status::invalid(resource, meta_text(&new, "name"), &errors));
     }
     stored::stamp(resource, &mut new);
-    if new == *old {
+    if new == *old || apply::differ_in_times_only(&new, old) {
         return Ok(Decision::Unchanged);
     }
     if finished(resource, &new) {
@@ -312,17 +328,21 @@ pub(crate) fn write_failure(error: &WriteError) -> Box<Status> {
     }
 }
 
+/// Who writes, and whether really.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct By<'a> {
+    /// Without it the object says already who owns its fields.
+    pub(crate) author: Option<&'a Author>,
+    /// Everything but the write itself is done.
+    pub(crate) dry_run: bool,
+}
+
 impl Api {
     /// Creates an object.
     ///
     /// # Errors
     /// The namespace is missing or ends, the object is invalid, or the name is taken.
-    pub(crate) async fn create(
-        &self,
-        target: &Target,
-        object: Value,
-        dry_run: bool,
-    ) -> Answer<Value> {
+    pub(crate) async fn create(&self, target: &Target, object: Value, by: By<'_>) -> Answer<Value> {
         let resource = &target.resource;
         self.check_open(target, meta_text(&object, "name"))?;
         let birth = Birth {
@@ -331,10 +351,10 @@ impl Api {
             now: self.now(),
         };
         let generated = !meta_text(&object, "generateName").is_empty();
-        let mut object = admit_new(resource, object, birth)?;
+        let mut object = admit_new(resource, object, birth, by.author)?;
         let key = stored::key(resource, &target.namespace, meta_text(&object, "name"));
         let text = stored::encode(resource, &mut object, None)?;
-        if dry_run {
+        if by.dry_run {
             return match self.context.store.get(&key) {
                 Some(_) => Err(taken(resource, &key, generated)),
                 None => Ok(object),
@@ -381,13 +401,13 @@ impl Api {
     pub(crate) async fn modify(
         &self,
         target: &Target,
-        dry_run: bool,
+        by: By<'_>,
         mut wanted: impl FnMut(&Value) -> Answer<Value>,
     ) -> Answer<Value> {
-        self.rewrite(target, dry_run, false, |old| {
+        self.rewrite(target, by.dry_run, false, |old| {
             let new = wanted(old)?;
             check_version(target, &new, old)?;
-            decide_update(&target.resource, target.part, new, old)
+            decide_update(&target.resource, target.part, new, old, by.author)
         })
         .await
     }

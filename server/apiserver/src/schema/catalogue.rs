@@ -4,7 +4,6 @@
 //! JSON types, drops unknown fields, brings times and quantities to their canonical form, and drops
 //! or adds empty fields just as a server does that keeps typed structures.
 
-mod documents;
 mod empty;
 mod leaf;
 
@@ -15,9 +14,9 @@ use std::{
 
 use serde_json::{Map, Value};
 
-pub(crate) use self::documents::definitions;
 use self::leaf::Leaf;
 use crate::{
+    builtin_types::{OBJECT_META, definitions, reference},
     field::Path,
     kinds::BuiltIn,
     schema::decode::{DecodeError, UnknownField},
@@ -64,8 +63,6 @@ pub(crate) fn type_of_field(type_name: &str, field: &str) -> Option<&'static str
     }
 }
 
-const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
-
 /// Decodes a whole object of a built-in kind in place.
 pub(crate) fn decode(kind: BuiltIn, object: &mut Value) -> Result<Vec<UnknownField>, DecodeError> {
     decode_type(&kind.type_name(), object)
@@ -87,7 +84,7 @@ pub(super) fn object_meta(
     path: Path<'_>,
     unknown: &mut Vec<UnknownField>,
 ) -> Result<(), DecodeError> {
-    walk(&Shape::Named(META.to_owned()), metadata, path, unknown)
+    walk(&Shape::Named(OBJECT_META.to_owned()), metadata, path, unknown)
 }
 
 /// Calls itself once for each level of the value, which are bounded where it was read or patched.
@@ -209,7 +206,7 @@ fn structure(name: &str, document: &Value) -> Option<Structure> {
 }
 
 fn shape(field: &Value) -> Shape {
-    if let Some(target) = documents::reference(field) {
+    if let Some(target) = reference(field) {
         return match target.rsplit('.').next().unwrap_or_default() {
             "Time" => Shape::Leaf(Leaf::Time),
             "MicroTime" => Shape::Leaf(Leaf::MicroTime),

@@ -9,6 +9,7 @@
 
 mod absent;
 mod admin;
+mod applying;
 mod autoscaler;
 pub(crate) mod backup;
 mod bad_input;

@@ -16,6 +16,9 @@ use k8s_openapi::{
 };
 use serde_json::{Value, json};
 
+/// The type of `metadata`.
+pub(crate) const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
+
 static DEFINITIONS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(generate);
 
 /// All types by name (`io.k8s.api.core.v1.Pod`), with references as OpenAPI v3 writes them.
@@ -30,7 +33,7 @@ const DEVICES: &str = "api.resource.v1";
 const PREFIX: &str = "#/components/schemas/";
 
 /// The type that a field refers to.
-pub(super) fn reference(field: &Value) -> Option<&str> {
+pub(crate) fn reference(field: &Value) -> Option<&str> {
     let direct = field.get("$ref");
     let wrapped = || field.get("allOf")?.get(0)?.get("$ref");
     direct.or_else(wrapped)?.as_str()?.strip_prefix(PREFIX)
