@@ -290,23 +290,21 @@ impl Status {
 
     /// Others own what would be applied (409): who, as messages name them, and which field.
     pub(crate) fn apply_conflict(conflicts: &[(String, String)]) -> Box<Self> {
-        let mut message = String::new();
-        let mut before = "";
-        for (manager, path) in conflicts {
-            if let [_] = conflicts {
-                message += &format!("1 conflict: conflict with {manager}: {path}");
-                break;
+        let message = match conflicts {
+            [(manager, path)] => format!("1 conflict: conflict with {manager}: {path}"),
+            many => {
+                let mut lines = Vec::new();
+                let mut before = "";
+                for (manager, path) in many {
+                    if manager != before {
+                        lines.push(format!("conflicts with {manager}:"));
+                        before = manager;
+                    }
+                    lines.push(format!("- {path}"));
+                }
+                format!("{} conflicts: {}", many.len(), lines.join("\n"))
             }
-            if message.is_empty() {
-                message += &format!("{} conflicts: ", conflicts.len());
-            }
-            if manager != before {
-                let gap = if before.is_empty() { "" } else { "\n" };
-                message += &format!("{gap}conflicts with {manager}:");
-                before = manager;
-            }
-            message += &format!("\n- {path}");
-        }
+        };
         let cause = |(manager, path): &(String, String)| Cause {
             reason: "FieldManagerConflict",
             message: format!("conflict with {manager}"),

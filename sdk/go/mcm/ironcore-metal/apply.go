@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-// withoutApply gives the provider a client for an API server that has no server-side apply, such as that of `ostler up`:
+// withoutApply gives the provider a client for an API server that has no server-side apply:
 // an object that is applied is created, or merged with the one that is there.
 func withoutApply(clients *client.Provider, kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

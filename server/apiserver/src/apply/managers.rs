@@ -46,14 +46,16 @@ impl Manager {
 
     /// As messages about conflicts name it.
     pub(super) fn shown(&self) -> String {
-        let mut shown = crate::field::quote(&self.name);
-        if !self.subresource.is_empty() {
-            shown += &format!(" with subresource {}", crate::field::quote(&self.subresource));
-        }
-        if self.operation == Operation::Update {
-            shown += &format!(" using {}", self.api_version);
-        }
-        shown
+        let quote = crate::field::quote;
+        let part = match self.subresource.as_str() {
+            "" => String::new(),
+            part => format!(" with subresource {}", quote(part)),
+        };
+        let version = match self.operation {
+            Operation::Apply => String::new(),
+            Operation::Update => format!(" using {}", self.api_version),
+        };
+        format!("{}{part}{version}", quote(&self.name))
     }
 }
 

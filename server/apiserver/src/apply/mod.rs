@@ -142,28 +142,9 @@ impl Writes<'_> {
             None => self.compare(&json!({}), new),
         };
         self.settle(&mut managers);
-        self.took(
-            &mut managers,
-            &self.manager(&author.manager, Operation::Update),
-            &changes,
-            author,
-        );
+        took(&mut managers, &self.manager(&author.manager, Operation::Update), &changes, author);
         managers.cap();
         managers.write(new);
-    }
-
-    /// Gives a manager that does not apply what it changed.
-    fn took(&self, managers: &mut Managers, me: &Manager, changes: &Changes, author: &Author) {
-        for entry in &mut managers.0 {
-            entry.fields.subtract(&changes.set);
-            entry.fields.subtract(&changes.removed);
-        }
-        if !changes.set.is_empty() {
-            managers.with(me, |own| {
-                own.fields.add(&changes.set);
-                own.time = Some(author.now.clone());
-            });
-        }
     }
 
     fn settle(&self, managers: &mut Managers) {
@@ -198,7 +179,7 @@ impl Writes<'_> {
         }
         if let (true, Some(_)) = (managers.0.is_empty(), old) {
             let all = self.compare(&json!({}), &live);
-            self.took(&mut managers, &self.manager(BEFORE, Operation::Update), &all, author);
+            took(&mut managers, &self.manager(BEFORE, Operation::Update), &all, author);
         }
         self.settle(&mut managers);
         let attempt = |force| self.attempt(&live, config, managers.clone(), author, force);
@@ -301,6 +282,20 @@ impl Writes<'_> {
     }
 }
 
+/// Gives a manager that does not apply what it changed.
+fn took(managers: &mut Managers, me: &Manager, changes: &Changes, author: &Author) {
+    for entry in &mut managers.0 {
+        entry.fields.subtract(&changes.set);
+        entry.fields.subtract(&changes.removed);
+    }
+    if !changes.set.is_empty() {
+        managers.with(me, |own| {
+            own.fields.add(&changes.set);
+            own.time = Some(author.now.clone());
+        });
+    }
+}
+
 type Conflicts = Vec<(Manager, FieldSet)>;
 
 fn told(mut conflicts: Conflicts) -> Refusal {
@@ -349,7 +344,9 @@ pub(crate) fn differ_in_times_only(new: &Value, old: &Value) -> bool {
     old_meta.remove("managedFields");
     let timeless = |object: &Value| {
         let mut all = Managers::of(object).0;
-        all.iter_mut().for_each(|entry| entry.time = None);
+        for entry in &mut all {
+            entry.time = None;
+        }
         all.sort_by_cached_key(|entry| entry.manager.shown());
         all
     };

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FieldSet {
     pub(super) member: bool,
-    pub(super) children: BTreeMap<String, FieldSet>,
+    pub(super) children: BTreeMap<String, Self>,
 }
 
 /// What stands for the path itself where it has fields below it.

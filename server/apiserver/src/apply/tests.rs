@@ -33,7 +33,10 @@ fn author(manager: &str) -> Author {
 }
 
 fn config(spec: Value) -> Value {
-    json!({ "apiVersion": "x.io/v1", "kind": "Widget", "metadata": { "name": "a" }, "spec": spec })
+    let mut object =
+        json!({ "apiVersion": "x.io/v1", "kind": "Widget", "metadata": { "name": "a" } });
+    object["spec"] = spec;
+    object
 }
 
 fn apply(old: Option<&Value>, spec: Value, manager: &str, force: bool) -> Result<Value, Refusal> {

@@ -156,8 +156,8 @@ fn compare_fields(
     for name in news.keys().chain(only_old) {
         let fixed = fields.fixed.contains(&name.as_str());
         let value = |whole: Option<&'_ Value>| whole.is_some() && fixed;
-        let before = olds.get(name).or(value(old).then_some(&empty));
-        let after = news.get(name).or(value(new).then_some(&empty));
+        let before = olds.get(name).or_else(|| value(old).then_some(&empty));
+        let after = news.get(name).or_else(|| value(new).then_some(&empty));
         descend(fields.field(name).0, field_step(name), before, after, path, changes);
     }
 }
