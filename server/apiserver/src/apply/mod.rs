@@ -45,10 +45,12 @@ impl Scope {
 }
 
 /// What the server owns in the metadata, and what names the object.
-const NOBODYS: [&str; 8] = [
+const NOBODYS: [&str; 10] = [
     "f:name",
     "f:namespace",
     "f:creationTimestamp",
+    "f:deletionTimestamp",
+    "f:deletionGracePeriodSeconds",
     "f:selfLink",
     "f:uid",
     "f:generation",

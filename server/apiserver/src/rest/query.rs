@@ -142,9 +142,10 @@ fn manager_errors(manager: &str) -> Vec<FieldError> {
     if manager.len() > LIMIT {
         errors.push(FieldError::too_long(path, LIMIT));
     }
-    if manager.chars().any(char::is_control) {
-        let detail = "should only contain printable characters";
-        errors.push(FieldError::invalid_text(path, manager, detail));
+    if let Some((at, letter)) = manager.char_indices().find(|(_, letter)| letter.is_control()) {
+        let code = u32::from(letter);
+        let detail = format!("invalid character U+{code:04X} (at position {at})");
+        errors.push(FieldError::invalid_text(path, manager, &detail));
     }
     errors
 }
