@@ -21,7 +21,7 @@ use crate::election::ElectionArgs;
 use crate::fleet::FleetArgs;
 use crate::klog::LogFormat;
 use crate::legacy::LegacyArgs;
-use crate::listen::DriverListenArgs;
+use crate::listen::{AutoscalerListenArgs, DriverListenArgs};
 use crate::upstream::UpstreamArgs;
 use crate::{AuditArgs, CoreOptions, DriverToken, Log, LogStyle, TOKEN_AUDIENCE};
 
@@ -63,6 +63,8 @@ pub struct Args {
     /// The token that callers of an admin listener on loopback must show
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
+    #[command(flatten)]
+    autoscaler: AutoscalerListenArgs,
     /// /metrics, /healthz and /readyz (HTTP, loopback only)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:10259")]
     metrics_listen: SocketAddr,

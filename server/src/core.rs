@@ -11,9 +11,10 @@ use anyhow::Context as _;
 use futures::Stream;
 use futures::future::BoxFuture;
 use kube::Client;
+use ostler_autoscaler::AutoscalerListener;
 use ostler_controllers::{
-    Clock, Clusters, Connect, Controllers, GivenIds, Settings, StoreClassSource, Stores, Targets,
-    cluster_ids, find_home, until_answered,
+    Clock, Clusters, Connect, Controllers, GivenIds, Scaler, Settings, StoreClassSource, Stores,
+    Targets, cluster_ids, find_home, until_answered,
 };
 use ostler_legacy::{LegacyMetrics, LegacyOptions};
 use ostler_sessions::{
@@ -130,6 +131,7 @@ pub struct Core {
     sessions: Sessions,
     legacy: LegacyMetrics,
     stores: Stores,
+    scaler: Scaler,
     classes: StoreClassSource,
     orphans: Arc<dyn OrphanDesk>,
     leading: watch::Receiver<bool>,
@@ -250,7 +252,7 @@ impl Core {
         let controllers =
             Controllers::new(client, stores.clone(), sessions.clone(), settings, clock, registry);
 
-        let orphans = controllers.orphans();
+        let (orphans, scaler) = (controllers.orphans(), controllers.scaler());
         let stop = CancellationToken::new();
         let (told, leading) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -261,7 +263,7 @@ impl Core {
         tasks.spawn(async move { drivers.await.context("drivers cannot be served") });
         let end = stop.clone();
         tasks.spawn(async move { controllers.run(end).await.context("the controllers stopped") });
-        Ok(Self { sessions, legacy, stores, classes, orphans, leading, tasks, stop })
+        Ok(Self { sessions, legacy, stores, scaler, classes, orphans, leading, tasks, stop })
     }
 
     /// Answers people on `listener` until the core stops, whether it leads or not.
@@ -279,6 +281,24 @@ impl Core {
             end.cancelled().await;
             Ok(())
         });
+    }
+
+    /// Answers autoscalers on `listener` until the core stops, whether it leads or not.
+    pub fn serve_autoscaler(&mut self, listener: AutoscalerListener) {
+        let (scaler, end) = (self.scaler.clone(), self.stop.clone());
+        self.tasks.spawn(async move {
+            if let Err(error) = listener.serve(scaler, end.clone()).await {
+                tracing::warn!(%error, "the listener for autoscalers of this core has failed");
+            }
+            // The core works without.
+            end.cancelled().await;
+            Ok(())
+        });
+    }
+
+    /// Who answers autoscalers, for a test that asks without a listener.
+    pub fn scaler(&self) -> Scaler {
+        self.scaler.clone()
     }
 
     /// Takes drivers of the first proposal from `incoming` while this core leads. They show no

@@ -1,8 +1,9 @@
-//! Flags that say where drivers dial in, and how they are protected on the way.
+//! Flags that say where drivers and autoscalers dial in, and how they are protected on the way.
 
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use ostler_autoscaler::AutoscalerListener;
 use ostler_sessions::{ListenAddress, Listeners, ServerTls, TlsFiles};
 
 /// Where drivers dial in.
@@ -58,6 +59,40 @@ pub async fn listen_for_drivers(
         None => None,
     };
     Listeners::bind(addresses, tls).await.context("--drivers-listen cannot be used")
+}
+
+/// Where autoscalers dial in.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct AutoscalerListenArgs {
+    /// Where cluster-autoscaler dials in with --cloud-provider=externalgrpc: ADDR:PORT or unix:PATH; off by default
+    ///
+    /// Without --autoscaler-tls-cert, TCP is plaintext and for loopback only. Any replica may be asked.
+    #[arg(long = "autoscaler-listen", value_name = "ADDR:PORT|unix:PATH")]
+    autoscaler_listen: Option<ListenAddress>,
+    /// Certificate (PEM, with its chain) to show to autoscalers; read again when it changes
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires_all = ["autoscaler_listen", "autoscaler_tls_key", "autoscaler_client_ca"]
+    )]
+    autoscaler_tls_cert: Option<PathBuf>,
+    /// Private key (PEM) of that certificate; read again when it changes
+    #[arg(long, value_name = "FILE", requires = "autoscaler_tls_cert")]
+    autoscaler_tls_key: Option<PathBuf>,
+    /// CA certificates (PEM) that client certificates of autoscalers must come from: each may scale every group
+    #[arg(long, value_name = "FILE", requires = "autoscaler_tls_cert")]
+    autoscaler_client_ca: Option<PathBuf>,
+}
+
+impl AutoscalerListenArgs {
+    /// Binds the address, if there is one.
+    pub(crate) async fn bind(self) -> anyhow::Result<Option<AutoscalerListener>> {
+        let Some(address) = self.autoscaler_listen else { return Ok(None) };
+        let tls = self.autoscaler_tls_cert.zip(self.autoscaler_tls_key);
+        let client_ca = self.autoscaler_client_ca;
+        let tls = tls.map(|(certificate, key)| TlsFiles { certificate, key, client_ca });
+        AutoscalerListener::bind(&address, tls).await.map(Some)
+    }
 }
 
 #[cfg(test)]

@@ -18,11 +18,12 @@ use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Resource};
 use ostler_api::machine::Machine;
 use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
+use ostler_autoscaler::wire::cloud_provider_client::CloudProviderClient;
 use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_fake::{FakeDriver, Kubelets, PROVIDER};
 use ostler_driver_sdk::{ConnectError, Connection, Connector, Driver, Options, run_with};
-use ostler_server::{Core, CoreOptions, DriverToken, Settings, Throttle};
+use ostler_server::{Core, CoreOptions, DriverToken, Scaler, Settings, Throttle};
 use prometheus_client::registry::Registry;
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
@@ -30,7 +31,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint, Server};
 use tower::util::option_layer;
 use tower::{Layer as _, Service as _, service_fn};
 
@@ -164,6 +165,15 @@ impl World {
     /// A client of the API server.
     pub fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// What cluster-autoscaler asks the core that runs, over a connection of its own.
+    ///
+    /// # Panics
+    /// If no core runs.
+    pub async fn autoscaler(&self) -> CloudProviderClient<Channel> {
+        let scaler = self.core.as_ref().expect("a core runs").scaler();
+        serve_autoscaler(scaler).await
     }
 
     /// What the fake cloud holds.
@@ -562,6 +572,20 @@ impl Replica {
         self.wire.forget(self.number);
         self.core.stop().await;
     }
+}
+
+/// A client of the service for autoscalers of a core.
+///
+/// # Panics
+/// If it does not connect.
+pub async fn serve_autoscaler(scaler: Scaler) -> CloudProviderClient<Channel> {
+    let wire = Wire::default();
+    let incoming = ReceiverStream::new(wire.lead_to(0)).map(Ok::<_, std::io::Error>);
+    let server = Server::builder().add_routes(ostler_autoscaler::routes(scaler));
+    tokio::spawn(async move {
+        let _keeps_listening = server.serve_with_incoming(incoming).await;
+    });
+    CloudProviderClient::new(wire.connect().await.expect("the service listens"))
 }
 
 fn epoch() -> Timestamp {

@@ -2,6 +2,7 @@
 //!
 //! Everything comes from the API: the status of the Machine, its class, its Node and its Events.
 
+mod autoscaler;
 mod checks;
 mod class;
 pub(crate) mod fleet;

@@ -1,5 +1,7 @@
 //! A MachinePool with its group and its Machines.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
@@ -9,8 +11,10 @@ use kube::api::{Api, ListParams};
 use ostler_api::machine::WaitReason;
 use ostler_api::machine_pool::{MachinePoolStatus, PoolConditionType as Type};
 use ostler_api::{Machine, MachinePool};
+use ostler_lifecycle::autoscaler::group::Group;
 use ostler_lifecycle::pool::selector;
 
+use super::autoscaler;
 use super::fleet::{beside, is_controlled_by, machines, named, worst};
 use super::hints;
 use super::page::{Page, event_lines};
@@ -66,6 +70,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
             status.available_replicas
         ),
     );
+    autoscaler::lines(&mut page, &Group::Pool(Arc::new(pool.clone())));
     beside(&mut page, all.iter());
     for condition in &status.conditions {
         let about = if condition.message.is_empty() {

@@ -196,6 +196,7 @@ impl Check<'_> {
                 &self.cluster.machines,
             ),
             without_machine: unclaimed.into_iter().collect(),
+            beside_autoscaler: fleet::beside_autoscaler(&self.cluster.sets, &self.cluster.machines),
             definitions: self.cluster.definitions.clone(),
             rights: self.cluster.rights.clone(),
             command_lines: Vec::new(),

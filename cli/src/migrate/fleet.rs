@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::bootstrap::Bootstrap;
 use ostler_api::machine::MachineSpec;
 use ostler_api::machine_deployment::StrategyType;
@@ -44,6 +45,31 @@ impl FleetRow {
         let note = if refused { problems.join("; ") } else { note };
         Self { kind, name: name.to_owned(), becomes, note, stands_in_the_way: refused, back }
     }
+}
+
+/// Machines whose Nodes Gardener's autoscaler finds no group for, and why: its first owner has to be a set, and the first
+/// owner of that a deployment. It fails at each of them, and scales nothing.
+pub(super) fn beside_autoscaler(
+    sets: &[MachineSet],
+    machines: &[Machine],
+) -> Vec<(String, String)> {
+    let first = |meta: &ObjectMeta| meta.owner_references.iter().flatten().next().cloned();
+    let strange = machines.iter().filter_map(|machine| {
+        let why = match first(&machine.metadata) {
+            None => "it has no owner".to_owned(),
+            Some(owner) => {
+                let set = sets.iter().find(|set| set.name() == owner.name);
+                if set.is_some_and(|set| first(&set.metadata).is_some()) {
+                    return None;
+                }
+                let what = if set.is_some() { "is of no deployment" } else { "is no machineset" };
+                format!("its owner, {} {}, {what}", owner.kind.to_lowercase(), owner.name)
+            }
+        };
+        let note = format!("{why}: Gardener's autoscaler scales nothing in this namespace");
+        Some((machine.name().to_owned(), note))
+    });
+    strange.collect()
 }
 
 /// One row for each deployment, and for each set that belongs to none.
@@ -263,6 +289,35 @@ mod tests {
         assert_eq!(told, ["b", "c"]);
         assert_eq!(rows[0].note, "0 machines of 2");
         assert!(rows[1].note.starts_with("frozen"), "{rows:?}");
+    }
+
+    #[test]
+    fn gardeners_autoscaler_fails_at_each_machine_whose_first_owner_is_no_set_of_a_deployment() {
+        let machine = |name: &str, owner: Option<(&str, &str)>| -> Machine {
+            let owner = owner.map(|(kind, name)| {
+                json!([{ "apiVersion": "v1", "kind": kind, "name": name, "uid": name, "controller": true }])
+            });
+            serde_json::from_value(json!({
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+                "metadata": { "name": name, "ownerReferences": owner }, "spec": {}
+            }))
+            .unwrap()
+        };
+        let sets = [set("a", Some("d"), false), set("b", None, false)];
+        let machines = [
+            machine("fine", Some(("MachineSet", "a"))),
+            machine("set", Some(("MachineSet", "b"))),
+            machine("pool", Some(("MachinePool", "p"))),
+            machine("alone", None),
+        ];
+        let found = beside_autoscaler(&sets, &machines);
+        let told: Vec<_> = found.iter().map(|(name, why)| (name.as_str(), why.as_str())).collect();
+        assert_eq!(told.iter().map(|it| it.0).collect::<Vec<_>>(), ["set", "pool", "alone"]);
+        for ((_, why), part) in
+            told.iter().zip(["is of no deployment", "machinepool p", "no owner"])
+        {
+            assert!(why.contains(part), "{why}");
+        }
     }
 
     #[test]

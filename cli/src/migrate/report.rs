@@ -27,6 +27,8 @@ pub(super) struct Report {
     pub(super) fleet: Vec<FleetRow>,
     /// Instances with the tag of this cluster that no Machine is for.
     pub(super) without_machine: Vec<String>,
+    /// Machines that Gardener's autoscaler fails at, with the reason.
+    pub(super) beside_autoscaler: Vec<(String, String)>,
     /// What is missing of the CustomResourceDefinitions.
     pub(super) definitions: Vec<String>,
     /// Rights that are missing.
@@ -188,7 +190,11 @@ impl Report {
             let note = "it has the tag of this cluster, and no machine: an orphan";
             marked(false, ["instance", id, note])
         });
-        let all = definitions.chain(rights).chain(instances).collect();
+        let strangers = self
+            .beside_autoscaler
+            .iter()
+            .map(|(machine, why)| marked(false, ["autoscaler", machine, why]));
+        let all = definitions.chain(rights).chain(instances).chain(strangers).collect();
         table(vec!["", "CLUSTER", "WHAT", "NOTE"], all)
     }
 
@@ -237,6 +243,7 @@ mod tests {
             }],
             fleet: Vec::new(),
             without_machine: vec!["aws:///i-2".to_owned()],
+            beside_autoscaler: vec![("alone".to_owned(), "it has no owner".to_owned())],
             definitions: Vec::new(),
             rights: Vec::new(),
             command_lines: Vec::new(),

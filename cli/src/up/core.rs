@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::Client;
-use ostler_server::{AdminListener, Core, CoreOptions, ListenAddress, listen_for_drivers};
+use ostler_server::{
+    AdminListener, AutoscalerListener, Core, CoreOptions, ListenAddress, listen_for_drivers,
+};
 use ostler_sessions::Listeners;
 use prometheus_client::registry::Registry;
 use tokio::time::{Instant, sleep_until};
@@ -32,6 +34,8 @@ pub(super) struct Parts {
     pub(super) admin: PathBuf,
     /// Connections of people.
     pub(super) people: usize,
+    /// Where autoscalers dial in, if they do.
+    pub(super) autoscaler: Option<ListenAddress>,
     pub(super) story: Story,
 }
 
@@ -125,6 +129,13 @@ impl Parts {
         let core = Core::start(client, incoming, options, &mut registry).await;
         let mut core = core.context("the core cannot start")?;
         self.open_admin(&mut core).await;
+        if let Some(address) = &self.autoscaler {
+            match AutoscalerListener::bind(address, None).await {
+                Ok(listener) => core.serve_autoscaler(listener),
+                // Machines do not need it, and another `up` may have the port.
+                Err(error) => self.story.tell(format_args!("no autoscaler is served: {error:#}")),
+            }
+        }
         Ok(core)
     }
 
@@ -164,6 +175,7 @@ mod tests {
         Options {
             api_listen: "127.0.0.1:0".parse().unwrap(),
             drivers_listen: "127.0.0.1:0".parse().unwrap(),
+            autoscaler_listen: None,
             drivers: vec![DriverChoice::None],
             driver_env: Vec::new(),
             aliases: std::collections::BTreeMap::new(),

@@ -66,6 +66,9 @@ pub(crate) struct Args {
     /// Those that `up` starts dial in at the socket DIR/core.sock, which only this user can enter.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:5000")]
     pub(crate) drivers_listen: SocketAddr,
+    /// Where cluster-autoscaler dials in with --cloud-provider=externalgrpc (loopback only)
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8086")]
+    pub(crate) autoscaler_listen: SocketAddr,
     /// A driver to start: `fake`, `docker`, `none`, or an executable as [PROVIDER=]PATH; repeatable
     ///
     /// An executable serves PROVIDER only; without PROVIDER, the first provider that it claims after the start.
@@ -113,6 +116,7 @@ impl Args {
         Options {
             api_listen: self.api_listen,
             drivers_listen: self.drivers_listen,
+            autoscaler_listen: Some(self.autoscaler_listen),
             drivers: self.drivers,
             driver_env: self.driver_env,
             aliases: self.provider_aliases.into_iter().collect(),

@@ -16,7 +16,9 @@ use ostler_apiserver::serving::{
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;
 use ostler_controllers::{EnabledControllers, Namespaces};
-use ostler_server::{Core, CoreOptions, DriverToken, Settings, Shares, TargetCluster};
+use ostler_server::{
+    Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, TargetCluster,
+};
 use ostler_sessions::OrphanReport;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -72,6 +74,8 @@ impl TargetMode {
 pub(crate) struct Options {
     pub(crate) api_listen: SocketAddr,
     pub(crate) drivers_listen: SocketAddr,
+    /// Where autoscalers dial in; `None`: nowhere.
+    pub(crate) autoscaler_listen: Option<SocketAddr>,
     pub(crate) drivers: Vec<DriverChoice>,
     /// Variables that drivers get besides those that all get.
     pub(crate) driver_env: Vec<String>,
@@ -101,6 +105,11 @@ impl Options {
         if api.ip().is_unspecified() {
             bail!(
                 "--api-listen {api} takes every address, and kubeconfig and certificate are for one; name it, such as 127.0.0.1:16440"
+            );
+        }
+        if let Some(autoscaler) = self.autoscaler_listen.filter(|it| !it.ip().is_loopback()) {
+            bail!(
+                "--autoscaler-listen {autoscaler} is not a loopback address, and autoscalers speak plaintext here; use 127.0.0.1, or `ostler-server` with a certificate"
             );
         }
         let mut names = BTreeSet::new();
@@ -180,6 +189,7 @@ impl System {
 
         let mut core = None;
         if let Some(listeners) = listeners {
+            let autoscaler = options.autoscaler_listen.map(ListenAddress::Tcp);
             let parts = Parts {
                 client: client.clone(),
                 options: core_options(data, &drivers, options)?,
@@ -187,6 +197,7 @@ impl System {
                 listen: listeners.addresses(),
                 admin: data.admin_socket(),
                 people: shares.people,
+                autoscaler,
                 story,
             };
             if let Some(port) = parts.listen.first() {
@@ -452,6 +463,7 @@ mod tests {
         Options {
             api_listen: api.parse().unwrap(),
             drivers_listen: drivers.parse().unwrap(),
+            autoscaler_listen: None,
             drivers: vec![driver],
             driver_env: Vec::new(),
             aliases: BTreeMap::new(),

@@ -225,6 +225,8 @@ open_enum! {
         /// `True` while half of its Machines or more are lost: one is replaced, and the others wait. Absent otherwise.
         /// Ours.
         MassFailure = "MassFailure",
+        /// `False` while an annotation of autoscalers says nothing that they can follow; absent otherwise. Ours.
+        AutoscalerLimits = "AutoscalerLimits",
     }
 }
 

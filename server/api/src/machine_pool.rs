@@ -368,7 +368,7 @@ open_enum! {
         Deleting = "Deleting",
         /// False: its driver cannot delete one instance, so Machines of it cannot be deleted.
         Deletable = "Deletable",
-        /// False: its spec is refused.
+        /// False: its spec is refused, or an annotation of autoscalers says nothing that they can follow.
         Valid = "Valid",
     }
 }

@@ -162,7 +162,8 @@ open_enum! {
         ReplicaFailure = "ReplicaFailure",
         /// It has far too many Machines and creates none.
         Frozen = "Frozen",
-        /// `False` while its spec is refused; absent otherwise. Ours.
+        /// `False` while its spec is refused, or an annotation of autoscalers says nothing that they can follow; absent
+        /// otherwise. Ours.
         Valid = "Valid",
     }
 }

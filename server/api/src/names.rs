@@ -97,7 +97,7 @@ pub mod annotation {
     /// On a MachineDeployment and its MachineSets: when an autoscaler last changed the replicas, as RFC 3339.
     pub const REPLICAS_CHANGED_BY_SCALER: &str =
         "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";
-    /// On a MachineDeployment: Machines that an autoscaler wants gone, `name~time` separated by commas.
+    /// On a MachineDeployment or MachinePool: Machines that an autoscaler wants gone, `name~time` separated by commas.
     pub const TRIGGER_DELETION: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
     /// On a Lease that was given up: the term whose requests had all been answered by then.
     pub const ENDED_TERM: &str = "ostler.dev/ended-term";
@@ -115,8 +115,20 @@ pub mod annotation {
     /// API group of these kinds.
     pub const AUTOSCALER_MIN_OF_GROUP: &str =
         "machine.sapcloud.io/cluster-api-autoscaler-node-group-min-size";
-    /// On a MachinePool: the most that an autoscaler may ask for, as in Cluster API.
+    /// The most that an autoscaler may ask for, on the same kinds.
     pub const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+    /// The same for the API group of these kinds.
+    pub const AUTOSCALER_MAX_OF_GROUP: &str =
+        "machine.sapcloud.io/cluster-api-autoscaler-node-group-max-size";
+    /// Ours, on a MachineDeployment, MachineSet or MachinePool: which of its annotations
+    /// `capacity.cluster-autoscaler.kubernetes.io/…` come from its class, separated by commas.
+    pub const DERIVED_CAPACITY: &str = "ostler.dev/derived-capacity";
+    /// Ours, on a MachineDeployment or MachinePool: when an autoscaler last scaled it through the core, and how, for people.
+    pub const LAST_SCALING: &str = "ostler.dev/last-scaling";
+    /// On a Node: its Machine, and the namespace of that, as Cluster API's provider calls them for this API group.
+    pub const MACHINE_OF_NODE: &str = "machine.sapcloud.io/machine";
+    /// See [`MACHINE_OF_NODE`].
+    pub const CLUSTER_NAMESPACE: &str = "machine.sapcloud.io/cluster-namespace";
     /// On a Machine of a pool: its instance is to be updated in place, as soon as the budget allows. The pool writes the
     /// hash of the model, a user any value.
     pub const UPDATE_INSTANCE: &str = "ostler.dev/update-instance";

@@ -6,6 +6,7 @@
 
 mod api_health;
 mod audit;
+mod autoscaler;
 #[cfg(test)]
 mod bench;
 mod bootstrap;
@@ -44,6 +45,7 @@ mod watching;
 use ostler_runtime::{client, clock, events, kind, namespaces, queue, watch};
 
 pub use api_health::ApiCheck;
+pub use autoscaler::{Decided, NodeName, ScaleError, Scaler};
 pub use cluster_id::{
     ClusterIdError, GivenIds, check_home, cluster_ids, find_home, known_cluster_ids,
 };

@@ -2,6 +2,7 @@
 
 mod kinds;
 mod lease_events;
+mod scaler;
 mod sets;
 
 use std::fmt;

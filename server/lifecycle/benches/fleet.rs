@@ -131,6 +131,7 @@ fn machine(index: usize) -> Arc<Machine> {
 
 fn set_of(machines: usize, replicas: usize) -> set::Snapshot {
     set::Snapshot {
+        class: None,
         set: set("fleet", replicas),
         machines: (0..machines).map(machine).collect(),
         others: Vec::new(),
@@ -170,6 +171,7 @@ fn deployment_of(machines: usize) -> deployment::snapshot::Snapshot {
     };
     let views = (0..machines).map(view).collect();
     deployment::snapshot::Snapshot {
+        class: None,
         deployment: Arc::new(fleet),
         sets: vec![deployment::snapshot::SetView {
             set: set("fleet", machines),

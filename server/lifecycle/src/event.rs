@@ -162,8 +162,12 @@ ostler_api::closed_enum! {
         ReleasedMachine,
         /// A spec is refused.
         ValidationFailed,
+        /// An annotation of autoscalers says nothing that they can follow.
+        AnnotationInvalid,
         /// `spec.replicas` is absent and was filled in.
         ReplicasAbsent,
+        /// An autoscaler changed how many Machines there are to be.
+        ScaledByAutoscaler,
         /// A selector also selects what is another one's.
         SelectorOverlap,
         /// A selector is empty.

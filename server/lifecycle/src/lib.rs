@@ -5,6 +5,7 @@
 //! holds no policy; [`record`](record::record) says what to write about it. Nothing here does I/O,
 //! knows the time, or makes random values: all of that comes in with the snapshot.
 
+pub mod autoscaler;
 pub mod bootstrap;
 pub mod budget;
 pub mod class;

@@ -31,6 +31,7 @@ pub(super) async fn serve(args: Args) -> anyhow::Result<()> {
         None => None,
     };
     let legacy = args.legacy.clone().bind().await?;
+    let autoscaler = args.autoscaler.clone().bind().await?;
     let (client, target) = args.clusters.connect(args.upstream.rate()).await?;
 
     // The start may wait long for the API server; probes are answered meanwhile.
@@ -44,7 +45,10 @@ pub(super) async fn serve(args: Args) -> anyhow::Result<()> {
         let driver_connections = shares.drivers;
         let options = CoreOptions { driver_connections, target, ..options(args) };
         drivers.register_metrics(&mut registry);
-        let core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
+        let mut core = Core::start(client, drivers.incoming(), options, &mut registry).await?;
+        if let Some(autoscaler) = autoscaler {
+            core.serve_autoscaler(autoscaler);
+        }
         health.show(registry, core.synced());
         anyhow::Ok(core)
     };

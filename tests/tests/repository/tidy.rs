@@ -14,11 +14,11 @@ const FILE_LINES: usize = 600;
 /// Half of the source files are shorter than this.
 const MEDIAN_FILE_LINES: usize = 150;
 // 20 of them are the table of a Machine's writes, 13 the steps of a pool that scales in.
-const ARCHITECTURE_LINES: usize = 233;
+const ARCHITECTURE_LINES: usize = 234;
 const BANNED_MODULES: [&str; 4] = ["util", "common", "helpers", "misc"];
 
 /// What each crate may depend on among ours. Arrows point inwards; what is not listed is not allowed.
-const LAYERS: [(&str, &[&str]); 26] = [
+const LAYERS: [(&str, &[&str]); 27] = [
     ("ostler-quantity", &[]),
     ("ostler-rate", &[]),
     ("ostler-dial", &["ostler-local"]),
@@ -48,6 +48,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
         &["ostler-api", "ostler-dial", "ostler-lifecycle", "ostler-runtime", "ostler-sessions"],
     ),
     ("ostler-apiserver", &["ostler-quantity"]),
+    ("ostler-autoscaler", &["ostler-controllers", "ostler-lifecycle", "ostler-sessions"]),
     (
         "ostler-server",
         &[
@@ -56,6 +57,7 @@ const LAYERS: [(&str, &[&str]); 26] = [
             "ostler-lifecycle",
             "ostler-sessions",
             "ostler-legacy",
+            "ostler-autoscaler",
             "ostler-controllers",
         ],
     ),

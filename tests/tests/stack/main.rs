@@ -3,6 +3,8 @@
 //! One binary for all of it, because each binary compiles and links the whole product once more. The tests share a process
 //! and nothing else: each builds a stack of its own.
 
+mod autoscaler;
+mod autoscaler_fields;
 mod claims;
 mod cluster_id;
 mod clusters;

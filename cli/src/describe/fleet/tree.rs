@@ -1,6 +1,7 @@
 //! The page about a fleet. Pure: what was read goes in, text comes out.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,10 +13,12 @@ use ostler_api::machine_deployment::{
 use ostler_api::machine_set::MachineSetConditionType as OfSet;
 use ostler_api::names::label;
 use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::autoscaler::group::Group;
 use ostler_lifecycle::deployment::fenceposts;
 
 use super::why::{hold, said, why};
 use super::{Fleet, Runner, revision};
+use crate::describe::autoscaler;
 use crate::describe::page::{Page, event_lines};
 use crate::table::span;
 
@@ -90,6 +93,7 @@ fn head(page: &mut Page, deployment: &MachineDeployment, now: Timestamp) {
             status.available_replicas
         ),
     );
+    autoscaler::lines(page, &Group::Deployment(Arc::new(deployment.clone())));
     for condition in &status.conditions {
         let reason = condition.reason.as_deref().unwrap_or_default();
         page.line(condition.type_.as_str(), &format!("{} ({reason})", condition.status));

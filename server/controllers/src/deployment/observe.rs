@@ -82,7 +82,9 @@ impl Deployments {
         deployment: Arc<MachineDeployment>,
     ) -> Snapshot {
         let sets = self.stores.sets.find(SetIndex::Controller, deployment.uid());
+        let class = ObjectName::new(&name.namespace, &deployment.spec.template.spec.class.name);
         Snapshot {
+            class: self.stores.classes.get(&class),
             unreadable: self.stores.sets.unreadable_in(&name.namespace),
             again: self.settings.resync,
             sets: sets.into_iter().map(|set| self.set_view(set)).collect(),

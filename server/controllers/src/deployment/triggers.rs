@@ -1,10 +1,11 @@
 //! What wakes a deployment.
 
-use ostler_api::{Machine, MachineDeployment, MachineSet};
+use ostler_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::selector;
 
 use super::Deployments;
+use crate::autoscaler::{is_scaled, shown_otherwise};
 use crate::kind::Kind as _;
 use crate::stores::DeploymentIndex;
 use crate::triggers::{Triggers, Woken, add_of_set};
@@ -48,6 +49,17 @@ impl Triggers for Woken<Deployments> {
     fn set(&self, change: &Change<MachineSet>) {
         for set in [&change.old, &change.new].into_iter().flatten() {
             self.owners(set).into_iter().for_each(|owner| self.add(owner, change));
+        }
+    }
+
+    /// Autoscalers read on a deployment what its class says of a Node.
+    fn class(&self, change: &Change<MachineClass>) {
+        let Some(class) = shown_otherwise(change) else { return };
+        let there = class.metadata.namespace.as_deref().unwrap_or_default();
+        for user in self.stores.deployments.find(DeploymentIndex::Namespace, there) {
+            if user.spec.template.spec.class.name == class.name() && is_scaled(&user.metadata) {
+                self.add(ObjectName::of(user.as_ref()), change);
+            }
         }
     }
 

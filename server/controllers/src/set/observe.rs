@@ -85,10 +85,12 @@ impl Sets {
         if let Some(Foreign::Appeared { until, .. }) = &foreign {
             again = again.min(time::until(*until, now));
         }
+        let class = ObjectName::new(&name.namespace, &set.spec.template.spec.class.name);
         Ok(Some(Snapshot {
             freeze_due: self.freezes.is_due(name),
             runs_machines: self.runs_machines,
             seed: rand::random(),
+            class: self.stores.classes.get(&class),
             set,
             machines,
             others,

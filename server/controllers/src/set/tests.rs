@@ -92,6 +92,7 @@ fn own(name: &str) -> Machine {
 /// What a pass over a set with these Machines reads.
 fn facts(replicas: usize, machines: Vec<Machine>) -> Snapshot {
     Snapshot {
+        class: None,
         set: Arc::new(wanting(replicas)),
         machines: machines.into_iter().map(Arc::new).collect(),
         others: Vec::new(),

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use ostler_api::{Machine, MachineSet};
+use ostler_api::{Machine, MachineClass, MachineSet};
+use ostler_lifecycle::owner::controller;
 
 use super::{Pending, Sets};
+use crate::autoscaler::{is_scaled, shown_otherwise};
 use crate::kind::Kind as _;
 use crate::stores::{SetIndex, is_same_to_set};
 use crate::triggers::{Triggers, Woken, add_of_set};
@@ -21,6 +23,19 @@ impl Triggers for Woken<Sets, Arc<Pending>> {
         for machine in [&change.old, &change.new].into_iter().flatten() {
             for set in self.stores.sets_of(machine) {
                 add_of_set(&self.queue, ObjectName::of(set.as_ref()), &set, change.priority());
+            }
+        }
+    }
+
+    /// Autoscalers read on a set what its class says of a Node.
+    fn class(&self, change: &Change<MachineClass>) {
+        let Some(class) = shown_otherwise(change) else { return };
+        let there = class.metadata.namespace.as_deref().unwrap_or_default();
+        for set in self.stores.sets.find(SetIndex::Namespace, there) {
+            let of = &set.spec.template.spec.class.name;
+            if of == class.name() && is_scaled(&set.metadata) && controller(&set.metadata).is_none()
+            {
+                self.queue.add(ObjectName::of(set.as_ref()), change.priority());
             }
         }
     }

@@ -8,11 +8,12 @@ use ostler_api::names::{API_VERSION, MACHINE_DEPLOYMENT, annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
 
 use super::counts::Fleet;
+use crate::autoscaler::capacity;
 use crate::template_identity::{hash, set_name};
 use crate::{pool::label_value, push_down::push_down};
 
 /// Annotations that stay on the object that has them.
-const OWN: [&str; 11] = [
+const OWN: [&str; 13] = [
     annotation::LAST_APPLIED_CONFIGURATION,
     annotation::REVISION,
     annotation::REVISION_HISTORY,
@@ -24,11 +25,13 @@ const OWN: [&str; 11] = [
     annotation::CLUSTER_API_REVISION,
     annotation::COPIED_ANNOTATIONS,
     annotation::CLUSTER_API_PAUSED,
+    annotation::DERIVED_CAPACITY,
+    annotation::LAST_SCALING,
 ];
 
 /// Whether an annotation is never copied between a deployment and its sets.
 pub(super) fn is_own(key: &str) -> bool {
-    OWN.contains(&key)
+    OWN.contains(&key) || key.starts_with(capacity::PREFIX)
 }
 
 pub(super) fn annotations_mut(metadata: &mut ObjectMeta) -> &mut BTreeMap<String, String> {

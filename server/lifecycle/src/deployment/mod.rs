@@ -4,6 +4,7 @@
 //! the version that it was planned from; whatever part of them happens, the next pass continues from there.
 
 mod absent;
+mod autoscaler;
 pub mod conditions;
 pub mod counts;
 pub mod edit;
@@ -74,6 +75,7 @@ pub fn decide(snapshot: &Snapshot) -> Decision {
     pass.relabel();
     pass.count();
     pass.show_mass_failure();
+    pass.show_to_autoscalers();
     status::show_pause(deployment, &mut pass.status, snapshot.now);
     pass.mark_machines();
     let paused = status::is_paused(deployment);

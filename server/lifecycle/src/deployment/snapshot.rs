@@ -18,6 +18,8 @@ use crate::set::{Policy, Rank};
 pub struct Snapshot {
     /// The deployment.
     pub deployment: Arc<MachineDeployment>,
+    /// The class of its template; `None`: it is not there.
+    pub class: Option<Arc<MachineClass>>,
     /// Sets that it controls.
     pub sets: Vec<SetView>,
     /// Sets without a controller whose labels it selects.

@@ -102,11 +102,13 @@ impl Wanted {
 }
 
 /// Annotations of a Node that this core keeps its own notes in.
-const OURS: [&str; 4] = [
+const OURS: [&str; 6] = [
     annotation::LAST_APPLIED_NODE_TEMPLATE,
     annotation::REPLACED_BY_TEMPLATE,
     annotation::LAST_APPLIED_VIRTUAL_CAPACITY,
     annotation::CLUSTER_ID,
+    annotation::MACHINE_OF_NODE,
+    annotation::CLUSTER_NAMESPACE,
 ];
 
 /// A taint is known by key and effect; its value may change.

@@ -69,6 +69,7 @@ pub(crate) fn update(pass: &mut Pass<'_>, node: &Node) {
     if node.metadata.deletion_timestamp.is_none() {
         node_template::apply(pass, node);
     }
+    note_machine(pass, node);
     if alone {
         keep_up(pass, node);
     }
@@ -148,6 +149,23 @@ fn note_cluster(pass: &mut Pass<'_>, node: &Node) {
     if takes || noted.is_none_or(|id| ids.was(id)) {
         let key = names::annotation::CLUSTER_ID.to_owned();
         pass.effects.node_patch(node).annotations.insert(key, Some(ids.own.clone()));
+    }
+}
+
+/// Cluster API's autoscaler finds the Machine of a Node by these. They come with a write that is due anyway.
+fn note_machine(pass: &mut Pass<'_>, node: &Node) {
+    if pass.effects.node_patch(node).is_empty() || node.metadata.deletion_timestamp.is_some() {
+        return;
+    }
+    let namespace = pass.machine.metadata.namespace.clone().unwrap_or_default();
+    let notes = [
+        (names::annotation::MACHINE_OF_NODE, pass.name().to_owned()),
+        (names::annotation::CLUSTER_NAMESPACE, namespace),
+    ];
+    for (key, value) in notes {
+        if node_notes::annotation_of(node, key) != Some(&value) {
+            pass.effects.node_patch(node).annotations.insert(key.to_owned(), Some(value));
+        }
     }
 }
 

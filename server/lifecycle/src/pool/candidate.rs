@@ -13,7 +13,7 @@ use super::{
     matching::{Matched, Member, is_ready},
     victims::Candidate,
 };
-use crate::streak::Streak;
+use crate::{autoscaler::scale::is_chosen, streak::Streak};
 
 pub(super) fn of<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
     let machine = member.machine;
@@ -31,7 +31,12 @@ pub(super) fn of<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
         ready: is_ready(machine) && !is_begun(machine),
         outdated: facts.is_outdated(member),
         annotated: marks.iter().any(|mark| machine.annotation(mark).is_some())
-            || machine.annotation(annotation::PRIORITY) == Some("1"),
+            || machine.annotation(annotation::PRIORITY) == Some("1")
+            || facts
+                .snap
+                .pool
+                .annotation(annotation::TRIGGER_DELETION)
+                .is_some_and(|list| is_chosen(machine, list)),
         preserved: kept.is_some_and(|until| until.0 > facts.snap.now),
     }
 }

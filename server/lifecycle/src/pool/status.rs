@@ -19,6 +19,7 @@ use super::{
     lost_group, matching::is_ready, name,
 };
 use crate::{
+    autoscaler::limits::limits,
     class::Hold,
     numbered,
     plan::{Event, EventReason},
@@ -236,10 +237,12 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
         Err(lack) => said(Type::BootstrapReady, false, "DataMissing", lack),
     };
     let infrastructure = infrastructure(facts, status);
-    let valid = if facts.broken.is_empty() {
-        said(Type::Valid, true, "Valid", "")
-    } else {
-        said(Type::Valid, false, "ValidationFailed", facts.broken.join("; "))
+    let valid = match limits(&pool.metadata) {
+        _ if !facts.broken.is_empty() => {
+            said(Type::Valid, false, "ValidationFailed", facts.broken.join("; "))
+        }
+        Err(why) => said(Type::Valid, false, EventReason::AnnotationInvalid.name(), why),
+        Ok(_) => said(Type::Valid, true, "Valid", ""),
     };
     let is_ready = ready
         && status.infrastructure_ready

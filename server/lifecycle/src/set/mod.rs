@@ -29,7 +29,7 @@ pub use writes::{LAG, Standing, plan};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use ostler_api::{Machine, MachineSet, machine::MachinePhase, names};
+use ostler_api::{Machine, MachineClass, MachineSet, machine::MachinePhase, names};
 use serde_json::Value;
 
 use crate::{class::Hold as Finalizer, foreign::Foreign, replicas::Filled, streak::Streak};
@@ -50,6 +50,8 @@ pub enum Blind {
 pub struct Snapshot {
     /// The set.
     pub set: Arc<MachineSet>,
+    /// The class of its template; `None`: it is not there.
+    pub class: Option<Arc<MachineClass>>,
     /// Machines of its namespace that it controls, and those without a controller.
     pub machines: Vec<Arc<Machine>>,
     /// The other sets of its namespace.

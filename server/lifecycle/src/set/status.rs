@@ -18,7 +18,7 @@ use super::{
     count::{is_active, wanted},
     preserve,
 };
-use crate::{plan::EventReason, selector, streak::REPLACEMENTS_FAIL};
+use crate::{autoscaler::limits::limits, plan::EventReason, selector, streak::REPLACEMENTS_FAIL};
 
 /// Reason of the condition and of the event while another process runs a set.
 pub const FOREIGN: &str = EventReason::ForeignController.name();
@@ -50,7 +50,7 @@ pub fn status(
     let auto = count(&|it| it.annotation(PRESERVE) == Some(preserve::AUTO));
     let failed = failed_machines(&plan.claimed);
     let mut conditions = old.conditions.clone();
-    let (failure, invalid) = (replica_failure(set, plan, failures), invalid(plan));
+    let (failure, invalid) = (replica_failure(set, plan, failures), invalid(set, plan));
     conditions = with_condition(conditions, Type::ReplicaFailure, failure, now);
     conditions = with_condition(conditions, Type::Valid, invalid, now);
     let mut status = MachineSetStatus {
@@ -165,11 +165,18 @@ fn replica_failure(set: &MachineSet, plan: &Decision, failures: &Failures) -> Sa
     if untried && active != wanted(set) { Say::Keep } else { Say::Drop }
 }
 
-fn invalid(plan: &Decision) -> Say {
-    if plan.broken.is_empty() {
-        return Say::Drop;
+fn invalid(set: &MachineSet, plan: &Decision) -> Say {
+    if !plan.broken.is_empty() {
+        return Say::Set("False", "ValidationFailed", plan.broken.join("; "));
     }
-    Say::Set("False", "ValidationFailed", plan.broken.join("; "))
+    // Those of a deployment are what that has, and no autoscaler looks at them.
+    let wrong = || limits(&set.metadata).err().filter(|_| is_alone(set));
+    wrong().map_or(Say::Drop, |why| Say::Set("False", EventReason::AnnotationInvalid.name(), why))
+}
+
+/// Whether no deployment has it.
+pub(super) fn is_alone(set: &MachineSet) -> bool {
+    crate::owner::controller(&set.metadata).is_none()
 }
 
 /// Changes one condition. All others stay: the freeze is written by another controller.

@@ -20,7 +20,11 @@ pub(super) fn events(set: &MachineSet, decision: &Decision, new: &MachineSetStat
         );
         events.push(Event::warning(EventReason::SelectorOverlap, note));
     }
-    for reason in [EventReason::ForeignController, EventReason::MachineUnreadable] {
+    for reason in [
+        EventReason::ForeignController,
+        EventReason::MachineUnreadable,
+        EventReason::AnnotationInvalid,
+    ] {
         let before = set.status.as_ref().and_then(|old| message(old, reason));
         let now = message(new, reason).filter(|now| before != Some(now));
         events.extend(now.map(|note| Event::warning(reason, note.to_owned())));

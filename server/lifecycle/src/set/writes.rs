@@ -8,12 +8,14 @@ use jiff::Timestamp;
 use ostler_api::{Machine, MachineSet, names::annotation::RELEASED_BY, names::finalizer};
 use serde_json::{Value, json};
 
+use super::status::is_alone;
 use super::{
     BURST, Decision, Failures, Snapshot, Victim, decide, is_news, machine, machine_name,
     owner_reference, status, told,
 };
+use crate::autoscaler::capacity;
 use crate::class::Hold;
-use crate::difference::difference;
+use crate::difference::{difference, merge_patch};
 use crate::plan::{Event, EventAction, EventReason};
 use crate::replicas::Filled;
 use crate::time::until;
@@ -125,7 +127,20 @@ fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
             .paced(Pace::Doubling)
             .after(Part::Release),
     ];
-    confirm.into_iter().chain(others).filter(|batch| !batch.writes.is_empty()).collect()
+    let all = confirm.into_iter().chain(others).chain(show_to_autoscalers(snapshot));
+    all.filter(|batch| !batch.writes.is_empty()).collect()
+}
+
+/// What the class says of a Node, so that Cluster API's autoscaler scales the set from nothing.
+fn show_to_autoscalers(snapshot: &Snapshot) -> Option<Batch> {
+    let set = &snapshot.set;
+    let mut metadata = set.metadata.clone();
+    let class = snapshot.class.as_deref().filter(|_| is_alone(set) && !set.is_deleting())?;
+    capacity::derive(&mut metadata, Some(class), &set.spec.template.spec);
+    let changed = merge_patch(&json!(set.metadata.annotations), &json!(metadata.annotations))?;
+    let patch = json!({ "metadata": { "annotations": changed } });
+    let write = Write::new(Object::Set(Arc::clone(set)), Verb::Patch(patch));
+    Some(Batch::own("cannot write what autoscalers read of a set", write))
 }
 
 /// INV-13: lets a Machine go whose labels do not match any more, and says so.

@@ -101,6 +101,7 @@ impl World {
             .collect()
         };
         Snapshot {
+            class: None,
             deployment: Arc::new(self.deployment.clone()),
             sets: owned
                 .into_iter()

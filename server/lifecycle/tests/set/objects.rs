@@ -83,6 +83,7 @@ pub fn running(count: usize) -> Vec<Arc<Machine>> {
 /// What is decided about.
 pub fn snapshot(set: MachineSet, machines: Vec<Arc<Machine>>) -> Snapshot {
     Snapshot {
+        class: None,
         set: Arc::new(set),
         machines,
         others: Vec::new(),

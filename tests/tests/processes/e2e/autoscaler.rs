@@ -189,3 +189,42 @@ fn a_group_that_does_not_exist_is_not_found_and_one_of_none_is_there_autoscaler_
     kubectl.run(["scale", "machinedeployment", "pool", "--replicas=1"]);
     settled(kubectl, 1);
 }
+
+/// With the rights that each example gives to its autoscaler, and a core that takes the flags of its own.
+#[test]
+fn the_example_of_each_autoscaler_is_accepted_and_the_core_knows_its_flags() {
+    let does = "installs cores and autoscalers of the examples";
+    let Some(stack) = Stack::with_own_api(does) else { return };
+    let kubectl = stack.kubectl();
+    let examples = ostler_tests::tools::root().join("deploy/examples/autoscaler");
+    apply_class(kubectl);
+    kubectl.run(["apply", "-f", examples.join("workers.yaml").to_str().unwrap()]);
+    for (name, provider) in
+        [("externalgrpc", "externalgrpc"), ("clusterapi", "clusterapi"), ("gardener", "")]
+    {
+        let rendered = kubectl.run(["kustomize", examples.join(name).to_str().unwrap()]);
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&rendered).unwrap();
+        // The embedded API server enforces no policies of the network, and stores none.
+        for object in objects.iter().filter(|it| it["kind"] != "NetworkPolicy") {
+            kubectl.apply(&object.to_string());
+        }
+        let read = kubectl.get("deployment", "cluster-autoscaler");
+        let args = read["spec"]["template"]["spec"]["containers"][0]["args"].to_string();
+        assert!(args.contains(provider), "{args}");
+        for object in &objects {
+            let pod = &object["spec"]["template"]["spec"];
+            let containers = pod["containers"].as_array().into_iter().flatten();
+            for core in containers.filter(|it| it["name"] == "core") {
+                let args = core["args"].as_array().unwrap().iter();
+                let args = args.map(|it| it.as_str().unwrap().replace("$(NAMESPACE)", "default"));
+                let line = ostler_server::command_line(args);
+                let known = |it: &ostler_server::Flag| {
+                    matches!(it.becomes, ostler_server::Becomes::Same(_))
+                };
+                assert!(line.flags.iter().all(known) && line.refused.is_none(), "{line:?}");
+            }
+        }
+    }
+    let read = kubectl.get("machinedeployment", "scaled");
+    assert_eq!(read["spec"]["replicas"], 0);
+}
