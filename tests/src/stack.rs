@@ -75,7 +75,7 @@ impl Drop for Stack {
         }
         let made = ["pdb,pods", "-l", "ostler.dev/test", "--force", "--grace-period=0"];
         self.kubectl.output(["delete", "--ignore-not-found"].iter().chain(&made), None);
-        let checks = "machinehealthchecks,machinepools";
+        let checks = "machinehealthchecks,machinepools,machinereserves";
         for kind in [checks, "machinedeployments", "machinesets", "machines", "machineclasses"] {
             self.kubectl.output(["delete", kind, "--all", "--timeout=120s"], None);
         }

@@ -63,6 +63,12 @@ fn the_seeds_with_fleets_that_everybody_runs_break_no_rule() {
     holds(&["--seed", "100000", "--seeds", "1000", "--max-seconds", &seconds()]);
 }
 
+/// The first seeds whose plans may have reserves.
+#[test]
+fn the_seeds_with_reserves_that_everybody_runs_break_no_rule() {
+    holds(&["--seed", "20000000", "--seeds", "1000", "--max-seconds", &seconds()]);
+}
+
 /// A seed that fails here is a finding, and says nothing of the change at hand: where changes are judged,
 /// it is told and fails nothing, and few are lived.
 #[test]

@@ -8,7 +8,7 @@ use ostler_api::machine_health_check::MachineHealthCheckStatus;
 use ostler_lifecycle::selector;
 
 use super::fleet::named;
-use super::page::{Page, event_lines};
+use super::page::{Page, condition_lines, event_lines};
 use super::read;
 
 /// A check, as far as it could be read.
@@ -44,14 +44,7 @@ pub(super) fn render(Subject { check, unserved, events }: &Subject, now: Timesta
     let status = check.status.as_ref().unwrap_or(&none);
     let (all, healthy) = (status.expected_machines, status.current_healthy);
     page.line("Machines", &format!("{healthy} of {all} healthy"));
-    for condition in &status.conditions {
-        let about = if condition.message.is_empty() {
-            condition.reason.clone()
-        } else {
-            format!("{}: {}", condition.reason, condition.message)
-        };
-        page.line(&condition.type_, &format!("{} ({about})", condition.status));
-    }
+    condition_lines(&mut page, &status.conditions);
     let seen = status.observed_generation >= check.metadata.generation;
     match unserved {
         Some(unserved) => page.line("Waits for", unserved),

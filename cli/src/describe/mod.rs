@@ -12,6 +12,7 @@ mod nodes;
 mod page;
 mod pool;
 mod read;
+mod reserve;
 #[cfg(test)]
 mod waits;
 
@@ -86,6 +87,12 @@ enum Command {
         /// Its name
         name: String,
     },
+    /// Show a reserve with its conditions, how many machines are ready, and how many sets took
+    #[command(name = "machinereserve", visible_alias = "mr")]
+    MachineReserve {
+        /// Its name
+        name: String,
+    },
     /// Show a set with its machines, who runs it, and what holds it up
     #[command(name = "machineset", visible_alias = "mcs")]
     MachineSet {
@@ -125,6 +132,9 @@ async fn page_of(client: &Client, namespace: &str, command: Command) -> anyhow::
         }
         Command::MachinePool { name } => {
             pool::render(&pool::gather(client, namespace, &name, now).await?, now)
+        }
+        Command::MachineReserve { name } => {
+            reserve::render(&reserve::gather(client, namespace, &name, now).await?, now)
         }
         Command::MachineSet { name } => {
             fleet::render(&fleet::of_set(client, namespace, &name).await?, now)

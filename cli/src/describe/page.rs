@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use jiff::{Timestamp, tz::TimeZone};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use ostler_api::machine::{
     DrainProgress, DrainPurpose, MachineStatus, MachineStep, WaitReason, WaitingFor,
 };
@@ -269,6 +269,18 @@ fn answers(page: &mut Page, machine: &Machine, status: &MachineStatus, now: Time
             None => "outcome unknown: it is read next".to_owned(),
         };
         page.entry(&format!("{at:<8}  {kind:<20}attempt {}, {outcome}", intent.attempt));
+    }
+}
+
+/// What the conditions of an object say.
+pub(super) fn condition_lines(page: &mut Page, conditions: &[Condition]) {
+    for condition in conditions {
+        let about = if condition.message.is_empty() {
+            condition.reason.clone()
+        } else {
+            format!("{}: {}", condition.reason, condition.message)
+        };
+        page.line(&condition.type_, &format!("{} ({about})", condition.status));
     }
 }
 

@@ -10,7 +10,8 @@ use kube::api::{Api, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, Resource, ResourceExt};
 use ostler_api::{
-    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineReserve,
+    MachineSet,
 };
 use ostler_controllers::Namespaces;
 use parking_lot::Mutex;
@@ -53,6 +54,7 @@ pub(super) async fn follow(
         watch.kind::<MachineDeployment>(&client, &end),
         watch.kind::<MachinePool>(&client, &end),
         watch.kind::<MachineHealthCheck>(&client, &end),
+        watch.kind::<MachineReserve>(&client, &end),
     );
 }
 

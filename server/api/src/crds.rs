@@ -10,7 +10,8 @@ use kube::CustomResourceExt;
 
 use crate::{
     machine::Machine, machine_class::MachineClass, machine_deployment::MachineDeployment,
-    machine_health_check::MachineHealthCheck, machine_pool::MachinePool, machine_set::MachineSet,
+    machine_health_check::MachineHealthCheck, machine_pool::MachinePool,
+    machine_reserve::MachineReserve, machine_set::MachineSet,
 };
 
 /// Every CustomResourceDefinition of ours, in the order in which to apply them.
@@ -22,6 +23,7 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
         machine_deployment(),
         machine_pool(),
         machine_health_check(),
+        machine_reserve(),
     ]
 }
 
@@ -109,6 +111,17 @@ const CHECK_COLUMNS: &[Column] = &[
     wide("UnhealthyRange", "string", ".spec.unhealthyRange"),
     wide("NodeStartupTimeout", "string", ".spec.nodeStartupTimeout"),
     wide("Cluster", "string", ".spec.clusterName"),
+];
+
+const RESERVE_COLUMNS: &[Column] = &[
+    column("Target", "string", ".spec.targetRef.name"),
+    column("Desired", "string", ".spec.replicas"),
+    column("Ready", "integer", ".status.readyReplicas"),
+    column("Given", "integer", ".status.given"),
+    column("Age", "date", ".metadata.creationTimestamp"),
+    wide("Kind", "string", ".spec.targetRef.kind"),
+    wide("Current", "integer", ".status.replicas"),
+    wide("Up-to-date", "integer", ".status.updatedReplicas"),
 ];
 
 fn machine() -> CustomResourceDefinition {
@@ -216,6 +229,39 @@ fn machine_health_check() -> CustomResourceDefinition {
     });
     crd
 }
+
+fn machine_reserve() -> CustomResourceDefinition {
+    let mut crd = MachineReserve::crd();
+    set_columns(&mut crd, RESERVE_COLUMNS);
+    each_schema(&mut crd, |root| {
+        root.required = Some(vec!["spec".to_owned()]);
+        // Its name is a label of its Machines.
+        root.x_kubernetes_validations = Some(vec![rule(RESERVE_NAME)]);
+        let Some(spec) = property(root, "spec") else { return };
+        spec.required = Some(vec!["targetRef".to_owned(), "replicas".to_owned()]);
+        limit(spec, "replicas", 1, 32);
+        at_least_zero(spec, "replicas");
+        if let Some(replicas) = property(spec, "replicas") {
+            replicas.pattern = Some("^[0-9]+%$".to_owned());
+        }
+        if let Some(effect) = property(spec, "taintEffect") {
+            effect.enum_ = Some(["NoSchedule", "NoExecute"].map(|it| JSON(it.into())).to_vec());
+        }
+        let Some(target) = property(spec, "targetRef") else { return };
+        target.required = Some(vec!["kind".to_owned(), "name".to_owned()]);
+        limit(target, "name", 1, 253);
+        if let Some(kind) = property(target, "kind") {
+            let kinds = ["MachineDeployment", "MachineSet"];
+            kind.enum_ = Some(kinds.map(|it| JSON(it.into())).to_vec());
+        }
+    });
+    crd
+}
+
+const RESERVE_NAME: (&str, &str) = (
+    "size(self.metadata.name) <= 63",
+    "metadata.name has more than 63 letters: its machines carry it as a label",
+);
 
 /// How many Machines may be unhealthy.
 fn limit_numbers(schema: &mut JSONSchemaProps, most: &str, range: &str) {

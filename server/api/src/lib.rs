@@ -1,7 +1,8 @@
 //! API types of Ostler: the kinds, their names and the closed enums that all parts share.
 //!
 //! No I/O here. Start at [`machine`] for the Machine, [`machine_set`] and [`machine_deployment`] for many of them,
-//! [`machine_pool`] for a scaling group of them, [`machine_health_check`] for which of them are replaced,
+//! [`machine_pool`] for a scaling group of them, [`machine_reserve`] for some that are ready before they are needed,
+//! [`machine_health_check`] for which of them are replaced,
 //! [`machine_class`] for what its instance looks like, [`bootstrap`] for how it becomes a Node, [`operation`] and [`driver`] for what drivers are
 //! asked and answer, and [`names`] for the strings that others depend on.
 
@@ -18,6 +19,7 @@ pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_health_check;
 pub mod machine_pool;
+pub mod machine_reserve;
 pub mod machine_set;
 mod machine_status;
 mod metadata;
@@ -41,6 +43,7 @@ pub use machine_class::MachineClass;
 pub use machine_deployment::MachineDeployment;
 pub use machine_health_check::MachineHealthCheck;
 pub use machine_pool::MachinePool;
+pub use machine_reserve::MachineReserve;
 pub use machine_set::MachineSet;
 pub use operation_record::OperationRecord;
 pub use wording::differ_by_numbers_only;

@@ -2,7 +2,8 @@
 
 use crate::names::finalizer;
 use crate::{
-    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineReserve,
+    MachineSet,
 };
 
 /// The same questions to the metadata of each kind. Methods of the kinds and not of a trait: `kube::ResourceExt` has
@@ -53,4 +54,12 @@ fn is_ours(name: &str) -> bool {
     name == finalizer::MACHINE || name == finalizer::POOL
 }
 
-metadata_of!(Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet);
+metadata_of!(
+    Machine,
+    MachineClass,
+    MachineDeployment,
+    MachineHealthCheck,
+    MachinePool,
+    MachineReserve,
+    MachineSet
+);

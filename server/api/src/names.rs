@@ -23,6 +23,8 @@ pub const MACHINE_SET: &str = "MachineSet";
 pub const MACHINE_DEPLOYMENT: &str = "MachineDeployment";
 /// Kind of a MachinePool. Ours.
 pub const MACHINE_POOL: &str = "MachinePool";
+/// Kind of a MachineReserve. Ours.
+pub const MACHINE_RESERVE: &str = "MachineReserve";
 /// API group of our own kinds.
 pub const OWN_GROUP: &str = "ostler.dev";
 /// `apiVersion` of our own kinds.
@@ -77,10 +79,14 @@ pub mod label {
     pub const CLUSTER_API_DEPLOYMENT: &str = "cluster.x-k8s.io/deployment-name";
     /// On a Machine: its MachinePool, formatted so that every name fits, as in Cluster API.
     pub const POOL_NAME: &str = "cluster.x-k8s.io/pool-name";
+    /// On a Machine: name of the MachineReserve that keeps it ready. Ours.
+    pub const RESERVE: &str = "ostler.dev/reserve";
     /// On a MachineSet or MachineDeployment, `True`: it creates nothing, since it has far too many Machines.
     pub const FREEZE: &str = "freeze";
     /// On a MachineSet, any value: it creates nothing, since its Machines are updated in place.
     pub const SCALE_UP_DISABLED: &str = "node.machine.sapcloud.io/scale-up-disabled";
+    /// On Machines, Nodes and node templates: the zone.
+    pub const ZONE: &str = "topology.kubernetes.io/zone";
     /// ClusterRole whose rights are added to the core's own, `"true"`: lets it at the kinds of a
     /// bootstrap provider. Ours.
     pub const AGGREGATE_TO_CORE: &str = "ostler.dev/aggregate-to-core";
@@ -115,7 +121,7 @@ pub mod annotation {
     /// API group of these kinds.
     pub const AUTOSCALER_MIN_OF_GROUP: &str =
         "machine.sapcloud.io/cluster-api-autoscaler-node-group-min-size";
-    /// The most that an autoscaler may ask for, on the same kinds.
+    /// The most that an autoscaler may ask for, on the same kinds and on MachineSets.
     pub const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
     /// The same for the API group of these kinds.
     pub const AUTOSCALER_MAX_OF_GROUP: &str =
@@ -129,6 +135,8 @@ pub mod annotation {
     pub const MACHINE_OF_NODE: &str = "machine.sapcloud.io/machine";
     /// See [`MACHINE_OF_NODE`].
     pub const CLUSTER_NAMESPACE: &str = "machine.sapcloud.io/cluster-namespace";
+    /// Ours, on a Machine in reserve: digest of the template that it was made from.
+    pub const RESERVE_TEMPLATE: &str = "ostler.dev/reserve-template";
     /// On a Machine of a pool: its instance is to be updated in place, as soon as the budget allows. The pool writes the
     /// hash of the model, a user any value.
     pub const UPDATE_INSTANCE: &str = "ostler.dev/update-instance";
@@ -267,6 +275,8 @@ pub mod taint {
     pub const INSTANCE_NOT_READY: &str = "node.machine.sapcloud.io/instance-not-ready";
     /// On the Node of a Failed Machine that is preserved.
     pub const PRESERVED: &str = "node.machine.sapcloud.io/preserved";
+    /// On the Node of a Machine in reserve, until a set takes that. Ours.
+    pub const RESERVE: &str = "ostler.dev/reserve";
     /// On a Node until its critical components run. A Pending Machine waits for its removal.
     pub const CRITICAL_COMPONENTS_NOT_READY: &str =
         "node.gardener.cloud/critical-components-not-ready";

@@ -2,7 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use ostler_api::{
-    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineReserve,
+    MachineSet,
 };
 use serde_json::{Map, Value, json};
 
@@ -123,6 +124,7 @@ fn whatever_a_definition_accepts_can_be_read() {
                 "MachineDeployment" => serde_json::from_value::<MachineDeployment>(object).err(),
                 "MachinePool" => serde_json::from_value::<MachinePool>(object).err(),
                 "MachineHealthCheck" => serde_json::from_value::<MachineHealthCheck>(object).err(),
+                "MachineReserve" => serde_json::from_value::<MachineReserve>(object).err(),
                 other => panic!("{other} is not read"),
             };
             unread.extend(read.map(|error| format!("{text}: {error}")));

@@ -29,6 +29,7 @@ mod machine;
 mod metrics;
 mod orphans;
 mod pool;
+mod reserve;
 mod run;
 mod schema_check;
 mod schemas;
@@ -60,8 +61,8 @@ pub use settings::{FleetSettings, Settings};
 pub use start::until_answered;
 pub use stores::{
     AttachmentIndex, BudgetIndex, CheckIndex, ClaimIndex, ClassIndex, DeploymentIndex,
-    MachineIndex, NodeIndex, PodIndex, PoolIndex, SecretIndex, SetIndex, StoreClassSource, Stores,
-    VolumeIndex,
+    MachineIndex, NodeIndex, PodIndex, PoolIndex, ReserveIndex, SecretIndex, SetIndex,
+    StoreClassSource, Stores, VolumeIndex,
 };
 pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, configure, connect};
 

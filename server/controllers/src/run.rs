@@ -49,6 +49,7 @@ use crate::metrics::{
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, Orphans};
 use crate::pool::{GroupReads, Pools, Running};
 use crate::queue::QueueMetrics;
+use crate::reserve::register_reserves;
 use crate::schemas::Schemas;
 use crate::set::Handover;
 use crate::settings::Settings;
@@ -148,6 +149,7 @@ impl Controllers {
         let leases = Leases::register(registry);
         register_machines(registry, &stores, &state, &leases.machines);
         register_deployments(registry, &stores, &leases.sets);
+        register_reserves(registry, &stores, &leases.sets);
         let admin = OrphanAdminParts {
             home,
             writer: Writer::new(client.clone(), WriteMetrics::register(registry)),

@@ -15,11 +15,12 @@ use crate::{Controller, EnabledControllers};
 
 /// The fields that the core writes, by kind: the controller that writes them, and a path from the root of the object, with
 /// everything below it.
-const WRITTEN: [(&str, Controller, &[&str]); 6] = [
+const WRITTEN: [(&str, Controller, &[&str]); 7] = [
     ("machines.machine.sapcloud.io", Controller::Machine, &["spec", "providerID"]),
     ("machines.machine.sapcloud.io", Controller::Machine, &["status"]),
     ("machinepools.ostler.dev", Controller::Machine, &["status"]),
     ("machinehealthchecks.ostler.dev", Controller::MachineHealthCheck, &["status"]),
+    ("machinereserves.ostler.dev", Controller::MachineSet, &["status"]),
     ("machinesets.machine.sapcloud.io", Controller::MachineSet, &["status"]),
     ("machinedeployments.machine.sapcloud.io", Controller::MachineDeployment, &["status"]),
 ];

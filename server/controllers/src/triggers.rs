@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use ostler_api::{
-    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
-    ProviderName, Uid,
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineReserve,
+    MachineSet, ProviderName, Uid,
 };
 use ostler_lifecycle::set::gathers;
 
@@ -37,6 +37,8 @@ pub(crate) trait Triggers: Send + Sync {
     fn pool(&self, _: &Change<MachinePool>) {}
     /// A health check changed.
     fn check(&self, _: &Change<MachineHealthCheck>) {}
+    /// A reserve changed.
+    fn reserve(&self, _: &Change<MachineReserve>) {}
     /// A Node changed, in more than its heartbeat.
     fn node(&self, _: &Target, _: &Change<Node>) {}
     /// A pod changed.

@@ -57,6 +57,8 @@ ostler_api::closed_enum! {
         Release,
         /// The number of replicas was changed.
         Scale,
+        /// A set took a Machine of a reserve.
+        Take,
         /// A set goes on.
         Unfreeze,
         /// A spec was checked.
@@ -158,6 +160,8 @@ ostler_api::closed_enum! {
         FailedDelete,
         /// A Machine came under the control of a set.
         AdoptedMachine,
+        /// A set took a Machine from a reserve.
+        TookFromReserve,
         /// A Machine is not under the control of a set any more.
         ReleasedMachine,
         /// A spec is refused.

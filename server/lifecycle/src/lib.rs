@@ -40,6 +40,7 @@ mod push_down;
 pub mod record;
 pub mod replacement;
 pub mod replicas;
+pub mod reserve;
 pub mod retry;
 pub mod selector;
 pub mod set;

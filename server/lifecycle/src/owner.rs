@@ -1,6 +1,7 @@
 //! Who controls an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use ostler_api::names::MACHINE_RESERVE;
 
 /// The controller of an object.
 pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
@@ -10,4 +11,9 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
 /// Whether the object with this UID controls another.
 pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     !uid.is_empty() && controller(meta).is_some_and(|owner| owner.uid == uid)
+}
+
+/// Whether a reserve controls it: a Machine that no set has, and no autoscaler may see.
+pub fn is_in_reserve(meta: &ObjectMeta) -> bool {
+    controller(meta).is_some_and(|owner| owner.kind == MACHINE_RESERVE)
 }

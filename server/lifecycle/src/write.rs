@@ -12,7 +12,8 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::machine_set::MachineTemplateSpec;
 use ostler_api::{
-    Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet, OperationId,
+    Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineReserve, MachineSet,
+    OperationId,
 };
 use serde_json::{Value, json};
 
@@ -32,6 +33,7 @@ macro_rules! each {
             $crate::write::Object::Deployment($it) => $then,
             $crate::write::Object::Pool($it) => $then,
             $crate::write::Object::Check($it) => $then,
+            $crate::write::Object::Reserve($it) => $then,
             $crate::write::Object::Node($it, _) => $then,
         }
     };
@@ -50,6 +52,8 @@ pub enum Object {
     Pool(Arc<MachinePool>),
     /// A MachineHealthCheck.
     Check(Arc<MachineHealthCheck>),
+    /// A MachineReserve.
+    Reserve(Arc<MachineReserve>),
     /// The Node of a Machine, in the cluster that it joined.
     Node(Arc<Node>, Arc<Machine>),
 }
@@ -236,6 +240,8 @@ pub enum Remember {
     Created,
     /// The UID of what is deleted.
     Deletion,
+    /// The name of what is taken, until it is answered: it is the first to be taken again.
+    Taking,
     /// Only that there was no answer.
     Answer,
 }
@@ -323,6 +329,8 @@ pub enum Part {
     Update,
     /// Objects that go.
     Delete,
+    /// Machines in reserve that become its own.
+    Take,
     /// Objects that are made.
     Create,
 }

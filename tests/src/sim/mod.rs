@@ -19,6 +19,7 @@ pub mod oracle;
 pub mod parts;
 pub mod plan;
 pub mod pools;
+pub mod reserves;
 pub mod run;
 pub mod search;
 pub mod settled;

@@ -253,6 +253,7 @@ impl Oracle {
             "machinedeployments",
             "machinepools",
             "machinehealthchecks",
+            "machinereserves",
         ];
         path.split('/').any(|segment| judged.contains(&segment))
     }
@@ -267,6 +268,7 @@ impl Oracle {
             ("MachineDeployment", _) => self.deployment(change),
             ("MachinePool", _) => self.pool(change),
             ("MachineHealthCheck", _) => self.check(change),
+            ("MachineReserve", _) => self.reserve(change),
             ("Status", [.., "machinehealthchecks", name]) if change.method == "DELETE" => {
                 self.lock().checks.check(name, None);
             }

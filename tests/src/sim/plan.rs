@@ -9,6 +9,7 @@ use super::dice::Dice;
 use super::groups::{self, Wish};
 use super::mutation::Mutation;
 use super::pools;
+use super::reserves;
 
 /// Classes of a world: see `users.rs`.
 pub const CLASSES: u8 = 5;
@@ -80,6 +81,8 @@ pub enum What {
     Pool(pools::Wish),
     /// Something about health checks.
     Check(checks::Wish),
+    /// Something about reserves.
+    Reserve(reserves::Wish),
     /// SIGKILL, and a new process so many milliseconds later; after so many more writes, in the
     /// moment the next one is done and not yet answered, if that is given.
     CrashCore { core: u8, down: u64, writes: Option<u8> },
@@ -242,6 +245,7 @@ impl What {
             Self::Group(wish) => return wish.fault(),
             Self::Pool(wish) => return wish.fault(),
             Self::Check(wish) => return wish.fault(),
+            Self::Reserve(wish) => return wish.fault(),
             Self::Weather { kind, .. } => kind.word(),
             Self::Create { .. }
             | Self::Delete { .. }
@@ -288,6 +292,7 @@ impl Plan {
         pools.extend(pools::plans::scaled(seed, length, &pools));
         others.extend(pools);
         others.extend(checks::plans::of(seed, length, &others));
+        others.extend(reserves::of(seed, length, &others));
         steps.extend(others);
         steps.sort_by_key(|step| step.at);
         let cores = u8::try_from(dice.between(1, 4)).unwrap_or(1);

@@ -13,6 +13,7 @@ use super::checks;
 use super::groups::{self, rules::controller};
 use super::oracle::is_of;
 use super::pools;
+use super::reserves;
 use super::users::{class_name, joins};
 use super::world::World;
 
@@ -31,6 +32,7 @@ pub async fn unsettled(world: &World) -> Vec<String> {
     found.extend(groups::settled::unsettled(&world.users, &others).await);
     found.extend(pools::settled::unsettled(world, &pooled).await);
     found.extend(checks::users::unsettled(&world.users, &machines).await);
+    found.extend(reserves::unsettled(&world.users, &machines, &nodes).await);
     for instance in &instances {
         if !machines.iter().any(|machine| is_of(instance, machine)) {
             found.push(format!("{} is nobody's", instance.provider_id));

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::machine::Machine;
-use ostler_api::{MachineDeployment, MachinePool, MachineSet};
+use ostler_api::{MachineDeployment, MachinePool, MachineReserve, MachineSet};
 use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
 use ostler_driver_fake::cloud::{Clock, Cloud, Listener};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -23,6 +23,7 @@ use super::oracle::Oracle;
 use super::parts::{self, Order, Part};
 use super::plan::{CLASSES, Party, Plan, What};
 use super::pools;
+use super::reserves;
 use super::search::Search;
 use super::trace::Trace;
 use super::users::{self, Users};
@@ -245,6 +246,9 @@ impl World {
 
     /// Everything is deleted: first what would make machines anew.
     pub async fn delete_all(&self) {
+        for reserve in self.users.all::<MachineReserve>().await {
+            self.users.delete_by_name::<MachineReserve>(reserve.name()).await;
+        }
         for deployment in self.users.all::<MachineDeployment>().await {
             self.users.delete_by_name::<MachineDeployment>(deployment.name()).await;
         }
@@ -306,6 +310,7 @@ impl World {
             What::Group(wish) => self.group(wish).await,
             What::Pool(wish) => pools::users::happen(self, wish).await,
             What::Check(wish) => checks::users::happen(self, wish).await,
+            What::Reserve(wish) => reserves::happen(self, wish).await,
             What::CrashCore { core, down, writes } => {
                 let Some(part) = self.cores.get(usize::from(core) % self.cores.len()) else {
                     return;

@@ -139,6 +139,7 @@ async fn the_core_asks_for_nothing_that_its_roles_do_not_allow_and_needs_every_r
     let fleet = World::start_with(with_sets).await;
     Box::pin(life_of_a_fleet(&fleet)).await;
     Box::pin(crate::health_checks::life_of_a_check(&fleet)).await;
+    Box::pin(crate::reserves::life_of_a_reserve(&fleet)).await;
     let pools = crate::pools::start().await;
     Box::pin(crate::pools::life_of_a_pool(&pools)).await;
     let asked = &(&world.asked() | &fleet.asked()) | &pools.asked();

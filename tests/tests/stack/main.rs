@@ -37,6 +37,7 @@ mod pools;
 mod preboot;
 mod renamed;
 mod replicas;
+mod reserves;
 mod rolling;
 mod rollouts;
 mod safety;

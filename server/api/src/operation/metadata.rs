@@ -3,12 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::Machine;
-use crate::names::OWN_GROUP;
+use crate::names::{OWN_GROUP, label::ZONE};
 
 /// How much text a driver gets, in bytes.
 const MOST: usize = 16 << 10;
-/// Label with the zone, of Machines and Nodes.
-const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// What a driver may know of a Machine beyond its identity, within 16 KiB. User data and secrets are never in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -199,6 +199,10 @@ impl Hand<'_> {
                 let (api, cache) = (writer.api(namespace), &stores.checks);
                 self.on(it, Place { writer, api, cache, wrap: Object::Check }, write, own).await
             }
+            Object::Reserve(it) => {
+                let (api, cache) = (writer.api(namespace), &stores.reserves);
+                self.on(it, Place { writer, api, cache, wrap: Object::Reserve }, write, own).await
+            }
             Object::Node(it, machine) => {
                 let TargetOf::Cluster(target) = stores.targets.of(machine) else {
                     return Ok(Answered::default());

@@ -10,11 +10,11 @@ use k8s_openapi::api::core::v1::{
 use ostler_api::machine::{MachinePhase, WaitReason};
 use ostler_api::names::{annotation, label};
 use ostler_api::{
-    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineSet,
-    ProviderId,
+    Machine, MachineClass, MachineDeployment, MachineHealthCheck, MachinePool, MachineReserve,
+    MachineSet, ProviderId,
 };
 use ostler_lifecycle::bootstrap::{config_of, data_secret};
-use ostler_lifecycle::owner::controller;
+use ostler_lifecycle::owner::{controller, is_in_reserve};
 use ostler_lifecycle::pod::claims;
 use ostler_lifecycle::pool::secret_name;
 
@@ -62,6 +62,8 @@ pub enum MachineIndex {
     FollowsVolumes,
     /// `namespace/name` of the MachineHealthCheck whose mark it has.
     HealthCheck,
+    /// Namespace, of Machines that a MachineReserve controls.
+    Reserve,
 }
 
 /// The namespace of a Machine, and the name of the cluster that its label names.
@@ -91,6 +93,9 @@ impl CacheIndex for MachineIndex {
         keys.extend(check.map(|name| (Self::HealthCheck, name.to_string())));
         keys.push((Self::Name, machine.name().to_owned()));
         keys.push((Self::Namespace, namespace.clone()));
+        if is_in_reserve(&machine.metadata) {
+            keys.push((Self::Reserve, namespace.clone()));
+        }
         match controller(&machine.metadata) {
             Some(owner) => keys.push((Self::Controller, owner.uid.clone())),
             None => keys.extend(free_keys(machine, namespace)),
@@ -244,6 +249,32 @@ impl CacheIndex for CheckIndex {
 
     fn of(check: &MachineHealthCheck) -> Vec<(Self, String)> {
         vec![(Self::Namespace, check.metadata.namespace.clone().unwrap_or_default())]
+    }
+}
+
+/// Indexes of MachineReserves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReserveIndex {
+    /// `metadata.uid`.
+    Uid,
+    /// `namespace/name` of the target, whatever its kind.
+    Target,
+    /// Namespace.
+    Namespace,
+}
+
+impl CacheIndex for ReserveIndex {
+    type Object = MachineReserve;
+    const KIND: &'static str = "MachineReserve";
+
+    fn of(reserve: &MachineReserve) -> Vec<(Self, String)> {
+        let namespace = reserve.metadata.namespace.clone().unwrap_or_default();
+        let target = ObjectName::new(&namespace, &reserve.spec.target_ref.name).to_string();
+        vec![
+            (Self::Uid, reserve.uid().to_owned()),
+            (Self::Target, target),
+            (Self::Namespace, namespace),
+        ]
     }
 }
 

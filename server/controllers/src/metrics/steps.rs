@@ -24,8 +24,6 @@ const SECONDS: [f64; 12] =
     [0.1, 1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 3600.0, 7200.0];
 /// Series of last durations that are kept: MachineDeployments come and go, and a process runs for long.
 const MOST_SERIES: NonZeroUsize = NonZeroUsize::new(1000).unwrap();
-/// Label of a Machine's Node with its zone.
-const ZONE: &str = "topology.kubernetes.io/zone";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StepLabel {
@@ -180,7 +178,7 @@ fn labels(name: &str, machine: &Machine, shape: &Shape) -> Option<Vec<(&'static 
     if name != DRAIN {
         let template = machine.spec.node_template.as_ref();
         let meta = template.and_then(|template| template.metadata.as_ref());
-        let zone = meta.and_then(|meta| meta.labels.as_ref()?.get(ZONE).cloned());
+        let zone = meta.and_then(|meta| meta.labels.as_ref()?.get(label::ZONE).cloned());
         labels.push(("instance_type", shape.instance_type.clone()));
         labels.push(("zone", zone.unwrap_or_default()));
     }
@@ -220,7 +218,7 @@ mod tests {
         serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
             "metadata": { "name": "m", "namespace": "a", "labels": { "name": deployment } },
-            "spec": { "nodeTemplate": { "metadata": { "labels": { ZONE: "z" } } } },
+            "spec": { "nodeTemplate": { "metadata": { "labels": { label::ZONE: "z" } } } },
             "status": status
         }))
         .unwrap()

@@ -22,6 +22,7 @@ use crate::machine::{Machines, Shared, State};
 use crate::orphans::{OrphanScans, Orphans};
 use crate::pool::{self, Pools};
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
+use crate::reserve::Reserves;
 use crate::set::{Pending, Sets};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -45,6 +46,7 @@ pub(crate) struct Kinds {
     pub(crate) nodes: Arc<Woken<UnmanagedNodes>>,
     pub(crate) sets: Arc<Woken<Sets, Arc<Pending>>>,
     pub(crate) deployments: Arc<Woken<Deployments>>,
+    pub(crate) reserves: Arc<Woken<Reserves, Arc<Pending>>>,
     pub(crate) freezes: Arc<Woken<Freezes>>,
     pub(crate) pools: Arc<Woken<Pools, pool::Shared>>,
     pub(crate) checks: Arc<Woken<HealthChecks>>,
@@ -97,6 +99,7 @@ impl Kinds {
             nodes: of.woken("node", FEW_WORKERS, ()),
             sets: of.woken("machineset", many, Arc::default()),
             deployments: of.woken("machinedeployment", many, ()),
+            reserves: of.woken("machinereserve", FEW_WORKERS, Arc::default()),
             freezes: of.woken("freeze", FEW_WORKERS, ()),
             pools: of.woken("machinepool", many, groups),
             checks: of.woken("machinehealthcheck", FEW_WORKERS, ()),
@@ -111,6 +114,7 @@ impl Kinds {
             self.home.clone(),
             self.sets.clone(),
             self.deployments.clone(),
+            self.reserves.clone(),
             self.pools.clone(),
             self.checks.clone(),
             self.freezes.clone(),

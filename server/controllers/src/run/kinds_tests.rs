@@ -593,3 +593,6 @@ async fn a_machine_reaches_the_checks_that_select_it_or_did_and_the_one_whose_ma
         assert_eq!(checks().await, named(&["gone", "of-db"]));
     }
 }
+
+#[path = "kinds_reserve_tests.rs"]
+mod reserves;

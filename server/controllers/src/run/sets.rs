@@ -27,6 +27,7 @@ use crate::events::Recorder;
 use crate::freeze::Freezes;
 use crate::kind;
 use crate::metrics::{Leads, ReconcileMetrics, SetMetrics};
+use crate::reserve::Reserves;
 use crate::set::{Handover, Sets};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -177,6 +178,7 @@ impl SetLeader {
         if controllers.run(Controller::MachineSet) {
             let freezes = self.start_freezes(&mut workers, stop);
             self.start_sets(term, freezes, &mut workers, stop);
+            self.start_reserves(term, &mut workers, stop);
         }
         if controllers.run(Controller::MachineDeployment) {
             self.start_deployments(term, &mut workers, stop);
@@ -220,6 +222,20 @@ impl SetLeader {
             runs_machines: self.settings.controllers.run_machines(),
         });
         kind::work(sets, queue, &self.metrics, workers, stop);
+    }
+
+    fn start_reserves(&self, term: SetsTerm, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+        let Woken { queue, own: pending, .. } = self.kinds.reserves.as_ref();
+        let reserves = Arc::new(Reserves {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.recorder.clone(),
+            pending: Arc::clone(pending),
+            handover: Handover::new(term.predecessor),
+        });
+        kind::work(reserves, queue, &self.metrics, workers, stop);
     }
 
     fn start_deployments(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ostler_api::Machine;
-use ostler_lifecycle::owner::controller;
+use ostler_lifecycle::owner::{controller, is_in_reserve};
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
@@ -86,12 +86,16 @@ impl Handover {
 }
 
 /// Awaits in the cache what the list shows.
-pub(super) fn await_in_cache(machine: &Arc<Machine>, stores: &Stores, pending: &Pending) {
+pub(crate) fn await_in_cache(machine: &Arc<Machine>, stores: &Stores, pending: &Pending) {
     let Some(owner) = controller(&machine.metadata) else { return };
     if stores.machines.get(&ObjectName::of(machine.as_ref())).is_none() {
         pending.confirmed(&owner.uid, machine.name());
     }
     let cached = stores.machines.find(MachineIndex::Uid, machine.uid());
+    if !is_in_reserve(&machine.metadata) && cached.iter().any(|it| is_in_reserve(&it.metadata)) {
+        // The process before took it.
+        pending.takes(&owner.uid, machine.name());
+    }
     if machine.is_deleting() && cached.iter().any(|cached| !cached.is_deleting()) {
         pending.deleted(&owner.uid, machine.uid());
     }

@@ -6,10 +6,12 @@
 mod handover;
 mod observe;
 mod pending;
+mod seen;
 mod triggers;
 
-pub(crate) use handover::{Handover, Stage};
+pub(crate) use handover::{Handover, Stage, await_in_cache};
 pub(crate) use pending::Pending;
+pub(crate) use seen::{Seen, Seer};
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -101,31 +103,17 @@ struct Own<'a> {
 
 impl Unseen for Own<'_> {
     fn sends(&self, part: Part, write: &Write) {
-        if write.remember == Remember::Name {
-            self.sets.pending.sent(self.set.uid(), write.of.name());
-        }
-        if let (Part::Adopt, Some(machine)) = (part, write.of.machine()) {
+        self.sets.pending.sends(self.set.uid(), write);
+        if let (Part::Adopt | Part::Take, Some(machine)) = (part, write.of.machine()) {
             self.sets.roll.lock().ours(machine);
         }
     }
 
     fn answered(&self, _: Part, write: &Write, answer: Result<(), &WriteError>) {
-        let (pending, set) = (&self.sets.pending, self.set.uid());
-        match (write.remember, answer) {
-            (Remember::Name, Ok(())) => pending.confirmed(set, write.of.name()),
-            // It may have happened: the name stays, and is repeated.
-            (Remember::Name, Err(error)) if error.may_have_happened() => {}
-            (Remember::Name, Err(_)) => pending.refused(set, write.of.name()),
-            (Remember::Deletion, Ok(())) => {
-                pending.deleted(set, write.of.uid());
-                let stale = write.of.machine().is_some_and(|machine| is_stale(machine));
-                self.sets.metrics.stale.inc_by(stale.into());
-            }
-            (Remember::Deletion, Err(error)) if error.may_have_happened() => {
-                pending.may_be_deleted(set, write.of.uid());
-            }
-            (Remember::Deletion, Err(_))
-            | (Remember::Nothing | Remember::Created | Remember::Answer, _) => {}
+        self.sets.pending.answered(self.set.uid(), write, answer);
+        if (write.remember, answer.is_ok()) == (Remember::Deletion, true) {
+            let stale = write.of.machine().is_some_and(|machine| is_stale(machine));
+            self.sets.metrics.stale.inc_by(stale.into());
         }
     }
 }

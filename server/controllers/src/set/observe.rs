@@ -2,21 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use ostler_api::machine::MachinePhase;
 use ostler_api::names::annotation::{PRESERVE, RELEASED_BY};
+use ostler_api::names::label::ZONE;
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::foreign::Foreign;
 use ostler_lifecycle::owner::{controller, is_controlled_by};
 use ostler_lifecycle::selector;
-use ostler_lifecycle::set::{Blind, LAG, NodeWish, Snapshot};
+use ostler_lifecycle::set::{NodeWish, Snapshot, Spare, is_active};
 use ostler_lifecycle::time;
 
-use super::handover::await_in_cache;
-use super::pending::Unseen;
-use super::{RESYNC, Sets};
+use super::{RESYNC, Seen, Seer, Sets, await_in_cache};
 use crate::client::WriteError;
 use crate::kind::PassError;
 use crate::machine::node_view;
@@ -24,15 +22,12 @@ use crate::stores::{MachineIndex, SetIndex, free_label};
 use crate::target::TargetOf;
 use crate::watch::{Found, ObjectName};
 
-/// How often it is checked whether a Machine that cannot be read has become readable.
-const UNREADABLE: Duration = Duration::from_mins(1);
 /// How many Machines that are gone the roll may remember, besides as many as there are.
 const ROLL_SLACK: usize = 1000;
 
 impl Sets {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         let Some(set) = self.stores.sets.get(name) else { return Ok(None) };
-        let parts = self.settings.namespaces.parts();
         let seen = |found: &Found<Machine>| {
             let mut roll = self.roll.lock();
             for machine in &found.objects {
@@ -42,39 +37,16 @@ impl Sets {
             // They may be fixed one day.
             found.unread.iter().for_each(|it| roll.was_there(&it.namespace, &it.name));
         };
-        let predecessor = self.handover.wait(&self.writer, &parts, seen);
-        let predecessor = predecessor.await.map_err(list_failed)?;
+        let Self { writer, stores, pending, .. } = self;
+        let seer = Seer { writer, stores, pending, resync: RESYNC };
+        let predecessor = seer.predecessor(&self.handover, &self.settings, seen).await?;
         let created = self.created(&set, &name.namespace);
-        let Unseen { mut unanswered, wait } = self.unseen(&set);
-        let mut machines = self.cached(&set);
-        let (mut blind, mut again) = (None, RESYNC);
-        match wait {
-            Some(left) if left.is_zero() => {
-                let all = self.writer.all::<Machine>(Some(&name.namespace)).await;
-                let Found { objects: all, unreadable, .. } = all.map_err(list_failed)?;
-                blind = unreadable.map(Blind::Unreadable);
-                let open = self.pending.settle(set.uid(), &all);
-                unanswered = open.unanswered;
-                if let Some(left) = open.wait {
-                    (blind, again) = (Some(Blind::OwnWrites), left);
-                }
-                machines = all.into_iter().filter(|machine| concerns(&set, machine)).collect();
-            }
-            Some(left) => (blind, again) = (Some(Blind::OwnWrites), left),
-            None => {}
-        }
-        if !unanswered.is_empty() {
-            again = again.min(LAG);
-        }
-        if let Some(left) = predecessor {
-            (blind, again) = (Some(Blind::Predecessor), left);
-        } else if blind.is_none() {
-            blind = self.stores.machines.unreadable_in(&name.namespace).map(Blind::Unreadable);
-        }
-        if matches!(blind, Some(Blind::Unreadable(_))) {
-            again = again.min(UNREADABLE);
-        }
+        let (cached, own) = (|| self.cached(&set), |machine: &Machine| concerns(&set, machine));
+        let Seen { machines, unanswered, blind, mut again } =
+            seer.see(set.uid(), &name.namespace, predecessor, cached, own).await?;
         let wishes = self.wishes(&machines);
+        let (spares, taking) = self.spares(&set, &name.namespace);
+        let zones = if spares.is_empty() { Vec::new() } else { self.zones_of_going(&machines) };
         let others = self.stores.sets.find(SetIndex::Namespace, &name.namespace);
         let now = (self.clock.0)();
         let foreign = match predecessor {
@@ -96,6 +68,9 @@ impl Sets {
             others,
             wishes,
             unanswered,
+            spares,
+            taking,
+            zones,
             blind,
             foreign,
             now,
@@ -137,14 +112,6 @@ impl Sets {
         roll.look(set, own.map(AsRef::as_ref), created, now)
     }
 
-    fn unseen(&self, set: &MachineSet) -> Unseen {
-        let namespace = set.metadata.namespace.clone().unwrap_or_default();
-        let machines = &self.stores.machines;
-        let by_name = |name: &str| machines.get(&ObjectName::new(namespace.as_str(), name));
-        let by_uid = |uid: &str| machines.find(MachineIndex::Uid, uid).into_iter().next();
-        self.pending.compare(set.uid(), by_name, by_uid)
-    }
-
     pub(super) fn cached(&self, set: &MachineSet) -> Vec<Arc<Machine>> {
         let name = ObjectName::of(set);
         let released = ObjectName::new(&name.namespace, set.uid()).to_string();
@@ -171,6 +138,27 @@ impl Sets {
             Some(rarest) => machines.find(MachineIndex::FreeLabel, &rarest),
             None => machines.find(MachineIndex::Uncontrolled, namespace),
         }
+    }
+
+    /// Machines in reserve, and those of them that may be the set's already.
+    fn spares(&self, set: &MachineSet, namespace: &str) -> (Vec<Spare>, Vec<String>) {
+        let spares = self.stores.machines.find(MachineIndex::Reserve, namespace);
+        let there = |name: &str| spares.iter().any(|spare| spare.name() == name);
+        let taking = self.pending.taking(set.uid(), there);
+        let spare = |machine: Arc<Machine>| Spare { zone: self.zone(&machine), machine };
+        (spares.into_iter().map(spare).collect(), taking)
+    }
+
+    /// The zones of Machines that are to be replaced.
+    fn zones_of_going(&self, machines: &[Arc<Machine>]) -> Vec<String> {
+        machines.iter().filter(|it| !is_active(it)).filter_map(|it| self.zone(it)).collect()
+    }
+
+    fn zone(&self, machine: &Machine) -> Option<String> {
+        let view = node_view(machine, &self.stores.targets.of(machine), &self.stores);
+        let of_node =
+            view.main().and_then(|node| node.metadata.labels.as_ref()?.get(ZONE).cloned());
+        of_node.or_else(|| machine.label(ZONE).map(str::to_owned))
     }
 
     /// What the Nodes of Failed Machines say. One that cannot be watched may say anything.
@@ -208,8 +196,4 @@ fn concerns(set: &MachineSet, machine: &Machine) -> bool {
     is_controlled_by(&machine.metadata, set.uid())
         || controller(&machine.metadata).is_none()
             && (matches(machine) || machine.annotation(RELEASED_BY) == Some(set.uid()))
-}
-
-fn list_failed(source: WriteError) -> PassError {
-    PassError::Api { what: "cannot list the machines of a set", source }
 }

@@ -1,4 +1,4 @@
-//! The writes of each set that its cache does not show yet. Safe to lose: a new leader begins with a list.
+//! The writes of each set, or reserve, that its cache does not show yet. Safe to lose: a new leader begins with a list.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,10 +7,11 @@ use std::time::Duration;
 use ostler_api::Machine;
 use ostler_lifecycle::owner::is_controlled_by;
 use ostler_lifecycle::set::LAG;
+use ostler_lifecycle::write::{Remember, Write};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::client::PATIENCE;
+use crate::client::{PATIENCE, WriteError};
 
 /// How a creation stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,8 @@ struct Writes {
     created: BTreeMap<String, Creation>,
     /// By UID of the Machine; the time at which a deletion was sent that got no answer.
     deleted: BTreeMap<String, Option<Instant>>,
+    /// Names of Machines in reserve that it wanted to take, not answered.
+    taking: BTreeSet<String>,
     /// When the last write was sent, or the API was asked last.
     since: Instant,
 }
@@ -51,10 +54,38 @@ impl Pending {
         let writes = all.entry(set.to_owned()).or_insert_with(|| Writes {
             created: BTreeMap::new(),
             deleted: BTreeMap::new(),
+            taking: BTreeSet::new(),
             since: Instant::now(),
         });
         writes.since = Instant::now();
         change(writes);
+    }
+
+    /// This write is about to be sent.
+    pub(crate) fn sends(&self, owner: &str, write: &Write) {
+        match write.remember {
+            Remember::Name => self.sent(owner, write.of.name()),
+            Remember::Taking => self.takes(owner, write.of.name()),
+            Remember::Nothing | Remember::Created | Remember::Deletion | Remember::Answer => {}
+        }
+    }
+
+    /// This was the answer to it.
+    pub(crate) fn answered(&self, owner: &str, write: &Write, answer: Result<(), &WriteError>) {
+        let name = write.of.name();
+        match (write.remember, answer) {
+            (Remember::Name, Ok(())) => self.confirmed(owner, name),
+            // It may have happened: the name stays, and is repeated.
+            (Remember::Name | Remember::Taking, Err(error)) if error.may_have_happened() => {}
+            (Remember::Name, Err(_)) => self.refused(owner, name),
+            (Remember::Taking, _) => self.took(owner, name),
+            (Remember::Deletion, Ok(())) => self.deleted(owner, write.of.uid()),
+            (Remember::Deletion, Err(error)) if error.may_have_happened() => {
+                self.may_be_deleted(owner, write.of.uid());
+            }
+            (Remember::Deletion, Err(_))
+            | (Remember::Nothing | Remember::Created | Remember::Answer, _) => {}
+        }
     }
 
     /// A creation is sent under this name.
@@ -95,6 +126,28 @@ impl Pending {
         });
     }
 
+    /// A Machine in reserve is about to be taken.
+    pub(super) fn takes(&self, set: &str, machine: &str) {
+        self.change(set, |writes| {
+            writes.taking.insert(machine.to_owned());
+        });
+    }
+
+    /// It was taken, or will not be by that request.
+    pub(super) fn took(&self, set: &str, machine: &str) {
+        if let Some(writes) = self.0.lock().get_mut(set) {
+            writes.taking.remove(machine);
+        }
+    }
+
+    /// Names of Machines in reserve that may be the set's already: those that the cache still shows there.
+    pub(super) fn taking(&self, set: &str, in_reserve: impl Fn(&str) -> bool) -> Vec<String> {
+        let mut all = self.0.lock();
+        let Some(writes) = all.get_mut(set) else { return Vec::new() };
+        writes.taking.retain(|name| in_reserve(name));
+        writes.taking.iter().cloned().collect()
+    }
+
     /// The set is gone.
     pub(crate) fn forget(&self, set: &str) {
         self.0.lock().remove(set);
@@ -118,7 +171,9 @@ impl Pending {
         writes.created.retain(|name, _| by_name(name).is_none());
         writes.deleted.retain(|uid, _| by_uid(uid).is_some_and(|machine| !machine.is_deleting()));
         if writes.created.is_empty() && writes.deleted.is_empty() {
-            all.remove(set);
+            if writes.taking.is_empty() {
+                all.remove(set);
+            }
             return Unseen::default();
         }
         // A creation whose request cannot run any more either happened or did not: a list says so. A set that is deleted
@@ -279,5 +334,18 @@ mod tests {
         let unseen = unseen(&pending, &[]);
         assert_eq!((unseen.unanswered.len(), unseen.wait), (1, Some(Duration::ZERO)));
         assert_eq!(pending.settle("s", &[]), Unseen::default(), "it did not happen");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_taken_is_known_until_it_is_answered_or_is_in_reserve_no_more() {
+        let pending = Pending::default();
+        pending.takes("s", "a");
+        pending.takes("s", "b");
+        assert_eq!(pending.taking("s", |_| true), ["a", "b"]);
+        pending.took("s", "a");
+        assert_eq!(pending.taking("s", |_| true), ["b"]);
+        assert_eq!(unseen(&pending, &[]), Unseen::default(), "it is no creation");
+        assert_eq!(pending.taking("s", |_| false), Vec::<String>::new());
+        assert_eq!(pending.taking("s", |_| true), Vec::<String>::new());
     }
 }

@@ -14,7 +14,7 @@ mod unheld;
 
 pub use crate::indexes::{
     AttachmentIndex, BudgetIndex, CheckIndex, ClaimIndex, ClassIndex, DeploymentIndex,
-    MachineIndex, NodeIndex, PodIndex, PoolIndex, SecretIndex, SetIndex, VolumeIndex,
+    MachineIndex, NodeIndex, PodIndex, PoolIndex, ReserveIndex, SecretIndex, SetIndex, VolumeIndex,
 };
 pub(crate) use crate::indexes::{deployment, free_label};
 pub use class_source::StoreClassSource;
@@ -52,6 +52,8 @@ pub struct Stores {
     pub pools: Arc<Cache<PoolIndex>>,
     /// MachineHealthChecks, in the same way.
     pub checks: Arc<Cache<CheckIndex>>,
+    /// MachineReserves, if this process runs sets, in the same way.
+    pub reserves: Arc<Cache<ReserveIndex>>,
     /// The clusters that Nodes join: Nodes and pods.
     pub(crate) targets: Targets,
     /// Intents that the previous core left behind.

@@ -49,11 +49,13 @@ impl Watches {
         self.watch_served(to, client, &stores.checks, |it, change| it.check(change), false);
     }
 
-    /// MachineSets and MachineDeployments of the namespaces that are served.
+    /// MachineSets, MachineDeployments and MachineReserves of the namespaces that are served.
     pub(crate) fn fleet(&self, to: &mut JoinSet<()>, client: &Client) {
         let stores = &self.stores;
         self.served(to, client, &stores.sets, |it, change| it.set(change));
         self.served(to, client, &stores.deployments, |it, change| it.deployment(change));
+        // Its definition may not be there: that says nothing about the API server.
+        self.watch_served(to, client, &stores.reserves, |it, change| it.reserve(change), false);
     }
 
     /// Nodes and pods of a target cluster.

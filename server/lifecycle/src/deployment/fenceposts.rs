@@ -32,7 +32,7 @@ pub(super) fn written(
 }
 
 /// A number, or a percentage of `replicas`; `None` if it is neither, or negative.
-pub(super) fn resolve(value: &IntOrString, replicas: i32, up: bool) -> Option<i32> {
+pub(crate) fn resolve(value: &IntOrString, replicas: i32, up: bool) -> Option<i32> {
     let found = match value {
         IntOrString::Int(number) => *number,
         IntOrString::String(text) => {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use ostler_api::{
     machine::{MachineConditionType, NodeTemplate},
-    names::{annotation, label},
+    names::{self, annotation, label},
 };
 use ostler_quantity::Quantity;
 use serde_json::{Value, json};
@@ -277,7 +277,9 @@ fn taints(mut there: Vec<Taint>, last: &Wanted, wanted: &Wanted, before: &Wanted
         old.map(|old| taint.value = old.value).is_some()
     });
     for taint in &wanted.taints {
-        if last.taints.iter().any(|one| same_taint(one, taint)) {
+        // A Node in reserve is nobody's: it stays closed, whoever takes the taint away.
+        let stays = taint.key == names::taint::RESERVE;
+        if !stays && last.taints.iter().any(|one| same_taint(one, taint)) {
             continue;
         }
         match there.iter_mut().find(|one| same_place(one, taint)) {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, fmt};
 
 use super::{Decision, Snapshot, count, is_active};
-use crate::owner::{controller, is_controlled_by};
+use crate::owner::{controller, is_controlled_by, is_in_reserve};
 
 /// An invariant that a plan would break.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,21 +39,26 @@ pub fn check(snapshot: &Snapshot, plan: &Decision) -> Result<(), Violation> {
 /// INV-11: what is there, what may be there and what is created are not more than wanted; and nothing is created
 /// while Machines may exist that are not seen, or another process creates some.
 pub(super) fn inv_11_no_more_than_wanted(snapshot: &Snapshot, plan: &Decision) -> bool {
-    if plan.create == 0 && plan.repeat.is_empty() {
+    if plan.create == 0 && plan.repeat.is_empty() && plan.take.is_empty() {
         return true;
     }
     let active = plan.claimed.iter().filter(|machine| is_active(machine)).count();
-    let unanswered = if plan.create > 0 { snapshot.unanswered.len() } else { plan.repeat.len() };
+    let unanswered = if plan.create > 0 || !plan.take.is_empty() {
+        snapshot.unanswered.len()
+    } else {
+        plan.repeat.len()
+    };
     snapshot.blind.is_none()
         && snapshot.foreign.is_none()
-        && active + unanswered + plan.create <= count::wanted(&snapshot.set)
+        && active + unanswered + plan.take.len() + plan.create <= count::wanted(&snapshot.set)
         && !snapshot.set.is_deleting()
 }
 
-/// INV-13: only Machines without a controller are adopted, and only its own are released.
+/// INV-13: only Machines without a controller are adopted, only those of a reserve are taken, and only its own are released.
 pub(super) fn inv_13_one_controller(snapshot: &Snapshot, plan: &Decision) -> bool {
     let uid = snapshot.set.uid();
     plan.adopt.iter().all(|machine| controller(&machine.metadata).is_none())
+        && plan.take.iter().all(|machine| is_in_reserve(&machine.metadata))
         && plan.release.iter().all(|machine| is_controlled_by(&machine.metadata, uid))
 }
 

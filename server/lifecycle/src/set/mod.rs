@@ -8,6 +8,7 @@ mod invariants;
 mod preserve;
 mod push_down;
 mod status;
+mod take;
 mod template;
 mod told;
 mod validation;
@@ -20,11 +21,14 @@ pub use gathers::gathers;
 pub use invariants::{Violation, check};
 pub use preserve::NodeWish;
 pub use push_down::pushed;
+pub(crate) use push_down::spec_patch;
 pub use status::{FOREIGN, Failures, Say, UNREADABLE, is_news, status, with_condition};
+pub use take::{Spare, is_ready};
 pub use template::{machine, machine_name};
 pub use validation::{broken, template_rules};
 pub use victims::{Cause, Policy, Rank, Victim};
 pub use writes::{LAG, Standing, plan};
+pub(crate) use writes::{create, new_names, remove};
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -60,6 +64,12 @@ pub struct Snapshot {
     pub wishes: BTreeMap<String, NodeWish>,
     /// Names of Machines whose creation got no answer.
     pub unanswered: Vec<String>,
+    /// Machines in reserve, in its namespace.
+    pub spares: Vec<Spare>,
+    /// Names of those that it wanted to take, and got no answer about.
+    pub taking: Vec<String>,
+    /// The zones of Machines of its own that go.
+    pub zones: Vec<String>,
     /// Why there may be others; `None`: there are none.
     pub blind: Option<Blind>,
     /// Another process that runs the set.
@@ -93,6 +103,8 @@ pub struct Decision {
     pub patches: Vec<(Arc<Machine>, Value)>,
     /// Names whose creation is repeated.
     pub repeat: Vec<String>,
+    /// Machines in reserve that become its own, in place of new ones.
+    pub take: Vec<Arc<Machine>>,
     /// How many Machines are created under new names.
     pub create: usize,
     /// Machines that go.
@@ -110,13 +122,15 @@ pub struct Decision {
 impl Decision {
     /// Whether nothing is to be done.
     pub fn is_idle(&self) -> bool {
-        let Self { finalizer, fill, adopt, release, patches, repeat, create, delete, .. } = self;
+        let Self { finalizer, fill, adopt, release, patches, repeat, take, create, delete, .. } =
+            self;
         *finalizer == Finalizer::Keep
             && fill.is_none()
             && adopt.is_empty()
             && release.is_empty()
             && patches.is_empty()
             && repeat.is_empty()
+            && take.is_empty()
             && *create == 0
             && delete.is_empty()
     }
@@ -157,6 +171,7 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
     let failed = |machine: &Machine| machine.phase() == MachinePhase::Failed;
     let streak = Streak::of(old, claimed.iter().map(AsRef::as_ref), failed, snapshot.now);
     let count = count::decide(snapshot, &claimed, release.len(), &preserved, &streak);
+    let take = take::choose(snapshot, count.create);
     let is_new =
         set.status.as_ref().and_then(|it| it.observed_generation) != set.metadata.generation;
     Decision {
@@ -165,7 +180,8 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
         release,
         patches,
         repeat: count.repeat,
-        create: count.create,
+        create: count.create - take.len(),
+        take,
         delete: count.delete,
         hold: count.hold,
         streak,

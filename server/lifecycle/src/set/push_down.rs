@@ -59,7 +59,8 @@ pub(super) fn patches(
     claimed.iter().filter_map(patch).collect()
 }
 
-fn spec_patch(old: &MachineSpec, template: &MachineSpec) -> Option<Value> {
+/// The merge patch of a spec for what it takes over from a template.
+pub(crate) fn spec_patch(old: &MachineSpec, template: &MachineSpec) -> Option<Value> {
     let mut new = old.clone();
     push_down(template, &mut new);
     let value = |spec: &MachineSpec| serde_json::to_value(spec).unwrap_or_default();

@@ -161,7 +161,10 @@ fn replica_failure(set: &MachineSet, plan: &Decision, failures: &Failures) -> Sa
         return Say::Set("True", REPLACEMENTS_FAIL, text);
     }
     let active = plan.claimed.iter().filter(|machine| is_active(machine)).count();
-    let untried = plan.create == 0 && plan.repeat.is_empty() && plan.delete.is_empty();
+    let untried = plan.create == 0
+        && plan.take.is_empty()
+        && plan.repeat.is_empty()
+        && plan.delete.is_empty();
     if untried && active != wanted(set) { Say::Keep } else { Say::Drop }
 }
 

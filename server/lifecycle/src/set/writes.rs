@@ -1,17 +1,22 @@
 //! The writes of a set, in order, and what follows from each: a set makes no Machine while one that it lets go is still its
 //! own (INV-11), and deletes none while one that it adopts is not (INV-14).
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use ostler_api::{Machine, MachineSet, names::annotation::RELEASED_BY, names::finalizer};
+use ostler_api::{
+    Machine, MachineSet,
+    names::annotation::{RELEASED_BY, RESERVE_TEMPLATE},
+    names::{finalizer, label},
+};
 use serde_json::{Value, json};
 
 use super::status::is_alone;
 use super::{
     BURST, Decision, Failures, Snapshot, Victim, decide, is_news, machine, machine_name,
-    owner_reference, status, told,
+    owner_reference, spec_patch, status, told,
 };
 use crate::autoscaler::capacity;
 use crate::class::Hold;
@@ -20,8 +25,8 @@ use crate::plan::{Event, EventAction, EventReason};
 use crate::replicas::Filled;
 use crate::time::until;
 use crate::write::{
-    Batch, Next, Object, Only, Pace, Part, Plan, Remember, Report, Same, Taken, Tried, Verb, Write,
-    finalizer_patch,
+    Answers, Batch, Next, Object, Only, Pace, Part, Plan, Remember, Report, Same, Taken, Then,
+    Tried, Verb, Write, finalizer_patch,
 };
 
 /// How long the cache may take to show what was written.
@@ -101,8 +106,8 @@ fn fill(set: &Arc<MachineSet>, filled: &Filled) -> Plan<Standing> {
 
 fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
     let set = &snapshot.set;
-    let Decision { adopt, release, patches, repeat, create, delete, .. } = decision;
-    let makes = *create > 0 || !repeat.is_empty();
+    let Decision { adopt, release, patches, repeat, take: spares, create, delete, .. } = decision;
+    let makes = *create > 0 || !spares.is_empty() || !repeat.is_empty();
     let confirm = (makes || !adopt.is_empty() || !delete.is_empty()).then(|| {
         let read = Verb::Confirm(Same::AllButStatus(LAG));
         Batch::own("cannot read a set", Write::new(Object::Set(Arc::clone(set)), read))
@@ -112,8 +117,11 @@ fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
     let update = patches.iter().take(BURST).map(|(machine, patch)| {
         Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch.clone()))
     });
-    let delete = delete.iter().map(|victim| remove(snapshot, victim));
-    let names = repeat.iter().cloned().chain(new_names(snapshot, *create));
+    let delete = delete.iter().map(|victim| delete_victim(snapshot, victim));
+    let spares = spares.iter().map(|machine| from_reserve(set, machine));
+    let Snapshot { machines, unanswered, seed, .. } = snapshot;
+    let names = new_names(set.name(), (machines, unanswered), *seed, *create);
+    let names = repeat.iter().cloned().chain(names);
     let create = names.map(|name| make(set, &name));
     let others = [
         Batch::of(Part::Release, "cannot release a machine", release),
@@ -123,6 +131,10 @@ fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
         Batch::of(Part::Delete, "cannot delete a machine", delete)
             .paced(Pace::Beside(BURST))
             .after(Part::Adopt),
+        Batch::of(Part::Take, "cannot take a machine from a reserve", spares)
+            .paced(Pace::Beside(BURST))
+            .after(Part::Release)
+            .answering(TAKEN),
         Batch::of(Part::Create, "cannot create a machine", create)
             .paced(Pace::Doubling)
             .after(Part::Release),
@@ -180,17 +192,38 @@ fn take(set: &MachineSet, machine: &Arc<Machine>) -> Write {
     Write::new(Object::Machine(Arc::clone(machine)), Verb::Edit(edit)).telling([event])
 }
 
+/// Of one that another set took first, or that is gone, the set looks again at once: it takes another one, or makes one.
+const TAKEN: Answers = Answers { missing: Then::Repeat, ..Answers::OTHERS };
+
+/// INV-13: one write makes it the set's, on condition that nobody else did meanwhile: controller, labels and Node template, so
+/// that its Node opens. The reserve comes first in no list any more, since autoscalers read the first owner.
+fn from_reserve(set: &MachineSet, machine: &Arc<Machine>) -> Write {
+    let made = super::machine(set, machine.name());
+    let others = machine.metadata.owner_references.iter().flatten();
+    let others = others.filter(|owner| owner.controller != Some(true)).cloned();
+    let owners: Vec<_> = std::iter::once(owner_reference(set)).chain(others).collect();
+    let reserve = machine.label(label::RESERVE).unwrap_or_default();
+    let mut labels = json!(made.metadata.labels.unwrap_or_default());
+    let mut annotations = json!(made.metadata.annotations.unwrap_or_default());
+    (labels[label::RESERVE], annotations[RESERVE_TEMPLATE]) = (Value::Null, Value::Null);
+    let patch = json!({
+        "metadata": { "ownerReferences": owners, "labels": labels, "annotations": annotations },
+        "spec": spec_patch(&machine.spec, &made.spec).unwrap_or_else(|| json!({}))
+    });
+    let note = format!("took machine {} from reserve {reserve}", machine.name());
+    let event = Event::normal(EventReason::TookFromReserve, note).doing(EventAction::Take);
+    Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch))
+        .telling([event])
+        .remembered(Remember::Taking)
+}
+
 fn released_by() -> String {
     format!("/metadata/annotations/{}", RELEASED_BY.replace('/', "~1"))
 }
 
 /// INV-12, INV-13: a Machine that changed since it was chosen may have become available, or have been released.
-fn remove(snapshot: &Snapshot, Victim { machine, cause }: &Victim) -> Write {
-    let (of, name) = (|| Object::Machine(Arc::clone(machine)), machine.name());
-    let note = format!("Deleted machine: {name} ({cause:?})");
-    let done = Event::normal(EventReason::SuccessfulDelete, note).doing(EventAction::Delete);
-    let note = format!("cannot delete machine {name}");
-    let refused = Event::warning(EventReason::FailedDelete, note).doing(EventAction::Delete);
+fn delete_victim(snapshot: &Snapshot, Victim { machine, cause }: &Victim) -> Write {
+    let of = || Object::Machine(Arc::clone(machine));
     // As upstream's set controller does it for a machine controller of another process.
     let shown = (!snapshot.runs_machines).then(|| {
         let status = json!({ "status": {
@@ -202,26 +235,48 @@ fn remove(snapshot: &Snapshot, Victim { machine, cause }: &Victim) -> Write {
         } });
         Box::new(Write::new(of(), Verb::PatchStatus(status)).only(Only::Any))
     });
-    let write = Write::new(of(), Verb::Delete).telling([done]).or_telling(refused);
-    Write { then: shown, ..write }.remembered(Remember::Deletion)
+    Write { then: shown, ..remove(machine, cause) }
+}
+
+/// Deletes a Machine that did not change since it was chosen.
+pub(crate) fn remove(machine: &Arc<Machine>, cause: &impl Debug) -> Write {
+    let name = machine.name();
+    let note = format!("Deleted machine: {name} ({cause:?})");
+    let done = Event::normal(EventReason::SuccessfulDelete, note).doing(EventAction::Delete);
+    let note = format!("cannot delete machine {name}");
+    let refused = Event::warning(EventReason::FailedDelete, note).doing(EventAction::Delete);
+    Write::new(Object::Machine(Arc::clone(machine)), Verb::Delete)
+        .telling([done])
+        .or_telling(refused)
+        .remembered(Remember::Deletion)
 }
 
 fn make(set: &MachineSet, name: &str) -> Write {
+    create(machine(set, name), set.uid())
+}
+
+/// Creates a Machine whose controller has this UID.
+pub(crate) fn create(machine: Machine, owner: &str) -> Write {
+    let name = machine.name();
     let note = format!("Created Machine: {name}");
     let done = Event::normal(EventReason::SuccessfulCreate, note).doing(EventAction::Create);
     let refused = "cannot create a machine".to_owned();
     let refused = Event::warning(EventReason::FailedCreate, refused).doing(EventAction::Create);
-    let taken = Taken::Controlled(set.uid().to_owned());
-    Write::new(Object::Machine(Arc::new(machine(set, name))), Verb::Create(taken))
+    let taken = Taken::Controlled(owner.to_owned());
+    Write::new(Object::Machine(Arc::new(machine)), Verb::Create(taken))
         .telling([done])
         .or_telling(refused)
         .remembered(Remember::Name)
 }
 
-/// Names that no Machine of the set has. Each is repeated until its creation is answered.
-fn new_names(snapshot: &Snapshot, count: usize) -> Vec<String> {
-    let Snapshot { set, machines, unanswered, seed, .. } = snapshot;
-    let (mut names, mut seed) = (Vec::with_capacity(count), *seed);
+/// Names that none of these Machines has. Each is repeated until its creation is answered.
+pub(crate) fn new_names(
+    owner: &str,
+    (machines, unanswered): (&[Arc<Machine>], &[String]),
+    mut seed: u64,
+    count: usize,
+) -> Vec<String> {
+    let mut names = Vec::with_capacity(count);
     while names.len() < count {
         let (mut rest, mut suffix) = (mixed(&mut seed), String::new());
         for _ in 0..5 {
@@ -229,7 +284,7 @@ fn new_names(snapshot: &Snapshot, count: usize) -> Vec<String> {
             suffix.extend(LETTERS.get(at).copied().map(char::from));
             rest /= 27;
         }
-        let name = machine_name(set.name(), &suffix);
+        let name = machine_name(owner, &suffix);
         let taken = machines.iter().any(|machine| machine.name() == name);
         if !taken && !names.contains(&name) && !unanswered.contains(&name) {
             names.push(name);

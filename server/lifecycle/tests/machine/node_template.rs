@@ -311,3 +311,45 @@ fn a_priority_is_given_to_a_machine_that_has_none_and_never_changed() {
     world.settle();
     assert_eq!(world.machine().annotation(annotation::PRIORITY), Some("1"));
 }
+
+fn in_reserve() -> Value {
+    json!({
+        "metadata": { "annotations": { annotation::SCALE_DOWN_DISABLED: "true" } },
+        "spec": { "taints": [{ "key": taint::RESERVE, "effect": "NoSchedule" }] }
+    })
+}
+
+/// No pod slips in between.
+#[test]
+fn a_node_in_reserve_is_closed_by_the_write_that_opens_it_at_the_latest() {
+    let mut world = World::new();
+    template(&mut world, &in_reserve());
+    world.settle();
+    world.join();
+    let mut opened = false;
+    for _ in 0..20 {
+        let actions = world.pass().actions.clone();
+        for action in &actions {
+            let Action::PatchNode(patch) = action else { continue };
+            opened |= patch.remove_not_ready_taint;
+            let there = taints(&world).iter().any(|it| it.starts_with(taint::RESERVE));
+            let put = patch.taints.iter().flatten().any(|it| it.key == taint::RESERVE);
+            assert!(!patch.remove_not_ready_taint || there || put, "{patch:?}");
+        }
+        world.settle();
+    }
+    assert!(opened && world.phase() == MachinePhase::Running);
+    assert!(taints(&world).iter().any(|it| it.starts_with(taint::RESERVE)));
+}
+
+#[test]
+fn a_node_stays_closed_while_its_machine_is_in_reserve_and_opens_when_a_set_takes_that() {
+    let mut world = running_with(&in_reserve());
+    edit_node(&mut world, |node| node.spec.as_mut().unwrap().taints = None);
+    world.settle();
+    assert_eq!(taints(&world), [format!("{}=", taint::RESERVE)]);
+    world.machine_mut().spec.node_template = None;
+    world.settle();
+    assert_eq!(taints(&world), Vec::<String>::new());
+    assert_eq!(note(&world, annotation::SCALE_DOWN_DISABLED), None);
+}

@@ -19,6 +19,7 @@ mod objects;
 mod order;
 mod preservation;
 mod push_down;
+mod reserve;
 mod status;
 mod streak;
 mod template;

@@ -12,7 +12,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use ostler_api::machine::{FailureReason, Machine, MachinePhase, WaitReason};
 use ostler_api::machine_deployment::{OrchestrationType, StrategyType};
 use ostler_api::names::{annotation, label};
-use ostler_api::{MachineDeployment, MachineSet};
+use ostler_api::{MachineDeployment, MachineReserve, MachineSet};
+use ostler_lifecycle::owner::is_in_reserve;
 use ostler_lifecycle::selector;
 use tokio::time::Instant;
 
@@ -24,6 +25,7 @@ pub struct Rules {
     lag: Duration,
     sets: BTreeMap<String, Kept<MachineSet>>,
     deployments: BTreeMap<String, Kept<MachineDeployment>>,
+    reserves: BTreeMap<String, Kept<MachineReserve>>,
     /// Sets whose machines were to stay when they were deleted, by UID: the garbage collector is part of the API server,
     /// and nobody is told what it writes.
     orphaning: BTreeSet<String>,
@@ -204,6 +206,13 @@ impl Rules {
         keep(&mut self.deployments, deployment.uid().to_owned(), deployment, now);
     }
 
+    /// A reserve was written, or is gone.
+    pub fn reserve(&mut self, reserve: MachineReserve, gone: bool) {
+        let asked = if gone { 0 } else { number(reserve.spec.replicas.as_ref()) };
+        let wants = Wants { most: asked, least: 0 };
+        keep(&mut self.reserves, reserve.uid().to_owned(), reserve, wants);
+    }
+
     /// A set was written, or is gone. What is wrong with that, if a core wrote it.
     pub fn set(&mut self, set: MachineSet, gone: bool, ours: bool) -> Option<String> {
         let owner = controller(&set.metadata).map(|owner| owner.uid.clone());
@@ -288,9 +297,14 @@ impl Rules {
         }
         wrong.extend(before.filter(|_| ours).and_then(|it| self.given_up(it, machine)));
         self.look(machine, ours && goes);
+        let taken = before.is_some_and(|it| is_in_reserve(&it.metadata))
+            && !is_in_reserve(&machine.metadata);
         let free = before.is_some_and(|before| controller(&before.metadata).is_none());
         if let Some(member) = self.members.get_mut(machine.uid()).filter(|_| free) {
             member.adopted = true;
+        }
+        if ours && taken {
+            wrong.extend(self.created(machine));
         }
         if ours && method == "POST" && before.is_none() {
             let set = controller(&machine.metadata).and_then(|owner| self.sets.get(&owner.uid));
@@ -381,23 +395,29 @@ impl Rules {
         let before = before.filter(|_| ours)?;
         let now = controller(&machine.metadata)?;
         match controller(&before.metadata) {
+            // One in reserve goes to a set that its labels make it match.
+            Some(one) if one.uid != now.uid && is_in_reserve(&before.metadata) => {
+                self.looks_for(now, machine)
+            }
             // A Machine that was updated in place goes to the new set of the same deployment.
             Some(one) if one.uid != now.uid && self.hands_over(&one.uid, &now.uid) => None,
             Some(one) if one.uid != now.uid && !self.orphaning.contains(&one.uid) => {
                 Some(format!("INV-13: {name} was of {} and is of {}", one.name, now.name))
             }
             Some(one) if one.uid == now.uid => None,
-            Some(_) | None => {
-                let set = self.sets.get(&now.uid).map(|set| &set.object);
-                let matches = |set: &MachineSet| {
-                    let selector = set.spec.selector.as_ref();
-                    selector
-                        .is_some_and(|it| selector::matches(it, machine.metadata.labels.as_ref()))
-                };
-                let adopts = set.is_some_and(matches);
-                (!adopts).then(|| format!("INV-13: {name} is not what {} looks for", now.name))
-            }
+            Some(_) | None => self.looks_for(now, machine),
         }
+    }
+
+    /// What is wrong if this set became its controller.
+    fn looks_for(&self, set: &OwnerReference, machine: &Machine) -> Option<String> {
+        let (name, found) = (machine.name(), self.sets.get(&set.uid).map(|set| &set.object));
+        let matches = |set: &MachineSet| {
+            let selector = set.spec.selector.as_ref();
+            selector.is_some_and(|it| selector::matches(it, machine.metadata.labels.as_ref()))
+        };
+        let wants = found.is_some_and(matches);
+        (!wants).then(|| format!("INV-13: {name} is not what {} looks for", set.name))
     }
 
     /// Whether machines may go from one set to another one: in an update in place.
@@ -455,7 +475,9 @@ impl Rules {
         let Some(owner) = controller(&machine.metadata) else {
             return Some(format!("INV-13: {name} is nobody's"));
         };
-        let most = self.sets.get(&owner.uid)?.most(self.lag);
+        let of_set = self.sets.get(&owner.uid).map(|it| it.most(self.lag));
+        let of_reserve = || self.reserves.get(&owner.uid).map(|it| it.most(self.lag));
+        let most = of_set.or_else(of_reserve)?;
         let counts = |it: &&Member| it.set == owner.uid && it.active.now && !it.moved;
         let all = self.members.values().filter(counts).count();
         (count(all) > most).then(|| {

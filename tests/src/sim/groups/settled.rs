@@ -5,7 +5,7 @@ use ostler_api::machine::{Machine, MachinePhase};
 use ostler_api::machine_set::MachineSetConditionType;
 use ostler_api::names::{annotation, label};
 use ostler_api::{MachineDeployment, MachineSet};
-use ostler_lifecycle::owner::{controller, is_controlled_by};
+use ostler_lifecycle::owner::{controller, is_controlled_by, is_in_reserve};
 use ostler_lifecycle::set::DRIFT_MARGIN;
 
 use super::super::users::Users;
@@ -21,7 +21,7 @@ pub async fn unsettled(users: &Users, machines: &[Machine]) -> Vec<String> {
     for deployment in &deployments {
         found.extend(deployment_unsettled(deployment, &sets));
     }
-    for machine in machines {
+    for machine in machines.iter().filter(|it| !is_in_reserve(&it.metadata)) {
         let owner = controller(&machine.metadata).map(|owner| owner.uid.as_str());
         if owner.is_some_and(|owner| sets.iter().all(|set| set.uid() != owner)) {
             found.push(format!("the set of {} is gone", machine.name()));

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use ostler_api::{MachineDeployment, MachineSet};
+use ostler_api::{MachineDeployment, MachineReserve, MachineSet};
 
 use super::{Books, Change, Oracle};
 
@@ -55,6 +55,13 @@ impl Oracle {
         if let Some(wrong) = self.lock().groups.set(set, gone, ours) {
             self.broken(wrong);
         }
+    }
+
+    pub(super) fn reserve(&self, change: &Change) {
+        let read = serde_json::from_value::<MachineReserve>(change.object.clone());
+        let Ok(reserve) = read else { return };
+        let gone = is_gone(change, &reserve.metadata);
+        self.lock().groups.reserve(reserve, gone);
     }
 
     pub(super) fn deployment(&self, change: &Change) {

@@ -52,6 +52,11 @@ metadata: {name: web, namespace: shop}
 spec: {selector: {matchLabels: {name: web}}}
 ---
 apiVersion: ostler.dev/v1alpha1
+kind: MachineReserve
+metadata: {name: web, namespace: shop}
+spec: {replicas: 1, targetRef: {kind: MachineDeployment, name: web}}
+---
+apiVersion: ostler.dev/v1alpha1
 kind: MachinePool
 metadata: {name: pool, namespace: shop}
 spec: {replicas: 1, template: {spec: {class: {kind: MachineClass, name: fake}}}}
@@ -76,6 +81,7 @@ spec:
         ("machinepool", "pool"),
         ("machineclass", "fake"),
         ("machinehealthcheck", "web"),
+        ("machinereserve", "web"),
     ] {
         let page = said(&data, &["describe", kind, name]);
         let line = page.lines().find(|line| line.starts_with("Waits for")).unwrap_or_default();

@@ -385,6 +385,7 @@ fn crds_are_a_yaml_stream_that_names_every_kind() {
         "MachineDeployment",
         "MachinePool",
         "MachineHealthCheck",
+        "MachineReserve",
     ];
     assert_eq!(kinds, expected);
 }

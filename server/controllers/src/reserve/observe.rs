@@ -1,0 +1,67 @@
+//! What a pass over a reserve reads.
+
+use std::sync::Arc;
+
+use ostler_api::names::{MACHINE_DEPLOYMENT, MACHINE_SET};
+use ostler_api::{Machine, MachineReserve};
+use ostler_lifecycle::owner::is_controlled_by;
+use ostler_lifecycle::reserve::{Snapshot, Target};
+
+use super::Reserves;
+use crate::kind::PassError;
+use crate::set::{Seen, Seer, await_in_cache};
+use crate::stores::{MachineIndex, SetIndex};
+use crate::watch::{Found, ObjectName};
+
+impl Reserves {
+    pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
+        let Some(reserve) = self.stores.reserves.get(name) else { return Ok(None) };
+        let listed = |found: &Found<Machine>| {
+            found.objects.iter().for_each(|it| await_in_cache(it, &self.stores, &self.pending));
+        };
+        let (writer, stores, pending) = (&self.writer, &self.stores, &self.pending);
+        let seer = Seer { writer, stores, pending, resync: self.settings.resync };
+        let left = seer.predecessor(&self.handover, &self.settings, listed).await?;
+        let uid = reserve.uid();
+        let own = |machine: &Machine| is_controlled_by(&machine.metadata, uid);
+        let cached = || stores.machines.find(MachineIndex::Controller, uid);
+        let Seen { machines, unanswered, blind, again } =
+            seer.see(uid, &name.namespace, left, cached, own).await?;
+        let named = reserve.status.iter().flat_map(|status| &status.machines);
+        let named =
+            named.filter_map(|it| stores.machines.get(&ObjectName::new(&name.namespace, it)));
+        let target = self.target(&reserve, &name.namespace);
+        let class =
+            target.facts().map(|it| ObjectName::new(&name.namespace, &it.template.spec.class.name));
+        Ok(Some(Snapshot {
+            left: named.filter(|it| !own(it)).collect(),
+            has_class: class.is_some_and(|class| stores.classes.get(&class).is_some()),
+            seed: rand::random(),
+            now: (self.clock.0)(),
+            reserve: Arc::clone(&reserve),
+            target,
+            machines,
+            unanswered,
+            blind,
+            again,
+        }))
+    }
+
+    fn target(&self, reserve: &MachineReserve, namespace: &str) -> Target {
+        let of = &reserve.spec.target_ref;
+        let (name, stores) = (ObjectName::new(namespace, &of.name), &self.stores);
+        let (found, unread) = match of.kind.as_str() {
+            MACHINE_SET => {
+                (stores.sets.get(&name).map(Target::Set), stores.sets.unreadable_in(namespace))
+            }
+            MACHINE_DEPLOYMENT => {
+                let sets = |uid: &str| stores.sets.find(SetIndex::Controller, uid);
+                let found = stores.deployments.get(&name);
+                let found = found.map(|it| Target::Deployment(Arc::clone(&it), sets(it.uid())));
+                (found, stores.deployments.unreadable_in(namespace))
+            }
+            _ => (None, None),
+        };
+        found.or_else(|| unread.map(Target::Unknown)).unwrap_or(Target::Gone)
+    }
+}

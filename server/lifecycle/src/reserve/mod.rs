@@ -1,0 +1,159 @@
+//! MachineReserves: Machines that are ready before anybody needs them. A set takes them ([`crate::set`]) before it makes any,
+//! and the reserve makes others behind it.
+//!
+//! They are no set's, and no selector finds them: nothing that counts Machines of a target counts these.
+
+mod count;
+mod size;
+mod status;
+mod template;
+mod valid;
+mod writes;
+
+pub use crate::owner::is_in_reserve;
+pub use count::{Cause, decide};
+pub use size::{Size, size};
+pub use writes::{Standing, plan};
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use ostler_api::{
+    Machine, MachineDeployment, MachineReserve, MachineSet, machine_set::MachineTemplateSpec,
+    names::label,
+};
+
+use crate::{
+    deployment::status::is_paused, set::Blind, streak::Streak, template_identity::identity,
+};
+
+/// The object that a reserve is for.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// It is not known, as this says for people.
+    Unknown(String),
+    /// There is none.
+    Gone,
+    /// A deployment and its sets.
+    Deployment(Arc<MachineDeployment>, Vec<Arc<MachineSet>>),
+    /// A set.
+    Set(Arc<MachineSet>),
+}
+
+/// What a reserve reads of its target.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// Its metadata.
+    pub meta: &'a ObjectMeta,
+    /// How many Machines it wants; `None`: it does not say yet.
+    pub replicas: Option<i32>,
+    /// Which Machines are its own.
+    pub selector: Option<&'a LabelSelector>,
+    /// What its next Machines are made from.
+    pub template: &'a MachineTemplateSpec,
+}
+
+impl Facts<'_> {
+    /// Whether it makes no Machines, since it has far too many.
+    fn is_frozen(&self) -> bool {
+        self.meta
+            .labels
+            .as_ref()
+            .and_then(|all| all.get(label::FREEZE))
+            .is_some_and(|it| it == "True")
+    }
+}
+
+impl Target {
+    /// What is known of it; `None`: nothing, or it is gone or going.
+    pub fn facts(&self) -> Option<Facts<'_>> {
+        let facts = match self {
+            Self::Unknown(_) | Self::Gone => return None,
+            Self::Deployment(it, sets) => Facts {
+                meta: &it.metadata,
+                replicas: it.spec.replicas,
+                selector: it.spec.selector.as_ref(),
+                template: in_use(it, sets),
+            },
+            Self::Set(it) => Facts {
+                meta: &it.metadata,
+                replicas: it.spec.replicas,
+                selector: it.spec.selector.as_ref(),
+                template: &it.spec.template,
+            },
+        };
+        facts.meta.deletion_timestamp.is_none().then_some(facts)
+    }
+
+    /// Whether the Machines of its reserve go.
+    fn is_gone(&self) -> bool {
+        !matches!(self, Self::Unknown(_)) && self.facts().is_none()
+    }
+}
+
+/// The template of the Machines that a deployment makes: while it is paused that of its newest set, if no set has its own.
+fn in_use<'a>(
+    deployment: &'a MachineDeployment,
+    sets: &'a [Arc<MachineSet>],
+) -> &'a MachineTemplateSpec {
+    let own = &deployment.spec.template;
+    let has_own = || sets.iter().any(|it| identity(&it.spec.template) == identity(own));
+    let age = |it: &&Arc<MachineSet>| it.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let newest = sets.iter().max_by_key(age);
+    match newest.filter(|_| is_paused(deployment) && !has_own()) {
+        Some(set) => &set.spec.template,
+        None => own,
+    }
+}
+
+/// What a decision about a reserve is made from.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The reserve.
+    pub reserve: Arc<MachineReserve>,
+    /// Its target.
+    pub target: Target,
+    /// Whether there is the class of the target's template.
+    pub has_class: bool,
+    /// Machines that it controls.
+    pub machines: Vec<Arc<Machine>>,
+    /// Machines that its status names, and that it does not control any more.
+    pub left: Vec<Arc<Machine>>,
+    /// Names of Machines whose creation got no answer.
+    pub unanswered: Vec<String>,
+    /// Why its Machines may not be all that are seen; `None`: they are.
+    pub blind: Option<Blind>,
+    /// Random: names of new Machines follow from it.
+    pub seed: u64,
+    /// When to look again although nothing changed.
+    pub again: Duration,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What is to become of a reserve.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Decision {
+    /// Why no Machines are made: reason and text.
+    pub broken: Option<(&'static str, String)>,
+    /// How many Machines are to be ready; `None`: that is not known.
+    pub size: Option<Size>,
+    /// Machines that take over what changed in the target's template without another one.
+    pub update: Vec<(Arc<Machine>, serde_json::Value)>,
+    /// Machines that go.
+    pub delete: Vec<(Arc<Machine>, Cause)>,
+    /// Names whose creation is repeated.
+    pub repeat: Vec<String>,
+    /// How many Machines are made under new names.
+    pub create: usize,
+    /// Machines of the target's current template that live.
+    pub current: usize,
+    /// Those of them that a set may take.
+    pub ready: usize,
+    /// Whether the target is frozen: nothing is refilled, and nothing rolls.
+    pub frozen: bool,
+    /// How its Machines failed one after the other, and when those that are Failed are replaced.
+    pub streak: Streak,
+}

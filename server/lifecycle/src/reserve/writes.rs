@@ -1,0 +1,91 @@
+//! The writes of a reserve: those that go, then those that are made.
+
+use std::sync::Arc;
+
+use ostler_api::machine_reserve::ReserveConditionType;
+use serde_json::Value;
+
+use super::{Decision, Snapshot, decide, status, template};
+use crate::difference::difference;
+use crate::plan::{Event, EventAction, EventReason};
+use crate::set::{BURST, LAG, create, new_names, remove};
+use crate::time::until;
+use crate::write::{Batch, Next, Object, Pace, Part, Plan, Report, Same, Tried, Verb, Write};
+
+/// What a reserve says of itself.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    snapshot: Arc<Snapshot>,
+    /// What is to become of it.
+    pub decision: Decision,
+}
+
+impl Report for Standing {
+    const NEEDED: &'static [&'static str] = &["replacementRetry"];
+
+    fn patch(&self, tried: &Tried) -> Option<Value> {
+        let new = status::status(&self.snapshot, &self.decision, tried.refusal(Part::Create));
+        difference(self.snapshot.reserve.status.as_ref(), &new)
+    }
+}
+
+/// Decides what to do about a reserve.
+pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
+    let decision = decide(snapshot);
+    let again = decision.streak.until().map(|at| until(at, snapshot.now));
+    let next = if decision.streak.is_new() {
+        Next::Now
+    } else {
+        Next::After(again.map_or(snapshot.again, |again| again.min(snapshot.again)))
+    };
+    Plan {
+        events: told(snapshot, &decision).into_iter().collect(),
+        writes: writes(snapshot, &decision),
+        report: Some(Standing { snapshot: Arc::new(snapshot.clone()), decision }),
+        ..Plan::only(Vec::new(), next)
+    }
+}
+
+/// Told once: why no Machines are made.
+fn told(snapshot: &Snapshot, decision: &Decision) -> Option<Event> {
+    let (reason, text) = decision.broken.as_ref()?;
+    let status = snapshot.reserve.status.as_ref();
+    let before = status.and_then(|it| it.condition(&ReserveConditionType::Valid));
+    let same = before.is_some_and(|it| it.reason == *reason && it.message == *text);
+    (!same).then(|| {
+        Event::warning(EventReason::ValidationFailed, text.clone()).doing(EventAction::Check)
+    })
+}
+
+fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
+    let Snapshot { reserve, machines, unanswered, seed, target, .. } = snapshot;
+    let confirm = || {
+        let read = Verb::Confirm(Same::AllButStatus(LAG));
+        Batch::own("cannot read a reserve", Write::new(Object::Reserve(Arc::clone(reserve)), read))
+    };
+    let delete = decision.delete.iter().map(|(machine, cause)| remove(machine, cause));
+    let update = decision.update.iter().take(BURST).map(|(machine, patch)| {
+        Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch.clone()))
+    });
+    let new = new_names(reserve.name(), (machines, unanswered), *seed, decision.create);
+    let made = target.facts().into_iter().flat_map(|facts| {
+        let names = decision.repeat.iter().chain(&new);
+        let make = |name: &String| create(template::machine(reserve, &facts, name), reserve.uid());
+        names.map(make).collect::<Vec<_>>()
+    });
+    let others = [
+        Batch::of(Part::Update, "cannot update a machine from its template", update)
+            .paced(Pace::Beside(BURST)),
+        // One that a set takes meanwhile is that set's.
+        Batch::of(Part::Delete, "cannot delete a machine", delete).paced(Pace::Beside(BURST)),
+        // INV-11: not in place of one that is still there.
+        Batch::of(Part::Create, "cannot create a machine", made)
+            .paced(Pace::Doubling)
+            .after(Part::Delete),
+    ];
+    let mut all: Vec<_> = others.into_iter().filter(|batch| !batch.writes.is_empty()).collect();
+    if all.iter().any(|batch| batch.part != Part::Update) {
+        all.insert(0, confirm());
+    }
+    all
+}
