@@ -24,7 +24,8 @@ pub(crate) fn init(default: &str) {
 /// audit log.
 pub(crate) fn start(default: &str, audit: &AuditArgs) -> anyhow::Result<Log> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    Log::start(filter, || Diagnostics, LogStyle::lines(std::io::stderr().is_terminal()), audit)
+    // As above.
+    Log::start(filter, || Diagnostics, LogStyle::lines(false), audit)
 }
 
 /// Where diagnostics go: to stderr, above what stands at the bottom of the terminal.

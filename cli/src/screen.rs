@@ -1,10 +1,18 @@
-//! A terminal with lines that go up and a table that stays at the bottom.
+//! A terminal with lines that go up and a table that stays at the bottom. In a window that becomes narrower, terminals wrap the
+//! rows that are there: the inline viewports of indicatif 0.18 and ratatui 0.29 then leave rows of the table among the lines
+//! and remove lines (tried in tmux, 100 to 60 to 100 columns), so rows are counted here.
 
 use std::io::{self, Write};
 use std::sync::OnceLock;
 
-use console::Term;
+use console::{Term, measure_text_width};
+use nix::sys::termios::{LocalFlags, SetArg, tcgetattr, tcsetattr};
+use nix::unistd::{getpgrp, tcgetpgrp};
 use parking_lot::Mutex;
+
+/// The terminal shows what is between these at once, if it can.
+const BEGIN: &str = "\x1b[?2026h";
+const END: &str = "\x1b[?2026l";
 
 /// Set once there is something to keep at the bottom.
 static SCREEN: OnceLock<Mutex<Screen>> = OnceLock::new();
@@ -13,7 +21,8 @@ static SCREEN: OnceLock<Mutex<Screen>> = OnceLock::new();
 #[derive(Debug, Default)]
 struct Screen {
     bottom: Vec<String>,
-    drawn: usize,
+    /// The width of each line of it that stands on the terminal.
+    drawn: Vec<usize>,
 }
 
 /// Whether a table can stay at the bottom of stdout: it is a terminal that can move its cursor.
@@ -33,33 +42,49 @@ pub(crate) fn size() -> (usize, usize) {
 pub(crate) fn keep_at_bottom(lines: Vec<String>) {
     let mut screen = SCREEN.get_or_init(Mutex::default).lock();
     screen.bottom = lines;
-    let _closed = screen.draw(&mut io::stdout().lock(), |_| Ok(()));
+    let _closed = screen.draw(&mut io::stdout().lock(), size().1, |_| Ok(()));
 }
 
 /// Writes to stdout or stderr, above what stands at the bottom.
 pub(crate) fn above(write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let Some(screen) = SCREEN.get() else { return write() };
-    screen.lock().draw(&mut io::stdout(), |_| write())
+    screen.lock().draw(&mut io::stdout(), size().1, |_| write())
+}
+
+/// Whether the terminal shows what is typed, which would cut into the table. Only the process in its foreground may say so.
+pub(crate) fn echo(shown: bool) {
+    let terminal = io::stdin();
+    if tcgetpgrp(&terminal) != Ok(getpgrp()) {
+        return;
+    }
+    let Ok(mut settings) = tcgetattr(&terminal) else { return };
+    settings.local_flags.set(LocalFlags::ECHO, shown);
+    let _refused = tcsetattr(&terminal, SetArg::TCSANOW, &settings);
 }
 
 impl Screen {
-    /// Removes the bottom, calls `write`, and draws the bottom again.
+    /// Removes the bottom, calls `write`, and draws the bottom again. The terminal has so many columns now.
     fn draw<W: Write>(
         &mut self,
         out: &mut W,
+        columns: usize,
         write: impl FnOnce(&mut W) -> io::Result<()>,
     ) -> io::Result<()> {
-        if self.drawn > 0 {
+        let rows = |width: &usize| width.div_ceil(columns.max(1)).max(1);
+        let rows: usize = self.drawn.iter().map(rows).sum();
+        write!(out, "{BEGIN}")?;
+        if rows > 0 {
             // Up to its first line, and nothing from there on.
-            write!(out, "\x1b[{}A\x1b[J", self.drawn)?;
-            out.flush()?;
+            write!(out, "\r\x1b[{rows}A\x1b[J")?;
         }
-        self.drawn = 0;
+        out.flush()?;
+        self.drawn.clear();
         write(out)?;
         for line in &self.bottom {
             writeln!(out, "{line}")?;
-            self.drawn += 1;
+            self.drawn.push(measure_text_width(line));
         }
+        write!(out, "{END}")?;
         out.flush()
     }
 }
@@ -68,15 +93,29 @@ impl Screen {
 mod tests {
     use super::*;
 
+    fn drawn(screen: &mut Screen, columns: usize, line: &str) -> String {
+        let mut out = Vec::new();
+        screen.draw(&mut out, columns, |out| out.write_all(line.as_bytes())).unwrap();
+        String::from_utf8(out).unwrap().replace(BEGIN, "").replace(END, "")
+    }
+
     #[test]
     fn lines_go_above_what_stays_at_the_bottom() {
-        let mut out = Vec::new();
-        let mut screen = Screen { bottom: vec!["table".into(), "row".into()], drawn: 0 };
-        screen.draw(&mut out, |out| writeln!(out, "first")).unwrap();
-        screen.draw(&mut out, |out| writeln!(out, "second")).unwrap();
+        let mut screen = Screen { bottom: vec!["table".into(), "row".into()], drawn: Vec::new() };
+        assert_eq!(drawn(&mut screen, 80, "first\n"), "first\ntable\nrow\n");
+        assert_eq!(drawn(&mut screen, 80, "second\n"), "\r\x1b[2A\x1b[Jsecond\ntable\nrow\n");
         screen.bottom.clear();
-        screen.draw(&mut out, |_| Ok(())).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(text, "first\ntable\nrow\n\x1b[2A\x1b[Jsecond\ntable\nrow\n\x1b[2A\x1b[J");
+        assert_eq!(drawn(&mut screen, 80, ""), "\r\x1b[2A\x1b[J");
+        assert_eq!(drawn(&mut screen, 80, "last\n"), "last\n");
+    }
+
+    #[test]
+    fn the_rows_into_which_a_narrower_window_wraps_the_bottom_are_removed_too() {
+        let wide = "x".repeat(100);
+        let mut screen = Screen { bottom: vec![wide, String::new()], drawn: Vec::new() };
+        drawn(&mut screen, 100, "");
+        screen.bottom.clear();
+        // Two rows of 60 columns, and the empty one.
+        assert_eq!(drawn(&mut screen, 60, ""), "\r\x1b[3A\x1b[J");
     }
 }

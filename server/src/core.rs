@@ -17,6 +17,7 @@ use ostler_controllers::{
     Targets, cluster_ids, find_home, until_answered,
 };
 use ostler_legacy::{LegacyMetrics, LegacyOptions};
+use ostler_proto::v1alpha1::OperationInfo;
 use ostler_sessions::{
     AdminOptions, Authenticator, Limits, OrphanDesk, OrphanReport, Rate, Refused, ServeError,
     Sessions, SessionsOptions, Timing,
@@ -376,6 +377,11 @@ impl Core {
     /// The API server did not answer.
     pub async fn orphans(&self) -> Result<OrphanReport, Refused> {
         self.orphans.list(String::new()).await
+    }
+
+    /// The operations that drivers have now, the oldest first, at most this many of them.
+    pub fn in_flight(&self, limit: usize) -> Vec<OperationInfo> {
+        self.sessions.in_flight(limit)
     }
 
     /// Returns when a part has failed for good. Losing the Lease is such a failure: another core may lead.

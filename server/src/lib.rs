@@ -35,6 +35,6 @@ pub use look::{Look, LookOptions};
 pub use ostler_autoscaler::AutoscalerListener;
 pub use ostler_controllers::{Connect, GivenIds, Namespaces, Scaler, Settings, Unusable};
 pub use ostler_sessions::{ListenAddress, Listeners, TlsFiles};
-pub use signals::on_signal;
+pub use signals::{Signals, on_signal};
 pub use throttle::Throttle;
 pub use upstream::normal;

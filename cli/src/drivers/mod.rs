@@ -5,7 +5,7 @@
 mod client;
 mod invoke;
 mod orphans;
-mod show;
+pub(crate) mod show;
 mod tail;
 
 use std::path::PathBuf;

@@ -123,7 +123,7 @@ fn fate(orphan: &OrphanInfo) -> String {
 }
 
 /// `fake-1`, or its UID if it has no name.
-pub(super) fn target(target: &Target) -> String {
+pub(crate) fn target(target: &Target) -> String {
     if target.name.is_empty() { target.uid.clone() } else { target.name.clone() }
 }
 
@@ -147,7 +147,7 @@ fn readiness(session: &SessionInfo) -> &'static str {
 }
 
 /// `createMachine`, as `invoke` takes it.
-fn kind(kind: OperationKind) -> String {
+pub(crate) fn kind(kind: OperationKind) -> String {
     let name = kind.as_str_name().trim_start_matches("OPERATION_KIND_").to_ascii_lowercase();
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
@@ -180,7 +180,7 @@ fn progress(operation: &OperationInfo) -> String {
 }
 
 /// As kubectl writes ages, e.g. `3m12s`.
-fn age(age: Option<prost_types::Duration>) -> String {
+pub(crate) fn age(age: Option<prost_types::Duration>) -> String {
     let Some(age) = age.and_then(|age| Duration::try_from(age).ok()) else { return String::new() };
     let seconds = age.as_secs();
     match seconds {

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::Client;
-use ostler_server::{DriverToken, ListenAddress, Look, LookOptions, TlsFiles, listen_for_drivers};
+use ostler_server::{
+    DriverToken, ListenAddress, Look, LookOptions, Signals, TlsFiles, listen_for_drivers,
+};
 use ostler_sessions::{ProviderState, Sessions};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
 use crate::driver_choice::DriverChoice;
@@ -81,7 +82,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 pub(super) struct Drivers {
     look: Look,
     processes: JoinSet<()>,
-    end: CancellationToken,
+    end: Signals,
     _directory: Directory,
 }
 
@@ -128,7 +129,7 @@ impl Drivers {
         let options = LookOptions { tokens, access_file: args.driver_access, ..options };
         let look = Look::start(client, listeners, options).await?;
 
-        let (mut processes, end) = (JoinSet::new(), CancellationToken::new());
+        let (mut processes, end) = (JoinSet::new(), Signals::default());
         for driver in &args.drivers {
             let process = DriverProcess::new(
                 driver,
@@ -176,7 +177,7 @@ impl Drivers {
     /// # Errors
     /// Drivers could not be served to the end.
     pub(super) async fn stop(mut self) -> anyhow::Result<()> {
-        self.end.cancel();
+        self.end.end.cancel();
         while self.processes.join_next().await.is_some() {}
         self.look.stop().await
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 use ostler_controllers::{EnabledControllers, Namespaces};
+use ostler_server::Signals;
 
 use self::deletion::Patience;
 use crate::backup::{refuse_half_restored, refuse_other_directory};
@@ -161,7 +162,7 @@ async fn delete_all(
         node_grace: None,
         ends: true,
     };
-    let interrupted = ostler_server::on_signal()?;
+    let signals = Signals::listen()?;
     let mut system = Box::pin(System::start(options, data, Story::quiet())).await?;
     let delete = async {
         system.warm_up().await?;
@@ -175,12 +176,12 @@ async fn delete_all(
     };
     let left = tokio::select! {
         left = delete => left,
-        () = interrupted.cancelled() => Err(anyhow!(
+        () = signals.end.cancelled() => Err(anyhow!(
             "interrupted: {} stays; what is not deleted yet is marked, and goes on with the next `ostler up` or `ostler reset`",
             data.path().display()
         )),
     };
-    system.stop().await;
+    system.stop(&signals.at_once, Story::default()).await;
     let (left, orphans) = left?;
     for (name, why) in left.iter().chain(&orphans) {
         log::say(format_args!("not deleted: {name}: {why}"));

@@ -245,6 +245,6 @@ mod tests {
             assert!(term(&next) > term(&before) + 1);
         }
         timeout(limit, system.ready(Story::quiet())).await.unwrap().unwrap();
-        system.stop().await;
+        system.stop(&CancellationToken::new(), Story::quiet()).await;
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_adapter::{Restarts, describe};
 use ostler_local::{Keeper, Record, SocketDirectory, Tree};
+use ostler_server::Signals;
 use tokio::process::{ChildStderr, Command};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ use crate::driver_choice::DriverChoice;
 use crate::log;
 
 /// How long a driver may finish its work after SIGTERM; the SDK's own drain is shorter (25 s).
-const END_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const END_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the last words of a driver that ended are waited for; a process that hid may hold its stderr for ever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -109,44 +110,44 @@ impl DriverProcess {
         })
     }
 
-    /// Keeps the driver running until `end`, then ends it. Should it serve `MachineDriverService`, its adapter runs
+    /// Keeps the driver running until it is to end, then ends it. Should it serve `MachineDriverService`, its adapter runs
     /// beside it in a process of its own, and ends first: what a driver makes it keep is not this process's.
-    pub(crate) async fn supervise(self, story: Story, end: CancellationToken) {
-        let child = CancellationToken::new();
+    pub(crate) async fn supervise(self, story: Story, signals: Signals) {
+        let child = Signals { end: CancellationToken::new(), ..signals.clone() };
         let adapter = async {
             if let Some(directory) = &self.socket {
-                self.adapt(&directory.socket(), story, &end).await;
+                self.adapt(&directory.socket(), story, &signals).await;
             }
-            end.cancelled().await;
-            child.cancel();
+            signals.end.cancelled().await;
+            child.end.cancel();
         };
         let name = format!("driver {}", self.name);
         tokio::join!(self.keep_running(&name, story, &child, || self.start()), adapter);
     }
 
     /// Serves the core with the driver, once it listens on its socket.
-    async fn adapt(&self, socket: &Path, story: Story, end: &CancellationToken) {
+    async fn adapt(&self, socket: &Path, story: Story, signals: &Signals) {
         let mut pause = LOOK;
         while !socket.exists() {
-            if tokio::time::timeout(pause, end.cancelled()).await.is_ok() {
+            if tokio::time::timeout(pause, signals.end.cancelled()).await.is_ok() {
                 return;
             }
             // One that dials in never listens.
             pause = LONGEST_LOOK.min(pause * 2);
         }
         let name = format!("the adapter of driver {}", self.name);
-        self.keep_running(&name, story, end, || self.start_adapter(socket)).await;
+        self.keep_running(&name, story, signals, || self.start_adapter(socket)).await;
     }
 
     async fn keep_running(
         &self,
         name: &str,
         story: Story,
-        end: &CancellationToken,
+        signals: &Signals,
         start: impl Fn() -> anyhow::Result<Tree>,
     ) {
         let mut restarts = Restarts::default();
-        while !end.is_cancelled() {
+        while !signals.end.is_cancelled() {
             let started = Instant::now();
             let (status, how) = match start() {
                 Ok(mut tree) => {
@@ -154,7 +155,7 @@ impl DriverProcess {
                     let shown = process.map_or_else(|| "?".to_owned(), |id| id.to_string());
                     story.tell(format_args!("{name} started, process {shown}"));
                     let stderr = tree.take_errors();
-                    let exit = until_exit(name, tree, story, end);
+                    let exit = until_exit(name, tree, story, signals);
                     let Some(status) = self.show(stderr, exit).await else { break };
                     (status.as_ref().ok().copied(), format!("ended: {}", describe(status)))
                 }
@@ -171,7 +172,7 @@ impl DriverProcess {
             ));
             tokio::select! {
                 () = tokio::time::sleep(next.pause) => {}
-                () = end.cancelled() => break,
+                () = signals.end.cancelled() => break,
             }
         }
         story.tell(format_args!("{name} stopped"));
@@ -263,18 +264,22 @@ fn is_for_drivers(name: &OsStr, more: &[String]) -> bool {
         || more.iter().any(|wanted| wanted == name)
 }
 
-/// Waits for the tree to end by itself (`Some`), or ends it when told to (`None`).
+/// Waits for the tree to end by itself (`Some`), or ends it when told to (`None`): what it does is finished unless told twice.
 async fn until_exit(
     name: &str,
     tree: Tree,
     story: Story,
-    end: &CancellationToken,
+    signals: &Signals,
 ) -> Option<std::io::Result<ExitStatus>> {
     tokio::select! {
         status = tree.wait() => return Some(status),
-        () = end.cancelled() => {}
+        () = signals.end.cancelled() => {}
     }
-    if !tree.stop(END_WITHIN).await {
+    let stopped = tokio::select! {
+        stopped = tree.stop(END_WITHIN) => stopped,
+        () = signals.at_once.cancelled() => tree.stop(Duration::ZERO).await,
+    };
+    if !stopped {
         story.tell(format_args!("{name}: some of its processes do not end, even after SIGKILL"));
     }
     None

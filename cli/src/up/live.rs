@@ -5,16 +5,18 @@ use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
-use futures::{Stream, StreamExt as _};
+use futures::{Stream, StreamExt as _, stream};
 use jiff::Timestamp;
 use kube::api::Api;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, Resource};
+use nix::sys::signal::Signal;
 use ostler_api::machine::{MachinePhase, MachineStep};
 use ostler_api::{Machine, MachineDeployment, MachinePool};
 use ostler_controllers::Namespaces;
 use serde::de::DeserializeOwned;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +45,10 @@ pub(crate) async fn follow(client: Client, served: Option<Namespaces>, end: Canc
         (Seen::default(), Seen::default(), Seen::default());
     let mut ticks = interval(EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // After both, the terminal is another than the one that was drawn to.
+    let mut resized = pin!(signals(SignalKind::window_change()));
+    let mut continued = pin!(signals(SignalKind::from_raw(Signal::SIGCONT as i32)));
+    screen::echo(false);
     let (mut changed, mut drawn) = (true, Instant::now());
     loop {
         tokio::select! {
@@ -53,12 +59,28 @@ pub(crate) async fn follow(client: Client, served: Option<Namespaces>, end: Canc
                     (changed, drawn) = (false, Instant::now());
                 }
             }
+            Some(()) = resized.next() => {
+                changed = true;
+                ticks.reset_immediately();
+            }
+            Some(()) = continued.next() => {
+                screen::echo(false);
+                changed = true;
+            }
             Some(event) = of_deployments.next() => changed |= deployments.take(event),
             Some(event) = of_pools.next() => changed |= pools.take(event),
             Some(event) = of_machines.next() => changed |= machines.take(event),
         }
     }
     screen::keep_at_bottom(Vec::new());
+    screen::echo(true);
+}
+
+/// Each signal of this kind; none where it cannot be handled.
+fn signals(kind: SignalKind) -> impl Stream<Item = ()> {
+    stream::iter(signal(kind)).flat_map(|signals| {
+        stream::unfold(signals, |mut it| async { it.recv().await.map(|()| ((), it)) })
+    })
 }
 
 fn watch_all<K>(client: &Client) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K>

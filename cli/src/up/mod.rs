@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ostler_controllers::{EnabledControllers, Namespaces};
-use ostler_server::{AuditArgs, on_signal, raise_descriptors};
+use ostler_server::{AuditArgs, Signals, raise_descriptors};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -144,12 +144,12 @@ fn node_grace(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Runs until SIGINT or SIGTERM, or until a part of it fails for good.
+/// Runs until SIGINT, SIGTERM or SIGHUP, or until a part of it fails for good.
 ///
 /// # Errors
 /// Bad input, a port or a data directory in use, or a part that failed.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let end = on_signal()?;
+    let signals = Signals::listen()?;
     let manifests = read_manifests(&args.apply)?;
     let data = DataDir::open(&args.data_dir)?;
     crate::backup::refuse_half_restored(data.path())?;
@@ -170,12 +170,12 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     let outcome = tokio::select! {
         outcome = serve(&mut system, manifests, story) => outcome,
-        () = end.cancelled() => Ok(()),
+        () = signals.end.cancelled() => Ok(()),
     };
     story.tell("stopping");
     gone.cancel();
     shown.join_all().await;
-    system.stop().await;
+    system.stop(&signals.at_once, story).await;
     outcome
 }
 

@@ -16,24 +16,26 @@ use ostler_apiserver::serving::{
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;
 use ostler_controllers::{EnabledControllers, Namespaces};
+use ostler_proto::v1alpha1::OperationInfo;
 use ostler_server::{
-    Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, TargetCluster,
+    Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, Signals, TargetCluster,
 };
 use ostler_sessions::OrphanReport;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::core::{Embedded, Parts};
-use super::drivers::{DriverProcess, end_left};
+use super::drivers::{DriverProcess, END_WITHIN, end_left};
 use super::gateway::{Gateway, GatewayFile, Reach};
 use super::narrate::Story;
 use super::ports::{bind, for_drivers};
 use crate::crds;
 use crate::data_dir::{DataDir, write_private};
 use crate::driver_choice::DriverChoice;
+use crate::drivers::show;
 use crate::manifests::{API_SERVER, CA_DATA, ManifestFile};
 
 /// After this, a driver that has not connected is mentioned.
@@ -128,6 +130,11 @@ impl Options {
     }
 }
 
+/// An end that takes longer says what it waits for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// So many operations are told then.
+const TOLD: usize = 5;
+
 /// Everything that runs.
 pub(crate) struct System {
     api: ApiServer,
@@ -136,7 +143,7 @@ pub(crate) struct System {
     core: Option<Embedded>,
     drivers: Vec<DriverChoice>,
     tasks: JoinSet<anyhow::Result<()>>,
-    end_drivers: CancellationToken,
+    end_drivers: Signals,
     driver_tasks: JoinSet<()>,
     end_api: CancellationToken,
 }
@@ -206,7 +213,7 @@ impl System {
             core = Some(Embedded::start(parts, listeners).await?);
         }
 
-        let end_drivers = CancellationToken::new();
+        let end_drivers = Signals::default();
         let mut driver_tasks = JoinSet::new();
         for process in processes {
             driver_tasks.spawn(process.supervise(story, end_drivers.clone()));
@@ -338,17 +345,60 @@ impl System {
     }
 
     /// Stops the drivers, then the core, then the API server, each within its own bound: a driver that
-    /// hands in its last results while the core is there leaves nothing to be looked up later.
-    pub(crate) async fn stop(mut self) {
-        self.end_drivers.cancel();
-        while self.driver_tasks.join_next().await.is_some() {}
-        if let Some(core) = self.core.take() {
-            core.stop().await;
+    /// hands in its last results while the core is there leaves nothing to be looked up later. `at_once` cuts that, as a crash
+    /// would.
+    pub(crate) async fn stop(mut self, at_once: &CancellationToken, story: Story) {
+        self.end_drivers.end.cancel();
+        tokio::select! {
+            () = self.drivers_ended(story) => {}
+            () = at_once.cancelled() => {
+                self.end_drivers.at_once.cancel();
+                while self.driver_tasks.join_next().await.is_some() {}
+                return;
+            }
         }
-        self.end_api.cancel();
-        while self.tasks.join_next().await.is_some() {}
-        self.api.close().await;
+        let rest = async {
+            if let Some(core) = self.core.take() {
+                core.stop().await;
+            }
+            self.end_api.cancel();
+            while self.tasks.join_next().await.is_some() {}
+            self.api.close().await;
+        };
+        tokio::select! {
+            () = rest => {}
+            () = at_once.cancelled() => {}
+        }
     }
+
+    /// Returns when the drivers have ended. Tells what holds them.
+    async fn drivers_ended(&mut self, story: Story) {
+        let mut told = false;
+        while !self.driver_tasks.is_empty() {
+            tokio::select! {
+                _ = self.driver_tasks.join_next() => {}
+                () = sleep(SILENCE), if !told => {
+                    told = true;
+                    let core = self.core.as_ref().and_then(Embedded::core);
+                    for it in core.map(|core| core.in_flight(TOLD)).unwrap_or_default() {
+                        story.tell(held_by(&it));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// That the end waits for an operation.
+fn held_by(operation: &OperationInfo) -> String {
+    format!(
+        "waiting up to {}s for driver {}: {} of {}, for {} now; Ctrl-C again ends it at once, and the next `up` looks for what it made",
+        END_WITHIN.as_secs(),
+        operation.provider,
+        show::kind(operation.kind()),
+        operation.target.as_ref().map(show::target).unwrap_or_default(),
+        show::age(operation.age),
+    )
 }
 
 /// Ends what an earlier `up` left of drivers that this one does not start: they may serve a provider of one that it does.
@@ -498,7 +548,7 @@ mod tests {
         let mut file = crate::manifests::read(&path).unwrap().remove(0);
         let filled = timeout(crds::PATIENCE, system.fill(&mut file, Story::quiet())).await.unwrap();
         assert_eq!(filled.unwrap_err().to_string(), "it broke again");
-        system.stop().await;
+        system.stop(&CancellationToken::new(), Story::quiet()).await;
     }
 
     #[test]

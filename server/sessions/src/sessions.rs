@@ -6,6 +6,7 @@ use std::time::Duration;
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::{Dispatch, Failure, OperationView, Outcome, Reason};
 use ostler_api::{OperationId, ProviderName, Uid};
+use ostler_proto::v1alpha1::{ListOperationsRequest, OperationInfo};
 use ostler_proto::{scrub, scrub_bootstrap_tokens};
 use prometheus_client::registry::Registry;
 use tokio::sync::{broadcast, oneshot};
@@ -130,6 +131,15 @@ impl Sessions {
     /// What is known of the operation of the target with this UID.
     pub fn view(&self, target_uid: &str) -> OperationView {
         self.shell.with(|hub, now| hub.view(now, target_uid))
+    }
+
+    /// The operations that drivers have now, the oldest first, at most this many of them.
+    pub fn in_flight(&self, limit: usize) -> Vec<OperationInfo> {
+        let all = ListOperationsRequest::default();
+        let (mut shown, _) = self.shell.with(|hub, now| hub.operation_infos(now, &all, usize::MAX));
+        shown.retain(|it| !it.session_id.is_empty());
+        shown.truncate(limit);
+        shown
     }
 
     /// UIDs of all targets that are not idle.
