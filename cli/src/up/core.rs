@@ -165,6 +165,7 @@ mod tests {
     use ostler_server::Shares;
     use serde_json::json;
     use tokio::time::{sleep, timeout};
+    use tokio_util::sync::CancellationToken;
 
     use super::super::{CoreMode, Options, System, TargetMode};
     use super::*;

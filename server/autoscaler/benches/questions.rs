@@ -25,8 +25,8 @@ use ostler_autoscaler::wire::{
 use ostler_controllers::{Scaler, Settings, Stores, system_clock};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
+use tonic::transport::{Endpoint, Server};
 use tower::service_fn;
 
 const GROUPS: usize = 100;
@@ -98,7 +98,8 @@ async fn main() {
     let address = listener.local_addr().unwrap();
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     tokio::spawn(Server::builder().add_routes(routes(scaler)).serve_with_incoming(incoming));
-    let mut client = CloudProviderClient::connect(format!("http://{address}")).await.unwrap();
+    let core = Endpoint::from_shared(format!("http://{address}")).unwrap();
+    let mut client = CloudProviderClient::new(core.connect().await.unwrap());
     let mut times = [const { Vec::new() }; 4];
     for call in 0..CALLS {
         let begun = Instant::now();

@@ -9,6 +9,7 @@ use ostler_lifecycle::owner::{controller, is_in_reserve};
 use ostler_lifecycle::write::Same;
 
 use super::Reserves;
+use crate::kind::Kind as _;
 use crate::queue::Priority;
 use crate::set::Pending;
 use crate::stores::{ReserveIndex, is_same_to_set};

@@ -15,7 +15,6 @@ use ostler_lifecycle::set::{NodeWish, Snapshot, Spare, is_active};
 use ostler_lifecycle::time;
 
 use super::{RESYNC, Seen, Seer, Sets, await_in_cache};
-use crate::client::WriteError;
 use crate::kind::PassError;
 use crate::machine::node_view;
 use crate::stores::{MachineIndex, SetIndex, free_label};

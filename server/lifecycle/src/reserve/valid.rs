@@ -7,7 +7,7 @@ use ostler_api::{
 };
 
 use super::{Facts, Snapshot, Target, size::size, template::labels};
-use crate::{machine::well_formed, selector, set};
+use crate::{selector, set, well_formed};
 
 /// Reason of condition `Valid` where the spec of the reserve is wrong.
 const REFUSED: &str = "ValidationFailed";

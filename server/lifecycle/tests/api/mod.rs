@@ -31,6 +31,7 @@ const fn kind(of: &Object) -> &'static str {
         Object::Deployment(_) => "MachineDeployment",
         Object::Pool(_) => "MachinePool",
         Object::Check(_) => "MachineHealthCheck",
+        Object::Reserve(_) => "MachineReserve",
         Object::Node(..) => "Node",
     }
 }

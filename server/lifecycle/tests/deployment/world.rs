@@ -147,7 +147,9 @@ impl World {
                 Object::Set(it) => drop(self.sets.insert(name, it.as_ref().clone())),
                 Object::Machine(it) => drop(self.machines.insert(name, it.as_ref().clone())),
                 Object::Node(it, _) => drop(self.nodes.insert(name, it.as_ref().clone())),
-                Object::Pool(_) | Object::Check(_) => unreachable!("a deployment has none"),
+                Object::Pool(_) | Object::Check(_) | Object::Reserve(_) => {
+                    unreachable!("a deployment has none")
+                }
             }
         }
         self.events.append(&mut api.events);

@@ -174,6 +174,7 @@ fn a_failed_machine_whose_time_is_over_is_replaced_by_its_set_whichever_write_th
             let machine = Arc::new(Machine { status, ..after.clone() });
             let plan = plan(&Snapshot {
                 set: Arc::new(set.clone()),
+                class: None,
                 wishes: [(after.uid().to_owned(), NodeWish::Known(None))].into(),
                 machines: vec![machine],
                 others: Vec::new(),
