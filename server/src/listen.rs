@@ -63,6 +63,7 @@ pub async fn listen_for_drivers(
 
 /// Where autoscalers dial in.
 #[derive(Debug, Clone, clap::Args)]
+#[expect(clippy::struct_field_names, reason = "clap names flags after the fields")]
 pub(crate) struct AutoscalerListenArgs {
     /// Where cluster-autoscaler dials in with --cloud-provider=externalgrpc: ADDR:PORT or unix:PATH; off by default
     ///

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use ostler_adapter::{Restarts, describe};
 use ostler_local::{Keeper, Record, SocketDirectory, Tree};
+use ostler_proto::v1alpha1::OperationInfo;
 use ostler_server::Signals;
 use tokio::process::{ChildStderr, Command};
 use tokio::time::Instant;
@@ -19,10 +20,11 @@ use super::stderr::relay;
 use crate::data_dir::DataDir;
 use crate::driver::keeper;
 use crate::driver_choice::DriverChoice;
+use crate::drivers::show;
 use crate::log;
 
 /// How long a driver may finish its work after SIGTERM; the SDK's own drain is shorter (25 s).
-pub(super) const END_WITHIN: Duration = Duration::from_secs(30);
+const END_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the last words of a driver that ended are waited for; a process that hid may hold its stderr for ever.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -283,6 +285,18 @@ async fn until_exit(
         story.tell(format_args!("{name}: some of its processes do not end, even after SIGKILL"));
     }
     None
+}
+
+/// That the end waits for an operation.
+pub(super) fn held_by(operation: &OperationInfo) -> String {
+    format!(
+        "waiting up to {}s for driver {}: {} of {}, for {} now; Ctrl-C again ends it at once, and the next `up` looks for what it made",
+        END_WITHIN.as_secs(),
+        operation.provider,
+        show::kind(operation.kind()),
+        operation.target.as_ref().map(show::target).unwrap_or_default(),
+        show::age(operation.age),
+    )
 }
 
 fn this_executable() -> anyhow::Result<PathBuf> {

@@ -16,7 +16,6 @@ use ostler_apiserver::serving::{
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;
 use ostler_controllers::{EnabledControllers, Namespaces};
-use ostler_proto::v1alpha1::OperationInfo;
 use ostler_server::{
     Core, CoreOptions, DriverToken, ListenAddress, Settings, Shares, Signals, TargetCluster,
 };
@@ -28,14 +27,13 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::core::{Embedded, Parts};
-use super::drivers::{DriverProcess, END_WITHIN, end_left};
+use super::drivers::{DriverProcess, end_left, held_by};
 use super::gateway::{Gateway, GatewayFile, Reach};
 use super::narrate::Story;
 use super::ports::{bind, for_drivers};
 use crate::crds;
 use crate::data_dir::{DataDir, write_private};
 use crate::driver_choice::DriverChoice;
-use crate::drivers::show;
 use crate::manifests::{API_SERVER, CA_DATA, ManifestFile};
 
 /// After this, a driver that has not connected is mentioned.
@@ -387,18 +385,6 @@ impl System {
             }
         }
     }
-}
-
-/// That the end waits for an operation.
-fn held_by(operation: &OperationInfo) -> String {
-    format!(
-        "waiting up to {}s for driver {}: {} of {}, for {} now; Ctrl-C again ends it at once, and the next `up` looks for what it made",
-        END_WITHIN.as_secs(),
-        operation.provider,
-        show::kind(operation.kind()),
-        operation.target.as_ref().map(show::target).unwrap_or_default(),
-        show::age(operation.age),
-    )
 }
 
 /// Ends what an earlier `up` left of drivers that this one does not start: they may serve a provider of one that it does.

@@ -7,7 +7,6 @@
     clippy::print_stdout,
     reason = "a benchmark"
 )]
-#![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::convert::Infallible;
 use std::future::pending;

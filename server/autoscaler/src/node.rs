@@ -6,7 +6,7 @@ use prost::Message as _;
 use std::collections::BTreeMap;
 
 /// The messages.
-#[expect(unreachable_pub, clippy::all, clippy::pedantic, reason = "generated code")]
+#[expect(unreachable_pub, reason = "generated code")]
 mod wire {
     tonic::include_proto!("node");
 }

@@ -14,7 +14,20 @@ use tonic::{Request, Response, Status};
 use crate::node;
 use crate::wire::cloud_provider_server::{CloudProvider, CloudProviderServer};
 use crate::wire::instance_status::InstanceState;
-use crate::wire::*;
+use crate::wire::{
+    CleanupRequest, CleanupResponse, ExternalGrpcNode, FILE_DESCRIPTOR_SET,
+    GetAvailableGpuTypesRequest, GetAvailableGpuTypesResponse, GpuLabelRequest, GpuLabelResponse,
+    InstanceErrorInfo, InstanceStatus, KubernetesDuration, NodeGroup, NodeGroupAutoscalingOptions,
+    NodeGroupAutoscalingOptionsRequest, NodeGroupAutoscalingOptionsResponse,
+    NodeGroupDecreaseTargetSizeRequest, NodeGroupDecreaseTargetSizeResponse,
+    NodeGroupDeleteNodesRequest, NodeGroupDeleteNodesResponse, NodeGroupForNodeRequest,
+    NodeGroupForNodeResponse, NodeGroupIncreaseSizeRequest, NodeGroupIncreaseSizeResponse,
+    NodeGroupNodesRequest, NodeGroupNodesResponse, NodeGroupTargetSizeRequest,
+    NodeGroupTargetSizeResponse, NodeGroupTemplateNodeInfoRequest,
+    NodeGroupTemplateNodeInfoResponse, NodeGroupsRequest, NodeGroupsResponse,
+    PricingNodePriceRequest, PricingNodePriceResponse, PricingPodPriceRequest,
+    PricingPodPriceResponse, RefreshRequest, RefreshResponse,
+};
 
 /// The label of Nodes with graphics cards, as Cluster API's provider has it.
 const GPU_LABEL: &str = "cluster-api/accelerator";

@@ -201,11 +201,12 @@ impl Scaler {
 
     /// What a Node is in a group.
     fn named(&self, node: NodeName<'_>, group: &GroupId) -> Named {
-        let missing =
-            || [node.provider_id, node.name].into_iter().find_map(|id| What::missing(id, group));
+        let ids = || [node.provider_id, node.name].into_iter();
+        let missing = || ids().find_map(|id| What::missing(id, group));
+        let gone = || ids().find_map(|id| What::gone(id, group));
         let known = self.machine_of(node).map(|machine| What::Machine(machine.uid().to_owned()));
         let name = if node.name.is_empty() { node.provider_id } else { node.name };
-        let what = missing().or(known).unwrap_or(What::Unknown);
+        let what = missing().or(known).or_else(gone).unwrap_or(What::Unknown);
         Named { name: name.to_owned(), what }
     }
 

@@ -81,7 +81,7 @@ impl LeftGroups {
     pub(crate) fn learn(&self, group: &LeftGroup, is_there: Option<bool>) {
         let mut looks = self.looks.lock();
         looks.retain(|_, (at, _)| at.elapsed() < KEPT);
-        let (at, missed) = looks.entry(group.clone()).or_insert((Instant::now(), 0));
+        let (at, missed) = looks.entry(group.clone()).or_insert_with(|| (Instant::now(), 0));
         *at = Instant::now();
         *missed = match is_there {
             Some(true) => 0,

@@ -2,6 +2,7 @@
 
 mod kinds;
 mod lease_events;
+mod pools;
 mod scaler;
 mod sets;
 
@@ -35,7 +36,7 @@ use crate::clock::{Clock, DebugClock};
 use crate::cluster_id::ids_of;
 use crate::controllers::Controller;
 use crate::deployment::register_deployments;
-use crate::election::{ElectionError, Leadership, Observed, Predecessor};
+use crate::election::{ElectionError, Leadership, Observed};
 use crate::events::{EventMetrics, EventWriter, Recorder};
 use crate::health_check::{CheckMetrics, HealthChecks, register_checks};
 use crate::hints::Listener;
@@ -47,11 +48,9 @@ use crate::metrics::{
     AnswerMetrics, Leases, ReconcileMetrics, SetMetrics, StepMetrics, register_sets,
 };
 use crate::orphans::{OrphanAdmin, OrphanAdminParts, OrphanMetrics, Orphans};
-use crate::pool::{GroupReads, Pools, Running};
 use crate::queue::QueueMetrics;
 use crate::reserve::register_reserves;
 use crate::schemas::Schemas;
-use crate::set::Handover;
 use crate::settings::Settings;
 use crate::stores::Stores;
 use crate::target::Targets;
@@ -502,33 +501,6 @@ impl Core {
         });
         let queue = &self.kinds.nodes.queue;
         kind::work(nodes, queue, &self.reconcile_metrics, workers, stop);
-    }
-
-    fn start_pools(&self, term: Term, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let (shared, metrics) = (&self.kinds.pools.own, &self.reconcile_metrics);
-        // Another process may have led meanwhile.
-        shared.groups.clear();
-        let pools = Arc::new(Pools {
-            writer: self.writer.clone(),
-            stores: self.stores.clone(),
-            sessions: self.sessions.clone(),
-            settings: Arc::clone(&self.settings),
-            clock: DebugClock(Arc::clone(&self.clock)),
-            recorder: self.recorder.clone(),
-            groups: Arc::clone(&shared.groups),
-            reads: Arc::clone(&shared.reads),
-            handover: Handover::new(Predecessor::Ended),
-            term,
-        });
-        let (queue, machines) = (&self.kinds.pools.queue, &self.kinds.machines.queue);
-        let reads = Arc::new(GroupReads {
-            pools: Arc::clone(&pools),
-            left: shared.left.clone(),
-            woken: (Arc::clone(queue), Arc::clone(machines)),
-            running: Running::default(),
-        });
-        kind::work(pools, queue, metrics, workers, stop);
-        kind::work(reads, &shared.reads, metrics, workers, stop);
     }
 
     /// Holds what this core needs itself while there is something to delete.

@@ -1,5 +1,11 @@
 //! MachineReserves: how many Machines are kept ready, which go, and what their Machines look like.
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "tests"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -53,9 +53,9 @@ fn name(reserve: u8) -> String {
 /// The part of a plan that is about reserves: in half of those that have sets or deployments.
 pub fn of(seed: u64, length: u64, others: &[Step]) -> Vec<Step> {
     let dice = Dice::new(seed.rotate_left(7));
-    let kept = |step: &Step| match step.what {
-        What::Group(groups::Wish::Keep { group, .. }) => Some(group),
-        _ => None,
+    let kept = |step: &Step| {
+        let What::Group(groups::Wish::Keep { group, .. }) = step.what else { return None };
+        Some(group)
     };
     let groups: Vec<_> = others.iter().filter_map(kept).collect();
     if seed < FIRST || groups.is_empty() || !dice.percent(50) {

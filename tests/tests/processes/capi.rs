@@ -3,7 +3,14 @@
 //!
 //! Without Go, or without its modules, the tests say `skipped`.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::unwrap_in_result,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    clippy::too_many_lines,
+    reason = "tests, of which one is a whole life"
+)]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -130,9 +137,8 @@ impl Capi {
     fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !is(self) {
-            if Instant::now() >= until {
-                panic!("{what}: {:#?}", self.kubectl().list(OURS));
-            }
+            let seen = || self.kubectl().list(OURS);
+            assert!(Instant::now() < until, "{what}: {:#?}", seen());
             // Each look is a process, or a busy loop.
             std::thread::park_timeout(Duration::from_millis(50));
         }

@@ -14,7 +14,7 @@ const FILE_LINES: usize = 600;
 /// Half of the source files are shorter than this.
 const MEDIAN_FILE_LINES: usize = 150;
 // 20 of them are the table of a Machine's writes, 13 the steps of a pool that scales in.
-const ARCHITECTURE_LINES: usize = 234;
+const ARCHITECTURE_LINES: usize = 235;
 const BANNED_MODULES: [&str; 4] = ["util", "common", "helpers", "misc"];
 
 /// What each crate may depend on among ours. Arrows point inwards; what is not listed is not allowed.

@@ -1,6 +1,6 @@
 //! What cluster-autoscaler asks with `externalgrpc`, by a client of its own service. On a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
 

@@ -1,7 +1,5 @@
 //! What autoscalers read and write on objects: Cluster API's provider, and limits that none can follow. On a paused clock.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams, Patch, PatchParams};

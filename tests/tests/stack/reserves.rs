@@ -1,6 +1,12 @@
 //! MachineReserves: sets take ready machines before they make any, and nobody counts those in reserve. On a paused clock.
 
-#![expect(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "tests"
+)]
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -121,7 +121,9 @@ impl Hand<'_> {
                 done.tried.0.push((batch.part, Performed::Done));
                 let of = if write.of_itself { &write.of } else { &self.own };
                 let told = instead.unwrap_or_else(|| write.told.clone());
-                told.into_iter().for_each(|event| self.tell(of, event));
+                for event in told {
+                    self.tell(of, event);
+                }
                 if let Some(now) = now.filter(|now| now.uid() == self.own.uid()) {
                     done.own = now;
                 }

@@ -51,7 +51,9 @@ impl Machines {
         if recorded.proceed {
             self.measure(snapshot, plan);
             let left = left_group(&snapshot.machine).filter(|_| asks_for_group(snapshot));
-            left.into_iter().for_each(|group| self.left.ask(group));
+            if let Some(group) = left {
+                self.left.ask(group);
+            }
             not_sent = self.send(snapshot, plan);
         }
         let goes_on = done.changed && not_sent.is_none() && !done.failed;

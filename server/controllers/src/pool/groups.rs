@@ -74,10 +74,10 @@ impl Groups {
     }
 
     /// Looks at what is remembered.
-    pub(super) fn look<T>(&self, pool: &MachinePool, look: impl FnOnce(&Group) -> T) -> T {
+    pub(super) fn look<T>(&self, pool: &MachinePool, look: impl Fn(&Group) -> T) -> T {
         let groups = self.0.lock();
         let group = groups.get(&ObjectName::of(pool)).filter(|group| group.uid == pool.uid());
-        look(group.unwrap_or(&Group::default()))
+        group.map_or_else(|| look(&Group::default()), &look)
     }
 
     /// It may not be what the last read showed: it is read soon.

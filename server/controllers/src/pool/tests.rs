@@ -175,8 +175,8 @@ async fn a_machine_is_created_once_although_the_watch_shows_it_late() {
     let created = async || {
         let snapshot = pools.observe(&name).await.unwrap().unwrap();
         let plan = Pools::plan(&snapshot);
-        let done = pools.execute(&snapshot, &plan).await.unwrap();
-        pools.record(snapshot, plan, done).await.unwrap();
+        let done = Box::pin(pools.execute(&snapshot, &plan)).await.unwrap();
+        Box::pin(pools.record(snapshot, plan, done)).await.unwrap();
         bench.writes().iter().filter(|(path, _)| path.starts_with("POST")).count()
     };
     assert_eq!((created().await, created().await), (1, 1));

@@ -7,8 +7,8 @@ use ostler_api::machine::{MachineOperationType, MachinePhase, MachineState, Wait
 use ostler_api::names::annotation::TRIGGER_DELETION;
 use ostler_api::{Machine, MachinePool};
 
+use super::chosen::is_chosen;
 use super::group::{Group, missing, placeholder};
-use super::scale::is_chosen;
 
 /// A Machine of a group, and the provider id of its Node, if that is known.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,6 +3,7 @@
 //! that one object serves every autoscaler.
 
 pub mod capacity;
+pub mod chosen;
 pub mod group;
 pub mod instance;
 pub mod limits;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use jiff::Timestamp;
-use ostler_api::Machine;
 use ostler_api::machine::MachinePhase;
 use ostler_api::names::annotation::{LAST_SCALING, REPLICAS_CHANGED_BY_SCALER, TRIGGER_DELETION};
 use serde_json::{Map, Value, json};
 
+use super::chosen::{entries, is_chosen};
 use super::group::{Group, GroupId, Placeholder};
 use super::instance::{Member, lacking};
 use crate::numbered;
@@ -64,6 +64,8 @@ pub enum What {
     Machine(String),
     /// One of those that the pool lacks.
     Missing(i32),
+    /// A Machine of this namespace that was told by its name and is gone: an autoscaler asks again for what is done.
+    Gone,
     /// Nothing of this group.
     Unknown,
 }
@@ -79,6 +81,12 @@ impl What {
             }
             Placeholder::Missing(..) | Placeholder::Machine(..) => None,
         }
+    }
+
+    /// One of the namespace of `group` that is gone, if the id tells of a Machine by its name.
+    pub fn gone(id: &str, group: &GroupId) -> Option<Self> {
+        let Placeholder::Machine(namespace, _) = Placeholder::read(id)? else { return None };
+        (namespace == group.namespace).then_some(Self::Gone)
     }
 }
 
@@ -125,7 +133,7 @@ pub fn delete(
         match &node.what {
             What::Missing(at) if *at < lacks => drop(missing.insert(*at)),
             // It came meanwhile, or is not wanted any more.
-            What::Missing(_) => {}
+            What::Missing(_) | What::Gone => {}
             What::Machine(uid) => {
                 let machine = by_uid.get(uid.as_str()).ok_or_else(|| stranger(group, node))?;
                 let goes = machine.is_deleting()
@@ -221,19 +229,6 @@ fn names(chosen: &BTreeSet<&str>, missing: usize) -> String {
         (told, more) if told.is_empty() => format!("{more} that are not there yet"),
         (told, more) => format!("{told} and {more} more"),
     }
-}
-
-/// Whether an autoscaler chose a Machine by this list of `name~time`: a later one of that name is another one.
-pub fn is_chosen(machine: &Machine, list: &str) -> bool {
-    let born = machine.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    entries(list).any(|(name, time)| {
-        name == machine.name()
-            && time.parse::<Timestamp>().is_ok_and(|time| born.is_none_or(|born| born <= time))
-    })
-}
-
-fn entries(list: &str) -> impl Iterator<Item = (&str, &str)> {
-    list.split(',').filter_map(|entry| entry.trim().split_once('~'))
 }
 
 /// The annotations by which a deployment or pool deletes these Machines: what Gardener's autoscaler writes.

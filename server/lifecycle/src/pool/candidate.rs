@@ -13,7 +13,7 @@ use super::{
     matching::{Matched, Member, is_ready},
     victims::Candidate,
 };
-use crate::{autoscaler::scale::is_chosen, streak::Streak};
+use crate::{autoscaler::chosen::is_chosen, streak::Streak};
 
 pub(super) fn of<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
     let machine = member.machine;

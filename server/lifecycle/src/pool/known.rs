@@ -156,7 +156,9 @@ impl Known {
             let is_gone = |id: &ProviderId| is_deleted(id) && !self.view.names(id);
             let gone = machines.iter().filter(|it| it.instance_id().is_some_and(is_gone));
             let gone: Vec<_> = gone.map(|machine| machine.uid().to_owned()).collect();
-            gone.into_iter().for_each(|uid| _ = self.absent.entry(uid).or_insert(1));
+            for uid in gone {
+                self.absent.entry(uid).or_insert(1);
+            }
         }
         let same = self.done.take().filter(|it| it.key == finished.idempotency_key);
         let times = same.map_or(1, |it| it.times.saturating_add(1));

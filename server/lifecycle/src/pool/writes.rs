@@ -102,9 +102,10 @@ fn writes(snap: &Snapshot, decision: &Decision) -> Vec<Batch> {
     });
     let reading = snap.known.view.known();
     let there = reading.into_iter().flat_map(|it| &it.instances).filter(|it| !it.is_going());
-    let there: Arc<BTreeSet<_>> = Arc::new(match create.is_empty() {
-        true => BTreeSet::new(),
-        false => there.map(|it| it.provider_id.clone()).collect(),
+    let there: Arc<BTreeSet<_>> = Arc::new(if create.is_empty() {
+        BTreeSet::new()
+    } else {
+        there.map(|it| it.provider_id.clone()).collect()
     });
     let create = create.iter().map(|machine| make(snap, machine, &there));
     // One that changed meanwhile is another version than was seen, as happens all the time while it boots.
@@ -144,12 +145,11 @@ fn make(snap: &Snapshot, machine: &Machine, there: &Arc<BTreeSet<ProviderId>>) -
     let note = "cannot create a machine".to_owned();
     let refused = Event::warning(EventReason::FailedCreate, note).doing(EventAction::Create);
     let holder = machine.provider_id().and_then(|id| snap.others.instances.get(id));
-    let verb = match holder {
-        Some(other) => Verb::Refuse(format!("its instance is that of {other}")),
-        None => {
-            let owner = owner_reference(&snap.pool);
-            Verb::Create(Taken::Instance(OfInstance { owner, there: Arc::clone(there) }))
-        }
+    let verb = if let Some(other) = holder {
+        Verb::Refuse(format!("its instance is that of {other}"))
+    } else {
+        let owner = owner_reference(&snap.pool);
+        Verb::Create(Taken::Instance(OfInstance { owner, there: Arc::clone(there) }))
     };
     Write::new(Object::Machine(Arc::new(machine.clone())), verb)
         .telling([done])

@@ -1,6 +1,7 @@
 //! The writes of a set, in order, and what follows from each: a set makes no Machine while one that it lets go is still its
 //! own (INV-11), and deletes none while one that it adopts is not (INV-14).
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -203,9 +204,12 @@ fn from_reserve(set: &MachineSet, machine: &Arc<Machine>) -> Write {
     let others = others.filter(|owner| owner.controller != Some(true)).cloned();
     let owners: Vec<_> = std::iter::once(owner_reference(set)).chain(others).collect();
     let reserve = machine.label(label::RESERVE).unwrap_or_default();
-    let mut labels = json!(made.metadata.labels.unwrap_or_default());
-    let mut annotations = json!(made.metadata.annotations.unwrap_or_default());
-    (labels[label::RESERVE], annotations[RESERVE_TEMPLATE]) = (Value::Null, Value::Null);
+    let without = |all: Option<BTreeMap<String, String>>, name: &str| {
+        let all = all.unwrap_or_default().into_iter().map(|(name, value)| (name, json!(value)));
+        all.chain([(name.to_owned(), Value::Null)]).collect::<BTreeMap<_, _>>()
+    };
+    let labels = without(made.metadata.labels, label::RESERVE);
+    let annotations = without(made.metadata.annotations, RESERVE_TEMPLATE);
     let patch = json!({
         "metadata": { "ownerReferences": owners, "labels": labels, "annotations": annotations },
         "spec": spec_patch(&machine.spec, &made.spec).unwrap_or_else(|| json!({}))

@@ -1,6 +1,6 @@
 //! What becomes of the wishes of autoscalers, and what they are told.
 
-#![expect(clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 
 use std::sync::Arc;
 
@@ -8,12 +8,11 @@ use jiff::Timestamp;
 use ostler_api::names::annotation::{
     AUTOSCALER_MAX, AUTOSCALER_MIN, LAST_SCALING, REPLICAS_CHANGED_BY_SCALER, TRIGGER_DELETION,
 };
+use ostler_lifecycle::autoscaler::chosen::is_chosen;
 use ostler_lifecycle::autoscaler::group::Group;
 use ostler_lifecycle::autoscaler::instance::{Instance, Member, State, instances};
 use ostler_lifecycle::autoscaler::options::Options;
-use ostler_lifecycle::autoscaler::scale::{
-    Named, Refusal, What, decrease, delete, increase, is_chosen,
-};
+use ostler_lifecycle::autoscaler::scale::{Named, Refusal, What, decrease, delete, increase};
 use serde_json::{Value, json};
 
 const NOW: &str = "2026-01-02T00:00:00Z";

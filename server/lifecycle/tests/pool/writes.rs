@@ -139,7 +139,7 @@ fn an_instance_whose_machine_would_have_the_name_of_that_of_another_is_told_of()
 fn what_others_wrote_to_a_machine_meanwhile_is_looked_at_soon_and_is_no_failure() {
     let mut world = World::running(2, json!({}));
     set_phase(&mut world.machines[0], MachinePhase::Pending);
-    world.group.as_mut().unwrap().instances[0].fault = Some("slow".to_owned().into());
+    world.group.as_mut().unwrap().instances[0].fault = Some("slow".to_owned());
     let plan = plan(&world.snapshot());
     let update = plan.writes.iter().find(|it| it.part == Part::Update).unwrap();
     let again = ostler_lifecycle::write::Then::Again(std::time::Duration::from_secs(1));

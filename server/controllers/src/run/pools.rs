@@ -1,0 +1,48 @@
+//! The start of pools and of the reads of their groups.
+
+use std::sync::Arc;
+
+use ostler_api::operation::Term;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::Core;
+use crate::clock::DebugClock;
+use crate::election::Predecessor;
+use crate::kind;
+use crate::pool::{GroupReads, Pools, Running};
+use crate::set::Handover;
+
+impl Core {
+    pub(super) fn start_pools(
+        &self,
+        term: Term,
+        workers: &mut JoinSet<()>,
+        stop: &CancellationToken,
+    ) {
+        let (shared, metrics) = (&self.kinds.pools.own, &self.reconcile_metrics);
+        // Another process may have led meanwhile.
+        shared.groups.clear();
+        let pools = Arc::new(Pools {
+            writer: self.writer.clone(),
+            stores: self.stores.clone(),
+            sessions: self.sessions.clone(),
+            settings: Arc::clone(&self.settings),
+            clock: DebugClock(Arc::clone(&self.clock)),
+            recorder: self.recorder.clone(),
+            groups: Arc::clone(&shared.groups),
+            reads: Arc::clone(&shared.reads),
+            handover: Handover::new(Predecessor::Ended),
+            term,
+        });
+        let (queue, machines) = (&self.kinds.pools.queue, &self.kinds.machines.queue);
+        let reads = Arc::new(GroupReads {
+            pools: Arc::clone(&pools),
+            left: shared.left.clone(),
+            woken: (Arc::clone(queue), Arc::clone(machines)),
+            running: Running::default(),
+        });
+        kind::work(pools, queue, metrics, workers, stop);
+        kind::work(reads, &shared.reads, metrics, workers, stop);
+    }
+}
