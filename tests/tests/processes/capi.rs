@@ -292,6 +292,7 @@ fn machines_of_cluster_api_live_a_whole_life() {
 }
 
 #[test]
+#[ignore = "takes minutes: cargo test -p ostler-tests --test processes capi:: -- --ignored"]
 fn a_driver_that_is_killed_at_any_write_doubles_nothing_and_leaves_nothing() {
     let Some(mut it) = Capi::start() else { return };
     let theirs = |template: &str| {
@@ -335,6 +336,7 @@ fn a_driver_that_is_killed_at_any_write_doubles_nothing_and_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "takes minutes: cargo test -p ostler-tests --test processes capi:: -- --ignored"]
 fn a_machine_of_cluster_api_that_cannot_be_says_why() {
     let Some(it) = Capi::start() else { return };
     let says = |name: &str, what: &str| {
@@ -410,6 +412,7 @@ fn a_machine_of_cluster_api_that_cannot_be_says_why() {
 }
 
 #[test]
+#[ignore = "takes minutes: cargo test -p ostler-tests --test processes capi:: -- --ignored"]
 fn the_driver_of_cluster_api_passes_the_suite() {
     let Some(it) = Capi::start() else { return };
     let sanity = tools::root().join(MODULE).join("example/sanity");
@@ -436,5 +439,5 @@ fn the_driver_of_cluster_api_passes_the_suite() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains(" is conformant"), "{said}");
+    assert!(output.status.success() && said.contains(" 0 failed"), "{said}");
 }

@@ -228,6 +228,8 @@ async fn scaling_in_leaves_the_reserve_alone_and_what_is_lowered_loses_its_newes
     let lower = Patch::Merge(json!({ "spec": { "replicas": 1 } }));
     reserves(&world).patch_scale("r", &PatchParams::default(), &lower).await.unwrap();
     until(&world, "r", "smaller", holds(1, 0)).await;
+    // The other one is drained and deleted.
+    rest().await;
     assert_eq!(spares(&world).await, [oldest.name().to_owned()].into());
     let scale = reserves(&world).get_scale("r").await.unwrap();
     assert_eq!(scale.status.unwrap().selector.as_deref(), Some("ostler.dev/reserve=r"));
