@@ -17,10 +17,9 @@ use ostler_controllers::{
     Targets, cluster_ids, find_home, until_answered,
 };
 use ostler_legacy::{LegacyMetrics, LegacyOptions};
-use ostler_proto::v1alpha1::OperationInfo;
 use ostler_sessions::{
-    AdminOptions, Authenticator, Limits, OrphanDesk, OrphanReport, Rate, Refused, ServeError,
-    Sessions, SessionsOptions, Timing,
+    AdminOptions, Authenticator, Limits, OperationInfo, OrphanDesk, OrphanReport, Rate, Refused,
+    ServeError, Sessions, SessionsOptions, Timing,
 };
 use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};

@@ -13,7 +13,7 @@ pub struct Signals {
     /// Cancelled at the first SIGINT, SIGTERM or SIGHUP: end in order.
     pub end: CancellationToken,
     /// Cancelled at the second one: wait for nothing.
-    pub at_once: CancellationToken,
+    pub immediately: CancellationToken,
 }
 
 impl Signals {
@@ -32,7 +32,7 @@ impl Signals {
         let signals = Self::default();
         let told = signals.clone();
         tokio::spawn(async move {
-            for token in [told.end, told.at_once] {
+            for token in [told.end, told.immediately] {
                 let hung_up = async {
                     match &mut hang_up {
                         Some(signal) => signal.recv().await,

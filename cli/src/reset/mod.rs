@@ -181,7 +181,7 @@ async fn delete_all(
             data.path().display()
         )),
     };
-    system.stop(&signals.at_once, Story::default()).await;
+    system.stop(&signals.immediately, Story::default()).await;
     let (left, orphans) = left?;
     for (name, why) in left.iter().chain(&orphans) {
         log::say(format_args!("not deleted: {name}: {why}"));

@@ -279,7 +279,7 @@ async fn until_exit(
     }
     let stopped = tokio::select! {
         stopped = tree.stop(END_WITHIN) => stopped,
-        () = signals.at_once.cancelled() => tree.stop(Duration::ZERO).await,
+        () = signals.immediately.cancelled() => tree.stop(Duration::ZERO).await,
     };
     if !stopped {
         story.tell(format_args!("{name}: some of its processes do not end, even after SIGKILL"));
@@ -290,7 +290,7 @@ async fn until_exit(
 /// That the end waits for an operation.
 pub(super) fn held_by(operation: &OperationInfo) -> String {
     format!(
-        "waiting up to {}s for driver {}: {} of {}, for {} now; Ctrl-C again ends it at once, and the next `up` looks for what it made",
+        "waiting up to {}s for driver {}: {} of {}, for {} now; Ctrl-C again ends it immediately, and the next `up` looks for what it made",
         END_WITHIN.as_secs(),
         operation.provider,
         show::kind(operation.kind()),

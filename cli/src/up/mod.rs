@@ -175,7 +175,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     story.tell("stopping");
     gone.cancel();
     shown.join_all().await;
-    system.stop(&signals.at_once, story).await;
+    system.stop(&signals.immediately, story).await;
     outcome
 }
 

@@ -343,14 +343,14 @@ impl System {
     }
 
     /// Stops the drivers, then the core, then the API server, each within its own bound: a driver that
-    /// hands in its last results while the core is there leaves nothing to be looked up later. `at_once` cuts that, as a crash
+    /// hands in its last results while the core is there leaves nothing to be looked up later. `immediately` cuts that, as a crash
     /// would.
-    pub(crate) async fn stop(mut self, at_once: &CancellationToken, story: Story) {
+    pub(crate) async fn stop(mut self, immediately: &CancellationToken, story: Story) {
         self.end_drivers.end.cancel();
         tokio::select! {
             () = self.drivers_ended(story) => {}
-            () = at_once.cancelled() => {
-                self.end_drivers.at_once.cancel();
+            () = immediately.cancelled() => {
+                self.end_drivers.immediately.cancel();
                 while self.driver_tasks.join_next().await.is_some() {}
                 return;
             }
@@ -365,7 +365,7 @@ impl System {
         };
         tokio::select! {
             () = rest => {}
-            () = at_once.cancelled() => {}
+            () = immediately.cancelled() => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! MachineReserve: ready Machines that nobody uses yet. A set that needs Machines takes them before it makes any.
+//! MachineReserve: ready Machines without pods. A set that needs Machines takes them before it makes any.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -27,7 +27,7 @@ use crate::{machine::Retry, open_enum::open_enum};
     ),
     derive = "PartialEq",
     derive = "Default",
-    doc = "Ready Machines that nobody uses yet: a MachineDeployment or MachineSet takes them before it makes any."
+    doc = "Ready Machines without pods: a MachineDeployment or MachineSet takes them before it makes any."
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MachineReserveSpec {

@@ -72,7 +72,8 @@ impl Bench {
         Self { accepts, refuses: Some(code), ..self }
     }
 
-    /// With an API server that answers every read and every JSON patch with this object.
+    /// With an API server that answers every read, every JSON patch and every status without a version with
+    /// this object.
     pub(crate) fn having(self, object: Value) -> Self {
         Self { has: Some(object), ..self }
     }
@@ -130,6 +131,12 @@ impl Bench {
                     }
                     200 if name.starts_with("GET") || sent.is_array() || has_name => {
                         has.unwrap_or_default()
+                    }
+                    // A status without a version is answered with the object that has it.
+                    200 if sent["metadata"].is_null() && has.is_some() => {
+                        let mut object = has.unwrap_or_default();
+                        object["status"] = sent["status"].clone();
+                        object
                     }
                     200 => sent.clone(),
                     _ => status,

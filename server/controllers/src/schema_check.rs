@@ -230,8 +230,9 @@ mod tests {
         let pools = "machinepools.ostler.dev status";
         assert_eq!(found(without_status(), "machine").await, [machines, pools]);
         let sets = "machinesets.machine.sapcloud.io status";
-        assert_eq!(found(without_status(), "machineset").await, [machines, sets]);
-        assert_eq!(found(without_status(), "*").await.len(), 5);
+        let reserves = "machinereserves.ostler.dev status";
+        assert_eq!(found(without_status(), "machineset").await, [machines, sets, reserves]);
+        assert_eq!(found(without_status(), "*").await.len(), 6);
         let of_machines = crds().into_iter().filter(|it| NEEDED.contains(&it.name_any().as_str()));
         assert_eq!(found(of_machines.collect(), "*").await, [""; 0]);
     }

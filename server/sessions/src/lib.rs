@@ -67,6 +67,7 @@ pub use local::LocalSession;
 pub use operation::{FramePart, SubmitError};
 pub use options::{Limits, SessionsOptions, Timing};
 pub use ostler_api::operation::Term;
+pub use ostler_proto::v1alpha1::OperationInfo;
 pub use ostler_rate::{Rate, RateError, TokenBucket};
 pub use record::RecordedOperation;
 pub use serve::ServeError;

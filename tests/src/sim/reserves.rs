@@ -30,7 +30,7 @@ pub enum Wish {
     Size { reserve: u8, replicas: u8 },
     /// The numbers of a reserve and of a set or a deployment change at the same moment.
     Both { reserve: u8, size: u8, group: Group, replicas: u8 },
-    /// Somebody takes the taints from all Nodes in reserve.
+    /// A user takes the taints from all Nodes in reserve.
     Open,
     /// A user deletes a reserve.
     Delete { reserve: u8 },

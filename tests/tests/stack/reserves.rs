@@ -1,4 +1,4 @@
-//! MachineReserves: sets take ready machines before they make any, and nobody counts those in reserve. On a paused clock.
+//! MachineReserves: sets take ready machines before they make any, and no number counts those in reserve. On a paused clock.
 
 #![expect(
     clippy::unwrap_used,

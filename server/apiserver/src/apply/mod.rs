@@ -129,7 +129,7 @@ impl Writes<'_> {
 
     /// Notes in `new` who changed what of `old`, or who made it.
     pub(crate) fn update(&self, old: Option<&Value>, new: &mut Value, author: &Author) {
-        // whoever writes a part of an object does not write who wrote the rest
+        // a client that writes a part of an object does not write who wrote the rest
         let sent = if self.part.is_empty() { managers::read(new) } else { Listed::Nothing };
         let mut managers = match sent {
             Listed::Reset => Managers::default(),

@@ -175,7 +175,7 @@ async fn what_is_done_about_a_machine_that_is_there_already_stands_in_the_write(
     assert_eq!((performed, told), (Performed::Done, created()));
     assert_eq!(patched["spec"]["providerID"], "x:///1");
     assert_eq!(patched["metadata"]["resourceVersion"], "7", "of the version that was found");
-    // Of the instance before it: nothing is done, and nobody is told that a Machine was created.
+    // Of the instance before it: nothing is done, and no event says that a Machine was created.
     let of = |id: &str| json!({ "spec": { "providerID": id } });
     assert_eq!(beside(of("x:///2")).await, (None, Performed::Done, failed()));
     assert_eq!(beside(of("x:///3")).await, (None, Performed::Done, Vec::new()));

@@ -69,6 +69,11 @@ impl Pass<'_> {
         until.map_or(Next::OnChange, |until| Next::Wait { reason, until })
     }
 
+    /// For people, and for Cluster API's autoscaler.
+    pub(super) fn failure_message(&mut self, message: Option<String>) {
+        self.status.failure_message = message;
+    }
+
     fn give_up(
         &mut self,
         reason: FailureReason,

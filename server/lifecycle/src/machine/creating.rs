@@ -291,6 +291,6 @@ fn show_failure(pass: &mut Pass<'_>, kind: OperationKind, failure: &Failure) {
     pass.machine_phase(&MachinePhase::CrashLoopBackOff);
     // Cluster API's autoscaler backs off by nothing else. No set replaces this Machine: that would be a second answer.
     let told = lacks_capacity && pass.machine.has_machine_set();
-    pass.status.failure_message = told.then(|| text.clone());
+    pass.failure_message(told.then(|| text.clone()));
     pass.effects.event(true, EventReason::InstanceCreateFailed, format!("{code}: {text}"));
 }

@@ -277,7 +277,7 @@ fn taints(mut there: Vec<Taint>, last: &Wanted, wanted: &Wanted, before: &Wanted
         old.map(|old| taint.value = old.value).is_some()
     });
     for taint in &wanted.taints {
-        // A Node in reserve is nobody's: it stays closed, whoever takes the taint away.
+        // A Node in reserve has no set: it stays closed though a client takes the taint away.
         let stays = taint.key == names::taint::RESERVE;
         if !stays && last.taints.iter().any(|one| same_taint(one, taint)) {
             continue;

@@ -1,5 +1,5 @@
 //! What is known of a group beside what its pool says: what reads showed, how often they missed something, and what was done
-//! last. It is data: whoever records a fact takes it in here, and a plan does the same with what is about to be recorded.
+//! last. It is data: the caller that records a fact takes it in here, and a plan does the same with what is about to be recorded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

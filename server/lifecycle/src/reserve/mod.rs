@@ -1,4 +1,4 @@
-//! MachineReserves: Machines that are ready before anybody needs them. A set takes them ([`crate::set`]) before it makes any,
+//! MachineReserves: Machines that are ready before they are needed. A set takes them ([`crate::set`]) before it makes any,
 //! and the reserve makes others behind it.
 //!
 //! They are no set's, and no selector finds them: nothing that counts Machines of a target counts these.

@@ -21,7 +21,7 @@ pub struct Spare {
     pub zone: Option<String>,
 }
 
-/// Whether a set may take it: it runs, and nobody wants it gone.
+/// Whether a set may take it: it runs, and is to stay.
 pub fn is_ready(machine: &Machine) -> bool {
     let runs = matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available);
     let goes = [DELETE_MACHINE, MARKED_FOR_DELETION];

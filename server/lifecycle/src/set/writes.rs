@@ -196,7 +196,7 @@ fn take(set: &MachineSet, machine: &Arc<Machine>) -> Write {
 /// Of one that another set took first, or that is gone, the set looks again at once: it takes another one, or makes one.
 const TAKEN: Answers = Answers { missing: Then::Repeat, ..Answers::OTHERS };
 
-/// INV-13: one write makes it the set's, on condition that nobody else did meanwhile: controller, labels and Node template, so
+/// INV-13: one write makes it the set's, on condition that no other set did meanwhile: controller, labels and Node template, so
 /// that its Node opens. The reserve comes first in no list any more, since autoscalers read the first owner.
 fn from_reserve(set: &MachineSet, machine: &Arc<Machine>) -> Write {
     let made = super::machine(set, machine.name());
