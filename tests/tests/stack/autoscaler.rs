@@ -460,7 +460,7 @@ async fn what_cannot_be_is_refused_and_nothing_is_marked() {
     assert_eq!(grow(&client, D, 0).await.unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(grow(&client, D, i32::MAX).await.unwrap_err().code(), Code::FailedPrecondition);
     let before = get(&world).await;
-    for strange in [others[0].as_str(), "fake:///nowhere", "ostler://default/none"] {
+    for strange in [others[0].as_str(), "fake:///nowhere", "ostler://elsewhere/none"] {
         let refused = delete(&client, D, &[&ids[0], strange]).await.unwrap_err();
         assert_eq!(refused.code(), Code::FailedPrecondition, "{strange}");
     }
