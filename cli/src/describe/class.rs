@@ -2,7 +2,6 @@
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use ostler_api::machine::MachineSpec;
@@ -16,13 +15,9 @@ use super::read::{self, Described};
 /// A class and what uses it, as far as it could be read.
 #[derive(Debug)]
 pub(super) struct Subject {
-    class: MachineClass,
+    found: read::Subject<MachineClass>,
     /// Names, by kind.
     users: [(&'static str, Vec<String>); 4],
-    /// That no core serves its namespace.
-    unserved: Option<String>,
-    /// Oldest first.
-    events: Vec<Event>,
 }
 
 /// Reads a class and what uses it.
@@ -32,7 +27,7 @@ pub(super) async fn gather(
     name: &str,
     now: Timestamp,
 ) -> anyhow::Result<Subject> {
-    let class = read::get::<MachineClass>(client, namespace, name).await?;
+    let found = read::subject(client, namespace, name, now).await?;
     let place = (client, namespace, name);
     let users = [
         (
@@ -43,9 +38,7 @@ pub(super) async fn gather(
         ("machinepool", users_of::<MachinePool>(place, |it| &it.spec.template.spec).await?),
         ("machine", users_of::<Machine>(place, |it| &it.spec).await?),
     ];
-    let events = super::events_of(client, namespace, class.uid()).await;
-    let unserved = super::unserved(client, namespace, now).await;
-    Ok(Subject { class, users, unserved, events })
+    Ok(Subject { found, users })
 }
 
 /// Names of the objects of a kind that use the class. Of a kind that the cluster does not have there are none.
@@ -66,7 +59,8 @@ async fn users_of<K: Described>(
 
 /// The whole page.
 pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
-    let Subject { class, users: kinds, unserved, events } = subject;
+    let Subject { found: read::Subject { object: class, unserved, events }, users: kinds } =
+        subject;
     let mut page = Page::wide();
     let used = users(kinds);
     page.line("MachineClass", &named(&class.metadata, now));
@@ -98,7 +92,8 @@ mod tests {
             }));
             let now = "2026-01-01T12:00:00Z".parse().unwrap();
             let class = class.unwrap();
-            render(&Subject { class, users, unserved: None, events: Vec::new() }, now)
+            let found = read::Subject { object: class, unserved: None, events: Vec::new() };
+            render(&Subject { found, users }, now)
         };
         let users = |names: &[&str]| {
             let names = names.iter().map(|&name| name.to_owned()).collect();

@@ -1,41 +1,17 @@
 //! A MachineHealthCheck: what it found, and whether a core carries it out.
 
 use jiff::Timestamp;
-use k8s_openapi::api::events::v1::Event;
-use kube::Client;
 use ostler_api::MachineHealthCheck;
 use ostler_api::machine_health_check::MachineHealthCheckStatus;
 use ostler_lifecycle::selector;
 
 use super::fleet::named;
-use super::page::{Page, condition_lines, event_lines};
-use super::read;
-
-/// A check, as far as it could be read.
-#[derive(Debug)]
-pub(super) struct Subject {
-    check: MachineHealthCheck,
-    /// That no core serves its namespace.
-    unserved: Option<String>,
-    /// Oldest first.
-    events: Vec<Event>,
-}
-
-/// Reads a check.
-pub(super) async fn gather(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    now: Timestamp,
-) -> anyhow::Result<Subject> {
-    let check = read::get::<MachineHealthCheck>(client, namespace, name).await?;
-    let events = super::events_of(client, namespace, check.uid()).await;
-    let unserved = super::unserved(client, namespace, now).await;
-    Ok(Subject { check, unserved, events })
-}
+use super::page::{Page, condition_lines};
+use super::read::Subject;
 
 /// The whole page.
-pub(super) fn render(Subject { check, unserved, events }: &Subject, now: Timestamp) -> String {
+pub(super) fn render(subject: &Subject<MachineHealthCheck>, now: Timestamp) -> String {
+    let check = &subject.object;
     let mut page = Page::wide();
     page.line("MachineHealthCheck", &named(&check.metadata, now));
     let selects = check.spec.selector.as_ref().map(selector::text);
@@ -46,13 +22,7 @@ pub(super) fn render(Subject { check, unserved, events }: &Subject, now: Timesta
     page.line("Machines", &format!("{healthy} of {all} healthy"));
     condition_lines(&mut page, &status.conditions);
     let seen = status.observed_generation >= check.metadata.generation;
-    match unserved {
-        Some(unserved) => page.line("Waits for", unserved),
-        None if !seen => page.line("Waits for", "the last change was not looked at yet"),
-        None => {}
-    }
-    event_lines(&mut page, events, now);
-    page.text()
+    subject.end(page, seen, now)
 }
 
 #[cfg(test)]
@@ -80,7 +50,7 @@ mod tests {
         let now = "2026-01-01T12:00:00Z".parse().unwrap();
         let page = |unserved: Option<&str>, check: &MachineHealthCheck| {
             let (check, unserved) = (check.clone(), unserved.map(str::to_owned));
-            render(&Subject { check, unserved, events: Vec::new() }, now)
+            render(&Subject { object: check, unserved, events: Vec::new() }, now)
         };
         let served = page(None, &check);
         assert_eq!(

@@ -128,13 +128,13 @@ async fn page_of(client: &Client, namespace: &str, command: Command) -> anyhow::
             fleet::render(&fleet::of_deployment(client, namespace, &name).await?, now)
         }
         Command::MachineHealthCheck { name } => {
-            health_check::render(&health_check::gather(client, namespace, &name, now).await?, now)
+            health_check::render(&read::subject(client, namespace, &name, now).await?, now)
         }
         Command::MachinePool { name } => {
             pool::render(&pool::gather(client, namespace, &name, now).await?, now)
         }
         Command::MachineReserve { name } => {
-            reserve::render(&reserve::gather(client, namespace, &name, now).await?, now)
+            reserve::render(&read::subject(client, namespace, &name, now).await?, now)
         }
         Command::MachineSet { name } => {
             fleet::render(&fleet::of_set(client, namespace, &name).await?, now)

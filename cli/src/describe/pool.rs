@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -23,12 +22,8 @@ use super::read;
 /// What is described, as far as it could be read.
 #[derive(Debug)]
 pub(super) struct Subject {
-    pool: MachinePool,
+    found: read::Subject<MachinePool>,
     machines: Vec<Machine>,
-    /// That no core serves its namespace.
-    unserved: Option<String>,
-    /// Of the pool, oldest first.
-    events: Vec<Event>,
 }
 
 /// Reads a pool with its Machines.
@@ -38,20 +33,19 @@ pub(super) async fn gather(
     name: &str,
     now: Timestamp,
 ) -> anyhow::Result<Subject> {
-    let pool = read::get::<MachinePool>(client, namespace, name).await?;
+    let found = read::subject::<MachinePool>(client, namespace, name, now).await?;
     let api = Api::<Machine>::namespaced(client.clone(), namespace);
     let own = ListParams::default().labels(&selector(name));
     let list = api.list(&own).await.context("machines cannot be read")?;
     let mut machines = list.items;
-    machines.retain(|machine| is_controlled_by(&machine.metadata, pool.uid()));
-    let events = super::events_of(client, namespace, pool.uid()).await;
-    let unserved = super::unserved(client, namespace, now).await;
-    Ok(Subject { pool, machines, unserved, events })
+    machines.retain(|machine| is_controlled_by(&machine.metadata, found.object.uid()));
+    Ok(Subject { found, machines })
 }
 
 /// The whole page.
 pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
-    let Subject { pool, machines: all, events, .. } = subject;
+    let Subject { found: read::Subject { object: pool, unserved, events }, machines: all } =
+        subject;
     let none = MachinePoolStatus::default();
     let status = pool.status.as_ref().unwrap_or(&none);
     let mut page = Page::wide();
@@ -81,7 +75,7 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
         page.line(&condition.type_, &format!("{} ({about})", condition.status));
     }
     page.line("Waits for", &why(subject, status));
-    let blocked = blocked(status).filter(|_| subject.unserved.is_none());
+    let blocked = blocked(status).filter(|_| unserved.is_none());
     if let Some(hint) = blocked.and_then(|it| hints::hint(&it.reason.as_str().into())) {
         page.line("", &format!("hint: {hint}"));
     }
@@ -122,7 +116,7 @@ fn blocked(status: &MachinePoolStatus) -> Option<&Condition> {
 
 /// The most important thing that holds it up; else what is going on.
 fn why(subject: &Subject, status: &MachinePoolStatus) -> String {
-    let Subject { pool, machines, unserved, .. } = subject;
+    let Subject { found: read::Subject { object: pool, unserved, .. }, machines } = subject;
     if let Some(unserved) = unserved {
         return unserved.clone();
     }
@@ -195,7 +189,8 @@ mod tests {
     fn page(status: &Value, machines: Vec<Machine>) -> String {
         let now = "2026-01-01T12:00:00Z".parse().unwrap();
         let pool = pool(status);
-        render(&Subject { pool, machines, unserved: None, events: Vec::new() }, now)
+        let found = read::Subject { object: pool, unserved: None, events: Vec::new() };
+        render(&Subject { found, machines }, now)
     }
 
     #[test]

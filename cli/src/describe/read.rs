@@ -3,10 +3,14 @@
 use std::fmt::Debug;
 
 use anyhow::{Context as _, anyhow};
+use jiff::Timestamp;
+use k8s_openapi::api::events::v1::Event;
 use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
+
+use super::page::{Page, event_lines};
 
 /// A kind that is described.
 pub(super) trait Described:
@@ -30,6 +34,43 @@ pub(super) async fn get<K: Described>(
 ) -> anyhow::Result<K> {
     let found = find::<K>(client, namespace, name).await?;
     found.ok_or_else(|| absent::<K>(namespace, name))
+}
+
+/// An object with what every page tells of it.
+#[derive(Debug)]
+pub(super) struct Subject<K> {
+    pub(super) object: K,
+    /// That no core serves its namespace.
+    pub(super) unserved: Option<String>,
+    /// Oldest first.
+    pub(super) events: Vec<Event>,
+}
+
+impl<K> Subject<K> {
+    /// The text of a page with its end: whether the object waits to be looked at, and its events.
+    pub(super) fn end(&self, mut page: Page, seen: bool, now: Timestamp) -> String {
+        match &self.unserved {
+            Some(unserved) => page.line("Waits for", unserved),
+            None if !seen => page.line("Waits for", "the last change was not looked at yet"),
+            None => {}
+        }
+        event_lines(&mut page, &self.events, now);
+        page.text()
+    }
+}
+
+/// Reads an object that has to be there, and what every page tells of it.
+pub(super) async fn subject<K: Described>(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    now: Timestamp,
+) -> anyhow::Result<Subject<K>> {
+    let object = get::<K>(client, namespace, name).await?;
+    let uid = object.meta().uid.as_deref().unwrap_or_default();
+    let events = super::events_of(client, namespace, uid).await;
+    let unserved = super::unserved(client, namespace, now).await;
+    Ok(Subject { object, unserved, events })
 }
 
 /// Reads an object; `None`: it is not there.

@@ -1,41 +1,17 @@
 //! A MachineReserve: how many machines are ready, for whom, and what holds it up.
 
 use jiff::Timestamp;
-use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::Client;
 use ostler_api::MachineReserve;
 use ostler_api::machine_reserve::MachineReserveStatus;
 
 use super::fleet::named;
-use super::page::{Page, condition_lines, event_lines};
-use super::read;
-
-/// A reserve, as far as it could be read.
-#[derive(Debug)]
-pub(super) struct Subject {
-    reserve: MachineReserve,
-    /// That no core serves its namespace.
-    unserved: Option<String>,
-    /// Oldest first.
-    events: Vec<Event>,
-}
-
-/// Reads a reserve.
-pub(super) async fn gather(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    now: Timestamp,
-) -> anyhow::Result<Subject> {
-    let reserve = read::get::<MachineReserve>(client, namespace, name).await?;
-    let events = super::events_of(client, namespace, reserve.uid()).await;
-    let unserved = super::unserved(client, namespace, now).await;
-    Ok(Subject { reserve, unserved, events })
-}
+use super::page::{Page, condition_lines};
+use super::read::Subject;
 
 /// The whole page.
-pub(super) fn render(Subject { reserve, unserved, events }: &Subject, now: Timestamp) -> String {
+pub(super) fn render(subject: &Subject<MachineReserve>, now: Timestamp) -> String {
+    let reserve = &subject.object;
     let mut page = Page::wide();
     page.line("MachineReserve", &named(&reserve.metadata, now));
     let target = &reserve.spec.target_ref;
@@ -55,13 +31,7 @@ pub(super) fn render(Subject { reserve, unserved, events }: &Subject, now: Times
     page.line("Given", &given.to_string());
     condition_lines(&mut page, &status.conditions);
     let seen = status.observed_generation >= reserve.metadata.generation;
-    match unserved {
-        Some(unserved) => page.line("Waits for", unserved),
-        None if !seen => page.line("Waits for", "the last change was not looked at yet"),
-        None => {}
-    }
-    event_lines(&mut page, events, now);
-    page.text()
+    subject.end(page, seen, now)
 }
 
 #[cfg(test)]
@@ -88,7 +58,7 @@ mod tests {
         }))
         .unwrap();
         let now = "2026-01-01T12:00:00Z".parse().unwrap();
-        let page = render(&Subject { reserve, unserved: None, events: Vec::new() }, now);
+        let page = render(&Subject { object: reserve, unserved: None, events: Vec::new() }, now);
         assert_eq!(
             page,
             "\

@@ -32,6 +32,12 @@ const DEVICES: &str = "api.resource.v1";
 
 const PREFIX: &str = "#/components/schemas/";
 
+/// The name of a type without the part that all of them share: `core.v1.Pod`.
+pub(crate) fn short_name(name: &str) -> &str {
+    let name = name.strip_prefix("io.k8s.api.").unwrap_or(name);
+    name.strip_prefix("io.k8s.apimachinery.pkg.apis.").unwrap_or(name)
+}
+
 /// The type that a field refers to.
 pub(crate) fn reference(field: &Value) -> Option<&str> {
     let direct = field.get("$ref");

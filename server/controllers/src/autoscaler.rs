@@ -15,16 +15,17 @@ use ostler_lifecycle::autoscaler::shape::Shape;
 use ostler_lifecycle::machine::has_own_instance;
 use ostler_lifecycle::node::provider_id;
 use ostler_lifecycle::owner::controller;
-use ostler_lifecycle::plan::EventReason;
+use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 use serde_json::Value;
 
 use crate::REPORTER;
 use crate::client::{Object, WriteError, WriteMetrics, Writer};
 use crate::clock::{Clock, DebugClock};
-use crate::events::{EventMetrics, EventRecord, Recorder, Severity};
+use crate::events::{EventMetrics, Recorder};
 use crate::machine::node_view;
 use crate::settings::Settings;
 use crate::stores::{DeploymentIndex, MachineIndex, PoolIndex, SetIndex, Stores};
+use crate::telling::tell;
 use crate::watch::{Author, Cache, CacheIndex, ObjectName};
 
 /// Who writes, to those who are woken by it: none of the controllers.
@@ -248,13 +249,8 @@ impl Scaler {
             Group::Pool(it) => it.object_ref(&()),
         };
         let note = format!("an autoscaler: {}", change.note);
-        self.recorder.record(EventRecord {
-            regarding,
-            severity: Severity::Normal,
-            reason: EventReason::ScaledByAutoscaler.name(),
-            action: "Scale",
-            note,
-        });
+        let event = Event::normal(EventReason::ScaledByAutoscaler, note);
+        tell(&self.recorder, regarding, event.doing(EventAction::Scale));
         Ok(())
     }
 

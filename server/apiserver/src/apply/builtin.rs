@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::items::{Items, Key};
+use crate::builtin_types::short_name;
 
 /// Structures that a server which keeps typed objects always has.
 pub(super) const FIXED: &[&str] = &[
@@ -41,19 +42,14 @@ const ATOMIC: &[&str] = &[
     "meta.v1.OwnerReference",
 ];
 
-fn short(name: &str) -> &str {
-    let name = name.strip_prefix("io.k8s.api.").unwrap_or(name);
-    name.strip_prefix("io.k8s.apimachinery.pkg.apis.").unwrap_or(name)
-}
-
 pub(super) fn is_atomic(name: &str) -> bool {
-    ATOMIC.contains(&short(name))
+    ATOMIC.contains(&short_name(name))
 }
 
 /// Whether a plain map is one value.
 pub(super) fn is_atomic_map(owner: &str, field: &str) -> bool {
     matches!(
-        (short(owner), field),
+        (short_name(owner), field),
         ("core.v1.PodSpec", "nodeSelector")
             | ("core.v1.ReplicationControllerSpec" | "core.v1.ServiceSpec", "selector")
     )
@@ -69,7 +65,7 @@ pub(super) fn items(owner: &str, field: &str) -> Items {
         };
         Items::Keyed(names.iter().map(key).collect())
     };
-    match (short(owner), field) {
+    match (short_name(owner), field) {
         ("meta.v1.ObjectMeta", "finalizers")
         | ("core.v1.NodeSpec", "podCIDRs")
         | ("storage.v1.CSIDriverSpec", "volumeLifecycleModes")

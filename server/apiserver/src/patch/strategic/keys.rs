@@ -1,5 +1,7 @@
 //! Which lists are merged and by which key: the published schemas of the API types do not say so.
 
+use crate::builtin_types::short_name;
+
 /// How a list is merged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rule {
@@ -36,9 +38,7 @@ impl Rule {
 
 /// The rule of a field of a named type.
 pub(crate) fn rule(type_name: &str, field: &str) -> Rule {
-    let owner = type_name.strip_prefix("io.k8s.api.").unwrap_or(type_name);
-    let owner = owner.strip_prefix("io.k8s.apimachinery.pkg.apis.").unwrap_or(owner);
-    match (owner, field) {
+    match (short_name(type_name), field) {
         ("meta.v1.ObjectMeta", "ownerReferences") => Rule::by("uid"),
         ("meta.v1.ObjectMeta", "finalizers") | ("core.v1.NodeSpec", "podCIDRs") => Rule::by(""),
         (
