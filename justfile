@@ -20,9 +20,8 @@ fmt:
 # Formatting, lints, documentation, contract: what CI checks before it tests
 check:
     cargo fmt --all -- --check
-    cargo clippy --workspace --all-targets --locked -- -D warnings
+    cargo clippy --workspace --all-targets --features ostler-fuzz/fuzz --locked -- -D warnings
     RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
-    RUSTFLAGS='--cfg fuzzing' cargo check --manifest-path fuzz/Cargo.toml --locked --quiet --target-dir target/fuzz
     cd proto && buf lint && for version in released/*.binpb; do buf breaking --against "$version" || exit 1; done
     cd sdk/go && go vet ./... && go test ./...
     cd sdk/go/mcm && go vet ./... && go test ./...

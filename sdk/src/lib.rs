@@ -103,7 +103,7 @@ mod secret;
 mod session;
 pub mod testing;
 
-#[cfg(any(fuzzing, test))]
+#[cfg(any(feature = "fuzz", test))]
 pub use session::fuzz;
 
 pub use class::{Class, Shape};

@@ -63,17 +63,13 @@ pub fn metadata(arguments: &[&str]) -> std::io::Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Our crates, those of fuzzing included.
+/// Our crates.
 ///
 /// # Errors
 /// If cargo does not answer.
 pub fn crates() -> std::io::Result<Vec<Crate>> {
-    let mut all = Vec::new();
-    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
-        let told = metadata(&["--no-deps", "--manifest-path", manifest])?;
-        all.extend(told["packages"].as_array().into_iter().flatten().filter_map(package));
-    }
-    Ok(all)
+    let told = metadata(&["--no-deps"])?;
+    Ok(told["packages"].as_array().into_iter().flatten().filter_map(package).collect())
 }
 
 fn package(told: &Value) -> Option<Crate> {

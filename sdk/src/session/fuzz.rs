@@ -1,4 +1,4 @@
-//! What the fuzz target drives; built with `--cfg fuzzing`, and for the tests that replay their corpora.
+//! What the fuzz target drives; built with the feature `fuzz`, and for the tests that replay their corpora.
 
 use std::time::{Duration, SystemTime};
 

@@ -8,7 +8,7 @@ mod backoff;
 mod completion;
 mod dispatch;
 mod fence;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(feature = "fuzz", test))]
 pub mod fuzz;
 mod hello;
 mod ledger;

@@ -1,4 +1,4 @@
-//! What the fuzz targets drive; built with `--cfg fuzzing`, and for tests, which replay the seeds. Each is given bytes from any client: nothing panics,
+//! What the fuzz targets drive; built with the feature `fuzz`, and for tests, which replay the seeds. Each is given bytes from any client: nothing panics,
 //! nothing recurses without a bound, and what comes out can be written and read again.
 
 use http::{HeaderMap, HeaderValue, header};

@@ -22,7 +22,7 @@ mod controllers;
 mod discovery;
 mod document;
 mod field;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(feature = "fuzz", test))]
 pub mod fuzz;
 mod kinds;
 mod openapi;

@@ -10,7 +10,7 @@
 mod connection;
 mod context;
 mod fault;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(feature = "fuzz", test))]
 pub mod fuzz;
 mod job;
 mod metrics;

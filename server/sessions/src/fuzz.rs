@@ -1,4 +1,4 @@
-//! What the fuzz targets drive; built with `--cfg fuzzing`, and for the tests that replay their corpora.
+//! What the fuzz targets drive; built with the feature `fuzz`, and for the tests that replay their corpora.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -27,7 +27,7 @@ mod class;
 mod convert;
 mod debug;
 mod event;
-#[cfg(any(fuzzing, test))]
+#[cfg(any(feature = "fuzz", test))]
 pub mod fuzz;
 mod gate;
 mod hub;

@@ -2,7 +2,6 @@
 
 #![expect(clippy::expect_used, reason = "tests")]
 
-mod fuzzed;
 mod hardening;
 mod issues;
 mod ledger;

@@ -26,7 +26,7 @@ pub use server::TlsMaterial;
 pub(crate) use signer::sign;
 
 /// Reads a certificate request as it is sent: for the fuzz target.
-#[cfg(any(fuzzing, test))]
+#[cfg(any(feature = "fuzz", test))]
 pub(crate) fn fuzz(data: &[u8]) {
     let encoded = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, data);
     let pem = format!(

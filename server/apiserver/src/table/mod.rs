@@ -128,7 +128,7 @@ fn or(text: &str, absent: &str) -> Value {
 mod tests;
 
 /// The values at a path of a printer column: for the fuzz target.
-#[cfg(any(fuzzing, test))]
+#[cfg(any(feature = "fuzz", test))]
 pub(crate) fn fuzz<'a>(object: &'a serde_json::Value, path: &str) -> Vec<&'a serde_json::Value> {
     json_path::find(object, path)
 }

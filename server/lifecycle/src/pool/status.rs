@@ -105,13 +105,14 @@ pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>) {
     plan.news.extend(refusal(&old, &status, facts));
     plan.news.extend(scales_in(&old, &all));
     status.conditions = all.into_iter().map(|one| condition(&old, one, pool, facts.snap)).collect();
-    plan.unsettled = pool.is_deleting()
-        || status.operation.is_some()
+    let settles = status.operation.is_some()
         || status.phase != Some(PoolPhase::Running)
         || status.up_to_date_replicas != status.replicas && not_replaced(facts).is_none()
         || !facts.matched.new.is_empty()
         || facts.reading.is_none_or(|reading| !reading.absent.is_empty())
         || facts.snap.machines.iter().any(|machine| machine.is_deleting());
+    // In the pause before a group is made again nothing happens in it.
+    plan.unsettled = pool.is_deleting() || settles && lost_group::waits(facts).is_none();
     plan.status = status;
     if plan.finalizer == Hold::Remove {
         plan.dispatch = None;

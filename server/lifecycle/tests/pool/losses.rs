@@ -45,12 +45,12 @@ fn a_group_that_is_gone_is_made_again_at_once_and_then_after_growing_pauses() {
 }
 
 #[test]
-fn while_a_group_is_not_made_again_the_pool_says_why() {
+fn while_a_group_is_not_made_again_the_pool_says_why_and_it_is_read_as_seldom_as_at_rest() {
     let mut world = World::running(2, json!({}));
     lose_group(&mut world);
     world.group = None;
     let plan = world.pass();
-    assert_eq!(request(&plan), None);
+    assert_eq!((request(&plan), plan.unsettled), (None, false));
     let all = plan.status.conditions;
     let said = all.iter().find(|it| it.type_ == "InfrastructureReady").unwrap();
     assert_eq!((said.status.as_str(), said.reason.as_str()), ("False", "GroupMissing"));

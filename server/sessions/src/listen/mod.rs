@@ -181,7 +181,7 @@ impl Stream for Incoming {
 }
 
 /// Reads a certificate; for the fuzz target.
-#[cfg(any(fuzzing, test))]
+#[cfg(any(feature = "fuzz", test))]
 pub(crate) fn fuzz(der: &[u8]) {
     drop(certificate::peer(der));
     let _times = certificate::validity(der);
