@@ -27,7 +27,21 @@ fn sets(world: &World) -> Api<MachineSet> {
     Api::namespaced(world.client(), "default")
 }
 
-async fn until_frozen(world: &World, frozen: bool) {
+/// Ten Machines more than the set `s` made, with its label. They do not go.
+pub(crate) async fn overshoot(world: &World, set: &MachineSet, label: &str) {
+    for number in 0..10 {
+        let mut machine: Value = objects::machine(&format!("m-{number}"), "fake");
+        machine["metadata"]["labels"] = json!({ label: "s" });
+        machine["metadata"]["finalizers"] = json!(["example.com/held"]);
+        machine["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s",
+            "uid": set.uid(), "controller": true
+        }]);
+        world.apply::<Machine>(machine).await;
+    }
+}
+
+pub(crate) async fn until_frozen(world: &World, frozen: bool) {
     let shows = move |set: Option<&MachineSet>| {
         set.is_some_and(|set| {
             let status = set.status.as_ref();
@@ -66,16 +80,7 @@ async fn a_set_with_far_too_many_machines_is_frozen_goes_on_when_they_are_gone_a
             },
         }))
         .await;
-    for number in 0..10 {
-        let mut machine: Value = objects::machine(&format!("m-{number}"), "fake");
-        machine["metadata"]["labels"] = json!({ "name": "s" });
-        machine["metadata"]["finalizers"] = json!(["example.com/held"]);
-        machine["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s",
-            "uid": set.uid(), "controller": true
-        }]);
-        world.apply::<Machine>(machine).await;
-    }
+    overshoot(&world, &set, "name").await;
     until_frozen(&world, true).await;
 
     // A user lifts it. The machines cannot go, so it is frozen again after a period.

@@ -26,6 +26,7 @@ use ostler_tests::tools::root;
 use ostler_tests::world::World;
 use serde_json::{Value, json};
 
+use crate::freeze::{overshoot, until_frozen};
 use crate::sets::{
     machines, patch as patch_set, rest, scale, set, sets, told, until_runs, with_sets,
 };
@@ -252,6 +253,23 @@ async fn the_machines_go_with_their_target_and_with_their_reserve() {
     none.await.unwrap();
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!((machines(&world).await.len(), instances(&world)), (0, 0));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_target_gets_no_refill_and_keeps_what_there_is() {
+    let world = world(1, 2).await;
+    let s = sets(&world).get("s").await.unwrap();
+    overshoot(&world, &s, "app").await;
+    until_frozen(&world, true).await;
+    let lost = spares(&world).await.pop_first().unwrap();
+    let all = Api::<Machine>::default_namespaced(world.client());
+    all.delete(&lost, &DeleteParams::default()).await.unwrap();
+    until(&world, "r", "frozen", says("Ready", "TargetFrozen")).await;
+    tokio::time::sleep(Duration::from_mins(30)).await;
+    let kept = spares(&world).await;
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert!(!kept.contains(&lost));
     world.stop().await;
 }
 

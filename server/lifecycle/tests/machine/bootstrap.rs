@@ -19,6 +19,7 @@ use ostler_lifecycle::{
 };
 use serde_json::{Value, json};
 
+use crate::in_place::put_into_a_set;
 use crate::world::{NODE, UID, World};
 
 /// A world whose machine has this `spec.bootstrap`.
@@ -523,4 +524,19 @@ fn a_failed_machine_says_why_in_words() {
     let status = world.status();
     assert_eq!(status.failure_reason, Some(FailureReason::JoinTimeout));
     assert!(status.failure_message.unwrap().contains("creation timeout"));
+}
+
+/// By `failureMessage` Cluster API's autoscaler lowers the replicas, while the set replaces the machine.
+#[test]
+fn a_failed_machine_that_a_set_replaces_has_no_failure_message_for_an_autoscaler() {
+    let mut world = World::new();
+    put_into_a_set(&mut world);
+    world.settle();
+    world.later(3600);
+    world.settle();
+    let status = world.status();
+    assert_eq!(status.failure_reason, Some(FailureReason::JoinTimeout));
+    assert_eq!((status.phase, status.failure_message), (Some(LifecyclePhase::Failed), None));
+    let said = status.last_operation.unwrap().description.unwrap();
+    assert!(said.contains("creation timeout"), "{said}");
 }

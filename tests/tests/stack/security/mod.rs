@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod authority;
+mod autoscaler;
 mod identity;
 mod stage;
 mod transport;
