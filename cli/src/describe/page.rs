@@ -107,7 +107,8 @@ fn head(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timesta
 
 fn failure(status: &MachineStatus) -> String {
     let reason = status.failure_reason.as_ref();
-    let message = status.failure_message.as_deref();
+    let told = || status.last_operation.as_ref()?.description.as_deref();
+    let message = status.failure_message.as_deref().or_else(told);
     match (reason, message) {
         (Some(reason), Some(message)) => format!(": {reason}: {message}"),
         (Some(reason), None) => format!(": {reason}"),

@@ -54,6 +54,8 @@ fn described(version: &str, kind: &str) -> Option<MessageDescriptor> {
     }
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let first = group.split('.').next().filter(|first| !first.is_empty()).unwrap_or("core");
+    // Every server takes evictions of the version before, which has the same fields: cluster-autoscaler 1.36 sends them.
+    let version = if (kind, version) == ("Eviction", "v1beta1") { "v1" } else { version };
     let is_ours = !group.contains('.') || group.ends_with(".k8s.io");
     let found = descriptor(&format!("{first}_{version}_{kind}")).filter(|_| is_ours);
     found.filter(|message| message.get_field_by_name("metadata").is_some())
@@ -334,6 +336,7 @@ mod tests {
         for (version, kind) in [
             ("v1", "Binding"),
             ("policy/v1", "Eviction"),
+            ("policy/v1beta1", "Eviction"),
             ("authentication.k8s.io/v1", "TokenRequest"),
             ("authentication.k8s.io/v1", "TokenReview"),
             ("authorization.k8s.io/v1", "SelfSubjectAccessReview"),

@@ -85,8 +85,7 @@ impl Pass<'_> {
         self.effects.event(true, EventReason::MachineFailed, format!("{reason}: {description}"));
         self.status.failure_reason = Some(reason);
         // By it Cluster API's autoscaler lowers the replicas, which would be a second answer where a set replaces the Machine.
-        self.status.failure_message =
-            (!self.machine.has_machine_set()).then_some(description);
+        self.status.failure_message = (!self.machine.has_machine_set()).then_some(description);
         retry::clear(self);
         self.step(None);
     }
