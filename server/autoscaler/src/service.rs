@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ostler_api::names::{annotation, taint};
 use ostler_controllers::{NodeName, ScaleError, Scaler};
 use ostler_lifecycle::autoscaler::group::Group;
 use ostler_lifecycle::autoscaler::instance::{Fault, Instance, State, instances};
@@ -160,6 +161,13 @@ fn options(own: Options, given: NodeGroupAutoscalingOptions) -> NodeGroupAutosca
     }
 }
 
+/// Whether the caller still sees a Node closed, as one in reserve. It tells no taints, and this annotation is written with
+/// them. Counted in its group by now, the Node would be room that no pod can have, and the autoscaler would ask for more.
+fn is_seen_in_reserve(node: &ExternalGrpcNode) -> bool {
+    let applied = node.annotations.get(annotation::LAST_APPLIED_NODE_TEMPLATE);
+    applied.is_some_and(|applied| applied.contains(&format!("\"{}\"", taint::RESERVE)))
+}
+
 fn name_of(node: &ExternalGrpcNode) -> NodeName<'_> {
     NodeName { name: &node.name, provider_id: &node.provider_id }
 }
@@ -178,7 +186,7 @@ impl CloudProvider for Autoscaler {
     ) -> Answer<NodeGroupForNodeResponse> {
         self.synced()?;
         let node = request.into_inner().node.unwrap_or_default();
-        let group = self.scaler.group_of(name_of(&node));
+        let group = self.scaler.group_of(name_of(&node)).filter(|_| !is_seen_in_reserve(&node));
         let group = group.as_ref().and_then(shown).unwrap_or_default();
         Ok(Response::new(NodeGroupForNodeResponse { node_group: Some(group) }))
     }

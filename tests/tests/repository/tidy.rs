@@ -48,7 +48,10 @@ const LAYERS: [(&str, &[&str]); 27] = [
         &["ostler-api", "ostler-dial", "ostler-lifecycle", "ostler-runtime", "ostler-sessions"],
     ),
     ("ostler-apiserver", &["ostler-quantity"]),
-    ("ostler-autoscaler", &["ostler-controllers", "ostler-lifecycle", "ostler-sessions"]),
+    (
+        "ostler-autoscaler",
+        &["ostler-api", "ostler-controllers", "ostler-lifecycle", "ostler-sessions"],
+    ),
     (
         "ostler-server",
         &[

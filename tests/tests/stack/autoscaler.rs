@@ -8,7 +8,8 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use ostler_api::machine::Machine;
 use ostler_api::names::annotation::{AUTOSCALER_MAX, AUTOSCALER_MIN, TRIGGER_DELETION};
-use ostler_api::{MachineClass, MachineDeployment, MachinePool};
+use ostler_api::names::taint;
+use ostler_api::{MachineClass, MachineDeployment, MachinePool, MachineReserve};
 use ostler_autoscaler::wire::cloud_provider_client::CloudProviderClient;
 use ostler_autoscaler::wire::instance_status::InstanceState as State;
 use ostler_autoscaler::wire::*;
@@ -187,6 +188,52 @@ async fn a_deployment_grows_by_as_many_as_the_autoscaler_asks_for_and_each_node_
     let said = get(&world).await;
     let said = said.annotation("ostler.dev/last-scaling").unwrap().to_owned();
     assert!(said.ends_with("scaled from 1 to 3"), "{said}");
+    world.stop().await;
+}
+
+/// The autoscaler asks about a Node as it last saw it. If one that takes no pod were counted, it would ask for one more.
+#[tokio::test(start_paused = true)]
+async fn a_node_is_of_its_group_once_the_autoscaler_sees_it_out_of_the_reserve() {
+    let world = world().await;
+    let client = world.autoscaler().await;
+    world.apply::<MachineDeployment>(deployment(0, "fake")).await;
+    until_group(&client, D).await;
+    let reserve = json!({
+        "apiVersion": "ostler.dev/v1alpha1", "kind": "MachineReserve",
+        "metadata": { "name": "r", "namespace": "default" },
+        "spec": { "targetRef": { "kind": "MachineDeployment", "name": "d" }, "replicas": 1 }
+    });
+    world.apply::<MachineReserve>(reserve).await;
+    let reserves = Api::<MachineReserve>::default_namespaced(world.client());
+    until_some(|| async {
+        let status = reserves.get("r").await.unwrap().status?;
+        (status.ready_replicas == 1).then_some(())
+    })
+    .await;
+    let nodes = Api::<Node>::all(world.client());
+    let closed = nodes.list(&ListParams::default()).await.unwrap().items.remove(0);
+    let name = closed.metadata.name.clone().unwrap();
+    grow(&client, D, 1).await.unwrap();
+    until_running(&client, D, 1).await;
+    let is_closed = |node: &Node| {
+        let taints = node.spec.as_ref().and_then(|it| it.taints.as_ref());
+        taints.into_iter().flatten().any(|it| it.key == taint::RESERVE)
+    };
+    assert!(is_closed(&closed));
+    let open = until_some(|| async {
+        Some(nodes.get(&name).await.unwrap()).filter(|node| !is_closed(node))
+    })
+    .await;
+    for (seen, group) in [(closed, ""), (open, D)] {
+        let node = Some(ExternalGrpcNode {
+            provider_id: seen.spec.unwrap().provider_id.unwrap(),
+            name: name.clone(),
+            annotations: seen.metadata.annotations.into_iter().flatten().collect(),
+            ..ExternalGrpcNode::default()
+        });
+        let answer = client.clone().node_group_for_node(NodeGroupForNodeRequest { node }).await;
+        assert_eq!(answer.unwrap().into_inner().node_group.unwrap().id, group);
+    }
     world.stop().await;
 }
 
