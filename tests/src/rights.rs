@@ -222,7 +222,7 @@ const ANY: &str = "*";
 
 /// What a user who installs a bootstrap provider adds, as `deploy/base/role.yaml` asks for it.
 fn of_providers() -> impl Iterator<Item = Right> {
-    ["get", "list", "watch", "patch"].into_iter().map(|verb| Right {
+    ["get", "list", "watch", "patch", "create", "delete"].into_iter().map(|verb| Right {
         verb: verb.to_owned(),
         group: PROVIDER_GROUP.to_owned(),
         resource: ANY.to_owned(),

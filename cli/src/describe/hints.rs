@@ -3,7 +3,7 @@
 use ostler_api::machine::WaitReason;
 
 /// Only where a person can do something; most waits end by themselves.
-const HINTS: [(WaitReason, &str); 67] = [
+const HINTS: [(WaitReason, &str); 68] = [
     (WaitReason::ClassRefInvalid, "set spec.class to kind MachineClass and a name"),
     (WaitReason::ClassMissing, "apply the MachineClass that spec.class names"),
     (WaitReason::ClassNamespaceDenied, "apply the class in the namespace of the machine"),
@@ -25,6 +25,7 @@ const HINTS: [(WaitReason, &str); 67] = [
         WaitReason::BootstrapConfigOwned,
         "give each machine a configRef of its own, to an object without other owners",
     ),
+    (WaitReason::BootstrapConfigDeleting, "see to it that who set its finalizers takes them off"),
     (WaitReason::BootstrapKindMissing, "install the bootstrap provider"),
     (
         WaitReason::BootstrapKindUnmarked,

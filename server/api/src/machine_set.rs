@@ -112,9 +112,21 @@ pub struct MachineSetStatus {
     /// replaced. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement_retry: Option<Retry>,
+    /// The template of a bootstrap provider of which its Machines get copies, as it was last seen. Ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_template: Option<SeenTemplate>,
     /// The selector as text, for the scale subresource. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+}
+
+/// A template of a bootstrap provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SeenTemplate {
+    /// Its name.
+    pub name: String,
+    /// Its generation: another one says that it was changed in place.
+    pub generation: i64,
 }
 
 /// A condition of a MachineSet.

@@ -167,6 +167,10 @@ pub mod annotation {
     pub const CLUSTER_API_REVISION: &str = "machinedeployment.clusters.x-k8s.io/revision";
     /// On a MachineDeployment, any value: as `spec.paused`, as in Cluster API.
     pub const CLUSTER_API_PAUSED: &str = "cluster.x-k8s.io/paused";
+    /// On a copy of a template: the name of the template. Cluster API's.
+    pub const CLONED_FROM_NAME: &str = "cluster.x-k8s.io/cloned-from-name";
+    /// On a copy of a template: kind and group of the template, as `Kind.group`. Cluster API's.
+    pub const CLONED_FROM_GROUP_KIND: &str = "cluster.x-k8s.io/cloned-from-groupkind";
     /// kubectl's own.
     pub const LAST_APPLIED_CONFIGURATION: &str = "kubectl.kubernetes.io/last-applied-configuration";
     /// Ours, on a MachineSet: the annotations that come from its MachineDeployment, separated by commas.

@@ -42,6 +42,8 @@ open_enum! {
         BootstrapConfigMissing = "BootstrapConfigMissing",
         /// The bootstrap config belongs to another object.
         BootstrapConfigOwned = "BootstrapConfigOwned",
+        /// The copy of a template that the Machine had is being deleted, and a finalizer holds it.
+        BootstrapConfigDeleting = "BootstrapConfigDeleting",
         /// The bootstrap provider has not made the data yet.
         BootstrapNotReady = "BootstrapNotReady",
         /// The secret with the bootstrap data does not exist.

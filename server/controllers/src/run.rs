@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::REPORTER;
 use crate::api_health::{ApiHealth, Probes};
-use crate::bootstrap::Configs;
+use crate::bootstrap::{Configs, Queues};
 use crate::class::{Classes, Secrets};
 use crate::client::{WriteMetrics, Writer};
 use crate::clock::{Clock, DebugClock};
@@ -141,7 +141,10 @@ impl Controllers {
         let configs = Arc::new(Configs::new(
             client.clone(),
             stores.clone(),
-            Arc::clone(&kinds.machines.queue),
+            Queues {
+                machines: Arc::clone(&kinds.machines.queue),
+                sets: Arc::clone(&kinds.sets.queue),
+            },
             watch_metrics.clone(),
             registry,
         ));

@@ -143,6 +143,7 @@ fn set_of(machines: usize, replicas: usize) -> set::Snapshot {
         spares: Vec::new(),
         taking: Vec::new(),
         zones: Vec::new(),
+        copies: None,
         freeze_due: false,
         runs_machines: true,
         again: Duration::from_mins(10),

@@ -8,13 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use ostler_api::{
     Machine,
     bootstrap::{BootstrapConfigRef, BootstrapText},
-    machine::{MachineSpec, WaitReason},
-    names::{self, label},
+    machine::WaitReason,
+    names::{self, annotation, label},
 };
 use serde_json::Value;
 
 use crate::{
     class_facts::SecretView,
+    copies,
     operation::UserData,
     user_data::{MAX_USER_DATA, wants_token},
 };
@@ -77,10 +78,22 @@ pub enum DataSecretView {
 /// What decisions need of the object of a bootstrap provider.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ConfigFacts {
+    /// Its UID.
+    pub uid: String,
     /// Its resource version.
     pub resource_version: String,
+    /// Its generation.
+    pub generation: i64,
     /// Whose it is.
     pub owner_references: Vec<OwnerReference>,
+    /// What holds it once it is deleted.
+    pub finalizers: Vec<String>,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+    /// Whether it was made from a template.
+    pub is_copy: bool,
+    /// `spec.template`, of a template.
+    pub template: Option<TemplateBody>,
     /// Whether the data are there: `status.ready`, or `status.initialization.dataSecretCreated`.
     pub ready: bool,
     /// `status.dataSecretName`, unless it is empty.
@@ -106,6 +119,12 @@ impl ConfigFacts {
         let initialized = status.pointer("/initialization/dataSecretCreated");
         let says = |value: Option<&Value>| value.and_then(Value::as_bool) == Some(true);
         Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            generation: metadata.generation.unwrap_or_default(),
+            finalizers: metadata.finalizers.clone().unwrap_or_default(),
+            is_deleting: metadata.deletion_timestamp.is_some(),
+            is_copy: has(metadata, annotation::CLONED_FROM_NAME),
+            template: None,
             resource_version: metadata.resource_version.clone().unwrap_or_default(),
             owner_references: metadata.owner_references.clone().unwrap_or_default(),
             ready: says(status.get("ready")) || says(initialized),
@@ -116,6 +135,29 @@ impl ConfigFacts {
             failure_message: text("failureMessage", MAX_TEXT),
         }
     }
+}
+
+/// `spec.template` of a template. It may hold credentials: never printed.
+#[derive(Clone, PartialEq)]
+pub struct TemplateBody(pub Arc<Value>);
+
+impl fmt::Debug for TemplateBody {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TemplateBody")
+    }
+}
+
+impl ConfigFacts {
+    /// As [`Self::of`], with what copies are made from.
+    pub fn of_template(metadata: &ObjectMeta, content: &Value) -> Self {
+        let body = content.pointer("/spec/template").filter(|body| body.is_object());
+        let template = body.map(|body| TemplateBody(Arc::new(body.clone())));
+        Self { template, ..Self::of(metadata, content) }
+    }
+}
+
+fn has(metadata: &ObjectMeta, annotation: &str) -> bool {
+    metadata.annotations.as_ref().is_some_and(|all| all.contains_key(annotation))
 }
 
 /// The text up to the first character that is too many.
@@ -153,6 +195,11 @@ impl fmt::Display for ConfigKind {
 /// The group of Cluster API's bootstrap providers: its kinds need no mark.
 const PROVIDERS_GROUP: &str = "bootstrap.cluster.x-k8s.io";
 
+/// Whether other objects are made from objects of this kind. They have no data of their own.
+pub fn is_template(kind: &str) -> bool {
+    kind.ends_with(copies::SUFFIX)
+}
+
 impl ConfigKind {
     /// Whether the kind is one of bootstrap providers by its group alone.
     pub fn is_marked_by_group(&self) -> bool {
@@ -168,16 +215,41 @@ pub fn is_marked(labels: Option<&BTreeMap<String, String>>) -> bool {
         || of(label::CLUSTER_API_PROVIDER).is_some_and(|it| it.starts_with("bootstrap-"))
 }
 
-/// Why a template may not name an object of a bootstrap provider, for people; `None`: it names none. Every Machine would
-/// be made with the same one.
-pub fn refused_in_template(spec: &MachineSpec) -> Option<String> {
-    let named = spec.bootstrap.as_ref()?.config_ref.as_ref()?;
-    Some(format!(
-        "spec.template.spec.bootstrap.configRef names {named}, which all Machines would share: the first would own it, the \
-         others wait for ever, and it would be deleted with the first. Take configRef out, and give the user data in \
-         bootstrap.data, in bootstrap.dataSecretName or in the secret of the class; or create Machines one by one, each \
-         with an object of its own"
-    ))
+/// What stands against following a reference to such an object; `None`: the object is known.
+pub(crate) fn lack(
+    view: &ConfigView,
+    kind: &ConfigKind,
+    wanted: &BootstrapConfigRef,
+) -> Option<(WaitReason, String)> {
+    Some(match view {
+        ConfigView::Known(_) => return None,
+        ConfigView::Unknown => (WaitReason::NotObserved, format!("{wanted} has not been read yet")),
+        ConfigView::KindMissing => {
+            (WaitReason::BootstrapKindMissing, format!("the API server does not serve {kind}"))
+        }
+        ConfigView::KindWithoutNamespace => (
+            WaitReason::BootstrapConfigInvalid,
+            format!("{kind} has no namespace, so no machine can own {wanted}"),
+        ),
+        ConfigView::KindUnmarked => (
+            WaitReason::BootstrapKindUnmarked,
+            format!(
+                "{kind} is not known to be of a bootstrap provider, so {wanted} is neither read nor made to go with this \
+                 machine; if it is one, label its CustomResourceDefinition {}: \"true\"",
+                label::BOOTSTRAP_KIND
+            ),
+        ),
+        ConfigView::Unreadable(why) => {
+            (WaitReason::BootstrapKindUnreadable, format!("{kind} cannot be watched: {why}"))
+        }
+        ConfigView::TooManyKinds => (
+            WaitReason::BootstrapKindUnreadable,
+            format!("{kind} is not watched: there are too many kinds of bootstrap objects"),
+        ),
+        ConfigView::Absent => {
+            (WaitReason::BootstrapConfigMissing, format!("{wanted} does not exist"))
+        }
+    })
 }
 
 /// An object of a bootstrap provider.
@@ -214,38 +286,47 @@ pub fn config_of(machine: &Machine) -> Result<Option<ConfigName>, RefFault> {
     let Some(wanted) = bootstrap.and_then(|bootstrap| bootstrap.config_ref.as_ref()) else {
         return Ok(None);
     };
-    let namespace = machine.metadata.namespace.clone().unwrap_or_default();
+    let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
+    let found = named(wanted, namespace)?;
+    // What others make objects from has no data, and would be deleted with this one Machine.
+    if is_template(&wanted.kind) {
+        let kind = &wanted.kind;
+        return invalid(format!("kind is {kind}: name an object that was made from it"));
+    }
+    Ok(Some(found))
+}
+
+fn invalid<T>(message: String) -> Result<T, RefFault> {
+    let message = format!("spec.bootstrap.configRef.{message}");
+    Err(RefFault { reason: WaitReason::BootstrapConfigInvalid, message })
+}
+
+/// The object of this namespace that a reference names.
+pub(crate) fn named(wanted: &BootstrapConfigRef, namespace: &str) -> Result<ConfigName, RefFault> {
     if let Some(other) = wanted.namespace.as_deref().filter(|other| *other != namespace) {
         let message = format!("spec.bootstrap.configRef.namespace is {other:?}, not {namespace:?}");
         return Err(RefFault { reason: WaitReason::BootstrapNamespaceDenied, message });
     }
     let (group, version) = group_and_version(wanted)?;
-    let kind = ConfigKind { namespace, group, version, kind: wanted.kind.clone() };
-    Ok(Some(ConfigName { kind, name: wanted.name.clone() }))
+    let (namespace, kind) = (namespace.to_owned(), wanted.kind.clone());
+    let kind = ConfigKind { namespace, group, version, kind };
+    Ok(ConfigName { kind, name: wanted.name.clone() })
 }
 
 /// Only kinds that a CustomResourceDefinition of others defines: the core makes the Machine their owner, so they are deleted
 /// with it. It must not be led to do that to an object of Kubernetes, or to a class or a deployment.
 fn group_and_version(wanted: &BootstrapConfigRef) -> Result<(String, String), RefFault> {
-    let fault = |message: String| {
-        let message = format!("spec.bootstrap.configRef.{message}");
-        Err(RefFault { reason: WaitReason::BootstrapConfigInvalid, message })
-    };
     if wanted.kind.is_empty() || wanted.name.is_empty() {
-        return fault("kind and .name must not be empty".to_owned());
+        return invalid("kind and .name must not be empty".to_owned());
     }
     let Some((group, version)) = wanted.api_version.split_once('/') else {
-        return fault(format!("apiVersion is {:?}, not group/version", wanted.api_version));
+        return invalid(format!("apiVersion is {:?}, not group/version", wanted.api_version));
     };
     if !group.contains('.') || group.ends_with(".k8s.io") || version.is_empty() {
-        return fault(format!("apiVersion {:?} is of no custom resource", wanted.api_version));
+        return invalid(format!("apiVersion {:?} is of no custom resource", wanted.api_version));
     }
     if [names::GROUP, names::OWN_GROUP].contains(&group) {
-        return fault(format!("apiVersion {:?} is of no bootstrap provider", wanted.api_version));
-    }
-    // What others make objects from has no data, and would be deleted with this one Machine.
-    if wanted.kind.ends_with("Template") {
-        return fault(format!("kind is {}: name an object that was made from it", wanted.kind));
+        return invalid(format!("apiVersion {:?} is of no bootstrap provider", wanted.api_version));
     }
     Ok((group.to_owned(), version.to_owned()))
 }

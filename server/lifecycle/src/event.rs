@@ -172,6 +172,8 @@ ostler_api::closed_enum! {
         ReplicasAbsent,
         /// An autoscaler changed how many Machines there are to be.
         ScaledByAutoscaler,
+        /// A template of a bootstrap provider changed, of which Machines have copies.
+        TemplateChangedInPlace,
         /// A selector also selects what is another one's.
         SelectorOverlap,
         /// A selector is empty.

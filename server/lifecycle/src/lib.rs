@@ -12,6 +12,7 @@ pub mod class;
 mod class_facts;
 pub mod class_rules;
 pub mod cluster;
+pub mod copies;
 mod deferral;
 pub mod deployment;
 mod difference;

@@ -108,6 +108,13 @@ pub enum Action {
     PatchMachine(MachinePatch),
     /// Make the Machine the owner of the object of its bootstrap provider.
     OwnConfig(OwnConfig),
+    /// Delete the copy of a template that the Machine owns; fine if it is gone.
+    DeleteConfig {
+        /// The copy.
+        config: ConfigName,
+        /// Its UID, as a precondition.
+        uid: Uid,
+    },
     /// Make the bootstrap token, or replace the one that is there for this Machine.
     EnsureBootstrapToken(TokenRequest),
     /// Delete the bootstrap token; fine if it is gone or belongs to another object.
@@ -162,7 +169,9 @@ impl Action {
         match self {
             Self::PatchNode(NodePatch { on_failure, .. })
             | Self::DeleteBootstrapToken { on_failure, .. } => *on_failure,
-            Self::PatchNodeStatus(_) | Self::MarkNode { .. } => OnFailure::Repeat,
+            Self::PatchNodeStatus(_) | Self::MarkNode { .. } | Self::DeleteConfig { .. } => {
+                OnFailure::Repeat
+            }
             Self::Evict(_)
             | Self::EndPod(_)
             | Self::DeletePod(_)
@@ -222,6 +231,7 @@ impl Action {
             Self::AskReview(_) => "AskReview",
             Self::PatchMachine(_) => "PatchMachine",
             Self::OwnConfig(_) => "OwnConfig",
+            Self::DeleteConfig { .. } => "DeleteConfig",
             Self::EnsureBootstrapToken(_) => "EnsureBootstrapToken",
             Self::DeleteBootstrapToken { .. } => "DeleteBootstrapToken",
             Self::PatchNode(_) => "PatchNode",

@@ -18,6 +18,7 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use crate::class::Hold;
+use crate::copies::{Made, NewCopy};
 use crate::operation::Dispatch;
 use crate::owner::is_controlled_by;
 use crate::plan::{Event, Performed};
@@ -118,6 +119,8 @@ pub enum Verb {
     Edit(Vec<Value>),
     /// It is deleted.
     Delete,
+    /// Nothing: this copy of a template, which is the object's, is deleted.
+    DeleteCopy(Box<Made>),
 }
 
 /// How much of an object must not have changed.
@@ -259,6 +262,8 @@ pub struct Write {
     pub told: Vec<Event>,
     /// Whether of this one.
     pub of_itself: bool,
+    /// What is created before it: without that, the write is refused.
+    pub first: Option<Box<NewCopy>>,
     /// What is written once it is done. It only tells people, and nothing follows if it fails.
     pub then: Option<Box<Self>>,
     /// What they are told if it is refused; the answer is added to the message.
@@ -276,6 +281,7 @@ impl Write {
             only: Only::Seen,
             told: Vec::new(),
             of_itself: false,
+            first: None,
             then: None,
             refused: None,
             remember: Remember::Nothing,

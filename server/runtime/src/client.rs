@@ -285,6 +285,41 @@ impl Writer {
         self.run(label, "patch", api.patch(&name.name, &params, &patch)).await
     }
 
+    /// Creates an object of a kind that is known at run time only.
+    pub async fn create_dynamic(
+        &self,
+        label: &'static str,
+        (resource, namespace): (&ApiResource, &str),
+        object: &DynamicObject,
+    ) -> Result<DynamicObject, WriteError> {
+        let api = Api::namespaced_with(self.client.clone(), namespace, resource);
+        self.run(label, "create", api.create(&PostParams::default(), object)).await
+    }
+
+    /// Reads the metadata of an object of a kind that is known at run time only.
+    pub async fn get_dynamic(
+        &self,
+        (resource, name): (&ApiResource, &ObjectName),
+    ) -> Result<Option<ObjectMeta>, WriteError> {
+        let client = self.client.clone();
+        let api = Api::<DynamicObject>::namespaced_with(client, &name.namespace, resource);
+        Ok(self.read(api.get_metadata_opt(&name.name)).await?.map(|found| found.metadata))
+    }
+
+    /// Deletes the object with this UID of a kind that is known at run time only.
+    pub async fn delete_dynamic(
+        &self,
+        label: &'static str,
+        (resource, name): (&ApiResource, &ObjectName),
+        uid: &str,
+    ) -> Result<(), WriteError> {
+        let client = self.client.clone();
+        let api = Api::<DynamicObject>::namespaced_with(client, &name.namespace, resource);
+        let only = kube::api::Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+        let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        self.run(label, "delete", api.delete(&name.name, &params)).await.map(drop)
+    }
+
     /// Applies a JSON patch. It must contain a `test` of what it was planned from.
     pub async fn patch_json<K: Object>(
         &self,

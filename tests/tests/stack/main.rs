@@ -47,5 +47,6 @@ mod spelling;
 mod storm;
 mod switches;
 mod taken_over;
+mod templates;
 mod unreadable;
 mod whole_stack;

@@ -16,14 +16,15 @@ use ostler_tests::objects::{delete, get, gone, in_phase, instances, machine, wai
 use ostler_tests::world::World;
 use serde_json::{Value, json};
 
-const JOIN: &str = "exec kubelet --token=<<BOOTSTRAP_TOKEN>> --hostname-override=<<MACHINE_NAME>>";
+pub(crate) const JOIN: &str =
+    "exec kubelet --token=<<BOOTSTRAP_TOKEN>> --hostname-override=<<MACHINE_NAME>>";
 
 /// The kind of a bootstrap provider.
-async fn install(world: &World, kind: &str) {
+pub(crate) async fn install(world: &World, kind: &str) {
     install_labelled(world, kind, &json!({ "ostler.dev/bootstrap-kind": "true" })).await;
 }
 
-async fn install_labelled(world: &World, kind: &str, labels: &Value) {
+pub(crate) async fn install_labelled(world: &World, kind: &str, labels: &Value) {
     let plural = format!("{}s", kind.to_lowercase());
     let crd: CustomResourceDefinition = serde_json::from_value(json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -48,7 +49,7 @@ async fn install_labelled(world: &World, kind: &str, labels: &Value) {
     world.create(&crd).await;
 }
 
-fn configs(world: &World, kind: &str) -> Api<DynamicObject> {
+pub(crate) fn configs(world: &World, kind: &str) -> Api<DynamicObject> {
     let resource =
         ApiResource::from_gvk(&GroupVersionKind::gvk("bootstrap.example.com", "v1", kind));
     Api::default_namespaced_with(world.client(), &resource)

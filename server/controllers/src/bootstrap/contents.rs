@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kube::api::{ApiResource, DynamicObject};
 use kube::runtime::watcher::Event;
-use ostler_lifecycle::bootstrap::{ConfigFacts, ConfigView};
+use ostler_lifecycle::bootstrap::{ConfigFacts, ConfigKind, ConfigView, is_template};
 
 use crate::watch::Revision;
 
@@ -29,9 +29,10 @@ pub(super) enum KindState {
 }
 
 /// The state of one kind and its objects. Bounded by the objects that exist; only the fields of the contract are
-/// kept.
+/// kept, and of templates what copies are made from.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
+    templates: bool,
     inner: Mutex<Inner>,
 }
 
@@ -54,6 +55,16 @@ struct Listing {
 }
 
 impl Contents {
+    pub(super) fn of(kind: &ConfigKind) -> Self {
+        Self { templates: is_template(&kind.kind), ..Self::default() }
+    }
+
+    fn read(&self, object: &DynamicObject) -> (String, Arc<ConfigFacts>) {
+        let name = object.metadata.name.clone().unwrap_or_default();
+        let of = if self.templates { ConfigFacts::of_template } else { ConfigFacts::of };
+        (name, Arc::new(of(&object.metadata, &object.data)))
+    }
+
     pub(super) fn view(&self, name: &str) -> ConfigView {
         let inner = self.inner.lock();
         match &inner.state {
@@ -67,6 +78,16 @@ impl Contents {
                 found.map_or(ConfigView::Absent, ConfigView::Known)
             }
         }
+    }
+
+    /// Names and UIDs of those that the object with this UID owns, and that are not being deleted.
+    pub(super) fn owned_by(&self, uid: &str) -> Vec<(String, String)> {
+        let inner = self.inner.lock();
+        let is_owned = |facts: &ConfigFacts| {
+            !facts.is_deleting && facts.owner_references.iter().any(|owner| owner.uid == uid)
+        };
+        let owned = inner.objects.iter().filter(|(_, facts)| is_owned(facts));
+        owned.map(|(name, facts)| (name.clone(), facts.uid.clone())).collect()
     }
 
     pub(super) fn resource(&self) -> Option<ApiResource> {
@@ -93,7 +114,7 @@ impl Contents {
 
     /// Stores the answer to one of our own writes.
     pub(super) fn update(&self, object: &DynamicObject) {
-        let (name, facts) = read(object);
+        let (name, facts) = self.read(object);
         let mut inner = self.inner.lock();
         if inner.objects.contains_key(&name) && !inner.has_newer(&name, &facts) {
             if let Some(listing) = &mut inner.listing {
@@ -109,12 +130,12 @@ impl Contents {
         let mut inner = self.inner.lock();
         match event {
             Event::Apply(object) => {
-                let (name, facts) = read(&object);
+                let (name, facts) = self.read(&object);
                 let changed = !inner.has_newer(&name, &facts) && inner.put(name.clone(), facts);
                 (changed.then_some(name).into_iter().collect(), false)
             }
             Event::Delete(object) => {
-                let (name, _) = read(&object);
+                let (name, _) = self.read(&object);
                 (inner.objects.remove(&name).map(|_| name).into_iter().collect(), false)
             }
             Event::Init => {
@@ -122,7 +143,7 @@ impl Contents {
                 (Vec::new(), false)
             }
             Event::InitApply(object) => {
-                let (name, facts) = read(&object);
+                let (name, facts) = self.read(&object);
                 inner.listing.get_or_insert_default().objects.insert(name, facts);
                 (Vec::new(), false)
             }
@@ -165,11 +186,6 @@ impl Inner {
 
 fn revision(facts: &ConfigFacts) -> Revision {
     Revision::of(Some(&facts.resource_version))
-}
-
-fn read(object: &DynamicObject) -> (String, Arc<ConfigFacts>) {
-    let name = object.metadata.name.clone().unwrap_or_default();
-    (name, Arc::new(ConfigFacts::of(&object.metadata, &object.data)))
 }
 
 #[cfg(test)]

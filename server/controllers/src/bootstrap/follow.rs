@@ -13,16 +13,15 @@ use kube::error::DiscoveryError;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client};
 use ostler_api::names::label;
-use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName, is_marked};
+use ostler_lifecycle::bootstrap::{ConfigKind, ConfigName, is_marked, is_template};
 use tokio::time::{sleep, timeout};
 
 use super::contents::{Contents, KindState};
-use crate::queue::{Backoff, Priority, Queue};
+use super::{CONFIG, Queues, sets_of};
+use crate::queue::{Backoff, Priority};
 use crate::stores::{MachineIndex, Stores};
 use crate::watch::{ObjectName, WatchMetrics, causes, status_of, watch_failed};
 
-/// The metric label of all watches over bootstrap configs: the number of kind names is unbounded.
-const LABEL: &str = "BootstrapConfig";
 /// Longest wait for the discovery of a group's kinds.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// A kind that is installed after a Machine named it is noticed within this time.
@@ -34,7 +33,7 @@ pub(super) struct Follower {
     pub(super) kind: ConfigKind,
     pub(super) contents: Arc<Contents>,
     pub(super) stores: Stores,
-    pub(super) machines: Arc<Queue<ObjectName>>,
+    pub(super) queues: Queues,
     pub(super) metrics: WatchMetrics,
 }
 
@@ -76,7 +75,8 @@ impl Follower {
 
     /// Whether the kind says that it is one of a bootstrap provider. A Machine must not take along whatever a user names.
     async fn check_mark(&self, resource: &ApiResource) -> Result<(), KindState> {
-        if self.kind.is_marked_by_group() {
+        // No Machine takes a template along.
+        if self.kind.is_marked_by_group() || is_template(&self.kind.kind) {
             return Ok(());
         }
         let name = format!("{}.{}", resource.plural, resource.group);
@@ -98,7 +98,7 @@ impl Follower {
             &self.kind.namespace,
             resource,
         );
-        let metrics = self.metrics.of(LABEL);
+        let metrics = self.metrics.of(CONFIG);
         let mut stream = pin!(watcher(api, watcher::Config::default()));
         let mut failures = 0_u32;
         while let Some(item) = stream.next().await {
@@ -126,6 +126,10 @@ impl Follower {
         if first {
             return self.wake_all();
         }
+        // Copies wake no set: one that cannot make a Machine would be woken by the copy that it made for it.
+        if is_template(&self.kind.kind) && !changed.is_empty() {
+            self.wake_sets();
+        }
         for name in changed {
             let config = ConfigName { kind: self.kind.clone(), name };
             let machines = &self.stores.machines;
@@ -151,11 +155,18 @@ impl Follower {
     fn wake_all(&self) {
         let machines = &self.stores.machines;
         self.add(machines.find_names(MachineIndex::BootstrapKind, &self.kind.key()));
+        self.wake_sets();
+    }
+
+    fn wake_sets(&self) {
+        for set in sets_of(&self.stores, &self.kind) {
+            self.queues.sets.add(set, Priority::Change);
+        }
     }
 
     fn add(&self, machines: Vec<ObjectName>) {
         for name in machines {
-            self.machines.add(name, Priority::Change);
+            self.queues.machines.add(name, Priority::Change);
         }
     }
 }

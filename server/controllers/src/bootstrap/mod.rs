@@ -13,11 +13,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{ApiResource, DynamicObject};
-use ostler_api::Machine;
 use ostler_api::names::bootstrap::{DATA_KEY, FORMAT_KEY};
+use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::bootstrap::{
     BootstrapView, ConfigKind, ConfigName, ConfigView, DataSecretView, config_of, data_secret,
 };
+use ostler_lifecycle::copies::{CopiesView, Made, Template, template_of};
 use ostler_lifecycle::operation::UserData;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -27,7 +28,7 @@ use tracing::{info, warn};
 use self::contents::Contents;
 use self::follow::Follower;
 use crate::queue::{Priority, Queue};
-use crate::stores::{MachineIndex, Stores};
+use crate::stores::{MachineIndex, SetIndex, Stores};
 use crate::triggers::Triggers;
 use crate::watch::{Change, ObjectName, WatchMetrics};
 
@@ -40,12 +41,22 @@ const MAX_WATCHES: usize = 512;
 /// Longest format, in bytes, that is passed on.
 const MAX_FORMAT: usize = 64;
 
-/// Watches the kinds that Machines name.
+/// What these objects are called in metrics: the number of kind names is unbounded.
+pub(crate) const CONFIG: &str = "BootstrapConfig";
+
+/// Who is woken by what happens to them.
+#[derive(Debug, Clone)]
+pub(crate) struct Queues {
+    pub(crate) machines: Arc<Queue<ObjectName>>,
+    pub(crate) sets: Arc<Queue<ObjectName>>,
+}
+
+/// Watches the kinds that Machines name, those of the templates that sets name, and those of their copies.
 #[derive(Debug)]
 pub(crate) struct Configs {
     client: DebugClient,
     stores: Stores,
-    machines: Arc<Queue<ObjectName>>,
+    queues: Queues,
     metrics: WatchMetrics,
     kinds: Gauge,
     watched: Mutex<HashMap<ConfigKind, Watched>>,
@@ -80,6 +91,49 @@ impl Triggers for Configs {
             Some(config.kind)
         };
         let (old, new) = (kind(&change.old), kind(&change.new));
+        self.follow(old, new);
+    }
+
+    /// The same of a template and its copies.
+    fn set(&self, change: &Change<MachineSet>) {
+        let kinds = |set: &Option<Arc<MachineSet>>| {
+            let template = set.as_ref().and_then(|set| template(set));
+            template.map_or((None, None), |it| (Some(it.name.kind), Some(it.copies)))
+        };
+        let (old, new) = (kinds(&change.old), kinds(&change.new));
+        self.follow(old.0, new.0);
+        self.follow(old.1, new.1);
+    }
+}
+
+/// The template that a set names.
+fn template(set: &MachineSet) -> Option<Template> {
+    template_of(set.metadata.namespace.as_deref(), &set.spec.template.spec).ok().flatten()
+}
+
+/// The sets that name a template of this kind, or one whose copies are of this kind.
+fn sets_of(stores: &Stores, kind: &ConfigKind) -> Vec<ObjectName> {
+    let mut sets = stores.sets.find(SetIndex::Namespace, &kind.namespace);
+    sets.retain(|set| template(set).is_some_and(|it| [&it.name.kind, &it.copies].contains(&kind)));
+    sets.iter().map(|set| ObjectName::of(set.as_ref())).collect()
+}
+
+impl Configs {
+    pub(crate) fn new(
+        client: Client,
+        stores: Stores,
+        queues: Queues,
+        metrics: WatchMetrics,
+        registry: &mut Registry,
+    ) -> Self {
+        let kinds = Gauge::default();
+        let help = "Kinds of bootstrap configs that are watched";
+        registry.register("ostler_bootstrap_kinds", help, kinds.clone());
+        let (client, watched) = (DebugClient(client), Mutex::default());
+        Self { client, stores, queues, metrics, kinds, watched }
+    }
+
+    fn follow(&self, old: Option<ConfigKind>, new: Option<ConfigKind>) {
         if old == new {
             return;
         }
@@ -89,22 +143,6 @@ impl Triggers for Configs {
         if let Some(kind) = new {
             self.begin(&kind);
         }
-    }
-}
-
-impl Configs {
-    pub(crate) fn new(
-        client: Client,
-        stores: Stores,
-        machines: Arc<Queue<ObjectName>>,
-        metrics: WatchMetrics,
-        registry: &mut Registry,
-    ) -> Self {
-        let kinds = Gauge::default();
-        let help = "Kinds of bootstrap configs that are watched";
-        registry.register("ostler_bootstrap_kinds", help, kinds.clone());
-        let (client, watched) = (DebugClient(client), Mutex::default());
-        Self { client, stores, machines, metrics, kinds, watched }
     }
 
     /// Watches the kind if a machine names it: a pass may still look at one that is gone. False: too many kinds are
@@ -121,13 +159,13 @@ impl Configs {
             return false;
         }
         info!(%kind, namespace = kind.namespace, "watching a kind of bootstrap configs");
-        let contents = Arc::new(Contents::default());
+        let contents = Arc::new(Contents::of(kind));
         let follower = Follower {
             client: self.client.0.clone(),
             kind: kind.clone(),
             contents: Arc::clone(&contents),
             stores: self.stores.clone(),
-            machines: Arc::clone(&self.machines),
+            queues: self.queues.clone(),
             metrics: self.metrics.clone(),
         };
         let task = tokio::spawn(follower.run()).abort_handle();
@@ -138,6 +176,7 @@ impl Configs {
 
     fn is_used(&self, kind: &ConfigKind) -> bool {
         self.stores.machines.count(MachineIndex::BootstrapKind, &kind.key()) > 0
+            || !sets_of(&self.stores, kind).is_empty()
     }
 
     fn end_if_unused(&self, kind: &ConfigKind) {
@@ -154,7 +193,10 @@ impl Configs {
         if was_full {
             // Another machine may wait for the free slot.
             for name in self.stores.machines.names() {
-                self.machines.add(name, Priority::Background);
+                self.queues.machines.add(name, Priority::Background);
+            }
+            for set in self.stores.sets.names() {
+                self.queues.sets.add(set, Priority::Background);
             }
         }
     }
@@ -175,13 +217,32 @@ impl Configs {
         }
     }
 
+    /// The template that a set names, and its copies.
+    pub(crate) fn copies(&self, set: &MachineSet) -> Option<CopiesView> {
+        let of = template(set)?;
+        let kind = self.config(&ConfigName { kind: of.copies.clone(), name: String::new() });
+        let contents = self.contents(&of.copies);
+        let plural = contents.as_ref().and_then(|it| it.resource()).map(|it| it.plural);
+        let has_machine =
+            |name: &str| self.stores.machines.has(&ObjectName::new(&of.copies.namespace, name));
+        let owned = contents.map(|it| it.owned_by(set.uid())).unwrap_or_default();
+        let left = owned.into_iter().filter(|(name, _)| !has_machine(name));
+        let plural = plural.unwrap_or_default();
+        let made =
+            |(name, uid)| Made { kind: of.copies.clone(), plural: plural.clone(), name, uid };
+        let left = left.map(made).collect();
+        Some(CopiesView { template: self.config(&of.name), kind, left, plural, of })
+    }
+
+    fn contents(&self, kind: &ConfigKind) -> Option<Arc<Contents>> {
+        self.watched.lock().get(kind).map(|watched| Arc::clone(&watched.contents))
+    }
+
     fn config(&self, config: &ConfigName) -> ConfigView {
         if !self.begin(&config.kind) {
             return ConfigView::TooManyKinds;
         }
-        let watched = self.watched.lock();
-        let contents = watched.get(&config.kind).map(|watched| Arc::clone(&watched.contents));
-        drop(watched);
+        let contents = self.contents(&config.kind);
         contents.map_or(ConfigView::Unknown, |contents| contents.view(&config.name))
     }
 
@@ -197,7 +258,7 @@ impl Configs {
 
     /// The resource of a kind, after discovery.
     pub(crate) fn resource(&self, kind: &ConfigKind) -> Option<ApiResource> {
-        self.watched.lock().get(kind)?.contents.resource()
+        self.contents(kind)?.resource()
     }
 
     /// Stores the answer to one of our own writes.

@@ -17,7 +17,7 @@ use ostler_lifecycle::write::{
 use serde_json::{Value, json};
 use tracing::{debug, warn};
 
-use super::{Applied, Hand, Unseen};
+use super::{Applied, Hand, Unseen, copies};
 use crate::client::{Deletion, Object as Written, WriteError, Writer};
 use crate::kind::PassError;
 use crate::target::TargetOf;
@@ -250,10 +250,16 @@ impl Hand<'_> {
                 let same = same.holds(live.meta(), write.of.meta());
                 return if same { Ok(Answered::default()) } else { Err(WriteError::Conflict) };
             }
-            Verb::Create(taken) => match writer.create(api, seen.as_ref()).await {
-                Err(WriteError::Conflict) => return self.find(&place, write, taken).await,
-                answer => answer?,
-            },
+            Verb::Create(taken) => {
+                copies::make_first(writer, write).await?;
+                match writer.create(api, seen.as_ref()).await {
+                    Err(WriteError::Conflict) => return self.find(&place, write, taken).await,
+                    answer => answer?,
+                }
+            }
+            Verb::DeleteCopy(copy) => {
+                return copies::delete(writer, copy).await.map(|()| Answered::default());
+            }
             Verb::Refuse(why) => return Err(WriteError::Invalid(why.clone())),
             Verb::Patch(patch) => writer.patch(api, name, &in_version(patch, version)).await?,
             Verb::PatchStatus(patch) => {

@@ -2,6 +2,7 @@
 //! then does what must not happen before that. Both decide nothing.
 
 mod apply;
+mod copies;
 mod record;
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,8 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ostler_api::{Machine, MachineSet};
+use ostler_lifecycle::bootstrap::ConfigKind;
+use ostler_lifecycle::copies::NewCopy;
 use ostler_lifecycle::plan::{EventReason, Performed};
 use ostler_lifecycle::write::{Answers, Batch, OfInstance, Taken, Then, Verb};
 use serde_json::{Value, json};
@@ -184,4 +186,43 @@ async fn what_is_done_about_a_machine_that_is_there_already_stands_in_the_write(
     let held = json!({ "metadata": { "ownerReferences": theirs } });
     let text = "m has the instance, and is of X/x".to_owned();
     assert_eq!(beside(held).await, (None, Performed::Failed(text), failed()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_is_refused_is_named_and_without_it_no_machine_is_sent() {
+    let namespace = "default".to_owned();
+    let (group, version) = ("bootstrap.example.com".to_owned(), "v1".to_owned());
+    let kind = ConfigKind { namespace, group, version, kind: "Recipe".to_owned() };
+    let copy = NewCopy {
+        kind,
+        plural: "recipes".to_owned(),
+        name: "m".to_owned(),
+        owner: "s".to_owned(),
+        object: json!({
+            "apiVersion": "bootstrap.example.com/v1", "kind": "Recipe", "metadata": { "name": "m" }
+        }),
+        of: "RecipeTemplate workers".to_owned(),
+    };
+    for (code, says) in
+        [(403, "cannot make Recipe m, the copy of RecipeTemplate workers"), (404, "served")]
+    {
+        let bench = Bench::new().refusing(code);
+        let (writer, recorder) = (bench.writer(), bench.recorder());
+        let (stores, own) = (&bench.stores, set());
+        let hand = Hand {
+            writer: &writer,
+            stores,
+            recorder: &recorder,
+            sessions: None,
+            by: Sets::NAME,
+            own,
+        };
+        let create = Write::new(machine(), Verb::Create(Taken::Controlled("s".to_owned())));
+        let write = Write { first: Some(Box::new(copy.clone())), ..create };
+        let done = hand.apply(&[Batch::of(Part::Create, "cannot", [write])], &()).await.unwrap();
+        let said = done.tried.refusal(Part::Create).unwrap();
+        assert!(said.contains(says), "{code}: {said}");
+        let paths: Vec<_> = bench.writes().into_iter().map(|(path, _)| path).collect();
+        assert!(paths.iter().all(|path| path.ends_with("/recipes")), "{paths:?}");
+    }
 }

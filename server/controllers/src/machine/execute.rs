@@ -18,6 +18,7 @@ use tracing::info;
 
 use super::{Machines, PassError, namespace_of};
 use crate::audit;
+use crate::bootstrap::CONFIG;
 use crate::client::{Deletion, WriteError};
 use crate::kind::Kind as _;
 use crate::queue::Priority;
@@ -146,6 +147,13 @@ impl Machines {
                 self.patch_machine(done, |machine| machine_change(machine, patch)).await
             }
             Action::OwnConfig(own) => self.own_config(done, own).await,
+            Action::DeleteConfig { config, uid } => {
+                let name = ObjectName::new(&config.kind.namespace, &config.name);
+                let Some(resource) = self.configs.resource(&config.kind) else {
+                    return Ok(Performed::Gone);
+                };
+                self.writer.delete_dynamic(CONFIG, (&resource, &name), uid.as_str()).await
+            }
             Action::EnsureBootstrapToken(_) | Action::DeleteBootstrapToken { .. } => {
                 self.on_token(snapshot, action).await
             }
@@ -194,8 +202,7 @@ impl Machines {
             "ownerReferences": own.owner_references,
         } });
         let name = ObjectName::new(&kind.namespace, &own.config.name);
-        let written =
-            self.writer.patch_dynamic("BootstrapConfig", (&resource, &name), &patch).await?;
+        let written = self.writer.patch_dynamic(CONFIG, (&resource, &name), &patch).await?;
         self.configs.update(kind, &written);
         done.changed = true;
         Ok(())

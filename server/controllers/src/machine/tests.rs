@@ -13,6 +13,7 @@ use tokio::time::{Instant, advance};
 use super::*;
 use crate::api_health::ApiCheck;
 use crate::bench::{Bench, handed_out, put};
+use crate::bootstrap::Queues;
 use crate::watch::WatchMetrics;
 
 /// The controller in term 2.
@@ -22,8 +23,8 @@ fn machines(bench: &Bench) -> Machines {
     let clock: crate::clock::Clock =
         Arc::new(move || jiff::Timestamp::UNIX_EPOCH + begun.elapsed());
     let watches = WatchMetrics::register(registry);
-    let configs =
-        Configs::new(bench.client(), bench.stores.clone(), Arc::clone(&queue), watches, registry);
+    let queues = Queues { machines: Arc::clone(&queue), sets: Bench::queue() };
+    let configs = Configs::new(bench.client(), bench.stores.clone(), queues, watches, registry);
     Machines {
         writer: bench.writer(),
         stores: bench.stores.clone(),

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::REPORTER;
 use crate::bench::Bench;
+use crate::bootstrap::Queues;
 use crate::clock::Clock;
 use crate::deployment::Deployments;
 use crate::events::EventMetrics;
@@ -74,9 +75,10 @@ fn world() -> World {
     let sessions = Bench::new().sessions;
     let home = Arc::new(settings.home_namespace(client.clone()));
     let kinds = Kinds::new(&metrics, &stores, &settings, &state, (&sessions, &recorder, &home));
-    let (machines, registry) = (Arc::clone(&kinds.machines.queue), &mut Registry::default());
+    let (machines, sets) = (Arc::clone(&kinds.machines.queue), Arc::clone(&kinds.sets.queue));
+    let (queues, registry) = (Queues { machines, sets }, &mut Registry::default());
     let watches = WatchMetrics::register(registry);
-    let configs = Configs::new(client, stores.clone(), machines, watches, registry);
+    let configs = Configs::new(client, stores.clone(), queues, watches, registry);
     let all = kinds.all(&Arc::new(configs), &stores);
     let hints =
         Listener { hints: Arc::clone(&state.hints), stores: stores.clone(), settings, sessions };

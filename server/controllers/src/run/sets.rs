@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::kinds::Kinds;
 use super::{Core, LAST_WORK, all_ended};
+use crate::bootstrap::Configs;
 use crate::client::Writer;
 use crate::clock::{Clock, DebugClock};
 use crate::controllers::Controller;
@@ -54,6 +55,7 @@ pub(super) struct SetLeader {
     writer: Writer,
     metrics: ReconcileMetrics,
     set_metrics: SetMetrics,
+    configs: Arc<Configs>,
     leads: Leads,
 }
 
@@ -69,6 +71,7 @@ impl Core {
             writer: self.writer.clone(),
             metrics: self.reconcile_metrics.clone(),
             set_metrics: self.set_metrics.clone(),
+            configs: Arc::clone(&self.configs),
             leads: self.leases.sets.clone(),
         }
     }
@@ -218,6 +221,7 @@ impl SetLeader {
             pending: Arc::clone(pending),
             handover: Handover::new(term.predecessor),
             freezes,
+            configs: Arc::clone(&self.configs),
             roll: Mutex::default(),
             runs_machines: self.settings.controllers.run_machines(),
         });

@@ -23,6 +23,7 @@ use ostler_lifecycle::set::{Snapshot, Standing, plan};
 use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
 use parking_lot::Mutex;
 
+use crate::bootstrap::Configs;
 use crate::client::{WriteError, Writer};
 use crate::clock::DebugClock;
 use crate::events::Recorder;
@@ -48,6 +49,7 @@ pub(crate) struct Sets {
     pub(crate) pending: Arc<Pending>,
     pub(crate) handover: Handover,
     pub(crate) freezes: Arc<Freezes>,
+    pub(crate) configs: Arc<Configs>,
     /// By which Machines of another process are known.
     pub(crate) roll: Mutex<Roll>,
     /// Whether this process looks after the Machines themselves; else a deletion has to be shown in their status.

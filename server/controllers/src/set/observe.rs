@@ -59,6 +59,7 @@ impl Sets {
         let class = ObjectName::new(&name.namespace, &set.spec.template.spec.class.name);
         Ok(Some(Snapshot {
             freeze_due: self.freezes.is_due(name),
+            copies: self.configs.copies(&set),
             runs_machines: self.runs_machines,
             seed: rand::random(),
             class: self.stores.classes.get(&class),

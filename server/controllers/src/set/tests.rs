@@ -9,12 +9,17 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bench::{Bench, handed_out, put};
+use crate::bootstrap::Queues;
 use crate::election::Predecessor;
 use crate::metrics::{Leads, register_sets};
-use crate::watch::{Seen, Unreadable};
+use crate::watch::{Seen, Unreadable, WatchMetrics};
 
 /// Beside a machine controller of another process.
 fn controller(bench: &Bench) -> Sets {
+    let registry = &mut Registry::default();
+    let queues = Queues { machines: Bench::queue(), sets: Bench::queue() };
+    let watches = WatchMetrics::register(registry);
+    let configs = Configs::new(bench.client(), bench.stores.clone(), queues, watches, registry);
     Sets {
         writer: bench.writer(),
         stores: bench.stores.clone(),
@@ -32,6 +37,7 @@ fn controller(bench: &Bench) -> Sets {
             recorder: bench.recorder(),
             lifted: Mutex::default(),
         }),
+        configs: Arc::new(configs),
         roll: Mutex::default(),
         runs_machines: false,
     }
@@ -104,6 +110,7 @@ fn facts(replicas: usize, machines: Vec<Machine>) -> Snapshot {
         spares: Vec::new(),
         taking: Vec::new(),
         zones: Vec::new(),
+        copies: None,
         freeze_due: false,
         runs_machines: false,
         again: RESYNC,

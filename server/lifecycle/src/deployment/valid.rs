@@ -7,7 +7,7 @@ use ostler_api::{MachineDeployment, MachineSet};
 
 use super::fenceposts;
 use super::snapshot::SetView;
-use crate::{bootstrap, selector};
+use crate::{copies, selector};
 
 /// Every rule that it breaks, in words; nothing is changed while there is one. An empty selector is none of them: it
 /// has an event of its own.
@@ -31,7 +31,7 @@ pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String>
     {
         found.push(format!("spec.template.spec.class.{name} is missing"));
     }
-    found.extend(bootstrap::refused_in_template(&spec.template.spec));
+    found.extend(copies::refused(&deployment.metadata, &spec.template.spec));
     check_strategy(deployment, &mut found);
     match &spec.selector {
         None => found.push("spec.selector is missing".to_owned()),

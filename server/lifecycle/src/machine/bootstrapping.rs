@@ -11,7 +11,7 @@ use ostler_api::{
     Machine,
     bootstrap::{Bootstrap, BootstrapConfigRef, BootstrapText},
     machine::{FailureReason, MachineOperationType, WaitReason},
-    names::{self, label::BOOTSTRAP_KIND},
+    names,
 };
 use serde_json::json;
 
@@ -23,6 +23,7 @@ use super::{
 };
 use crate::{
     bootstrap::{self, ConfigFacts, ConfigView, DataSecretView},
+    copies,
     operation::UserData,
     plan::{Action, BootstrapPatch, Next, OwnConfig},
     snapshot::{Snapshot, TargetView},
@@ -74,34 +75,10 @@ fn of_config(snap: &Snapshot, bootstrap: &Bootstrap) -> Option<BootstrapState> {
         Ok(name) => name?.kind,
         Err(fault) => return Some(missing(fault.reason, fault.message)),
     };
-    let (reason, message) = match &snap.bootstrap.config {
-        ConfigView::Known(facts) => return of_facts(&snap.machine, bootstrap, wanted, facts),
-        ConfigView::Unknown => (WaitReason::NotObserved, format!("{wanted} has not been read yet")),
-        ConfigView::KindMissing => {
-            (WaitReason::BootstrapKindMissing, format!("the API server does not serve {kind}"))
-        }
-        ConfigView::KindWithoutNamespace => (
-            WaitReason::BootstrapConfigInvalid,
-            format!("{kind} has no namespace, so no machine can own {wanted}"),
-        ),
-        ConfigView::KindUnmarked => (
-            WaitReason::BootstrapKindUnmarked,
-            format!(
-                "{kind} is not known to be of a bootstrap provider, so {wanted} is neither read nor made to go with this \
-                 machine; if it is one, label its CustomResourceDefinition {BOOTSTRAP_KIND}: \"true\""
-            ),
-        ),
-        ConfigView::Unreadable(why) => {
-            (WaitReason::BootstrapKindUnreadable, format!("{kind} cannot be watched: {why}"))
-        }
-        ConfigView::TooManyKinds => (
-            WaitReason::BootstrapKindUnreadable,
-            format!("{kind} is not watched: there are too many kinds of bootstrap objects"),
-        ),
-        ConfigView::Absent => {
-            (WaitReason::BootstrapConfigMissing, format!("{wanted} does not exist"))
-        }
-    };
+    if let ConfigView::Known(facts) = &snap.bootstrap.config {
+        return of_facts(&snap.machine, bootstrap, wanted, facts);
+    }
+    let (reason, message) = bootstrap::lack(&snap.bootstrap.config, &kind, wanted)?;
     Some(missing(reason, message))
 }
 
@@ -279,13 +256,39 @@ fn is_ours(machine: &Machine, owner: &OwnerReference) -> bool {
     owner.uid == machine.uid() && owner.controller == Some(true)
 }
 
-/// A reference of this very Machine without control, or of one of its name that was there before a
-/// restore.
+/// A reference of this very Machine without control, of one of its name that was there before a restore, or of the set that
+/// made its copy.
 fn was_ours(machine: &Machine, owner: &OwnerReference) -> bool {
     owner.uid == machine.uid()
         || (owner.api_version == names::API_VERSION
             && owner.kind == names::MACHINE
             && owner.name == machine.name())
+        || copies::is_first_owner(machine, owner)
+}
+
+/// The copy of a template that a set made for the Machine goes, and the Machine after it: the garbage collector would not say
+/// what holds it. `None`: there is none any more.
+pub(crate) fn delete_copy(pass: &mut Pass<'_>) -> Option<MissingPrecondition> {
+    let config = bootstrap::config_of(pass.machine).ok()??;
+    let named = format!("{} {}", config.kind.kind, config.name);
+    let view = &pass.snap.bootstrap.config;
+    if *view == ConfigView::Unknown && copies::may_have(pass.machine) {
+        let message = format!("{named} has not been read yet");
+        return Some(MissingPrecondition { reason: WaitReason::NotObserved, message });
+    }
+    let ConfigView::Known(facts) = view else { return None };
+    let owned = facts.owner_references.iter().any(|owner| was_ours(pass.machine, owner));
+    if !facts.is_copy || !owned || other_owner(pass.machine, facts).is_some() {
+        return None;
+    }
+    if !facts.is_deleting {
+        pass.effects.act(Action::DeleteConfig { config, uid: facts.uid.clone().into() });
+    }
+    let message = match facts.finalizers.join(", ") {
+        none if none.is_empty() => format!("{named} is deleted first"),
+        names => format!("{named} is deleted first, and is held by its finalizers: {names}"),
+    };
+    Some(MissingPrecondition { reason: WaitReason::BootstrapConfigDeleting, message })
 }
 
 /// Another owner of the object, its controller or not: it is there for that one, and must not go with the Machine.

@@ -6,7 +6,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, abandoning, absence, adoption, conditions, draining, hooks,
+    State, abandoning, absence, adoption, bootstrapping, conditions, draining, hooks,
     last_operation::Activity,
     pass::{Pass, Release},
     pooled, preconditions,
@@ -79,6 +79,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         let intent = pass.end_operation();
         absence::lose_intent(pass, intent.as_ref());
     }
+    // Usually gone by the time that the instance is.
+    let _waits = bootstrapping::delete_copy(pass);
     Ok(pass.send(class, Request::Delete { provider_id }))
 }
 
@@ -125,6 +127,9 @@ fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
 
 /// Shows that the instance was deleted, or that there was none to delete.
 pub(crate) fn show_deleted(pass: &mut Pass<'_>, release: Release) {
+    if conditions::held_since(&pass.status, &DELETED).is_some() {
+        return;
+    }
     let id = pass.provider_id().map(|id| format!(" {id}"));
     let (condition, event, text) = match (release, id) {
         (Release::Abandoned, _) => return,

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::MachineStep;
 
 use super::{
-    deleting, draining, health,
+    bootstrapping, deleting, draining, health,
     last_operation::Activity,
     pass::{Pass, Release},
     retry,
@@ -21,6 +21,12 @@ use crate::{
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     draining::unless_unseen(pass)?;
+    if let Some(wait) = bootstrapping::delete_copy(pass) {
+        if let Some(release) = pass.learned.release {
+            deleting::show_deleted(pass, release);
+        }
+        return Err(wait.until(None));
+    }
     // An instance that is abandoned keeps its Node.
     let abandoned = pass.learned.release == Some(Release::Abandoned);
     let nodes = pass.nodes();

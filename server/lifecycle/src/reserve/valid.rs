@@ -61,7 +61,13 @@ fn of_spec(reserve: &MachineReserve) -> Option<String> {
 }
 
 fn of_target(snapshot: &Snapshot, target: &Facts<'_>) -> Option<(&'static str, String)> {
-    let rules = set::template_rules(target.selector, target.template);
+    let mut rules = set::template_rules(target.selector, target.template);
+    let bootstrap = target.template.spec.bootstrap.as_ref();
+    if bootstrap.is_some_and(|it| it.config_ref.is_some()) {
+        let text =
+            "spec.template.spec.bootstrap.configRef: a reserve makes no copies of a template";
+        rules.push(text.to_owned());
+    }
     if !rules.is_empty() {
         return Some(("TargetRefused", rules.join("; ")));
     }

@@ -9,7 +9,9 @@ use ostler_api::{
     names::{MACHINE_DEPLOYMENT, annotation::RELEASED_BY, label},
 };
 
-use crate::{bootstrap, foreign::Foreign, owner::controller, replicas, streak::Streak};
+use crate::{
+    copies, copies::CopiesView, foreign::Foreign, owner::controller, replicas, streak::Streak,
+};
 
 use super::{
     Blind, Decision, Snapshot, Victim, is_frozen,
@@ -37,6 +39,8 @@ pub enum Hold {
     Foreign(Foreign),
     /// Its Machines lose their labels: so many were released and still exist.
     LabelDrift(usize),
+    /// The template of which its Machines get copies has not been read yet.
+    TemplateUnread,
     /// The garbage collector frees its Machines.
     Orphaning,
     /// Its Machines are being deleted.
@@ -116,7 +120,7 @@ pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Decision 
 /// Whether nothing but the object that its template names is wrong with a set of a deployment: one that was made before
 /// that was refused. The deployment replaces its Machines once it has another template.
 pub(super) fn is_outdated(set: &MachineSet, broken: &[String]) -> bool {
-    let of_template = bootstrap::refused_in_template(&set.spec.template.spec);
+    let of_template = copies::refused(&set.metadata, &set.spec.template.spec);
     broken.iter().eq(&of_template)
         && controller(&set.metadata).is_some_and(|owner| owner.kind == MACHINE_DEPLOYMENT)
 }
@@ -148,6 +152,9 @@ fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold>
     }
     if let Some(blind) = &snapshot.blind {
         return Some(Hold::Blind(blind.clone()));
+    }
+    if snapshot.copies.as_ref().is_some_and(CopiesView::is_unknown) {
+        return Some(Hold::TemplateUnread);
     }
     let drifted = drifted(snapshot) + released;
     let most = 2 * wanted(set) + DRIFT_MARGIN;

@@ -33,10 +33,18 @@ pub(crate) use writes::{create, new_names, remove};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use ostler_api::{Machine, MachineClass, MachineSet, machine::MachinePhase, names};
+use ostler_api::{
+    Machine, MachineClass, MachineSet, machine::MachinePhase, machine_set::SeenTemplate, names,
+};
 use serde_json::Value;
 
-use crate::{class::Hold as Finalizer, foreign::Foreign, replicas::Filled, streak::Streak};
+use crate::{
+    class::Hold as Finalizer,
+    copies::{CopiesView, Made},
+    foreign::Foreign,
+    replicas::Filled,
+    streak::Streak,
+};
 
 /// Why the Machines of a set may not be all that are seen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +68,8 @@ pub struct Snapshot {
     pub machines: Vec<Arc<Machine>>,
     /// The other sets of its namespace.
     pub others: Vec<Arc<MachineSet>>,
+    /// The template of a bootstrap provider that it names; `None`: none that may be followed.
+    pub copies: Option<CopiesView>,
     /// What the Nodes of its Failed Machines ask for, by UID of the Machine.
     pub wishes: BTreeMap<String, NodeWish>,
     /// Names of Machines whose creation got no answer.
@@ -109,6 +119,10 @@ pub struct Decision {
     pub create: usize,
     /// Machines that go.
     pub delete: Vec<Victim>,
+    /// The template of which its Machines get copies, as it is now.
+    pub template: Option<SeenTemplate>,
+    /// Copies of a template that go: their Machines were never made, or are gone.
+    pub left: Vec<Made>,
     /// Why fewer Machines are created or deleted than wanted.
     pub hold: Option<Hold>,
     /// How its Machines failed one after the other, and when those that are Failed are replaced.
@@ -122,8 +136,7 @@ pub struct Decision {
 impl Decision {
     /// Whether nothing is to be done.
     pub fn is_idle(&self) -> bool {
-        let Self { finalizer, fill, adopt, release, patches, repeat, take, create, delete, .. } =
-            self;
+        let Self { finalizer, fill, adopt, release, patches, repeat, take, create, .. } = self;
         *finalizer == Finalizer::Keep
             && fill.is_none()
             && adopt.is_empty()
@@ -132,7 +145,8 @@ impl Decision {
             && repeat.is_empty()
             && take.is_empty()
             && *create == 0
-            && delete.is_empty()
+            && self.delete.is_empty()
+            && self.left.is_empty()
     }
 }
 
@@ -172,6 +186,10 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
     let streak = Streak::of(old, claimed.iter().map(AsRef::as_ref), failed, snapshot.now);
     let count = count::decide(snapshot, &claimed, release.len(), &preserved, &streak);
     let take = take::choose(snapshot, count.create);
+    // One whose Machine is not seen has one.
+    let sees = snapshot.blind.is_none() && snapshot.foreign.is_none();
+    let left = snapshot.copies.iter().filter(|_| sees).flat_map(|copies| &copies.left);
+    let is_awaited = |copy: &&Made| snapshot.unanswered.contains(&copy.name);
     let is_new =
         set.status.as_ref().and_then(|it| it.observed_generation) != set.metadata.generation;
     Decision {
@@ -183,6 +201,8 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
         create: count.create - take.len(),
         take,
         delete: count.delete,
+        left: left.filter(|copy| !is_awaited(copy)).take(BURST).cloned().collect(),
+        template: snapshot.copies.as_ref().and_then(CopiesView::seen),
         hold: count.hold,
         streak,
         claimed,

@@ -70,6 +70,7 @@ pub fn status(
         } else {
             old.replacement_retry.clone()
         },
+        bootstrap_template: plan.template.clone().or_else(|| old.bootstrap_template.clone()),
         selector: match &set.spec.selector {
             Some(selector) if plan.broken.is_empty() => Some(selector::text(selector)),
             Some(_) | None => old.selector.clone(),

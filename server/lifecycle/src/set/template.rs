@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::{Machine, MachineSet, names::annotation::EFFECTIVE_CREATION_TIMEOUT};
 
 use super::{owner_reference, push_down, pushed};
+use crate::copies::with_copy;
 
 /// Longest name of a Machine: it becomes a label value, and a host name.
 const LONGEST: usize = 63;
@@ -34,7 +35,7 @@ pub fn machine(set: &MachineSet, name: &str) -> Machine {
             owner_references: Some(vec![owner_reference(set)]),
             ..ObjectMeta::default()
         },
-        spec: pushed(&set.spec.template.spec, set),
+        spec: with_copy(pushed(&set.spec.template.spec, set), name),
         status: None,
     }
 }

@@ -20,6 +20,7 @@ pub(super) fn events(set: &MachineSet, decision: &Decision, new: &MachineSetStat
         );
         events.push(Event::warning(EventReason::SelectorOverlap, note));
     }
+    events.extend(changed_template(set, decision));
     for reason in [
         EventReason::ForeignController,
         EventReason::MachineUnreadable,
@@ -32,6 +33,22 @@ pub(super) fn events(set: &MachineSet, decision: &Decision, new: &MachineSetStat
     let streak = decision.streak.message().filter(|_| decision.streak.is_new());
     events.extend(streak.map(|note| Event::warning(EventReason::ReplacementsFail, note)));
     events
+}
+
+/// Says that Machines were made from a template as it is no more. Another generation of the same one tells that.
+fn changed_template(set: &MachineSet, decision: &Decision) -> Option<Event> {
+    let old = set.status.as_ref()?.bootstrap_template.as_ref()?;
+    let new = decision.template.as_ref()?;
+    let changed = old.name == new.name && old.generation != new.generation;
+    if !changed || decision.claimed.is_empty() {
+        return None;
+    }
+    let note = format!(
+        "template {} was changed in place: Machines made from now on get it so, and those that are there keep what they \
+         have; to replace them, name another template",
+        new.name
+    );
+    Some(Event::normal(EventReason::TemplateChangedInPlace, note))
 }
 
 /// What a status says for this reason.

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use ostler_api::{MachineSet, machine_set::MachineTemplateSpec, names::label::TEMPLATE_HASH};
 
-use crate::{bootstrap, selector};
+use crate::{copies, selector};
 
 /// The rules that the spec of a set breaks, for people.
 pub fn broken(set: &MachineSet, has_machines: bool) -> Vec<String> {
@@ -19,6 +19,7 @@ pub fn broken(set: &MachineSet, has_machines: bool) -> Vec<String> {
         }
     }
     broken.extend(template_rules(spec.selector.as_ref(), &spec.template));
+    broken.extend(copies::refused(&set.metadata, &spec.template.spec));
     if has_machines && selector_changed(set) {
         broken.push(
             "spec.selector was changed, and the set has Machines: put it back, or delete the set with \
@@ -55,7 +56,6 @@ pub fn template_rules(
             broken.push(format!("spec.template.spec.class.{field} is missing"));
         }
     }
-    broken.extend(bootstrap::refused_in_template(&template.spec));
     broken
 }
 

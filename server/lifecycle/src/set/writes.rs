@@ -119,11 +119,17 @@ fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
         Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch.clone()))
     });
     let delete = delete.iter().map(|victim| delete_victim(snapshot, victim));
+    let left = decision.left.iter().map(|copy| {
+        Write::new(Object::Set(Arc::clone(set)), Verb::DeleteCopy(Box::new(copy.clone())))
+    });
     let spares = spares.iter().map(|machine| from_reserve(set, machine));
     let Snapshot { machines, unanswered, seed, .. } = snapshot;
     let names = new_names(set.name(), (machines, unanswered), *seed, *create);
     let names = repeat.iter().cloned().chain(names);
-    let create = names.map(|name| make(set, &name));
+    let create: Vec<_> = names.map(|name| make(snapshot, &name)).collect();
+    // What is missing is watched, and wakes the set.
+    let watched = create.iter().any(|write| matches!(write.verb, Verb::Refuse(_)));
+    let other = if watched { Then::Again(snapshot.again) } else { Then::Repeat };
     let others = [
         Batch::of(Part::Release, "cannot release a machine", release),
         Batch::of(Part::Adopt, "cannot adopt a machine", adopt),
@@ -132,13 +138,16 @@ fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
         Batch::of(Part::Delete, "cannot delete a machine", delete)
             .paced(Pace::Beside(BURST))
             .after(Part::Adopt),
+        Batch::of(Part::Delete, "cannot delete a copy of a template that no machine has", left)
+            .paced(Pace::Beside(BURST)),
         Batch::of(Part::Take, "cannot take a machine from a reserve", spares)
             .paced(Pace::Beside(BURST))
             .after(Part::Release)
             .answering(TAKEN),
         Batch::of(Part::Create, "cannot create a machine", create)
             .paced(Pace::Doubling)
-            .after(Part::Release),
+            .after(Part::Release)
+            .answering(Answers { other, ..Answers::OTHERS }),
     ];
     let all = confirm.into_iter().chain(others).chain(show_to_autoscalers(snapshot));
     all.filter(|batch| !batch.writes.is_empty()).collect()
@@ -255,8 +264,15 @@ pub(crate) fn remove(machine: &Arc<Machine>, cause: &impl Debug) -> Write {
         .remembered(Remember::Deletion)
 }
 
-fn make(set: &MachineSet, name: &str) -> Write {
-    create(machine(set, name), set.uid())
+/// INV-11: nothing is sent for one that cannot have its copy, so its name, if it was sent before, is still awaited.
+fn make(snapshot: &Snapshot, name: &str) -> Write {
+    let set = &snapshot.set;
+    let write = create(machine(set, name), set.uid());
+    match snapshot.copies.as_ref().map(|copies| copies.copy(set, name)) {
+        None => write,
+        Some(Ok(copy)) => Write { first: Some(Box::new(copy)), ..write },
+        Some(Err(why)) => Write { verb: Verb::Refuse(why), ..write }.remembered(Remember::Nothing),
+    }
 }
 
 /// Creates a Machine whose controller has this UID.

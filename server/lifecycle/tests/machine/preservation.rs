@@ -185,6 +185,7 @@ fn a_failed_machine_whose_time_is_over_is_replaced_by_its_set_whichever_write_th
                 spares: Vec::new(),
                 taking: Vec::new(),
                 zones: Vec::new(),
+                copies: None,
                 freeze_due: false,
                 runs_machines: true,
                 again: Duration::ZERO,

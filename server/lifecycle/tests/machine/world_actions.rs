@@ -35,6 +35,7 @@ impl World {
             Action::UpdateSlot { wanted, .. } => self.slot.has = *wanted,
             Action::PatchMachine(patch) => self.patch_machine(patch),
             Action::OwnConfig(own) => self.own_config(own),
+            Action::DeleteConfig { .. } => self.delete_config(),
             Action::EnsureBootstrapToken(request) => {
                 self.token = Observed::Known(BootstrapToken {
                     machine_uid: Some(request.machine_uid.clone()),

@@ -89,6 +89,14 @@ impl World {
         }
     }
 
+    pub(crate) fn delete_config(&mut self) {
+        let ConfigView::Known(facts) = &self.bootstrap.config else { panic!("no config") };
+        let going = ConfigFacts { is_deleting: true, ..facts.as_ref().clone() };
+        let held = !going.finalizers.is_empty();
+        self.bootstrap.config =
+            if held { ConfigView::Known(Arc::new(going)) } else { ConfigView::Absent };
+    }
+
     pub(crate) fn own_config(&mut self, own: &OwnConfig) {
         let ConfigView::Known(facts) = &self.bootstrap.config else { panic!("no config") };
         let owners = serde_json::from_value(own.owner_references.clone()).unwrap();

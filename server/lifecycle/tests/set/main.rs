@@ -12,6 +12,7 @@
 mod api;
 mod autoscaler;
 mod claim;
+mod copies;
 mod count;
 mod ending;
 mod generated;

@@ -95,6 +95,7 @@ pub fn snapshot(set: MachineSet, machines: Vec<Arc<Machine>>) -> Snapshot {
         spares: Vec::new(),
         taking: Vec::new(),
         zones: Vec::new(),
+        copies: None,
         freeze_due: false,
         runs_machines: true,
         again: Duration::from_mins(10),

@@ -1,5 +1,6 @@
 //! A bootstrap provider of a few lines of shell, as docs/preboot.md shows it.
 
+use std::collections::BTreeSet;
 use std::process::Command;
 
 use base64::Engine as _;
@@ -8,6 +9,16 @@ use ostler_tests::stack::Stack;
 use ostler_tests::tools;
 
 use crate::e2e::manifests::apply_examples;
+
+/// Runs the provider once.
+fn provide(stack: &Stack) {
+    let provider = Command::new(tools::root().join("deploy/examples/preboot/provider.sh"))
+        .arg(format!("--kubeconfig={}", stack.kubeconfig().display()))
+        .env("KUBECTL", tools::kubectl().unwrap())
+        .output()
+        .unwrap();
+    assert!(provider.status.success(), "{}", String::from_utf8_lossy(&provider.stderr));
+}
 
 #[test]
 fn a_provider_made_of_shell_boots_a_machine() {
@@ -29,13 +40,7 @@ fn a_provider_made_of_shell_boots_a_machine() {
         machine["metadata"]["uid"]
     );
 
-    let provider = Command::new(example("provider.sh"))
-        .arg(format!("--kubeconfig={}", stack.kubeconfig().display()))
-        .env("KUBECTL", tools::kubectl().unwrap())
-        .output()
-        .unwrap();
-    assert!(provider.status.success(), "{}", String::from_utf8_lossy(&provider.stderr));
-
+    provide(&stack);
     kubectl.wait("machine", "booted", ".status.phase", "Running");
     let machine = kubectl.get("machine", "booted");
     assert_eq!(machine["spec"]["bootstrap"]["dataSecretName"], "booted-bootstrap");
@@ -55,5 +60,23 @@ fn a_provider_made_of_shell_boots_a_machine() {
     kubectl.wait_gone("machine", "booted");
     kubectl.wait_gone("recipe", "booted");
     kubectl.wait_gone("secret", "booted-bootstrap");
+    // Two of a deployment, each with a copy of the template.
+    kubectl.run(["apply", "-f", &example("workers.yaml")]);
+    kubectl.wait("machinedeployment", "booted-workers", ".status.replicas", "2");
+    let named = |kind: &str| {
+        let names = "jsonpath={.items[*].metadata.name}";
+        let found = kubectl.run(["get", kind, "-l", "example=booted-workers", "-o", names]);
+        found.split_whitespace().map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let recipes = named("recipes");
+    assert_eq!((recipes.len(), &recipes), (2, &named("machines")));
+    provide(&stack);
+    kubectl.wait("machinedeployment", "booted-workers", ".status.readyReplicas", "2");
+    kubectl.run(["delete", "machinedeployment", "booted-workers", "--wait=false"]);
+    kubectl.wait_gone("machinedeployment", "booted-workers");
+    recipes.iter().for_each(|name| kubectl.wait_gone("recipe", name));
+    let template = kubectl.get("recipetemplate", "workers");
+    assert_eq!(template["spec"]["template"]["spec"]["greeting"], "hello from a template");
+
     kubectl.run(["delete", "-f", &example("kind.yaml"), "-f", &example("role.yaml")]);
 }
