@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use http::Uri;
 use kube::config::Kubeconfig;
 use kube::{Client, Config};
@@ -12,33 +12,97 @@ use ostler_dial::{DialError, cluster};
 /// What a command for people logs: that a request failed is said by the command itself.
 pub(crate) const LOGGED: &str = "warn,kube_client::client::builder=off";
 
+/// Of the `ostler up` of this folder.
+const HERE: &str = "./.ostler/kubeconfig";
+
+/// The cluster and the namespace that a person means.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Place {
+    /// The kubeconfig of the cluster with the machines
+    ///
+    /// Without it: $KUBECONFIG, else that of the `ostler up` of this folder, else kubectl's own. As `kubectl ostler` the one that
+    /// kubectl takes.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig; its current one by default
+    #[arg(long, global = true, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+    /// The namespace; the one of the kubeconfig by default
+    #[arg(long, short, global = true)]
+    pub(crate) namespace: Option<String>,
+}
+
+impl Place {
+    /// The file that is read, unless it is kubectl's own.
+    fn file(&self) -> Option<PathBuf> {
+        let here = || {
+            let here = PathBuf::from(HERE);
+            (!is_plugin() && std::env::var_os("KUBECONFIG").is_none() && here.exists())
+                .then_some(here)
+        };
+        self.kubeconfig.clone().or_else(here)
+    }
+
+    /// How to reach it, with the namespace as the default one.
+    pub(crate) async fn config(&self) -> anyhow::Result<Config> {
+        let mut config = config(self.file(), self.context.as_deref()).await?;
+        if let Some(namespace) = &self.namespace {
+            config.default_namespace.clone_from(namespace);
+        }
+        Ok(config)
+    }
+
+    /// The data directory of the `ostler up` whose kubeconfig is read, if it is that of one.
+    pub(crate) fn home(&self) -> Option<PathBuf> {
+        let of_environment = || std::env::var_os("KUBECONFIG").map(PathBuf::from);
+        let file = self.file().or_else(of_environment)?;
+        Some(file.parent()?.to_owned()).filter(|dir| dir.join("admin.sock").exists())
+    }
+}
+
+/// Whether kubectl started this program: as `kubectl ostler`.
+pub(crate) fn is_plugin() -> bool {
+    let name = std::env::args_os().next().map(PathBuf::from);
+    name.is_some_and(|path| path.file_stem().is_some_and(|stem| stem == "kubectl-ostler"))
+}
+
 /// Does something in the cluster and namespace that a person means.
 pub(crate) async fn within<T>(
-    kubeconfig: Option<PathBuf>,
-    namespace: Option<String>,
+    place: Place,
     act: impl AsyncFnOnce(Client, String) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let config = config(kubeconfig).await?;
-    let address = config.cluster_url.clone();
-    let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
+    let config = place.config().await?;
+    let (address, namespace) = (config.cluster_url.clone(), config.default_namespace.clone());
     let client = cluster::client(config).context("the kubeconfig cannot be used")?;
     act(client, namespace).await.map_err(|error| told(error, &address))
 }
 
-/// The cluster that a person means.
-pub(crate) async fn config(given: Option<PathBuf>) -> anyhow::Result<Config> {
-    let here = PathBuf::from("./.ostler/kubeconfig");
-    let path = match given {
-        Some(path) => Some(path),
-        None if std::env::var_os("KUBECONFIG").is_none() && here.exists() => Some(here),
-        None => None,
+/// The cluster of a kubeconfig, or of the one that kubectl takes.
+async fn config(file: Option<PathBuf>, context: Option<&str>) -> anyhow::Result<Config> {
+    let (mut kubeconfig, from) = match (file, context) {
+        (None, None) => {
+            return cluster::configured()
+                .await
+                .context("no cluster is configured; give --kubeconfig");
+        }
+        (None, Some(_)) => {
+            let read = Kubeconfig::read().context("there is no kubeconfig; give --kubeconfig")?;
+            (read, "the kubeconfig".to_owned())
+        }
+        (Some(path), _) => {
+            let from = format!("--kubeconfig {}", path.display());
+            let read = Kubeconfig::read_from(&path);
+            (read.with_context(|| format!("{from} cannot be used"))?, from)
+        }
     };
-    let Some(path) = path else {
-        return cluster::configured().await.context("no cluster is configured; give --kubeconfig");
-    };
-    let unusable = || format!("--kubeconfig {} cannot be used", path.display());
-    let kubeconfig = Kubeconfig::read_from(&path).with_context(unusable)?;
-    cluster::config(kubeconfig).await.with_context(unusable)
+    if let Some(context) = context {
+        let all: Vec<_> = kubeconfig.contexts.iter().map(|it| it.name.as_str()).collect();
+        if !all.contains(&context) {
+            bail!("{from} has no context {context}; it has {}", all.join(", "));
+        }
+        kubeconfig.current_context = Some(context.to_owned());
+    }
+    cluster::config(kubeconfig).await.with_context(|| format!("{from} cannot be used"))
 }
 
 /// An error with the address of an API server that cannot be reached, if that is the cause.

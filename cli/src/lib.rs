@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ostler_controllers::EVENT_LOG;
 
 mod backup;
@@ -17,26 +17,36 @@ mod describe;
 mod driver;
 mod driver_choice;
 mod drivers;
+mod groups;
+mod kinds;
 mod known;
+mod live;
 mod log;
 mod manifests;
+mod manual;
 mod migrate;
+mod output;
+#[path = "../../proto/version.rs"]
+mod program;
 mod progress;
 mod reset;
 mod rollout;
 mod sanity;
 mod screen;
 mod serving;
+mod status;
 mod table;
 mod terminal;
 mod up;
+mod version;
+mod waits;
 
 /// Runs the life of Kubernetes machines.
 ///
 /// `ostler up` starts everything on this computer: a Kubernetes API, the core, and a driver with a fake cloud.
 /// Use plain kubectl with the kubeconfig that it writes.
 #[derive(Debug, Parser)]
-#[command(name = "ostler", version, max_term_width = 110)]
+#[command(name = "ostler", version = program::VERSION.as_str(), max_term_width = 110)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -57,9 +67,11 @@ enum Command {
     Driver(driver::Args),
     /// List connected drivers, and run one operation by hand
     Drivers(drivers::Args),
+    /// Show a whole cluster on one page: drivers, deployments, pools, reserves, and what waits for what
+    Status(status::Args),
     /// Show what a machine or a fleet is doing, what it waits for, and how it got there
     Describe(describe::Args),
-    /// Follow, undo, pause, resume or restart the rollout of a machinedeployment
+    /// Follow, undo, pause, resume or restart the rollout of a machinedeployment or machinepool
     Rollout(rollout::Args),
     /// Check that a driver keeps the contract: the suite plays the core against it
     Sanity(Box<sanity::Args>),
@@ -71,6 +83,12 @@ enum Command {
     Migrate(migrate::Args),
     /// Print the CustomResourceDefinitions, for `kubectl apply -f -`
     Crds,
+    /// Print the versions of this program, the core and its drivers
+    Version(version::Args),
+    /// Print completions for a shell
+    Completion(manual::CompletionArgs),
+    /// Write manual pages to a directory
+    Man(manual::ManArgs),
 }
 
 /// The whole program: reads the command line, and runs one command to its end. Errors are printed with their causes,
@@ -78,7 +96,7 @@ enum Command {
 ///
 /// It owns the runtime, since asynchronous code is compiled where it is polled: with this here, the binary compiles nothing.
 pub fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let command = parse().command;
     let mut builder = if is_for_one_thread(&command) {
         tokio::runtime::Builder::new_current_thread()
     } else {
@@ -88,6 +106,16 @@ pub fn main() -> ExitCode {
         Ok(runtime) => runtime.block_on(run(command)),
         Err(error) => code(Err(error.into())),
     }
+}
+
+/// The command line; started by kubectl its help speaks of `kubectl ostler`.
+fn parse() -> Cli {
+    let mut command = Cli::command();
+    if cluster::is_plugin() {
+        command = command.bin_name("kubectl ostler");
+    }
+    let parsed = Cli::from_arg_matches(&command.get_matches());
+    parsed.unwrap_or_else(|error| error.exit())
 }
 
 /// An adapter passes frames on, and threads would wake each other for each; who stands above a driver waits.
@@ -127,6 +155,10 @@ async fn run(command: Command) -> ExitCode {
             log::init("warn");
             Box::pin(drivers::run(args)).await
         }
+        Command::Status(args) => {
+            log::init(cluster::LOGGED);
+            Box::pin(status::run(args)).await
+        }
         Command::Describe(args) => {
             log::init(cluster::LOGGED);
             Box::pin(describe::run(args)).await
@@ -142,6 +174,15 @@ async fn run(command: Command) -> ExitCode {
         }
         Command::Class(args) => Box::pin(class::run(args)).await,
         Command::Crds => crds::run(),
+        Command::Version(args) => {
+            log::init(cluster::LOGGED);
+            Box::pin(version::run(args)).await
+        }
+        Command::Completion(args) => {
+            manual::complete(Cli::command(), &args);
+            Ok(())
+        }
+        Command::Man(args) => manual::pages(Cli::command(), &args),
     };
     code(result.map(|()| ExitCode::SUCCESS))
 }

@@ -63,6 +63,11 @@ pub(crate) fn page(lines: impl std::fmt::Display) {
     out(&terminal::lines(&lines.to_string()));
 }
 
+/// Writes what another program reads, and has no foreign text in it: a script for a shell.
+pub(crate) fn raw(bytes: &[u8]) {
+    let _closed = screen::above(|| io::stdout().lock().write_all(bytes));
+}
+
 fn out(text: &str) {
     let _closed = screen::above(|| {
         let mut out = std::io::stdout().lock();

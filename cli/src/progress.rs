@@ -4,8 +4,9 @@ use ostler_api::machine_deployment::{
     MachineDeploymentConditionType as Of, MachineDeploymentStatus as Status, StrategyType,
 };
 use ostler_api::machine_pool::MachinePoolStatus;
-use ostler_api::names::annotation::CLUSTER_API_PAUSED;
-use ostler_api::{MachineDeployment, MachinePool};
+use ostler_api::machine_reserve::ReserveConditionType;
+use ostler_api::names::annotation::{CLUSTER_API_PAUSED, PAUSED};
+use ostler_api::{MachineDeployment, MachinePool, MachineReserve, MachineSet};
 use ostler_lifecycle::deployment::conditions::{find, hindrance, reason};
 use ostler_lifecycle::deployment::status::is_paused;
 use ostler_lifecycle::{numbered, selector};
@@ -31,6 +32,16 @@ impl Progress {
     /// Whether nothing is left to be done.
     pub(crate) const fn is_complete(&self) -> bool {
         matches!(self, Self::Complete(_))
+    }
+
+    /// The state for scripts.
+    pub(crate) const fn state(&self) -> &'static str {
+        match self {
+            Self::Unseen => "NotObserved",
+            Self::Complete(_) => "Complete",
+            Self::GoesOn(_) => "Progressing",
+            Self::Failed(_) => "Failed",
+        }
     }
 
     /// What is said.
@@ -133,6 +144,44 @@ pub(crate) fn of_pool(pool: &MachinePool) -> Progress {
     }
 }
 
+/// Reads from the status of a set how far that is.
+pub(crate) fn of_set(set: &MachineSet) -> Progress {
+    let status = set.status.clone().unwrap_or_default();
+    let wanted = set.spec.replicas();
+    if set.is_deleting() {
+        return being_deleted(status.replicas);
+    }
+    if status.observed_generation < set.metadata.generation || status.observed_generation.is_none()
+    {
+        return Progress::Unseen;
+    }
+    if status.available_replicas < wanted {
+        let available = status.available_replicas;
+        return Progress::GoesOn(format!("{available} of {} available", machines(wanted)));
+    }
+    match status.replicas - wanted {
+        ..=0 => Progress::Complete(format!("running: {}", machines(wanted))),
+        more => Progress::GoesOn(format!("{} too many", machines(more))),
+    }
+}
+
+/// Reads from the status of a reserve how far that is.
+pub(crate) fn of_reserve(reserve: &MachineReserve) -> Progress {
+    let status = reserve.status.clone().unwrap_or_default();
+    if reserve.metadata.deletion_timestamp.is_some() {
+        return being_deleted(status.replicas);
+    }
+    if status.observed_generation.is_none() {
+        return Progress::Unseen;
+    }
+    let ready = status.condition(&ReserveConditionType::Ready);
+    match ready.filter(|it| it.status != "True") {
+        Some(not) if !not.message.is_empty() => Progress::GoesOn(not.message.clone()),
+        Some(not) => Progress::GoesOn(not.reason.clone()),
+        None => Progress::Complete(format!("ready: {}", machines(status.ready_replicas))),
+    }
+}
+
 fn being_deleted(left: i32) -> Progress {
     Progress::GoesOn(format!("being deleted, with {}", machines(left)))
 }
@@ -158,12 +207,26 @@ pub(crate) fn creation_error(deployment: &MachineDeployment) -> Option<&str> {
 
 /// What ends the pause of a deployment that is paused.
 pub(crate) fn resuming(deployment: &MachineDeployment) -> Option<String> {
-    let name = deployment.name();
-    let by_spec =
-        (deployment.spec.paused == Some(true)).then(|| format!("`ostler rollout resume {name}`"));
-    let by_annotation = deployment
-        .annotation(CLUSTER_API_PAUSED)
-        .map(|_| format!("`kubectl annotate machinedeployment {name} {CLUSTER_API_PAUSED}-`"));
+    let annotations: Vec<_> =
+        deployment.annotation(CLUSTER_API_PAUSED).map(|_| CLUSTER_API_PAUSED).into_iter().collect();
+    let paused = deployment.spec.paused == Some(true);
+    ends_of_pause("machinedeployment", deployment.name(), paused, &annotations)
+}
+
+/// What ends the pause of a pool that is paused.
+pub(crate) fn resuming_pool(pool: &MachinePool) -> Option<String> {
+    let mut annotations: Vec<_> =
+        pool.annotation(CLUSTER_API_PAUSED).map(|_| CLUSTER_API_PAUSED).into_iter().collect();
+    annotations.extend(pool.annotation(PAUSED).filter(|it| *it != "false").map(|_| PAUSED));
+    let paused = pool.spec.paused == Some(true);
+    ends_of_pause("machinepool", pool.name(), paused, &annotations)
+}
+
+fn ends_of_pause(kind: &str, name: &str, paused: bool, annotations: &[&str]) -> Option<String> {
+    let short = if kind == "machinepool" { "mp/" } else { "" };
+    let by_spec = paused.then(|| format!("`ostler rollout resume {short}{name}`"));
+    let by_annotation =
+        annotations.iter().map(|key| format!("`kubectl annotate {kind} {name} {key}-`"));
     let all: Vec<_> = by_spec.into_iter().chain(by_annotation).collect();
     (!all.is_empty()).then(|| all.join(" and "))
 }

@@ -45,6 +45,33 @@ pub(crate) fn keep_at_bottom(lines: Vec<String>) {
     let _closed = screen.draw(&mut io::stdout().lock(), size().1, |_| Ok(()));
 }
 
+/// Puts a page at the bottom, as much of it as the terminal has room for: long lines wrap, and are not cut. Foreign text in it has been
+/// escaped.
+pub(crate) fn keep_page(page: &str) {
+    let (rows, columns) = size();
+    keep_at_bottom(fitting(page, rows.saturating_sub(2), columns));
+}
+
+/// The first lines of a page that fit, and how many more there are.
+fn fitting(page: &str, room: usize, columns: usize) -> Vec<String> {
+    let mut used = 0;
+    let fits = |line: &&str| {
+        used += rows_of(measure_text_width(line), columns);
+        used <= room
+    };
+    let mut lines: Vec<_> = page.lines().take_while(fits).map(str::to_owned).collect();
+    let left = page.lines().count() - lines.len();
+    if left > 0 {
+        lines.push(format!("… and {left} more lines"));
+    }
+    lines
+}
+
+/// How many rows a line of this width takes.
+fn rows_of(width: usize, columns: usize) -> usize {
+    width.div_ceil(columns.max(1)).max(1)
+}
+
 /// Writes to stdout or stderr, above what stands at the bottom.
 pub(crate) fn above(write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let Some(screen) = SCREEN.get() else { return write() };
@@ -70,8 +97,7 @@ impl Screen {
         columns: usize,
         write: impl FnOnce(&mut W) -> io::Result<()>,
     ) -> io::Result<()> {
-        let rows = |width: &usize| width.div_ceil(columns.max(1)).max(1);
-        let rows: usize = self.drawn.iter().map(rows).sum();
+        let rows: usize = self.drawn.iter().map(|&width| rows_of(width, columns)).sum();
         write!(out, "{BEGIN}")?;
         if rows > 0 {
             // Up to its first line, and nothing from there on.
@@ -107,6 +133,14 @@ mod tests {
         screen.bottom.clear();
         assert_eq!(drawn(&mut screen, 80, ""), "\r\x1b[2A\x1b[J");
         assert_eq!(drawn(&mut screen, 80, "last\n"), "last\n");
+    }
+
+    #[test]
+    fn of_a_page_that_is_too_long_the_first_lines_are_shown_whole() {
+        let page = "short\n0123456789\nlast";
+        assert_eq!(fitting(page, 4, 5), ["short", "0123456789", "last"]);
+        assert_eq!(fitting(page, 3, 5), ["short", "0123456789", "… and 1 more lines"]);
+        assert_eq!(fitting(page, 2, 5), ["short", "… and 2 more lines"]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Which core, if any, looks after a namespace, as far as its Leases show: each names its holder, and which namespaces that
 //! one serves.
 
+use std::fmt::{Display, Formatter};
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
@@ -8,6 +10,7 @@ use kube::{Client, ResourceExt as _};
 use ostler_api::names::annotation::SERVED_NAMESPACES;
 use ostler_api::names::{LEADER_LEASE, SETS_LEASE};
 use ostler_controllers::Namespaces;
+use serde::Serialize;
 
 use crate::table::span;
 
@@ -37,6 +40,32 @@ pub(crate) enum Server {
     },
     /// None.
     Nobody,
+}
+
+/// A core with its Lease.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Serving {
+    /// Its name.
+    holder: String,
+    /// The namespaces that it serves.
+    namespaces: String,
+    /// How many seconds ago it renewed its Lease, if that has expired by the clock of this computer.
+    silent_for: Option<i64>,
+}
+
+impl Display for Serving {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        let namespaces = if self.namespaces == "*" { "all namespaces" } else { &self.namespaces };
+        write!(f, "{} serves {namespaces}", self.holder)?;
+        match self.silent_for {
+            Some(ago) => {
+                let ago = span(SignedDuration::from_secs(ago));
+                write!(f, "; it renewed its Lease {ago} ago by this computer's clock")
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 impl Leases {
@@ -95,6 +124,19 @@ impl Leases {
             )),
             Server::Nobody => Some(nobody(namespace, &self.others(now))),
         }
+    }
+
+    /// Every core that holds a Lease.
+    pub(crate) fn cores(&self, now: Timestamp) -> Vec<Serving> {
+        let leading = self.found.iter().filter(|it| it.name_any() == LEADER_LEASE);
+        let of = |lease: &Lease| {
+            let (holder, silent) = held(lease, now)?;
+            let served = lease.annotations().get(SERVED_NAMESPACES).cloned();
+            let namespaces = served.or_else(|| lease.namespace()).unwrap_or_default();
+            let silent_for = silent.map(|ago| ago.as_secs());
+            Some(Serving { holder, namespaces, silent_for })
+        };
+        leading.filter_map(of).collect()
     }
 
     /// The cores that are alive, and what they serve.

@@ -32,6 +32,64 @@ pub(crate) fn render(table: &Table) -> String {
     lines.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
+/// So much of a name stays.
+const LEAST_NAME: usize = 16;
+
+/// As [`render`], for a terminal with so many columns. Columns with nothing in them go; then, while it is too wide, those of `less`, the
+/// first one first; then the names of the first column are shortened.
+pub(crate) fn fit(mut table: Table, columns: usize, less: &[&str]) -> String {
+    let used = |table: &Table, column: usize| {
+        table.rows.iter().any(|row| row.get(column).is_some_and(|cell| !cell.is_empty()))
+    };
+    for column in (1..table.heading.len()).rev() {
+        if !used(&table, column) {
+            table.remove(column);
+        }
+    }
+    for heading in less {
+        if width(&table) <= columns {
+            break;
+        }
+        if let Some(column) = table.heading.iter().position(|it| it == heading) {
+            table.remove(column);
+        }
+    }
+    let over = width(&table).saturating_sub(columns);
+    if over > 0 {
+        let names = || table.rows.iter().filter_map(|row| row.first());
+        let widest = names().map(|name| name.chars().count()).max().unwrap_or(0);
+        let room = widest.saturating_sub(over).max(LEAST_NAME);
+        for name in table.rows.iter_mut().filter_map(|row| row.first_mut()) {
+            *name = shortened(name, room);
+        }
+    }
+    render(&table)
+}
+
+impl Table {
+    fn remove(&mut self, column: usize) {
+        self.heading.remove(column);
+        for row in self.rows.iter_mut().filter(|row| column < row.len()) {
+            row.remove(column);
+        }
+    }
+}
+
+fn width(table: &Table) -> usize {
+    render(table).lines().map(|line| line.chars().count()).max().unwrap_or(0)
+}
+
+/// Of a long name its beginning and its end, by which people tell machines of one set apart.
+fn shortened(name: &str, room: usize) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    if letters.len() <= room {
+        return name.to_owned();
+    }
+    let end = room / 2;
+    let begin = letters.iter().take(room - end - 1);
+    begin.chain(std::iter::once(&'…')).chain(letters.iter().skip(letters.len() - end)).collect()
+}
+
 fn shown(cell: &str) -> String {
     if cell.is_empty() { "-".to_owned() } else { terminal::line(cell) }
 }
@@ -73,6 +131,26 @@ b             accepted   -";
         let shown = render(&Table { heading: vec!["NAME", "AGE"], rows: vec![row] });
         assert_harmless(&shown);
         assert_eq!(shown.lines().count(), 2);
+    }
+
+    #[test]
+    fn what_matters_least_goes_from_a_table_that_is_too_wide_and_names_keep_their_ends() {
+        let row = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
+        let table = || Table {
+            heading: vec!["NAME", "WAITS FOR", "NODE", "ZONE"],
+            rows: vec![
+                row(["workers-7c9d4-of-a-long-name-hdkfn", "CapacityExhausted", "node-1", ""]),
+                row(["b", "", "", ""]),
+            ],
+        };
+        let lines = |columns| {
+            let text = fit(table(), columns, &["NODE"]);
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(lines(80)[1], "workers-7c9d4-of-a-long-name-hdkfn   CapacityExhausted   node-1");
+        assert_eq!(lines(60)[1], "workers-7c9d4-of-a-long-name-hdkfn   CapacityExhausted");
+        assert_eq!(lines(40)[1], "workers-7…name-hdkfn   CapacityExhausted");
+        assert_eq!(lines(10)[1], "workers…me-hdkfn   CapacityExhausted", "the reason is never cut");
     }
 
     #[test]

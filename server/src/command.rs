@@ -30,7 +30,7 @@ use crate::{AuditArgs, CoreOptions, DriverToken, Log, LogStyle, TOKEN_AUDIENCE};
 /// Needs the CRDs in the cluster: `ostler crds | kubectl apply -f -`. Several replicas may run; the holder of the Lease
 /// `machine-controller` acts. Names and defaults of the machine flags are machine-controller-manager's.
 #[derive(Debug, Parser)]
-#[command(name = "ostler-server", version, max_term_width = 110)]
+#[command(name = "ostler-server", version = crate::version::VERSION.as_str(), max_term_width = 110)]
 pub struct Args {
     #[command(flatten)]
     clusters: ClusterArgs,

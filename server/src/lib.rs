@@ -22,6 +22,8 @@ mod look;
 mod signals;
 mod throttle;
 mod upstream;
+#[path = "../../proto/version.rs"]
+mod version;
 
 pub use self::log::{AuditArgs, Log, LogStyle};
 pub use access::{DriverToken, TOKEN_AUDIENCE};

@@ -4,7 +4,7 @@ use ostler_api::names::annotation::{LAST_SCALING, REPLICAS_CHANGED_BY_SCALER};
 use ostler_lifecycle::autoscaler::group::Group;
 use ostler_lifecycle::autoscaler::limits::limits;
 
-use super::page::Page;
+use super::sheet::Page;
 
 /// One line for the limits and one for the last decision, as far as there are any.
 pub(super) fn lines(page: &mut Page, group: &Group) {

@@ -14,7 +14,7 @@ use ostler_lifecycle::outage::ApiView;
 use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::snapshot::{NodeView, TargetView};
 
-use super::page::clock;
+use super::sheet::clock;
 
 /// One line for each check that selects a machine, as far as they can be read.
 pub(super) async fn lines(

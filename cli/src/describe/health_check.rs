@@ -6,8 +6,8 @@ use ostler_api::machine_health_check::MachineHealthCheckStatus;
 use ostler_lifecycle::selector;
 
 use super::fleet::named;
-use super::page::{Page, condition_lines};
 use super::read::Subject;
+use super::sheet::{Page, condition_lines};
 
 /// The whole page.
 pub(super) fn render(subject: &Subject<MachineHealthCheck>, now: Timestamp) -> String {
@@ -21,8 +21,13 @@ pub(super) fn render(subject: &Subject<MachineHealthCheck>, now: Timestamp) -> S
     let (all, healthy) = (status.expected_machines, status.current_healthy);
     page.line("Machines", &format!("{healthy} of {all} healthy"));
     condition_lines(&mut page, &status.conditions);
-    let seen = status.observed_generation >= check.metadata.generation;
-    subject.end(page, seen, now)
+    subject.end(page, seen(check), now)
+}
+
+/// Whether a core has looked at its last change.
+pub(super) fn seen(check: &MachineHealthCheck) -> bool {
+    let observed = check.status.as_ref().and_then(|status| status.observed_generation);
+    observed >= check.metadata.generation
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! What the reader can do about a wait.
 
+use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
+use ostler_api::names::hook;
 
 /// Only where a person can do something; most waits end by themselves.
 const HINTS: [(WaitReason, &str); 68] = [
@@ -208,6 +210,22 @@ pub(super) fn awaited(reason: &WaitReason) -> String {
 /// What to do about the wait of a machine. Its deletion asks once more by itself whether there is an instance.
 pub(super) fn of_machine(reason: &WaitReason, deleting: bool) -> Option<&'static str> {
     hint(reason).filter(|_| !deleting || *reason != WaitReason::AbsenceUnconfirmed)
+}
+
+/// How the hooks that hold a machine are removed.
+pub(super) fn of_hook(machine: &Machine, reason: &WaitReason) -> Option<String> {
+    let prefix = match reason {
+        WaitReason::PreDrainHook => hook::PRE_DRAIN,
+        WaitReason::PreTerminateHook => hook::PRE_TERMINATE,
+        _ => return None,
+    };
+    let keys = machine.metadata.annotations.iter().flatten().map(|(key, _)| key);
+    let keys: Vec<_> =
+        keys.filter(|key| key.starts_with(prefix)).map(|key| format!("{key}-")).collect();
+    let name = machine.name();
+    (!keys.is_empty()).then(|| {
+        format!("if its owner is gone: kubectl annotate machine {name} {}", keys.join(" "))
+    })
 }
 
 /// What to do about a wait, if a person can do something.

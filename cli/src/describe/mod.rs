@@ -6,99 +6,74 @@ mod autoscaler;
 mod checks;
 mod class;
 pub(crate) mod fleet;
+mod found;
+mod gone;
 mod health_check;
 mod hints;
 mod nodes;
+mod objects;
 mod page;
 mod pool;
 mod read;
 mod reserve;
+mod sheet;
 #[cfg(test)]
 mod waits;
 
-use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::Subcommand;
+use anyhow::{Context as _, anyhow, bail};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use kube::Client;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, DynamicObject, ListParams};
+use kube::{Client, ResourceExt as _};
 use ostler_api::{Machine, MachineClass};
+use tokio::time::sleep;
 
+use self::found::Found;
+pub(crate) use self::objects::waits_for;
 use self::page::Subject;
-pub(crate) use self::page::time_of;
+pub(crate) use self::read::Described;
+pub(crate) use self::sheet::time_of;
+use crate::cluster::{self, Place};
+use crate::kinds::{Kind, named};
+use crate::output::Output;
 use crate::serving::Leases;
-use crate::{cluster, log};
+use crate::{log, screen, terminal};
 
 /// Events that are shown; the API may have more.
 const MOST_EVENTS: usize = 10;
+/// So often the objects are read again with `--watch`.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is described, and where it is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ostler describe machine fake-1
-  ostler describe machine worker-7 -n shoot--a --kubeconfig seed.kubeconfig
+  ostler describe mc/worker-7 -n shoot--a --kubeconfig seed.kubeconfig
   ostler describe machinedeployment workers   its sets and machines as a tree
-  ostler describe machinepool workers         its group and its machines
-  ostler describe machineclass small          what uses it
+  ostler describe mp/workers -w               its group and machines, live
+  ostler describe machineclasses -A           every class, and what uses it
+  ostler describe machine gone-1              one that is gone: its events
 
-Without --kubeconfig: $KUBECONFIG, else the `ostler up` of this folder, else kubectl's own.")]
+Kinds: machine (mc), machineclass (mcc), machineset (mcs, ms), machinedeployment (mcd, md), machinepool (mp), \
+machinereserve (mr), machinehealthcheck (mhc), also in plural.")]
 pub(crate) struct Args {
-    /// The kubeconfig of the cluster with the machines
-    #[arg(long, global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The namespace; the one of the kubeconfig by default
-    #[arg(long, short, global = true)]
-    namespace: Option<String>,
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Show the steps of a machine with their durations, what it waits for, and what comes next
-    #[command(visible_alias = "mc")]
-    Machine {
-        /// Its name
-        name: String,
-    },
-    /// Show a class, what uses it, and what its deletion waits for
-    #[command(name = "machineclass", visible_alias = "mcc")]
-    MachineClass {
-        /// Its name
-        name: String,
-    },
-    /// Show a deployment with its sets and machines as a tree, who runs them, and what holds them up
-    #[command(name = "machinedeployment", visible_alias = "mcd")]
-    MachineDeployment {
-        /// Its name
-        name: String,
-    },
-    /// Show a health check with its conditions, and how many machines it finds healthy
-    #[command(name = "machinehealthcheck", visible_alias = "mhc")]
-    MachineHealthCheck {
-        /// Its name
-        name: String,
-    },
-    /// Show a pool with its group and machines, and what holds them up
-    #[command(name = "machinepool", visible_alias = "mp")]
-    MachinePool {
-        /// Its name
-        name: String,
-    },
-    /// Show a reserve with its conditions, how many machines are ready, and how many sets took
-    #[command(name = "machinereserve", visible_alias = "mr")]
-    MachineReserve {
-        /// Its name
-        name: String,
-    },
-    /// Show a set with its machines, who runs it, and what holds it up
-    #[command(name = "machineset", visible_alias = "mcs")]
-    MachineSet {
-        /// Its name
-        name: String,
-    },
+    /// A kind and names, or KIND/NAME; all objects of a kind without a name
+    #[arg(value_name = "KIND [NAME] | KIND/NAME", required = true)]
+    objects: Vec<String>,
+    #[command(flatten)]
+    place: Place,
+    /// In all namespaces
+    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// How to print
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+    /// Show it again whenever it changes, until Ctrl-C
+    #[arg(long, short)]
+    watch: bool,
 }
 
 /// Prints the description.
@@ -106,57 +81,89 @@ enum Command {
 /// # Errors
 /// The cluster cannot be reached, or there is no such object.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { kubeconfig, namespace, command } = args;
-    let page = cluster::within(kubeconfig, namespace, async |client, namespace| {
-        page_of(&client, &namespace, command).await
-    });
-    let page = page.await?;
-    log::page(page.trim_end());
-    Ok(())
-}
-
-async fn page_of(client: &Client, namespace: &str, command: Command) -> anyhow::Result<String> {
-    let now = Timestamp::now();
-    Ok(match command {
-        Command::Machine { name } => {
-            page::render(&gather(client, namespace, &name, now).await?, now)
-        }
-        Command::MachineClass { name } => {
-            class::render(&class::gather(client, namespace, &name, now).await?, now)
-        }
-        Command::MachineDeployment { name } => {
-            fleet::render(&fleet::of_deployment(client, namespace, &name).await?, now)
-        }
-        Command::MachineHealthCheck { name } => {
-            health_check::render(&read::subject(client, namespace, &name, now).await?, now)
-        }
-        Command::MachinePool { name } => {
-            pool::render(&pool::gather(client, namespace, &name, now).await?, now)
-        }
-        Command::MachineReserve { name } => {
-            reserve::render(&read::subject(client, namespace, &name, now).await?, now)
-        }
-        Command::MachineSet { name } => {
-            fleet::render(&fleet::of_set(client, namespace, &name).await?, now)
+    let Args { place, objects, all_namespaces, output, watch } = args;
+    let wanted = named(&objects)?;
+    if watch && (output != Output::Text || !screen::is_live()) {
+        bail!("--watch shows pages on a terminal; for scripts there is `kubectl get -w -o json`");
+    }
+    cluster::within(place, async |client, namespace| {
+        let place = (!all_namespaces).then_some(namespace.as_str());
+        loop {
+            let all = all_of(&client, place, &wanted).await?;
+            let pages: Vec<_> = all.iter().map(|found| found.page.trim_end()).collect();
+            let page = pages.join("\n\n");
+            if !watch {
+                return match all.as_slice() {
+                    [] => {
+                        log::note(format_args!(
+                            "there are none in {}",
+                            place.unwrap_or("any namespace")
+                        ));
+                        Ok(())
+                    }
+                    [one] => output.print(&page, &one.data),
+                    _ => output.print(&page, &all.into_iter().map(|it| it.data).collect()),
+                };
+            }
+            screen::keep_page(&terminal::lines(&page));
+            sleep(AGAIN).await;
         }
     })
+    .await
 }
 
-/// Reads what there is. Only the Machine has to be there and readable.
+/// Everything that is described. No namespace: it is looked for in all.
+async fn all_of(
+    client: &Client,
+    namespace: Option<&str>,
+    wanted: &[(Kind, Option<String>)],
+) -> anyhow::Result<Vec<Found>> {
+    let mut all = Vec::new();
+    for (kind, name) in wanted {
+        if let (Some(namespace), Some(name)) = (namespace, name) {
+            all.push(objects::read(client, namespace, *kind, name).await?);
+            continue;
+        }
+        let resource = kind.resource();
+        let api = match namespace {
+            Some(namespace) => {
+                Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &resource)
+            }
+            None => Api::<DynamicObject>::all_with(client.clone(), &resource),
+        };
+        let only = name.iter().fold(ListParams::default(), |only, name| {
+            only.fields(&format!("metadata.name={name}"))
+        });
+        let list = api.list_metadata(&only).await;
+        let list = list.with_context(|| format!("{} cannot be read", kind.plural()))?;
+        if let Some(name) = name.as_ref().filter(|_| list.items.is_empty()) {
+            return Err(anyhow!("there is no {} {name:?} in any namespace", kind.singular()));
+        }
+        for one in list {
+            let namespace = one.namespace().unwrap_or_default();
+            all.push(objects::read(client, &namespace, *kind, &one.name_any()).await?);
+        }
+    }
+    Ok(all)
+}
+
+/// Reads what there is. Only the Machine has to be readable; `None`: it is not there.
 async fn gather(
     client: &Client,
     namespace: &str,
     name: &str,
     now: Timestamp,
-) -> anyhow::Result<Subject> {
-    let machine = read::get::<Machine>(client, namespace, name).await?;
+) -> anyhow::Result<Option<Subject>> {
+    let Some(machine) = read::find::<Machine>(client, namespace, name).await? else {
+        return Ok(None);
+    };
     let classes = Api::<MachineClass>::namespaced(client.clone(), namespace);
     let class = classes.get_opt(&machine.spec.class.name).await.ok().flatten();
     let nodes = nodes::of(client, &machine).await;
     let checks = checks::lines(client, namespace, &machine, &nodes, now).await;
     let events = events_of(client, namespace, machine.uid()).await;
     let unserved = unserved(client, namespace, now).await;
-    Ok(Subject { machine, class, nodes, unserved, checks, events })
+    Ok(Some(Subject { machine, class, nodes, unserved, checks, events }))
 }
 
 /// That no core serves the namespace, as far as that can be read.

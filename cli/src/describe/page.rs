@@ -1,20 +1,17 @@
 //! The page about a machine. Pure: what was read goes in, text comes out.
 
-use ostler_api::ProviderId;
-use std::fmt::Write as _;
-
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::machine::{
     DrainProgress, DrainPurpose, MachineStatus, MachineStep, WaitReason, WaitingFor,
 };
-use ostler_api::{Machine, MachineClass};
+use ostler_api::{Machine, MachineClass, ProviderId};
 
+use super::sheet::{Page, clock, event_lines};
 use super::{hints, nodes};
 use crate::table::span;
-use crate::terminal;
 
 /// A machine and what belongs to it, as far as it could be read.
 #[derive(Debug)]
@@ -35,48 +32,17 @@ pub(super) struct Subject {
 pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     let none = MachineStatus::default();
     let status = subject.machine.status.as_ref().unwrap_or(&none);
-    let mut page = Page { text: String::new(), width: 10 };
+    let mut page = Page::narrow();
     head(&mut page, subject, status, now);
     for (at, check) in subject.checks.iter().enumerate() {
         page.line(if at == 0 { "Checks" } else { "" }, check);
     }
-    waiting(&mut page, subject, status, now);
+    waiting(&mut page, subject, now);
     next(&mut page, subject, status, now);
     timeline(&mut page, status, now);
     answers(&mut page, &subject.machine, status, now);
     event_lines(&mut page, &subject.events, now);
     page.text()
-}
-
-/// A page that grows line by line. What others wrote starts no line.
-pub(super) struct Page {
-    text: String,
-    width: usize,
-}
-
-impl Page {
-    /// With room for long names.
-    pub(super) const fn wide() -> Self {
-        Self { text: String::new(), width: 19 }
-    }
-
-    pub(super) fn text(self) -> String {
-        self.text
-    }
-
-    pub(super) fn line(&mut self, name: &str, value: &str) {
-        let (name, value) = (terminal::line(name), terminal::line(value));
-        let width = self.width.max(name.chars().count() + 1);
-        let _infallible = writeln!(self.text, "{}", format!("{name:<width$}{value}").trim_end());
-    }
-
-    pub(super) fn chapter(&mut self, name: &str) {
-        let _infallible = writeln!(self.text, "\n{name}");
-    }
-
-    pub(super) fn entry(&mut self, text: &str) {
-        let _infallible = writeln!(self.text, "  {}", terminal::line(text.trim_end()));
-    }
 }
 
 fn head(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
@@ -116,46 +82,55 @@ fn failure(status: &MachineStatus) -> String {
     }
 }
 
-fn waiting(page: &mut Page, subject: &Subject, status: &MachineStatus, now: Timestamp) {
+fn waiting(page: &mut Page, subject: &Subject, now: Timestamp) {
+    let waits = waits(subject, now);
+    if waits.is_empty() {
+        return page.line("Waits for", &rests(subject));
+    }
+    page.waits(&waits);
+}
+
+/// What it waits for, and what to do about that.
+pub(super) fn waits(subject: &Subject, now: Timestamp) -> Vec<String> {
+    let none = MachineStatus::default();
+    let status = subject.machine.status.as_ref().unwrap_or(&none);
     if let Some(unserved) = &subject.unserved {
-        page.line("Waits for", unserved);
-        if let Some(wait) = &status.waiting_for {
-            page.line("", &format!("while a core served it: {}", hints::awaited(&wait.reason)));
-        }
-        return;
+        let before = status.waiting_for.as_ref();
+        let before =
+            before.map(|wait| format!("while a core served it: {}", hints::awaited(&wait.reason)));
+        return std::iter::once(unserved.clone()).chain(before).collect();
     }
     let Some(WaitingFor { reason, message, since }) = &status.waiting_for else {
-        let rests = unanswered(&subject.machine, now).unwrap_or_else(|| {
-            if subject.machine.status.is_none() {
-                "the core, which has written nothing about it yet".to_owned()
-            } else {
-                match subject.nodes.first().and_then(nodes::closed) {
-                    Some(why) => {
-                        format!("nothing; its Node takes no pod that does not tolerate it: {why}")
-                    }
-                    None => "nothing".to_owned(),
-                }
-            }
-        });
-        return page.line("Waits for", &rests);
+        let new = || {
+            let new = subject.machine.status.is_none();
+            new.then(|| "the core, which has written nothing about it yet".to_owned())
+        };
+        return unanswered(&subject.machine, now).or_else(new).into_iter().collect();
     };
     let since = since.as_ref().map(|since| span(now.duration_since(since.0)));
     let since = since.map(|since| format!(", for {since}")).unwrap_or_default();
-    page.line("Waits for", &format!("{}{since}", hints::awaited(reason)));
-    if let Some(message) = message {
-        page.line("", message);
-    }
+    let mut lines = vec![format!("{}{since}", hints::awaited(reason))];
+    lines.extend(message.clone());
     let deleting = subject.machine.metadata.deletion_timestamp.is_some();
-    if let Some(hint) = hints::of_machine(reason, deleting) {
-        page.line("", &format!("hint: {hint}"));
-    }
+    let hint = hints::of_hook(&subject.machine, reason)
+        .or_else(|| hints::of_machine(reason, deleting).map(str::to_owned));
+    lines.extend(hint.map(|hint| format!("hint: {hint}")));
     if matches!(reason, WaitReason::NodeUnhealthy | WaitReason::NodeMissing)
         && let Some(at) = given_up_at(subject, status)
     {
-        page.line("", &format!("it is Failed at {}, unless the Node recovers", clock(&at, now)));
+        lines.push(format!("it is Failed at {}, unless the Node recovers", clock(&at, now)));
     }
     if let Some(drain) = status.drain.as_ref().filter(|drain| !drain.examples.is_empty()) {
-        page.line("", &format!("pods: {}", drain.examples.join(", ")));
+        lines.push(format!("pods: {}", drain.examples.join(", ")));
+    }
+    lines
+}
+
+/// Of one for which nothing is done.
+fn rests(subject: &Subject) -> String {
+    match subject.nodes.first().and_then(nodes::closed) {
+        Some(why) => format!("nothing; its Node takes no pod that does not tolerate it: {why}"),
+        None => "nothing".to_owned(),
     }
 }
 
@@ -273,47 +248,6 @@ fn answers(page: &mut Page, machine: &Machine, status: &MachineStatus, now: Time
     }
 }
 
-/// What the conditions of an object say.
-pub(super) fn condition_lines(page: &mut Page, conditions: &[Condition]) {
-    for condition in conditions {
-        let about = if condition.message.is_empty() {
-            condition.reason.clone()
-        } else {
-            format!("{}: {}", condition.reason, condition.message)
-        };
-        page.line(&condition.type_, &format!("{} ({about})", condition.status));
-    }
-}
-
-pub(super) fn event_lines(page: &mut Page, events: &[Event], now: Timestamp) {
-    if events.is_empty() {
-        return;
-    }
-    page.chapter("Events");
-    for event in events {
-        let at = time_of(event).map(|at| clock(&Time(at), now)).unwrap_or_default();
-        let mark = if event.type_.as_deref() == Some("Warning") { "!" } else { " " };
-        let reason = event.reason.as_deref().unwrap_or_default();
-        let note = event.note.as_deref().unwrap_or_default();
-        let times = event.series.as_ref().map(|series| format!(" (x{})", series.count));
-        let times = times.unwrap_or_default();
-        page.entry(&format!("{at:<8} {mark}{reason}: {note}{times}"));
-    }
-}
-
-/// When an Event happened last.
-pub(crate) fn time_of(event: &Event) -> Option<Timestamp> {
-    let last = event.series.as_ref().map(|series| series.last_observed_time.0);
-    last.or_else(|| event.event_time.as_ref().map(|time| time.0))
-}
-
-/// With its date, unless that is today.
-pub(super) fn clock(time: &Time, now: Timestamp) -> String {
-    let [time, now] = [time.0, now].map(|it| it.to_zoned(TimeZone::system()));
-    let format = if time.date() == now.date() { "%H:%M:%S" } else { "%F %H:%M:%S" };
-    time.strftime(format).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use jiff::SignedDuration;
@@ -348,6 +282,17 @@ mod tests {
 
     fn minutes_ago(minutes: i64) -> String {
         (noon() - SignedDuration::from_mins(minutes)).to_string()
+    }
+
+    #[test]
+    fn a_hook_is_named_with_the_command_that_removes_it() {
+        let mut held = with_status(&json!({
+            "waitingFor": { "reason": "PreDrainHook", "message": "held by backup of velero" }
+        }));
+        let key = format!("{}/backup", ostler_api::names::hook::PRE_DRAIN);
+        held.machine.metadata.annotations = Some([(key.clone(), "velero".to_owned())].into());
+        let page = render(&held, noon());
+        assert!(page.contains(&format!("kubectl annotate machine m {key}-\n")), "{page}");
     }
 
     #[test]

@@ -12,12 +12,14 @@ use ostler_api::machine_pool::{MachinePoolStatus, PoolConditionType as Type};
 use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::autoscaler::group::Group;
 use ostler_lifecycle::pool::selector;
+use serde_json::json;
 
 use super::autoscaler;
-use super::fleet::{beside, is_controlled_by, machines, named, worst};
+use super::fleet::{beside, is_controlled_by, machines, named, worst_wait};
+use super::found::Found;
 use super::hints;
-use super::page::{Page, event_lines};
 use super::read;
+use super::sheet::{Page, event_lines};
 
 /// What is described, as far as it could be read.
 #[derive(Debug)]
@@ -44,8 +46,7 @@ pub(super) async fn gather(
 
 /// The whole page.
 pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
-    let Subject { found: read::Subject { object: pool, unserved, events }, machines: all } =
-        subject;
+    let Subject { found: read::Subject { object: pool, events, .. }, machines: all } = subject;
     let none = MachinePoolStatus::default();
     let status = pool.status.as_ref().unwrap_or(&none);
     let mut page = Page::wide();
@@ -74,11 +75,11 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
         };
         page.line(&condition.type_, &format!("{} ({about})", condition.status));
     }
-    page.line("Waits for", &why(subject, status));
-    let blocked = blocked(status).filter(|_| unserved.is_none());
-    if let Some(hint) = blocked.and_then(|it| hints::hint(&it.reason.as_str().into())) {
-        page.line("", &format!("hint: {hint}"));
+    let waits = waits(subject, status);
+    if waits.is_empty() {
+        page.line("Waits for", "nothing; up to date");
     }
+    page.waits(&waits);
     page.chapter("Tree");
     let mark = match status.infrastructure_machine_kind {
         Some(_) => "",
@@ -88,6 +89,22 @@ pub(super) fn render(subject: &Subject, now: Timestamp) -> String {
     machines(&mut page, "", all, now);
     event_lines(&mut page, events, now);
     page.text()
+}
+
+/// The page with what it tells.
+pub(super) fn found(subject: &Subject, now: Timestamp) -> Found {
+    let pool = &subject.found.object;
+    let status = pool.status.clone().unwrap_or_default();
+    let rest = json!({ "machines": subject.machines, "events": subject.found.events });
+    Found::new(render(subject, now), pool, &waits(subject, &status), rest)
+}
+
+/// What holds it up, with what to do about it.
+fn waits(subject: &Subject, status: &MachinePoolStatus) -> Vec<String> {
+    let blocked = blocked(status).filter(|_| subject.found.unserved.is_none());
+    let hint = blocked.and_then(|it| hints::hint(&it.reason.as_str().into()));
+    let hint = hint.map(|hint| format!("hint: {hint}"));
+    why(subject, status).into_iter().chain(hint).collect()
 }
 
 fn group(status: &MachinePoolStatus) -> String {
@@ -114,50 +131,45 @@ fn blocked(status: &MachinePoolStatus) -> Option<&Condition> {
     })
 }
 
-/// The most important thing that holds it up; else what is going on.
-fn why(subject: &Subject, status: &MachinePoolStatus) -> String {
+/// The most important thing that holds it up.
+fn why(subject: &Subject, status: &MachinePoolStatus) -> Option<String> {
     let Subject { found: read::Subject { object: pool, unserved, .. }, machines } = subject;
     if let Some(unserved) = unserved {
-        return unserved.clone();
+        return Some(unserved.clone());
     }
     if pool.metadata.generation > status.observed_generation {
-        return "the last change was not looked at yet".to_owned();
+        return Some("the last change was not looked at yet".to_owned());
     }
     if let Some(found) = blocked(status) {
-        return format!("{}: {}", found.reason, found.message);
+        return Some(format!("{}: {}", found.reason, found.message));
     }
     if let Some(operation) = &status.operation {
-        return format!("the driver: {}", operation.intent.kind);
+        return Some(format!("the driver: {}", operation.intent.kind));
     }
     let waits = |machine: &&Machine| {
         let status = machine.status.as_ref();
         let wait = status.and_then(|status| status.waiting_for.as_ref());
         wait.is_some_and(|wait| wait.reason != WaitReason::PoolDeletion)
     };
-    if let Some(machine) = worst(machines.iter().filter(waits))
-        && let Some(wait) = machine.status.as_ref().and_then(|it| it.waiting_for.as_ref())
-    {
-        let message = wait.message.as_deref().map(|text| format!(": {text}")).unwrap_or_default();
-        return format!("machine {} waits for {}{message}", machine.name(), wait.reason);
+    if let Some(wait) = worst_wait(|| machines.iter().filter(waits)) {
+        return Some(wait);
     }
     let deleting = machines.iter().filter(|machine| machine.is_deleting()).count();
     if deleting > 0 {
-        return format!("{deleting} of its machines to be deleted");
+        return Some(format!("{deleting} of its machines to be deleted"));
     }
     let mut all = status.conditions.iter();
     let old = all.find(|it| it.type_ == Type::MachinesUpToDate.as_str() && it.status == "False");
     if let Some(old) = old.filter(|_| !pool.is_paused()) {
-        return format!("{}: {}", old.reason, old.message);
+        return Some(format!("{}: {}", old.reason, old.message));
     }
-    if pool.is_paused() && status.up_to_date_replicas != status.replicas {
-        return "paused: instances of an old model stay; scaling goes on".to_owned();
-    }
-    "nothing; up to date".to_owned()
+    let holds = pool.is_paused() && status.up_to_date_replicas != status.replicas;
+    holds.then(|| "paused: instances of an old model stay; scaling goes on".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 

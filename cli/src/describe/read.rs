@@ -8,12 +8,15 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::Api;
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
-use super::page::{Page, event_lines};
+use super::found::Found;
+use super::sheet::{Page, event_lines};
 
 /// A kind that is described.
-pub(super) trait Described:
+pub(crate) trait Described:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + DeserializeOwned
 {
 }
@@ -47,15 +50,27 @@ pub(super) struct Subject<K> {
 }
 
 impl<K> Subject<K> {
+    /// That no core looks at it, or none has yet.
+    fn waits(&self, seen: bool) -> Option<String> {
+        let unseen = || (!seen).then(|| "the last change was not looked at yet".to_owned());
+        self.unserved.clone().or_else(unseen)
+    }
+
     /// The text of a page with its end: whether the object waits to be looked at, and its events.
     pub(super) fn end(&self, mut page: Page, seen: bool, now: Timestamp) -> String {
-        match &self.unserved {
-            Some(unserved) => page.line("Waits for", unserved),
-            None if !seen => page.line("Waits for", "the last change was not looked at yet"),
-            None => {}
+        if let Some(wait) = self.waits(seen) {
+            page.line("Waits for", &wait);
         }
         event_lines(&mut page, &self.events, now);
         page.text()
+    }
+}
+
+impl<K: Serialize> Subject<K> {
+    /// The page with what it tells.
+    pub(super) fn found(&self, page: String, seen: bool) -> Found {
+        let waits: Vec<_> = self.waits(seen).into_iter().collect();
+        Found::new(page, &self.object, &waits, json!({ "events": self.events }))
     }
 }
 

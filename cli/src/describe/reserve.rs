@@ -6,8 +6,8 @@ use ostler_api::MachineReserve;
 use ostler_api::machine_reserve::MachineReserveStatus;
 
 use super::fleet::named;
-use super::page::{Page, condition_lines};
 use super::read::Subject;
+use super::sheet::{Page, condition_lines};
 
 /// The whole page.
 pub(super) fn render(subject: &Subject<MachineReserve>, now: Timestamp) -> String {
@@ -30,8 +30,13 @@ pub(super) fn render(subject: &Subject<MachineReserve>, now: Timestamp) -> Strin
     page.line("Machines", &numbers);
     page.line("Given", &given.to_string());
     condition_lines(&mut page, &status.conditions);
-    let seen = status.observed_generation >= reserve.metadata.generation;
-    subject.end(page, seen, now)
+    subject.end(page, seen(reserve), now)
+}
+
+/// Whether a core has looked at its last change.
+pub(super) fn seen(reserve: &MachineReserve) -> bool {
+    let observed = reserve.status.as_ref().and_then(|status| status.observed_generation);
+    observed >= reserve.metadata.generation
 }
 
 #[cfg(test)]

@@ -5,17 +5,81 @@ use std::path::PathBuf;
 use anyhow::{Context as _, anyhow, bail};
 use ostler_dial::{Dial, DialUnix, Proxies, Trusted};
 use ostler_proto::v1alpha1::driver_debug_service_client::DriverDebugServiceClient;
+use ostler_proto::v1alpha1::{
+    ListOperationsRequest, ListOperationsResponse, ListOrphansRequest, ListOrphansResponse,
+    ListSessionsRequest, ListSessionsResponse,
+};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
-use tonic::{Code, Request, Status};
+use tonic::{Code, Request, Response, Status};
+
+use crate::data_dir::own_uid;
 
 /// As much as the core may answer.
 const ANSWER_BYTES: usize = 80 << 20;
 
 /// A client of the debug service.
 pub(super) type Client = DriverDebugServiceClient<InterceptedService<Channel, Token>>;
+
+/// The admin listener of a core, for commands that ask it beside the API.
+#[derive(Debug, clap::Args)]
+pub(crate) struct AdminArgs {
+    /// The admin listener of the core, which knows the drivers; by default that of the `ostler up` whose kubeconfig is used
+    #[arg(long, value_name = "ENDPOINT", env = "OSTLER_ADMIN")]
+    admin: Option<String>,
+    /// The token of an admin listener on loopback (its `--admin-token-file`)
+    #[arg(long, value_name = "FILE", env = "OSTLER_ADMIN_TOKEN_FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// User id that the core runs as on this host, if it is not yours: no other user is shown the token
+    #[arg(long, value_name = "UID", env = "OSTLER_CORE_UID")]
+    core_uid: Option<u32>,
+}
+
+impl AdminArgs {
+    /// Connects to the listener that is named, or else to that of the `ostler up` with this data directory.
+    async fn connect(&self, home: Option<PathBuf>) -> anyhow::Result<Client> {
+        let here = || Some(format!("unix:{}", home?.join("admin.sock").display()));
+        let endpoint = self.admin.clone().or_else(here).context(
+            "the drivers are known to the core alone; name its admin listener with --admin ENDPOINT",
+        )?;
+        let trusted = self.core_uid.map_or_else(|| Trusted::Own(own_uid()), Trusted::Given);
+        Admin { endpoint, token_file: self.admin_token_file.clone(), trusted }.connect().await
+    }
+
+    /// Which drivers are connected to the core.
+    pub(crate) async fn sessions(
+        &self,
+        home: Option<PathBuf>,
+    ) -> anyhow::Result<ListSessionsResponse> {
+        let mut client = self.connect(home).await?;
+        let sessions = client.list_sessions(ListSessionsRequest::default()).await;
+        Ok(sessions.map_err(told)?.into_inner())
+    }
+
+    /// Which drivers are connected to the core, what they were asked, and the orphans.
+    pub(crate) async fn all(&self, home: Option<PathBuf>) -> anyhow::Result<Known> {
+        let mut client = self.connect(home).await?;
+        let sessions = client.list_sessions(ListSessionsRequest::default()).await;
+        let operations = client.list_operations(ListOperationsRequest::default()).await;
+        let orphans = client.list_orphans(ListOrphansRequest::default()).await;
+        Ok(Known {
+            sessions: sessions.map_err(told)?.into_inner(),
+            operations: operations.map_err(told)?.into_inner(),
+            // One that does not lead, or has read nothing yet, says so.
+            orphans: orphans.map(Response::into_inner).map_err(|it| it.message().to_owned()),
+        })
+    }
+}
+
+/// What a core knows beside the API.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) sessions: ListSessionsResponse,
+    pub(crate) operations: ListOperationsResponse,
+    pub(crate) orphans: Result<ListOrphansResponse, String>,
+}
 
 /// Where the core answers people.
 #[derive(Debug)]

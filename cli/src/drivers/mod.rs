@@ -19,6 +19,7 @@ use ostler_proto::v1alpha1::{
 };
 
 use self::client::{Admin, Client, told};
+pub(crate) use self::client::{AdminArgs, Known};
 use crate::data_dir::own_uid;
 use crate::log;
 

@@ -135,7 +135,7 @@ fn role(role: RoleKind) -> &'static str {
     }
 }
 
-fn readiness(session: &SessionInfo) -> &'static str {
+pub(crate) fn readiness(session: &SessionInfo) -> &'static str {
     match session.readiness() {
         Readiness::Ready if session.paused.is_some() => "throttled",
         Readiness::Ready if session.slow => "slow",

@@ -5,7 +5,6 @@ use ostler_api::ProviderId;
 use ostler_api::ProviderName;
 use ostler_api::Uid;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -24,7 +23,7 @@ use super::drivers::{DriverArgs, Drivers};
 use super::fleet;
 use super::report::{ClassRow, MachineRow, Report};
 use super::verdict::{Answers, Verdict, absence, judge, under_another_id};
-use crate::cluster::config;
+use crate::cluster::Place;
 use crate::log;
 
 /// Concurrent questions; a driver takes no more than it said.
@@ -48,12 +47,8 @@ the one that the core will have; and with --driver-access TokenReviews.
 A line with a ! prevents the migration. Exit code: 0 if there is none, 1 if there are some or the check failed, 2 for \
 a wrong command line.")]
 pub(crate) struct Args {
-    /// The kubeconfig of the cluster with the machines
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The namespace; the one of the kubeconfig by default
-    #[arg(long, short)]
-    namespace: Option<String>,
+    #[command(flatten)]
+    place: Place,
     #[command(flatten)]
     drivers: DriverArgs,
     /// The core's flag of this name: another name that classes use for a provider, e.g. AWS=aws.example.com; repeatable
@@ -91,10 +86,7 @@ enum Output {
 /// # Errors
 /// The cluster cannot be read, or no driver can be taken.
 pub(super) async fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut config = config(args.kubeconfig).await?;
-    if let Some(namespace) = args.namespace {
-        config.default_namespace = namespace;
-    }
+    let config = args.place.config().await?;
     let namespace = config.default_namespace.clone();
     let client = ostler_dial::cluster::client(config).context("the kubeconfig cannot be used")?;
     let given = GivenIds { id: args.cluster_id, previous: args.previous_cluster_ids };

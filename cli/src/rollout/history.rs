@@ -3,6 +3,7 @@
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use ostler_api::MachineSet;
+use serde_json::{Value, json};
 
 use crate::describe::fleet::revision;
 use crate::table::{Table, span};
@@ -27,6 +28,21 @@ pub(super) fn table(sets: &[MachineSet], now: Timestamp) -> Table {
     };
     let heading = vec!["REVISION", "MACHINESET", "CLASS", "MACHINES", "AGE", "CHANGE-CAUSE"];
     Table { heading, rows: sets.iter().map(row).collect() }
+}
+
+/// The same for scripts.
+pub(super) fn data(sets: &[MachineSet]) -> Value {
+    let mut sets: Vec<&MachineSet> = sets.iter().collect();
+    sets.sort_by_key(|set| revision(set));
+    let one = |set: &&MachineSet| {
+        json!({
+            "revision": revision(set), "machineSet": set.name(),
+            "class": set.spec.template.spec.class.name,
+            "machines": set.status.as_ref().map(|status| status.replicas).unwrap_or_default(),
+            "created": set.metadata.creation_timestamp, "changeCause": set.annotation(CHANGE_CAUSE)
+        })
+    };
+    sets.iter().map(one).collect()
 }
 
 /// The set of a revision.
@@ -74,8 +90,6 @@ pub(super) fn template(set: &MachineSet) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::table;
 

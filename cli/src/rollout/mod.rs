@@ -1,42 +1,38 @@
-//! `ostler rollout`: what `kubectl rollout` does for Deployments, for MachineDeployments. kubectl knows no custom kinds.
+//! `ostler rollout`: what `kubectl rollout` does for Deployments, for MachineDeployments and MachinePools. kubectl knows no
+//! custom kinds.
 
+mod follow;
 mod history;
 
-use std::path::PathBuf;
-use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
-use futures::{Stream, StreamExt as _};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use ostler_api::machine_deployment::{MachineDeploymentSpec, StrategyType};
-use ostler_api::names::annotation::CLUSTER_API_PAUSED;
-use ostler_api::{MachineDeployment, MachineSet};
-use ostler_controllers::status_of;
+use ostler_api::{MachineDeployment, MachinePool, MachineSet};
 use ostler_lifecycle::deployment::fenceposts;
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::describe::fleet;
-use crate::progress::{self, Progress, resuming};
+use self::follow::{Change, Why, follow};
+use crate::cluster::{self, Place};
+use crate::describe::{self, Described, fleet};
+use crate::kinds::Kind;
+use crate::output::Output;
+use crate::progress::{self, Progress, resuming, resuming_pool};
 use crate::serving::Leases;
-use crate::{cluster, log, table};
-
-/// After so long without a change it is looked whether a core serves the namespace.
-const LOOK: Duration = Duration::from_secs(3);
-/// For so long a core that was not there may still come.
-const GIVE_UP: Duration = Duration::from_secs(30);
+use crate::{log, table};
 
 /// What is done, and where.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   ostler rollout status workers                  follow it to its end
+  ostler rollout status mp/pool --timeout 10m    of a pool, not for ever
   ostler rollout history workers                 which templates there were
   ostler rollout undo workers                    back to the one before
   ostler rollout undo workers --to-revision 3    back to that one
@@ -46,14 +42,11 @@ Examples:
 
 A rollout begins when the template of a machinedeployment changes. A change of a class that running instances can take \
 rolls nothing: it is a hot update (`ostler class name` tells which change is which). `ostler describe machinedeployment` \
-says why a rollout does not get on. Scaling is `kubectl scale machinedeployment NAME --replicas N`.")]
+says why a rollout does not get on. Scaling is `kubectl scale machinedeployment NAME --replicas N`. A machinepool has \
+status, pause and resume; it keeps no revisions, and its group makes instances from the one model that it has.")]
 pub(crate) struct Args {
-    /// The kubeconfig of the cluster with the machines; without it as for `ostler describe`
-    #[arg(long, global = true, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// The namespace; the one of the kubeconfig by default
-    #[arg(long, short, global = true)]
-    namespace: Option<String>,
+    #[command(flatten)]
+    place: Place,
     #[command(subcommand)]
     command: Command,
 }
@@ -62,66 +55,88 @@ pub(crate) struct Args {
 enum Command {
     /// Follow a rollout until it is complete; fails if its deadline is exceeded
     Status {
-        /// The machinedeployment
-        #[arg(value_parser = name)]
-        name: String,
+        #[command(flatten)]
+        target: Target,
         /// Say how far it is, and do not wait
         #[arg(long)]
         no_watch: bool,
-        /// Fail if it takes longer, in seconds; 0: never
-        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-        timeout: u64,
+        /// Fail if it takes longer, e.g. 90s, 10m or 1h30m; 0: never
+        #[arg(long, value_name = "DURATION", default_value = "0", value_parser = duration)]
+        timeout: Duration,
+        /// How to print: with json one object for each change
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
     },
     /// Show the revisions of a deployment, newest last, with their classes and machines
     History {
-        /// The machinedeployment
-        #[arg(value_parser = name)]
-        name: String,
+        #[command(flatten)]
+        target: Target,
         /// Show the template of this revision
         #[arg(long, value_name = "NUMBER")]
         revision: Option<i64>,
+        /// How to print
+        #[arg(long, short, value_enum, default_value_t = Output::Text)]
+        output: Output,
     },
     /// Go back to an earlier template; a rollout like any other
     Undo {
-        /// The machinedeployment
-        #[arg(value_parser = name)]
-        name: String,
+        #[command(flatten)]
+        target: Target,
         /// The revision; the one before the current one by default
         #[arg(long, value_name = "NUMBER", default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
         to_revision: i64,
     },
     /// Do not roll out changes of the template until `resume`; scaling goes on
-    Pause {
-        /// The machinedeployment
-        #[arg(value_parser = name)]
-        name: String,
-    },
+    Pause(Target),
     /// Roll out what was changed while it was paused
-    Resume {
-        /// The machinedeployment
-        #[arg(value_parser = name)]
-        name: String,
-    },
+    Resume(Target),
     /// Replace every machine, a few at a time, with the template as it is; with InPlaceUpdate its Node is updated
-    Restart {
-        /// The machinedeployment
-        #[arg(value_parser = name)]
-        name: String,
-    },
+    Restart(Target),
 }
 
-/// `NAME`, or `machinedeployment/NAME` as kubectl writes it.
-fn name(text: &str) -> anyhow::Result<String> {
-    match text.split_once('/') {
-        None => Ok(text.to_owned()),
-        Some((kind, name)) => match kind.split('.').next().unwrap_or_default() {
-            "machinedeployment" | "machinedeployments" | "mcd" => Ok(name.to_owned()),
-            "machinepool" | "machinepools" | "mp" => bail!(
-                "a machinepool has no rollouts here; `ostler describe machinepool {name}` shows its updates"
-            ),
-            _ => bail!("{kind} has no rollouts here; only machinedeployments have"),
-        },
+/// A deployment, or with its kind a pool.
+#[derive(Debug, clap::Args)]
+struct Target {
+    /// A machinedeployment; or KIND/NAME, also KIND NAME, of a machinedeployment (md) or machinepool (mp)
+    #[arg(value_name = "[KIND/]NAME", required = true, num_args = 1..=2)]
+    words: Vec<String>,
+}
+
+impl Target {
+    fn parse(&self) -> anyhow::Result<(Kind, String)> {
+        let (kind, name) = match self.words.as_slice() {
+            [kind, name] => (kind.parse()?, name.as_str()),
+            [word] => match word.split_once('/') {
+                Some((kind, name)) => (kind.parse()?, name),
+                None => (Kind::Deployment, word.as_str()),
+            },
+            _ => bail!("a name is missing"),
+        };
+        if !matches!(kind, Kind::Deployment | Kind::Pool) {
+            bail!(
+                "a {} has no rollouts; machinedeployments and machinepools have",
+                kind.singular()
+            );
+        }
+        Ok((kind, name.to_owned()))
     }
+
+    /// Of what only deployments have.
+    fn deployment(&self, why: &str) -> anyhow::Result<String> {
+        match self.parse()? {
+            (Kind::Pool, name) => bail!("machinepool {name} {why}"),
+            (_, name) => Ok(name),
+        }
+    }
+}
+
+/// `90s`, `10m`, `1h30m`; a number alone is of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let parsed = text.parse::<SignedDuration>().ok().and_then(|it| it.try_into().ok());
+    parsed.ok_or_else(|| "must be a duration such as 90s, 10m or 1h30m".to_owned())
 }
 
 /// Does it.
@@ -129,108 +144,38 @@ fn name(text: &str) -> anyhow::Result<String> {
 /// # Errors
 /// The cluster cannot be reached, there is no such deployment, or it cannot be done.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
-    let Args { kubeconfig, namespace, command } = args;
-    cluster::within(kubeconfig, namespace, async |client, namespace| {
-        ask(Cluster { client, namespace }, command).await
+    cluster::within(args.place, async |client, namespace| {
+        ask(Cluster { client, namespace }, args.command).await
     })
     .await
 }
 
 async fn ask(cluster: Cluster, command: Command) -> anyhow::Result<()> {
+    const NO_REVISIONS: &str = "keeps no revisions; apply what its template and class were before, with another class of that content";
+    const NO_RESTART: &str = "has no restart: its group replaces instances whose model is old; give its template another class, or `kubectl delete machine` one by one";
     match command {
-        Command::Status { name, no_watch: true, .. } => cluster.say(&name).await,
-        Command::Status { name, timeout: 0, .. } => cluster.follow(&name).await,
-        Command::Status { name, timeout: seconds, .. } => {
-            let followed = timeout(Duration::from_secs(seconds), cluster.follow(&name)).await;
-            followed.unwrap_or_else(|_| {
-                bail!(
-                    "not complete after {seconds} s; see `ostler describe machinedeployment {name}`"
-                )
-            })
-        }
-        Command::History { name, revision } => cluster.history(&name, revision).await,
-        Command::Undo { name, to_revision } => cluster.undo(&name, to_revision).await,
-        Command::Pause { name } => cluster.pause(&name, true).await,
-        Command::Resume { name } => cluster.pause(&name, false).await,
-        Command::Restart { name } => cluster.restart(&name).await,
-    }
-}
-
-/// Says how far a rollout is.
-fn told(progress: &Progress) -> anyhow::Result<()> {
-    match progress {
-        Progress::Failed(why) => bail!("{why}"),
-        Progress::Unseen | Progress::Complete(_) | Progress::GoesOn(_) => log::say(progress.text()),
-    }
-    Ok(())
-}
-
-/// Says what changes, until the rollout is complete or its deployment is gone; and where nothing does, that no core serves
-/// the namespace, as `unserved` finds out.
-async fn follow(
-    name: &str,
-    events: impl Stream<Item = Result<Event<MachineDeployment>, watcher::Error>>,
-    unserved: impl AsyncFn() -> Option<String>,
-) -> anyhow::Result<()> {
-    let (mut events, mut said, mut there) = (pin!(events), String::new(), false);
-    let mut alone = Alone::default();
-    loop {
-        let Ok(event) = timeout(LOOK, events.next()).await else {
-            alone.note(unserved().await)?;
-            continue;
-        };
-        let Some(event) = event else { bail!("the watch ended") };
-        let deployment = match event {
-            Ok(Event::InitApply(deployment) | Event::Apply(deployment)) => deployment,
-            Ok(Event::Init) => {
-                there = false;
-                continue;
+        Command::Status { target, no_watch, timeout: longest, output } => {
+            let (kind, name) = target.parse()?;
+            if no_watch {
+                return cluster.say(kind, &name, output).await;
             }
-            Ok(Event::InitDone) if there => continue,
-            Ok(Event::InitDone | Event::Delete(_)) => bail!("machinedeployment {name} was deleted"),
-            Err(error) => {
-                if status_of(&error).is_some_and(|it| [401, 403, 404].contains(&it.code)) {
-                    return Err(error).context("the machinedeployment cannot be watched");
-                }
-                // The watcher backs off and goes on by itself.
-                tracing::warn!(%error, "the watch was interrupted; trying again");
-                continue;
+            if longest.is_zero() {
+                return cluster.follow(kind, &name, output).await;
             }
-        };
-        there = true;
-        let progress = progress::of(&deployment);
-        if progress.text() != said {
-            told(&progress)?;
-            progress.text().clone_into(&mut said);
-        }
-        if progress.is_complete() {
-            return Ok(());
-        }
-    }
-}
-
-/// Whether there is no core that would go on with a rollout.
-#[derive(Debug, Default)]
-struct Alone {
-    since: Option<Instant>,
-}
-
-impl Alone {
-    /// Says once that no core is there, and gives up after a while: a core that is replaced comes back.
-    fn note(&mut self, unserved: Option<String>) -> anyhow::Result<()> {
-        let Some(why) = unserved else {
-            self.since = None;
-            return Ok(());
-        };
-        match self.since {
-            None => {
-                log::say(&why);
-                self.since = Some(Instant::now());
+            match timeout(longest, cluster.follow(kind, &name, output)).await {
+                Ok(followed) => followed,
+                Err(_) => Err(cluster.late(kind, &name, longest).await),
             }
-            Some(since) if since.elapsed() >= GIVE_UP => bail!("{why}"),
-            Some(_) => {}
         }
-        Ok(())
+        Command::History { target, revision, output } => {
+            cluster.history(&target.deployment(NO_REVISIONS)?, revision, output).await
+        }
+        Command::Undo { target, to_revision } => {
+            cluster.undo(&target.deployment(NO_REVISIONS)?, to_revision).await
+        }
+        Command::Pause(target) => cluster.pause(target.parse()?, true).await,
+        Command::Resume(target) => cluster.pause(target.parse()?, false).await,
+        Command::Restart(target) => cluster.restart(&target.deployment(NO_RESTART)?).await,
     }
 }
 
@@ -240,7 +185,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn api(&self) -> Api<MachineDeployment> {
+    fn api<K: Described>(&self) -> Api<K> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
@@ -248,48 +193,85 @@ impl Cluster {
         fleet::deployment(&self.client, &self.namespace, name).await
     }
 
-    async fn patch(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
-        let api = self.api();
+    async fn pool(&self, name: &str) -> anyhow::Result<MachinePool> {
+        let found = self.api::<MachinePool>().get_opt(name).await;
+        found.context("the machinepool cannot be read")?.with_context(|| {
+            format!("there is no machinepool {name:?} in namespace {}", self.namespace)
+        })
+    }
+
+    async fn patch<K: Described>(&self, name: &str, patch: &Value) -> anyhow::Result<()> {
+        let kind = K::kind(&()).to_lowercase();
+        let api = self.api::<K>();
         let patched = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
-        patched.map(drop).with_context(|| format!("machinedeployment {name} cannot be changed"))
+        patched.map(drop).with_context(|| format!("{kind} {name} cannot be changed"))
     }
 
-    /// That no core serves the namespace.
-    async fn unserved(&self) -> Option<String> {
-        let leases = Leases::read(&self.client, &self.namespace).await;
-        leases.unserved(&self.namespace, Timestamp::now())
-    }
-
-    /// How far a rollout is, and whether a core goes on with it.
-    async fn say(&self, name: &str) -> anyhow::Result<()> {
-        let progress = progress::of(&self.get(name).await?);
-        told(&progress)?;
-        if !progress.is_complete()
-            && let Some(why) = self.unserved().await
-        {
-            log::say(why);
+    /// How far a rollout is, and what it waits for.
+    async fn say(&self, kind: Kind, name: &str, output: Output) -> anyhow::Result<()> {
+        let progress = match kind {
+            Kind::Pool => progress::of_pool(&self.pool(name).await?),
+            _ => progress::of(&self.get(name).await?),
+        };
+        let why = if progress.is_complete() { Why::default() } else { self.why(kind, name).await };
+        let change = Change { kind, name, progress: &progress, why: &why };
+        change.tell(output)?;
+        match progress {
+            Progress::Failed(why) => bail!("{why}"),
+            Progress::Unseen | Progress::Complete(_) | Progress::GoesOn(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// Says what changes, until the rollout is complete.
-    async fn follow(&self, name: &str) -> anyhow::Result<()> {
-        // A name that does not exist is an error, and not waited for.
-        self.get(name).await?;
+    async fn follow(&self, kind: Kind, name: &str, output: Output) -> anyhow::Result<()> {
         let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let unserved = async || self.unserved().await;
-        follow(name, watcher(self.api(), only).default_backoff(), unserved).await
+        let why = async || self.why(kind, name).await;
+        // A name that does not exist is an error, and not waited for.
+        if kind == Kind::Pool {
+            self.pool(name).await?;
+            let events = watcher(self.api::<MachinePool>(), only).default_backoff();
+            return follow((kind, name), output, events, progress::of_pool, why).await;
+        }
+        self.get(name).await?;
+        let events = watcher(self.api::<MachineDeployment>(), only).default_backoff();
+        follow((kind, name), output, events, progress::of, why).await
     }
 
-    async fn history(&self, name: &str, revision: Option<i64>) -> anyhow::Result<()> {
+    /// Why it stands: that no core serves the namespace, or the one wait that blocks most.
+    async fn why(&self, kind: Kind, name: &str) -> Why {
+        let leases = Leases::read(&self.client, &self.namespace).await;
+        if let Some(unserved) = leases.unserved(&self.namespace, Timestamp::now()) {
+            return Why::Unserved(unserved);
+        }
+        let waits = describe::waits_for(&self.client, &self.namespace, kind, name).await;
+        waits.ok().flatten().map_or(Why::Unknown, Why::Waits)
+    }
+
+    /// That it took too long, and what it waits for.
+    async fn late(&self, kind: Kind, name: &str, longest: Duration) -> anyhow::Error {
+        let waits = self.why(kind, name).await;
+        let waits = waits.text().map(|why| format!("; {why}")).unwrap_or_default();
+        let longest = table::span(SignedDuration::try_from(longest).unwrap_or_default());
+        anyhow::anyhow!(
+            "not complete after {longest}{waits}; see `ostler describe {} {name}`",
+            kind.singular()
+        )
+    }
+
+    async fn history(
+        &self,
+        name: &str,
+        revision: Option<i64>,
+        output: Output,
+    ) -> anyhow::Result<()> {
         let deployment = self.get(name).await?;
         let sets = fleet::sets_of(&self.client, &self.namespace, &deployment).await?;
-        let Some(revision) = revision else {
-            log::page(table::render(&history::table(&sets, Timestamp::now())));
-            return Ok(());
-        };
-        log::page(history::template(history::find(&sets, name, revision)?)?);
-        Ok(())
+        if let Some(revision) = revision {
+            let set = history::find(&sets, name, revision)?;
+            return output.print(&history::template(set)?, &json!(set.spec.template));
+        }
+        let page = table::render(&history::table(&sets, Timestamp::now()));
+        output.print(&page, &history::data(&sets))
     }
 
     async fn undo(&self, name: &str, to: i64) -> anyhow::Result<()> {
@@ -303,28 +285,45 @@ impl Cluster {
             ));
             return Ok(());
         }
-        self.patch(name, &json!({ "spec": { "rollbackTo": { "revision": to } } })).await?;
+        let back = json!({ "spec": { "rollbackTo": { "revision": to } } });
+        self.patch::<MachineDeployment>(name, &back).await?;
         log::say(format_args!(
             "machinedeployment {name} goes back to revision {target}; follow it with `ostler rollout status {name}`"
         ));
         Ok(())
     }
 
-    async fn pause(&self, name: &str, pause: bool) -> anyhow::Result<()> {
-        let deployment = self.get(name).await?;
-        let state = if pause { "paused" } else { "resumed" };
-        if deployment.spec.paused.unwrap_or(false) == pause {
-            let already = match resuming(&deployment) {
+    async fn pause(&self, (kind, name): (Kind, String), pause: bool) -> anyhow::Result<()> {
+        let (paused, resume) = match kind {
+            Kind::Pool => {
+                let pool = self.pool(&name).await?;
+                (pool.spec.paused, resuming_pool(&pool))
+            }
+            _ => {
+                let deployment = self.get(&name).await?;
+                (deployment.spec.paused, resuming(&deployment))
+            }
+        };
+        let singular = kind.singular();
+        if paused.unwrap_or(false) == pause {
+            let already = match resume {
                 _ if pause => "is paused already".to_owned(),
                 Some(by) => format!("is paused by an annotation; {by} takes it away"),
                 None => "is not paused".to_owned(),
             };
-            bail!("machinedeployment {name} {already}");
+            bail!("{singular} {name} {already}");
         }
-        self.patch(name, &json!({ "spec": { "paused": pause } })).await?;
-        log::say(format_args!("machinedeployment {name} {state}"));
-        if !pause && deployment.annotation(CLUSTER_API_PAUSED).is_some() {
-            log::say(format_args!("annotation {CLUSTER_API_PAUSED} still pauses it"));
+        let patch = json!({ "spec": { "paused": pause } });
+        match kind {
+            Kind::Pool => self.patch::<MachinePool>(&name, &patch).await?,
+            _ => self.patch::<MachineDeployment>(&name, &patch).await?,
+        }
+        log::say(format_args!("{singular} {name} {}", if pause { "paused" } else { "resumed" }));
+        // What the spec said is over; annotations are not.
+        let left =
+            resume.as_deref().map(|all| all.split(" and ").filter(|it| it.contains("annotate")));
+        for annotation in left.into_iter().flatten().filter(|_| !pause) {
+            log::say(format_args!("it is still paused; {annotation} ends that"));
         }
         Ok(())
     }
@@ -335,7 +334,8 @@ impl Cluster {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let annotations = json!({ ostler_api::names::annotation::RESTARTED_AT: now });
         let template = json!({ "metadata": { "annotations": annotations } });
-        self.patch(name, &json!({ "spec": { "template": template } })).await?;
+        let patch = json!({ "spec": { "template": template } });
+        self.patch::<MachineDeployment>(name, &patch).await?;
         log::say(format_args!(
             "machinedeployment {name} restarted: {}; follow it with `ostler rollout status {name}`",
             restarts(&deployment.spec)
@@ -377,14 +377,32 @@ mod tests {
 
     #[test]
     fn a_name_may_be_written_as_kubectl_writes_it() {
-        for text in
-            ["a", "mcd/a", "machinedeployment/a", "machinedeployments.machine.sapcloud.io/a"]
-        {
-            assert_eq!(name(text).unwrap(), "a");
+        let target = |line: &str| Target { words: line.split(' ').map(str::to_owned).collect() };
+        for (line, kind) in [
+            ("a", Kind::Deployment),
+            ("mcd/a", Kind::Deployment),
+            ("machinedeployment a", Kind::Deployment),
+            ("machinedeployments.machine.sapcloud.io/a", Kind::Deployment),
+            ("mp/a", Kind::Pool),
+            ("machinepools a", Kind::Pool),
+        ] {
+            assert_eq!(target(line).parse().unwrap(), (kind, "a".to_owned()), "{line}");
         }
-        assert!(name("deployment/a").unwrap_err().to_string().contains("only machinedeployments"));
-        let pool = name("machinepool/a").unwrap_err().to_string();
-        assert!(pool.contains("`ostler describe machinepool a`"), "{pool}");
+        let said = target("machineset/a").parse().unwrap_err().to_string();
+        assert_eq!(said, "a machineset has no rollouts; machinedeployments and machinepools have");
+        let said = target("mp/a").deployment("keeps no revisions").unwrap_err().to_string();
+        assert_eq!(said, "machinepool a keeps no revisions");
+    }
+
+    #[test]
+    fn a_timeout_is_a_duration_or_seconds() {
+        for (text, seconds) in
+            [("0", 0), ("120", 120), ("90s", 90), ("1h30m", 5400), ("10m0s", 600)]
+        {
+            assert_eq!(duration(text).unwrap(), Duration::from_secs(seconds), "{text}");
+        }
+        assert!(duration("soon").unwrap_err().contains("such as 90s"));
+        assert!(duration("-5s").is_err());
     }
 
     #[test]
@@ -411,44 +429,6 @@ mod tests {
             "metadata": { "name": "a", "generation": 2 }, "spec": spec, "status": status
         }))
         .unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_rollout_is_followed_over_a_broken_watch_until_it_is_complete_gone_or_refused() {
-        let goes_on = || deployment(&json!({ "replicas": 1 }), &json!({}));
-        let done = json!({ "observedGeneration": 2, "replicas": 1, "updatedReplicas": 1,
-            "readyReplicas": 1, "availableReplicas": 1 });
-        let done = || deployment(&json!({ "replicas": 1 }), &done);
-        let failed = |code: u16| {
-            let status =
-                json!({ "status": "Failure", "code": code, "message": "no", "reason": "" });
-            Err(watcher::Error::WatchError(serde_json::from_value(status).unwrap()))
-        };
-        let begins = || [Ok(Event::Init), Ok(Event::InitApply(goes_on())), Ok(Event::InitDone)];
-        for (then, expected) in [
-            (vec![failed(410), failed(500), Ok(Event::Apply(done()))], None),
-            (vec![Ok(Event::Delete(goes_on()))], Some("machinedeployment a was deleted")),
-            (vec![Ok(Event::Init), Ok(Event::InitDone)], Some("machinedeployment a was deleted")),
-            (vec![failed(403)], Some("the machinedeployment cannot be watched")),
-        ] {
-            let events = begins().into_iter().chain(then);
-            let ended = follow("a", futures::stream::iter(events), async || None).await;
-            assert_eq!(ended.err().map(|error| error.to_string()).as_deref(), expected);
-        }
-    }
-
-    #[test]
-    fn that_no_core_goes_on_with_a_rollout_is_said_and_after_a_while_an_error() {
-        let mut alone = Alone::default();
-        let why = || Some("no core serves namespace shop".to_owned());
-        alone.note(why()).unwrap();
-        let since = alone.since.unwrap();
-        alone.note(why()).unwrap();
-        assert_eq!(alone.since, Some(since), "it is said once");
-        alone.note(None).unwrap();
-        assert_eq!(alone.since, None, "a core came back");
-        alone.since = Instant::now().checked_sub(GIVE_UP);
-        assert_eq!(alone.note(why()).unwrap_err().to_string(), why().unwrap());
     }
 
     #[test]

@@ -3,7 +3,6 @@
 mod core;
 mod drivers;
 mod gateway;
-mod live;
 mod narrate;
 mod ports;
 mod stderr;
@@ -21,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::data_dir::DataDir;
 use crate::driver_choice::DriverChoice;
+use crate::live::{self, Scope};
 use crate::manifests::{self, ManifestFile};
 use crate::screen;
 
@@ -28,6 +28,9 @@ pub(crate) use drivers::DriverProcess;
 pub(crate) use gateway::GatewayFile;
 pub(crate) use narrate::Story;
 pub(crate) use system::{CoreMode, Options, System, TargetMode};
+
+/// Lines of the terminal that stay with the story.
+const STORY_LINES: usize = 8;
 
 /// What `ostler up` starts, and where.
 #[derive(Debug, clap::Args)]
@@ -166,7 +169,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         shown.spawn(unserved::follow(story, system.client(), served, gone.clone()));
     }
     if live {
-        shown.spawn(live::follow(system.client(), served, gone.clone()));
+        let scope = Scope { namespace: None, served, story_lines: STORY_LINES, clears: true };
+        shown.spawn(live::follow(system.client(), scope, gone.clone()));
     }
     let outcome = tokio::select! {
         outcome = serve(&mut system, manifests, story) => outcome,

@@ -14,7 +14,7 @@ use kube::{Client, Resource, ResourceExt as _};
 use ostler_api::Machine;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::describe::time_of;
@@ -115,22 +115,30 @@ impl Story {
         }
     }
 
-    /// Prints each Event of the API server that is new since now.
+    /// Prints each Event of the API server that is new since now; of many that say the same, how many they are.
     async fn follow_events(self, client: Client, members: &Members, end: CancellationToken) {
         let since = Timestamp::now();
         let events = watcher(Api::<Event>::all(client), watcher::Config::default())
             .default_backoff()
             .applied_objects();
         let mut events = pin!(events);
+        let mut alike = Alike::default();
+        let mut ticks = interval(APART);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let next = tokio::select! {
                 next = events.try_next() => next,
+                _ = ticks.tick() => {
+                    alike.due(Instant::now()).into_iter().for_each(|line| self.tell(line));
+                    continue;
+                }
                 () = end.cancelled() => return,
             };
             match next {
                 Ok(Some(event)) => {
                     let at = time_of(&event).unwrap_or_else(Timestamp::now);
-                    if at >= since && !is_late(&event) && !members.tell_nothing_new(&event) {
+                    let old = at < since || is_late(&event) || members.tell_nothing_new(&event);
+                    if !old && alike.is_first(&event, Instant::now()) {
                         self.tell_of(at, line(&event));
                     }
                 }
@@ -224,6 +232,71 @@ impl Members {
     }
 }
 
+/// Warnings of machines that say the same: the first is told, and then how many more there are.
+#[derive(Debug, Default)]
+struct Alike(BTreeMap<(String, String), Same>);
+
+#[derive(Debug)]
+struct Same {
+    last: Instant,
+    told: Instant,
+    /// Those that were not told, and what the last of them said.
+    machines: BTreeSet<String>,
+    line: String,
+}
+
+/// What comes this long after the last is told by itself again.
+const APPEASED: Duration = Duration::from_secs(30);
+/// While more come, they are counted for so long.
+const COUNTED: Duration = Duration::from_secs(5);
+/// So many different warnings are remembered.
+const MOST_ALIKE: usize = 1000;
+
+impl Alike {
+    /// Whether an event is told by itself.
+    fn is_first(&mut self, event: &Event, now: Instant) -> bool {
+        let regarding = event.regarding.as_ref();
+        let is_machine = regarding.and_then(|it| it.kind.as_deref()) == Some("Machine");
+        let name = regarding.and_then(|it| it.name.clone()).unwrap_or_default();
+        if !is_machine || event.type_.as_deref() != Some("Warning") || name.is_empty() {
+            return true;
+        }
+        self.0.retain(|_, it| !it.machines.is_empty() || now - it.last < APPEASED);
+        // What names its machine says the same of each.
+        let note = event.note.as_deref().unwrap_or_default().replace(&name, "");
+        let key = (event.reason.clone().unwrap_or_default(), note);
+        if let Some(same) = self.0.get_mut(&key) {
+            same.last = now;
+            same.line = line(event);
+            same.machines.insert(name);
+            return false;
+        }
+        if self.0.len() < MOST_ALIKE {
+            let (line, machines) = (String::new(), BTreeSet::new());
+            self.0.insert(key, Same { last: now, told: now, machines, line });
+        }
+        true
+    }
+
+    /// What is still to be told about those that were counted.
+    fn due(&mut self, now: Instant) -> Vec<String> {
+        let due = |it: &&mut Same| {
+            !it.machines.is_empty() && (now - it.last >= APART || now - it.told >= COUNTED)
+        };
+        let tell = |it: &mut Same| {
+            it.told = now;
+            let said = it.line.split_once(": ").map(|(_, said)| said).unwrap_or_default();
+            let text = match it.machines.len() {
+                1 => it.line.clone(),
+                more => format!("{more} more machines: {said}"),
+            };
+            it.machines.clear();
+            text
+        };
+        self.0.values_mut().filter(due).map(tell).collect()
+    }
+}
+
 fn line(event: &Event) -> String {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
     let object = event.regarding.as_ref().map_or_else(String::new, |object| {
@@ -269,6 +342,32 @@ mod tests {
         ] {
             assert_eq!(skipped(kind, name, type_, reason), expected, "{kind} {name} {reason}");
         }
+    }
+
+    #[test]
+    fn one_problem_of_many_machines_is_told_once_and_then_counted() {
+        let warning = |name: &str, note: &str| {
+            let regarding = json!({ "kind": "Machine", "name": name });
+            let event = json!({
+                "metadata": {}, "type": "Warning", "reason": "InstanceCreateFailed", "note": note,
+                "regarding": regarding
+            });
+            serde_json::from_value::<Event>(event).unwrap()
+        };
+        let (mut alike, begin) = (Alike::default(), Instant::now());
+        assert!(alike.is_first(&warning("m-0", "no quota"), begin));
+        assert!(alike.is_first(&warning("m-0", "no image"), begin), "another problem");
+        for at in 1..52 {
+            assert!(!alike.is_first(&warning(&format!("m-{at}"), "no quota"), begin));
+        }
+        assert!(alike.due(begin).is_empty(), "more may come");
+        let told = alike.due(begin + APART);
+        assert_eq!(told, ["51 more machines: ! InstanceCreateFailed no quota"]);
+        assert!(!alike.is_first(&warning("m-7", "no quota"), begin + APART));
+        let told = alike.due(begin + APART + COUNTED);
+        assert_eq!(told, ["machine m-7: ! InstanceCreateFailed no quota"]);
+        let later = begin + APART + COUNTED + APPEASED;
+        assert!(alike.is_first(&warning("m-0", "no quota"), later));
     }
 
     #[test]

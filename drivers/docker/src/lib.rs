@@ -16,6 +16,8 @@ mod probe;
 mod run;
 pub mod spec;
 pub mod tags;
+#[path = "../../../proto/version.rs"]
+mod version;
 
 pub use driver::{DockerDriver, PROVIDER};
 pub use engine::{DockerHost, EngineError, bridge_gateway};

@@ -36,7 +36,7 @@ pub struct DockerArgs {
 
 /// Makes machines out of containers on a Docker Engine.
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version = crate::version::VERSION.as_str(), args_conflicts_with_subcommands = true)]
 pub struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

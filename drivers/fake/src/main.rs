@@ -1,11 +1,14 @@
 //! The fake driver as a binary of its own.
 
+#[path = "../../../proto/version.rs"]
+mod version;
+
 use clap::{Parser, Subcommand};
 use ostler_driver_fake::{FakeArgs, ProbeArgs, probe, run};
 
 /// Drives an in-memory cloud with simulated kubelets and scripted faults.
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version = version::VERSION.as_str(), args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

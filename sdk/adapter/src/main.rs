@@ -1,5 +1,8 @@
 //! The adapter as a binary of its own, for a small image.
 
+#[path = "../../../proto/version.rs"]
+mod version;
+
 use clap::{Parser, Subcommand};
 use ostler_adapter::{AdaptArgs, run};
 use ostler_local::Keeper;
@@ -10,7 +13,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Serves the core with a driver that listens on a unix socket
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(version = version::VERSION.as_str(), args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

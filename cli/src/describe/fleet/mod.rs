@@ -14,8 +14,8 @@ use kube::api::{Api, ListParams};
 use ostler_api::names::{LEADER_LEASE, SETS_LEASE, annotation};
 use ostler_api::{Machine, MachineDeployment, MachinePool, MachineSet};
 
-pub(super) use self::tree::{beside, machines, named, render};
-pub(super) use self::why::worst;
+pub(super) use self::tree::{beside, found, machines, named};
+pub(super) use self::why::worst_wait;
 use super::read;
 use crate::serving::{Leases, Server};
 use crate::table::span;

@@ -136,20 +136,25 @@ fn a_set_of_many_machines_shows_those_with_something_to_say_and_counts_the_rest(
 }
 
 #[test]
-fn of_machines_that_wait_alike_ten_are_shown_and_what_waits_otherwise_is_not_counted_among_them() {
+fn machines_that_wait_alike_are_one_line_with_what_the_first_of_them_says() {
     let mut fleet = fleet_of(deployment());
     fleet.deployment = None;
     fleet.sets = vec![set("web-old", 1, 1000)];
-    let mut machines: Vec<Machine> =
-        (0..999).map(|index| waiting(&format!("m-{index:03}"), "DriverUnavailable", "")).collect();
+    let mut machines: Vec<Machine> = (0..999)
+        .map(|index| waiting(&format!("m-{index:03}"), "CapacityExhausted", "no quota"))
+        .collect();
     machines.push(waiting("z", "NodeMissing", ""));
     fleet.machines = [("web-old".to_owned(), machines)].into();
     let page = render(&fleet, noon());
     let tree: Vec<_> = page.split("Tree\n").nth(1).unwrap().lines().skip(1).collect();
-    assert_eq!(tree.len(), 12, "{page}");
-    assert!(tree[9].contains("├─ m-009  Pending"), "{page}");
-    assert!(tree[10].ends_with("├─ … and 989 more like these"), "{page}");
-    assert!(tree[11].contains("└─ z  Pending"), "{page}");
+    assert_eq!(tree.len(), 2, "{page}");
+    assert!(tree[0].contains("├─ 999 machines  Pending"), "{page}");
+    assert!(tree[0].contains("waits for CapacityExhausted: no quota"), "{page}");
+    assert!(tree[0].ends_with("(m-000, m-001, m-002 and 996 more)"), "{page}");
+    assert!(tree[1].contains("└─ z  Pending"), "{page}");
+    let why = page.lines().find(|line| line.starts_with("Waits for")).unwrap();
+    let expected = "999 machines, such as m-000, wait for CapacityExhausted: no quota";
+    assert!(why.ends_with(expected), "{why}");
 }
 
 type Change = fn(&mut Fleet);

@@ -15,18 +15,23 @@ use ostler_api::names::label;
 use ostler_api::{Machine, MachineSet};
 use ostler_lifecycle::autoscaler::group::Group;
 use ostler_lifecycle::deployment::fenceposts;
+use serde_json::json;
 
-use super::why::{hold, said, why};
+use super::why::{held_up, hold, said, why};
 use super::{Fleet, Runner, revision};
 use crate::describe::autoscaler;
-use crate::describe::page::{Page, event_lines};
+use crate::describe::found::Found;
+use crate::describe::sheet::{Page, event_lines};
 use crate::table::span;
 
-/// Machines of the same phase, step and wait that are shown one by one; more are counted.
+/// Machines at rest that are shown one by one; more are counted.
 const MOST_ALIKE: usize = 10;
 
+/// Names in a line about many.
+const MOST_NAMED: usize = 3;
+
 /// The whole page.
-pub(crate) fn render(fleet: &Fleet, now: Timestamp) -> String {
+fn render(fleet: &Fleet, now: Timestamp) -> String {
     let mut page = Page::wide();
     match &fleet.deployment {
         Some(deployment) => head(&mut page, deployment, now),
@@ -55,6 +60,21 @@ pub(crate) fn render(fleet: &Fleet, now: Timestamp) -> String {
     }
     event_lines(&mut page, &fleet.events, now);
     page.text()
+}
+
+/// The page with what it tells.
+pub(in crate::describe) fn found(fleet: &Fleet, now: Timestamp) -> Found {
+    let page = render(fleet, now);
+    let waits: Vec<_> = held_up(fleet, now).into_iter().collect();
+    let machines: Vec<_> = fleet.all().collect();
+    let mut rest = json!({ "machines": machines, "events": fleet.events });
+    match (&fleet.deployment, fleet.sets.as_slice()) {
+        (Some(deployment), sets) => {
+            rest["sets"] = json!(sets);
+            Found::new(page, deployment, &waits, rest)
+        }
+        (None, sets) => Found::new(page, &sets.first(), &waits, rest),
+    }
 }
 
 const fn branch(last: bool) -> (&'static str, &'static str) {
@@ -228,8 +248,12 @@ pub(in crate::describe) fn machines(
         alike.entry(key).or_default().push(machine);
     }
     let mut rows = Vec::new();
-    for group in alike.values_mut() {
+    for ((rests, ..), group) in &mut alike {
         group.sort_by_key(|machine| machine.name());
+        if !*rests && let [first, _, ..] = group.as_slice() {
+            rows.push(row_of_many(first, group, now));
+            continue;
+        }
         rows.extend(group.iter().take(MOST_ALIKE).map(|machine| row(machine, now)));
         let left = group.len().saturating_sub(MOST_ALIKE);
         rows.extend((left > 0).then(|| format!("… and {left} more like these")));
@@ -245,6 +269,25 @@ fn rests(machine: &Machine) -> bool {
     !machine.is_deleting()
         && matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)
         && status.is_none_or(|status| status.step.is_none() && status.waiting_for.is_none())
+}
+
+/// One line for machines with the same trouble: what the one says that has it for longest, and some names.
+fn row_of_many(first: &Machine, all: &[&Machine], now: Timestamp) -> String {
+    let wait = |machine: &Machine| machine.status.as_ref().and_then(|it| it.waiting_for.clone());
+    let since = |machine: &Machine| wait(machine).and_then(|it| it.since).map(|it| it.0);
+    let oldest = all.iter().min_by_key(|it| (since(it).is_none(), since(it)));
+    let text = row(oldest.copied().unwrap_or(first), now);
+    let (name, text) = text.split_once("  ").unwrap_or_default();
+    let same = all
+        .iter()
+        .all(|it| wait(it).and_then(|it| it.message) == wait(first).and_then(|it| it.message));
+    let whose = if same { String::new() } else { format!(", as {name} says") };
+    let names: Vec<_> = all.iter().take(MOST_NAMED).map(|it| it.name()).collect();
+    let more = match all.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{} machines  {text}{whose} ({}{more})", all.len(), names.join(", "))
 }
 
 fn row(machine: &Machine, now: Timestamp) -> String {

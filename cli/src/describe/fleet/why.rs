@@ -79,6 +79,11 @@ const DEAD: SignedDuration = SignedDuration::from_mins(10);
 
 /// The most important thing that holds it up; else what is going on.
 pub(super) fn why(fleet: &Fleet, now: Timestamp) -> String {
+    held_up(fleet, now).unwrap_or_else(|| goes_on(fleet))
+}
+
+/// The most important thing that holds it up.
+pub(super) fn held_up(fleet: &Fleet, now: Timestamp) -> Option<String> {
     nobody(fleet)
         .or_else(|| refused(fleet))
         .or_else(|| foreign(fleet))
@@ -93,7 +98,6 @@ pub(super) fn why(fleet: &Fleet, now: Timestamp) -> String {
         .or_else(|| waiting(fleet))
         .or_else(|| failure(fleet))
         .or_else(|| asked(fleet, now))
-        .unwrap_or_else(|| goes_on(fleet))
 }
 
 fn nobody(fleet: &Fleet) -> Option<String> {
@@ -214,9 +218,7 @@ fn rank(reason: &WaitReason) -> usize {
 }
 
 /// Of the machines that wait the one whose wait blocks most, and of equal ones the first.
-pub(in crate::describe) fn worst<'a>(
-    machines: impl Iterator<Item = &'a Machine>,
-) -> Option<&'a Machine> {
+fn worst<'a>(machines: impl Iterator<Item = &'a Machine>) -> Option<&'a Machine> {
     let ranked = machines.filter_map(|machine| Some((rank(reason(machine)?), machine)));
     ranked.min_by_key(|(rank, _)| *rank).map(|(_, machine)| machine)
 }
@@ -224,7 +226,10 @@ pub(in crate::describe) fn worst<'a>(
 fn held(fleet: &Fleet) -> Option<String> {
     let machine = worst(fleet.all())?;
     let (reason, why) = hold(machine)?;
-    Some(format!("{why}: machine {} waits for {reason}", machine.name()))
+    let alike = fleet.all().filter(|it| self::reason(it) == Some(reason)).count();
+    let message = machine.status.as_ref()?.waiting_for.as_ref()?.message.as_ref();
+    let message = said(message);
+    Some(format!("{why}: {} {reason}{message}", who(machine.name(), alike)))
 }
 
 /// What the controller says of the rollout: a user has to act, or a time to pass.
@@ -238,17 +243,34 @@ fn and_waits(fleet: &Fleet) -> String {
     waiting(fleet).map(|text| format!("; {text}")).unwrap_or_default()
 }
 
-/// The machine whose wait blocks most, and how many more wait.
 fn waiting(fleet: &Fleet) -> Option<String> {
-    let machine = worst(fleet.all())?;
+    worst_wait(|| fleet.all())
+}
+
+/// The wait that blocks most, how many machines it holds, and how many wait for something else.
+pub(in crate::describe) fn worst_wait<'a, I: Iterator<Item = &'a Machine>>(
+    machines: impl Fn() -> I,
+) -> Option<String> {
+    let machine = worst(machines())?;
     let wait = machine.status.as_ref()?.waiting_for.as_ref()?;
-    let more = match fleet.all().filter_map(reason).count() - 1 {
+    let (alike, others): (Vec<_>, Vec<_>) =
+        machines().filter_map(reason).partition(|it| **it == wait.reason);
+    let others = match others.len() {
         0 => String::new(),
-        1 => " (and 1 more waits)".to_owned(),
-        more => format!(" (and {more} more wait)"),
+        1 => " (and 1 waits for something else)".to_owned(),
+        more => format!(" (and {more} wait for something else)"),
     };
     let message = said(wait.message.as_ref());
-    Some(format!("machine {} waits for {}{message}{more}", machine.name(), wait.reason))
+    let who = who(machine.name(), alike.len());
+    Some(format!("{who} {}{message}{others}", wait.reason))
+}
+
+/// `machine a waits for`, or `51 machines, such as a, wait for`.
+fn who(name: &str, count: usize) -> String {
+    if count < 2 {
+        return format!("machine {name} waits for");
+    }
+    format!("{count} machines, such as {name}, wait for")
 }
 
 /// A set whose Machines fail one after the other, so that the next one waits.

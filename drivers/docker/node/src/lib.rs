@@ -20,6 +20,8 @@ mod options;
 mod pods;
 mod run;
 mod user_data;
+#[path = "../../../../proto/version.rs"]
+mod version;
 
 pub use options::{Labels, Options, Taints};
 pub use run::run;

@@ -12,7 +12,7 @@ const NOT_READY: &str = "node.machine.sapcloud.io/instance-not-ready=:NoSchedule
 
 /// Joins a cluster as a Node and runs the pods bound to it as processes of this container
 #[derive(Debug, Clone, clap::Parser)]
-#[command(name = "ostler-node", version)]
+#[command(name = "ostler-node", version = crate::version::VERSION.as_str())]
 pub struct Options {
     /// Name of the Node; by default the host name
     #[arg(long, env = "OSTLER_NODE_NAME", value_name = "NAME")]

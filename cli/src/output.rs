@@ -1,0 +1,34 @@
+//! Answers for people, and for scripts.
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::{log, terminal};
+
+/// How an answer is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For people
+    #[default]
+    Text,
+    /// For scripts
+    Json,
+    /// For scripts, and easier to read
+    Yaml,
+}
+
+impl Output {
+    /// Prints `page` for people, and what it tells of for scripts. Foreign text of the page has been escaped.
+    pub(crate) fn print(self, page: &str, data: &Value) -> anyhow::Result<()> {
+        match self {
+            Self::Text => log::page(page.trim_end()),
+            Self::Json => log::page(format_args!("{data:#}")),
+            Self::Yaml => {
+                let text = serde_saphyr::to_string(data).context("it cannot be shown as YAML")?;
+                log::page(terminal::lines(text.trim_end()));
+            }
+        }
+        Ok(())
+    }
+}
