@@ -112,7 +112,7 @@ pub struct MachineSetStatus {
     /// replaced. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement_retry: Option<Retry>,
-    /// The template of a bootstrap provider of which its Machines get copies, as it was last seen. Ours.
+    /// The template of which its Machines get copies, as it was last seen. Ours.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_template: Option<SeenTemplate>,
     /// The selector as text, for the scale subresource. Ours.

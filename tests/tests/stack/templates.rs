@@ -2,25 +2,22 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::{MachineDeployment, MachineSet};
 use ostler_tests::objects::{gone, instances, waits_for};
 use ostler_tests::rights::Request;
-use ostler_tests::setup::Deaths;
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::pool_safety::Dying;
 use crate::preboot::{JOIN, configs, install, install_labelled};
-use crate::sets::{machines, set, sets, told, with_sets};
+use crate::sets::{machines, set, sets, with_sets};
 
-const DAY: Duration = Duration::from_hours(24);
+const LONG: Duration = Duration::from_hours(1);
 
 /// A deployment, or a set, whose Machines get copies of this template.
 fn booted(mut of: Value, template: &str) -> Value {
@@ -64,7 +61,7 @@ fn provider(world: &World) -> JoinHandle<()> {
                     drop(recipes.patch_status(&name, &PatchParams::default(), &patch).await);
                 }
             }
-            sleep(Duration::from_secs(1)).await;
+            sleep(Duration::from_secs(5)).await;
         }
     })
 }
@@ -89,7 +86,7 @@ async fn until_alike(world: &World, count: usize) {
             sleep(Duration::from_secs(1)).await;
         }
     };
-    if timeout(DAY, alike).await.is_err() {
+    if timeout(LONG, alike).await.is_err() {
         let set = sets(world).list(&ListParams::default()).await;
         let all = (machines(world).await, copies(world).await);
         assert_eq!(count, usize::MAX, "never: {set:#?} {all:#?}");
@@ -109,7 +106,7 @@ async fn until_failing(world: &World, words: &str) {
             sleep(Duration::from_secs(1)).await;
         }
     };
-    timeout(DAY, says).await.unwrap_or_else(|_| unreachable!("no set said {words:?}"));
+    timeout(LONG, says).await.unwrap_or_else(|_| unreachable!("no set said {words:?}"));
 }
 
 async fn edit<K>(world: &World, name: &str, patch: Value)
@@ -151,17 +148,17 @@ async fn a_deployment_whose_template_comes_last_gives_each_machine_a_copy_and_ro
     }
     let before: Vec<_> = machines(&world).await.iter().map(|it| it.uid().to_owned()).collect();
 
-    // Edited in place: told, and nothing is replaced.
+    // Edited in place: nothing is replaced.
     let patch = json!({ "spec": { "template": { "spec": { "greeting": "good bye" } } } });
     let templates = configs(&world, "RecipeTemplate");
     templates.patch("one", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
-    sleep(Duration::from_hours(1)).await;
+    sleep(Duration::from_mins(5)).await;
     let after: Vec<_> = machines(&world).await.iter().map(|it| it.uid().to_owned()).collect();
-    assert_eq!((before, told(&world, "TemplateChangedInPlace").await.len()), (after, 1));
+    assert_eq!(before, after);
 
     create_template(&world, "two").await;
     edit::<MachineDeployment>(&world, "d", booted(json!({}), "two")).await;
-    sleep(Duration::from_mins(30)).await;
+    sleep(Duration::from_mins(10)).await;
     until_alike(&world, 2).await;
     for copy in copies(&world).await {
         assert_eq!(copy.metadata.annotations.unwrap()["cluster.x-k8s.io/cloned-from-name"], "two");
@@ -171,35 +168,6 @@ async fn a_deployment_whose_template_comes_last_gives_each_machine_a_copy_and_ro
     assert_eq!(templates.list(&ListParams::default()).await.unwrap().items.len(), 2);
     provider.abort();
     world.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_core_that_dies_at_each_write_leaves_no_copy_behind_and_makes_none_twice() {
-    let deaths = Arc::<Deaths>::default();
-    let world = World::start_with(Setup { deaths: Arc::clone(&deaths), ..with_sets() }).await;
-    install(&world, "Recipe").await;
-    install_labelled(&world, "RecipeTemplate", &json!({})).await;
-    create_template(&world, "one").await;
-    let provider = provider(&world);
-    let mut dying = Dying { world, deaths, died: 0 };
-    dying.deaths.after(Some(0));
-    dying.world.apply::<MachineSet>(booted(set("s", 2), "one")).await;
-    dying.live(async |world| until_alike(world, 2).await).await;
-    for count in [3_usize, 1, 0, 1] {
-        dying.deaths.after(Some(dying.died % 3));
-        edit::<MachineSet>(&dying.world, "s", json!({ "spec": { "replicas": count } })).await;
-        dying.live(async |world| until_alike(world, count).await).await;
-        assert_eq!(instances(&dying.world), count);
-    }
-    sets(&dying.world).delete("s", &DeleteParams::default()).await.unwrap();
-    dying.live(async |world| until_alike(world, 0).await).await;
-    assert_eq!(instances(&dying.world), 0);
-    assert!(dying.died > 20, "{} cores died", dying.died);
-    dying.deaths.after(None);
-    let templates = configs(&dying.world, "RecipeTemplate");
-    assert!(templates.get_opt("one").await.unwrap().is_some(), "the user's own stays");
-    provider.abort();
-    dying.world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,7 +202,7 @@ async fn a_machine_waits_for_its_copy_that_a_finalizer_holds_and_names_it() {
     }))
     .unwrap();
     recipes.create(&PostParams::default(), &object).await.unwrap();
-    sleep(Duration::from_mins(20)).await;
+    sleep(Duration::from_mins(11)).await;
     assert!(recipes.get_opt("s-left0").await.unwrap().is_none());
     world.stop().await;
 }
@@ -270,12 +238,12 @@ async fn a_missing_right_is_named_with_the_copy_and_no_loop_asks_for_it() {
     create_template(&world, "one").await;
     world.apply::<MachineSet>(booted(set("s", 5), "one")).await;
     until_failing(&world, "cannot make Recipe s-").await;
-    sleep(Duration::from_hours(1)).await;
+    sleep(Duration::from_mins(5)).await;
     assert_eq!(machines(&world).await.len(), 0);
     let metrics = world.metrics();
     let failures = r#"ostler_api_write_failures_total{kind="BootstrapConfig",verb="create"} "#;
     let count = metrics.lines().find_map(|line| line.strip_prefix(failures)).unwrap();
     let count: u32 = count.parse().unwrap();
-    assert!((5..400).contains(&count), "{count} in an hour");
+    assert!((5..50).contains(&count), "{count} in five minutes");
     world.stop().await;
 }
