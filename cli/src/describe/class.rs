@@ -70,6 +70,12 @@ fn valid(subject: &Subject) -> Option<String> {
     // The event has the name of the wait.
     let invalid = WaitReason::ClassInvalid.as_str();
     let last = events.iter().rfind(|it| it.reason.as_deref() == Some(invalid))?;
+    // All of its machines wait while it is refused.
+    let users = subject.users.iter().find(|(kind, _)| *kind == "machine");
+    let count = users.map_or(0, |(_, names)| names.len());
+    if count > 0 {
+        return Some(format!("yes: none of its {} is refused now", numbered(count, "machine")));
+    }
     let changed = class.metadata.managed_fields.iter().flatten();
     let changed = changed.filter_map(|it| it.time.as_ref().map(|time| time.0)).max();
     // Times of changes are whole seconds.
@@ -170,7 +176,7 @@ Waits for          its machines and machinepools to go
 
     #[test]
     fn a_refusal_that_is_older_than_the_class_is_not_what_counts() {
-        let subject = |changed: &str, refused: Vec<Machine>| {
+        let subject = |changed: &str, machines: &[&str], refused: Vec<Machine>| {
             let class = serde_json::from_value(json!({
                 "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
                 "metadata": { "name": "c", "managedFields": [{ "time": changed }] },
@@ -183,23 +189,31 @@ Waits for          its machines and machinepools to go
             let (object, events) = (class.unwrap(), vec![event.unwrap()]);
             let found = read::Subject { object, unserved: None, events };
             let none = || ("machine", Vec::new());
-            Subject { found, users: [none(), none(), none(), none()], refused }
+            let names = machines.iter().map(|&name| name.to_owned()).collect();
+            Subject { found, users: [none(), none(), none(), ("machine", names)], refused }
         };
         let machine = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
             "metadata": { "name": "m" }, "spec": {},
             "status": { "waitingFor": { "reason": "InvalidSpec", "message": "no such zone" } }
         }));
-        for (changed, refused, expected) in [
-            ("2026-01-01T11:00:00Z", vec![], "no: no such image"),
-            ("2026-01-01T11:05:00Z", vec![], "not refused since it was changed last"),
+        for (changed, machines, refused, expected) in [
+            ("2026-01-01T11:00:00Z", &[][..], vec![], "no: no such image"),
+            ("2026-01-01T11:05:00Z", &[], vec![], "not refused since it was changed last"),
+            (
+                "2026-01-01T11:00:00Z",
+                &["m", "n"],
+                vec![],
+                "yes: none of its 2 machines is refused now",
+            ),
             (
                 "2026-01-01T11:05:00Z",
+                &["m"],
                 vec![machine.unwrap()],
                 "no: 1 machine, such as m, cannot use it: no such zone",
             ),
         ] {
-            assert_eq!(valid(&subject(changed, refused)).unwrap(), expected);
+            assert_eq!(valid(&subject(changed, machines, refused)).unwrap(), expected);
         }
     }
 }
