@@ -188,7 +188,7 @@ Waits for          its machines and machinepools to go
             }));
             let (object, events) = (class.unwrap(), vec![event.unwrap()]);
             let found = read::Subject { object, unserved: None, events };
-            let none = || ("machine", Vec::new());
+            let none = || ("", Vec::new());
             let names = machines.iter().map(|&name| name.to_owned()).collect();
             Subject { found, users: [none(), none(), none(), ("machine", names)], refused }
         };
