@@ -212,6 +212,8 @@ pub(crate) enum Path<'a> {
     Child(&'a Self, &'a str),
     /// A list item.
     Index(&'a Self, usize),
+    /// A map entry.
+    Key(&'a Self, &'a str),
 }
 
 impl Path<'_> {
@@ -222,6 +224,7 @@ impl Path<'_> {
             Self::Root(text) => text.to_owned(),
             Self::Child(parent, name) => child(&parent.text(), name),
             Self::Index(parent, position) => index(&parent.text(), position),
+            Self::Key(parent, name) => key(&parent.text(), name),
         }
     }
 
@@ -231,7 +234,7 @@ impl Path<'_> {
         loop {
             match at {
                 Self::Root(text) => return length + text.len(),
-                Self::Child(parent, name) => {
+                Self::Child(parent, name) | Self::Key(parent, name) => {
                     length += name.len() + 1;
                     at = *parent;
                 }

@@ -240,34 +240,3 @@ async fn a_pointer_of_a_million_parts_is_an_answer_and_no_abort() {
     assert_eq!(code, 422);
     assert!(status["message"].as_str().unwrap().contains("1000000 parts"), "{status}");
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_definition_with_rules_in_cel_is_stored_with_a_warning() {
-    let server = Server::start().await;
-    let schema = json!({"type": "object", "x-kubernetes-validations": [{"rule": "true"}]});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "frees.example.com"},
-        "spec": {"group": "example.com", "scope": "Namespaced",
-            "names": {"plural": "frees", "kind": "Free"},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": schema}}]}});
-    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let warnings = |headers: &HeaderMap| {
-        let all = headers.get_all("warning").into_iter();
-        all.map(|one| one.to_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
-    let (code, headers, text) = server.answer("POST", definitions, definition.to_string()).await;
-    assert_eq!(code, 201, "{text}");
-    let told = warnings(&headers);
-    let place = "spec.versions[0].schema.openAPIV3Schema.x-kubernetes-validations";
-    assert!(
-        told.len() == 1 && told[0].contains(place) && told[0].contains("not evaluated"),
-        "{told:?}"
-    );
-    let path = format!("{definitions}/frees.example.com");
-    let change = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
-    let (code, headers, text) = server.answer("PATCH", &path, change).await;
-    assert_eq!(code, 200, "{text}");
-    assert_eq!(warnings(&headers), told);
-}

@@ -3,8 +3,6 @@
 //! A definition's `openAPIV3Schema` is parsed once into a [`Schema`]; pruning, defaulting and
 //! validation are walks over schema and object together. Built-in kinds have no structural schema
 //! but a [`catalogue`] of types, made from the schemas that come with the API types.
-//!
-//! `x-kubernetes-validations` rules are stored and published, and not evaluated.
 
 pub(crate) mod catalogue;
 pub(crate) mod decode;
@@ -14,6 +12,7 @@ mod parse;
 mod pattern;
 mod prune;
 mod ratchet;
+pub(crate) mod rules;
 pub(crate) mod structural;
 mod validate;
 
@@ -21,7 +20,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use self::pattern::Pattern;
+use self::{pattern::Pattern, rules::Rule};
 
 /// A JSON type that a schema can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,6 +129,9 @@ pub(crate) struct Schema {
     pub(crate) embedded: bool,
     pub(crate) list_type: ListType,
     pub(crate) limits: Limits,
+    pub(crate) rules: Vec<Rule>,
+    /// It has rules, or a schema below it has.
+    pub(crate) ruled: bool,
 }
 
 impl Schema {

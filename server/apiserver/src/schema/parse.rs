@@ -1,8 +1,10 @@
 //! From a definition's JSON to a [`Schema`].
 
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 
-use super::{Additional, Bound, JsonType, Limits, ListType, Schema, pattern::Pattern};
+use super::{Additional, Bound, JsonType, Limits, ListType, Schema, pattern::Pattern, rules::Rule};
 
 impl Schema {
     /// Parses an `openAPIV3Schema`. Calls itself once for each level of the document, which are bounded where
@@ -12,7 +14,7 @@ impl Schema {
     pub(crate) fn parse(document: &Value) -> Self {
         let flag = |name: &str| document.get(name).and_then(Value::as_bool).unwrap_or(false);
         let one = |name: &str| document.get(name).map(|inner| Box::new(Self::parse(inner)));
-        let properties = document
+        let properties: BTreeMap<String, Self> = document
             .get("properties")
             .and_then(Value::as_object)
             .map(|all| all.iter().map(|(name, inner)| (name.clone(), Self::parse(inner))).collect())
@@ -22,18 +24,26 @@ impl Schema {
             Some(inner @ Value::Object(_)) => Additional::Matching(Box::new(Self::parse(inner))),
             _ => Additional::None,
         };
+        let items = one("items");
+        let rules = Rule::all(document);
+        let ruled = !rules.is_empty()
+            || properties.values().any(|inner| inner.ruled)
+            || items.as_ref().is_some_and(|inner| inner.ruled)
+            || matches!(&additional, Additional::Matching(inner) if inner.ruled);
         Self {
             kind: text(document, "type").and_then(JsonType::parse),
             nullable: flag("nullable"),
             properties,
             additional,
-            items: one("items"),
+            items,
             default: document.get("default").filter(|value| !value.is_null()).cloned(),
             preserve_unknown: flag("x-kubernetes-preserve-unknown-fields"),
             int_or_string: flag("x-kubernetes-int-or-string"),
             embedded: flag("x-kubernetes-embedded-resource"),
             list_type: list_type(document),
             limits: limits(document),
+            rules,
+            ruled,
         }
     }
 }

@@ -7,7 +7,7 @@ mod nested;
 
 use serde_json::Value;
 
-use super::{JsonType, Schema, pattern::Pattern};
+use super::{JsonType, Schema, pattern::Pattern, rules};
 use crate::field::{FieldError, child, index, key};
 
 /// Where in a schema a schema stands.
@@ -35,7 +35,7 @@ pub(crate) fn validate(schema: &Value, path: &str) -> Vec<FieldError> {
         let detail = "nullable cannot be true at the root";
         errors.push(FieldError::forbidden(child(path, "nullable"), detail));
     }
-    walk(schema, path, Level::Root, &mut errors);
+    walk(schema, path, Level::Root, true, &mut errors);
     errors
 }
 
@@ -47,16 +47,18 @@ fn flag(schema: &Value, name: &str) -> bool {
     schema.get(name).and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Calls itself once for each level of the definition, which are bounded where it was read or patched.
-fn walk(schema: &Value, path: &str, level: Level, errors: &mut Vec<FieldError>) {
+/// Calls itself once for each level of the definition, which are bounded where it was read or patched. Items are
+/// `keyed` if they are found again in an old object.
+fn walk(schema: &Value, path: &str, level: Level, keyed: bool, errors: &mut Vec<FieldError>) {
     check_type(schema, path, level, errors);
     check_values(schema, path, errors);
     check_extensions(schema, path, errors);
     check_metadata(schema, path, level, errors);
     nested::check(schema, path, errors);
+    errors.extend(rules::check(schema, path, keyed));
     let properties = schema.get("properties").and_then(Value::as_object);
     for (name, inner) in properties.into_iter().flatten() {
-        walk(inner, &key(&child(path, "properties"), name), Level::Field, errors);
+        walk(inner, &key(&child(path, "properties"), name), Level::Field, keyed, errors);
     }
     if let Some(additional) = schema.get("additionalProperties") {
         let path = child(path, "additionalProperties");
@@ -64,11 +66,12 @@ fn walk(schema: &Value, path: &str, level: Level, errors: &mut Vec<FieldError>) 
             errors.push(FieldError::forbidden(&path, "must not be used at the root"));
         }
         if additional.is_object() {
-            walk(additional, &path, Level::Field, errors);
+            walk(additional, &path, Level::Field, keyed, errors);
         }
     }
     if let Some(inner) = schema.get("items") {
-        walk(inner, &child(path, "items"), Level::Item, errors);
+        let keyed = keyed && text(schema, "x-kubernetes-list-type") == "map";
+        walk(inner, &child(path, "items"), Level::Item, keyed, errors);
     }
 }
 

@@ -19,17 +19,54 @@ const ERROR: usize = 64;
 impl Schema {
     /// What is wrong with a custom object, without its metadata.
     pub(crate) fn validate(&self, object: &Value) -> Vec<FieldError> {
+        self.with_rules(self.misfits(object), object, None)
+    }
+
+    fn misfits(&self, object: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check(object, Path::Root(""), &mut errors);
         self.check_lists(object, Path::Root(""), &mut errors);
         errors
     }
 
-    /// What a change to a custom object makes wrong: what was wrong and is unchanged may stay.
-    pub(crate) fn validate_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
-        let mut errors = self.validate(new);
+    fn misfits_of_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut errors = self.misfits(new);
         ratchet::keep_new(&mut errors, new, old);
         errors
+    }
+
+    /// Rules are evaluated for objects of the right shape only.
+    fn with_rules(
+        &self,
+        mut errors: Vec<FieldError>,
+        object: &Value,
+        old: Option<&Value>,
+    ) -> Vec<FieldError> {
+        let blocks = |error: &FieldError| {
+            matches!(
+                error.kind,
+                FieldErrorKind::NotSupported
+                    | FieldErrorKind::Required
+                    | FieldErrorKind::TooLong
+                    | FieldErrorKind::TooMany
+                    | FieldErrorKind::TypeInvalid
+            )
+        };
+        if !self.ruled {
+            return errors;
+        }
+        if errors.iter().any(blocks) {
+            let detail = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+            errors.push(FieldError::invalid("", &Value::Null, detail));
+        } else {
+            errors.extend(self.broken_rules(object, old));
+        }
+        errors
+    }
+
+    /// What a change to a custom object makes wrong: what was wrong and is unchanged may stay.
+    pub(crate) fn validate_change(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        self.with_rules(self.misfits_of_change(new, old), new, Some(old))
     }
 
     /// The same for the status alone, the schema of which is looked up in this one. Texts name
@@ -38,12 +75,12 @@ impl Schema {
         let Some((schema, status)) = self.property("status").zip(new.get("status")) else {
             return Vec::new();
         };
-        let old = old.get("status").unwrap_or(&Value::Null);
-        let mut errors = schema.validate_change(status, old);
+        let old_status = old.get("status").unwrap_or(&Value::Null);
+        let mut errors = schema.misfits_of_change(status, old_status);
         for error in errors.iter_mut().filter(|error| !error.path.is_empty()) {
             error.path = child("status", &error.path);
         }
-        errors
+        self.with_rules(errors, new, Some(old))
     }
 
     /// Calls itself once for each level of the value, and of the schema: both are bounded where they are
@@ -308,7 +345,7 @@ impl Schema {
         }
     }
 
-    fn identity(&self, item: &Value) -> Option<Value> {
+    pub(super) fn identity(&self, item: &Value) -> Option<Value> {
         match &self.list_type {
             ListType::Atomic => None,
             ListType::Set => Some(item.clone()),
@@ -340,7 +377,7 @@ fn is_multiple(number: f64, factor: f64) -> bool {
 
 /// Whether there are so many errors that no more are looked for; the last one then says so. It has no
 /// path, so that a change of an object that was full of errors before is not taken for a good one.
-fn is_enough(errors: &mut Vec<FieldError>, path: Path<'_>) -> bool {
+pub(super) fn is_enough(errors: &mut Vec<FieldError>, path: Path<'_>) -> bool {
     let held = |count: usize| count.saturating_mul(path.length().max(ERROR));
     if errors.is_empty() || held(errors.len()) <= ERRORS_LIMIT {
         return false;
