@@ -291,12 +291,12 @@ pub fn config_of(machine: &Machine) -> Result<Option<ConfigName>, RefFault> {
     // What others make objects from has no data, and would be deleted with this one Machine.
     if is_template(&wanted.kind) {
         let kind = &wanted.kind;
-        return invalid(format!("kind is {kind}: name an object that was made from it"));
+        return invalid(&format!("kind is {kind}: name an object that was made from it"));
     }
     Ok(Some(found))
 }
 
-fn invalid<T>(message: String) -> Result<T, RefFault> {
+fn invalid<T>(message: &str) -> Result<T, RefFault> {
     let message = format!("spec.bootstrap.configRef.{message}");
     Err(RefFault { reason: WaitReason::BootstrapConfigInvalid, message })
 }
@@ -317,16 +317,19 @@ pub(crate) fn named(wanted: &BootstrapConfigRef, namespace: &str) -> Result<Conf
 /// with it. It must not be led to do that to an object of Kubernetes, or to a class or a deployment.
 fn group_and_version(wanted: &BootstrapConfigRef) -> Result<(String, String), RefFault> {
     if wanted.kind.is_empty() || wanted.name.is_empty() {
-        return invalid("kind and .name must not be empty".to_owned());
+        return invalid("kind and .name must not be empty");
     }
     let Some((group, version)) = wanted.api_version.split_once('/') else {
-        return invalid(format!("apiVersion is {:?}, not group/version", wanted.api_version));
+        return invalid(&format!("apiVersion is {:?}, not group/version", wanted.api_version));
     };
     if !group.contains('.') || group.ends_with(".k8s.io") || version.is_empty() {
-        return invalid(format!("apiVersion {:?} is of no custom resource", wanted.api_version));
+        return invalid(&format!("apiVersion {:?} is of no custom resource", wanted.api_version));
     }
     if [names::GROUP, names::OWN_GROUP].contains(&group) {
-        return invalid(format!("apiVersion {:?} is of no bootstrap provider", wanted.api_version));
+        return invalid(&format!(
+            "apiVersion {:?} is of no bootstrap provider",
+            wanted.api_version
+        ));
     }
     Ok((group.to_owned(), version.to_owned()))
 }
