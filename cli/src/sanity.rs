@@ -1,15 +1,19 @@
 //! `ostler sanity`: the conformance suite against a driver.
 
+mod init;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
+use http::Uri;
 use ostler_conformance::{
-    ClassManifest, ManifestError, Options, Report, RunError, SecretManifest, Target, Unary,
-    catalogue, run,
+    Case, ClassManifest, CloudAddress, Faults, ManifestError, Options, Report, RunError,
+    SecretManifest, Target, Unary, catalogue, run,
 };
 use ostler_local::SocketDirectory;
 use regex::Regex;
@@ -22,7 +26,8 @@ use crate::log::{self, page, say};
 #[derive(Debug, Parser)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 pub(crate) struct Args {
-    /// Command line of the driver; the suite sets OSTLER_ENDPOINT and OSTLER_TOKEN_FILE, starts and ends it
+    /// Command line of the driver; the suite starts and ends it, with OSTLER_ENDPOINT and OSTLER_TOKEN_FILE, or with
+    /// --unary OSTLER_DRIVER_SOCKET
     #[arg(long, value_name = "COMMAND", conflicts_with = "listen")]
     driver_cmd: Option<String>,
 
@@ -44,7 +49,7 @@ pub(crate) struct Args {
     token_file: Option<PathBuf>,
 
     /// MachineClass manifest that instances can be made of
-    #[arg(long, value_name = "FILE", required_unless_present = "list")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["list", "init"])]
     class: Option<PathBuf>,
 
     /// Secret manifest with the credentials of all classes
@@ -87,6 +92,39 @@ pub(crate) struct Args {
     #[arg(long, value_name = "COMMAND")]
     probe_cmd: Option<String>,
 
+    /// Stand between the driver and its cloud, and let each request fail in each way (`faults/…`)
+    ///
+    /// 500, 403, 404, 409, 429, a connection that ends before and after the work was done, an answer that never comes, half
+    /// of one. The driver gets the address of the suite by --cloud-env, in place of that of the cloud. May be given several times
+    #[arg(long, value_name = "http://HOST:PORT", value_parser = cloud)]
+    cloud: Vec<Uri>,
+
+    /// The environment variable by which the driver is told where its cloud is, one for each --cloud. Left out: HTTP_PROXY and
+    /// HTTPS_PROXY name the suite; most programs do not use those for localhost, and what is encrypted passes unchanged
+    #[arg(long, value_name = "NAME", requires = "cloud")]
+    cloud_env: Vec<String>,
+
+    /// In place of --cloud, for a cloud that does not speak HTTP: lets requests to it fail
+    ///
+    /// It gets a fault (500, 403, 404, 409, 429, reset, lost, hang, half) and a number N: the N-th request from now on fails so,
+    /// and those after it work. With `off` no request fails, and it prints how many came since it was called before. Code 0
+    /// means done; a fault that it does not know is left out.
+    #[arg(long, value_name = "COMMAND", conflicts_with = "cloud")]
+    cloud_fault_cmd: Option<String>,
+
+    /// Of all faults of the cloud try this one, as a failure names it, e.g. 'create 2 lost'
+    #[arg(long, value_name = "CASE")]
+    only: Option<Case>,
+
+    /// Which faults of the cloud are tried if there are too many for one run
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    seed: u64,
+
+    /// Searches of the cloud show so late what was made: the suite waits as long for its lists, and with --cloud makes
+    /// them late. Left out: as `list_lag` of the driver says
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    list_lag: Option<Duration>,
+
     /// Create this many instances together to check long lists of machines and groups; 501 or more, as a page has 500
     #[arg(long, value_name = "N", default_value_t = 0)]
     many: usize,
@@ -119,6 +157,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PREFIX", default_value = "conformance")]
     name_prefix: String,
 
+    /// Write manifests and a probe for a full run to this directory, print the command that uses them, and exit
+    #[arg(long, value_name = "DIR")]
+    init: Option<PathBuf>,
+
     /// Print the checks with a description, and exit
     #[arg(long)]
     list: bool,
@@ -136,6 +178,10 @@ pub(crate) struct Args {
 pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
     if args.list {
         list();
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(dir) = &args.init {
+        page(init::write(dir)?);
         return Ok(ExitCode::SUCCESS);
     }
     // Processes of the adapter that the suite kills leave their sockets here.
@@ -179,7 +225,9 @@ pub(crate) async fn run_suite(args: Args) -> anyhow::Result<ExitCode> {
 
 fn target(args: &Args, sockets: &Path) -> anyhow::Result<Target> {
     match (&args.driver_cmd, args.listen, &args.token_file) {
-        (Some(command), None, _) if args.unary => Ok(Target::Command(adapted(command, sockets)?)),
+        (Some(command), None, _) if args.unary => {
+            Ok(Target::Command(adapted(plain(command), sockets)?))
+        }
         (Some(command), None, _) => Ok(Target::Command(command.clone())),
         (None, Some(address), Some(token_file)) => {
             Ok(Target::Listen { address, token_file: token_file.clone() })
@@ -188,10 +236,16 @@ fn target(args: &Args, sockets: &Path) -> anyhow::Result<Target> {
     }
 }
 
+/// Without the `exec` that is written before it anyway.
+fn plain(command: &str) -> &str {
+    command.strip_prefix("exec ").unwrap_or(command)
+}
+
 fn options(args: &Args, sockets: &SocketDirectory) -> anyhow::Result<Options> {
     let Some(class) = &args.class else { bail!("--class is missing") };
     let class = manifest("--class", class, ClassManifest::read)?;
     Ok(Options {
+        faults: faults(args)?,
         secret: optional("--secret", args.secret.as_deref(), SecretManifest::read)?,
         alt_class: optional("--alt-class", args.alt_class.as_deref(), ClassManifest::read)?,
         bad_class: optional("--bad-class", args.bad_class.as_deref(), ClassManifest::read)?,
@@ -201,7 +255,7 @@ fn options(args: &Args, sockets: &SocketDirectory) -> anyhow::Result<Options> {
         bad_secret: optional("--bad-secret", args.bad_secret.as_deref(), SecretManifest::read)?,
         many: args.many,
         idempotent_count: args.idempotent_count,
-        focus: args.focus.clone(),
+        focus: focus(args)?,
         skip: args.skip.clone(),
         no_create: args.no_create,
         parallel: args.parallel,
@@ -215,10 +269,60 @@ fn options(args: &Args, sockets: &SocketDirectory) -> anyhow::Result<Options> {
     })
 }
 
+/// A case has its check.
+fn focus(args: &Args) -> anyhow::Result<Option<Regex>> {
+    match &args.only {
+        Some(case) => Ok(Some(Regex::new(&format!("^{}$", case.check()))?)),
+        None => Ok(args.focus.clone()),
+    }
+}
+
+fn faults(args: &Args) -> anyhow::Result<Faults> {
+    let told = args.cloud_env.len();
+    if told != 0 && told != args.cloud.len() {
+        bail!(
+            "--cloud-env is given {told} times and --cloud {} times: one for each",
+            args.cloud.len()
+        );
+    }
+    if args.only.is_some() && args.cloud.is_empty() && args.cloud_fault_cmd.is_none() {
+        bail!("--only names a fault of a cloud: --cloud says which cloud");
+    }
+    let variables = args.cloud_env.iter().cloned().map(Some).chain(std::iter::repeat(None));
+    let clouds = args.cloud.iter().cloned().zip(variables);
+    Ok(Faults {
+        clouds: clouds.map(|(uri, variable)| CloudAddress { uri, variable }).collect(),
+        command: args.cloud_fault_cmd.clone(),
+        seed: args.seed,
+        only: args.only.clone(),
+        list_lag: args.list_lag,
+    })
+}
+
+fn cloud(text: &str) -> Result<Uri, String> {
+    let uri: Uri = text.parse().map_err(|error| format!("{error}: http://HOST:PORT"))?;
+    match uri.scheme_str() {
+        Some("http") if uri.host().is_some() => Ok(uri),
+        Some("https") => {
+            Err("the suite cannot read https: let the cloud's simulation or a gateway serve http"
+                .to_owned())
+        }
+        _ => Err("not like http://HOST:PORT".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number = text
+        .trim_end_matches('s')
+        .parse()
+        .map_err(|_| "not a number of seconds, like 3s".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
+}
+
 fn unary(args: &Args, sockets: &Path) -> anyhow::Result<Option<Unary>> {
     let Some(driver) = args.driver_cmd.clone().filter(|_| args.unary) else { return Ok(None) };
     Ok(Some(Unary {
-        driver,
+        driver: plain(&driver).to_owned(),
         adapter: adapter()?,
         sockets: sockets.to_owned(),
         with_adapter: args.adapter,

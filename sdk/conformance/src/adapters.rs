@@ -12,7 +12,6 @@ pub(crate) const ADAPTERS: &[&str] = &[
     "resilience/pages-resent",
     "resilience/result-resent",
     "secret/class-cache",
-    "secret/refresh",
     "secret/scope",
     "secret/stale-revision",
 ];

@@ -25,6 +25,15 @@ pub(crate) enum Needs {
     Adapter,
     /// A session, and the cloud for itself: the check takes it away.
     Cloud,
+    /// The same, and the suite between driver and cloud.
+    Faults,
+}
+
+impl Needs {
+    /// Nothing else works while such a check runs.
+    pub(crate) fn is_alone(self) -> bool {
+        matches!(self, Self::Cloud | Self::Faults)
+    }
 }
 
 /// Without it the check is skipped.

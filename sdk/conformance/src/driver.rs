@@ -15,6 +15,7 @@ use crate::core::session::{Session, heartbeat};
 use crate::core::within;
 use crate::listed;
 use crate::machine::{self, Machine, in_time, title};
+use crate::observation::Rule;
 use crate::outcome::{Outcome, ensure, failed};
 
 /// For an operation that changes things, unless a check says.
@@ -23,6 +24,8 @@ const MUTATION: Duration = Duration::from_mins(1);
 const READ: Duration = Duration::from_secs(20);
 /// As the contract says.
 pub(crate) const ACCEPT: Duration = Duration::from_secs(15);
+/// For a list to show what was made: none says less than that.
+const LATE: Duration = Duration::from_secs(5);
 /// What a core waits longer than the operation may take.
 const GRACE: Duration = Duration::from_secs(15);
 
@@ -184,9 +187,47 @@ impl<'a> Driver<'a> {
         Ok(all.into_iter().filter(|record| record.machine_uid == machine.uid).collect())
     }
 
+    /// The records of one machine once there are so many, or when the list has had its time. A list that is late without
+    /// saying so is noted once, and is not what other checks are about.
+    pub(crate) async fn listed_once(
+        &self,
+        machine: &Machine,
+        count: usize,
+    ) -> Outcome<Vec<MachineRecord>> {
+        let setup = &self.bench.harness.setup;
+        let told = self.session.hello.list_lag.and_then(|it| Duration::try_from(it).ok());
+        let told = setup.options.faults.list_lag.or(told);
+        let patience = told.unwrap_or_default().max(self.bench.scaled(LATE));
+        let (began, mut first) = (Instant::now(), true);
+        loop {
+            let records = self.listed(machine).await?;
+            let late = began.elapsed();
+            if records.len() == count {
+                // A list that is slow to answer is not late.
+                if !first && late > told.unwrap_or_default() {
+                    let came = format!(
+                        "the list shows after {late:.1?} what was made or deleted: wait for it in create and delete, or \
+                         say how late in `list_lag`"
+                    );
+                    setup.observations.add(Rule::ListAtOnce, came);
+                }
+                return Ok(records);
+            }
+            first = false;
+            if records.len() > count && count > 0 || setup.marks.is_list_wrong() {
+                return Ok(records);
+            }
+            if late >= patience {
+                setup.marks.list_is_wrong();
+                return Ok(records);
+            }
+            tokio::time::sleep(LOOK * 5).await;
+        }
+    }
+
     /// Exactly one instance of a machine must be listed.
     pub(crate) async fn has_one(&self, machine: &Machine) -> Outcome<MachineRecord> {
-        let mut records = self.listed(machine).await?;
+        let mut records = self.listed_once(machine, 1).await?;
         let count = records.len();
         match (records.pop(), count) {
             (Some(record), 1) => Ok(record),
@@ -199,7 +240,7 @@ impl<'a> Driver<'a> {
 
     /// No instance of a machine may be listed.
     pub(crate) async fn has_none(&self, machine: &Machine) -> Outcome {
-        let records = self.listed(machine).await?;
+        let records = self.listed_once(machine, 0).await?;
         let ids: Vec<&str> = records.iter().map(|record| record.provider_id.as_str()).collect();
         let expected = format!("no instance of {} in the list", machine.name);
         ensure(ids.is_empty(), expected, format_args!("{ids:?}"))

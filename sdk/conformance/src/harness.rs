@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::cloud::Cloud;
 use crate::core::session::Session;
 use crate::core::{Core, within};
-use crate::observation::Observations;
+use crate::observation::{Marks, Observations};
 use crate::options::{Invitation, Options, Target};
 use crate::outcome::{Outcome, failed, skipped};
 use crate::process::{Output, Process};
@@ -34,9 +35,17 @@ pub(crate) struct RunSetup {
     pub(crate) token: String,
     pub(crate) token_file: PathBuf,
     pub(crate) observations: Observations,
+    pub(crate) marks: Arc<Marks>,
+    /// The suite between driver and cloud, if it is there.
+    pub(crate) cloud: Option<Arc<Cloud>>,
 }
 
 impl RunSetup {
+    /// What the driver's process gets beside what every driver gets.
+    pub(crate) fn environment(&self) -> Vec<(String, String)> {
+        self.cloud.as_ref().map(|cloud| cloud.environment()).unwrap_or_default()
+    }
+
     /// The same for another process.
     pub(crate) fn of(&self, target: Target) -> Self {
         Self {
@@ -45,6 +54,8 @@ impl RunSetup {
             token: self.token.clone(),
             token_file: self.token_file.clone(),
             observations: self.observations.clone(),
+            marks: Arc::clone(&self.marks),
+            cloud: self.cloud.clone(),
         }
     }
 }
@@ -195,7 +206,12 @@ impl Harness {
         match &self.setup.target {
             Target::Command(command) => {
                 let keeper = &self.setup.options.keeper;
-                Process::start(keeper, command, &url, &token_file, &self.output)
+                let environment = [
+                    ("OSTLER_ENDPOINT".to_owned(), url),
+                    ("OSTLER_TOKEN_FILE".to_owned(), token_file.display().to_string()),
+                ];
+                let environment = environment.into_iter().chain(self.setup.environment());
+                Process::start(keeper, command, environment, &self.output)
                     .map(|process| Some(Running::Command(process)))
                     .map_err(|error| failed("a driver that can be started", error))
             }

@@ -26,6 +26,7 @@ mod bench;
 mod by_name;
 mod check;
 mod checks;
+mod cloud;
 mod core;
 mod driver;
 mod harness;
@@ -47,6 +48,7 @@ mod run;
 mod steps;
 mod verdict;
 
+pub use self::cloud::{Case, CloudAddress, Faults};
 pub use self::manifest::{ClassManifest, ManifestError, SecretManifest};
 pub use self::options::{Factory, Invitation, Observer, Options, Target, Unary};
 pub use self::outcome::Tier;

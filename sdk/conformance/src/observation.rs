@@ -1,6 +1,7 @@
 //! What a driver did wrong outside of the check that looks for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -20,6 +21,8 @@ pub(crate) enum Rule {
     Reasons,
     /// Secrets only for operations in flight.
     SecretScope,
+    /// Lists that show at once what was made, or as late as the driver says.
+    ListAtOnce,
 }
 
 impl Rule {
@@ -31,6 +34,7 @@ impl Rule {
             Self::Limits => "session/limits",
             Self::Reasons => "status/reasons",
             Self::SecretScope => "secret/scope",
+            Self::ListAtOnce => "list/at-once",
         }
     }
 }
@@ -40,6 +44,33 @@ impl Rule {
 pub(crate) struct Observation {
     pub(crate) rule: Rule,
     pub(crate) came: String,
+}
+
+/// What a run has waited for without success: it does not wait for the same in every check.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    deleting: Mutex<Duration>,
+    listing: Mutex<bool>,
+}
+
+impl Marks {
+    /// How long deletions were repeated that never worked.
+    pub(crate) fn undeleted(&self) -> Duration {
+        *self.deleting.lock()
+    }
+
+    pub(crate) fn not_deleted_for(&self, time: Duration) {
+        *self.deleting.lock() += time;
+    }
+
+    /// Whether a list never showed what it was waited for.
+    pub(crate) fn is_list_wrong(&self) -> bool {
+        *self.listing.lock()
+    }
+
+    pub(crate) fn list_is_wrong(&self) {
+        *self.listing.lock() = true;
+    }
 }
 
 /// All of them, over the whole run.

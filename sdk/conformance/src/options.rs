@@ -11,6 +11,7 @@ use regex::Regex;
 use tokio_util::sync::CancellationToken;
 
 use crate::adapters::is_of_the_stream;
+use crate::cloud::Faults;
 use crate::manifest::{ClassManifest, SecretManifest};
 use crate::verdict::CheckResult;
 
@@ -110,6 +111,8 @@ pub struct Options {
     pub name_prefix: String,
     /// Looks into the cloud; see the README of the crate.
     pub probe_cmd: Option<String>,
+    /// How the faults of the cloud are caused.
+    pub faults: Faults,
     /// Starts the driver's processes.
     pub keeper: Keeper,
     /// The driver is unary and stands behind an adapter, which the report says.
@@ -151,6 +154,7 @@ impl Options {
             timeout_scale: 1.0,
             name_prefix: "conformance".to_owned(),
             probe_cmd: None,
+            faults: Faults::default(),
             keeper: Keeper::default(),
             unary: None,
             interrupt: CancellationToken::new(),

@@ -16,6 +16,8 @@ use crate::outcome::{Outcome, failed, skipped};
 /// The command.
 #[derive(Debug, Clone)]
 pub(crate) struct Probe {
+    /// Which flag gave it.
+    flag: &'static str,
     command: String,
     limit: Duration,
 }
@@ -59,8 +61,8 @@ pub(crate) struct Resource {
 }
 
 impl Probe {
-    pub(crate) fn new(command: String, limit: Duration) -> Self {
-        Self { command, limit }
+    pub(crate) fn new(flag: &'static str, command: String, limit: Duration) -> Self {
+        Self { flag, command, limit }
     }
 
     /// All instances.
@@ -75,16 +77,22 @@ impl Probe {
         Ok(all.into_iter().filter(|seen| seen.uid == machine.uid || named(seen)).collect())
     }
 
-    /// The instance of this id, without which a check has nothing to say.
+    /// The instance of this id, which the driver told. Driver or probe is wrong if it is not there.
     pub(crate) async fn instance(&self, provider_id: &str) -> Outcome<Seen> {
         let found =
             self.instances().await?.into_iter().find(|seen| seen.provider_id == provider_id);
-        found.ok_or_else(|| skipped("--probe-cmd does not show the instance"))
+        let expected = format!("{provider_id}, as the driver told it, in --probe-cmd instances");
+        found.ok_or_else(|| failed(expected, "no instance with this providerId"))
+    }
+
+    /// Everything that costs money or holds a name.
+    pub(crate) async fn resources(&self) -> Outcome<Vec<Resource>> {
+        self.read("resources").await
     }
 
     /// Everything that was made for a machine.
     pub(crate) async fn resources_of(&self, uid: &str) -> Outcome<Vec<Resource>> {
-        let all: Vec<Resource> = self.read("resources").await?;
+        let all = self.resources().await?;
         Ok(all.into_iter().filter(|resource| resource.uid == uid).collect())
     }
 
@@ -117,13 +125,15 @@ impl Probe {
         let printed = self.run(words).await?;
         serde_json::from_str(&printed).map_err(|error| {
             failed(
-                format_args!("--probe-cmd {words}: JSON as the README of the suite says"),
+                format_args!("{} {words}: JSON as the README of the suite says", self.flag),
                 format_args!("{error}: {}", printed.chars().take(200).collect::<String>()),
             )
         })
     }
 
-    async fn run(&self, words: &str) -> Outcome<String> {
+    /// Runs it with these words; what it prints.
+    pub(crate) async fn run(&self, words: &str) -> Outcome<String> {
+        let flag = self.flag;
         let output = Command::new("sh")
             .arg("-c")
             .arg(format!("{} {words}", self.command))
@@ -138,10 +148,10 @@ impl Probe {
             Ok(Ok(output)) => {
                 let printed = String::from_utf8_lossy(&output.stderr);
                 let last = printed.lines().last().unwrap_or_default();
-                Err(skipped(format_args!("--probe-cmd has no {words:?}: {last}")))
+                Err(skipped(format_args!("{flag} has no {words:?}: {last}")))
             }
-            Ok(Err(error)) => Err(skipped(format_args!("--probe-cmd cannot be run: {error}"))),
-            Err(_) => Err(skipped(format_args!("--probe-cmd {words} did not end in time"))),
+            Ok(Err(error)) => Err(skipped(format_args!("{flag} cannot be run: {error}"))),
+            Err(_) => Err(skipped(format_args!("{flag} {words} did not end in time"))),
         }
     }
 }

@@ -1,7 +1,6 @@
 //! The driver as a process: started, watched, ended.
 
 use std::collections::VecDeque;
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,9 @@ const LINES: usize = 5_000;
 /// Of each.
 const LINE_BYTES: usize = 4 * 1024;
 /// What would let a driver dial in otherwise than the suite says: those of the caller may be for another core.
-const SESSION: [&str; 6] = [
+const SESSION: [&str; 8] = [
+    "OSTLER_ENDPOINT",
+    "OSTLER_TOKEN_FILE",
     "OSTLER_CA_FILE",
     "OSTLER_CERT_FILE",
     "OSTLER_KEY_FILE",
@@ -83,15 +84,16 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `command` with the variables that every driver reads.
+    /// Starts `command` with these variables.
     pub(crate) fn start(
         keeper: &Keeper,
         command: &str,
-        url: &str,
-        token_file: &Path,
+        environment: impl IntoIterator<Item = (String, String)>,
         output: &Output,
     ) -> std::io::Result<Self> {
-        let mut tree = keeper.start(shell(keeper, command, url, token_file))?;
+        let mut shell = shell(keeper, command);
+        shell.envs(environment);
+        let mut tree = keeper.start(shell)?;
         let readers = (
             tokio::spawn(read(tree.take_output(), output.clone())),
             tokio::spawn(read(tree.take_errors(), output.clone())),
@@ -139,9 +141,10 @@ impl Drop for Process {
     }
 }
 
-fn shell(keeper: &Keeper, command: &str, url: &str, token_file: &Path) -> Command {
+fn shell(keeper: &Keeper, command: &str) -> Command {
     let assigns = command.split_whitespace().next().is_some_and(|word| word.contains('='));
-    let script = if assigns || command.contains(SHELL) {
+    let execs = command.trim_start().starts_with("exec ");
+    let script = if assigns || execs || command.contains(SHELL) {
         command.to_owned()
     } else {
         // So that signals reach the driver itself.
@@ -151,13 +154,7 @@ fn shell(keeper: &Keeper, command: &str, url: &str, token_file: &Path) -> Comman
     for name in SESSION {
         shell.env_remove(name);
     }
-    shell
-        .arg("-c")
-        .arg(script)
-        .env("OSTLER_ENDPOINT", url)
-        .env("OSTLER_TOKEN_FILE", token_file)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    shell.arg("-c").arg(script).stdout(Stdio::piped()).stderr(Stdio::piped());
     shell
 }
 
@@ -186,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_driver_gets_nothing_of_how_the_caller_would_dial_in() {
-        let shell = shell(&Keeper::default(), "driver", "http://localhost:1", Path::new("token"));
+        let shell = shell(&Keeper::default(), "driver");
         let removed: Vec<_> = shell.as_std().get_envs().filter(|it| it.1.is_none()).collect();
         assert!(removed.iter().any(|(name, _)| *name == "OSTLER_KEY_FILE"), "{removed:?}");
     }

@@ -19,6 +19,8 @@ pub struct Entry {
     pub why: &'static str,
     /// It is about unary drivers alone.
     pub unary: bool,
+    /// It needs the suite between driver and cloud.
+    pub faults: bool,
 }
 
 /// All checks, in the order in which they run.
@@ -29,6 +31,7 @@ pub fn catalogue() -> Vec<Entry> {
         sentence: check.sentence,
         why: check.why,
         unary: check.needs == Needs::Adapter,
+        faults: check.needs == Needs::Faults,
     };
     checks::all().into_iter().map(entry).collect()
 }
@@ -44,6 +47,7 @@ pub fn markdown() -> String {
             Needs::Process => needs.push("`--driver-cmd`".to_owned()),
             Needs::Adapter => needs.push("`--unary`".to_owned()),
             Needs::Cloud => needs.push("`break`".to_owned()),
+            Needs::Faults => needs.push("`--cloud`".to_owned()),
             Needs::Session | Needs::Link => {}
         }
         if is_of_the_stream(check.name) {

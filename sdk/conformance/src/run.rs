@@ -1,5 +1,6 @@
 //! A run: the driver is started, the checks are done, what they made is deleted.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 use futures::future::LocalBoxFuture;
 use futures::{FutureExt, StreamExt};
 use ostler_proto::v1alpha1::Hello;
+use parking_lot::Mutex;
 use thiserror::Error;
 use tokio::time::Instant;
 
@@ -15,6 +17,7 @@ use crate::bench::Bench;
 use crate::by_name;
 use crate::check::{Check, Gate, Needs, Tier};
 use crate::checks;
+use crate::cloud::Cloud;
 use crate::harness::{Harness, RunSetup};
 use crate::observation::Observations;
 use crate::options::{Options, Target, Unary};
@@ -30,6 +33,8 @@ const CHECK: Duration = Duration::from_mins(4);
 const EACH: Duration = Duration::from_secs(1);
 /// For the lists after all deletions, and a driver that has to start for them.
 const CLEANED_UP: Duration = Duration::from_mins(1);
+/// For a command that causes a fault.
+const COMMAND: Duration = Duration::from_secs(20);
 const OUTPUT_SHOWN: usize = 8;
 /// The check that every run ends with.
 const LEFTOVERS: &str = "cleanup/nothing-left";
@@ -68,7 +73,11 @@ pub fn run(target: Target, options: Options) -> LocalBoxFuture<'static, Result<R
 }
 
 async fn check(target: Target, options: Options) -> Result<Report, RunError> {
-    let of_its_kind = |it: &Check| it.needs != Needs::Adapter || options.unary.is_some();
+    let of_its_kind = |it: &Check| match it.needs {
+        Needs::Adapter => options.unary.is_some(),
+        Needs::Faults => options.faults.can_be_caused(),
+        Needs::Session | Needs::Link | Needs::Process | Needs::Cloud => true,
+    };
     let wanted = checks::all().into_iter().filter(|it| of_its_kind(it) && options.wants(it.name));
     let wanted: Vec<Check> = wanted.collect();
     if wanted.is_empty() {
@@ -76,7 +85,12 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
     }
     let began = Instant::now();
     let place = tempfile::tempdir()?;
-    let setup = Arc::new(setup(place.path().join("token"), target, options)?);
+    let mut setup = setup(place.path().join("token"), target, options)?;
+    if setup.options.faults.can_be_caused() {
+        let patience = setup.options.scaled(COMMAND);
+        setup.cloud = Some(Arc::new(Cloud::open(&setup.options.faults, patience).await?));
+    }
+    let setup = Arc::new(setup);
     let shared = Arc::new(Harness::open(&setup).await?);
     let interrupted = setup.options.interrupt.cancelled();
     let hello = tokio::select! {
@@ -88,11 +102,11 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         Target::Listen { .. } => 1,
         Target::Command(_) | Target::InProcess(_) => setup.options.parallel.max(1),
     };
-    let runner = Runner { setup, shared, hello };
+    let runner = Runner { setup, shared, hello, made: Mutex::default() };
     let mut results: Vec<CheckResult> = runner.other_provider().into_iter().collect();
     // Those that take the cloud away come last, one by one: nothing else works then.
     let (alone, beside): (Vec<_>, Vec<_>) =
-        wanted.iter().enumerate().partition(|(_, check)| check.needs == Needs::Cloud);
+        wanted.iter().enumerate().partition(|(_, check)| check.needs.is_alone());
     let mut done: Vec<(usize, Done)> = Vec::new();
     for (checks, at_once) in [(beside, parallel), (alone, 1)] {
         let some = futures::stream::iter(checks)
@@ -107,6 +121,7 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         results.push(done.result);
     }
     runner.add_observations(&mut results);
+    left.extend(runner.parts_left().await);
     results.push(runner.leftovers(&left));
     let driver = DriverName {
         provider: runner.hello.provider.clone(),
@@ -139,7 +154,9 @@ pub(crate) fn setup(
             (token, token_file)
         }
     };
-    Ok(RunSetup { options, target, token, token_file, observations: Observations::default() })
+    let observations = Observations::default();
+    let marks = Arc::default();
+    Ok(RunSetup { options, target, token, token_file, observations, marks, cloud: None })
 }
 
 /// Starts the driver and hears who it is.
@@ -178,7 +195,7 @@ impl Apart {
         let driver = quoted(&format!("exec {}", unary.driver));
         let command = format!("env OSTLER_DRIVER_SOCKET={socket} sh -c {driver}");
         let keeper = &setup.options.keeper;
-        let process = Process::start(keeper, &command, "", &setup.token_file, &harness.output)?;
+        let process = Process::start(keeper, &command, setup.environment(), &harness.output)?;
         Ok((harness.into(), Some(Self { _process: process, _directory: directory })))
     }
 }
@@ -187,6 +204,8 @@ struct Runner {
     setup: Arc<RunSetup>,
     shared: Arc<Harness>,
     hello: Hello,
+    /// The UIDs of all machines that something may have been made for.
+    made: Mutex<BTreeSet<String>>,
 }
 
 /// A check that was done, and what it left behind.
@@ -224,7 +243,7 @@ impl Runner {
         if let Some(why) = check.skip(options, target, &self.hello) {
             return (not_passed(check, None, why), Vec::new());
         }
-        let shares = matches!(check.needs, Needs::Session | Needs::Cloud);
+        let shares = check.needs == Needs::Session || check.needs.is_alone();
         let own = !shares && !matches!(target, Target::Listen { .. });
         let opened = match &options.unary {
             Some(unary) if check.needs == Needs::Adapter => Apart::open(&self.setup, unary).await,
@@ -257,6 +276,7 @@ impl Runner {
         let left = tokio::time::timeout(limit, bench.clean_up()).await;
         let late = || "deleting did not end in time".to_owned();
         let left = left.unwrap_or_else(|_| bench.undeleted().into_iter().chain([late()]).collect());
+        self.made.lock().extend(bench.made());
         let stuck = renewed.is_err().then(|| "the core could not be started anew".to_owned());
         let left = left
             .into_iter()
@@ -337,6 +357,15 @@ impl Runner {
         };
         self.tell(&result);
         Some(result)
+    }
+
+    /// What the cloud still has of machines that were deleted, if the probe shows that.
+    async fn parts_left(&self) -> Vec<String> {
+        let made = std::mem::take(&mut *self.made.lock());
+        let Ok(probe) = Bench::new(Arc::clone(&self.shared)).probe() else { return Vec::new() };
+        let Ok(all) = probe.resources().await else { return Vec::new() };
+        let left = all.into_iter().filter(|it| made.contains(&it.uid));
+        left.map(|it| format!("in the cloud: {} {} of {}", it.kind, it.id, it.uid)).collect()
     }
 
     fn leftovers(&self, left: &[String]) -> CheckResult {

@@ -1,6 +1,7 @@
 //! Verbs that do not keep their promises.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::Instance as Vm;
@@ -36,6 +37,8 @@ struct Memory {
     made: BTreeSet<String>,
     /// Machines whose instance this process deleted, and provider ids of instances that it hides.
     deleted: BTreeSet<String>,
+    /// When the list would have shown an instance first.
+    seen: BTreeMap<String, Instant>,
     running: usize,
     /// The size that a group is to have once the infrastructure answers again.
     later: Option<i32>,

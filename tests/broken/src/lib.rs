@@ -157,6 +157,7 @@ breakages! {
     DeleteForeignCluster "delete/foreign-cluster" "deletes by provider id alone";
     ListExact "list/exact" "leaves one instance out";
     ListExactByZone "list/exact:by-zone" "says that ids are compared by their last part, which is the same for all";
+    ListAtOnce "list/at-once" "lists an instance a second late";
     ListParts "list/parts" "lists the disk of an instance that is there as one that belongs to none";
     ListPages "list/pages" "loses the second page";
     ListErrorNotEmpty "list/error-not-empty" "answers an empty list when it may not look";

@@ -6,6 +6,7 @@ mod attacks;
 mod canary;
 mod capi;
 mod e2e;
+mod faults;
 mod mcm;
 mod sdks;
 mod sockets;

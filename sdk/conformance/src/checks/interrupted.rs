@@ -28,11 +28,15 @@ pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
     let probe = bench.probe()?;
     let driver = bench.connect().await?;
     let before = ids(probe.instances().await?);
+    let parts = untagged_parts(&probe).await;
     for changes in 1..=MOST_CHANGES {
         let machine = bench.machine();
         bench.break_cloud(&format!("after {changes}")).await?;
         let answer = ask(&driver, machine.create()).await?;
         all_tagged(&driver, &probe, &before).await?;
+        let new: Vec<_> = untagged_parts(&probe).await.difference(&parts).cloned().collect();
+        let expected = "no new disk or other part without the UID of its machine";
+        ensure(new.is_empty(), expected, new.join(", "))?;
         bench.break_cloud("off").await?;
         truthful(&driver, &machine, &answer).await?;
         driver.create(&machine).await?;
@@ -43,6 +47,12 @@ pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Those that `resources` has without a UID, if the probe knows the word.
+async fn untagged_parts(probe: &Probe) -> BTreeSet<String> {
+    let all = probe.resources().await.unwrap_or_default();
+    all.into_iter().filter(|it| it.uid.is_empty()).map(|it| it.id).collect()
 }
 
 pub(super) async fn killed_early(bench: &Bench) -> Outcome {
@@ -141,13 +151,19 @@ pub(super) async fn cancel(bench: &Bench) -> Outcome {
 
 /// What a create said of what it left is what the list shows.
 pub(super) async fn truthful(driver: &Driver<'_>, machine: &Machine, answer: &Answer) -> Outcome {
-    let listed = driver.listed(machine).await?.len();
     let Ok(error) = answer.error("an error") else {
-        return ensure(listed == 1, "one instance after a create with a result", listed);
+        return driver.has_one(machine).await.map(drop);
     };
+    let listed = driver.listed(machine).await?.len();
     if error.certainty() == OutcomeCertainty::NotApplied {
         let expected = format!("no instance after {}", shown(&error));
-        ensure(listed == 0, expected, format_args!("{listed} in the list"))?;
+        ensure(listed == 0, &expected, format_args!("{listed} in the list"))?;
+        if let Ok(probe) = driver.bench.probe()
+            && let Ok(parts) = probe.resources_of(&machine.uid).await
+        {
+            let parts: Vec<_> = parts.iter().map(|it| format!("{} {}", it.kind, it.id)).collect();
+            ensure(parts.is_empty(), expected, parts.join(", "))?;
+        }
     }
     ensure(
         error.certainty() != OutcomeCertainty::Unspecified,

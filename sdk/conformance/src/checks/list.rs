@@ -18,6 +18,9 @@ checks! {
     "list/exact" => exact, Must, Session, [Gate::Creates], MANUAL;
         does: "lists exactly the instances of the cluster, each with name, UID and a provider id that is none of another by its own comparison, and nothing once they are deleted",
         why: "the core finds by the list what is not wanted any more: one that is missing is never deleted, one too many is; and it tells Nodes by their ids";
+    "list/at-once" => at_once, Must, Session, [Gate::Creates], "session.proto, Hello.list_lag";
+        does: "shows an instance as soon as CreateMachine has returned it, and none once it is deleted, or says by `list_lag` how late",
+        why: "the core takes what is not listed for absent: after an answer that was lost it makes a second instance";
     "list/other-cluster" => other_cluster, Must, Session, [Gate::Creates, Gate::Tags], MANUAL;
         does: "lists no instance of another cluster",
         why: "to this core it belongs to no machine: it would be deleted as an orphan";
@@ -90,6 +93,16 @@ fn compared(id: &str, by: ProviderIdComparison) -> String {
             format!("{scheme}://{last}")
         }
     }
+}
+
+/// What is late is noted where it is seen, here and in other checks.
+async fn at_once(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    driver.create(&machine).await?;
+    driver.has_one(&machine).await?;
+    driver.delete(&machine).await?;
+    driver.has_none(&machine).await
 }
 
 async fn parts(bench: &Bench) -> Outcome {

@@ -5,6 +5,7 @@ mod create;
 mod delete;
 mod duplicates;
 mod events;
+mod faults;
 mod initialize;
 mod interrupted;
 mod list;
@@ -40,6 +41,7 @@ pub(crate) fn all() -> Vec<Check> {
         validate::CHECKS,
         pool::CHECKS,
         events::CHECKS,
+        faults::CHECKS,
         resilience::CHECKS,
         secret::CHECKS,
         unary::CHECKS,

@@ -12,7 +12,9 @@ use proto::{
     DeletionOutcome, DriverCapability, MachineErrorCode, MachineErrorReason, OperationKind,
 };
 
-use self::stage::{deleted, has, middle, named_not_ours, settled, size_is, stage, without};
+use self::stage::{
+    deleted, has, middle, named_not_ours, settled, size_is, stage, succeeded, without,
+};
 use super::not_ours::is_unlisted;
 use super::unanswered::{self, AWAY, DENIED};
 use crate::answer::Answer;
@@ -152,7 +154,8 @@ async fn create(bench: &Bench) -> Outcome {
     }
     let listed = driver.ask(pool.list()).await?.pools()?;
     ensure(listed.len() == 1, "one group in the list", listed.len())?;
-    has(&driver, &pool, &ids).await
+    has(&driver, &pool, &ids).await?;
+    succeeded(&driver, &pool).await
 }
 
 async fn status(bench: &Bench) -> Outcome {

@@ -38,7 +38,7 @@ checks! {
         does: "obeys KEEP, CANCEL and FORGET of a core that restarted",
         why: "the new core has only what the driver tells it: a forgotten result that comes again, or a kept one that does not, stands for another machine's fate";
     "resilience/crash-mid-create" => crash_mid_create, Must, Process, [Gate::Creates], "driver.proto, \"Identity\" and \"Idempotency\"";
-        does: "finds after a crash what it made before, and makes no second instance",
+        does: "finds after a crash what it made before, by the same provider id, and makes no second instance",
         why: "this is how instances leak: the first one runs, is paid for, and belongs to no Machine";
     "resilience/half-open" => half_open, Must, Link, [Gate::Creates], "driver.proto, \"In short\" 1; session.proto, Welcome.heartbeat_interval";
         does: "dials again within a minute when the link is dead but open, and does nothing twice",
@@ -233,12 +233,19 @@ async fn crash_mid_create(bench: &Bench) -> Outcome {
         .iter()
         .map(|(_, create, _)| driver.start(create.clone()))
         .collect::<Outcome<_>>()?;
+    let mut all = Vec::new();
     for ((machine, _, before), asked) in crashed.iter().zip(asked) {
         let made = asked.settled().await?.machine()?;
         if let Some(before) = before {
             same_instance(before, &made)?;
         }
-        driver.has_one(machine).await?;
+        all.push((machine, made));
+    }
+    bench.step("killed the driver once more");
+    bench.harness.forget_process();
+    let driver = bench.reconnected().await?;
+    for (machine, made) in all {
+        same_instance(&made, &driver.has_one(machine).await?)?;
     }
     Ok(())
 }

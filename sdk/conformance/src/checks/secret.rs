@@ -80,7 +80,7 @@ async fn scope(bench: &Bench) -> Outcome {
 }
 
 /// What must not be seen anywhere.
-fn canaries(secrets: &[&SecretData], uid: &str) -> Vec<(String, String)> {
+pub(super) fn canaries(secrets: &[&SecretData], uid: &str) -> Vec<(String, String)> {
     let mut canaries = vec![("user data".to_owned(), user_data_mark(uid))];
     for (key, value) in secrets.iter().flat_map(|data| data.iter()) {
         if value.len() < TELLING {

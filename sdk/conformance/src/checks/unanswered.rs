@@ -17,6 +17,8 @@ pub(super) const MANUAL: &str = "driver.proto, \"Certainty\"; operation.proto, M
 pub(super) const AWAY: bool = false;
 /// The infrastructure refuses the credentials.
 pub(super) const DENIED: bool = true;
+/// An outage may be over in a second.
+const LONGEST: Duration = Duration::from_mins(10);
 /// For a driver that tries for as long as it may.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -82,6 +84,14 @@ pub(super) fn goes_on(answer: &Answer) -> Outcome<OperationError> {
         MachineErrorReason::NotOurs | MachineErrorReason::NotHotUpdatable
     );
     ensure(!final_code && !final_word, EXPECTED, shown(&error))?;
+    let wait = error.retry_after.and_then(|it| Duration::try_from(it).ok()).unwrap_or_default();
+    let quota = error.code() == MachineErrorCode::ResourceExhausted
+        && error.acts_by() != MachineErrorReason::Throttled;
+    ensure(
+        wait <= LONGEST && !quota,
+        "an error after which the core asks again soon: UNAVAILABLE, with a retry_after of minutes at most",
+        format_args!("retry_after {wait:?}, {}", shown(&error)),
+    )?;
     Ok(error)
 }
 

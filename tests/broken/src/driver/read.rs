@@ -1,5 +1,7 @@
 //! Reads that lie.
 
+use std::time::{Duration, Instant};
+
 use ostler_driver_sdk::{
     ClassReview, Code, Context, Driver, DriverError, GetMachineStatus, GetVolumeIds, Instance,
     ListMachines, ValidateClass, Violation,
@@ -11,6 +13,9 @@ use crate::Breakage;
 use ostler_driver_fake::cloud::{Bootstrap, Instance as Vm, Lookup, NewInstance};
 use ostler_driver_fake::spec::Resource;
 use sha2::{Digest as _, Sha256};
+
+/// What [`Breakage::ListAtOnce`] lists so late.
+const LATE: Duration = Duration::from_secs(1);
 
 /// Whether the class has the credentials that the fake cloud refuses.
 async fn is_denied(ctx: &Context) -> bool {
@@ -100,6 +105,13 @@ impl Broken {
         found.retain(|it| !self.memory.lock().deleted.contains(it.provider_id()));
         if self.breaks(Breakage::ListExact) {
             found.pop();
+        }
+        if self.breaks(Breakage::ListAtOnce) {
+            let mut memory = self.memory.lock();
+            found.retain(|it| {
+                let first = memory.seen.entry(it.provider_id().to_owned());
+                first.or_insert_with(Instant::now).elapsed() > LATE
+            });
         }
         if self.breaks(Breakage::ListExactByZone) {
             let own = self.fake.cloud().of_clusters(|id| ctx.is_own_cluster(id), None);

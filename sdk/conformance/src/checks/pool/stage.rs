@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use ostler_proto::v1alpha1::{DeletionOutcome, MachineErrorReason, PoolMachineFailure, PoolRecord};
+use ostler_proto::v1alpha1::{
+    DeletionOutcome, MachineErrorReason, PoolMachineFailure, PoolMachineState, PoolRecord,
+};
 use tokio::time::Instant;
 
 use crate::answer::Answer;
@@ -13,6 +15,8 @@ use crate::pool::{Group, Pool};
 
 /// For a group to make what it lacks.
 const SETTLES: Duration = Duration::from_mins(2);
+/// For its instances to be as they are to be.
+const SUCCEEDS: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A pool whose group has settled.
@@ -40,6 +44,21 @@ pub(super) async fn settled(driver: &Driver<'_>, pool: &Pool, count: i32) -> Out
             let came = format!("{live}, and a size of {}", group.pool.desired);
             return Err(failed(format_args!("{count} instances in the group"), came));
         }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// Its instances are done at last: the core brings no change to a group of which it waits for some.
+pub(super) async fn succeeded(driver: &Driver<'_>, pool: &Pool) -> Outcome {
+    let until = Instant::now() + driver.bench.scaled(SUCCEEDS);
+    loop {
+        let group = driver.ask(pool.status("")).await?.group()?;
+        let states: Vec<_> = group.machines.iter().map(|it| it.state().as_str_name()).collect();
+        if group.machines.iter().all(|it| it.state() == PoolMachineState::Succeeded) {
+            return Ok(());
+        }
+        let late = Instant::now() >= until;
+        ensure(!late, "POOL_MACHINE_STATE_SUCCEEDED of each instance", format_args!("{states:?}"))?;
         tokio::time::sleep(LOOK).await;
     }
 }
