@@ -33,7 +33,7 @@ const TURN: &str = "@turn";
 const LONGEST: usize = 4 << 10;
 const STACK: usize = 64 << 20;
 /// The deepest one: the interpreter calls itself for each level, on the stack of a worker.
-const DEEPEST: usize = 100;
+const DEEPEST: usize = 48;
 
 /// Expressions that were compiled, as they were written: a definition is read again at each of its writes.
 static COMPILED: LazyLock<Mutex<LruCache<String, Arc<Compiled>>>> =
