@@ -32,3 +32,11 @@ impl Output {
         Ok(())
     }
 }
+
+/// `data` with the fields of `more`.
+pub(crate) fn merged(mut data: Value, more: Value) -> Value {
+    if let (Value::Object(data), Value::Object(more)) = (&mut data, more) {
+        data.extend(more);
+    }
+    data
+}

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::{self, Place};
 use crate::drivers::AdminArgs;
-use crate::output::Output;
+use crate::output::{Output, merged};
 use crate::program::VERSION;
 use crate::terminal;
 
@@ -99,27 +99,28 @@ impl Versions {
 
     fn data(&self) -> Value {
         let client = json!({ "version": PACKAGE, "commit": COMMIT, "contract": contract() });
-        let mut data = json!({ "client": client });
-        match &self.api {
-            Some(Ok(version)) => data["apiServer"] = json!({ "version": version }),
-            Some(Err(why)) => data["apiServer"] = json!({ "error": why }),
-            None => {}
-        }
-        match &self.core {
+        let api = match &self.api {
+            Some(Ok(version)) => json!({ "apiServer": { "version": version } }),
+            Some(Err(why)) => json!({ "apiServer": { "error": why } }),
+            None => json!({}),
+        };
+        let core = match &self.core {
             Some(Ok(answer)) => {
                 let core = answer.core.clone().unwrap_or_default();
-                data["core"] = json!({ "instance": core.instance, "version": core.version });
                 let driver = |it: &ostler_proto::v1alpha1::SessionInfo| {
                     json!({
                         "provider": it.provider, "name": it.driver_name, "version": it.driver_version
                     })
                 };
-                data["drivers"] = answer.sessions.iter().map(driver).collect();
+                json!({
+                    "core": { "instance": core.instance, "version": core.version },
+                    "drivers": answer.sessions.iter().map(driver).collect::<Vec<_>>(),
+                })
             }
-            Some(Err(why)) => data["core"] = json!({ "error": why }),
-            None => {}
-        }
-        data
+            Some(Err(why)) => json!({ "core": { "error": why } }),
+            None => json!({}),
+        };
+        merged(merged(json!({ "client": client }), api), core)
     }
 }
 

@@ -79,8 +79,8 @@ fn valid(subject: &Subject) -> Option<String> {
     let changed = class.metadata.managed_fields.iter().flatten();
     let changed = changed.filter_map(|it| it.time.as_ref().map(|time| time.0)).max();
     // Times of changes are whole seconds.
-    let said = time_of(last).map(|at| at.as_second());
-    if said.is_some() && said < changed.map(|at| at.as_second()) {
+    let said = time_of(last).map(Timestamp::as_second);
+    if said.is_some() && said < changed.map(Timestamp::as_second) {
         return Some("not refused since it was changed last".to_owned());
     }
     Some(format!("no: {}", last.note.as_deref().unwrap_or_default()))

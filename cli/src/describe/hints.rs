@@ -214,11 +214,11 @@ pub(super) fn of_machine(reason: &WaitReason, deleting: bool) -> Option<&'static
 
 /// How the hooks that hold a machine are removed.
 pub(super) fn of_hook(machine: &Machine, reason: &WaitReason) -> Option<String> {
-    let prefix = match reason {
-        WaitReason::PreDrainHook => hook::PRE_DRAIN,
-        WaitReason::PreTerminateHook => hook::PRE_TERMINATE,
-        _ => return None,
-    };
+    let holds = [
+        (WaitReason::PreDrainHook, hook::PRE_DRAIN),
+        (WaitReason::PreTerminateHook, hook::PRE_TERMINATE),
+    ];
+    let (_, prefix) = holds.into_iter().find(|(of, _)| of == reason)?;
     let keys = machine.metadata.annotations.iter().flatten().map(|(key, _)| key);
     let keys: Vec<_> =
         keys.filter(|key| key.starts_with(prefix)).map(|key| format!("{key}-")).collect();

@@ -145,7 +145,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 /// The cluster cannot be reached, there is no such deployment, or it cannot be done.
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     cluster::within(args.place, async |client, namespace| {
-        ask(Cluster { client, namespace }, args.command).await
+        Box::pin(ask(Cluster { client, namespace }, args.command)).await
     })
     .await
 }
@@ -209,9 +209,10 @@ impl Cluster {
 
     /// How far a rollout is, and what it waits for.
     async fn say(&self, kind: Kind, name: &str, output: Output) -> anyhow::Result<()> {
-        let progress = match kind {
-            Kind::Pool => progress::of_pool(&self.pool(name).await?),
-            _ => progress::of(&self.get(name).await?),
+        let progress = if kind == Kind::Pool {
+            progress::of_pool(&self.pool(name).await?)
+        } else {
+            progress::of(&self.get(name).await?)
         };
         let why = if progress.is_complete() { Why::default() } else { self.why(kind, name).await };
         let change = Change { kind, name, progress: &progress, why: &why };
@@ -294,15 +295,12 @@ impl Cluster {
     }
 
     async fn pause(&self, (kind, name): (Kind, String), pause: bool) -> anyhow::Result<()> {
-        let (paused, resume) = match kind {
-            Kind::Pool => {
-                let pool = self.pool(&name).await?;
-                (pool.spec.paused, resuming_pool(&pool))
-            }
-            _ => {
-                let deployment = self.get(&name).await?;
-                (deployment.spec.paused, resuming(&deployment))
-            }
+        let (paused, resume) = if kind == Kind::Pool {
+            let pool = self.pool(&name).await?;
+            (pool.spec.paused, resuming_pool(&pool))
+        } else {
+            let deployment = self.get(&name).await?;
+            (deployment.spec.paused, resuming(&deployment))
         };
         let singular = kind.singular();
         if paused.unwrap_or(false) == pause {
@@ -314,9 +312,10 @@ impl Cluster {
             bail!("{singular} {name} {already}");
         }
         let patch = json!({ "spec": { "paused": pause } });
-        match kind {
-            Kind::Pool => self.patch::<MachinePool>(&name, &patch).await?,
-            _ => self.patch::<MachineDeployment>(&name, &patch).await?,
+        if kind == Kind::Pool {
+            self.patch::<MachinePool>(&name, &patch).await?;
+        } else {
+            self.patch::<MachineDeployment>(&name, &patch).await?;
         }
         log::say(format_args!("{singular} {name} {}", if pause { "paused" } else { "resumed" }));
         // What the spec said is over; annotations are not.

@@ -63,9 +63,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     cluster::within(place, async |client, _| {
         let namespace = namespace.as_deref();
         if watch {
-            return follow(client, namespace, output).await;
+            return Box::pin(follow(client, namespace, output)).await;
         }
-        let report = gather(&client, namespace, &admin, home.clone()).await?;
+        let report = Box::pin(gather(&client, namespace, &admin, home.clone())).await?;
         output.print(&report.page(), &report.data())
     })
     .await

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::drivers::{Known, show};
 use crate::groups::{self, Group, are_several};
+use crate::output::merged;
 use crate::serving::Serving;
 use crate::table::{self, Table, span};
 use crate::terminal;
@@ -135,7 +136,18 @@ impl Report {
 
     /// For scripts.
     pub(super) fn data(&self) -> Value {
-        let mut data = json!({
+        let drivers = match &self.known {
+            Ok(known) => json!({
+                "drivers": json::to_json(&known.sessions).get("sessions"),
+                "operations": json::to_json(&known.operations).get("operations"),
+                "orphans": match &known.orphans {
+                    Ok(orphans) => json::to_json(orphans),
+                    Err(why) => json!({ "error": why }),
+                },
+            }),
+            Err(why) => json!({ "drivers": { "error": why } }),
+        };
+        let data = json!({
             "apiServer": match &self.api {
                 Ok(version) => json!({ "version": version, "ready": true }),
                 Err(why) => json!({ "ready": false, "message": why }),
@@ -143,18 +155,7 @@ impl Report {
             "cores": self.cores, "unserved": self.unserved, "machines": self.phases,
             "groups": self.groups, "waits": self.waits
         });
-        match &self.known {
-            Ok(known) => {
-                data["drivers"] = json::to_json(&known.sessions)["sessions"].take();
-                data["operations"] = json::to_json(&known.operations)["operations"].take();
-                data["orphans"] = match &known.orphans {
-                    Ok(orphans) => json::to_json(orphans),
-                    Err(why) => json!({ "error": why }),
-                };
-            }
-            Err(why) => data["drivers"] = json!({ "error": why }),
-        }
-        data
+        merged(data, drivers)
     }
 }
 
@@ -228,8 +229,8 @@ mod tests {
 
     use super::*;
 
-    fn seconds(seconds: i64) -> Option<prost_types::Duration> {
-        Some(prost_types::Duration { seconds, nanos: 0 })
+    const fn seconds(seconds: i64) -> prost_types::Duration {
+        prost_types::Duration { seconds, nanos: 0 }
     }
 
     fn known() -> Known {
@@ -238,7 +239,7 @@ mod tests {
             readiness: Readiness::Ready.into(),
             in_flight: 2,
             credit: 64,
-            heartbeat_age: seconds(12),
+            heartbeat_age: Some(seconds(12)),
             driver_name: "fake".to_owned(),
             driver_version: "0.1.0".to_owned(),
             ..SessionInfo::default()
@@ -248,7 +249,7 @@ mod tests {
             target: Some(Target { name: "web-1".to_owned(), ..Target::default() }),
             provider: "fake.ostler.dev".to_owned(),
             state: OperationState::Sent.into(),
-            age: seconds(12),
+            age: Some(seconds(12)),
             ..OperationInfo::default()
         };
         let orphan = OrphanInfo { machine_name: "lost".to_owned(), ..OrphanInfo::default() };

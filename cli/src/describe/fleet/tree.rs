@@ -67,13 +67,15 @@ pub(in crate::describe) fn found(fleet: &Fleet, now: Timestamp) -> Found {
     let page = render(fleet, now);
     let waits: Vec<_> = held_up(fleet, now).into_iter().collect();
     let machines: Vec<_> = fleet.all().collect();
-    let mut rest = json!({ "machines": machines, "events": fleet.events });
-    match (&fleet.deployment, fleet.sets.as_slice()) {
+    match (&fleet.deployment, &fleet.sets) {
         (Some(deployment), sets) => {
-            rest["sets"] = json!(sets);
+            let rest = json!({ "sets": sets, "machines": machines, "events": fleet.events });
             Found::new(page, deployment, &waits, rest)
         }
-        (None, sets) => Found::new(page, &sets.first(), &waits, rest),
+        (None, sets) => {
+            let rest = json!({ "machines": machines, "events": fleet.events });
+            Found::new(page, &sets.first(), &waits, rest)
+        }
     }
 }
 

@@ -233,7 +233,7 @@ mod tests {
         tokio::spawn(connection);
         let answer = sender.send_request(request.unwrap()).await.ok()?;
         let status = answer.status().as_u16();
-        let body = answer.into_body().collect().await.ok().map(|it| it.to_bytes());
+        let body = answer.into_body().collect().await.ok().map(http_body_util::Collected::to_bytes);
         Some((status, body.map(|it| String::from_utf8(it.to_vec()).unwrap())))
     }
 

@@ -81,9 +81,8 @@ fn a_template_that_was_not_read_yet_is_awaited() {
 #[test]
 fn a_copy_without_a_machine_goes_unless_its_machine_may_be_there() {
     let gone = |snap: &Snapshot| -> Vec<String> {
-        let deleted = writes(snap, Part::Delete).into_iter().filter_map(|write| match write.verb {
-            Verb::DeleteCopy(copy) => Some(copy.name),
-            _ => None,
+        let deleted = writes(snap, Part::Delete).into_iter().filter_map(|write| {
+            if let Verb::DeleteCopy(copy) = write.verb { Some(copy.name) } else { None }
         });
         deleted.collect()
     };
