@@ -260,7 +260,9 @@ async fn a_core_that_is_replaced_in_the_middle_creates_none_twice() {
 async fn a_set_that_is_refused_says_why_and_works_once_it_is_right() {
     let world = World::start_with(with_sets()).await;
     let mut wrong = set("s", 2);
-    wrong["spec"]["template"]["spec"]["class"]["name"] = json!("");
+    let selector = wrong["spec"]["selector"].take();
+    // no rule of the definition refuses it
+    wrong["spec"]["selector"] = json!({});
     world.apply::<MachineSet>(wrong).await;
     let refused = |set: Option<&MachineSet>| {
         let status = set.and_then(|set| set.status.as_ref());
@@ -269,8 +271,7 @@ async fn a_set_that_is_refused_says_why_and_works_once_it_is_right() {
     until(&world, "s", "refused", refused).await;
     rest().await;
     assert!(machines(&world).await.is_empty());
-    let right = json!({ "spec": { "template": { "spec": { "class": { "name": "fake" } } } } });
-    patch(&world, "s", right).await;
+    patch(&world, "s", json!({ "spec": { "selector": selector } })).await;
     until_runs(&world, "s", 2).await;
     assert!(sets(&world).get("s").await.unwrap().status.unwrap().conditions.is_empty());
     world.stop().await;
