@@ -20,7 +20,11 @@ fn spoiled(kind: &str) -> Value {
     let template = json!({ "metadata": { "labels": 5 } });
     let spec = match kind {
         "Machine" => json!({ "nodeTemplate": template }),
-        _ => json!({ "template": { "spec": { "nodeTemplate": template } } }),
+        _ => {
+            let mut spec = set("spoiled", 0)["spec"].take();
+            spec["template"]["spec"]["nodeTemplate"] = template;
+            spec
+        }
     };
     json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind,

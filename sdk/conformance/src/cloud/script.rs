@@ -126,11 +126,13 @@ impl Script {
         }
     }
 
-    /// Waits until the operation of now is over.
-    pub(crate) async fn over(&self) {
+    /// Waits until the operation that runs at this call is over.
+    pub(crate) fn over(&self) -> impl Future<Output = ()> + use<> {
         let mut number = self.number.subscribe();
-        // It fails only when the script is gone.
-        let _gone = number.changed().await;
+        async move {
+            // It fails only when the script is gone.
+            let _gone = number.changed().await;
+        }
     }
 }
 
