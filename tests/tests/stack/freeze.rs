@@ -8,9 +8,8 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::runtime::wait::await_condition;
 use ostler_api::{Machine, MachineDeployment, MachineSet};
-use ostler_tests::objects;
 use ostler_tests::world::{Setup, World};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::timeout;
 
 use crate::sets::{until_runs, with_sets};
@@ -30,13 +29,18 @@ fn sets(world: &World) -> Api<MachineSet> {
 /// Ten Machines more than the set `s` made, with its label. They do not go.
 pub(crate) async fn overshoot(world: &World, set: &MachineSet, label: &str) {
     for number in 0..10 {
-        let mut machine: Value = objects::machine(&format!("m-{number}"), "fake");
-        machine["metadata"]["labels"] = json!({ label: "s" });
-        machine["metadata"]["finalizers"] = json!(["example.com/held"]);
-        machine["metadata"]["ownerReferences"] = json!([{
-            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s",
-            "uid": set.uid(), "controller": true
-        }]);
+        let name = format!("m-{number}");
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "spec": { "class": { "kind": "MachineClass", "name": "fake" } },
+            "metadata": {
+                "name": name, "namespace": "default", "labels": { label: "s" }, "finalizers": ["example.com/held"],
+                "ownerReferences": [{
+                    "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s",
+                    "uid": set.uid(), "controller": true
+                }]
+            }
+        });
         world.apply::<Machine>(machine).await;
     }
 }

@@ -78,7 +78,8 @@ async fn until_alike(world: &World, count: usize) {
             let mut names: Vec<_> = machines.iter().map(|it| it.name().to_owned()).collect();
             let mut of: Vec<_> =
                 copies(world).await.into_iter().filter_map(|it| it.metadata.name).collect();
-            (names.sort(), of.sort());
+            names.sort();
+            of.sort();
             let run = machines.iter().all(|it| it.phase() == MachinePhase::Running);
             if run && names.len() == count && names == of {
                 return;

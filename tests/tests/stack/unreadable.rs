@@ -18,13 +18,12 @@ use crate::sets::set;
 /// With labels that are a number, which `ostler-api` cannot parse.
 fn spoiled(kind: &str) -> Value {
     let template = json!({ "metadata": { "labels": 5 } });
-    let spec = match kind {
-        "Machine" => json!({ "nodeTemplate": template }),
-        _ => {
-            let mut spec = set("spoiled", 0)["spec"].take();
-            spec["template"]["spec"]["nodeTemplate"] = template;
-            spec
-        }
+    let spec = if kind == "Machine" {
+        json!({ "nodeTemplate": template })
+    } else {
+        let mut spec = set("spoiled", 0)["spec"].take();
+        spec["template"]["spec"]["nodeTemplate"] = template;
+        spec
     };
     json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": kind,

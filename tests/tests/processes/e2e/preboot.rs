@@ -74,7 +74,9 @@ fn a_provider_made_of_shell_boots_a_machine() {
     kubectl.wait("machinedeployment", "booted-workers", ".status.readyReplicas", "2");
     kubectl.run(["delete", "machinedeployment", "booted-workers", "--wait=false"]);
     kubectl.wait_gone("machinedeployment", "booted-workers");
-    recipes.iter().for_each(|name| kubectl.wait_gone("recipe", name));
+    for name in &recipes {
+        kubectl.wait_gone("recipe", name);
+    }
     let template = kubectl.get("recipetemplate", "workers");
     assert_eq!(template["spec"]["template"]["spec"]["greeting"], "hello from a template");
 
