@@ -31,6 +31,8 @@ use crate::verdict::{CheckResult, Finding, Verdict};
 const CHECK: Duration = Duration::from_mins(4);
 /// And so much longer for each instance of `--many`, if the check makes them.
 const EACH: Duration = Duration::from_secs(1);
+/// And so much for a check of the cloud's faults: two operations, each of at most 60 cases of 15 seconds.
+const FAULTS: Duration = Duration::from_mins(30);
 /// For the lists after all deletions, and a driver that has to start for them.
 const CLEANED_UP: Duration = Duration::from_mins(1);
 /// For a command that causes a fault.
@@ -290,7 +292,8 @@ impl Runner {
     async fn act(&self, check: &Check, bench: &Bench) -> Outcome {
         let many = if check.gates.contains(&Gate::Many) { self.setup.options.many } else { 0 };
         let many = EACH * u32::try_from(many).unwrap_or(u32::MAX);
-        let limit = self.setup.options.scaled(CHECK + many);
+        let faults = if check.needs == Needs::Faults { FAULTS } else { Duration::ZERO };
+        let limit = self.setup.options.scaled(CHECK + many + faults);
         let acting = AssertUnwindSafe((check.run)(bench)).catch_unwind();
         tokio::select! {
             ended = tokio::time::timeout(limit, acting) => match ended {

@@ -138,16 +138,11 @@ impl Controllers {
         let home = Arc::new(settings.home_namespace(client.clone()));
         let others = (&sessions, &recorder, &home);
         let kinds = Arc::new(Kinds::new(&queues, &stores, &settings, &state, others));
-        let configs = Arc::new(Configs::new(
-            client.clone(),
-            stores.clone(),
-            Queues {
-                machines: Arc::clone(&kinds.machines.queue),
-                sets: Arc::clone(&kinds.sets.queue),
-            },
-            watch_metrics.clone(),
-            registry,
-        ));
+        let (machines, sets) = (Arc::clone(&kinds.machines.queue), Arc::clone(&kinds.sets.queue));
+        let queues = Queues { machines, sets };
+        let watches = watch_metrics.clone();
+        let configs = Configs::new(client.clone(), stores.clone(), queues, watches, registry);
+        let configs = Arc::new(configs);
         let leases = Leases::register(registry);
         register_machines(registry, &stores, &state, &leases.machines);
         register_deployments(registry, &stores, &leases.sets);

@@ -15,11 +15,12 @@ use serde_json::Value;
 
 use crate::{
     class_facts::SecretView,
-    copies,
     operation::UserData,
     user_data::{MAX_USER_DATA, wants_token},
 };
 
+/// How the kinds of templates end. What is before is the kind of the copies.
+pub(crate) const SUFFIX: &str = "Template";
 /// The most characters of a word that an object of a bootstrap provider may add to our status.
 const MAX_WORD: usize = 64;
 /// The most characters of a text that it may add.
@@ -197,7 +198,7 @@ const PROVIDERS_GROUP: &str = "bootstrap.cluster.x-k8s.io";
 
 /// Whether other objects are made from objects of this kind. They have no data of their own.
 pub fn is_template(kind: &str) -> bool {
-    kind.ends_with(copies::SUFFIX)
+    kind.ends_with(SUFFIX)
 }
 
 impl ConfigKind {

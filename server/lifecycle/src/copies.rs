@@ -17,10 +17,7 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use crate::bootstrap::{ConfigKind, ConfigName, ConfigView, lack, named};
-
-/// How the kinds of templates end. What is before is the kind of the copies.
-pub(crate) const SUFFIX: &str = "Template";
+use crate::bootstrap::{ConfigKind, ConfigName, ConfigView, SUFFIX, lack, named};
 
 /// A template that a set names.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -212,6 +212,11 @@ fn spec(part: &'static str) -> impl Strategy<Value = Value> {
     })
 }
 
+/// An empty structure is a field of its own: its owner keeps it, as upstream, though it is gone with its last field.
+fn filled(part: &'static str) -> impl Strategy<Value = Value> {
+    spec(part).prop_filter("a spec with fields", |spec| *spec != json!({}))
+}
+
 proptest! {
     #[test]
     fn applied_twice_changes_nothing(first in spec("x"), other in spec("y"), again in spec("x")) {
@@ -223,8 +228,8 @@ proptest! {
     }
 
     #[test]
-    fn managers_of_other_fields_never_conflict(ours in prop::collection::vec(spec("x"), 1..4),
-        theirs in prop::collection::vec(spec("y"), 1..4), order in prop::collection::vec(any::<bool>(), 8))
+    fn managers_of_other_fields_never_conflict(ours in prop::collection::vec(filled("x"), 1..4),
+        theirs in prop::collection::vec(filled("y"), 1..4), order in prop::collection::vec(any::<bool>(), 8))
     {
         let (mut ours, mut theirs) = (ours.into_iter(), theirs.into_iter());
         let mut object = None;

@@ -107,5 +107,5 @@ fn a_template_that_was_changed_in_place_is_told_once_and_another_one_is_none() {
     assert_eq!(told(before("one"), 1, 2), 0);
     assert_eq!(told(before("other"), 2, 2), 0);
     assert_eq!(told(Value::Null, 2, 2), 0);
-    assert_eq!(told(before("one"), 2, 0), 0, "nobody has a copy of it");
+    assert_eq!(told(before("one"), 2, 0), 0, "no Machine has a copy of it");
 }

@@ -1,6 +1,5 @@
 //! Which rules of a definition are refused, in kube-apiserver's words.
 
-use kube_cel::cel::common::ast::{Expr, IdedExpr};
 use serde_json::Value;
 
 use super::{RULES, compile, infer, text};
@@ -156,20 +155,4 @@ pub(super) fn field_path(written: &str, schema: &Value) -> Result<String, String
         rest = after;
     }
     Ok(found)
-}
-
-/// Where in an expression a text stands: what the expression is made of does not say it.
-pub(super) fn place(written: &str, wanted: &str, message: &str) -> String {
-    let at = written.find(wanted).unwrap_or(0);
-    let before = &written[..at];
-    let line = before.matches('\n').count();
-    let column = before.chars().rev().take_while(|c| *c != '\n').count();
-    let text = written.lines().nth(line).unwrap_or_default();
-    let dots = ".".repeat(column);
-    format!("ERROR: <input>:{}:{}: {message}\n | {text}\n | {dots}^", line + 1, column + 1)
-}
-
-/// Whether an expression is a name.
-pub(super) fn ident(expression: &IdedExpr) -> Option<&str> {
-    if let Expr::Ident(name) = &expression.expr { Some(name) } else { None }
 }

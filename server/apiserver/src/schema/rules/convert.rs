@@ -9,7 +9,7 @@ use kube_cel::cel::{
 };
 use serde_json::Value;
 
-use super::evaluate::FUNCTIONS;
+use super::functions::FUNCTIONS;
 use crate::schema::{Additional, JsonType, Schema};
 
 /// A value as expressions see it. Calls itself once for each level of the value, which are bounded where it is read.

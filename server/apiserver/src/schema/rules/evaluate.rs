@@ -1,23 +1,14 @@
 //! Which rules of a definition an object breaks, in kube-apiserver's words.
 
-use std::{
-    cell::Cell,
-    collections::HashMap,
-    sync::{Arc, LazyLock},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use kube_cel::{
-    KubeCelExt,
-    cel::{Context, ExecutionError, Value as Cel, objects::OptionalValue},
-};
-use nix::sys::{
-    resource::{UsageWho, getrusage},
-    time::TimeValLike,
-};
+use kube_cel::cel::{Context, ExecutionError, Value as Cel, objects::OptionalValue};
 use serde_json::{Map, Value};
 
-use super::{Compiled, Rule, TURN, convert};
+use super::{
+    Compiled, Rule, convert,
+    functions::{FUNCTIONS, ends_at, ran},
+};
 use crate::{
     field::{FieldError, FieldErrorKind, Path, SHOWN_PATH, child, render, shorten},
     schema::{ListType, Schema, validate::is_enough},
@@ -27,74 +18,8 @@ use crate::{
 /// cost stand for by its own words, measured, as the interpreter counts no cost.
 const EXPRESSION: Duration = Duration::from_millis(100);
 const OBJECT: Duration = Duration::from_secs(1);
-/// The clock is read once in so many turns.
-const TURNS: u32 = 16;
 /// The longest text that an expression may make for a message, in bytes.
 const LONGEST_MESSAGE: usize = 5 << 10;
-
-/// The functions that expressions may call.
-pub(super) static FUNCTIONS: LazyLock<Context<'static>> = LazyLock::new(|| {
-    let mut functions = Context::default().with_all();
-    functions.add_function(TURN, turn);
-    // the interpreter lacks these two
-    functions.add_function("dyn", |value: Cel| -> Result<Cel, ExecutionError> { Ok(value) });
-    functions.add_function("type", |value: Cel| -> Result<Cel, ExecutionError> {
-        Ok(type_of(&value).into())
-    });
-    for name in TYPES {
-        functions.add_variable_from_value(name, name);
-    }
-    functions
-});
-
-/// The types that expressions name.
-pub(super) const TYPES: [&str; 9] =
-    ["bool", "bytes", "double", "int", "list", "map", "null_type", "string", "uint"];
-
-#[expect(clippy::wildcard_enum_match_arm, reason = "the others have no names")]
-fn type_of(value: &Cel) -> &'static str {
-    match value {
-        Cel::Bool(_) => "bool",
-        Cel::Bytes(_) => "bytes",
-        Cel::Float(_) => "double",
-        Cel::Int(_) => "int",
-        Cel::List(_) => "list",
-        Cel::Map(_) => "map",
-        Cel::Null => "null_type",
-        Cel::String(_) => "string",
-        Cel::UInt(_) => "uint",
-        _ => "",
-    }
-}
-
-thread_local! {
-    /// When the expression that this thread evaluates has to end, and how many turns until it looks.
-    static END: Cell<(Duration, u32)> = const { Cell::new((Duration::MAX, 0)) };
-}
-
-/// How long this thread has run.
-fn ran() -> Duration {
-    #[cfg(target_os = "linux")]
-    let who = UsageWho::RUSAGE_THREAD;
-    #[cfg(not(target_os = "linux"))]
-    let who = UsageWho::RUSAGE_SELF;
-    let Ok(usage) = getrusage(who) else { return Duration::ZERO };
-    let micros = usage.user_time() + usage.system_time();
-    Duration::from_micros(u64::try_from(micros.num_microseconds()).unwrap_or(0))
-}
-
-fn turn() -> Result<bool, ExecutionError> {
-    let (end, turns) = END.get();
-    if turns > 0 {
-        END.set((end, turns - 1));
-        return Ok(true);
-    }
-    if ran() > end {
-        return Err(ExecutionError::function_error(TURN, "out of time"));
-    }
-    END.set((end, TURNS));
-    Ok(true)
-}
 
 impl Schema {
     /// What an object breaks of the rules. `old` is what it was before a change: a value that did not change breaks
@@ -277,7 +202,7 @@ impl Walk {
     fn evaluate(&mut self, one: &Compiled, context: &Context<'_>) -> Result<Cel, ExecutionError> {
         let began = ran();
         let end = began + EXPRESSION.min(self.left);
-        END.set((end, TURNS));
+        ends_at(end);
         let result = context.resolve(&one.expression);
         let now = ran();
         self.left = self.left.saturating_sub(now.saturating_sub(began));
@@ -286,7 +211,7 @@ impl Walk {
     }
 }
 
-/// What went wrong, in the words of Kubernetes. Values may be large, and are not shown.
+/// What went wrong, as Kubernetes says it. Values may be large, and are not shown.
 #[expect(clippy::wildcard_enum_match_arm, reason = "the others say it themselves")]
 fn words(error: &ExecutionError) -> String {
     match error {

@@ -8,9 +8,8 @@ use kube_cel::cel::{
 };
 
 use super::{
-    check::{ident, place},
     convert::escape,
-    evaluate::{FUNCTIONS, TYPES},
+    functions::{FUNCTIONS, TYPES},
 };
 use crate::schema::{Additional, JsonType, Schema};
 
@@ -242,3 +241,19 @@ const COMPARISONS: [&str; 6] = [
     operators::GREATER,
     operators::GREATER_EQUALS,
 ];
+
+/// Where in an expression a text stands: what the expression is made of does not say it.
+fn place(written: &str, wanted: &str, message: &str) -> String {
+    let at = written.find(wanted).unwrap_or(0);
+    let before = &written[..at];
+    let line = before.matches('\n').count();
+    let column = before.chars().rev().take_while(|c| *c != '\n').count();
+    let text = written.lines().nth(line).unwrap_or_default();
+    let dots = ".".repeat(column);
+    format!("ERROR: <input>:{}:{}: {message}\n | {text}\n | {dots}^", line + 1, column + 1)
+}
+
+/// Whether an expression is a name.
+fn ident(expression: &IdedExpr) -> Option<&str> {
+    if let Expr::Ident(name) = &expression.expr { Some(name) } else { None }
+}

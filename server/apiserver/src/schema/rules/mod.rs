@@ -6,6 +6,7 @@
 mod check;
 mod convert;
 mod evaluate;
+mod functions;
 mod infer;
 
 use std::{
