@@ -542,7 +542,7 @@ fn a_failed_machine_that_a_set_replaces_has_no_failure_message_for_an_autoscaler
 }
 
 /// A Machine of a set, and the copy of a template that the set made for it.
-fn with_copy(finalizers: &[&str]) -> World {
+fn with_copy() -> World {
     let mut world = world(json!({ "configRef": config_ref() }));
     let set = json!([{
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": "s",
@@ -550,7 +550,7 @@ fn with_copy(finalizers: &[&str]) -> World {
     }]);
     world.machine_mut().metadata.owner_references = serde_json::from_value(set).unwrap();
     let metadata = json!({
-        "name": "m1", "uid": "c", "resourceVersion": "7", "finalizers": finalizers,
+        "name": "m1", "uid": "c", "resourceVersion": "7",
         "annotations": { "cluster.x-k8s.io/cloned-from-name": "workers" },
         "ownerReferences": [{
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": "s"
@@ -566,32 +566,13 @@ fn with_copy(finalizers: &[&str]) -> World {
 
 #[test]
 fn a_machine_takes_its_copy_over_from_the_set_that_made_it() {
-    let mut world = with_copy(&[]);
+    let mut world = with_copy();
     world.settle();
     assert_eq!(owners(&world), [(UID.to_owned(), true)]);
     assert_eq!(world.creates, 1);
     // A set that controls it, or one of another name, is another owner.
-    let mut world = with_copy(&[]);
+    let mut world = with_copy();
     world.machine_mut().metadata.owner_references = None;
     world.settle();
     assert_eq!(world.waits_for(), Some(WaitReason::BootstrapConfigOwned));
-}
-
-#[test]
-fn a_machine_goes_after_its_copy_and_says_who_holds_that() {
-    for finalizers in [&[][..], &["bakery.example.com/oven"]] {
-        let mut world = with_copy(finalizers);
-        world.settle();
-        world.delete();
-        world.settle();
-        if !finalizers.is_empty() {
-            assert_eq!(world.waits_for(), Some(WaitReason::BootstrapConfigDeleting));
-            let wait = world.status().waiting_for.clone().unwrap();
-            assert!(wait.message.unwrap().contains("bakery.example.com/oven"));
-            world.bootstrap.config = ConfigView::Absent;
-            world.settle();
-        }
-        assert_eq!(world.bootstrap.config, ConfigView::Absent);
-        assert!(world.machine.is_none(), "{finalizers:?}");
-    }
 }
