@@ -2,21 +2,18 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::{MachineDeployment, MachineSet};
 use ostler_tests::objects::{gone, instances, waits_for};
 use ostler_tests::rights::Request;
-use ostler_tests::setup::Deaths;
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::pool_safety::Dying;
 use crate::preboot::{JOIN, configs, install, install_labelled};
 use crate::sets::{machines, set, sets, told, with_sets};
 
@@ -172,35 +169,6 @@ async fn a_deployment_whose_template_comes_last_gives_each_machine_a_copy_and_ro
     assert_eq!(templates.list(&ListParams::default()).await.unwrap().items.len(), 2);
     provider.abort();
     world.stop().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_core_that_dies_at_each_write_leaves_no_copy_behind_and_makes_none_twice() {
-    let deaths = Arc::<Deaths>::default();
-    let world = World::start_with(Setup { deaths: Arc::clone(&deaths), ..with_sets() }).await;
-    install(&world, "Recipe").await;
-    install_labelled(&world, "RecipeTemplate", &json!({})).await;
-    create_template(&world, "one").await;
-    let provider = provider(&world);
-    let mut dying = Dying { world, deaths, died: 0 };
-    dying.deaths.after(Some(0));
-    dying.world.apply::<MachineSet>(booted(set("s", 2), "one")).await;
-    dying.live(async |world| until_alike(world, 2).await).await;
-    for count in [3_usize, 1, 0, 1] {
-        dying.deaths.after(Some(dying.died % 3));
-        edit::<MachineSet>(&dying.world, "s", json!({ "spec": { "replicas": count } })).await;
-        dying.live(async |world| until_alike(world, count).await).await;
-        assert_eq!(instances(&dying.world), count);
-    }
-    sets(&dying.world).delete("s", &DeleteParams::default()).await.unwrap();
-    dying.live(async |world| until_alike(world, 0).await).await;
-    assert_eq!(instances(&dying.world), 0);
-    assert!(dying.died > 20, "{} cores died", dying.died);
-    dying.deaths.after(None);
-    let templates = configs(&dying.world, "RecipeTemplate");
-    assert!(templates.get_opt("one").await.unwrap().is_some(), "the user's own stays");
-    provider.abort();
-    dying.world.stop().await;
 }
 
 #[tokio::test(start_paused = true)]
