@@ -27,7 +27,10 @@ const HINTS: [(WaitReason, &str); 68] = [
         WaitReason::BootstrapConfigOwned,
         "give each machine a configRef of its own, to an object without other owners",
     ),
-    (WaitReason::BootstrapConfigDeleting, "see to it that who set its finalizers takes them off"),
+    (
+        WaitReason::BootstrapConfigDeleting,
+        "remove the finalizers that the message names, or have their controller remove them",
+    ),
     (WaitReason::BootstrapKindMissing, "install the bootstrap provider"),
     (
         WaitReason::BootstrapKindUnmarked,
