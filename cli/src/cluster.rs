@@ -1,13 +1,17 @@
 //! The cluster that a person means, and what is said if its API server does not answer.
 
+use std::fmt::Debug;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use http::Uri;
+use kube::api::{Api, ListParams};
 use kube::config::Kubeconfig;
-use kube::{Client, Config};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Config, Resource};
 use ostler_dial::{DialError, cluster};
+use serde::de::DeserializeOwned;
 
 /// What a command for people logs: that a request failed is said by the command itself.
 pub(crate) const LOGGED: &str = "warn,kube_client::client::builder=off";
@@ -75,6 +79,25 @@ pub(crate) async fn within<T>(
     let (address, namespace) = (config.cluster_url.clone(), config.default_namespace.clone());
     let client = cluster::client(config).context("the kubeconfig cannot be used")?;
     act(client, namespace).await.map_err(|error| told(error, &address))
+}
+
+/// All objects of a kind; none if the cluster does not have the kind. No namespace: those of all.
+pub(crate) async fn list<K>(client: &Client, namespace: Option<&str>) -> kube::Result<Vec<K>>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned,
+{
+    let api = match namespace {
+        Some(namespace) => Api::<K>::namespaced(client.clone(), namespace),
+        None => Api::<K>::all(client.clone()),
+    };
+    match api.list(&ListParams::default()).await {
+        Ok(list) => Ok(list.items),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The cluster of a kubeconfig, or of the one that kubectl takes.

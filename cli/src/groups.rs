@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::Resource;
 use ostler_api::{MachineDeployment, MachinePool, MachineReserve, MachineSet};
+use ostler_lifecycle::owner::controller;
 use serde::Serialize;
 
 use crate::kinds::Kind;
@@ -62,8 +63,7 @@ impl Group {
 
     /// Of a set that has no deployment.
     pub(crate) fn of_set(one: &MachineSet) -> Option<Self> {
-        let mut owners = one.metadata.owner_references.iter().flatten();
-        if owners.any(|owner| owner.controller == Some(true)) {
+        if controller(&one.metadata).is_some() {
             return None;
         }
         let status = one.status.clone().unwrap_or_default();

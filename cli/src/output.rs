@@ -1,10 +1,10 @@
 //! Answers for people, and for scripts.
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use crate::{log, terminal};
+use crate::{log, screen, terminal};
 
 /// How an answer is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -19,6 +19,17 @@ pub(crate) enum Output {
 }
 
 impl Output {
+    /// Whether `--watch` can be shown.
+    ///
+    /// # Errors
+    /// The output is for scripts, or is no terminal.
+    pub(crate) fn may_watch(self) -> anyhow::Result<()> {
+        if self == Self::Text && screen::is_live() {
+            return Ok(());
+        }
+        bail!("--watch needs a terminal; for scripts there is `kubectl get -w -o json`")
+    }
+
     /// Prints `page` for people, and what it tells of for scripts. Foreign text of the page has been escaped.
     pub(crate) fn print(self, page: &str, data: &Value) -> anyhow::Result<()> {
         match self {

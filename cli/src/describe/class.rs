@@ -2,7 +2,6 @@
 
 use anyhow::Context as _;
 use jiff::Timestamp;
-use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 use ostler_api::machine::{MachineSpec, WaitReason};
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
@@ -14,6 +13,7 @@ use super::fleet::named;
 use super::found::Found;
 use super::read::{self, Described};
 use super::sheet::{Page, event_lines, time_of};
+use crate::cluster;
 
 /// A class and what uses it, as far as it could be read.
 #[derive(Debug)]
@@ -91,14 +91,8 @@ async fn users_of<K: Described>(
     (client, namespace, class): (&Client, &str, &str),
     spec: fn(&K) -> &MachineSpec,
 ) -> anyhow::Result<Vec<K>> {
-    let all = Api::<K>::namespaced(client.clone(), namespace).list(&ListParams::default()).await;
-    let all = match all {
-        Ok(list) => list.items,
-        Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
-        Err(error) => {
-            return Err(error).with_context(|| format!("{} cannot be read", K::plural(&())));
-        }
-    };
+    let all = cluster::list::<K>(client, Some(namespace)).await;
+    let all = all.with_context(|| format!("{} cannot be read", K::plural(&())))?;
     Ok(all.into_iter().filter(|it| names_class(spec(it), class)).collect())
 }
 

@@ -3,6 +3,8 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::output::merged;
+
 /// A page, and what it tells of.
 #[derive(Debug)]
 pub(super) struct Found {
@@ -22,9 +24,6 @@ impl Found {
         if let Some(meta) = data.pointer_mut("/object/metadata").and_then(Value::as_object_mut) {
             meta.remove("managedFields");
         }
-        if let (Some(all), Value::Object(rest)) = (data.as_object_mut(), rest) {
-            all.extend(rest);
-        }
-        Self { page, data }
+        Self { page, data: merged(data, rest) }
     }
 }

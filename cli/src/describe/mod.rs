@@ -22,7 +22,7 @@ mod waits;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow};
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, DynamicObject, ListParams};
@@ -83,8 +83,8 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let Args { place, objects, all_namespaces, output, watch } = args;
     let wanted = named(&objects)?;
-    if watch && (output != Output::Text || !screen::is_live()) {
-        bail!("--watch shows pages on a terminal; for scripts there is `kubectl get -w -o json`");
+    if watch {
+        output.may_watch()?;
     }
     cluster::within(place, async |client, namespace| {
         let place = (!all_namespaces).then_some(namespace.as_str());

@@ -15,6 +15,7 @@ use ostler_lifecycle::cluster::ClusterIds;
 use serde::de::DeserializeOwned;
 
 use super::rights;
+use crate::cluster;
 
 /// What is there.
 #[derive(Debug)]
@@ -80,11 +81,8 @@ where
         + std::fmt::Debug
         + DeserializeOwned,
 {
-    match Api::<K>::namespaced(client.clone(), namespace).list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => Err(error).with_context(|| format!("{what} cannot be read")),
-    }
+    let all = cluster::list(client, Some(namespace)).await;
+    all.with_context(|| format!("{what} cannot be read"))
 }
 
 /// The secrets of this namespace that classes name.

@@ -6,9 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use jiff::Timestamp;
-use kube::api::{Api, ListParams};
 use kube::core::NamespaceResourceScope;
 use kube::{Client, Resource};
 use ostler_api::{
@@ -25,7 +24,7 @@ use crate::groups::Group;
 use crate::live::{self, Scope};
 use crate::output::Output;
 use crate::serving::Leases;
-use crate::{screen, waits};
+use crate::waits;
 
 /// Which part of which cluster.
 #[derive(Debug, clap::Args)]
@@ -72,9 +71,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn follow(client: Client, namespace: Option<&str>, output: Output) -> anyhow::Result<()> {
-    if output != Output::Text || !screen::is_live() {
-        bail!("--watch shows a table on a terminal; for scripts there is `kubectl get -w -o json`");
-    }
+    output.may_watch()?;
     // One that may not be read is an error, and not an empty table.
     list::<Machine>(&client, namespace).await?;
     let namespace = namespace.map(str::to_owned);
@@ -119,7 +116,6 @@ async fn gather(
     })
 }
 
-/// All objects of a kind; none, if the cluster does not have the kind.
 async fn list<K>(client: &Client, namespace: Option<&str>) -> anyhow::Result<Vec<K>>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
@@ -127,17 +123,7 @@ where
         + Debug
         + DeserializeOwned,
 {
-    let api = match namespace {
-        Some(namespace) => Api::<K>::namespaced(client.clone(), namespace),
-        None => Api::<K>::all(client.clone()),
-    };
-    let plural = K::plural(&());
-    match api.list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
-        Err(error) => {
-            let hint = if namespace.is_none() { "; --namespace narrows it" } else { "" };
-            Err(error).with_context(|| format!("{plural} cannot be read{hint}"))
-        }
-    }
+    let hint = if namespace.is_none() { "; --namespace narrows it" } else { "" };
+    let all = cluster::list(client, namespace).await;
+    all.with_context(|| format!("{} cannot be read{hint}", K::plural(&())))
 }

@@ -18,6 +18,7 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use crate::bootstrap::{ConfigKind, ConfigName, ConfigView, SUFFIX, lack, named};
+use crate::owner::controller;
 
 /// A template that a set names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,11 +77,8 @@ pub(crate) fn with_copy(mut spec: MachineSpec, machine: &str) -> MachineSpec {
 
 /// Whether a Machine may have a copy that a set made: it names an object of its own name.
 pub(crate) fn may_have(machine: &Machine) -> bool {
-    let is_of_set = |owner: &&OwnerReference| {
-        owner.kind == names::MACHINE_SET && owner.controller == Some(true)
-    };
     reference(&machine.spec).is_some_and(|named| named.name == machine.name())
-        && machine.metadata.owner_references.iter().flatten().any(|owner| is_of_set(&owner))
+        && controller(&machine.metadata).is_some_and(|owner| owner.kind == names::MACHINE_SET)
 }
 
 /// Whether it is the set that owns the copy of this Machine until the Machine does.

@@ -271,6 +271,10 @@ impl Writer {
         self.run(K::kind(&()), "patch_status", api.patch_status(name, &params, &patch)).await
     }
 
+    fn dynamic(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
+    }
+
     /// Merge-patches an object of a kind that is known at run time only, and counted as `label`; `patch` as in
     /// [`Self::patch`].
     pub async fn patch_dynamic(
@@ -279,8 +283,7 @@ impl Writer {
         (resource, name): (&ApiResource, &ObjectName),
         patch: &Value,
     ) -> Result<DynamicObject, WriteError> {
-        let client = self.client.clone();
-        let api = Api::<DynamicObject>::namespaced_with(client, &name.namespace, resource);
+        let api = self.dynamic(resource, &name.namespace);
         let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         self.run(label, "patch", api.patch(&name.name, &params, &patch)).await
     }
@@ -292,7 +295,7 @@ impl Writer {
         (resource, namespace): (&ApiResource, &str),
         object: &DynamicObject,
     ) -> Result<DynamicObject, WriteError> {
-        let api = Api::namespaced_with(self.client.clone(), namespace, resource);
+        let api = self.dynamic(resource, namespace);
         self.run(label, "create", api.create(&PostParams::default(), object)).await
     }
 
@@ -301,8 +304,7 @@ impl Writer {
         &self,
         (resource, name): (&ApiResource, &ObjectName),
     ) -> Result<Option<ObjectMeta>, WriteError> {
-        let client = self.client.clone();
-        let api = Api::<DynamicObject>::namespaced_with(client, &name.namespace, resource);
+        let api = self.dynamic(resource, &name.namespace);
         Ok(self.read(api.get_metadata_opt(&name.name)).await?.map(|found| found.metadata))
     }
 
@@ -313,10 +315,8 @@ impl Writer {
         (resource, name): (&ApiResource, &ObjectName),
         uid: &str,
     ) -> Result<(), WriteError> {
-        let client = self.client.clone();
-        let api = Api::<DynamicObject>::namespaced_with(client, &name.namespace, resource);
-        let only = kube::api::Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-        let params = DeleteParams { preconditions: Some(only), ..DeleteParams::default() };
+        let api = self.dynamic(resource, &name.namespace);
+        let params = Deletion { uid: Some(uid), ..Deletion::default() }.params();
         self.run(label, "delete", api.delete(&name.name, &params)).await.map(drop)
     }
 
@@ -434,15 +434,7 @@ impl Writer {
         name: &str,
         options: Deletion<'_>,
     ) -> Result<(), WriteError> {
-        let (uid, version) = (options.uid, options.version);
-        let preconditions =
-            (uid.is_some() || version.is_some()).then(|| kube::api::Preconditions {
-                uid: uid.map(str::to_owned),
-                resource_version: version.map(str::to_owned),
-            });
-        let grace_period_seconds = options.force.then_some(0);
-        let params =
-            DeleteParams { preconditions, grace_period_seconds, ..DeleteParams::default() };
+        let params = options.params();
         self.run(K::kind(&()), "delete", api.delete(name, &params)).await.map(drop)
     }
 
@@ -479,6 +471,19 @@ pub struct Deletion<'a> {
     pub version: Option<&'a str>,
     /// With a grace period of 0.
     pub force: bool,
+}
+
+impl Deletion<'_> {
+    fn params(self) -> DeleteParams {
+        let (uid, resource_version) =
+            (self.uid.map(str::to_owned), self.version.map(str::to_owned));
+        let only = kube::api::Preconditions { uid, resource_version };
+        DeleteParams {
+            preconditions: (self.uid.is_some() || self.version.is_some()).then_some(only),
+            grace_period_seconds: self.force.then_some(0),
+            ..DeleteParams::default()
+        }
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use kube_cel::cel::{
     Value as Cel,
-    common::ast::{CallExpr, Expr, IdedExpr, LiteralValue},
+    common::ast::{Expr, IdedExpr, LiteralValue},
     objects::{Key, Map},
 };
 use serde_json::Value;
 
-use super::functions::FUNCTIONS;
+use super::functions::{FUNCTIONS, called};
 use crate::schema::{Additional, JsonType, Schema};
 
 /// A value as expressions see it. Calls itself once for each level of the value, which are bounded where it is read.
@@ -56,8 +56,7 @@ fn string(text: &str, schema: Option<&Schema>) -> Cel {
 fn call(function: &str, text: &str) -> Option<Cel> {
     let argument = Expr::Literal(LiteralValue::String(text.into()));
     let args = vec![IdedExpr { id: 0, expr: argument }];
-    let call = CallExpr { func_name: function.to_owned(), target: None, args };
-    FUNCTIONS.resolve(&IdedExpr { id: 0, expr: Expr::Call(call) }).ok()
+    FUNCTIONS.resolve(&called(0, function, args)).ok()
 }
 
 const KEYWORDS: [&str; 18] = [

@@ -4,7 +4,10 @@ use std::{cell::Cell, sync::LazyLock, time::Duration};
 
 use kube_cel::{
     KubeCelExt,
-    cel::{Context, ExecutionError, Value as Cel},
+    cel::{
+        Context, ExecutionError, Value as Cel,
+        common::ast::{CallExpr, Expr, IdedExpr},
+    },
 };
 use nix::sys::{
     resource::{UsageWho, getrusage},
@@ -83,4 +86,10 @@ fn turn() -> Result<bool, ExecutionError> {
     }
     END.set((end, TURNS));
     Ok(true)
+}
+
+/// The call of a function, as an expression.
+pub(super) fn called(id: u64, function: &str, args: Vec<IdedExpr>) -> IdedExpr {
+    let call = CallExpr { func_name: function.to_owned(), target: None, args };
+    IdedExpr { id, expr: Expr::Call(call) }
 }

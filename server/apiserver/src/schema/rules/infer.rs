@@ -9,7 +9,7 @@ use kube_cel::cel::{
 
 use super::{
     convert::escape,
-    functions::{FUNCTIONS, TYPES},
+    functions::{FUNCTIONS, TYPES, called},
 };
 use crate::schema::{Additional, JsonType, Schema};
 
@@ -221,9 +221,7 @@ impl<'a> Scope<'a> {
         if name.contains(['_', '@']) {
             return Ok(());
         }
-        let call = CallExpr { func_name: name.to_owned(), target: None, args: Vec::new() };
-        let call = IdedExpr { id: 0, expr: Expr::Call(call) };
-        match FUNCTIONS.resolve(&call) {
+        match FUNCTIONS.resolve(&called(0, name, Vec::new())) {
             Err(ExecutionError::UndeclaredReference(_)) => {
                 let message = format!("undeclared reference to '{name}' (in container '')");
                 self.fail(&format!("{name}("), &message)

@@ -16,13 +16,14 @@ use std::{
 
 use kube_cel::cel::{
     Program,
-    common::ast::{CallExpr, Expr, IdedExpr, operators},
+    common::ast::{Expr, IdedExpr, operators},
 };
 use lru::LruCache;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 pub(super) use self::check::check;
+use self::functions::called;
 use crate::field::FieldErrorKind;
 
 /// The keyword.
@@ -143,14 +144,8 @@ fn bound(expression: &mut IdedExpr, depth: usize) -> Result<(), String> {
     if let Expr::Comprehension(comprehension) = &mut expression.expr {
         let id = comprehension.loop_cond.id;
         let inner = std::mem::take(&mut comprehension.loop_cond);
-        let turn = CallExpr { func_name: TURN.to_owned(), target: None, args: Vec::new() };
-        let turn = IdedExpr { id, expr: Expr::Call(turn) };
-        let both = CallExpr {
-            func_name: operators::LOGICAL_AND.to_owned(),
-            target: None,
-            args: vec![inner, turn],
-        };
-        comprehension.loop_cond = IdedExpr { id, expr: Expr::Call(both) };
+        let turn = called(id, TURN, Vec::new());
+        comprehension.loop_cond = called(id, operators::LOGICAL_AND, vec![inner, turn]);
     }
     for child in children(&mut expression.expr)? {
         bound(child, depth + 1)?;
