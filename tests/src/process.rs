@@ -193,7 +193,11 @@ impl Process {
         Duration::from_millis(ticks * 10)
     }
 
-    fn pid(&self) -> Pid {
+    /// Its number.
+    ///
+    /// # Panics
+    /// Never: the numbers of processes fit.
+    pub fn pid(&self) -> Pid {
         Pid::from_raw(i32::try_from(self.child.id()).expect("process ids fit"))
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -87,8 +87,18 @@ fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
     }
 }
 
+/// Whether no thread runs: each goes on for a moment after the signal.
+fn stopped(pid: i32) -> bool {
+    let mut threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    threads.all(|thread| state_and_parent(&thread.path()).is_none_or(|(state, _)| state == 'T'))
+}
+
 fn stat(pid: i32) -> Option<(char, i32)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    state_and_parent(Path::new(&format!("/proc/{pid}")))
+}
+
+fn state_and_parent(process: &Path) -> Option<(char, i32)> {
+    let stat = fs::read_to_string(process.join("stat")).ok()?;
     let mut fields = stat.rsplit(')').next()?.split_whitespace();
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
 }
@@ -140,11 +150,12 @@ fn the_next_up_ends_a_driver_of_which_everything_above_it_was_killed_and_no_stra
     let mut up = place.up();
     let first = place.tree();
     let (_, above) = stat(first[0]).unwrap();
-    end(above, Signal::SIGSTOP);
-    // A process that runs goes on for a moment after the signal.
-    until("the stop of the process above", || stat(above).filter(|(state, _)| *state == 'T'));
-    up.kill();
+    // `up`, and not the process above, is stopped: the kernel continues what is stopped when its parent ends.
+    let process = up.pid().as_raw();
+    end(process, Signal::SIGSTOP);
+    until("the stop of each thread of up", || stopped(process).then_some(()));
     end(above, Signal::SIGKILL);
+    up.kill();
     assert!(running(&first).contains(&first[1]), "nothing ends what is in another session");
     let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();
     let mut up = place.up();
