@@ -58,6 +58,7 @@ async fn the_core_that_runs_the_machines_takes_the_lease_of_the_sets_and_gives_i
 #[tokio::test(start_paused = true)]
 async fn while_another_process_holds_the_lease_of_the_sets_the_core_runs_the_machines_and_waits() {
     let mut world = World::start_with(running("*")).await;
+    until_held(&world, SETS, "core-0").await;
     world.stop_core().await;
     let held: Lease = serde_json::from_value(json!({
         "metadata": { "name": SETS, "namespace": "default" },
