@@ -33,7 +33,7 @@ crds:
 
 # All tests
 test:
-    cargo test --workspace --locked
+    cargo test --workspace --locked --no-fail-fast
 
 # The tests of one crate, e.g. `just test-crate ostler-lifecycle drain`
 test-crate crate *filter:
