@@ -1,5 +1,7 @@
 //! `ostler driver`: the built-in drivers, each the same library as its own binary.
 
+mod new;
+
 use clap::Subcommand;
 use ostler_local::Keeper;
 
@@ -12,6 +14,8 @@ pub(crate) enum Args {
     Docker(ostler_driver_docker::DockerArgs),
     /// A driver that serves MachineDriverService on a unix socket, in any language
     Adapt(ostler_adapter::AdaptArgs),
+    /// Write a driver of one's own, which passes the suite with a cloud in a file
+    New(new::Args),
     /// Stand above a program and all that it starts
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
@@ -28,6 +32,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         Args::Fake(args) => ostler_driver_fake::run(args).await,
         Args::Docker(args) => ostler_driver_docker::run(args).await,
         Args::Adapt(args) => ostler_adapter::run(args, keeper()?).await,
+        Args::New(args) => {
+            crate::log::say(new::write(&args)?);
+            Ok(())
+        }
         #[cfg(target_os = "linux")]
         Args::Keep(keep) => keep.run(&["driver", "exec"]).await,
         #[cfg(target_os = "linux")]

@@ -257,7 +257,10 @@ fn copy_of(clone: &Path, folders: &[&str]) {
 
 /// The blocks of commands of a page.
 fn commands(page: &str) -> Vec<String> {
-    let page = fs::read_to_string(tools::root().join(page)).unwrap();
+    blocks(&fs::read_to_string(tools::root().join(page)).unwrap())
+}
+
+fn blocks(page: &str) -> Vec<String> {
     let blocks = page.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next());
     blocks.map(str::to_owned).collect()
 }
@@ -364,6 +367,41 @@ fn the_python_driver_describes_itself_and_refuses_a_second_mutation_of_one_machi
 #[test]
 fn the_go_driver_describes_itself_and_refuses_a_second_mutation_of_one_machine() {
     GO.answers_by_hand();
+}
+
+/// A driver that `ostler driver new` wrote: set up and checked as its page says.
+fn is_new(sdk: &Sdk, set_up: impl FnOnce(&Path, &Path)) {
+    let Some(clone) = sdk.clone() else { return };
+    let parent = TempDir::new().unwrap();
+    let new = format!(
+        "cargo run --release -- driver new --lang {} --provider metal.example.com mine",
+        sdk.name
+    );
+    let (made, said) = shell(parent.path(), &new);
+    assert!(made, "{said}");
+    let dir = parent.path().join("mine");
+    set_up(&dir, clone);
+    let page = fs::read_to_string(dir.join("README.md")).unwrap();
+    for block in blocks(&page) {
+        let block = block
+            .replace("ostler sanity", "cargo run --release -- sanity --focus '^(create|update)/'");
+        let (done, said) = shell(&dir, &block);
+        assert!(done, "{block}\n{said}");
+    }
+}
+
+#[test]
+fn a_new_driver_in_go_passes_the_suite() {
+    is_new(&GO, |_, _| ());
+}
+
+#[test]
+fn a_new_driver_in_python_passes_the_suite() {
+    is_new(&PYTHON, |dir, clone| {
+        // What pip would install once more.
+        let there = clone.join("sdk/python/.venv");
+        std::os::unix::fs::symlink(there, dir.join(".venv")).unwrap();
+    });
 }
 
 #[test]
