@@ -47,7 +47,7 @@ impl Dying {
     }
 
     /// Whether a core dies, and another one is started, before what is awaited is so.
-    async fn dies_before(&mut self, awaited: &impl AsyncFn(&World)) -> bool {
+    pub(crate) async fn dies_before(&mut self, awaited: &impl AsyncFn(&World)) -> bool {
         tokio::select! {
             () = awaited(&self.world) => return false,
             () = self.deaths.due() => {}

@@ -2,18 +2,22 @@
 
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use ostler_api::machine::{Machine, MachinePhase, WaitReason};
 use ostler_api::{MachineDeployment, MachineSet};
+use ostler_driver_fake::fault::Verb;
 use ostler_tests::objects::{gone, instances, waits_for};
 use ostler_tests::rights::Request;
+use ostler_tests::setup::Deaths;
 use ostler_tests::world::{Setup, World};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use crate::pool_safety::Dying;
 use crate::preboot::{JOIN, configs, install, install_labelled};
 use crate::sets::{machines, set, sets, told, with_sets};
 
@@ -171,9 +175,39 @@ async fn a_deployment_whose_template_comes_last_gives_each_machine_a_copy_and_ro
     world.stop().await;
 }
 
+/// Each life is interrupted once, at a later write than the one before.
+#[tokio::test(start_paused = true)]
+async fn a_core_that_dies_at_each_write_leaves_no_copy_behind_and_makes_none_twice() {
+    let deaths = Arc::<Deaths>::default();
+    let world = World::start_with(Setup { deaths: Arc::clone(&deaths), ..with_sets() }).await;
+    install(&world, "Recipe").await;
+    install_labelled(&world, "RecipeTemplate", &json!({})).await;
+    create_template(&world, "one").await;
+    let provider = provider(&world);
+    let mut dying = Dying { world, deaths, died: 0 };
+    dying.world.apply::<MachineSet>(booted(set("s", 0), "one")).await;
+    for turn in 0.. {
+        dying.deaths.after(Some(turn));
+        for count in [1_usize, 0] {
+            let replicas = json!({ "spec": { "replicas": count } });
+            edit::<MachineSet>(&dying.world, "s", replicas).await;
+            while dying.dies_before(&async |world: &World| until_alike(world, count).await).await {}
+            assert_eq!(instances(&dying.world), count, "turn {turn}");
+        }
+        if dying.died == turn {
+            break;
+        }
+    }
+    assert!(dying.died > 9, "{} cores died", dying.died);
+    let templates = configs(&dying.world, "RecipeTemplate");
+    assert!(templates.get_opt("one").await.unwrap().is_some(), "the user's own stays");
+    provider.abort();
+    dying.world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_machine_waits_for_its_copy_that_a_finalizer_holds_and_names_it() {
-    let world = World::start_with(with_sets()).await;
+    let mut world = World::start_with(with_sets()).await;
     install(&world, "Recipe").await;
     install_labelled(&world, "RecipeTemplate", &json!({})).await;
     create_template(&world, "one").await;
@@ -188,6 +222,17 @@ async fn a_machine_waits_for_its_copy_that_a_finalizer_holds_and_names_it() {
     edit::<MachineSet>(&world, "s", json!({ "spec": { "replicas": 0 } })).await;
     world.until(&name, "waiting", waits_for(WaitReason::BootstrapConfigDeleting)).await;
     assert_eq!(instances(&world), 0, "the instance does not wait for it");
+    // Whatever wakes the Machine, also in another core: what was deleted is not asked for again.
+    for _ in 0..2 {
+        sleep(Duration::from_mins(20)).await;
+        edit::<Machine>(&world, &name, json!({ "metadata": { "labels": { "wakes": "it" } } }))
+            .await;
+        world.crash_core();
+        world.start_core().await;
+        world.until(&name, "waiting", waits_for(WaitReason::BootstrapConfigDeleting)).await;
+    }
+    let deletions = world.calls().iter().filter(|it| it.operation == Verb::DeleteMachine).count();
+    assert_eq!(deletions, 1);
     let said = machines(&world).await[0].status.clone().unwrap().waiting_for.unwrap();
     assert!(said.message.unwrap().contains("example.com/oven"));
     recipes.patch(&name, &PatchParams::default(), &hold(&[])).await.unwrap();

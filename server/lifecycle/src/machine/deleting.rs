@@ -2,7 +2,7 @@
 
 use ostler_api::{
     driver::OperationKind,
-    machine::{MachineConditionType, MachineStep},
+    machine::{MachineConditionType, MachineStatus, MachineStep},
 };
 
 use super::{
@@ -22,6 +22,7 @@ use crate::{
 };
 
 const DELETED: MachineConditionType = MachineConditionType::InstanceDeleted;
+const WAS_ABSENT: &str = "WasAbsent";
 
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if pass.learned.release.is_some() {
@@ -106,11 +107,11 @@ pub(crate) fn answered(
             true
         }
     };
-    pass.learned.release = if absent {
-        absence::accept(pass, begun).then_some(Release::Absent)
-    } else {
-        Some(Release::Deleted)
-    };
+    if !absent {
+        release(pass, Release::Deleted);
+    } else if absence::accept(pass, begun) {
+        release(pass, Release::Absent);
+    }
     Transition::To(state)
 }
 
@@ -125,8 +126,22 @@ fn show_failure(pass: &mut Pass<'_>, failure: &Failure) {
     pass.effects.event(true, event, format!("{}: {text}", failure.code));
 }
 
-/// Shows that the instance was deleted, or that there was none to delete.
-pub(crate) fn show_deleted(pass: &mut Pass<'_>, release: Release) {
+/// What an earlier pass learned and wrote down: however long the Machine waits for something else, its driver is not asked
+/// again.
+pub(crate) fn recorded(status: &MachineStatus) -> Option<Release> {
+    conditions::held_since(status, &DELETED)?;
+    let was_absent = conditions::reason(status, &DELETED) == Some(WAS_ABSENT);
+    Some(if was_absent { Release::Absent } else { Release::Deleted })
+}
+
+/// The Machine lives: what says so was put there by somebody, or is that of a life before a restore.
+pub(crate) fn forget(pass: &mut Pass<'_>) {
+    conditions::remove(&mut pass.status, &DELETED);
+}
+
+/// The Machine may go. It says so from now on, also while a pause or something else holds it.
+pub(crate) fn release(pass: &mut Pass<'_>, release: Release) {
+    pass.learned.release = Some(release);
     if conditions::held_since(&pass.status, &DELETED).is_some() {
         return;
     }
@@ -139,7 +154,7 @@ pub(crate) fn show_deleted(pass: &mut Pass<'_>, release: Release) {
         }
         (Release::Absent, id) => {
             let text = format!("there was no instance{} to delete", id.unwrap_or_default());
-            ("WasAbsent", EventReason::InstanceAbsent, text)
+            (WAS_ABSENT, EventReason::InstanceAbsent, text)
         }
     };
     conditions::set(pass, &DELETED, true, condition, "");

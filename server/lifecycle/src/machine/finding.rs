@@ -6,7 +6,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, abandoning,
+    State, abandoning, deleting,
     draining::{self, drain},
     hooks, instance,
     last_operation::Activity,
@@ -37,6 +37,9 @@ pub(crate) fn begin(pass: &mut Pass<'_>) {
             || pass.status.failure_reason.is_some();
         let cause = if failed { DeletionCause::Unhealthy } else { DeletionCause::ScaleDown };
         pass.status.deletion_cause = Some(cause);
+    }
+    if pass.status.machine_phase() != MachinePhase::Terminating {
+        deleting::forget(pass);
     }
     let step = takeover::step_to_resume(pass).unwrap_or(MachineStep::FindInstance);
     pass.machine_phase(&MachinePhase::Terminating);

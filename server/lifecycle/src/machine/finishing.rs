@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Node;
 use ostler_api::machine::MachineStep;
 
 use super::{
-    bootstrapping, deleting, draining, health,
+    bootstrapping, draining, health,
     last_operation::Activity,
     pass::{Pass, Release},
     retry,
@@ -22,9 +22,6 @@ use crate::{
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     draining::unless_unseen(pass)?;
     if let Some(wait) = bootstrapping::delete_copy(pass) {
-        if let Some(release) = pass.learned.release {
-            deleting::show_deleted(pass, release);
-        }
         return Err(wait.until(None));
     }
     // An instance that is abandoned keeps its Node.
@@ -52,9 +49,6 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         Some(Release::Absent) => ("there was no instance", Upstream::DeleteNode),
         Some(Release::Deleted) | None => ("the instance is gone", Upstream::DeleteNode),
     };
-    if let Some(release) = pass.learned.release {
-        deleting::show_deleted(pass, release);
-    }
     pass.show(Activity::Deleted(text, next));
     Ok(Transition::Rest(Next::Done))
 }

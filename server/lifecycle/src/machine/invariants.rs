@@ -13,7 +13,7 @@ use ostler_api::{
     names,
 };
 
-use super::{abandoning, absence, instance::is_own_create, own_instance, pooled};
+use super::{abandoning, absence, deleting, instance::is_own_create, own_instance, pooled};
 use crate::{
     digest, node,
     operation::{Dispatch, Finished, InstanceRecord, OperationView, Request, Success},
@@ -176,7 +176,8 @@ pub fn inv_3_finalizer_last(snapshot: &Snapshot, plan: &Plan) -> bool {
             }
     });
     let abandoned = abandoning::named(&snapshot.machine, &status(snapshot)).is_some();
-    gone || abandoned || pooled::is_gone(snapshot) || !was_ever_asked(snapshot)
+    let known = deleting::recorded(&status(snapshot)).is_some();
+    gone || known || abandoned || pooled::is_gone(snapshot) || !was_ever_asked(snapshot)
 }
 
 fn was_ever_asked(snapshot: &Snapshot) -> bool {

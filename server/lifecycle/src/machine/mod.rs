@@ -216,11 +216,16 @@ fn walk(pass: &mut Pass<'_>) -> ControlFlow<Next, State> {
         finding::begin(pass);
         state = State::of_deletion(pass.status.step.as_ref());
         if pooled::is_gone(pass.snap) {
-            pass.learned.release = Some(pass::Release::Deleted);
+            deleting::release(pass, pass::Release::Deleted);
+            state = State::Deleting;
+        } else if let Some(release) = deleting::recorded(&pass.status).filter(|_| pass.is_free()) {
+            deleting::release(pass, release);
             state = State::Deleting;
         } else if let Err(wait) = pooled::hold(pass) {
             pass.apply(wait)?;
         }
+    } else {
+        deleting::forget(pass);
     }
     let answered = answer::settle(pass, state);
     state = follow(pass, state, answered)?;

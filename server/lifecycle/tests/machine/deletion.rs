@@ -500,3 +500,28 @@ fn the_instance_of_an_unhealthy_node_is_looked_for_now_and_then_and_not_all_the_
     world.settle();
     assert_eq!(world.phase(), MachinePhase::Running);
 }
+
+#[test]
+fn what_holds_a_machine_after_its_instance_is_gone_costs_no_second_deletion() {
+    let mut world = World::running();
+    world.delete();
+    while world.count(Kind::DeleteMachine) == 0 {
+        world.pass();
+    }
+    let node = std::mem::replace(&mut world.node, NodeView::Unknown);
+    for fails in [None, Some("DeleteNode"), Some("RemoveFinalizer")] {
+        world.fails = fails.into_iter().collect();
+        if matches!(world.operation, OperationView::InFlight(_)) {
+            world.answer();
+        }
+        world.settle();
+        assert!(world.machine.is_some(), "{fails:?}");
+        world.node = node.clone();
+        world.lose_operation();
+        world.later(60);
+    }
+    world.fails.clear();
+    world.settle();
+    assert!(world.machine.is_none());
+    assert_eq!(world.count(Kind::DeleteMachine), 1);
+}
