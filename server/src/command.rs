@@ -286,6 +286,7 @@ fn options(args: Args) -> CoreOptions {
             given => given,
         },
         node_conditions: args.node_conditions,
+        bootstrap_token_groups: args.bootstrap_token_auth_extra_groups,
         adopt_by_name: args.adopt_by_name.for_all(),
         ..snapshot::Settings::default()
     };
@@ -312,7 +313,6 @@ fn options(args: Args) -> CoreOptions {
             .into_iter()
             .map(|(alias, name)| (alias.into(), name.into()))
             .collect(),
-        bootstrap_token_groups: args.bootstrap_token_auth_extra_groups,
         lease_at_once: !args.upstream.leader_elect,
         ..Settings::default()
     };
@@ -480,7 +480,7 @@ mod tests {
         assert_eq!(minutes, [1, 2, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 16, 17]);
         assert_eq!((settings.concurrent_syncs, lifecycle.max_evict_retries), (7, 5));
         assert_eq!(lifecycle.node_conditions, ["A", "B"]);
-        assert_eq!(settings.bootstrap_token_groups, "g");
+        assert_eq!(lifecycle.bootstrap_token_groups, "g");
     }
 
     #[test]

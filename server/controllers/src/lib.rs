@@ -39,6 +39,7 @@ mod start;
 mod stores;
 mod target;
 mod telling;
+mod tokens;
 mod triggers;
 mod unmanaged_nodes;
 mod watching;

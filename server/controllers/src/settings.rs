@@ -71,8 +71,6 @@ pub struct Settings {
     /// Other names of a provider, e.g. `AWS` → `aws.example.com`; as in
     /// [`SessionsOptions::aliases`](ostler_sessions::SessionsOptions::aliases).
     pub aliases: BTreeMap<ProviderName, ProviderName>,
-    /// Value of `auth-extra-groups` in bootstrap tokens; may be empty.
-    pub bootstrap_token_groups: String,
 }
 
 impl Default for Settings {
@@ -95,7 +93,6 @@ impl Default for Settings {
             lifecycle: snapshot::Settings::default(),
             orphans: orphans::Rules::default(),
             aliases: BTreeMap::new(),
-            bootstrap_token_groups: String::new(),
         }
     }
 }

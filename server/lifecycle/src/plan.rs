@@ -310,14 +310,16 @@ impl MachinePatch {
 pub struct TokenRequest {
     /// Its id; the Secret is `kube-system/bootstrap-token-<id>`.
     pub id: String,
-    /// UID of the Machine that it is for. A token of another Machine is never replaced.
-    pub machine_uid: Uid,
+    /// UID of the Machine or pool that it is for. A token of another one is never replaced.
+    pub owner: Uid,
     /// Its secret half.
     pub secret: SecretText,
     /// When it stops working.
     pub expires: Timestamp,
     /// The one Node that may be joined with it; `None`: its name is not known yet.
     pub node: Option<String>,
+    /// Groups of who joins with it, beside those of every token; may be empty.
+    pub groups: String,
     /// For people.
     pub description: String,
 }

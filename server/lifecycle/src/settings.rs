@@ -40,6 +40,8 @@ pub struct Settings {
     pub resource_exhausted_retry: Duration,
     /// Node conditions that must be False.
     pub node_conditions: Vec<String>,
+    /// Value of `auth-extra-groups` in bootstrap tokens; may be empty.
+    pub bootstrap_token_groups: String,
     /// Decides for all classes, whatever their annotation; `None`: each class for itself.
     pub adopt_by_name: Option<bool>,
 }
@@ -86,6 +88,7 @@ impl Default for Settings {
             ]
             .map(str::to_owned)
             .to_vec(),
+            bootstrap_token_groups: String::new(),
             adopt_by_name: None,
         }
     }

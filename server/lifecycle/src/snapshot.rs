@@ -191,8 +191,8 @@ pub enum TargetView {
 /// A bootstrap token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BootstrapToken {
-    /// UID of the Machine that it was made for; `None`: it is none of ours.
-    pub machine_uid: Option<Uid>,
+    /// UID of the Machine or pool that it was made for; `None`: it is none of ours.
+    pub owner: Option<Uid>,
     /// The secret half.
     pub secret: SecretText,
     /// When it stops working; `None`: never, or not readable.

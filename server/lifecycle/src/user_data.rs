@@ -17,18 +17,18 @@ pub const MAX_PROVIDER_SPEC: usize = 128 * 1024;
 
 const TOKEN_ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
-/// The id of the bootstrap token of the Machine with this UID: six characters, so that the Secret
+/// The id of the bootstrap token of the Machine or pool with this UID: six characters, so that the Secret
 /// is `bootstrap-token-<id>`. Made from the UID, because names of machines are alike.
 ///
 /// There are 36^6 ids. Among 5,000 machines that create at the same time, two want the same one
 /// about once in 200 times; the second of them takes the next id, see [`token_id_after`].
-pub fn token_id(machine_uid: &str) -> String {
-    id_from(machine_uid)
+pub fn token_id(uid: &str) -> String {
+    id_from(uid)
 }
 
 /// The id to try when `taken` belongs to another object.
-pub fn token_id_after(machine_uid: &str, taken: &str) -> String {
-    id_from(&format!("{machine_uid}/{taken}"))
+pub fn token_id_after(uid: &str, taken: &str) -> String {
+    id_from(&format!("{uid}/{taken}"))
 }
 
 /// The id of the bootstrap token that a Machine has or, if it has none, would take.
@@ -55,10 +55,14 @@ pub fn wants_token(user_data: &UserData) -> bool {
 /// Replaces the placeholders, plain and URL-encoded; an encoded one gets an encoded value. `token`
 /// is `<id>.<secret>`.
 pub fn fill(template: &UserData, machine_name: &str, token: Option<&SecretText>) -> UserData {
-    let mut bytes = replace(template.bytes(), NAME_PLACEHOLDER, machine_name);
-    if let Some(token) = token {
-        bytes = replace(&bytes, TOKEN_PLACEHOLDER, token.expose());
-    }
+    let bytes = replace(template.bytes(), NAME_PLACEHOLDER, machine_name);
+    let named = UserData::new(bytes).in_format(template.format());
+    if let Some(token) = token { with_token(&named, token) } else { named }
+}
+
+/// Replaces the placeholder of a bootstrap token by `<id>.<secret>`.
+pub fn with_token(template: &UserData, token: &SecretText) -> UserData {
+    let bytes = replace(template.bytes(), TOKEN_PLACEHOLDER, token.expose());
     UserData::new(bytes).in_format(template.format())
 }
 

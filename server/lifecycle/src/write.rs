@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::machine_set::MachineTemplateSpec;
 use ostler_api::{
     Machine, MachineDeployment, MachineHealthCheck, MachinePool, MachineReserve, MachineSet,
-    OperationId,
+    OperationId, Uid,
 };
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ use crate::class::Hold;
 use crate::copies::{Made, NewCopy};
 use crate::operation::Dispatch;
 use crate::owner::is_controlled_by;
-use crate::plan::{Event, Performed};
+use crate::plan::{Event, Performed, TokenRequest};
 use crate::template_identity::identity;
 
 /// The same of an object of every kind.
@@ -121,6 +121,22 @@ pub enum Verb {
     Delete,
     /// Nothing: this copy of a template, which is the object's, is deleted.
     DeleteCopy(Box<Made>),
+    /// Nothing: this is done to a bootstrap token of the object, in the cluster that its Nodes join.
+    Token(Box<TokenWrite>),
+}
+
+/// What is done to a bootstrap token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenWrite {
+    /// It is made, or takes the place of one of the same id and owner. One of another owner is a 409.
+    Ensure(TokenRequest),
+    /// It is deleted, if it is that of this owner.
+    Delete {
+        /// Its id.
+        id: String,
+        /// UID of its owner.
+        owner: Uid,
+    },
 }
 
 /// How much of an object must not have changed.

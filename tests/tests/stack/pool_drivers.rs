@@ -291,6 +291,52 @@ async fn new_instances_join_with_renewed_user_data_also_in_a_pause_and_after_an_
     world.stop().await;
 }
 
+/// The bootstrap tokens that there are: their ids.
+async fn token_ids(world: &World) -> Vec<String> {
+    let tokens = Api::<Secret>::namespaced(world.client(), "kube-system");
+    let all = tokens.list(&ListParams::default()).await.unwrap().items.into_iter();
+    let ids =
+        all.filter_map(|it| Some(it.metadata.name?.strip_prefix("bootstrap-token-")?.to_owned()));
+    ids.filter(|id| id != "p00lex").collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_whose_user_data_ask_for_a_token_has_one_that_is_renewed_and_goes_with_it() {
+    let mut world = start().await;
+    let secrets = Api::<Secret>::default_namespaced(world.client());
+    let data = json!({ "stringData": { "userData": "kubelet --token=<<BOOTSTRAP_TOKEN>>" } });
+    secrets.patch("group", &PatchParams::default(), &Patch::Merge(data)).await.unwrap();
+    let mut of = pool("p", 1);
+    of["spec"]["template"]["spec"]["creationTimeout"] = json!("3m");
+    world.apply::<MachinePool>(of).await;
+    until_runs(&world, 1).await;
+    let first = token_ids(&world).await;
+    assert_eq!(first.len(), 1);
+    let before: Vec<_> = machines(&world).await.iter().map(|it| it.metadata.uid.clone()).collect();
+    // Whatever the hour, an instance that the group makes joins.
+    for count in 2..8 {
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        if count % 3 == 0 {
+            world.crash_core();
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            world.start_core().await;
+            rest().await;
+        }
+        scale(&world, count).await;
+        until_runs(&world, count).await;
+        assert!(token_ids(&world).await.len() <= 2);
+    }
+    let mut both = token_ids(&world).await;
+    both.retain(|id| !first.contains(id));
+    assert_eq!(both.len(), 1, "they take turns");
+    let after: Vec<_> = machines(&world).await.iter().map(|it| it.metadata.uid.clone()).collect();
+    assert!(before.iter().all(|uid| after.contains(uid)), "none was replaced");
+    pools(&world).delete("p", &DeleteParams::default()).await.unwrap();
+    until(&world, "gone", |it: Option<&MachinePool>| it.is_none()).await;
+    assert!(token_ids(&world).await.is_empty());
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn machines_whose_reference_to_their_pool_is_removed_are_its_own_again_and_drained_with_it() {
     let world = start().await;

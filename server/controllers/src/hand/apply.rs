@@ -260,6 +260,9 @@ impl Hand<'_> {
             Verb::DeleteCopy(copy) => {
                 return copies::delete(writer, copy).await.map(|()| Answered::default());
             }
+            Verb::Token(token) => {
+                return self.token(&write.of, token).await.map(|()| Answered::default());
+            }
             Verb::Refuse(why) => return Err(WriteError::Invalid(why.clone())),
             Verb::Patch(patch) => writer.patch(api, name, &in_version(patch, version)).await?,
             Verb::PatchStatus(patch) => {

@@ -6,6 +6,7 @@ mod copies;
 mod record;
 #[cfg(test)]
 mod tests;
+mod tokens;
 
 use std::time::Duration;
 

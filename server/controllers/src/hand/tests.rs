@@ -127,7 +127,8 @@ async fn a_write_is_on_condition_of_the_version_that_was_seen() {
             | Verb::Refuse(_)
             | Verb::Patch(_)
             | Verb::PatchStatus(_)
-            | Verb::DeleteCopy(_) => &sent["metadata"]["resourceVersion"],
+            | Verb::DeleteCopy(_)
+            | Verb::Token(_) => &sent["metadata"]["resourceVersion"],
         };
         assert_eq!(version, "7", "{verb:?}");
     }

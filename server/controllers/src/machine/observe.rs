@@ -12,21 +12,21 @@ use ostler_lifecycle::class::{unresolved, uses_class};
 use ostler_lifecycle::hot_update::{Question, ReviewView, SlotView};
 use ostler_lifecycle::machine::{holder, is_last_look};
 use ostler_lifecycle::node::{self, IdComparison};
-use ostler_lifecycle::operation::{OperationView, SecretText};
+use ostler_lifecycle::operation::OperationView;
 use ostler_lifecycle::replacement::Siblings;
 use ostler_lifecycle::snapshot::{
     BootstrapToken, ClassFacts, ClassView, DriverView, Fresh, NodeView, Observed, PodView, Snapshot,
 };
 use ostler_lifecycle::unwritten::Unwritten;
-use rand::RngExt;
 use tracing::{debug, warn};
 
 use super::volumes::volumes_of;
-use super::{Machines, PassError, namespace_of, operation, token};
+use super::{Machines, PassError, namespace_of, operation};
 use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::stores::{NodeIndex, PodIndex, Stores};
 use crate::target::{Abilities, TargetOf};
+use crate::tokens;
 use crate::watch::ObjectName;
 
 /// When to check again whether the class has its finalizer, if the event does not come first.
@@ -454,11 +454,5 @@ fn attached_volumes(node: &NodeView) -> Observed<Vec<String>> {
 }
 
 fn fresh() -> Fresh {
-    let alphabet = token::ALPHABET;
-    let mut random = rand::rng();
-    let secret = (0..16).filter_map(|_| alphabet.get(random.random_range(0..alphabet.len())));
-    Fresh {
-        operation_id: uuid::Uuid::new_v4().to_string().into(),
-        token_secret: SecretText::new(secret.map(|byte| char::from(*byte)).collect()),
-    }
+    Fresh { operation_id: uuid::Uuid::new_v4().to_string().into(), token_secret: tokens::fresh() }
 }

@@ -289,10 +289,11 @@ async fn a_token_that_this_core_deleted_is_deleted_again_only_if_it_may_have_bee
 
     let request = TokenRequest {
         id: "abcdef".to_owned(),
-        machine_uid: "u".into(),
+        owner: "u".into(),
         secret: SecretText::new("abcdefghijklmnop".to_owned()),
         expires: jiff::Timestamp::UNIX_EPOCH,
         node: None,
+        groups: String::new(),
         description: String::new(),
     };
     machines.ensure_token(&target, &request).await.unwrap_err();

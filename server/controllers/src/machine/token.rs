@@ -1,31 +1,22 @@
-//! Bootstrap tokens: Secrets `kube-system/bootstrap-token-<id>`, read by name only.
+//! The bootstrap tokens of machines.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
 use ostler_api::Machine;
 use ostler_api::machine::MachinePhase;
-use ostler_api::names::{annotation, bootstrap};
 use ostler_lifecycle::bootstrap::{BootstrapView, may_want_token};
-use ostler_lifecycle::operation::SecretText;
 use ostler_lifecycle::plan::TokenRequest;
 use ostler_lifecycle::snapshot::{BootstrapToken, Observed, SecretView};
 use ostler_lifecycle::user_data::token_id_of;
 
 use super::{Machines, PassError};
 use crate::by_machine::ByMachine;
-use crate::client::{Deletion, WriteError, Writer};
+use crate::client::WriteError;
 use crate::stores::MachineIndex;
 use crate::target::{Target, TargetOf};
+use crate::tokens::{self, Put, is_of, look_up, read};
 use crate::watch::Cache;
-
-/// The alphabet of tokens.
-pub(super) const ALPHABET: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
 
 /// The token of each machine that was read or written last.
 #[derive(Debug)]
@@ -120,38 +111,23 @@ impl Machines {
         request: &TokenRequest,
     ) -> Result<(), WriteError> {
         let writer = self.writer.to(&target.client);
-        let (id, uid) = (request.id.as_str(), request.machine_uid.as_str());
+        let (id, uid) = (request.id.as_str(), request.owner.as_str());
         if self.state.tokens.is_deleted(uid, id) {
             // It may exist from now on, whatever the answer.
             self.state.tokens.remove(uid);
         }
-        let mut secret = self.write(request);
         // A known token need not be created.
         let known = matches!(self.state.tokens.of(uid, id), Observed::Known(_));
-        let there = if known { look_up(&writer, id).await? } else { None };
-        let made = match &there {
-            Some(_) => Err(WriteError::Conflict),
-            None => writer.create(&tokens(&writer), &secret).await,
-        };
-        let written = match made {
-            Err(WriteError::Conflict) => {
-                let there = match there {
-                    Some(there) => Some(there),
-                    None => look_up(&writer, id).await?,
-                };
-                let Some(there) = there else { return Err(WriteError::Conflict) };
-                if !is_of(&there, uid) {
-                    self.state.tokens.keep(uid, id, Some(&there));
-                    return Err(WriteError::Conflict);
-                }
-                secret.metadata.resource_version = there.metadata.resource_version;
-                writer.replace(&tokens(&writer), &secret_name(id), &secret).await?
+        match tokens::ensure(&writer, request, known).await? {
+            Put::Done(secret) => {
+                self.state.tokens.keep(uid, id, Some(&secret));
+                Ok(())
             }
-            other => other?,
-        };
-        secret.metadata.uid = written.metadata.uid;
-        self.state.tokens.keep(uid, id, Some(&secret));
-        Ok(())
+            Put::Taken(other) => {
+                self.state.tokens.keep(uid, id, Some(&other));
+                Err(WriteError::Conflict)
+            }
+        }
     }
 
     /// Deletes the token if it was created for the machine. One that this core wrote or read need not be looked up, and
@@ -167,75 +143,17 @@ impl Machines {
         }
         let writer = self.writer.to(&target.client);
         let deleted = match self.state.tokens.secret_of(uid, id) {
-            Some(secret) => delete(&writer, id, &secret).await,
+            Some(secret) => tokens::delete(&writer, id, &secret).await,
             None => Err(WriteError::Conflict),
         };
         match deleted {
             // The Secret of this name may be another one by now, and the machine's all the same.
-            Err(WriteError::Conflict) => {
-                let there = look_up(&writer, id).await?.filter(|there| is_of(there, uid));
-                if let Some(secret) = there.and_then(|there| there.metadata.uid) {
-                    delete(&writer, id, &secret).await?;
-                }
-            }
+            Err(WriteError::Conflict) => tokens::delete_of(&writer, id, uid).await?,
             other => other?,
         }
         self.state.tokens.keep_deleted(uid, id);
         Ok(())
     }
-
-    fn write(&self, request: &TokenRequest) -> Secret {
-        let pairs = [
-            ("description", request.description.as_str()),
-            ("token-id", &request.id),
-            ("token-secret", request.secret.expose()),
-            ("expiration", &request.expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()),
-            ("usage-bootstrap-authentication", "true"),
-            ("usage-bootstrap-signing", "true"),
-            ("auth-extra-groups", &self.settings.bootstrap_token_groups),
-        ];
-        let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
-        let data: BTreeMap<_, _> =
-            pairs.into_iter().map(|(key, value)| (key.to_owned(), bytes(value))).collect();
-        let mut annotations: BTreeMap<_, _> =
-            [(annotation::TOKEN_OF.to_owned(), request.machine_uid.to_string())].into();
-        if let Some(node) = &request.node {
-            annotations.insert(annotation::TOKEN_NODE.to_owned(), node.clone());
-        }
-        Secret {
-            metadata: ObjectMeta {
-                name: Some(secret_name(&request.id)),
-                namespace: Some(bootstrap::NAMESPACE.to_owned()),
-                annotations: Some(annotations),
-                ..ObjectMeta::default()
-            },
-            type_: Some(bootstrap::SECRET_TYPE.to_owned()),
-            data: Some(data),
-            ..Secret::default()
-        }
-    }
-}
-
-fn tokens(writer: &Writer) -> Api<Secret> {
-    writer.api(bootstrap::NAMESPACE)
-}
-
-async fn look_up(writer: &Writer, id: &str) -> Result<Option<Secret>, WriteError> {
-    writer.get(&tokens(writer), &secret_name(id)).await
-}
-
-/// Deletes the Secret with this UID; fine if it is gone.
-async fn delete(writer: &Writer, id: &str, secret: &str) -> Result<(), WriteError> {
-    let only = Deletion { uid: Some(secret), ..Deletion::default() };
-    match writer.delete(&tokens(writer), &secret_name(id), only).await {
-        Err(WriteError::NotFound) => Ok(()),
-        other => other,
-    }
-}
-
-/// Whether the token in this Secret was created for the machine.
-fn is_of(secret: &Secret, uid: &str) -> bool {
-    read(secret).machine_uid.is_some_and(|it| it == uid)
 }
 
 /// No create was ever sent for this machine, so no token was created for it.
@@ -256,27 +174,9 @@ fn joins(machine: &Machine) -> bool {
     !machine.is_deleting() && joining.contains(&phase)
 }
 
-fn secret_name(id: &str) -> String {
-    format!("{}{id}", bootstrap::SECRET_PREFIX)
-}
-
 /// A token of ours without its secret half counts as missing.
 fn is_whole(token: &BootstrapToken, uid: &str) -> bool {
-    token.machine_uid.as_ref().is_none_or(|it| it != uid) || !token.secret.expose().is_empty()
-}
-
-fn read(secret: &Secret) -> BootstrapToken {
-    let annotations = secret.metadata.annotations.as_ref();
-    let text = |key: &str| String::from_utf8(secret.data.as_ref()?.get(key)?.0.clone()).ok();
-    let expires = text("expiration").and_then(|text| text.parse::<Timestamp>().ok());
-    BootstrapToken {
-        machine_uid: annotations
-            .and_then(|all| all.get(annotation::TOKEN_OF))
-            .map(|uid| uid.as_str().into()),
-        secret: SecretText::new(text("token-secret").unwrap_or_default()),
-        expires,
-        node: annotations.and_then(|all| all.get(annotation::TOKEN_NODE).cloned()),
-    }
+    token.owner.as_ref().is_none_or(|it| it != uid) || !token.secret.expose().is_empty()
 }
 
 #[cfg(test)]
@@ -319,37 +219,5 @@ mod tests {
         assert!(wants(&view("--token=<<BOOTSTRAP_TOKEN>>")));
         assert!(!wants(&view("no token")) && !wants(&SecretView::NotReferenced));
         assert!(wants(&SecretView::Unknown), "an unknown state does not prevent a read");
-    }
-
-    #[test]
-    fn a_token_reads_as_it_was_written() {
-        let data = |value: &str| ByteString(value.as_bytes().to_vec());
-        let secret = Secret {
-            metadata: ObjectMeta {
-                annotations: Some(
-                    [
-                        (annotation::TOKEN_OF.to_owned(), "u".to_owned()),
-                        (annotation::TOKEN_NODE.to_owned(), "n1".to_owned()),
-                    ]
-                    .into(),
-                ),
-                ..ObjectMeta::default()
-            },
-            data: Some(
-                [
-                    ("token-secret".to_owned(), data("abcdefghijklmnop")),
-                    ("expiration".to_owned(), data("2026-01-01T00:20:00Z")),
-                ]
-                .into(),
-            ),
-            ..Secret::default()
-        };
-        let token = read(&secret);
-        assert_eq!(token.machine_uid, Some("u".into()));
-        assert_eq!(token.node.as_deref(), Some("n1"));
-        assert_eq!(token.secret.expose(), "abcdefghijklmnop");
-        assert_eq!(token.expires.unwrap().to_string(), "2026-01-01T00:20:00Z");
-        assert!(!format!("{token:?}").contains("abcdef"));
-        assert_eq!(read(&Secret::default()).machine_uid, None, "another owner's");
     }
 }

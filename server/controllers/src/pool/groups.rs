@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ostler_api::{Machine, MachinePool, ProviderId, Revision};
 use ostler_lifecycle::operation::OperationView;
-use ostler_lifecycle::pool::{BUSY, CALM, GroupView, Known, Read, Snapshot};
+use ostler_lifecycle::pool::{BUSY, CALM, GroupView, Known, Read, Slot, Snapshot};
 use ostler_lifecycle::retry::group_read_again;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -45,6 +45,8 @@ pub(super) struct Group {
     pub(super) refused_machines: bool,
     /// UIDs of Machines that were deleted, which the cache shows alive, and when that was.
     pub(super) deleted: BTreeMap<String, Instant>,
+    /// The bootstrap tokens, and when they were read.
+    pub(super) tokens: Option<(Instant, Vec<Slot>)>,
     /// Ids of instances that were given a Machine, which the cache does not show, and when that was.
     pub(super) created: BTreeMap<ProviderId, Instant>,
 }

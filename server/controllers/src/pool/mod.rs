@@ -20,7 +20,7 @@ use std::sync::Arc;
 use ostler_api::MachinePool;
 use ostler_api::operation::Term;
 use ostler_lifecycle::pool::{Outlook, Snapshot, plan};
-use ostler_lifecycle::write::{Object, Part, Plan, Remember, Write};
+use ostler_lifecycle::write::{Object, Part, Plan, Remember, Verb, Write};
 use ostler_sessions::Sessions;
 use tokio::time::Instant;
 
@@ -118,6 +118,10 @@ impl Unseen for Own<'_> {
 
     fn answered(&self, _: Part, write: &Write, answer: Result<(), &WriteError>) {
         use WriteError::{Forbidden, Invalid, NotFound};
+        if matches!(write.verb, Verb::Token(_)) {
+            // Whatever the answer, another one may be there now.
+            self.groups.with(self.pool, |group| group.tokens = None);
+        }
         self.groups.with(self.pool, |group| match (write.remember, answer) {
             (Remember::Created, answer) => {
                 group.refused_machines = matches!(answer, Err(Forbidden(_) | Invalid(_)));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ostler_api::driver::OperationKind;
 use ostler_api::names::MACHINE_CLASS;
@@ -9,7 +10,8 @@ use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
 use ostler_lifecycle::operation::{OperationView, UserData};
 use ostler_lifecycle::owner::controller;
 use ostler_lifecycle::pool::{
-    CALM, DataSecret, Known, Others, Snapshot, holder, machine, secret_name,
+    CALM, DataSecret, Known, Others, SLOTS, Slot, Snapshot, TokenView, holder, machine,
+    needs_tokens, of_template, secret_name, token_ids,
 };
 use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView};
 use tokio::time::Instant;
@@ -22,8 +24,12 @@ use crate::cluster_id::ids_of;
 use crate::hot_update::driver_of;
 use crate::kind::PassError;
 use crate::stores::{MachineIndex, PoolIndex};
+use crate::target::TargetOf;
+use crate::tokens;
 use crate::watch::{Found, ObjectName};
 
+/// How often bootstrap tokens are read: a user may delete one.
+const READ_TOKENS_AGAIN: Duration = Duration::from_mins(5);
 /// Key of the user data in a Secret that a template names.
 const VALUE: &str = "value";
 
@@ -41,9 +47,13 @@ impl Pools {
             (group.known.clone(), group.refused_machines, group.unseen(&machines))
         });
         let Around { driver, facts: _, secret, elsewhere, operation } = around;
+        let data = self.data_of(&pool);
         Ok(Some(Snapshot {
             class: self.class_of(&pool),
-            data: self.data_of(&pool),
+            tokens: self.tokens_of(&pool, &secret, &data).await,
+            token_secret: tokens::fresh(),
+            settings: self.settings.lifecycle.clone(),
+            data,
             others: self.others(&pool, &known, &machines),
             known,
             operation_id: uuid::Uuid::new_v4().to_string().into(),
@@ -203,6 +213,45 @@ impl Pools {
             Some(value) => DataSecret::Known(UserData::new(value.0.clone())),
             None => DataSecret::Missing(format!("secret {name} has no key {VALUE}")),
         }
+    }
+
+    /// The bootstrap tokens. What was read is believed for a while: others do not write them.
+    async fn tokens_of(
+        &self,
+        pool: &MachinePool,
+        secret: &SecretView,
+        data: &DataSecret,
+    ) -> TokenView {
+        if !needs_tokens(pool, secret, data) {
+            return TokenView::NotNeeded;
+        }
+        let target = match self.stores.targets.of(&of_template(pool)) {
+            TargetOf::None => return TokenView::NoCluster,
+            TargetOf::Lacking { message, .. } => return TokenView::Unknown(message),
+            TargetOf::Cluster(target) => target,
+        };
+        let kept = self.groups.look(pool, |group| group.tokens.clone());
+        if let Some((_, slots)) = kept.filter(|(at, _)| at.elapsed() < READ_TOKENS_AGAIN) {
+            return TokenView::Known(slots);
+        }
+        let writer = self.writer.to(&target.client);
+        let mut slots = Vec::new();
+        for id in token_ids(pool) {
+            let token = match tokens::look_up(&writer, &id).await {
+                Ok(None) => None,
+                Ok(Some(secret)) if tokens::is_of(&secret, pool.uid()) => {
+                    Some(tokens::read(&secret))
+                }
+                Ok(Some(_)) => continue,
+                Err(error) => return TokenView::Unknown(error.to_string()),
+            };
+            slots.push(Slot { id, token });
+            if slots.len() == SLOTS {
+                break;
+            }
+        }
+        self.groups.with(pool, |group| group.tokens = Some((Instant::now(), slots.clone())));
+        TokenView::Known(slots)
     }
 
     /// The operation, as the sessions know it. A driver may still come back with one of an earlier core.

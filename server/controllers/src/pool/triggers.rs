@@ -79,6 +79,13 @@ impl Triggers for Woken<Pools, Shared> {
         }
     }
 
+    /// One of its pools may have waited for a token there.
+    fn cluster(&self, cluster: &ObjectName) {
+        let mut pools = self.stores.pools.names();
+        pools.retain(|pool| pool.namespace == cluster.namespace);
+        self.add_all(pools, Priority::Background);
+    }
+
     fn everything(&self) {
         self.wake(self.stores.pools.names(), Priority::Background);
     }

@@ -1,13 +1,14 @@
-//! Opens a target cluster when a Machine names it, and closes it when no Machine names it any more.
+//! Opens a target cluster when a Machine or pool names it, and closes it when none names it any more.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client};
-use ostler_api::Machine;
 use ostler_api::machine::WaitReason;
+use ostler_api::{Machine, MachinePool};
 use ostler_lifecycle::digest;
+use ostler_lifecycle::pool::of_template;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
@@ -41,7 +42,11 @@ impl TargetController {
 
     async fn reconcile(&self) {
         let named = self.watches.stores.machines.values(MachineIndex::Cluster);
-        let wanted: BTreeSet<ObjectName> = named.iter().filter_map(|value| name(value)).collect();
+        let by_machines = named.iter().filter_map(|value| name(value));
+        // One without instances has its bootstrap token there.
+        let pools = self.watches.stores.pools.all();
+        let by_pools = pools.iter().filter_map(|pool| cluster_of(&of_template(pool)));
+        let wanted: BTreeSet<ObjectName> = by_machines.chain(by_pools).collect();
         for closed in self.clusters.close_all_but(&wanted) {
             self.forget(&closed);
         }
@@ -121,6 +126,15 @@ pub(crate) struct TargetTriggers(pub(crate) Stores);
 impl Triggers for TargetTriggers {
     fn machine(&self, change: &Change<Machine>) {
         let cluster = |machine: &Option<Arc<Machine>>| machine.as_deref().and_then(cluster_of);
+        if cluster(&change.old) != cluster(&change.new) {
+            self.0.targets.check_again();
+        }
+    }
+
+    fn pool(&self, change: &Change<MachinePool>) {
+        let cluster = |pool: &Option<Arc<MachinePool>>| {
+            pool.as_deref().and_then(|pool| cluster_of(&of_template(pool)))
+        };
         if cluster(&change.old) != cluster(&change.new) {
             self.0.targets.check_again();
         }

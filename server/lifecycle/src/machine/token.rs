@@ -126,7 +126,7 @@ pub(crate) fn unless_it_may_join(pass: &Pass<'_>) -> Outcome<()> {
 }
 
 fn is_ours(pass: &Pass<'_>, token: &BootstrapToken) -> bool {
-    token.machine_uid.as_ref().is_some_and(|it| it == pass.machine.uid())
+    token.owner.as_ref().is_some_and(|it| it == pass.machine.uid())
 }
 
 fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
@@ -176,10 +176,11 @@ fn ensure(pass: &mut Pass<'_>, id: &str, secret: &SecretText) {
     let node = node_name(pass).map(str::to_owned);
     pass.effects.act(Action::EnsureBootstrapToken(TokenRequest {
         id: id.to_owned(),
-        machine_uid: pass.machine.uid().into(),
+        owner: pass.machine.uid().into(),
         secret: secret.clone(),
         expires: end.checked_add(SLACK).unwrap_or(end),
         node,
+        groups: pass.snap.settings.bootstrap_token_groups.clone(),
         description: format!("Bootstrap token of machine {}", pass.name()),
     }));
 }

@@ -3,12 +3,7 @@
 
 use ostler_api::{MachinePool, SpecDigest, bootstrap::Bootstrap};
 
-use crate::{
-    digest,
-    operation::UserData,
-    snapshot::SecretView,
-    user_data::{MAX_USER_DATA, wants_token},
-};
+use crate::{digest, operation::UserData, snapshot::SecretView, user_data::MAX_USER_DATA};
 
 /// The Secret that a template names, as far as it was looked up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -28,8 +23,8 @@ pub fn secret_name(pool: &MachinePool) -> Option<&str> {
     bootstrap.data_secret_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// The user data of the group. `Err`: what is missing, for people.
-pub(super) fn user_data(
+/// The user data of the group, with their placeholder. `Err`: what is missing, for people.
+pub(super) fn template(
     pool: &MachinePool,
     class: &SecretView,
     own: &DataSecret,
@@ -50,18 +45,11 @@ pub(super) fn user_data(
                 .to_owned());
         }
     };
-    if let Some(data) = &data {
-        if data.len() > MAX_USER_DATA {
-            return Err(format!(
-                "the user data have {} bytes, at most {MAX_USER_DATA} can be sent",
-                data.len()
-            ));
-        }
-        if wants_token(data) {
-            return Err("the user data of a pool cannot have the placeholder of a bootstrap token: its group makes \
-                        instances at any time"
-                .to_owned());
-        }
+    if let Some(data) = data.as_ref().filter(|data| data.len() > MAX_USER_DATA) {
+        return Err(format!(
+            "the user data have {} bytes, at most {MAX_USER_DATA} can be sent",
+            data.len()
+        ));
     }
     Ok(data)
 }
@@ -106,7 +94,7 @@ mod tests {
         ] {
             let mut pool = MachinePool::new("p", MachinePoolSpec::default());
             pool.spec.template.spec.bootstrap = serde_json::from_value(bootstrap.clone()).unwrap();
-            let found = user_data(&pool, &SecretView::NotReferenced, &missing);
+            let found = template(&pool, &SecretView::NotReferenced, &missing);
             let expected = expected.map(|it| it.map(|text| UserData::new(text.into())));
             assert_eq!(found, expected, "{bootstrap}");
         }

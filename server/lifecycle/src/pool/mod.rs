@@ -20,6 +20,7 @@ mod policy;
 mod replicas;
 mod status;
 mod template;
+mod token;
 mod valid;
 mod victims;
 mod way;
@@ -36,7 +37,8 @@ pub use known::{Done, Known, Read, SEEN_TWICE, expected, look, read};
 pub use name::{label_value, machine_name, selector};
 pub use operation::BURST;
 pub use policy::Policy;
-pub use template::{machine, model_hash, owner_reference, patches};
+pub use template::{machine, model_hash, of_template, owner_reference, patches};
+pub use token::{SLOTS, Slot, TokenView, needs_tokens, token_ids};
 pub use valid::broken;
 pub use victims::{Candidate, Cause, choose};
 pub use way::{Situation, Way, way};
@@ -65,8 +67,9 @@ use crate::{
     class::Hold,
     cluster::ClusterIds,
     driver::DriverView,
-    operation::{Dispatch, OperationView, Target, UserData},
-    plan::Event,
+    operation::{Dispatch, OperationView, SecretText, Target, UserData},
+    plan::{Event, TokenRequest},
+    settings::Settings,
     snapshot::{ClassFacts, ClassView, DriverFacts, SecretView},
     streak::Streak,
 };
@@ -93,6 +96,12 @@ pub struct Snapshot {
     pub secret: SecretView,
     /// The Secret that its template names.
     pub data: DataSecret,
+    /// Its bootstrap tokens.
+    pub tokens: TokenView,
+    /// The secret half of a new one.
+    pub token_secret: SecretText,
+    /// What an operator sets.
+    pub settings: Settings,
     /// The driver that serves the provider of the class.
     pub driver: DriverView,
     /// The provider that has the group, see [`holder`], if another driver serves it than that of the class.
@@ -136,6 +145,8 @@ pub struct Victim {
 pub struct Decision {
     /// Its finalizer. If it changes, nothing else is done.
     pub finalizer: Hold,
+    /// The bootstrap token to make. Before it is there, nothing is made with it.
+    pub token: Option<TokenRequest>,
     /// The replicas that it is to have in its spec.
     pub replicas: Option<i32>,
     /// What a user is told whose replicas these replace.
@@ -222,6 +233,7 @@ pub fn decide(snap: &Snapshot) -> Decision {
     plan.patches.extend(evacuated(&facts));
     plan.instances = instance_news(&facts);
     if !valid::is_void(pool) || pool.is_deleting() {
+        plan.token = token::due(snap);
         plan.replicas = replicas::wanted(pool, facts.reading);
         plan.reset = plan.replicas.and_then(|replicas| replicas::reset(pool, replicas));
         plan.delete = victims(&facts, &plan.gone);
@@ -267,7 +279,8 @@ impl<'a> Facts<'a> {
         let limits = budget(pool).unwrap_or_default();
         let model = class.map(|class| model_hash(pool, class)).or_else(|| old.model_hash.clone());
         let model = model.unwrap_or_default();
-        let data = bootstrap::user_data(pool, &snap.secret, &snap.data);
+        let data = bootstrap::template(pool, &snap.secret, &snap.data)
+            .and_then(|data| token::fill(snap, data));
         let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
         let basis = Basis::of(snap, class, user_data.as_ref(), &model);
         let mut standing = operation::settle(&old, &snap.operation, driver, &basis, snap.now);

@@ -16,7 +16,7 @@ use ostler_api::{
 
 use super::{
     Decision, Facts, Snapshot, Way, budget, ending::is_marked_gone, group::GroupView, in_place,
-    lost_group, matching::is_ready, name,
+    lost_group, matching::is_ready, name, token,
 };
 use crate::{
     autoscaler::limits::limits,
@@ -30,6 +30,9 @@ use crate::{
 const MOST_SHOWN: usize = 20;
 /// Most versions that are counted.
 const MOST_VERSIONS: usize = 20;
+
+/// Why there are no user data while their token is made: that is no news.
+const TOKEN_DUE: &str = "WaitingForToken";
 
 /// What a user is to know of a driver with POOL_SCALES_IN.
 const SCALES_IN: &str = "the group may delete instances that the core did not name, and the driver cannot switch that \
@@ -234,6 +237,9 @@ fn conditions(facts: &Facts<'_>, status: &MachinePoolStatus) -> Vec<Said> {
         // It names the secret.
         Err(_) if facts.class.is_none() => {
             said(Type::BootstrapReady, false, "ClassMissing", class_lacks(facts))
+        }
+        Err(lack) if token::due(facts.snap).is_some() => {
+            said(Type::BootstrapReady, false, TOKEN_DUE, lack)
         }
         Err(lack) => said(Type::BootstrapReady, false, "DataMissing", lack),
     };
@@ -563,7 +569,7 @@ fn news(old: &MachinePoolStatus, all: &[Said], pool: &MachinePool) -> Vec<Event>
         told.contains(&one.type_) && one.status == "False" && !same
     };
     // Waiting is no warning.
-    let quiet = ["WaitingForInstances", "DriverUnavailable"];
+    let quiet = ["WaitingForInstances", "DriverUnavailable", TOKEN_DUE];
     let of_note = all.iter().filter(is_new).filter(|one| !quiet.contains(&one.reason));
     let tell = |one: &Said| {
         let mut reasons = EventReason::ALL.into_iter();

@@ -49,19 +49,27 @@ pub fn owner_reference(pool: &MachinePool) -> OwnerReference {
     }
 }
 
-/// The Machine of an instance. Its bootstrap is done: an empty name of a secret, as Cluster API has it.
+/// The Machine of an instance.
 pub fn machine(pool: &MachinePool, instance: &Instance) -> Machine {
+    let mut machine = of_template(pool);
+    if is_label_value(&instance.node_name) {
+        let labels = machine.metadata.labels.get_or_insert_default();
+        labels.insert(label::NODE.to_owned(), instance.node_name.clone());
+    }
+    machine.metadata.name = Some(machine_name(pool.name(), &instance.id, &instance.provider_id));
+    machine.spec.provider_id = Some(instance.provider_id.clone());
+    machine
+}
+
+/// What all Machines of a pool are. Their bootstrap is done: an empty name of a secret, as Cluster API has it.
+pub fn of_template(pool: &MachinePool) -> Machine {
     let template = pool.spec.template.metadata.clone().unwrap_or_default();
     let mut labels = template.labels.unwrap_or_default();
     labels.extend(own_labels(pool));
-    if is_label_value(&instance.node_name) {
-        labels.insert(label::NODE.to_owned(), instance.node_name.clone());
-    }
     let mut finalizers = template.finalizers.unwrap_or_default();
     finalizers.push(names::finalizer::MACHINE.to_owned());
     let mut spec = MachineSpec {
         class: pool.spec.template.spec.class.clone(),
-        provider_id: Some(instance.provider_id.clone()),
         bootstrap: Some(Bootstrap {
             data_secret_name: Some(String::new()),
             ..Bootstrap::default()
@@ -72,7 +80,6 @@ pub fn machine(pool: &MachinePool, instance: &Instance) -> Machine {
     push_down(&pool.spec.template.spec, &mut spec);
     Machine {
         metadata: ObjectMeta {
-            name: Some(machine_name(pool.name(), &instance.id, &instance.provider_id)),
             namespace: pool.metadata.namespace.clone(),
             labels: Some(labels),
             annotations: template.annotations,

@@ -11,15 +11,15 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use super::{BURST_OF_MACHINES, Decision, Snapshot, Victim, decide, owner_reference};
+use super::{BURST_OF_MACHINES, Decision, Snapshot, Victim, decide, owner_reference, token};
 use crate::{
     class::Hold,
     difference::difference,
-    plan::{Event, EventAction, EventReason},
+    plan::{Event, EventAction, EventReason, TokenRequest},
     time::until,
     write::{
         Answers, Batch, Next, Object, OfInstance, Only, Pace, Part, Plan, Remember, Report, Same,
-        Taken, Then, Tried, Verb, Write, finalizer_patch,
+        Taken, Then, TokenWrite, Tried, Verb, Write, finalizer_patch,
     },
 };
 
@@ -52,6 +52,10 @@ impl Report for Outlook {
 /// Decides what to do about a pool.
 pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
     let pool = &snap.pool;
+    if pool.is_deleting() && !pool.has_finalizer() && snap.machines.is_empty() {
+        // Its group is gone. Whoever still holds it must not have the driver asked for that again.
+        return Plan::only(Vec::new(), Next::OnChange);
+    }
     let decision = decide(snap);
     let own = |patch| Write::new(Object::Pool(Arc::clone(pool)), Verb::Patch(patch));
     let own = |patch| Batch::own("cannot change a pool", own(patch));
@@ -59,7 +63,8 @@ pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
         let patch = finalizer_patch(&pool.metadata, finalizer::POOL, decision.finalizer);
         let last = decision.finalizer == Hold::Remove;
         let next = if last { Next::OnChange } else { Next::Now };
-        let only = Plan::only(patch.into_iter().map(own).collect(), next);
+        let tokens = if last { without_tokens(snap) } else { None };
+        let only = Plan::only(tokens.into_iter().chain(patch.map(own)).collect(), next);
         return Plan { acknowledge: decision.acknowledge, ..only };
     }
     if let Some(replicas) = decision.replicas {
@@ -69,7 +74,7 @@ pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
         return Plan::only(vec![batch], Next::Now);
     }
     let every = if decision.unsettled { BUSY } else { CALM };
-    let next = if !decision.create.is_empty() {
+    let next = if !decision.create.is_empty() || decision.token.is_some() {
         Next::Now
     } else if decision.more {
         Next::After(LOOK_AGAIN)
@@ -84,7 +89,8 @@ pub fn plan(snap: &Snapshot) -> Plan<Outlook> {
 }
 
 fn writes(snap: &Snapshot, decision: &Decision) -> Vec<Batch> {
-    let Decision { create, patches, instances, gone, delete, .. } = decision;
+    let Decision { create, patches, instances, gone, delete, token, .. } = decision;
+    let token = token.clone().map(|token| with_token(snap, token));
     let confirm = (!create.is_empty() || !delete.is_empty()).then(|| {
         let read = Verb::Confirm(Same::Spec);
         Batch::own("cannot read a pool", Write::new(Object::Pool(Arc::clone(&snap.pool)), read))
@@ -121,7 +127,34 @@ fn writes(snap: &Snapshot, decision: &Decision) -> Vec<Batch> {
         let conflict = if batch.part == Part::Create { Then::Repeat } else { answers.conflict };
         batch.answering(Answers { conflict, ..answers }).paced(Pace::Beside(BURST_OF_MACHINES))
     });
-    confirm.into_iter().chain(batches).filter(|batch| !batch.writes.is_empty()).collect()
+    token
+        .into_iter()
+        .chain(confirm)
+        .chain(batches)
+        .filter(|batch| !batch.writes.is_empty())
+        .collect()
+}
+
+/// What fails here holds up nothing else: the group has the token before, or is not made yet.
+fn with_token(snap: &Snapshot, token: TokenRequest) -> Batch {
+    let note = "cannot make the bootstrap token".to_owned();
+    let refused = Event::warning(EventReason::FailedCreate, note).doing(EventAction::Create);
+    let verb = Verb::Token(Box::new(TokenWrite::Ensure(token)));
+    let write = Write::new(Object::Pool(Arc::clone(&snap.pool)), verb).or_telling(refused);
+    Batch::of(Part::Tell, "cannot make a bootstrap token", [write])
+}
+
+/// Its tokens go before it. A cluster that cannot be reached any more does not hold it: they end by themselves.
+fn without_tokens(snap: &Snapshot) -> Option<Batch> {
+    let delete = |id| {
+        let verb = Verb::Token(Box::new(TokenWrite::Delete { id, owner: snap.pool.uid().into() }));
+        Write::new(Object::Pool(Arc::clone(&snap.pool)), verb)
+    };
+    let writes: Vec<_> = token::left(snap).into_iter().map(delete).collect();
+    let answers = Answers { other: Then::GoOn, conflict: Then::GoOn, ..Answers::OWN };
+    let answers = Answers { missing: Then::GoOn, ..answers };
+    let batch = Batch::of(Part::Delete, "cannot delete a bootstrap token", writes);
+    (!batch.writes.is_empty()).then(|| batch.answering(answers))
 }
 
 /// One that changed since it was chosen may have become ready, or be another's: the pool chooses again.

@@ -45,7 +45,7 @@ fn seconds_left(world: &World) -> i64 {
 
 fn of(uid: &str, secret: &str, expires: jiff::Timestamp) -> Observed<BootstrapToken> {
     Observed::Known(BootstrapToken {
-        machine_uid: Some(uid.into()),
+        owner: Some(uid.into()),
         secret: SecretText::new(secret.to_owned()),
         expires: Some(expires),
         node: None,
@@ -72,7 +72,7 @@ fn a_token_is_written_down_with_the_create_that_carries_it_and_outlives_the_crea
     let id = token_id(UID);
     assert_eq!(world.status().bootstrap_token_id.as_ref(), Some(&id));
     assert!(user_data(&world).contains(&format!("{id}.0123456789abcdef")));
-    assert_eq!(token(&world).machine_uid.as_ref().map(Uid::as_str), Some(UID));
+    assert_eq!(token(&world).owner.as_ref().map(Uid::as_str), Some(UID));
     assert_eq!(seconds_left(&world), 25 * 60, "20 minutes and a little more");
 }
 
@@ -91,7 +91,7 @@ fn an_id_that_another_object_has_is_left_alone_and_the_next_one_is_taken_immedia
     for stranger in strangers {
         let mut world = World::new();
         world.token = Observed::Known(BootstrapToken {
-            machine_uid: stranger.map(Uid::from),
+            owner: stranger.map(Uid::from),
             secret: SecretText::new("theirs".to_owned()),
             expires: None,
             node: None,

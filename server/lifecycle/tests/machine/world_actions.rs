@@ -38,7 +38,7 @@ impl World {
             Action::DeleteConfig { .. } => self.delete_config(),
             Action::EnsureBootstrapToken(request) => {
                 self.token = Observed::Known(BootstrapToken {
-                    machine_uid: Some(request.machine_uid.clone()),
+                    owner: Some(request.owner.clone()),
                     secret: request.secret.clone(),
                     expires: Some(request.expires),
                     node: request.node.clone(),

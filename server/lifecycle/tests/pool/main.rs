@@ -18,6 +18,7 @@ mod operations;
 mod passes;
 mod reads;
 mod refusals;
+mod tokens;
 mod updates;
 mod victims;
 mod what_is_said;

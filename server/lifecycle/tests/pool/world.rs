@@ -12,12 +12,12 @@ use ostler_api::{
 };
 use ostler_lifecycle::{
     cluster::ClusterIds,
-    operation::Failure,
+    operation::{Failure, SecretText},
     pool::{
-        DataSecret, Decision, Done, GroupView, Instance, Known, Others, Reading, Snapshot, decide,
-        machine, model_hash, user_data_hash,
+        DataSecret, Decision, Done, GroupView, Instance, Known, Others, Reading, Snapshot,
+        TokenView, decide, machine, model_hash, user_data_hash,
     },
-    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView},
+    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Settings},
 };
 use serde_json::{Value, json};
 
@@ -40,6 +40,7 @@ pub struct World {
     pub cluster: ClusterIds,
     pub secret: SecretView,
     pub data: DataSecret,
+    pub tokens: TokenView,
     pub class: ClassFacts,
     pub now: Timestamp,
     pub made: u32,
@@ -108,6 +109,7 @@ impl World {
             cluster: ClusterIds::only("now"),
             secret: SecretView::NotReferenced,
             data: DataSecret::NotNamed,
+            tokens: TokenView::NotNeeded,
             class: class(),
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             made: 0,
@@ -210,6 +212,9 @@ impl World {
             class: ClassView::Known(self.class.clone()),
             secret: self.secret.clone(),
             data: self.data.clone(),
+            tokens: self.tokens.clone(),
+            token_secret: SecretText::new(format!("secret-of-{}", self.now.as_second())),
+            settings: Settings::default(),
             driver: self.driver.clone(),
             elsewhere: self.elsewhere.clone(),
             cluster: self.cluster.clone(),

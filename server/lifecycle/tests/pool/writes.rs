@@ -2,11 +2,16 @@
 
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use ostler_api::{
-    Machine, ProviderId, driver::OperationKind, machine::MachinePhase, operation::Success,
+    Machine, ProviderId,
+    driver::{Certainty, ErrorCode, OperationKind},
+    machine::MachinePhase,
+    operation::{OperationView, Success},
 };
 use ostler_lifecycle::{
     class::Hold,
+    operation::Failure,
     plan::EventReason,
     pool::{machine, owner_reference, plan},
     write::{Found, Next, Object, OfInstance, Only, Part, Taken, Verb, Write},
@@ -53,6 +58,28 @@ fn the_result_of_the_last_operation_is_acknowledged_after_the_finalizer_is_gone(
     assert_eq!(patch["metadata"]["finalizers"], json!([]));
     assert_eq!(plan.acknowledge, Some("op-1".into()), "what is acknowledged follows the writes");
     assert!(plan.report.is_none() && plan.dispatch.is_none() && plan.next == Next::OnChange);
+}
+
+/// The driver was asked for a group that a creation may have made, and may show late.
+#[test]
+fn a_pool_that_is_held_after_its_group_is_gone_asks_for_no_second_deletion() {
+    let mut world = World::new(2, json!({}));
+    world.pass();
+    let unknown = Failure::new(ErrorCode::Unavailable, Certainty::Unknown, "lost");
+    world.answer(OperationKind::CreatePool, Err(unknown));
+    world.pass();
+    (world.operation, world.absent_looks) = (OperationView::Idle, 9);
+    world.pool.metadata.deletion_timestamp = Some(world.now.into());
+    assert!(world.pass().dispatch.is_some());
+    world.answer(OperationKind::DeletePool, Ok(Success::Deleted { was_absent: false }));
+    assert_eq!(world.plan().finalizer, Hold::Remove);
+    world.operation = OperationView::Idle;
+    world.pool.metadata.finalizers = Some(vec!["example.com/held".to_owned()]);
+    for _ in 0..3 {
+        world.now += SignedDuration::from_hours(1);
+        let plan = plan(&world.snapshot());
+        assert!(plan.dispatch.is_none() && plan.writes.is_empty(), "{plan:#?}");
+    }
 }
 
 #[test]
