@@ -85,7 +85,7 @@ pub struct MachineReserveStatus {
     /// How many Machines sets took, since there is this reserve.
     #[serde(default)]
     pub given: i64,
-    /// Its Machines by name, the first 500 of them. One that a set has now was given.
+    /// Its Machines by name, 500 at most. One that left it for a set was given.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<String>,
     /// The selector of its Machines as text, for the scale subresource.

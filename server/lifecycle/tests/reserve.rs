@@ -14,7 +14,9 @@ use jiff::Timestamp;
 use json_patch::merge;
 use ostler_api::names::annotation::RESERVE_TEMPLATE;
 use ostler_api::{Machine, MachineDeployment, MachineReserve, MachineSet};
-use ostler_lifecycle::reserve::{Cause, Decision, Snapshot, Target, decide, is_in_reserve, plan};
+use ostler_lifecycle::reserve::{
+    Cause, Decision, Snapshot, Target, decide, is_given, is_in_reserve, plan,
+};
 use ostler_lifecycle::selector;
 use ostler_lifecycle::set::Blind;
 use ostler_lifecycle::write::{Object, Part, Report as _, Tried, Verb};
@@ -60,7 +62,8 @@ fn snapshot(reserve: MachineReserve, target: Target, machines: Vec<Arc<Machine>>
         target,
         has_class: true,
         machines,
-        left: Vec::new(),
+        given: 0,
+        has: 1_000,
         unanswered: Vec::new(),
         blind: None,
         seed: 0,
@@ -90,7 +93,7 @@ fn ready(target: &Target, count: usize) -> Vec<Arc<Machine>> {
         let change = json!({
             "metadata": {
                 "name": format!("m{index}"), "uid": format!("u{index}"),
-                "creationTimestamp": format!("2026-01-01T01:{index:02}:00Z")
+                "creationTimestamp": now() - jiff::SignedDuration::from_hours(11 * 24) + jiff::SignedDuration::from_mins(index as i64)
             },
             "status": { "currentStatus": { "phase": "Running" } }
         });
@@ -351,22 +354,87 @@ fn what_may_have_been_made_is_repeated_and_nothing_is_made_while_not_all_is_seen
 }
 
 #[test]
-fn a_machine_that_a_set_has_now_was_given_and_one_that_is_gone_was_not() {
+fn a_machine_that_left_for_a_set_was_given_whoever_has_it_now_and_counts_once() {
     let target = for_deployment(deployment(3, json!({})));
-    let mut taken = json!(ready(&target, 1)[0].as_ref());
-    let owner = json!([{
-        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": "s",
-        "controller": true
-    }]);
-    taken["metadata"]["ownerReferences"] = owner;
+    let owned = |kind: &str, uid: &str, reserve: Value| -> Machine {
+        let owner = json!([{
+            "apiVersion": "v1", "kind": kind, "name": uid, "uid": uid, "controller": true
+        }]);
+        let owner = if kind.is_empty() { Value::Null } else { owner };
+        let mut it = json!(ready(&target, 1)[0].as_ref());
+        let labels = json!({ "ostler.dev/reserve": reserve });
+        merge(&mut it, &json!({ "metadata": { "ownerReferences": owner, "labels": labels } }));
+        serde_json::from_value(it).unwrap()
+    };
     let status = json!({ "given": 4, "machines": ["m0", "m1"] });
     let reserve = reserve(json!(0), json!({ "status": status }));
-    let snapshot = Snapshot {
-        left: vec![Arc::new(serde_json::from_value(taken).unwrap())],
-        ..snapshot(reserve, target, Vec::new())
-    };
+    for (machine, given) in [
+        (owned("MachineReserve", "r-uid", json!("r")), false),
+        (owned("MachineSet", "s", Value::Null), true),
+        (owned("", "", Value::Null), true),
+        (owned("", "", json!("r")), false),
+    ] {
+        assert_eq!(is_given(&machine, &reserve), given, "{machine:?}");
+    }
+    let snapshot = Snapshot { given: 1, ..snapshot(reserve, target, Vec::new()) };
     let status = plan(&snapshot).report.unwrap().patch(&Tried::default()).unwrap();
     assert_eq!((&status["given"], &status["machines"]), (&json!(5), &Value::Null));
+}
+
+#[test]
+fn a_machine_is_named_from_its_creation_on_and_of_many_those_that_sets_take_first() {
+    let target = for_deployment(deployment(3, json!({})));
+    let named = |snapshot: &Snapshot| {
+        let status = plan(snapshot).report.unwrap().patch(&Tried::default()).unwrap();
+        let names = status["machines"].as_array().unwrap().clone();
+        names.iter().map(|it| it.as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let first = snapshot(reserve(json!(1), json!({})), target.clone(), Vec::new());
+    let batch = plan(&first).writes.into_iter().find(|it| it.part == Part::Create).unwrap();
+    assert_eq!(named(&first), [batch.writes[0].of.name()]);
+    let blind =
+        Snapshot { unanswered: vec!["r-x".to_owned()], blind: Some(Blind::OwnWrites), ..first };
+    assert_eq!(named(&blind), ["r-x"]);
+    let mut many = ready(&target, 501);
+    let mut pending = json!(many[0].as_ref());
+    merge(&mut pending, &json!({ "status": { "currentStatus": { "phase": "Pending" } } }));
+    many[0] = Arc::new(serde_json::from_value(pending).unwrap());
+    let names = named(&snapshot(reserve(json!(501), json!({})), target, many));
+    assert_eq!(names.len(), 500);
+    assert!(!names.contains(&"m0".to_owned()), "no set takes it");
+}
+
+#[test]
+fn surplus_that_a_growing_target_is_about_to_take_stays() {
+    let most = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+    let target = |replicas| {
+        for_deployment(deployment(
+            replicas,
+            json!({ "metadata": { "annotations": { most: "3" } } }),
+        ))
+    };
+    for (replicas, has, spares, left, goes) in [
+        // It grows to its maximum, and the reserve may have none.
+        (3, 2, 1, 1, vec![]),
+        (3, 3, 1, 0, vec!["m0"]),
+        (3, 1, 3, 2, vec!["m2"]),
+        (2, 1, 2, 1, vec![]),
+        // Neither fewer than are wanted, nor more for a target that shrinks.
+        (1, 4, 3, 0, vec!["m2"]),
+    ] {
+        let target = target(replicas);
+        let machines = ready(&for_deployment(deployment(1, json!({}))), spares);
+        let one = snapshot(reserve(json!(3), json!({})), target.clone(), machines);
+        let decision = decide(&Snapshot { has, ..one });
+        let names: Vec<_> = going(&decision).iter().map(|it| it.0).collect();
+        assert_eq!((decision.held, names), (left, goes), "{has} of {replicas}");
+    }
+    // No set takes one that does not run.
+    let mut pending = json!(ready(&target(1), 1)[0].as_ref());
+    merge(&mut pending, &json!({ "status": { "currentStatus": { "phase": "Pending" } } }));
+    let pending = vec![Arc::new(serde_json::from_value(pending).unwrap())];
+    let one = snapshot(reserve(json!(1), json!({})), target(3), pending);
+    assert_eq!(going(&decide(&Snapshot { has: 2, ..one })), [("m0", Cause::Surplus)]);
 }
 
 #[test]

@@ -288,6 +288,30 @@ async fn a_target_at_its_maximum_keeps_fewer_and_a_share_follows_its_replicas() 
     world.stop().await;
 }
 
+/// The deployment says first that it wants more, and its set only then: the reserve, which may have none any more, waits.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_grows_to_its_maximum_takes_what_the_reserve_may_not_keep() {
+    let world = World::start_with(with_sets()).await;
+    let most = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
+    let mut limited = deployment(1);
+    limited["metadata"]["annotations"] = json!({ most: "3" });
+    world.apply::<MachineDeployment>(limited).await;
+    let deployments = Api::<MachineDeployment>::default_namespaced(world.client());
+    await_condition(deployments.clone(), "d", complete(1)).await.unwrap();
+    world.apply::<MachineReserve>(reserve("r", "MachineDeployment", "d", json!(2))).await;
+    until(&world, "r", "ready", holds(2, 0)).await;
+    slow(&world).await;
+    let before = tokio::time::Instant::now();
+    let grow = Patch::Merge(json!({ "spec": { "replicas": 3 } }));
+    deployments.patch_scale("d", &PatchParams::default(), &grow).await.unwrap();
+    await_condition(deployments, "d", complete(3)).await.unwrap();
+    assert!(before.elapsed() < Duration::from_mins(1), "{:?}", before.elapsed());
+    until(&world, "r", "empty", holds(0, 2)).await;
+    rest().await;
+    assert_eq!(instances(&world), 3);
+    world.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_taint_that_somebody_takes_away_comes_back_while_the_machine_is_in_reserve() {
     let world = world(1, 1).await;

@@ -1,5 +1,6 @@
 //! The MachineReserve controller. [`ostler_lifecycle::reserve`] makes the decisions.
 
+mod given;
 mod metrics;
 mod observe;
 mod triggers;
@@ -28,7 +29,7 @@ pub(crate) struct Reserves {
     pub(crate) settings: Arc<Settings>,
     pub(crate) clock: DebugClock,
     pub(crate) recorder: Recorder,
-    pub(crate) pending: Arc<Pending>,
+    pub(crate) own: Arc<Remembered>,
     pub(crate) handover: Handover,
 }
 
@@ -52,7 +53,7 @@ impl Kind for Reserves {
     }
 
     async fn execute(&self, of: &Snapshot, plan: &Plan<Standing>) -> Result<Applied, PassError> {
-        let own = Own { pending: &self.pending, uid: of.reserve.uid() };
+        let own = Own { pending: &self.own.pending, uid: of.reserve.uid() };
         self.hand(of).apply(&plan.writes, &own).await
     }
 
@@ -71,6 +72,20 @@ impl Reserves {
         let Self { writer, stores, recorder, .. } = self;
         let own = Object::Reserve(Arc::clone(&of.reserve));
         Hand { writer, stores, recorder, sessions: None, by: Self::NAME, own }
+    }
+}
+
+/// What no object says.
+#[derive(Debug, Default)]
+pub(crate) struct Remembered {
+    pending: Pending,
+    given: given::Given,
+}
+
+impl Remembered {
+    fn forget(&self, reserve: &str) {
+        self.pending.forget(reserve);
+        self.given.forget(reserve);
     }
 }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use ostler_api::names::{MACHINE_DEPLOYMENT, MACHINE_SET};
-use ostler_api::{Machine, MachineReserve};
+use ostler_api::{Machine, MachineReserve, MachineSet};
 use ostler_lifecycle::owner::is_controlled_by;
-use ostler_lifecycle::reserve::{Snapshot, Target};
+use ostler_lifecycle::reserve::{Snapshot, Target, is_given};
+use ostler_lifecycle::set::is_active;
 
 use super::Reserves;
 use crate::kind::PassError;
@@ -17,9 +18,9 @@ impl Reserves {
     pub(super) async fn gather(&self, name: &ObjectName) -> Result<Option<Snapshot>, PassError> {
         let Some(reserve) = self.stores.reserves.get(name) else { return Ok(None) };
         let listed = |found: &Found<Machine>| {
-            found.objects.iter().for_each(|it| await_in_cache(it, &self.stores, &self.pending));
+            found.objects.iter().for_each(|it| await_in_cache(it, &self.stores, &self.own.pending));
         };
-        let (writer, stores, pending) = (&self.writer, &self.stores, &self.pending);
+        let (writer, stores, pending) = (&self.writer, &self.stores, &self.own.pending);
         let seer = Seer { writer, stores, pending, resync: self.settings.resync };
         let left = seer.predecessor(&self.handover, &self.settings, listed).await?;
         let uid = reserve.uid();
@@ -34,7 +35,9 @@ impl Reserves {
         let class =
             target.facts().map(|it| ObjectName::new(&name.namespace, &it.template.spec.class.name));
         Ok(Some(Snapshot {
-            left: named.filter(|it| !own(it)).collect(),
+            given: named.filter(|it| is_given(it, &reserve)).count()
+                + self.own.given.count(&reserve),
+            has: self.machines_of(&target),
             has_class: class.is_some_and(|class| stores.classes.get(&class).is_some()),
             seed: rand::random(),
             now: (self.clock.0)(),
@@ -45,6 +48,18 @@ impl Reserves {
             blind,
             again,
         }))
+    }
+
+    fn machines_of(&self, target: &Target) -> usize {
+        let of = |set: &Arc<MachineSet>| {
+            let all = self.stores.machines.find(MachineIndex::Controller, set.uid());
+            all.iter().filter(|it| is_active(it)).count()
+        };
+        match target {
+            Target::Unknown(_) | Target::Gone => 0,
+            Target::Deployment(_, sets) => sets.iter().map(of).sum(),
+            Target::Set(set) => of(set),
+        }
     }
 
     fn target(&self, reserve: &MachineReserve, namespace: &str) -> Target {

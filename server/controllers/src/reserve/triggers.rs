@@ -8,15 +8,14 @@ use ostler_api::{Machine, MachineClass, MachineDeployment, MachineReserve, Machi
 use ostler_lifecycle::owner::{controller, is_in_reserve};
 use ostler_lifecycle::write::Same;
 
-use super::Reserves;
+use super::{Remembered, Reserves};
 use crate::kind::Kind as _;
 use crate::queue::Priority;
-use crate::set::Pending;
 use crate::stores::{ReserveIndex, is_same_to_set};
 use crate::triggers::{Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
-impl Woken<Reserves, Arc<Pending>> {
+impl Woken<Reserves, Arc<Remembered>> {
     /// The reserves of an object that changed in more than its status.
     fn target<K: Resource<DynamicType = ()>>(&self, change: &Change<K>) {
         let same = |(old, new): (&Arc<K>, &Arc<K>)| {
@@ -31,9 +30,17 @@ impl Woken<Reserves, Arc<Pending>> {
     }
 }
 
-impl Triggers for Woken<Reserves, Arc<Pending>> {
+impl Triggers for Woken<Reserves, Arc<Remembered>> {
     /// The reserve that controls it, or did.
     fn machine(&self, change: &Change<Machine>) {
+        if let Some(gone) = change.gone() {
+            let there = gone.metadata.namespace.as_deref().unwrap_or_default();
+            for reserve in self.stores.reserves.find(ReserveIndex::Namespace, there) {
+                if self.own.given.gone(gone, &reserve) {
+                    self.queue.add(ObjectName::of(reserve.as_ref()), change.priority());
+                }
+            }
+        }
         let both = change.old.as_ref().zip(change.new.as_ref());
         if both.is_some_and(|(old, new)| is_same_to_set(old, new)) {
             return;

@@ -22,7 +22,7 @@ use crate::machine::{Machines, Shared, State};
 use crate::orphans::{OrphanScans, Orphans};
 use crate::pool::{self, Pools};
 use crate::queue::{Queue, QueueMetrics, QueueSettings};
-use crate::reserve::Reserves;
+use crate::reserve::{Remembered, Reserves};
 use crate::set::{Pending, Sets};
 use crate::settings::Settings;
 use crate::stores::Stores;
@@ -46,7 +46,7 @@ pub(crate) struct Kinds {
     pub(crate) nodes: Arc<Woken<UnmanagedNodes>>,
     pub(crate) sets: Arc<Woken<Sets, Arc<Pending>>>,
     pub(crate) deployments: Arc<Woken<Deployments>>,
-    pub(crate) reserves: Arc<Woken<Reserves, Arc<Pending>>>,
+    pub(crate) reserves: Arc<Woken<Reserves, Arc<Remembered>>>,
     pub(crate) freezes: Arc<Woken<Freezes>>,
     pub(crate) pools: Arc<Woken<Pools, pool::Shared>>,
     pub(crate) checks: Arc<Woken<HealthChecks>>,

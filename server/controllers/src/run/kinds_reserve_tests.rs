@@ -29,6 +29,16 @@ async fn a_reserve_hears_of_its_machines_of_its_target_and_of_classes_and_of_not
     world.machine(&put(&world.stores.machines, spare.clone()));
     assert_eq!(woken().await, named(&["r"]), "it was given");
     spare["status"] = json!({ "currentStatus": { "phase": "Failed" } });
-    world.machine(&put(&world.stores.machines, spare));
+    world.machine(&put(&world.stores.machines, spare.clone()));
     assert_eq!(woken().await, named(&[]));
+    // It is gone before the reserve counted it, or after that.
+    for (machines, heard) in [(json!(["m"]), named(&["r"])), (json!([]), named(&[]))] {
+        put(&world.stores.machines, spare.clone());
+        let mut of = reserve("r", "s");
+        of["status"] = json!({ "machines": machines });
+        put(&world.stores.reserves, of);
+        let gone = Event::Delete(serde_json::from_value(spare.clone()).unwrap());
+        world.machine(&world.stores.machines.apply(gone).into_iter().next().unwrap());
+        assert_eq!(woken().await, heard);
+    }
 }

@@ -229,14 +229,14 @@ impl SetLeader {
     }
 
     fn start_reserves(&self, term: SetsTerm, workers: &mut JoinSet<()>, stop: &CancellationToken) {
-        let Woken { queue, own: pending, .. } = self.kinds.reserves.as_ref();
+        let Woken { queue, own, .. } = self.kinds.reserves.as_ref();
         let reserves = Arc::new(Reserves {
             writer: self.writer.clone(),
             stores: self.stores.clone(),
             settings: Arc::clone(&self.settings),
             clock: DebugClock(Arc::clone(&self.clock)),
             recorder: self.recorder.clone(),
-            pending: Arc::clone(pending),
+            own: Arc::clone(own),
             handover: Handover::new(term.predecessor),
         });
         kind::work(reserves, queue, &self.metrics, workers, stop);

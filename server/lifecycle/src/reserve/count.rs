@@ -81,7 +81,14 @@ fn keep_up(
         let made = it.metadata.creation_timestamp.as_ref().map(|it| it.0);
         (made, it.name().to_owned())
     });
-    let surplus = kept.split_off(size.wanted.min(kept.len()));
+    let mut surplus = kept.split_off(size.wanted.min(kept.len()));
+    // A target that grows, to its maximum perhaps, takes them in a moment.
+    let grows = usize::try_from(size.replicas).unwrap_or(0).saturating_sub(snapshot.has);
+    surplus.retain(|it| {
+        let stays = decision.held < grows && is_current(it) && set::is_ready(it);
+        decision.held += usize::from(stays);
+        !stays
+    });
     let going = active.iter().filter_map(|it| Some((Arc::clone(it), cause(it)?)));
     let surplus = surplus.into_iter().rev().map(|it| (it, Cause::Surplus));
     decision.delete = going.chain(surplus).take(BURST).collect();

@@ -26,8 +26,15 @@ use ostler_api::{
 };
 
 use crate::{
-    deployment::status::is_paused, set::Blind, streak::Streak, template_identity::identity,
+    deployment::status::is_paused, owner::is_controlled_by, set::Blind, streak::Streak,
+    template_identity::identity,
 };
+
+/// Whether a Machine that was in a reserve is not any more: a set took it, whoever has it by now.
+pub fn is_given(machine: &Machine, reserve: &MachineReserve) -> bool {
+    let of = machine.label(label::RESERVE) == Some(reserve.name());
+    !of && !is_controlled_by(&machine.metadata, reserve.uid())
+}
 
 /// The object that a reserve is for.
 #[derive(Debug, Clone)]
@@ -119,8 +126,10 @@ pub struct Snapshot {
     pub has_class: bool,
     /// Machines that it controls.
     pub machines: Vec<Arc<Machine>>,
-    /// Machines that its status names, and that it does not control any more.
-    pub left: Vec<Arc<Machine>>,
+    /// How many Machines that its status names left it for a set: those that still exist, and those that do not any more.
+    pub given: usize,
+    /// How many Machines its target has.
+    pub has: usize,
     /// Names of Machines whose creation got no answer.
     pub unanswered: Vec<String>,
     /// Why its Machines may not be all that are seen; `None`: they are.
@@ -142,6 +151,8 @@ pub struct Decision {
     pub size: Option<Size>,
     /// Machines that take over what changed in the target's template without another one.
     pub update: Vec<(Arc<Machine>, serde_json::Value)>,
+    /// Surplus that stays for now, since the target is about to take it.
+    pub held: usize,
     /// Machines that go.
     pub delete: Vec<(Arc<Machine>, Cause)>,
     /// Names whose creation is repeated.

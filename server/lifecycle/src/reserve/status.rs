@@ -1,13 +1,17 @@
 //! The status of a reserve.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use ostler_api::{
+    Machine,
     machine_reserve::{MachineReserveStatus, ReserveConditionType as Type},
-    names::{MACHINE_SET, label},
+    names::label,
 };
 
 use super::{Decision, Snapshot};
-use crate::{owner::controller, set::is_active, streak::REPLACEMENTS_FAIL};
+use crate::{set, set::is_active, streak::REPLACEMENTS_FAIL};
 
 /// So many names of Machines are shown.
 const MOST_NAMES: usize = 500;
@@ -19,18 +23,12 @@ type Said = (bool, &'static str, String);
 pub(super) fn status(
     snapshot: &Snapshot,
     decision: &Decision,
+    made: &[String],
     refused: Option<&str>,
 ) -> MachineReserveStatus {
-    let Snapshot { reserve, machines, left, now, .. } = snapshot;
+    let Snapshot { reserve, machines, unanswered, given, now, .. } = snapshot;
     let old = reserve.status.clone().unwrap_or_default();
     let count = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-    let given = left
-        .iter()
-        .filter(|it| controller(&it.metadata).is_some_and(|owner| owner.kind == MACHINE_SET));
-    let given = i64::try_from(given.count()).unwrap_or(i64::MAX);
-    let mut names: Vec<_> = machines.iter().map(|it| it.name().to_owned()).collect();
-    names.sort();
-    names.truncate(MOST_NAMES);
     let said = [
         (Type::Ready, ready(decision, refused)),
         (Type::LimitedByMax, limited(snapshot, decision)),
@@ -52,12 +50,24 @@ pub(super) fn status(
         replicas: count(machines.iter().filter(|it| is_active(it)).count()),
         ready_replicas: count(decision.ready),
         updated_replicas: count(decision.current),
-        given: old.given.saturating_add(given),
-        machines: names,
+        given: old.given.saturating_add(i64::try_from(*given).unwrap_or(i64::MAX)),
+        machines: names(machines, made.iter().chain(unanswered)),
         selector: Some(format!("{}={}", label::RESERVE, reserve.name())),
         replacement_retry: decision.streak.retry.clone(),
         conditions: said.map(condition).to_vec(),
     }
+}
+
+/// Those that sets take first come first, then those that are being made: none is taken before it is named.
+fn names<'a>(machines: &'a [Arc<Machine>], made: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut all: Vec<_> = machines.iter().collect();
+    all.sort_by_key(|it| {
+        let at = it.metadata.creation_timestamp.as_ref().map(|it| it.0);
+        (!set::is_ready(it), at, it.name())
+    });
+    let all = all.into_iter().map(|it| it.name()).chain(made.map(String::as_str));
+    let first: BTreeSet<_> = all.take(MOST_NAMES).map(str::to_owned).collect();
+    first.into_iter().collect()
 }
 
 fn ready(decision: &Decision, refused: Option<&str>) -> Said {

@@ -16,6 +16,8 @@ use crate::write::{Batch, Next, Object, Pace, Part, Plan, Report, Same, Tried, V
 #[derive(Debug, Clone)]
 pub struct Standing {
     snapshot: Arc<Snapshot>,
+    /// Names of Machines that the pass makes.
+    made: Vec<String>,
     /// What is to become of it.
     pub decision: Decision,
 }
@@ -24,7 +26,8 @@ impl Report for Standing {
     const NEEDED: &'static [&'static str] = &["replacementRetry"];
 
     fn patch(&self, tried: &Tried) -> Option<Value> {
-        let new = status::status(&self.snapshot, &self.decision, tried.refusal(Part::Create));
+        let Self { snapshot, made, decision } = self;
+        let new = status::status(snapshot, decision, made, tried.refusal(Part::Create));
         difference(self.snapshot.reserve.status.as_ref(), &new)
     }
 }
@@ -33,6 +36,8 @@ impl Report for Standing {
 pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
     let decision = decide(snapshot);
     let again = decision.streak.until().map(|at| until(at, snapshot.now));
+    let again = again.into_iter().chain((decision.held > 0).then_some(LAG)).min();
+    let made = made(snapshot, &decision);
     let next = if decision.streak.is_new() {
         Next::Now
     } else {
@@ -40,8 +45,8 @@ pub fn plan(snapshot: &Snapshot) -> Plan<Standing> {
     };
     Plan {
         events: told(snapshot, &decision).into_iter().collect(),
-        writes: writes(snapshot, &decision),
-        report: Some(Standing { snapshot: Arc::new(snapshot.clone()), decision }),
+        writes: writes(snapshot, &decision, &made),
+        report: Some(Standing { snapshot: Arc::new(snapshot.clone()), made, decision }),
         ..Plan::only(Vec::new(), next)
     }
 }
@@ -57,8 +62,15 @@ fn told(snapshot: &Snapshot, decision: &Decision) -> Option<Event> {
     })
 }
 
-fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
-    let Snapshot { reserve, machines, unanswered, seed, target, .. } = snapshot;
+/// Names whose creation is sent.
+fn made(snapshot: &Snapshot, decision: &Decision) -> Vec<String> {
+    let Snapshot { reserve, machines, unanswered, seed, .. } = snapshot;
+    let new = new_names(reserve.name(), (machines, unanswered), *seed, decision.create);
+    decision.repeat.iter().cloned().chain(new).collect()
+}
+
+fn writes(snapshot: &Snapshot, decision: &Decision, made: &[String]) -> Vec<Batch> {
+    let Snapshot { reserve, target, .. } = snapshot;
     let confirm = || {
         let read = Verb::Confirm(Same::AllButStatus(LAG));
         Batch::own("cannot read a reserve", Write::new(Object::Reserve(Arc::clone(reserve)), read))
@@ -67,11 +79,9 @@ fn writes(snapshot: &Snapshot, decision: &Decision) -> Vec<Batch> {
     let update = decision.update.iter().take(BURST).map(|(machine, patch)| {
         Write::new(Object::Machine(Arc::clone(machine)), Verb::Patch(patch.clone()))
     });
-    let new = new_names(reserve.name(), (machines, unanswered), *seed, decision.create);
     let made = target.facts().into_iter().flat_map(|facts| {
-        let names = decision.repeat.iter().chain(&new);
         let make = |name: &String| create(template::machine(reserve, &facts, name), reserve.uid());
-        names.map(make).collect::<Vec<_>>()
+        made.iter().map(make).collect::<Vec<_>>()
     });
     let others = [
         Batch::of(Part::Update, "cannot update a machine from its template", update)
