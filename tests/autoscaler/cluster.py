@@ -3,6 +3,8 @@
 import datetime, json, re, socket, subprocess, threading, time, urllib.error, urllib.request
 from pathlib import Path
 
+import record
+
 PODS = "/api/v1/namespaces/default/pods"
 MACHINES = "/apis/machine.sapcloud.io/v1alpha1/namespaces/default"
 POOLS = "/apis/ostler.dev/v1alpha1/namespaces/default"
@@ -19,13 +21,13 @@ def free_port():
         return one.getsockname()[1]
 
 
-def until(what, ask, seconds=120):
+def until(what, ask, seconds=120, pause=0.05):
     """The first answer of `ask` that is true, and how long it took."""
     begin = time.monotonic()
     while not (answer := ask()):
         if time.monotonic() - begin > seconds:
             raise AssertionError(f"never within {seconds} s: {what}")
-        time.sleep(0.05)
+        time.sleep(pause)
     return answer, time.monotonic() - begin
 
 
@@ -77,6 +79,18 @@ class Cluster:
 
     def items(self, path):
         return self.get(path)["items"]
+
+    def record(self, keep):
+        """What the autoscaler asks from now on is passed on, and kept."""
+        if self.provider == "externalgrpc":
+            self.grpc = record.grpc_proxy(self.grpc, keep)
+        else:
+            self.kubeconfig = str(self.folder / "recorded.kubeconfig")
+            url = record.http_proxy(self.url, keep)
+            Path(self.kubeconfig).write_text(json.dumps({
+                "apiVersion": "v1", "kind": "Config", "current-context": "c", "users": [{"name": "u", "user": {}}],
+                "clusters": [{"name": "c", "cluster": {"server": url}}],
+                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}]}))
 
     def start_autoscaler(self, *more):
         """With short times; all else is as it is shipped."""

@@ -1,6 +1,6 @@
 """Runs an unmodified cluster-autoscaler against `ostler up` with the fake driver. See README.md."""
 
-import argparse, signal, sys, tempfile, time
+import argparse, json, signal, sys, tempfile, time
 from datetime import datetime
 
 from cluster import MACHINES, PODS, POOLS, Cluster, until
@@ -184,6 +184,30 @@ class Run:
         assert took < 2 and most == 1, f"{took:.2f} s, {most} machines"
 
 
+    def taken(self):
+        """One replica more, five times, with a reserve of five: the Node is open, on a machine that takes a minute to make."""
+        target = group("t", "slow", 9)
+        del target["metadata"]["annotations"]
+        reserve = {"targetRef": {"kind": "MachineDeployment", "name": "t"}, "replicas": 5}
+        self.cluster.apply(target, {"apiVersion": "ostler.dev/v1alpha1", "kind": "MachineReserve", "spec": reserve,
+                                    "metadata": {"name": "t", "namespace": "default"}})
+        status = lambda: self.cluster.get(f"{POOLS}/machinereserves/t").get("status", {})
+        until("the reserve is ready", lambda: status().get("readyReplicas") == 5, 240)
+
+        def usable():
+            nodes = self.cluster.items("/api/v1/nodes?labelSelector=group%3Dt")
+            taints = lambda node: {it["key"] for it in node["spec"].get("taints", [])}
+            return sum(not taints(node) for node in nodes)
+
+        times = []
+        for count in range(1, 6):
+            scale = f"{MACHINES}/machinedeployments/t/scale"
+            self.cluster.call("PATCH", scale, {"spec": {"replicas": count}}, "application/merge-patch+json")
+            times.append(until("a Node is open", lambda: usable() == count, 30, 0.005)[1])
+        until("each was counted", lambda: status()["given"] == 5)
+        self.say("replicas + 1 until its Node is usable: " + ", ".join(f"{it * 1000:.0f} ms" for it in times))
+
+
 def objects(provider):
     taint = {"key": "dedicated", "value": "a", "effect": "NoSchedule"}
     yield from (*SECRETS, class_("plain"), class_("grouped", secret="pool"), class_("few", "2", capacity={"maxInstances": 1}))
@@ -203,11 +227,12 @@ def objects(provider):
 def main():
     scenarios = {"externalgrpc": "from_zero idle quota pool reserve", "clusterapi": "from_zero idle quota set reserve"}
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("autoscaler", help="executable of cluster-autoscaler")
+    parser.add_argument("autoscaler", help="executable of cluster-autoscaler; - for none")
     parser.add_argument("--provider", choices=scenarios, default="externalgrpc")
     parser.add_argument("--ostler", default="target/debug/ostler")
     parser.add_argument("--folder", default=None, help="where logs are kept; a new one by default")
     parser.add_argument("--flag", action="append", default=[], help="one more of the autoscaler; repeatable")
+    parser.add_argument("--record", help="keep what it asks and is answered in this file, one a line")
     parser.add_argument("scenario", nargs="*", help="all by default")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
@@ -215,7 +240,11 @@ def main():
     cluster, failed = Cluster(given.ostler, given.autoscaler, given.provider, folder), 0
     try:
         cluster.apply(*objects(given.provider))
-        cluster.start_autoscaler(*given.flag)
+        if given.record:
+            file = open(given.record, "w")
+            cluster.record(lambda step: print(json.dumps(step), file=file, flush=True))
+        if given.autoscaler != "-":
+            cluster.start_autoscaler(*given.flag)
         for name in given.scenario or scenarios[given.provider].split():
             try:
                 getattr(Run(cluster), name)()

@@ -32,6 +32,8 @@ pub enum Wish {
     Both { reserve: u8, size: u8, group: Group, replicas: u8 },
     /// A user takes the taints from all Nodes in reserve.
     Open,
+    /// The same at the moment at which both numbers change.
+    All { reserve: u8, size: u8, group: Group, replicas: u8 },
     /// A user deletes a reserve.
     Delete { reserve: u8 },
 }
@@ -40,7 +42,7 @@ impl Wish {
     /// A word for it if it is a fault; none for what users may do at any time.
     pub const fn fault(self) -> Option<&'static str> {
         match self {
-            Self::Open => Some("reserve-opened"),
+            Self::Open | Self::All { .. } => Some("reserve-opened"),
             Self::Keep { .. } | Self::Size { .. } | Self::Both { .. } | Self::Delete { .. } => None,
         }
     }
@@ -74,8 +76,9 @@ pub fn of(seed: u64, length: u64, others: &[Step]) -> Vec<Step> {
         let (reserve, group) = (byte(reserves), dice.pick(&groups));
         let wish = match dice.between(0, 12) {
             0..=2 => Wish::Size { reserve, replicas: byte(KEPT + 1) },
-            3..=7 => Wish::Both { reserve, size: byte(KEPT + 1), group, replicas: byte(6) },
-            8 | 9 => Wish::Open,
+            3..=6 => Wish::Both { reserve, size: byte(KEPT + 1), group, replicas: byte(6) },
+            7 | 8 => Wish::All { reserve, size: byte(KEPT + 1), group, replicas: byte(6) },
+            9 => Wish::Open,
             10 => Wish::Delete { reserve },
             _ => Wish::Keep { reserve, group, replicas: byte(KEPT + 1) },
         };
@@ -94,6 +97,10 @@ pub async fn happen(world: &World, wish: Wish) {
             tokio::join!(users.size(reserve, size), users.scale(group, replicas));
         }
         Wish::Open => users.open_reserves().await,
+        Wish::All { reserve, size, group, replicas } => {
+            let (size, scale) = (users.size(reserve, size), users.scale(group, replicas));
+            tokio::join!(size, scale, users.open_reserves());
+        }
         Wish::Delete { reserve } => {
             users.delete_by_name::<MachineReserve>(&name(reserve)).await;
         }

@@ -35,6 +35,7 @@ mod pool_safety;
 mod pool_updates;
 mod pools;
 mod preboot;
+mod recorded;
 mod renamed;
 mod replicas;
 mod reserves;
