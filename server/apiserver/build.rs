@@ -6,9 +6,11 @@ use protox::Compiler;
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=proto");
-    let mut compiler = Compiler::new(["proto"])?;
-    compiler.include_imports(true).open_files(["bodies.proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
-    std::fs::write(out.join("bodies.bin"), compiler.encode_file_descriptor_set())?;
+    for name in ["bodies", "openapi_v2"] {
+        let mut compiler = Compiler::new(["proto"])?;
+        compiler.include_imports(true).open_file(format!("{name}.proto"))?;
+        std::fs::write(out.join(format!("{name}.bin")), compiler.encode_file_descriptor_set())?;
+    }
     Ok(())
 }

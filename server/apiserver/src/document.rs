@@ -22,7 +22,11 @@ pub(crate) type Documents = BTreeMap<String, Arc<Document>>;
 
 /// A document with a tag made of its content.
 pub(crate) fn tagged(content_type: &str, body: &Value) -> Document {
-    let bytes = Bytes::from(body.to_string());
+    tagged_bytes(content_type, Bytes::from(body.to_string()))
+}
+
+/// The same of a body that is written already.
+pub(crate) fn tagged_bytes(content_type: &str, bytes: Bytes) -> Document {
     let etag = Some(format!("\"{}\"", hash(&bytes)));
     Document { content_type: content_type.to_owned(), etag, bytes }
 }

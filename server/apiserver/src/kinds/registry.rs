@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::{BuiltIn, Resource, StorageKey, custom};
-use crate::document::Documents;
+use crate::document::{Document, Documents};
 
 /// A snapshot of all served kinds: the built-in ones and those of the definitions it was made of.
 /// Cheap to clone; a new one is made whenever a definition changes.
@@ -16,6 +16,7 @@ use crate::document::Documents;
 pub(crate) struct Registry {
     by_address: Arc<BTreeMap<Address, Arc<Resource>>>,
     documents: Arc<OnceLock<Documents>>,
+    whole: Arc<OnceLock<[Arc<Document>; 2]>>,
 }
 
 /// Group, version, plural.
@@ -53,12 +54,17 @@ impl Registry {
                 (address, resource)
             })
             .collect();
-        Self { by_address: Arc::new(by_address), documents: Arc::default() }
+        Self { by_address: Arc::new(by_address), documents: Arc::default(), whole: Arc::default() }
     }
 
     /// The OpenAPI documents of these kinds, made at the first request for one.
     pub(crate) fn documents(&self) -> &OnceLock<Documents> {
         &self.documents
+    }
+
+    /// The one document of OpenAPI v2, as JSON and in binary form, made at the first request for it.
+    pub(crate) fn whole_document(&self) -> &OnceLock<[Arc<Document>; 2]> {
+        &self.whole
     }
 
     /// The resource at `/apis/{group}/{version}/{plural}`.

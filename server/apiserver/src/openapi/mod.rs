@@ -1,4 +1,4 @@
-//! OpenAPI v3: an index, and one document for each group and version.
+//! OpenAPI v3: an index, and one document for each group and version. [`v2`]: all of them as one document of OpenAPI v2.
 //!
 //! Clients read from it which parameters a write takes (`fieldValidation`, `dryRun`), how lists of
 //! built-in kinds are merged, and what fields mean. Documents of built-in groups never change and
@@ -6,6 +6,7 @@
 
 mod operations;
 mod schemas;
+pub(crate) mod v2;
 
 use std::{
     collections::BTreeSet,
@@ -33,7 +34,7 @@ pub(crate) struct Published {
 /// a document below it. `None`: nothing is there (404 with an empty body).
 pub(crate) fn answer(registry: &Registry, path: &str, query: Option<&str>) -> Option<Published> {
     let rest = path.strip_prefix("/openapi/v3")?;
-    let documents = registry.documents().get_or_init(|| documents(registry));
+    let documents = documents_in(registry);
     if rest.is_empty() || rest == "/" {
         return Some(Published { document: Arc::new(index(documents)), immutable: false });
     }
@@ -41,6 +42,10 @@ pub(crate) fn answer(registry: &Registry, path: &str, query: Option<&str>) -> Op
     let query = Query::parse(query.unwrap_or_default());
     let named = query.all("hash").any(|wanted| wanted == hash(&document.bytes));
     Some(Published { document: Arc::clone(document), immutable: named })
+}
+
+fn documents_in(registry: &Registry) -> &Documents {
+    registry.documents().get_or_init(|| documents(registry))
 }
 
 /// The index. Its content type is what kube-apiserver sends, not what it is.

@@ -165,9 +165,10 @@ fn reference(schema: &str) -> Value {
 }
 
 /// The types of patches; custom kinds do not take the last one.
-const PATCHES: [&str; 3] = [
+const PATCHES: [&str; 4] = [
     "application/json-patch+json",
     "application/merge-patch+json",
+    "application/apply-patch+yaml",
     "application/strategic-merge-patch+json",
 ];
 
@@ -182,7 +183,7 @@ fn request_body(place: &Place<'_>, action: Action) -> Option<Value> {
             (&["application/json", "application/yaml"], reference(&place.schema))
         }
         Action::Patch => {
-            let known = if place.resource.is_custom() { 2 } else { 3 };
+            let known = if place.resource.is_custom() { 3 } else { 4 };
             (PATCHES.get(..known).unwrap_or(&PATCHES), reference(schemas::PATCH))
         }
         Action::Delete | Action::DeleteCollection => {

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::answer;
 use crate::kinds::Registry;
 
-fn registry() -> Registry {
+pub(super) fn registry() -> Registry {
     let definition = json!({
         "spec": {"group": "example.org", "scope": "Namespaced", "versions": [{
             "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},

@@ -30,9 +30,17 @@ pub(crate) fn answer(head: &Parts, query: &Query, registry: &Registry) -> Option
     }
     if path == "/openapi/v3" || path.starts_with("/openapi/v3/") {
         let found = openapi::answer(registry, path, head.uri.query());
-        return Some(found.map_or_else(no_schema, |found| {
-            document(&head.headers, &found.document, found.immutable)
-        }));
+        return Some(found.map_or_else(
+            || nothing(StatusCode::NOT_FOUND),
+            |found| document(&head.headers, &found.document, found.immutable),
+        ));
+    }
+    if path == "/openapi/v2" {
+        let found = openapi::v2::answer(registry, accept);
+        return Some(found.map_or_else(
+            || nothing(StatusCode::NOT_ACCEPTABLE),
+            |found| document(&head.headers, found, false),
+        ));
     }
     match path.trim_end_matches('/') {
         "/version" => Some(respond::document(encoding, StatusCode::OK, &version())),
@@ -42,9 +50,9 @@ pub(crate) fn answer(head: &Parts, query: &Query, registry: &Registry) -> Option
 }
 
 /// There is no such OpenAPI document: Kubernetes says so with nothing but the code.
-fn no_schema() -> Response<Body> {
+fn nothing(code: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NOT_FOUND;
+    *response.status_mut() = code;
     response
 }
 
@@ -87,5 +95,7 @@ fn version() -> Value {
 }
 
 fn roots() -> Value {
-    json!({"paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"]})
+    json!({"paths": [
+        "/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"
+    ]})
 }
