@@ -3,6 +3,7 @@
 use ostler_api::ProviderName;
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use tonic::transport::server::{Connected, TcpIncoming};
 
 use crate::access::{Access, DriverToken, TOKEN_AUDIENCE};
 use crate::admin::AdminListener;
+use crate::health::{self, Health};
 
 /// What a core is made of.
 #[derive(Clone)]
@@ -294,6 +296,30 @@ impl Core {
             end.cancelled().await;
             Ok(())
         });
+    }
+
+    /// Shows `registry` on loopback until the core stops, whether it leads or not.
+    ///
+    /// # Errors
+    /// The address cannot be listened on, or is not on loopback.
+    pub async fn serve_metrics(
+        &mut self,
+        address: SocketAddr,
+        connections: usize,
+        registry: Registry,
+    ) -> anyhow::Result<()> {
+        let listener = health::bind(address, false).await?;
+        let (shown, end) = (Health::default(), self.stop.clone());
+        shown.show(registry, self.synced());
+        self.tasks.spawn(async move {
+            if let Err(error) = health::serve(listener, connections, shown, end.clone()).await {
+                tracing::warn!(%error, "the listener for metrics of this core has failed");
+            }
+            // The core works without.
+            end.cancelled().await;
+            Ok(())
+        });
+        Ok(())
     }
 
     /// Who answers autoscalers, for a test that asks without a listener.

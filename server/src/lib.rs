@@ -19,6 +19,7 @@ mod legacy;
 mod listen;
 mod log;
 mod look;
+mod process;
 mod signals;
 mod throttle;
 mod upstream;

@@ -147,6 +147,7 @@ async fn delete_all(
         api_listen: loopback,
         drivers_listen: loopback,
         autoscaler_listen: None,
+        metrics_listen: None,
         drivers: usable_drivers(data)?,
         driver_env: driver_env.to_vec(),
         aliases: data.known_aliases()?,

@@ -1,6 +1,7 @@
 //! The core of `up`. Its end is not that of the rest: no other process can lead in this data directory, so another one is started,
 //! which leads in a new term. That is what a crash and a start of `up` do, and drivers and machines get through it as through these.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub(super) struct Parts {
     pub(super) people: usize,
     /// Where autoscalers dial in, if they do.
     pub(super) autoscaler: Option<ListenAddress>,
+    /// Where metrics are shown, if they are.
+    pub(super) metrics: Option<SocketAddr>,
     pub(super) story: Story,
 }
 
@@ -136,6 +139,11 @@ impl Parts {
                 Err(error) => self.story.tell(format_args!("no autoscaler is served: {error:#}")),
             }
         }
+        if let Some(address) = self.metrics
+            && let Err(error) = core.serve_metrics(address, self.people, registry).await
+        {
+            self.story.tell(format_args!("no metrics are served: {error:#}"));
+        }
         Ok(core)
     }
 
@@ -177,6 +185,7 @@ mod tests {
             api_listen: "127.0.0.1:0".parse().unwrap(),
             drivers_listen: "127.0.0.1:0".parse().unwrap(),
             autoscaler_listen: None,
+            metrics_listen: None,
             drivers: vec![DriverChoice::None],
             driver_env: Vec::new(),
             aliases: std::collections::BTreeMap::new(),

@@ -72,6 +72,9 @@ pub(crate) struct Args {
     /// Where cluster-autoscaler dials in with --cloud-provider=externalgrpc (loopback only)
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8086")]
     pub(crate) autoscaler_listen: SocketAddr,
+    /// Where the core shows /metrics, /healthz and /readyz (HTTP, loopback only)
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) metrics_listen: Option<SocketAddr>,
     /// A driver to start: `fake`, `docker`, `none`, or an executable as [PROVIDER=]PATH; repeatable
     ///
     /// An executable serves PROVIDER only; without PROVIDER, the first provider that it claims after the start.
@@ -120,6 +123,7 @@ impl Args {
             api_listen: self.api_listen,
             drivers_listen: self.drivers_listen,
             autoscaler_listen: Some(self.autoscaler_listen),
+            metrics_listen: self.metrics_listen,
             drivers: self.drivers,
             driver_env: self.driver_env,
             aliases: self.provider_aliases.into_iter().collect(),

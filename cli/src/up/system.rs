@@ -76,6 +76,8 @@ pub(crate) struct Options {
     pub(crate) drivers_listen: SocketAddr,
     /// Where autoscalers dial in; `None`: nowhere.
     pub(crate) autoscaler_listen: Option<SocketAddr>,
+    /// Where metrics are shown; `None`: nowhere.
+    pub(crate) metrics_listen: Option<SocketAddr>,
     pub(crate) drivers: Vec<DriverChoice>,
     /// Variables that drivers get besides those that all get.
     pub(crate) driver_env: Vec<String>,
@@ -195,6 +197,7 @@ impl System {
         let mut core = None;
         if let Some(listeners) = listeners {
             let autoscaler = options.autoscaler_listen.map(ListenAddress::Tcp);
+            let metrics = options.metrics_listen;
             let parts = Parts {
                 client: client.clone(),
                 options: core_options(data, &drivers, options)?,
@@ -203,6 +206,7 @@ impl System {
                 admin: data.admin_socket(),
                 people: shares.people,
                 autoscaler,
+                metrics,
                 story,
             };
             if let Some(port) = parts.listen.first() {
@@ -500,6 +504,7 @@ mod tests {
             api_listen: api.parse().unwrap(),
             drivers_listen: drivers.parse().unwrap(),
             autoscaler_listen: None,
+            metrics_listen: None,
             drivers: vec![driver],
             driver_env: Vec::new(),
             aliases: BTreeMap::new(),

@@ -24,8 +24,8 @@ pub(crate) fn register(shell: &Arc<Shell>, registry: &mut Registry) {
     registry.register_collector(Box::new(Now(Arc::downgrade(shell))));
 }
 
-fn count(number: usize) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
+fn count(number: usize) -> f64 {
+    u32::try_from(number).unwrap_or(u32::MAX).into()
 }
 
 /// What is true now; while this core leads also of each provider that only a class names: it has no driver.
@@ -47,31 +47,31 @@ fn states(shell: &Shell) -> Vec<ProviderState> {
 #[derive(Debug)]
 struct Now(Weak<Shell>);
 
-type Read = fn(&ProviderState) -> i64;
+type Read = fn(&ProviderState) -> f64;
 
 impl Collector for Now {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let Some(shell) = self.0.upgrade() else { return Ok(()) };
         let states = states(&shell);
         let gauges: [(&str, &str, Read); 8] = [
-            ("ready", "Whether operations are sent", |it| i64::from(it.ready)),
+            ("ready", "Whether operations are sent", |it| it.ready.into()),
             ("sessions", "Live sessions, the active one and standbys", |it| count(it.sessions)),
             ("in_flight", "Operations sent and not answered", |it| count(it.in_flight)),
             ("queued", "Operations that wait for credit", |it| count(it.queued)),
             ("oldest_wait_seconds", "Wait of the oldest operation that nothing holds back", |it| {
-                i64::try_from(it.oldest_wait.as_secs()).unwrap_or(i64::MAX)
+                it.oldest_wait.as_secs_f64()
             }),
-            ("slow", "Whether operations wait too long for credit", |it| i64::from(it.slow)),
-            ("clock_ahead_milliseconds", "By how much the driver's clock is ahead", |it| {
-                it.clock_ahead.unwrap_or(0)
+            ("slow", "Whether operations wait too long for credit", |it| it.slow.into()),
+            ("clock_ahead_seconds", "By how much the driver's clock is ahead", |it| {
+                let milliseconds = it.clock_ahead.unwrap_or(0);
+                f64::from(i32::try_from(milliseconds).unwrap_or(i32::MAX)) / 1000.0
             }),
             ("paused_seconds", "For how long creates pause, since it throttles", |it| {
-                let left = it.paused.map_or(0, |left| left.as_secs().max(1));
-                i64::try_from(left).unwrap_or(i64::MAX)
+                it.paused.map_or(0.0, |left| left.as_secs_f64().max(1.0))
             }),
         ];
         for (name, help, read) in gauges {
-            let gauge = ConstGauge::new(0_i64);
+            let gauge = ConstGauge::new(0.0);
             let mut family = encoder.encode_descriptor(name, help, None, gauge.metric_type())?;
             for state in &states {
                 let labels = [("provider", state.provider.as_str())];

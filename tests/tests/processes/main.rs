@@ -5,6 +5,7 @@
 mod attacks;
 mod canary;
 mod capi;
+mod chart;
 mod e2e;
 mod faults;
 mod mcm;

@@ -123,6 +123,9 @@ kinds! {
             "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector") };
     ResourceQuota => Row { short: &["quota"], status: true,
         ..namespaced("", "ResourceQuota", "resourcequotas", "Name,Request,Limit,Age") };
+    NetworkPolicy => Row { short: &["netpol"], rules: &[Generation],
+        ..namespaced("networking.k8s.io", "NetworkPolicy", "networkpolicies",
+            "Name,Pod-Selector,Age") };
     Job => Row { categories: &["all"], status: true, rules: &[Generation],
         ..namespaced("batch", "Job", "jobs",
             "Name,Status,Completions,Duration,Age,+Containers,+Images,+Selector") };

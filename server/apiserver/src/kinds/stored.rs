@@ -23,6 +23,7 @@ pub(super) fn default(kind: BuiltIn, object: &mut Value) {
     }
     let Some(spec) = object.get_mut("spec").filter(|spec| spec.is_object()) else { return };
     match kind {
+        BuiltIn::NetworkPolicy => default_policy(spec),
         BuiltIn::Job => default_job(spec),
         BuiltIn::CronJob => {
             preset(spec, "concurrencyPolicy", "Allow");
@@ -51,6 +52,22 @@ pub(super) fn default(kind: BuiltIn, object: &mut Value) {
             preset(spec, "seLinuxMount", false);
         }
         _ => {}
+    }
+}
+
+fn default_policy(spec: &mut Value) {
+    let out = spec.get("egress").is_some();
+    preset(
+        spec,
+        "policyTypes",
+        if out { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) },
+    );
+    for rules in ["ingress", "egress"] {
+        let rules = spec.get_mut(rules).and_then(Value::as_array_mut);
+        let ports = rules.into_iter().flatten().filter_map(|rule| rule.get_mut("ports"));
+        for port in ports.filter_map(Value::as_array_mut).flatten() {
+            preset(port, "protocol", "TCP");
+        }
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn decode(headers: &HeaderMap, bytes: &[u8]) -> Answer<Body> {
     }
     check_content_type(headers)?;
     if content_type(headers) == YAML {
-        let value = serde_saphyr::from_slice(bytes).map_err(|error| {
+        let Plain(value) = serde_saphyr::from_slice(bytes).map_err(|error| {
             Status::bad_request(format!("error converting YAML to JSON: {error}"))
         })?;
         return Ok(Body { value, duplicates: Vec::new() });
@@ -85,7 +85,7 @@ pub(crate) fn decode_applied(bytes: &[u8]) -> Answer<(Value, Vec<String>)> {
     let read = |duplicate_keys| {
         let options =
             serde_saphyr::options! { duplicate_keys: duplicate_keys, with_snippet: false };
-        serde_saphyr::from_slice_with_options(bytes, options)
+        serde_saphyr::from_slice_with_options(bytes, options).map(|Plain(value)| value)
     };
     match read(DuplicateKeyPolicy::Error) {
         Err(serde_saphyr::Error::DuplicateMappingKey { key, location }) => {
@@ -111,6 +111,29 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Answer<Body> {
     let value = place.deserialize(&mut reader).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     Ok(Body { value, duplicates })
+}
+
+/// A number as it is stored: one without a fraction is an integer, however it was written, so that `1.0` of one client is
+/// the `1` of another.
+pub(super) fn number(value: f64) -> Option<Number> {
+    /// Up to here each integer is a number of its own.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
+        let whole = value as i64;
+        return Some(whole.into());
+    }
+    Number::from_f64(value)
+}
+
+/// A value whose reader notes duplicate fields itself.
+struct Plain(Value);
+
+impl<'de> serde::Deserialize<'de> for Plain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let place = Place { duplicates: &mut Vec::new(), path: Path::Root("") };
+        place.deserialize(deserializer).map(Self)
+    }
 }
 
 /// Reads a value as `serde_json::Value` does, and notes fields that occur twice.
@@ -147,7 +170,7 @@ impl<'de> Visitor<'de> for Place<'_, '_> {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
+        Ok(number(value).map_or(Value::Null, Value::Number))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -159,6 +182,10 @@ impl<'de> Visitor<'de> for Place<'_, '_> {
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E>(self) -> Result<Value, E> {
         Ok(Value::Null)
     }
 
@@ -195,6 +222,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_number_without_a_fraction_is_an_integer_however_it_is_written() {
+        let text = b"{\"a\": [0.0, -3.0, 1e3, 0.5, 1e300], \"b\": null}";
+        let expected = json!({"a": [0, -3, 1000, 0.5, 1e300], "b": null});
+        assert_eq!(decode_json(text).unwrap().value, expected);
+        let (yaml, _) = decode_applied(b"a: [0.0, -3.0, 1e3, 0.5, 1e300]\nb:\n").unwrap();
+        assert_eq!(yaml, expected);
+    }
 
     #[test]
     fn duplicate_fields_are_noted_and_the_last_value_wins() {

@@ -20,6 +20,10 @@ pub(super) fn cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value>
             ["/spec/replicas", "/status/replicas", "/status/readyReplicas"].map(count).to_vec()
         }
         BuiltIn::ResourceQuota => ["requests", "limits"].map(|part| used(object, part)).to_vec(),
+        BuiltIn::NetworkPolicy => {
+            let selected = cluster::labels(object, "/spec/podSelector/matchLabels");
+            vec![json!(selected)]
+        }
         BuiltIn::Job => {
             vec![json!(state(object)), json!(completions(object)), duration(object, now)]
         }

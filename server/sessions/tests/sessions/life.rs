@@ -90,7 +90,7 @@ async fn a_clock_that_is_off_shows_and_changes_nothing() {
     assert!((3_590_000..=3_600_000).contains(&ahead), "{ahead}");
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    assert!(text.contains("ostler_driver_clock_ahead_milliseconds{"), "{text}");
+    assert!(text.contains("ostler_driver_clock_ahead_seconds{"), "{text}");
     core.sessions.submit(create("op-1", "uid-1")).unwrap();
     driver.take().await;
 }

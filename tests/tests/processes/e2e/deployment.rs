@@ -5,34 +5,10 @@ use ostler_tests::stack::Stack;
 use ostler_tests::tools::root;
 use serde_json::Value;
 
-/// Any object of the kind.
-const NETWORK_POLICIES: &str = "apiVersion: apiextensions.k8s.io/v1
-kind: CustomResourceDefinition
-metadata:
-  name: networkpolicies.networking.k8s.io
-  annotations: { api-approved.kubernetes.io: unapproved }
-spec:
-  group: networking.k8s.io
-  scope: Namespaced
-  names: { kind: NetworkPolicy, listKind: NetworkPolicyList, plural: networkpolicies, singular: networkpolicy }
-  versions:
-  - name: v1
-    served: true
-    storage: true
-    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } }
-";
-
 #[test]
 fn the_deployment_is_applied_by_kubectl_alone_and_a_second_time_changes_nothing() {
     let Some(stack) = Stack::start() else { return };
     let kubectl = stack.kubectl();
-    if !stack.foreign_api() {
-        // The embedded API server has no NetworkPolicies, as nothing here would enforce them; every
-        // cluster has.
-        kubectl.apply(NETWORK_POLICIES);
-        let established = ["wait", "--for=condition=Established", "crd", "--all", "--timeout=60s"];
-        kubectl.run(established);
-    }
     let base = root().join("deploy/base");
     let base = kubectl.run(["kustomize", base.to_str().unwrap()]);
     // No pod: in a cluster that runs pods, this core would run beside that of the test.
