@@ -9,6 +9,7 @@ use ostler_tests::process::{PATIENCE, binaries};
 use ostler_tests::stack::{Part, Stack};
 use serde_json::Value;
 
+use crate::chart::assert_that_alerts_and_dashboard_ask_for;
 use crate::e2e::manifests::{apply_examples, machine};
 
 fn ostler(args: &[&str]) -> Output {
@@ -119,4 +120,7 @@ fn a_machine_made_after_the_backup_survives_the_restore_until_it_is_accepted() {
         std::thread::yield_now();
     }
     assert_eq!(stack.instances_of("fake-1").len(), 1);
+    stack.kubectl().apply(&machine("last", "fake"));
+    stack.kubectl().wait("machine", "last", ".status.currentStatus.phase", "Running");
+    assert_that_alerts_and_dashboard_ask_for(&stack.metrics());
 }
