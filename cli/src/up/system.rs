@@ -196,17 +196,15 @@ impl System {
 
         let mut core = None;
         if let Some(listeners) = listeners {
-            let autoscaler = options.autoscaler_listen.map(ListenAddress::Tcp);
-            let metrics = options.metrics_listen;
             let parts = Parts {
                 client: client.clone(),
+                autoscaler: options.autoscaler_listen.map(ListenAddress::Tcp),
+                metrics: options.metrics_listen,
                 options: core_options(data, &drivers, options)?,
                 identity: data.core_identity(),
                 listen: listeners.addresses(),
                 admin: data.admin_socket(),
                 people: shares.people,
-                autoscaler,
-                metrics,
                 story,
             };
             if let Some(port) = parts.listen.first() {

@@ -3,7 +3,7 @@
 //! Helm 4 is built with Go once, and kept. `OSTLER_TEST_HELM=FILE` is another one, as Helm 3:
 //! `GOBIN=/tmp/helm3 go install helm.sh/helm/v3/cmd/helm@v3.22.0`. Without Go, or the module, the tests say `skipped`.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -241,17 +241,10 @@ pub(crate) fn assert_that_alerts_and_dashboard_ask_for(scrape: &str) {
 
 /// Each text that stands in a field of that name.
 fn all(value: &Value, field: &str) -> Vec<String> {
-    match value {
-        Value::Object(fields) => fields
-            .iter()
-            .flat_map(|(name, value)| match value {
-                Value::String(text) if name == field => vec![text.clone()],
-                value => all(value, field),
-            })
-            .collect(),
-        Value::Array(items) => items.iter().flat_map(|it| all(it, field)).collect(),
-        _ => Vec::new(),
-    }
+    let own = value.get(field).and_then(Value::as_str).map(str::to_owned);
+    let fields = value.as_object().into_iter().flat_map(|it| it.values());
+    let items = value.as_array().into_iter().flatten();
+    own.into_iter().chain(fields.chain(items).flat_map(|it| all(it, field))).collect()
 }
 
 /// The reasons that a query chooses.

@@ -4,10 +4,10 @@ use std::fmt;
 
 use http::{HeaderMap, header};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 use serde_saphyr::DuplicateKeyPolicy;
 
-use super::protobuf;
+use super::{number::number, protobuf};
 use crate::{
     field::{self, Path, SHOWN_PATH, shorten},
     status::{Answer, Status},
@@ -111,19 +111,6 @@ pub(crate) fn decode_json(bytes: &[u8]) -> Answer<Body> {
     let value = place.deserialize(&mut reader).map_err(malformed)?;
     reader.end().map_err(malformed)?;
     Ok(Body { value, duplicates })
-}
-
-/// A number as it is stored: one without a fraction is an integer, however it was written, so that `1.0` of one client is
-/// the `1` of another.
-pub(super) fn number(value: f64) -> Option<Number> {
-    /// Up to here each integer is a number of its own.
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    if value.fract() == 0.0 && value.abs() < EXACT {
-        #[expect(clippy::cast_possible_truncation, reason = "it is whole, and small enough")]
-        let whole = value as i64;
-        return Some(whole.into());
-    }
-    Number::from_f64(value)
 }
 
 /// A value whose reader notes duplicate fields itself.

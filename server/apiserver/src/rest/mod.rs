@@ -31,6 +31,7 @@ mod list;
 mod listing;
 mod metadata;
 mod negotiate;
+mod number;
 mod patching;
 pub(crate) mod path;
 pub(crate) mod protobuf;

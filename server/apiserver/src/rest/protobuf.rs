@@ -14,7 +14,7 @@ use prost_reflect::{
 };
 use serde_json::{Map, Value, json};
 
-use super::{body, bounds};
+use super::{bounds, number::number};
 use crate::{
     kinds::{access::set, type_name},
     schema::catalogue,
@@ -151,8 +151,8 @@ fn plain(value: &Field) -> Answer<Option<Value>> {
         Field::I64(value) => json!(value),
         Field::U32(value) => json!(value),
         Field::U64(value) => json!(value),
-        Field::F32(value) => json!(body::number((*value).into())),
-        Field::F64(value) => json!(body::number(*value)),
+        Field::F32(value) => json!(number((*value).into())),
+        Field::F64(value) => json!(number(*value)),
         Field::String(value) => json!(value),
         Field::Bytes(value) => json!(BASE64_STANDARD.encode(value)),
         Field::Message(message) => return special(message),

@@ -64,7 +64,7 @@ fn whole(registry: &Registry) -> Value {
 /// What this version cannot say. Kubernetes leaves the same out.
 const UNKNOWN: [&str; 5] = ["allOf", "anyOf", "oneOf", "not", "nullable"];
 
-/// A schema in the words of v2. What may be null, or have fields that nobody named, says nothing of its own:
+/// A schema in terms of v2. What may be null, or have fields that nobody named, says nothing of its own:
 /// clients of this version would refuse the rest.
 fn schema(found: Value) -> Value {
     let Value::Object(mut fields) = found else { return found };
@@ -98,12 +98,13 @@ fn schema(found: Value) -> Value {
 fn path_item(item: Value) -> Value {
     let Value::Object(mut fields) = item else { return item };
     for (name, value) in &mut fields {
-        *value = if name == "parameters" { parameters(value) } else { operation(value.take()) };
+        *value =
+            if name == "parameters" { parameters(Some(value)) } else { operation(value.take()) };
     }
     Value::Object(fields)
 }
 
-fn parameters(all: &Value) -> Value {
+fn parameters(all: Option<&Value>) -> Value {
     let flat = |one: &Value| {
         let mut one = one.clone();
         if let Some(Value::Object(schema)) = one.as_object_mut().and_then(|it| it.remove("schema"))
@@ -113,7 +114,7 @@ fn parameters(all: &Value) -> Value {
         }
         one
     };
-    all.as_array().into_iter().flatten().map(flat).collect()
+    all.and_then(Value::as_array).into_iter().flatten().map(flat).collect()
 }
 
 /// The types of a body and its schema.
@@ -124,14 +125,14 @@ fn content(holder: &Value) -> Option<(Vec<String>, Value)> {
 }
 
 fn operation(mut found: Value) -> Value {
-    let mut all = parameters(&found["parameters"]);
+    let mut all = parameters(found.get("parameters"));
     let body = found.as_object_mut().and_then(|fields| fields.remove("requestBody"));
     let body = body.as_ref().and_then(|body| Some((content(body)?, body.get("required")?)));
     if let (Some(((types, schema), required)), Some(all)) = (body, all.as_array_mut()) {
         set(&mut found, "consumes", types);
         all.push(json!({ "name": "body", "in": "body", "required": required, "schema": schema }));
     }
-    let answer = content(&found["responses"]["200"]);
+    let answer = found.pointer("/responses/200").and_then(content);
     if let Some((types, schema)) = answer {
         set(&mut found, "produces", types);
         set(&mut found, "responses", json!({ "200": { "description": "OK", "schema": schema } }));
