@@ -257,12 +257,7 @@ impl Hand<'_> {
                     answer => answer?,
                 }
             }
-            Verb::DeleteCopy(copy) => {
-                return copies::delete(writer, copy).await.map(|()| Answered::default());
-            }
-            Verb::Token(token) => {
-                return self.token(&write.of, token).await.map(|()| Answered::default());
-            }
+            Verb::DeleteCopy(_) | Verb::Token(_) => return self.beside(write).await,
             Verb::Refuse(why) => return Err(WriteError::Invalid(why.clone())),
             Verb::Patch(patch) => writer.patch(api, name, &in_version(patch, version)).await?,
             Verb::PatchStatus(patch) => {
@@ -288,6 +283,17 @@ impl Hand<'_> {
             return Ok(Answered::default());
         }
         Ok(self.show(&place, written))
+    }
+
+    /// What is done in place of a write of the object.
+    async fn beside(&self, write: &Write) -> Answer {
+        if let Verb::DeleteCopy(copy) = &write.verb {
+            copies::delete(self.writer, copy).await?;
+        }
+        if let Verb::Token(token) = &write.verb {
+            self.token(&write.of, token).await?;
+        }
+        Ok(Answered::default())
     }
 
     /// Puts what was written into the cache.

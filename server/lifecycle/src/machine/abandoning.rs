@@ -9,7 +9,7 @@ use ostler_api::{
 };
 
 use super::{
-    State, deleting,
+    State,
     pass::{Pass, Release},
     transition::{Outcome, Transition},
 };
@@ -28,7 +28,7 @@ pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(provider_id) = named(pass.machine, &pass.status) else { return Ok(()) };
     let provider_id = provider_id.to_owned();
-    deleting::release(pass, Release::Abandoned);
+    pass.learned.release = Some(Release::Abandoned);
     pass.effects.event(true, EventReason::InstanceAbandoned, provider_id);
     Err(Transition::To(State::Finishing))
 }

@@ -134,7 +134,7 @@ pub(crate) fn recorded(status: &MachineStatus) -> Option<Release> {
     Some(if was_absent { Release::Absent } else { Release::Deleted })
 }
 
-/// The Machine lives: what says so was put there by somebody, or is that of a life before a restore.
+/// The Machine lives: what says so was put there by a user, or is that of a life before a restore.
 pub(crate) fn forget(pass: &mut Pass<'_>) {
     conditions::remove(&mut pass.status, &DELETED);
 }

@@ -6,7 +6,7 @@ use ostler_api::{
     operation::{PoolModel, PoolSize},
 };
 
-use super::{Facts, ask::Ask, bring::Bring, target_of};
+use super::{Facts, ask::Ask, bring::Bring, name::target_of};
 use crate::{
     class_facts::ClassFacts,
     digest,

@@ -34,7 +34,7 @@ pub use ending::{has_drained, is_marked_gone};
 pub use group::{GroupView, Instance, Reading, is_absent};
 pub use in_place::{is_begun, is_emptied};
 pub use known::{Done, Known, Read, SEEN_TWICE, expected, look, read};
-pub use name::{label_value, machine_name, selector};
+pub use name::{label_value, machine_name, selector, target_of};
 pub use operation::BURST;
 pub use policy::Policy;
 pub use template::{machine, model_hash, of_template, owner_reference, patches};
@@ -53,7 +53,7 @@ use ostler_api::{
     driver::OperationKind,
     machine::{InstanceStatus, MachinePhase, Retry},
     machine_pool::{MachinePoolStatus, PoolUpdateFailurePolicy},
-    names::{self, annotation},
+    names::annotation,
 };
 use serde_json::{Value, json};
 
@@ -67,7 +67,7 @@ use crate::{
     class::Hold,
     cluster::ClusterIds,
     driver::DriverView,
-    operation::{Dispatch, OperationView, SecretText, Target, UserData},
+    operation::{Dispatch, OperationView, SecretText, UserData},
     plan::{Event, TokenRequest},
     settings::Settings,
     snapshot::{ClassFacts, ClassView, DriverFacts, SecretView},
@@ -241,7 +241,7 @@ pub fn decide(snap: &Snapshot) -> Decision {
         one_write_each(&mut plan);
         // Also for a pool that is deleted: what its group makes meanwhile may have a Node, and is drained.
         let new = facts.unmade().take(facts.room().min(BURST_OF_MACHINES));
-        plan.create = new.map(|instance| new_machine(snap, instance)).collect();
+        plan.create = new.map(|instance| template::new_machine(snap, instance)).collect();
         send(&mut plan, &mut facts);
     }
     one_write_each(&mut plan);
@@ -515,30 +515,11 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     all
 }
 
-/// The Machine of an instance, without a Node that another Machine has.
-fn new_machine(snap: &Snapshot, instance: &Instance) -> Machine {
-    let mut machine = machine(&snap.pool, instance);
-    if machine.node_name().is_some_and(|node| snap.others.nodes.contains(node)) {
-        machine.metadata.labels.get_or_insert_default().remove(names::label::NODE);
-    }
-    machine
-}
-
 /// The provider that has its group, or may: what any other says of the group proves nothing.
 pub fn holder(pool: &MachinePool) -> Option<&str> {
     let status = pool.status.as_ref()?;
     let is_held = status.provider_id.is_some() || status.operation.is_some();
     status.provider.as_deref().filter(|_| is_held)
-}
-
-/// A pool as the target of operations.
-pub fn target_of(pool: &MachinePool) -> Target {
-    Target {
-        kind: names::MACHINE_POOL.to_owned(),
-        namespace: pool.metadata.namespace.clone().unwrap_or_default(),
-        name: pool.name().to_owned(),
-        uid: pool.uid().into(),
-    }
 }
 
 /// The next operation, with its intent.

@@ -1,8 +1,11 @@
 //! Names that follow from the name of a pool. The one function that writes the label is the one that lists by it.
 
-use ostler_api::{ProviderId, names::label};
+use ostler_api::{
+    MachinePool, ProviderId,
+    names::{self, label},
+};
 
-use crate::{digest, well_formed};
+use crate::{digest, operation::Target, well_formed};
 
 /// Longest name of a Machine.
 const LONGEST: usize = 63;
@@ -14,6 +17,16 @@ pub fn label_value(pool: &str) -> String {
         pool.to_owned()
     } else {
         format!("hash_{}_z", base64(digest::fnv(pool)))
+    }
+}
+
+/// A pool as the target of operations.
+pub fn target_of(pool: &MachinePool) -> Target {
+    Target {
+        kind: names::MACHINE_POOL.to_owned(),
+        namespace: pool.metadata.namespace.clone().unwrap_or_default(),
+        name: pool.name().to_owned(),
+        uid: pool.uid().into(),
     }
 }
 

@@ -13,7 +13,7 @@ use ostler_api::{
 use serde_json::{Value, json};
 
 use super::{
-    Facts,
+    Facts, Snapshot,
     group::Instance,
     in_place,
     matching::Member,
@@ -58,6 +58,15 @@ pub fn machine(pool: &MachinePool, instance: &Instance) -> Machine {
     }
     machine.metadata.name = Some(machine_name(pool.name(), &instance.id, &instance.provider_id));
     machine.spec.provider_id = Some(instance.provider_id.clone());
+    machine
+}
+
+/// The Machine of an instance, without a Node that another Machine has.
+pub(super) fn new_machine(snap: &Snapshot, instance: &Instance) -> Machine {
+    let mut machine = machine(&snap.pool, instance);
+    if machine.node_name().is_some_and(|node| snap.others.nodes.contains(node)) {
+        machine.metadata.labels.get_or_insert_default().remove(label::NODE);
+    }
     machine
 }
 

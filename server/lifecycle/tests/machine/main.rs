@@ -16,6 +16,7 @@ mod by_name;
 mod chaos;
 mod checked;
 mod closed;
+mod copies;
 mod crashes;
 mod creation;
 mod deadlines;

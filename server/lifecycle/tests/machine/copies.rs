@@ -1,0 +1,116 @@
+//! The copy of a template that a set made for its machine: it goes before the machine, which waits for that.
+
+use std::sync::Arc;
+
+use ostler_api::{driver::OperationKind, machine::WaitReason, names::annotation::PAUSED};
+use ostler_lifecycle::{
+    bootstrap::{ConfigFacts, ConfigView},
+    plan::EventReason,
+};
+use serde_json::json;
+
+use crate::bootstrap::{config_ref, owners, world};
+use crate::world::{UID, World, edit_status};
+
+/// A Machine of a set, and the copy of a template that the set made for it.
+fn with_copy(finalizers: &[&str]) -> World {
+    let mut world = world(json!({ "configRef": config_ref() }));
+    let set = json!([{
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": "s",
+        "controller": true
+    }]);
+    world.machine_mut().metadata.owner_references = serde_json::from_value(set).unwrap();
+    let metadata = json!({
+        "name": "m1", "uid": "c", "resourceVersion": "7", "finalizers": finalizers,
+        "annotations": { "cluster.x-k8s.io/cloned-from-name": "workers" },
+        "ownerReferences": [{
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s", "uid": "s"
+        }]
+    });
+    let facts = ConfigFacts::of(
+        &serde_json::from_value(metadata).unwrap(),
+        &json!({ "status": { "ready": true, "bootstrapData": "x" } }),
+    );
+    world.bootstrap.config = ConfigView::Known(Arc::new(facts));
+    world
+}
+
+#[test]
+fn a_machine_takes_its_copy_over_from_the_set_that_made_it() {
+    let mut world = with_copy(&[]);
+    world.settle();
+    assert_eq!(owners(&world), [(UID.to_owned(), true)]);
+    assert_eq!(world.creates, 1);
+    // A set that controls it, or one of another name, is another owner.
+    let mut world = with_copy(&[]);
+    world.machine_mut().metadata.owner_references = None;
+    world.settle();
+    assert_eq!(world.waits_for(), Some(WaitReason::BootstrapConfigOwned));
+}
+
+/// Deleted, and held by what comes after its instance, while cores die; its instance was there or not.
+#[test]
+fn a_machine_that_waits_for_its_copy_asks_its_driver_to_delete_once_also_after_a_restart() {
+    for (there, erases, paused) in
+        [(true, false, false), (true, true, false), (true, false, true), (false, false, false)]
+    {
+        let said = format!("there: {there}, erases: {erases}, paused: {paused}");
+        let mut world = with_copy(&["bakery.example.com/oven"]);
+        world.settle();
+        if !there {
+            world.instances.clear();
+        }
+        world.delete();
+        if paused {
+            while world.count(OperationKind::DeleteMachine) == 0 {
+                world.pass();
+                if world.kinds_sent().last() == Some(&OperationKind::GetMachineStatus) {
+                    world.answer();
+                }
+            }
+            let annotations = world.machine_mut().metadata.annotations.get_or_insert_default();
+            annotations.insert(PAUSED.to_owned(), String::new());
+            world.settle_no_node();
+            assert_eq!(world.waits_for(), Some(WaitReason::Paused), "{said}");
+            world.machine_mut().metadata.annotations.as_mut().unwrap().remove(PAUSED);
+        }
+        for _ in 0..5 {
+            world.settle();
+            assert_eq!(world.waits_for(), Some(WaitReason::BootstrapConfigDeleting), "{said}");
+            let wait = world.status().waiting_for.clone().unwrap();
+            assert!(wait.message.unwrap().contains("bakery.example.com/oven"));
+            world.forget_unwritten();
+            world.lose_operation();
+            world.later(600);
+            if erases {
+                world.erase_ours();
+            }
+        }
+        world.bootstrap.config = ConfigView::Absent;
+        world.settle();
+        assert!(world.machine.is_none(), "{said}");
+        assert_eq!(world.count(OperationKind::DeleteMachine), 1, "{said}");
+        let told = [EventReason::InstanceDeleted, EventReason::InstanceAbsent];
+        let told = world.events.iter().filter(|it| told.contains(&it.reason)).count();
+        assert_eq!(told, 1, "{said}");
+    }
+}
+
+#[test]
+fn a_machine_that_lives_does_not_believe_that_its_instance_was_deleted() {
+    let mut world = World::running();
+    let gone = json!([{ "type": "InstanceDeleted", "status": "True", "reason": "Deleted",
+        "lastTransitionTime": world.now.to_string() }]);
+    let forge = |world: &mut World| {
+        edit_status(world, |status| drop(status.insert("conditions".to_owned(), gone.clone())));
+    };
+    forge(&mut world);
+    world.settle();
+    assert!(world.status().conditions.iter().all(|it| it.type_ != "InstanceDeleted"));
+    // In the moment that it is deleted.
+    forge(&mut world);
+    world.delete();
+    world.settle();
+    assert!(world.machine.is_none() && world.instances.is_empty());
+    assert_eq!(world.count(OperationKind::DeleteMachine), 1);
+}
