@@ -17,10 +17,12 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::driver::OperationKind;
 use ostler_api::machine::InstanceState;
-use ostler_api::operation::OperationView;
+use ostler_api::operation::{OperationView, SecretText};
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
 use ostler_lifecycle::cluster::ClusterIds;
-use ostler_lifecycle::snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView};
+use ostler_lifecycle::snapshot::{
+    ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Settings,
+};
 use ostler_lifecycle::{deployment, pool, set};
 use serde_json::{Value, json};
 
@@ -264,6 +266,9 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         class: ClassView::Known(class),
         secret: SecretView::NotReferenced,
         data: pool::DataSecret::NotNamed,
+        tokens: pool::TokenView::NotNeeded,
+        token_secret: SecretText::new(""),
+        settings: Settings::default(),
         driver: DriverView::Ready(DriverFacts {
             kinds: kinds.into_iter().collect(),
             ..DriverFacts::default()
