@@ -90,10 +90,11 @@ fn ready(target: &Target, count: usize) -> Vec<Arc<Machine>> {
     let one = json!(made(target, Value::Null));
     let machine = |index: usize| {
         let mut it = one.clone();
+        let age = i64::try_from(1_000 - index).unwrap();
         let change = json!({
             "metadata": {
                 "name": format!("m{index}"), "uid": format!("u{index}"),
-                "creationTimestamp": now() - jiff::SignedDuration::from_hours(11 * 24) + jiff::SignedDuration::from_mins(index as i64)
+                "creationTimestamp": now() - jiff::SignedDuration::from_mins(age)
             },
             "status": { "currentStatus": { "phase": "Running" } }
         });

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 /// Names by UID of the reserve: no more than its status has. What exists is counted by what is on the objects; the status
 /// drops a name in the write that counts it, so each counts once, whichever process remembers it. A finalizer would keep
-/// the object until then, also where nobody removes it any more.
+/// the object until then, also where no process removes it any more.
 #[derive(Debug, Default)]
 pub(crate) struct Given(Mutex<HashMap<String, BTreeSet<String>>>);
 

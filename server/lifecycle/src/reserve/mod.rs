@@ -30,7 +30,7 @@ use crate::{
     template_identity::identity,
 };
 
-/// Whether a Machine that was in a reserve is not any more: a set took it, whoever has it by now.
+/// Whether a Machine that was in a reserve is not any more: a set took it, also where that has let it go.
 pub fn is_given(machine: &Machine, reserve: &MachineReserve) -> bool {
     let of = machine.label(label::RESERVE) == Some(reserve.name());
     !of && !is_controlled_by(&machine.metadata, reserve.uid())
