@@ -17,9 +17,10 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use ostler_api::driver::OperationKind;
 use ostler_api::machine::InstanceState;
-use ostler_api::operation::{OperationView, SecretText};
+use ostler_api::operation::OperationView;
 use ostler_api::{Machine, MachineClass, MachineDeployment, MachinePool, MachineSet};
 use ostler_lifecycle::cluster::ClusterIds;
+use ostler_lifecycle::operation::SecretText;
 use ostler_lifecycle::snapshot::{
     ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Settings,
 };
@@ -28,6 +29,15 @@ use serde_json::{Value, json};
 
 /// How often each decision is made.
 const TIMES: u32 = 50;
+/// What the driver of the pool can do.
+const KINDS: [OperationKind; 6] = [
+    OperationKind::CreatePool,
+    OperationKind::UpdatePool,
+    OperationKind::DeletePool,
+    OperationKind::GetPoolStatus,
+    OperationKind::DeletePoolMachines,
+    OperationKind::UpdatePoolMachine,
+];
 
 fn main() {
     for size in [100, 1000, 5000] {
@@ -246,14 +256,6 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         absent: [].into(),
         began: Timestamp::UNIX_EPOCH,
     };
-    let kinds = [
-        OperationKind::CreatePool,
-        OperationKind::UpdatePool,
-        OperationKind::DeletePool,
-        OperationKind::GetPoolStatus,
-        OperationKind::DeletePoolMachines,
-        OperationKind::UpdatePoolMachine,
-    ];
     let machines = reading.instances.iter().map(|it| member(&all, it)).collect();
     let mut known = pool::Known::default();
     known.view = pool::GroupView::Known(Arc::new(reading));
@@ -267,10 +269,10 @@ fn pool_of(machines: usize) -> pool::Snapshot {
         secret: SecretView::NotReferenced,
         data: pool::DataSecret::NotNamed,
         tokens: pool::TokenView::NotNeeded,
-        token_secret: SecretText::new(""),
+        token_secret: SecretText::new(String::new()),
         settings: Settings::default(),
         driver: DriverView::Ready(DriverFacts {
-            kinds: kinds.into_iter().collect(),
+            kinds: KINDS.into_iter().collect(),
             ..DriverFacts::default()
         }),
         elsewhere: None,

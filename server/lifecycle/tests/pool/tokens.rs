@@ -93,9 +93,8 @@ fn no_group_is_made_before_its_token_is_there() {
 #[test]
 fn a_token_is_renewed_at_half_of_its_life_and_none_that_an_instance_may_have_is_taken_away() {
     for (creation, minutes) in [(None, 20), (Some("2h"), 120), (Some("3m"), 3)] {
-        let more = creation
-            .map_or(json!({}), |it| json!({ "template": { "spec": { "creationTimeout": it } } }));
-        let mut world = world(more);
+        let timeout = creation.map(|it| json!({ "spec": { "creationTimeout": it } }));
+        let mut world = world(timeout.map_or_else(|| json!({}), |it| json!({ "template": it })));
         let begun = world.now;
         let (mut given, mut renewals) = (Vec::new(), 0);
         for minute in 0..600 {
