@@ -8,7 +8,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use super::plan::Plan;
 use super::run::{Report, run};
 
-/// Real seconds that a life may take: one that takes longer goes round in circles.
+/// Seconds of a processor that a life may take: one that takes longer goes round in circles.
 const LIMIT: u32 = 120;
 
 /// Lives a life, so that what a process needs once is there in those that are forked from it. Nothing

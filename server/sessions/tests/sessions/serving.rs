@@ -142,7 +142,7 @@ async fn a_provider_that_a_class_names_is_not_ready_until_its_driver_comes_and_o
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
     let series =
-        |value: u8| vec![format!("ostler_driver_ready{{provider=\"{PROVIDER}\"}} {value}")];
+        |value: u8| vec![format!("ostler_driver_ready{{provider=\"{PROVIDER}\"}} {value}.0")];
     assert_eq!(ready(), series(0), "no driver was ever there");
     let driver = Driver::ready(&mut core, 1).await;
     assert_eq!(ready(), series(1));
