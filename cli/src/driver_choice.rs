@@ -25,6 +25,14 @@ pub(crate) enum DriverChoice {
     },
 }
 
+/// A provider, as a person names it.
+pub(crate) fn provider(text: &str) -> Result<String, String> {
+    if is_provider(text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("`{text}` cannot be a PROVIDER, which is a DNS name such as cloud.example.com"))
+}
+
 impl FromStr for DriverChoice {
     type Err = String;
 
@@ -36,12 +44,8 @@ impl FromStr for DriverChoice {
             other => {
                 let (provider, path) = other
                     .split_once('=')
-                    .map_or((None, other), |(provider, path)| (Some(provider.to_owned()), path));
-                if let Some(provider) = provider.as_ref().filter(|it| !is_provider(it)) {
-                    return Err(format!(
-                        "`{provider}` cannot be a PROVIDER, which is a DNS name such as cloud.example.com"
-                    ));
-                }
+                    .map_or((None, other), |(provider, path)| (Some(provider), path));
+                let provider = provider.map(self::provider).transpose()?;
                 // It is remembered for commands that run in another directory. A link stays one: it may lead to another version then.
                 if let Ok(path) = std::path::absolute(path)
                     && path.is_file()

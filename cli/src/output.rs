@@ -1,10 +1,22 @@
 //! Answers for people, and for scripts.
 
+use std::fs::{OpenOptions, create_dir_all};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::{log, screen, terminal};
+
+/// Writes a file that is not there yet, and the folders above it.
+pub(crate) fn new_file(path: &Path, mode: u32, text: &str) -> io::Result<()> {
+    path.parent().map_or(Ok(()), create_dir_all)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    file.write_all(text.as_bytes())
+}
 
 /// How an answer is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

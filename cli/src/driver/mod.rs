@@ -14,7 +14,7 @@ pub(crate) enum Args {
     Docker(ostler_driver_docker::DockerArgs),
     /// A driver that serves MachineDriverService on a unix socket, in any language
     Adapt(ostler_adapter::AdaptArgs),
-    /// Write a driver of one's own, which passes the suite with a cloud in a file
+    /// Write a driver of your own, which passes the suite with a cloud in a file
     New(new::Args),
     /// Stand above a program and all that it starts
     #[cfg(target_os = "linux")]

@@ -1,12 +1,12 @@
 //! `ostler sanity --init`: the files of a full run, to be filled with what one's own cloud has.
 
 use std::fmt::Write as _;
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+
+use crate::output::new_file;
 
 const PROBE: &str = r#"#!/bin/sh
 # Reads the cloud without the driver: "Reading the cloud" in sdk/conformance/README.md has the words and what they print.
@@ -38,8 +38,7 @@ pub(super) fn write(dir: &Path) -> anyhow::Result<String> {
     let mut flags = String::new();
     let mut add = |name: &str, mode: u32, text: &str| -> anyhow::Result<()> {
         let path = dir.join(name);
-        let file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path);
-        file.and_then(|mut file| file.write_all(text.as_bytes()))
+        new_file(&path, mode, text)
             .with_context(|| format!("--init cannot write {}", path.display()))?;
         let flag = name.strip_suffix(".yaml").unwrap_or("probe-cmd");
         // Writing to a String cannot fail.

@@ -1,13 +1,13 @@
 //! `ostler driver new`: the examples of `sdk/` as a driver of one's own.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
-use ostler_driver_sdk::is_provider;
+
+use crate::driver_choice::provider;
+use crate::output::new_file;
 
 /// What to write, and where.
 #[derive(Debug, clap::Args)]
@@ -28,90 +28,43 @@ enum Language {
     Python,
 }
 
-fn provider(text: &str) -> Result<String, String> {
-    if is_provider(text) {
-        return Ok(text.to_owned());
-    }
-    Err("a provider is a DNS name such as cloud.example.com".to_owned())
-}
-
-/// A file of the repository: where it goes, and its text.
+/// Files of a folder of the repository, by the folder that they go to: path and text.
 macro_rules! files {
-    ($from:literal: $($name:literal => $to:literal),* $(,)?) => {
-        &[$(($to, include_str!(concat!("../../../../", $from, $name)))),*]
+    ($from:literal => $to:literal: $($name:literal),*) => {
+        &[$((concat!($to, $name), include_str!(concat!("../../../../", $from, $name)))),*]
     };
 }
 
 type Files = &'static [(&'static str, &'static str)];
 
-const GO: [Files; 2] = [
-    files!("sdk/go/example/":
-        "driver.go" => "driver.go",
-        "cloud.go" => "cloud.go",
-        "probe.go" => "probe.go",
-        "class.yaml" => "class.yaml",
-        "secret.yaml" => "secret.yaml",
-        "worker.yaml" => "worker.yaml",
-        "../sanity/alt-class.yaml" => "sanity/alt-class.yaml",
-        "../sanity/bad-class.yaml" => "sanity/bad-class.yaml",
-        "../sanity/bad-secret.yaml" => "sanity/bad-secret.yaml",
-        "../sanity/hot-class.yaml" => "sanity/hot-class.yaml",
-        "../sanity/slow-class.yaml" => "sanity/slow-class.yaml",
-        "../go.sum" => "go.sum",
-    ),
-    files!("sdk/go/":
-        "go.mod" => "sdk/go.mod",
-        "go.sum" => "sdk/go.sum",
-        "driver/errors.go" => "sdk/driver/errors.go",
-        "driver/pool.go" => "sdk/driver/pool.go",
-        "driver/server.go" => "sdk/driver/server.go",
-        "driver/spec.go" => "sdk/driver/spec.go",
-        "gen/ostler/driver/v1alpha1/driver.pb.go" => "sdk/gen/ostler/driver/v1alpha1/driver.pb.go",
-        "gen/ostler/driver/v1alpha1/event.pb.go" => "sdk/gen/ostler/driver/v1alpha1/event.pb.go",
-        "gen/ostler/driver/v1alpha1/machine_driver.pb.go"
-            => "sdk/gen/ostler/driver/v1alpha1/machine_driver.pb.go",
-        "gen/ostler/driver/v1alpha1/machine_driver_grpc.pb.go"
-            => "sdk/gen/ostler/driver/v1alpha1/machine_driver_grpc.pb.go",
-        "gen/ostler/driver/v1alpha1/operation.pb.go"
-            => "sdk/gen/ostler/driver/v1alpha1/operation.pb.go",
-        "gen/ostler/driver/v1alpha1/session.pb.go"
-            => "sdk/gen/ostler/driver/v1alpha1/session.pb.go",
-    ),
+const GO: [Files; 5] = [
+    files!("sdk/go/example/" => "": "driver.go", "cloud.go", "probe.go", "class.yaml", "secret.yaml", "worker.yaml"),
+    files!("sdk/go/" => "": "go.sum"),
+    files!("sdk/go/sanity/" => "sanity/":
+        "alt-class.yaml", "bad-class.yaml", "bad-secret.yaml", "hot-class.yaml", "slow-class.yaml"),
+    files!("sdk/go/" => "sdk/":
+        "go.mod", "go.sum", "driver/errors.go", "driver/pool.go", "driver/server.go", "driver/spec.go"),
+    files!("sdk/go/gen/ostler/driver/v1alpha1/" => "sdk/gen/ostler/driver/v1alpha1/":
+        "driver.pb.go", "event.pb.go", "machine_driver.pb.go", "machine_driver_grpc.pb.go", "operation.pb.go",
+        "session.pb.go"),
 ];
 
-const PYTHON: [Files; 2] = [
-    files!("sdk/python/":
-        "driver.py" => "driver.py",
-        "cloud.py" => "cloud.py",
-        "ostler_driver.py" => "ostler_driver.py",
-        "probe.py" => "probe.py",
-        "requirements.txt" => "requirements.txt",
-        "python-driver" => "my-driver",
-        "example/class.yaml" => "class.yaml",
-        "example/secret.yaml" => "secret.yaml",
-        "example/worker.yaml" => "worker.yaml",
-        "sanity/alt-class.yaml" => "sanity/alt-class.yaml",
-        "sanity/bad-class.yaml" => "sanity/bad-class.yaml",
-        "sanity/bad-secret.yaml" => "sanity/bad-secret.yaml",
-        "sanity/hot-class.yaml" => "sanity/hot-class.yaml",
-        "sanity/slow-class.yaml" => "sanity/slow-class.yaml",
-    ),
-    files!("proto/ostler/driver/v1alpha1/":
-        "driver.proto" => "proto/ostler/driver/v1alpha1/driver.proto",
-        "event.proto" => "proto/ostler/driver/v1alpha1/event.proto",
-        "machine_driver.proto" => "proto/ostler/driver/v1alpha1/machine_driver.proto",
-        "operation.proto" => "proto/ostler/driver/v1alpha1/operation.proto",
-        "session.proto" => "proto/ostler/driver/v1alpha1/session.proto",
-    ),
+const PYTHON: [Files; 4] = [
+    files!("sdk/python/" => "": "driver.py", "cloud.py", "ostler_driver.py", "probe.py", "requirements.txt"),
+    files!("sdk/python/example/" => "": "class.yaml", "secret.yaml", "worker.yaml"),
+    files!("sdk/python/sanity/" => "sanity/":
+        "alt-class.yaml", "bad-class.yaml", "bad-secret.yaml", "hot-class.yaml", "slow-class.yaml"),
+    files!("proto/ostler/driver/v1alpha1/" => "proto/ostler/driver/v1alpha1/":
+        "driver.proto", "event.proto", "machine_driver.proto", "operation.proto", "session.proto"),
 ];
 
 impl Language {
     fn files(self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
-        let groups = match self {
-            Self::Go => GO,
-            Self::Python => PYTHON,
+        let groups: &[Files] = match self {
+            Self::Go => &GO,
+            Self::Python => &PYTHON,
         };
-        groups.into_iter().flatten()
+        groups.iter().copied().flatten()
     }
 
     /// As the example is called in its provider, ids and objects.
@@ -122,11 +75,12 @@ impl Language {
         }
     }
 
-    fn page(self) -> &'static str {
-        match self {
-            Self::Go => include_str!("go.md"),
-            Self::Python => include_str!("python.md"),
-        }
+    fn page(self) -> String {
+        let (page, probe) = match self {
+            Self::Go => (include_str!("go.md"), "./my-driver probe"),
+            Self::Python => (include_str!("python.md"), "python3 probe.py"),
+        };
+        page.replace("CHECK\n", &include_str!("check.md").replace("PROBE", probe))
     }
 
     /// What only this language has: files without a model in `sdk/`.
@@ -145,7 +99,8 @@ impl Language {
             }
             Self::Python => {
                 let ignored = "/.venv\n/stubs\n__pycache__/\n*.sqlite3*\n".to_owned();
-                vec![(".gitignore", ignored)]
+                let start = include_str!("../../../../sdk/python/python-driver").to_owned();
+                vec![("my-driver", start), (".gitignore", ignored)]
             }
         }
     }
@@ -177,21 +132,14 @@ pub(super) fn write(args: &Args) -> anyhow::Result<String> {
     }
     for (path, text) in files {
         let path = dir.join(path);
-        put(&path, &text).with_context(|| format!("{} cannot be written", path.display()))?;
+        let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
+        new_file(&path, mode, &text)
+            .with_context(|| format!("{} cannot be written", path.display()))?;
     }
     Ok(format!(
         "{} has a driver of {provider}: its README.md begins with the two commands that build and check it",
         dir.display()
     ))
-}
-
-fn put(path: &Path, text: &str) -> std::io::Result<()> {
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    let mode = if text.starts_with("#!") { 0o755 } else { 0o644 };
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    file.write_all(text.as_bytes())
 }
 
 #[cfg(test)]
