@@ -42,6 +42,11 @@ struct Place<'a, I: CacheIndex> {
     wrap: fn(Arc<I::Object>) -> Object,
 }
 
+/// The answer to what is done in place of a write of the object.
+fn done(answer: Result<(), WriteError>) -> Answer {
+    answer.map(|()| Answered::default())
+}
+
 impl Hand<'_> {
     /// Executes the writes of a plan.
     pub(crate) async fn apply(
@@ -257,7 +262,8 @@ impl Hand<'_> {
                     answer => answer?,
                 }
             }
-            Verb::DeleteCopy(_) | Verb::Token(_) => return self.beside(write).await,
+            Verb::DeleteCopy(copy) => return done(copies::delete(writer, copy).await),
+            Verb::Token(token) => return done(self.token(&write.of, token).await),
             Verb::Refuse(why) => return Err(WriteError::Invalid(why.clone())),
             Verb::Patch(patch) => writer.patch(api, name, &in_version(patch, version)).await?,
             Verb::PatchStatus(patch) => {
@@ -283,17 +289,6 @@ impl Hand<'_> {
             return Ok(Answered::default());
         }
         Ok(self.show(&place, written))
-    }
-
-    /// What is done in place of a write of the object.
-    async fn beside(&self, write: &Write) -> Answer {
-        if let Verb::DeleteCopy(copy) = &write.verb {
-            copies::delete(self.writer, copy).await?;
-        }
-        if let Verb::Token(token) = &write.verb {
-            self.token(&write.of, token).await?;
-        }
-        Ok(Answered::default())
     }
 
     /// Puts what was written into the cache.
