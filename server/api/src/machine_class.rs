@@ -44,6 +44,10 @@ pub struct MachineClassSpec {
     /// How an edit of the class reaches running instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hot_update: Option<HotUpdateSettings>,
+    /// Whether the owner of a Machine replaces it as soon as the infrastructure announces that it ends its instance. Left out:
+    /// true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_on_notice: Option<bool>,
 }
 
 /// How an edit of a class reaches running instances.

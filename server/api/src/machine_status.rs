@@ -236,6 +236,9 @@ pub struct InstanceNotice {
     /// What the infrastructure says of it, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Whether the owner of the Machine replaces it for that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub replaces: bool,
 }
 
 open_enum! {

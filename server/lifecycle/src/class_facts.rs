@@ -66,6 +66,8 @@ pub struct ClassFacts {
     pub revision: Revision,
     /// How many instances are updated at the same time.
     pub max_parallel: MaxParallel,
+    /// Whether a Machine is replaced as soon as the end of its instance is announced.
+    pub drain_on_notice: bool,
     /// `namespace/name` of the secrets that it names.
     pub secrets: Vec<String>,
     /// Whether a user paused the Machines of the class.
@@ -80,7 +82,8 @@ impl ClassFacts {
         let provider_spec = digest::canonical(&class.spec.provider_spec);
         let mut content = serde_json::to_value(&class.spec).unwrap_or_else(|_| json!({}));
         if let Some(all) = content.as_object_mut() {
-            all.retain(|key, value| *value != Value::Null && key != "hotUpdate");
+            let of_the_core = ["hotUpdate", "drainOnNotice"];
+            all.retain(|key, value| *value != Value::Null && !of_the_core.contains(&key.as_str()));
         }
         let hot_update = class.spec.hot_update.as_ref();
         Self {
@@ -92,6 +95,7 @@ impl ClassFacts {
             provider_spec,
             revision: digest::of_text(&digest::canonical(&content)).into(),
             max_parallel: MaxParallel::of(hot_update.and_then(|it| it.max_parallel.as_ref())),
+            drain_on_notice: class.spec.drain_on_notice.unwrap_or(true),
             secrets: class.secret_refs().iter().map(|(of, name)| format!("{of}/{name}")).collect(),
             paused: class.is_paused(),
             broken_rules: class_rules::broken(class),

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use ostler_api::{
-    ProviderId,
+    Machine, ProviderId,
     hint::{Hint, HintKind},
     machine::NoticeReason,
 };
@@ -18,6 +18,13 @@ pub struct Notice {
     pub at: Option<Timestamp>,
     /// For people.
     pub message: String,
+}
+
+/// Whether the owner of a Machine replaces it now: the infrastructure said that it ends the instance. No replacement budget
+/// holds that, since the instance ends anyway. Once the time is over, the instance is gone, or the announcement was wrong.
+pub(crate) fn is_to_be_replaced(machine: &Machine, now: Timestamp) -> bool {
+    let notice = machine.status.as_ref().and_then(|status| status.instance_notice.as_ref());
+    notice.is_some_and(|it| it.replaces && it.effective_at.as_ref().is_none_or(|at| at.0 > now))
 }
 
 /// What became known of announcements.

@@ -1,7 +1,7 @@
 //! Who controls an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use ostler_api::names::MACHINE_RESERVE;
+use ostler_api::names::{MACHINE_POOL, MACHINE_RESERVE, MACHINE_SET};
 
 /// The controller of an object.
 pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
@@ -11,6 +11,12 @@ pub fn controller(meta: &ObjectMeta) -> Option<&OwnerReference> {
 /// Whether the object with this UID controls another.
 pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     !uid.is_empty() && controller(meta).is_some_and(|owner| owner.uid == uid)
+}
+
+/// Whether its controller makes another one when it is deleted.
+pub fn is_replaced(meta: &ObjectMeta) -> bool {
+    let owners = [MACHINE_SET, MACHINE_POOL, MACHINE_RESERVE];
+    controller(meta).is_some_and(|owner| owners.contains(&owner.kind.as_str()))
 }
 
 /// Whether a reserve controls it: a Machine that no set has, and no autoscaler may see.

@@ -2,8 +2,8 @@
 //! successor, one unless its annotation says otherwise, and a Machine that is stuck on that way does not block the
 //! others.
 //!
-//! It is counted from the Machines in each pass. Rollouts, deletions by users, and Machines that autoscalers chose are
-//! on their way as well and use it up; they are not held by it themselves. A rollout, in turn, counts unhealthy Machines
+//! It is counted from the Machines in each pass. Rollouts, deletions by users, Machines that autoscalers chose and those
+//! whose instance the infrastructure will end are on their way as well and use it up; they are not held by it themselves. A rollout, in turn, counts unhealthy Machines
 //! as unavailable, and waits for those: see [`crate::deployment::rolling`].
 //!
 //! If half of a MachineDeployment is lost, something else is broken than its Machines. Then one is replaced, and the

@@ -180,6 +180,19 @@ fn a_reserve_that_is_lowered_loses_its_newest() {
 }
 
 #[test]
+fn one_whose_instance_the_infrastructure_ends_is_replaced() {
+    let target = for_deployment(deployment(3, json!({})));
+    let mut machines = ready(&target, 2);
+    let mut ends = json!(*machines[0]);
+    let notice = json!({ "reason": "TerminationNotice", "replaces": true });
+    merge(&mut ends, &json!({ "status": { "instanceNotice": notice } }));
+    machines[0] = Arc::new(serde_json::from_value(ends).unwrap());
+    let decision = decide(&snapshot(reserve(json!(2), json!({})), target, machines));
+    assert_eq!(going(&decision), [("m0", Cause::TerminationNotice)]);
+    assert_eq!(decision.create, 1);
+}
+
+#[test]
 fn with_another_template_the_whole_reserve_is_made_anew_at_once() {
     let old = for_deployment(deployment(3, json!({})));
     let edit = json!({ "spec": { "template": { "spec": { "class": { "name": "other" } } } } });

@@ -1,29 +1,40 @@
-//! What a driver tells by itself makes the core look, immediately and bounded, and is never evidence.
+//! What a driver tells by itself makes the core look, immediately and bounded, and is no evidence of what happened.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
 use std::time::Duration;
 
-use ostler_api::MachineClass;
-use ostler_api::machine::{FailureReason, Machine, MachinePhase, MachineStep, NoticeReason};
+use ostler_api::machine::{
+    FailureReason, Machine, MachinePhase, MachineStep, NoticeReason, WaitReason,
+};
+use ostler_api::{MachineClass, MachinePool, MachineSet};
 use ostler_driver_fake::FakeDriver;
 use ostler_driver_fake::cloud::CLUSTER_TAG;
 use ostler_driver_fake::fault::Verb;
 use ostler_driver_sdk::{Event, Identity};
-use ostler_tests::objects::{at_step, class, get, in_phase, machine};
+use ostler_tests::objects::{at_step, class, get, gone, in_phase, machine, waits_for};
 use ostler_tests::world::World;
 use serde_json::json;
+
+use crate::drain::ground;
+use crate::{pools, sets};
 
 /// A world whose driver tells what happens in its cloud, with a machine that runs.
 async fn telling() -> (World, FakeDriver) {
     let mut world = World::start().await;
+    let driver = tells(&mut world).await;
+    world.apply::<Machine>(machine("m", "fake")).await;
+    world.until("m", "Running", in_phase(MachinePhase::Running)).await;
+    (world, driver)
+}
+
+/// Another driver in place of the one that runs: it tells what happens in its cloud.
+async fn tells(world: &mut World) -> FakeDriver {
     world.stop_driver().await;
     let driver = FakeDriver::new(world.cloud().clone());
     world.run_driver(driver.clone());
     tokio::spawn(driver.clone().watch());
-    world.apply::<Machine>(machine("m", "fake")).await;
-    world.until("m", "Running", in_phase(MachinePhase::Running)).await;
-    (world, driver)
+    driver
 }
 
 async fn provider_id(world: &World, name: &str) -> String {
@@ -99,6 +110,54 @@ async fn the_notice_of_a_spot_loss_is_shown_with_its_time_and_the_machine_runs_u
     world
         .until("m", "over", move |machine: Option<&Machine>| machine.is_some() && !shown(machine))
         .await;
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_set_replaces_a_machine_as_soon_as_its_end_is_announced_and_drains_it_in_the_time_that_is_left()
+ {
+    let mut world = World::start_with(sets::with_sets()).await;
+    let driver = tells(&mut world).await;
+    world.apply::<MachineSet>(sets::set("s", 2)).await;
+    sets::until_runs(&world, "s", 2).await;
+    let [spot, other] = sets::machines(&world).await.try_into().unwrap();
+    ground::runs(&world, ground::pod("db", spot.node_name().unwrap())).await;
+    ground::budget(&world, "b", "app", "db").await;
+    let began = world.now();
+    let notice = Event::termination_notice(spot.provider_id().unwrap().as_str());
+    driver.told().send(notice.within(Duration::from_mins(2)));
+    sets::until_runs(&world, "s", 2).await;
+    let held = waits_for(WaitReason::MisconfiguredBudget);
+    world.until(spot.name(), "held while its successor runs", held).await;
+    world.until(spot.name(), "gone", gone).await;
+    let took = world.now().duration_since(began).as_secs();
+    assert!((115..130).contains(&took), "{took} s, not the two hours of a drain");
+    let left = sets::machines(&world).await;
+    assert!(left.iter().any(|it| it.name() == other.name()) && left.len() == 2);
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pool_replaces_the_instance_whose_end_is_announced_by_a_named_deletion() {
+    let mut world = Box::pin(pools::start()).await;
+    let driver = tells(&mut world).await;
+    world.apply::<MachinePool>(pools::pool("p", 2)).await;
+    pools::until_runs(&world, 2).await;
+    let [spot, other] = pools::machines(&world).await.try_into().unwrap();
+    let notice = Event::termination_notice(spot.provider_id().unwrap().as_str());
+    driver.told().send(notice.within(Duration::from_mins(2)));
+    let began = world.now();
+    world.until(spot.name(), "gone", gone).await;
+    assert!(world.now().duration_since(began).as_secs() < 120, "before its instance ends");
+    pools::until_runs(&world, 2).await;
+    let kept = pools::ids(&world);
+    let calls = driver.calls().recent();
+    let named = calls.iter().filter(|it| it.operation == Verb::DeletePoolMachines).count();
+    assert!(
+        kept.iter().any(|id| other.provider_id().unwrap() == id.as_str()),
+        "the other one stays"
+    );
+    assert_eq!((kept.len(), named), (2, 1));
     world.stop().await;
 }
 

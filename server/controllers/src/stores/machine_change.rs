@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::Machine;
-use ostler_api::machine::{LastOperation, MachineState};
+use ostler_api::machine::{InstanceNotice, LastOperation, MachineState};
 use ostler_api::names::annotation::OPERATION;
 use ostler_lifecycle::pool::has_drained;
 
@@ -27,6 +27,7 @@ fn is_same_to_all(old: &Machine, new: &Machine) -> bool {
         && old.spec == new.spec
         && old.phase() == new.phase()
         && expiry(old) == expiry(new)
+        && notice(old) == notice(new)
 }
 
 /// Without the one that changes with every operation.
@@ -36,6 +37,10 @@ fn annotations(machine: &Machine) -> impl Iterator<Item = (&String, &String)> {
 
 fn expiry(machine: &Machine) -> Option<&Time> {
     machine.status.as_ref()?.current_status.as_ref()?.preserve_expiry_time.as_ref()
+}
+
+fn notice(machine: &Machine) -> Option<&InstanceNotice> {
+    machine.status.as_ref()?.instance_notice.as_ref()
 }
 
 fn failure(machine: &Machine) -> Option<&LastOperation> {

@@ -1,5 +1,6 @@
 //! A driver says that something happened to the instance. That is a reason to look, at once, and proves
-//! nothing: what the look finds decides, as it always does. What the infrastructure announced is shown.
+//! nothing: what the look finds decides, as it always does. What the infrastructure announced is shown; for the announced
+//! end of its instance a Machine is replaced by its owner.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use super::{
 };
 use crate::{
     hint::{HintUse, HintView, News, Notice},
+    owner::is_replaced,
     plan::{EventReason, Next},
-    snapshot::DriverView,
+    snapshot::{ClassView, DriverView},
     time::after,
 };
 
@@ -59,10 +61,10 @@ fn then(state: State) -> Then {
 pub(crate) fn follow(pass: &mut Pass<'_>, state: State) -> Outcome<()> {
     let snap = pass.snap;
     let Some(hint) = &snap.hint else { return Ok(()) };
-    if !pass.machine.is_deleting()
-        && let Some(news) = &hint.news
-    {
-        show(pass, news);
+    match &hint.news {
+        Some(News::Over) => pass.status.instance_notice = None,
+        Some(News::Announced(notice)) if !pass.machine.is_deleting() => show(pass, notice),
+        Some(News::Announced(_)) | None => {}
     }
     let answered = hint.asked && pass.learned.reading.is_some();
     if answered && let Some(at) = looks_again(pass, hint) {
@@ -117,12 +119,11 @@ fn can_read(pass: &Pass<'_>) -> bool {
 }
 
 /// Shows what the infrastructure announced, once.
-fn show(pass: &mut Pass<'_>, news: &News) {
-    let News::Announced(notice) = news else {
-        pass.status.instance_notice = None;
-        return;
-    };
-    if pass.status.instance_notice.as_ref().is_some_and(|shown| says_as_much(shown, notice)) {
+fn show(pass: &mut Pass<'_>, notice: &Notice) {
+    let (replaces, then) = follows(pass, &notice.reason);
+    let says_as_much =
+        |shown: &InstanceNotice| says_as_much(shown, notice) && shown.replaces >= replaces;
+    if pass.status.instance_notice.as_ref().is_some_and(says_as_much) {
         return;
     }
     let (event, what) = match notice.reason {
@@ -139,13 +140,34 @@ fn show(pass: &mut Pass<'_>, news: &News) {
     };
     let why =
         if notice.message.is_empty() { String::new() } else { format!(": {}", notice.message) };
-    pass.effects.event(true, event, format!("{what}{when}{why}"));
+    pass.effects.event(true, event, format!("{what}{when}{why}{then}"));
     pass.status.instance_notice = Some(InstanceNotice {
         reason: notice.reason.clone(),
         effective_at: notice.at.map(|at| Time(seconds(at))),
         noted_at: Some(pass.now()),
         message: Some(notice.message.clone()).filter(|text| !text.is_empty()),
+        replaces,
     });
+}
+
+/// Whether the owner replaces the Machine for an announcement, and for people what follows from it.
+fn follows(pass: &Pass<'_>, reason: &NoticeReason) -> (bool, &'static str) {
+    use ClassView::{Known, LastKnown, Missing, NamespaceDenied, NotHeld, Unknown};
+    let wanted = match &pass.snap.class {
+        Known(class) | LastKnown(class) => class.drain_on_notice,
+        // The hint stays until the class is known.
+        Unknown | Missing | NamespaceDenied | NotHeld(_) => false,
+    };
+    match reason {
+        NoticeReason::MaintenanceNotice | NoticeReason::Other(_) => (false, ""),
+        NoticeReason::TerminationNotice if !is_replaced(&pass.machine.metadata) => {
+            (false, "; it has no owner that would replace it: delete it to drain its node before")
+        }
+        NoticeReason::TerminationNotice if wanted => (true, "; its owner replaces it"),
+        NoticeReason::TerminationNotice => {
+            (false, "; it stays until then, as drainOnNotice of its class says")
+        }
+    }
 }
 
 /// Whether the announcement that is shown says as much as the new one. The end of an instance is not hidden
@@ -202,6 +224,7 @@ mod tests {
             effective_at: second.map(|second| Time(at(second))),
             noted_at: None,
             message: None,
+            replaces: false,
         };
         let new = |reason: NoticeReason, second: Option<i64>| Notice {
             reason,

@@ -13,7 +13,7 @@ use super::{
     matching::{Matched, Member, is_ready},
     victims::Candidate,
 };
-use crate::{autoscaler::chosen::is_chosen, streak::Streak};
+use crate::{autoscaler::chosen::is_chosen, hint, streak::Streak};
 
 pub(super) fn of<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
     let machine = member.machine;
@@ -29,6 +29,7 @@ pub(super) fn of<'a>(facts: &Facts<'_>, member: Member<'a>) -> Candidate<'a> {
             || is_held(machine),
         failed: is_failed(member) && !facts.streak.holds(machine),
         ready: is_ready(machine) && !is_begun(machine),
+        ends: hint::is_to_be_replaced(machine, facts.snap.now),
         outdated: facts.is_outdated(member),
         annotated: marks.iter().any(|mark| machine.annotation(mark).is_some())
             || machine.annotation(annotation::PRIORITY) == Some("1")

@@ -500,14 +500,14 @@ fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
         Candidate { deleting: one.deleting || going.contains(one.uid), ..one }
     });
     let candidates: Vec<_> = candidates.collect();
-    // Which ones are too many is up to the system that scales the group. What failed is replaced, and the size stays.
+    // Which ones are too many is up to the system that scales the group. What failed or ends is replaced, and the size stays.
     let external = snap.pool.is_externally_scaled();
     let replicas = usize::try_from(snap.pool.replicas()).unwrap_or(0);
     let wanted = if external { replicas.max(candidates.len()) } else { replicas };
     let chosen = choose(&candidates, wanted, reading.desired, facts.budget());
     let chosen: Vec<_> = chosen
         .into_iter()
-        .filter(|(_, cause)| !external || *cause == Cause::Failed)
+        .filter(|(_, cause)| !external || matches!(cause, Cause::Failed | Cause::TerminationNotice))
         .filter_map(|(at, cause)| snap.machines.get(at).map(|machine| victim(machine, cause)))
         .collect();
     all.extend(chosen);

@@ -27,6 +27,8 @@ pub struct Candidate<'a> {
     pub failed: bool,
     /// Its Node is Ready.
     pub ready: bool,
+    /// The infrastructure announced the end of its instance.
+    pub ends: bool,
     /// Its instance has another model than the group.
     pub outdated: bool,
     /// A user or an autoscaler wants it gone first.
@@ -40,6 +42,8 @@ pub struct Candidate<'a> {
 pub enum Cause {
     /// It is given up.
     Failed,
+    /// The infrastructure announced the end of its instance.
+    TerminationNotice,
     /// There are too many.
     Surplus,
     /// A user or an autoscaler asked for it.
@@ -58,7 +62,11 @@ impl Cause {
     /// Whether it was chosen among others: what it was like then decided.
     pub const fn is_choice(self) -> bool {
         match self {
-            Self::Failed | Self::Surplus | Self::Annotated | Self::Outdated => true,
+            Self::Failed
+            | Self::TerminationNotice
+            | Self::Surplus
+            | Self::Annotated
+            | Self::Outdated => true,
             Self::InstanceGoing | Self::InstanceGone | Self::PoolGone => false,
         }
     }
@@ -98,7 +106,7 @@ pub fn choose(
     let holds = |it: &Candidate<'_>| is_kept(it) && !it.ready && (it.outdated || it.failed);
     let held = if rolling { count(&holds) } else { 0 };
     let surplus = live.len().saturating_sub(guarded + held + replicas);
-    if surplus == 0 && !rolling && count(&|it| it.failed || it.annotated) == 0 {
+    if surplus == 0 && !rolling && count(&|it| it.failed || it.ends || it.annotated) == 0 {
         // Most passes: nothing is put in order for that.
         return Vec::new();
     }
@@ -111,6 +119,8 @@ pub fn choose(
     let in_turn = !all.iter().any(|it| it.deleting && !it.stuck);
     let most_failed = (surplus + choice.spare).max(usize::from(in_turn));
     choice.take(&live, Cause::Failed, most_failed, |it| it.failed && !it.preserved);
+    // No budget holds what goes anyway, but it uses the budget of the others.
+    choice.take(&live, Cause::TerminationNotice, usize::MAX, |it| it.ends && !it.preserved);
     let mut left = surplus.saturating_sub(choice.chosen.len());
     let mut unguarded = booting.saturating_sub(guarded);
     for kept in [false, true] {

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Decision, Facts, Snapshot, size::size, template, valid};
 use crate::{
+    hint,
     push_down::has_all,
     set::{self, BURST, is_active},
     streak::Streak,
@@ -20,6 +21,8 @@ pub enum Cause {
     Surplus,
     /// The target has another template.
     Outdated,
+    /// The infrastructure announced the end of its instance.
+    TerminationNotice,
     /// It is Failed and to be replaced.
     Failed,
     /// The target is gone.
@@ -72,6 +75,7 @@ fn keep_up(
         |it: &Machine| decision.frozen || it.annotation(RESERVE_TEMPLATE) == Some(&current);
     let cause = |it: &Machine| match () {
         () if !is_current(it) => Some(Cause::Outdated),
+        () if hint::is_to_be_replaced(it, snapshot.now) => Some(Cause::TerminationNotice),
         () if is_failed(it) && !decision.streak.holds(it) => Some(Cause::Failed),
         () => None,
     };

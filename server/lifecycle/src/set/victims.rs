@@ -15,7 +15,7 @@ use ostler_api::{
 };
 
 use super::preserve::{self, AUTO, NodeWish, Preserved, Wish};
-use crate::{digest, streak::Streak};
+use crate::{digest, hint, streak::Streak};
 
 /// A Machine that goes.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,8 @@ pub enum Cause {
     Surplus,
     /// An autoscaler chose it.
     Marked,
+    /// The infrastructure announced the end of its instance.
+    TerminationNotice,
     /// It is Failed and to be replaced.
     Failed,
     /// Its set is deleted.
@@ -177,6 +179,11 @@ pub(super) fn choose(
     let cause = |machine: &Machine| {
         if is_marked(machine, set) {
             return Some(Cause::Marked);
+        }
+        let kept =
+            preserved.adds(machine.uid()) || preserve::until(machine).is_some_and(|it| it > now);
+        if hint::is_to_be_replaced(machine, now) && !kept {
+            return Some(Cause::TerminationNotice);
         }
         let given_up = is_given_up(machine, wishes.get(machine.uid()), preserved, now);
         (given_up && !streak.holds(machine)).then_some(Cause::Failed)

@@ -479,6 +479,29 @@ fn a_drain_timeout_that_is_edited_counts_at_once() {
     assert_eq!(deleted(&world.pass().actions), ["db"]);
 }
 
+#[test]
+fn a_drain_has_no_longer_than_the_infrastructure_leaves_the_instance() {
+    for (what, reason, in_seconds, deadline) in [
+        ("the end of the instance", "TerminationNotice", 120, 120),
+        ("work on it", "MaintenanceNotice", 120, 600),
+        ("its end after the timeout", "TerminationNotice", 900, 600),
+        ("an end that should have come", "TerminationNotice", -5, 600),
+    ] {
+        let mut world = World::running();
+        world.pods = Observed::Known(vec![pod("db")]);
+        world.protected.insert("db".to_owned());
+        world.machine_mut().spec.drain_timeout = Some("10m".into());
+        let at = crate::world::seconds(world.now, in_seconds);
+        let notice = serde_json::json!({ "reason": reason, "effectiveAt": at });
+        let status = world.machine_mut().status.as_mut().unwrap();
+        status.instance_notice = serde_json::from_value(notice).unwrap();
+        world.delete();
+        world.settle_pods();
+        let set = world.status().drain.unwrap().deadline.unwrap().0;
+        assert_eq!(set, crate::world::seconds(world.now, deadline), "{what}");
+    }
+}
+
 /// Force, or a deadline that has passed.
 fn force(world: &mut World, asked: bool) {
     if asked {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use ostler_api::{
     driver::{ErrorCode, OperationKind as Kind},
     hint::{Hint, HintKind},
@@ -276,4 +277,50 @@ fn a_notice_is_shown_with_its_time_and_once_and_goes_when_it_is_over() {
     tell(&mut world, HintKind::NoticeOver);
     world.settle();
     assert_eq!(world.status().instance_notice, None);
+}
+
+/// Of these owners, and with this word of the class.
+fn announced(kind: HintKind, owner: Option<&str>, drain: Option<bool>) -> World {
+    let mut world = World::running();
+    world.class.as_mut().unwrap().spec.drain_on_notice = drain;
+    world.machine_mut().metadata.owner_references = owner.map(|kind| {
+        let (name, uid) = ("o".to_owned(), "o-uid".to_owned());
+        let (kind, controller) = (kind.to_owned(), Some(true));
+        vec![OwnerReference { kind, name, uid, controller, ..OwnerReference::default() }]
+    });
+    tell(&mut world, kind);
+    world.settle();
+    world
+}
+
+#[test]
+fn the_owner_replaces_a_machine_for_the_end_of_its_instance_unless_the_class_says_no() {
+    use HintKind::{Maintenance, Termination};
+    for (kind, owner, drain, replaces, says) in [
+        (Termination, Some("MachineSet"), None, true, "its owner replaces it"),
+        (Termination, Some("MachinePool"), Some(true), true, "its owner replaces it"),
+        (Termination, Some("MachineReserve"), None, true, "its owner replaces it"),
+        (Termination, Some("MachineSet"), Some(false), false, "as drainOnNotice of its class says"),
+        (Termination, Some("Other"), None, false, "delete it to drain its node before"),
+        (Termination, None, None, false, "delete it to drain its node before"),
+        (Maintenance, Some("MachineSet"), Some(true), false, "it says so"),
+    ] {
+        let world = announced(kind, owner, drain);
+        let case = format!("{kind:?} {owner:?} {drain:?}");
+        assert_eq!(world.status().instance_notice.unwrap().replaces, replaces, "{case}");
+        let told = world.events.last().unwrap();
+        assert!(told.message.ends_with(says), "{case}: {}", told.message);
+    }
+}
+
+#[test]
+fn a_notice_that_is_called_off_while_the_machine_is_deleted_is_forgotten() {
+    let mut world = announced(HintKind::Termination, Some("MachineSet"), None);
+    world.delete();
+    tell(&mut world, HintKind::NoticeOver);
+    world.pass();
+    assert_eq!(world.status().instance_notice, None);
+    tell(&mut world, HintKind::Termination);
+    world.pass();
+    assert_eq!(world.status().instance_notice, None, "it goes anyway");
 }

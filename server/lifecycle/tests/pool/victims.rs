@@ -7,7 +7,7 @@ use ostler_lifecycle::pool::{Budget, Candidate, Cause, Policy, choose};
 
 /// A Machine from a word: its letters say what it is, its place how old.
 ///
-/// `r` ready, `o` outdated, `f` failed, `a` annotated, `d` deleting, `s` stuck in that, `p` preserved.
+/// `r` ready, `o` outdated, `f` failed, `e` its instance ends, `a` annotated, `d` deleting, `s` stuck in that, `p` preserved.
 fn machines(words: &str) -> Vec<Candidate<'static>> {
     let one = |(at, word): (usize, &str)| {
         let has = |letter: char| word.contains(letter);
@@ -19,6 +19,7 @@ fn machines(words: &str) -> Vec<Candidate<'static>> {
             deleting: has('d'),
             stuck: has('s'),
             failed: has('f'),
+            ends: has('e'),
             ready: has('r'),
             outdated: has('o'),
             annotated: has('a'),
@@ -58,6 +59,18 @@ fn the_table_of_a_cloud() {
         ("an outdated one before current ones", "r ro r", 2, surge, vec![1]),
         ("a failed one before all others", "r f r", 2, surge, vec![1]),
         ("a failed one is replaced without a surplus", "r f r", 3, surge, vec![1]),
+        (
+            "one whose instance ends is replaced, whatever may be missing",
+            "r re r",
+            3,
+            surge,
+            vec![1],
+        ),
+        ("all of them", "re re re", 3, surge, vec![0, 1, 2]),
+        ("and they are those that are too many", "r re re", 1, surge, vec![1, 2]),
+        ("they use up what may be missing of others", "re ro r", 3, unavailable, vec![0]),
+        ("one that is preserved stays", "r rep r", 3, surge, vec![]),
+        ("one that goes already is not named again", "r red r", 3, surge, vec![]),
         ("surge: nothing goes before the new one is ready", "ro ro ro .", 3, surge, vec![]),
         ("surge: then the oldest outdated one", "ro ro ro r", 3, surge, vec![0]),
         ("surge: the last outdated one", "r r ro r", 3, surge, vec![2]),

@@ -16,6 +16,7 @@ mod copies;
 mod count;
 mod ending;
 mod generated;
+mod notices;
 mod objects;
 mod order;
 mod preservation;

@@ -9,7 +9,9 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::Time};
 use ostler_api::{
-    machine::{DrainProgress, DrainPurpose, MachineConditionType, MachineStep, WaitReason},
+    machine::{
+        DrainProgress, DrainPurpose, MachineConditionType, MachineStep, NoticeReason, WaitReason,
+    },
     names::label,
     timeout::Timeout,
 };
@@ -241,7 +243,15 @@ pub(crate) fn deadline(pass: &Pass<'_>) -> Option<Timestamp> {
     let deleted = pass.machine.metadata.deletion_timestamp.as_ref();
     let begun = drain.and_then(|drain| drain.started_at.as_ref());
     let from = held.or(deleted).or(begun)?.0;
-    Some(after(from, limit(pass)))
+    let timeout = after(from, limit(pass));
+    Some(announced_end(pass).filter(|end| *end > from).map_or(timeout, |end| end.min(timeout)))
+}
+
+/// When the infrastructure ends the instance, if it said so: pods have no longer than that.
+fn announced_end(pass: &Pass<'_>) -> Option<Timestamp> {
+    let notice = pass.status.instance_notice.as_ref();
+    let ends = notice.filter(|it| it.reason == NoticeReason::TerminationNotice)?;
+    ends.effective_at.as_ref().map(|at| at.0)
 }
 
 fn limit(pass: &Pass<'_>) -> Duration {

@@ -92,17 +92,17 @@ func (InstanceEvent) EnumDescriptor() ([]byte, []int) {
 // Something happened to an instance, or is about to. Only with the capability EVENTS; a driver without it
 // loses nothing but time.
 //
-// An event makes the core look, and is never evidence by itself: the core asks GetMachineStatus at once, or
-// GetPoolStatus if the instance is of a group, and decides by that answer. So send an event when the infrastructure says so, without a look of your own; one
+// An event makes the core look, and is no evidence of what happened: the core asks GetMachineStatus at once, or
+// GetPoolStatus if the instance is of a group, and decides by that answer. TERMINATION_NOTICE alone is taken at its word. So send an event when the infrastructure says so, without a look of your own; one
 // too many costs a read, and nothing is lost for ever with one that does not arrive.
 //
 // | condition | kind | what the core does next |
 // |---|---|---|
 // | the instance was deleted, by whomever | GONE | GetMachineStatus. With NOT_FOUND the machine has failed (`InstanceMissing`), and is replaced if it is of a MachineSet; before its Node has joined it is made anew, at once the first time and then after growing pauses (CORE_LOST in the table of failures), and the fifth time the machine has failed. Without the event, with another `provider_id` in it, or sooner after it was made than the `Hello.list_lag` that the driver says, not before two minutes after it was made: lists of infrastructures lag. So never send it because a list does not show an instance yet |
 // | it stopped, started, or is about to be deleted | CHANGED | GetMachineStatus |
-// | the infrastructure will end it, e.g. because the price of a spot instance rose | TERMINATION_NOTICE | shows it at the Machine (`status.instanceNotice`, and an event), and GetMachineStatus. The machine runs on until its instance is gone |
-// | the infrastructure will work on it, and it may restart | MAINTENANCE_NOTICE | the same |
-// | what was announced is over, or was called off | NOTICE_OVER | takes the notice from the Machine, and GetMachineStatus |
+// | the infrastructure will end it, e.g. because the price of a spot instance rose | TERMINATION_NOTICE | shows it at the Machine (`status.instanceNotice`, and an event), and GetMachineStatus. A machine of a set, pool or reserve is replaced: its Node is drained, until `effective_in` at the longest, and the instance deleted. A machine that has no owner, or whose class says `drainOnNotice: false`, runs on until its instance is gone |
+// | the infrastructure will work on it, and it may restart | MAINTENANCE_NOTICE | shows it in the same way, and GetMachineStatus. Nothing is drained |
+// | what was announced is over, or was called off | NOTICE_OVER | takes the notice from the Machine, and GetMachineStatus. A deletion that has begun goes on |
 // | it is what the core asked for, e.g. the end of a DeleteMachine | any | nothing: in creation and deletion the core asks by itself. It need not be sent |
 // | it belongs to no machine of this provider | any | drops and counts it |
 // | the session stands by | any | drops and counts it; do not send it |
