@@ -12,7 +12,7 @@ use serde_json::{Map, json};
 use super::fleet::named;
 use super::found::Found;
 use super::read::{self, Described};
-use super::sheet::{Page, event_lines, time_of};
+use super::sheet::{Page, event_lines};
 use crate::cluster;
 
 /// A class and what uses it, as far as it could be read.
@@ -59,31 +59,21 @@ fn refusal(machine: &Machine) -> Option<String> {
         .then(|| wait.message.clone().unwrap_or_default())
 }
 
-/// Whether the class is valid as it is now; `None`: nothing is known against it, and nothing was.
+/// Whether the class is valid as it is now; `None`: no core said so yet, or its definition has no place for that.
 fn valid(subject: &Subject) -> Option<String> {
     if let [first, ..] = subject.refused.as_slice() {
         let wait = refusal(first).unwrap_or_default();
         let count = numbered(subject.refused.len(), "machine");
         return Some(format!("no: {count}, such as {}, cannot use it: {wait}", first.name()));
     }
-    let read::Subject { object: class, events, .. } = &subject.found;
-    // The event has the name of the wait.
-    let invalid = WaitReason::ClassInvalid.as_str();
-    let last = events.iter().rfind(|it| it.reason.as_deref() == Some(invalid))?;
-    // All of its machines wait while it is refused.
-    let users = subject.users.iter().find(|(kind, _)| *kind == "machine");
-    let count = users.map_or(0, |(_, names)| names.len());
-    if count > 0 {
-        return Some(format!("yes: none of its {} is refused now", numbered(count, "machine")));
-    }
-    let changed = class.metadata.managed_fields.iter().flatten();
-    let changed = changed.filter_map(|it| it.time.as_ref().map(|time| time.0)).max();
-    // Times of changes are whole seconds.
-    let said = time_of(last).map(Timestamp::as_second);
-    if said.is_some() && said < changed.map(Timestamp::as_second) {
-        return Some("not refused since it was changed last".to_owned());
-    }
-    Some(format!("no: {}", last.note.as_deref().unwrap_or_default()))
+    let class = &subject.found.object;
+    let said = class.valid().filter(|it| it.observed_generation == class.metadata.generation)?;
+    let word = match said.status.as_str() {
+        "True" => "yes",
+        "False" => "no",
+        _ => "not known",
+    };
+    Some(format!("{word}: {}", said.message))
 }
 
 /// Objects of a kind that use the class. Of a kind that the cluster does not have there are none.
@@ -169,45 +159,39 @@ Waits for          its machines and machinepools to go
     }
 
     #[test]
-    fn a_refusal_that_is_older_than_the_class_is_not_what_counts() {
-        let subject = |changed: &str, machines: &[&str], refused: Vec<Machine>| {
+    fn a_class_is_as_valid_as_its_condition_and_its_machines_say() {
+        let subject = |status: &str, generation: i64, refused: Vec<Machine>| {
+            let condition = json!({
+                "type": "Valid", "status": status, "reason": "Accepted", "message": "so it is",
+                "lastTransitionTime": "2026-01-01T11:00:00Z", "observedGeneration": 2
+            });
             let class = serde_json::from_value(json!({
                 "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass",
-                "metadata": { "name": "c", "managedFields": [{ "time": changed }] },
-                "provider": "fake.ostler.dev", "providerSpec": {}
+                "metadata": { "name": "c", "generation": generation },
+                "provider": "fake.ostler.dev", "providerSpec": {},
+                "status": { "conditions": [condition] }
             }));
-            let event = serde_json::from_value(json!({
-                "metadata": {}, "reason": "ClassInvalid", "note": "no such image",
-                "eventTime": "2026-01-01T11:00:00.500000Z"
-            }));
-            let (object, events) = (class.unwrap(), vec![event.unwrap()]);
-            let found = read::Subject { object, unserved: None, events };
+            let found =
+                read::Subject { object: class.unwrap(), unserved: None, events: Vec::new() };
             let none = || ("", Vec::new());
-            let names = machines.iter().map(|&name| name.to_owned()).collect();
-            Subject { found, users: [none(), none(), none(), ("machine", names)], refused }
+            Subject { found, users: [none(), none(), none(), none()], refused }
         };
-        let machine = serde_json::from_value(json!({
+        let machine: Machine = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
             "metadata": { "name": "m" }, "spec": {},
             "status": { "waitingFor": { "reason": "InvalidSpec", "message": "no such zone" } }
-        }));
-        for (changed, machines, refused, expected) in [
-            ("2026-01-01T11:00:00Z", &[][..], vec![], "no: no such image"),
-            ("2026-01-01T11:05:00Z", &[], vec![], "not refused since it was changed last"),
-            (
-                "2026-01-01T11:00:00Z",
-                &["m", "n"],
-                vec![],
-                "yes: none of its 2 machines is refused now",
-            ),
-            (
-                "2026-01-01T11:05:00Z",
-                &["m"],
-                vec![machine.unwrap()],
-                "no: 1 machine, such as m, cannot use it: no such zone",
-            ),
+        }))
+        .unwrap();
+        let refused = "no: 1 machine, such as m, cannot use it: no such zone";
+        for (status, generation, machines, expected) in [
+            ("True", 2, vec![], Some("yes: so it is")),
+            ("False", 2, vec![], Some("no: so it is")),
+            ("Unknown", 2, vec![], Some("not known: so it is")),
+            ("True", 3, vec![], None),
+            ("True", 2, vec![machine], Some(refused)),
         ] {
-            assert_eq!(valid(&subject(changed, machines, refused)).unwrap(), expected);
+            let said = valid(&subject(status, generation, machines));
+            assert_eq!(said.as_deref(), expected, "{status} {generation}");
         }
     }
 }

@@ -66,8 +66,10 @@ const MACHINE_COLUMNS: &[Column] = &[
 
 const CLASS_COLUMNS: &[Column] = &[
     column("Provider", "string", ".provider"),
+    column("Valid", "string", ".status.conditions[?(@.type==\"Valid\")].status"),
     column("Age", "date", ".metadata.creationTimestamp"),
     wide("Secret", "string", ".secretRef.name"),
+    wide("Reason", "string", ".status.conditions[?(@.type==\"Valid\")].reason"),
 ];
 
 const SET_COLUMNS: &[Column] = &[

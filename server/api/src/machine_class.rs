@@ -1,6 +1,9 @@
 //! MachineClass: what the instances of many Machines look like. Its fields are at the top level.
 
-use k8s_openapi::{api::core::v1::SecretReference, apimachinery::pkg::util::intstr::IntOrString};
+use k8s_openapi::{
+    api::core::v1::SecretReference,
+    apimachinery::pkg::{apis::meta::v1::Condition, util::intstr::IntOrString},
+};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,6 +20,7 @@ use serde_json::Value;
     shortname = "mcc",
     namespaced,
     no_spec,
+    status = "MachineClassStatus",
     derive = "PartialEq",
     derive = "Default",
     doc = "What the instances of Machines look like, and which driver makes them."
@@ -48,6 +52,15 @@ pub struct MachineClassSpec {
     /// true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_on_notice: Option<bool>,
+}
+
+/// What is known of a MachineClass. A definition of machine-controller-manager has no place for it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineClassStatus {
+    /// Condition `Valid`: whether Machines can be made with the class as it is now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
 }
 
 /// How an edit of a class reaches running instances.
@@ -90,6 +103,9 @@ fn class_node_template(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
 }
 
 impl MachineClass {
+    /// Type of the condition that says whether Machines can be made with it.
+    pub const VALID: &str = "Valid";
+
     /// Secrets that the class names, later ones win. A reference without a namespace means the
     /// namespace of the class.
     pub fn secret_refs(&self) -> Vec<(String, String)> {
@@ -103,6 +119,11 @@ impl MachineClass {
                 Some((namespace.unwrap_or_else(|| own.clone()), name))
             })
             .collect()
+    }
+
+    /// Condition `Valid`, if there is one.
+    pub fn valid(&self) -> Option<&Condition> {
+        self.status.as_ref()?.conditions.iter().find(|it| it.type_ == Self::VALID)
     }
 
     /// The driver that serves the class; empty when the class does not say.

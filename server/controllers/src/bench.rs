@@ -188,7 +188,7 @@ impl Bench {
             Arc::clone(&self.settings),
             self.recorder(),
             Self::queue(),
-            Self::queue(),
+            [Self::queue(), Self::queue()],
         ))
     }
 

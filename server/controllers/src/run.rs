@@ -383,7 +383,7 @@ impl Core {
             Arc::clone(&self.settings),
             self.recorder.clone(),
             Arc::clone(&kinds.reviews),
-            Arc::clone(&kinds.machines.queue),
+            [&kinds.machines.queue, &kinds.classes.queue].map(Arc::clone),
         ));
         let machines = Arc::new(Machines {
             writer: self.writer.clone(),
@@ -406,7 +406,8 @@ impl Core {
         });
         let of_all = || (self.writer.clone(), self.stores.clone(), self.recorder.clone());
         let (writer, stores, recorder) = of_all();
-        let classes = Arc::new(Classes::new(writer, stores, Arc::clone(&reviewer), recorder));
+        let (reviews, clock) = (Arc::clone(&reviewer), Arc::clone(&self.clock));
+        let classes = Arc::new(Classes::new(writer, stores, reviews, recorder, clock));
         let (writer, stores, recorder) = of_all();
         let secrets = Arc::new(Secrets::new(writer, stores, recorder));
         let mut workers = JoinSet::new();

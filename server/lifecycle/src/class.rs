@@ -6,10 +6,15 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{Machine, MachineClass, MachinePool, Revision, machine::MachineSpec, names};
+use serde_json::Value;
 
-use crate::{class_rules, last_known::LastKnown, numbered};
+use crate::{
+    class_facts::SecretView, class_rules, class_status, driver::DriverView, hot_update::ReviewView,
+    last_known::LastKnown, numbered, settings::Settings,
+};
 
 /// Most users of a class or a secret that are named, of each kind.
 const MOST_NAMED: usize = 3;
@@ -43,6 +48,18 @@ pub struct Snapshot {
     pub kept: Option<Kept>,
     /// The revisions that creations without a known outcome were begun with.
     pub open: BTreeSet<Revision>,
+    /// Its secrets.
+    pub secret: SecretView,
+    /// The driver that serves it.
+    pub driver: DriverView,
+    /// The providers whose drivers are connected.
+    pub connected: Vec<String>,
+    /// What the driver says of it.
+    pub review: ReviewView,
+    /// What an operator sets.
+    pub settings: Settings,
+    /// The time.
+    pub now: Timestamp,
 }
 
 /// What to do about a class.
@@ -56,6 +73,8 @@ pub struct Plan {
     pub awaited: bool,
     /// What is kept of it.
     pub keep: Keep,
+    /// The patch of its status; `None`: that says already what it has to.
+    pub status: Option<Value>,
 }
 
 /// What to do about what is kept of a class.
@@ -100,6 +119,7 @@ pub fn plan(snapshot: &Snapshot) -> Plan {
         broken: class.map(|class| class_rules::broken(class).join("; ")).unwrap_or_default(),
         awaited: snapshot.used && class.is_some_and(MachineClass::is_deleting),
         keep: keep(snapshot),
+        status: class_status::patch(snapshot),
     }
 }
 
@@ -280,7 +300,19 @@ mod tests {
         let (secret, earlier) = (BTreeMap::new(), BTreeMap::new());
         let known = LastKnown { class: class(), secret_revision: None, secret, earlier };
         let class = Some(Arc::new(class()));
-        Snapshot { class, used, known: Some(known), kept, open: BTreeSet::new() }
+        Snapshot {
+            class,
+            used,
+            known: Some(known),
+            kept,
+            open: BTreeSet::new(),
+            secret: SecretView::NotReferenced,
+            driver: DriverView::Unavailable,
+            connected: Vec::new(),
+            review: ReviewView::NotAsked,
+            settings: Settings::default(),
+            now: Timestamp::UNIX_EPOCH,
+        }
     }
 
     #[test]

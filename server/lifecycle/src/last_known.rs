@@ -28,7 +28,7 @@ const EARLIER: &str = "earlier.";
 /// A class as it was last seen with everything that it needs.
 #[derive(Clone, PartialEq)]
 pub struct LastKnown {
-    /// The class: name, namespace, annotations left out, and its fields.
+    /// The class: name, namespace, annotations left out, and its fields, but not its status.
     pub class: MachineClass,
     /// Revision of its merged secret; `None` if it named none.
     pub secret_revision: Option<Revision>,
@@ -120,6 +120,7 @@ pub fn earlier<'a>(
 
 fn text(class: &MachineClass) -> Option<Vec<u8>> {
     let mut value = serde_json::to_value(class).ok()?;
+    value.as_object_mut()?.remove("status");
     let meta = &class.metadata;
     *value.get_mut("metadata")? = json!({ "name": meta.name, "namespace": meta.namespace });
     Some(digest::canonical(&value).into_bytes())

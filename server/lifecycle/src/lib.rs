@@ -11,6 +11,7 @@ pub mod budget;
 pub mod class;
 mod class_facts;
 pub mod class_rules;
+mod class_status;
 pub mod cluster;
 pub mod copies;
 mod deferral;

@@ -6,6 +6,7 @@
 mod autoscaler;
 mod autoscaler_fields;
 mod claims;
+mod classes;
 mod cluster_id;
 mod clusters;
 mod creation;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
+use kube::api::Patch;
 use kube::core::NamespaceResourceScope;
 use ostler_api::machine::MachineSpec;
 use ostler_api::names::finalizer;
@@ -25,10 +26,12 @@ use ostler_lifecycle::class::{
 use ostler_lifecycle::plan::EventReason;
 use ostler_lifecycle::write::finalizer_patch;
 use parking_lot::Mutex;
+use serde_json::Value;
 use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::client::{Object, WriteError, Writer};
+use crate::clock::Clock;
 use crate::events::Recorder;
 use crate::hot_update::Reviewer;
 use crate::kind::{Kind, PassError, Passed};
@@ -49,6 +52,7 @@ pub(crate) struct Classes {
     stores: Stores,
     reviewer: Arc<Reviewer>,
     told: Told,
+    clock: Clock,
     /// Since when a class is held that nothing uses; bounded by the classes.
     unused: Mutex<HashMap<ObjectName, Instant>>,
 }
@@ -62,9 +66,10 @@ pub(crate) struct Observed {
     lingers: Option<Duration>,
 }
 
-/// Results of the two writes.
+/// Results of the writes.
 pub(crate) struct Done {
     finalizer: Result<(), WriteError>,
+    status: Result<(), WriteError>,
     last_known: Result<(), WriteError>,
 }
 
@@ -92,11 +97,19 @@ impl Kind for Classes {
         let before = kept.as_deref().and_then(kept_in);
         let changed =
             class.as_ref().zip(before).is_some_and(|(now, before)| now.spec != before.class.spec);
+        let (driver, review) =
+            class.as_deref().map(|class| self.reviewer.review_of(class)).unwrap_or_default();
         let facts = Snapshot {
             used: used || lingers.is_some(),
             known: class.as_deref().and_then(|class| last_known::of(&self.stores, class)),
             open: if changed { self.unresolved(name) } else { BTreeSet::new() },
             kept: kept.as_deref().map(last_known::facts),
+            secret: self.stores.secret_view(class.as_deref()),
+            driver,
+            connected: self.reviewer.connected(),
+            review,
+            settings: self.reviewer.settings().clone(),
+            now: (self.clock)(),
             class,
         };
         Ok(Some(Observed { name: name.clone(), facts, kept, lingers }))
@@ -114,12 +127,17 @@ impl Kind for Classes {
         let Observed { name, facts, kept, .. } = observed;
         let finalizer = match facts.class.as_deref() {
             Some(class) => {
-                self.reviewer.check(class);
+                self.reviewer.check(class, &facts.driver);
                 change(&self.writer, class, name, finalizer::MACHINE, plan.hold).await
             }
             None => Ok(()),
         };
-        Ok(Done { finalizer, last_known: self.keep(name, &plan.keep, kept.as_deref()).await })
+        let last_known = self.keep(name, &plan.keep, kept.as_deref()).await;
+        let status = match &plan.status {
+            Some(patch) => self.say(name, patch).await,
+            None => Ok(()),
+        };
+        Ok(Done { finalizer, status, last_known })
     }
 
     async fn record(
@@ -143,7 +161,11 @@ impl Kind for Classes {
         if let Some(failure) = done.last_known.as_ref().err().filter(is_no_conflict) {
             warn!(class = %name, error = %failure, "cannot keep a copy of the class");
         }
-        let all_done = done.finalizer.is_ok() && done.last_known.is_ok();
+        if let Some(failure) = done.status.as_ref().err() {
+            warn!(class = %name, error = %failure, "the status of the class cannot be written");
+        }
+        let said = matches!(done.status, Ok(()) | Err(WriteError::Forbidden(_)));
+        let all_done = done.finalizer.is_ok() && done.last_known.is_ok() && said;
         let outcome = lingers.map_or(Outcome::Done, Outcome::Again);
         Ok(Passed::Settled(if all_done { outcome } else { Outcome::Failed }))
     }
@@ -175,9 +197,19 @@ impl Classes {
         stores: Stores,
         reviewer: Arc<Reviewer>,
         recorder: Recorder,
+        clock: Clock,
     ) -> Self {
         let (told, unused) = (Told::new(recorder), Mutex::default());
-        Self { writer, stores, reviewer, told, unused }
+        Self { writer, stores, reviewer, told, clock, unused }
+    }
+
+    /// Says in the status of a class whether it is valid. A definition of machine-controller-manager has no place for it.
+    async fn say(&self, class: &ObjectName, patch: &Value) -> Result<(), WriteError> {
+        let api = self.writer.api::<MachineClass>(&class.namespace);
+        match self.writer.patch_status(&api, &class.name, Patch::Merge(patch)).await {
+            Ok(_) | Err(WriteError::NotFound) => Ok(()),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// The revisions with which an instance or group may have been made that no object shows yet.

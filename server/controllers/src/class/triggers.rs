@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Secret;
+use ostler_api::machine::WaitReason;
 use ostler_api::{Machine, MachineClass, MachinePool, ProviderName};
 
 use super::{Classes, Secrets};
@@ -58,9 +59,14 @@ impl Triggers for Woken<Classes> {
         self.add_all(namers.into_iter().chain(kept), change.priority());
     }
 
+    /// Classes that it serves, and those that say which drivers are connected in place of theirs.
     fn driver(&self, provider: &ProviderName, change: DriverChange) {
-        for class in self.settings.served_by(provider, self.stores.classes.all()) {
-            self.queue.add(ObjectName::of(class.as_ref()), change.priority());
+        let unserved = WaitReason::DriverUnavailable.as_str();
+        let says_so = |it: &MachineClass| it.valid().is_some_and(|it| it.reason == unserved);
+        for class in self.stores.classes.all() {
+            if self.settings.driver_name(class.provider()) == *provider || says_so(&class) {
+                self.queue.add(ObjectName::of(class.as_ref()), change.priority());
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ use ostler_lifecycle::digest;
 use ostler_lifecycle::hot_update::{Question, ReviewView};
 use ostler_lifecycle::operation::{self, Dispatch, Request, Success, Target};
 use ostler_lifecycle::retry::review_failed;
-use ostler_lifecycle::snapshot::{ClassFacts, DriverFacts, DriverView};
+use ostler_lifecycle::snapshot::{self, ClassFacts, DriverFacts, DriverView};
 use ostler_sessions::Sessions;
 use tracing::{info, warn};
 
@@ -39,6 +39,7 @@ pub(crate) struct Reviewer {
     recorder: Recorder,
     reviews: Arc<Queue<ReviewKey>>,
     machines: Arc<Queue<ObjectName>>,
+    classes: Arc<Queue<ObjectName>>,
     answers: Mutex<Answers>,
     turns: Turns,
 }
@@ -81,10 +82,34 @@ impl Reviewer {
         settings: Arc<Settings>,
         recorder: Recorder,
         reviews: Arc<Queue<ReviewKey>>,
-        machines: Arc<Queue<ObjectName>>,
+        [machines, classes]: [Arc<Queue<ObjectName>>; 2],
     ) -> Self {
         let (answers, turns) = (Mutex::default(), Turns::default());
-        Self { stores, sessions, settings, recorder, reviews, machines, answers, turns }
+        Self { stores, sessions, settings, recorder, reviews, machines, classes, answers, turns }
+    }
+
+    /// What an operator sets.
+    pub(crate) fn settings(&self) -> &snapshot::Settings {
+        &self.settings.lifecycle
+    }
+
+    /// The providers whose drivers are connected and ready.
+    pub(crate) fn connected(&self) -> Vec<String> {
+        let ready = self.sessions.providers().into_iter().filter(|it| it.ready);
+        ready.map(|it| it.provider.to_string()).collect()
+    }
+
+    /// The driver of a class, and what it says of the class itself.
+    pub(crate) fn review_of(&self, class: &MachineClass) -> (DriverView, ReviewView) {
+        let driver = driver_of(&self.sessions, &self.settings, class.provider());
+        let review = match &driver {
+            DriverView::Ready(driver) => match question(class, driver) {
+                Some(question) => self.answer(&ObjectName::of(class), &question),
+                None => ReviewView::NoAnswer,
+            },
+            DriverView::Unavailable | DriverView::NotReady(_) => ReviewView::NotAsked,
+        };
+        (driver, review)
     }
 
     /// The driver's answer.
@@ -101,16 +126,9 @@ impl Reviewer {
     }
 
     /// Requests a review of a class that changed, or whose driver changed.
-    pub(crate) fn check(&self, class: &MachineClass) {
-        let facts = ClassFacts::of(class);
-        let driver = driver_of(&self.sessions, &self.settings, facts.provider.as_str());
+    pub(crate) fn check(&self, class: &MachineClass, driver: &DriverView) {
         let DriverView::Ready(driver) = driver else { return };
-        if driver.has(OperationKind::ValidateClass) {
-            let question = Question {
-                class_revision: facts.revision,
-                old_spec: String::new(),
-                driver: driver.identity,
-            };
+        if let Some(question) = question(class, driver) {
             self.ask(&ObjectName::of(class), &question);
         }
     }
@@ -153,6 +171,7 @@ impl Reviewer {
     }
 
     fn wake(&self, class: &ObjectName) {
+        self.classes.add(class.clone(), Priority::Change);
         for machine in self.stores.users(class) {
             self.machines.add(machine, Priority::Change);
         }
@@ -175,6 +194,15 @@ impl Reviewer {
         };
         tell(&self.recorder, class.object_ref(&()), event.doing(EventAction::ValidateClass));
     }
+}
+
+/// What a driver is asked about a class itself; `None`: it checks none.
+fn question(class: &MachineClass, driver: &DriverFacts) -> Option<Question> {
+    driver.has(OperationKind::ValidateClass).then(|| Question {
+        class_revision: ClassFacts::of(class).revision,
+        old_spec: String::new(),
+        driver: driver.identity.clone(),
+    })
 }
 
 fn key(class: &ObjectName, question: &Question) -> ReviewKey {

@@ -12,8 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
+use ostler_api::MachineClass;
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tracing::error;
@@ -42,7 +44,11 @@ impl Watches {
     pub(crate) fn control(&self, to: &mut JoinSet<()>, client: &Client) {
         let stores = &self.stores;
         self.served(to, client, &stores.machines, |it, change| it.machine(change));
-        self.served(to, client, &stores.classes, |it, change| it.class(change));
+        self.served(to, client, &stores.classes, |it, change| {
+            if is_more_than_status(change) {
+                it.class(change);
+            }
+        });
         self.served(to, client, &stores.secrets, |it, change| it.secret(change));
         // Their definitions may not be there: that says nothing about the API server.
         self.watch_served(to, client, &stores.pools, |it, change| it.pool(change), false);
@@ -186,6 +192,17 @@ pub(crate) fn guarded(act: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(act)) {
         error!(panic = text(&*panic), "a change could not be handled; please report this bug");
     }
+}
+
+/// Whether a class changed in what anybody acts on: nobody but its users reads its status.
+fn is_more_than_status(change: &Change<MachineClass>) -> bool {
+    let (Some(old), Some(new)) = (&change.old, &change.new) else { return true };
+    let meta = |class: &MachineClass| ObjectMeta {
+        resource_version: None,
+        managed_fields: None,
+        ..class.metadata.clone()
+    };
+    old.spec != new.spec || meta(old) != meta(new)
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ mod phase;
 mod pool_update;
 pub(crate) mod pooled;
 mod preboot;
-mod preconditions;
+pub(crate) mod preconditions;
 mod preserving;
 mod reading;
 mod retry;

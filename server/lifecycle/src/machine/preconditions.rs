@@ -7,7 +7,9 @@ use super::transition::{Transition, Wait, wait};
 use crate::{
     node,
     plan::EventReason,
-    snapshot::{ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Snapshot, TargetView},
+    snapshot::{
+        ClassFacts, ClassView, DriverFacts, DriverView, SecretView, Settings, Snapshot, TargetView,
+    },
     user_data::MAX_PROVIDER_SPEC,
 };
 
@@ -55,7 +57,7 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Miss
     rules(snap, class)?;
     secret(snap)?;
     if let DriverView::Ready(driver) = &snap.driver {
-        return permitted(snap, class, driver);
+        return permitted(&snap.settings, class, driver).map(|()| (class, driver));
     }
     let message = snap.driver.lack(&class.provider).unwrap_or_default();
     lack(WaitReason::DriverUnavailable, message)
@@ -63,13 +65,13 @@ pub(crate) fn check(snap: &Snapshot) -> Result<(&ClassFacts, &DriverFacts), Miss
 
 /// A driver that knows instances by their names alone takes, and deletes, whatever has the name of a Machine: only
 /// where the class says that this is meant.
-fn permitted<'a>(
-    snap: &Snapshot,
-    class: &'a ClassFacts,
-    driver: &'a DriverFacts,
-) -> Result<(&'a ClassFacts, &'a DriverFacts), MissingPrecondition> {
-    if !driver.by_name || snap.settings.adopts_by_name(class) {
-        return Ok((class, driver));
+pub(crate) fn permitted(
+    settings: &Settings,
+    class: &ClassFacts,
+    driver: &DriverFacts,
+) -> Result<(), MissingPrecondition> {
+    if !driver.by_name || settings.adopts_by_name(class) {
+        return Ok(());
     }
     let text = format!(
         "the driver for provider {:?} knows instances by their names alone and cannot tell who made them: set annotation {} on \
@@ -139,15 +141,28 @@ pub(crate) fn class(snap: &Snapshot) -> Result<&ClassFacts, MissingPrecondition>
             WaitReason::ClassNamespaceDenied,
             format!("machine class {name} is in another namespace"),
         ),
-        ClassView::Known(class) if class.provider_spec.len() > MAX_PROVIDER_SPEC => lack(
-            WaitReason::ProviderSpecTooLarge,
-            format!(
-                "providerSpec of class {name} has {} bytes, at most {MAX_PROVIDER_SPEC} can be sent",
-                class.provider_spec.len()
-            ),
-        ),
-        ClassView::Known(class) => Ok(class),
+        ClassView::Known(class) => fits(class).map(|()| class),
     }
+}
+
+/// Whether the spec of a class can be sent.
+fn fits(class: &ClassFacts) -> Result<(), MissingPrecondition> {
+    let bytes = class.provider_spec.len();
+    if bytes <= MAX_PROVIDER_SPEC {
+        return Ok(());
+    }
+    let name = &class.name;
+    let text = format!(
+        "providerSpec of class {name} has {bytes} bytes, at most {MAX_PROVIDER_SPEC} can be sent"
+    );
+    lack(WaitReason::ProviderSpecTooLarge, text)
+}
+
+/// What a user has to correct at a class or its secrets, whoever is to be made with it, before a driver can be asked.
+pub(crate) fn of_class(class: &ClassFacts, secret: &SecretView) -> Result<(), MissingPrecondition> {
+    fits(class)?;
+    keeps_rules(class)?;
+    secrets(secret)
 }
 
 /// The driver of another provider than the one that has the instance finds none, which says nothing.
@@ -163,7 +178,11 @@ pub(crate) fn provider(snap: &Snapshot, class: &ClassFacts) -> Result<(), Missin
 
 /// A class that breaks a rule makes nothing new. It is good enough to delete what was made with it.
 fn rules(snap: &Snapshot, class: &ClassFacts) -> Result<(), MissingPrecondition> {
-    if snap.machine.is_deleting() || class.broken_rules.is_empty() {
+    if snap.machine.is_deleting() { Ok(()) } else { keeps_rules(class) }
+}
+
+fn keeps_rules(class: &ClassFacts) -> Result<(), MissingPrecondition> {
+    if class.broken_rules.is_empty() {
         return Ok(());
     }
     let text = format!("machine class {}: {}", class.name, class.broken_rules.join("; "));
@@ -172,10 +191,16 @@ fn rules(snap: &Snapshot, class: &ClassFacts) -> Result<(), MissingPrecondition>
 
 fn secret(snap: &Snapshot) -> Result<(), MissingPrecondition> {
     match &snap.secret {
+        SecretView::LastKnown(..) if snap.machine.is_deleting() => Ok(()),
+        view => secrets(view),
+    }
+}
+
+fn secrets(view: &SecretView) -> Result<(), MissingPrecondition> {
+    match view {
         SecretView::Unknown => {
             lack(WaitReason::NotObserved, "the secrets of the class have not been read yet".into())
         }
-        SecretView::LastKnown(..) if snap.machine.is_deleting() => Ok(()),
         SecretView::Missing(names) | SecretView::LastKnown(_, names) => {
             lack(WaitReason::SecretMissing, format!("secret {} does not exist", names.join(", ")))
         }
