@@ -33,6 +33,7 @@ use tokio::time::sleep;
 use self::found::Found;
 pub(crate) use self::objects::waits_for;
 use self::page::Subject;
+pub(crate) use self::pool::machines_of_pool;
 pub(crate) use self::read::Described;
 pub(crate) use self::sheet::time_of;
 use crate::cluster::{self, Place};

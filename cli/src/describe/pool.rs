@@ -36,12 +36,25 @@ pub(super) async fn gather(
     now: Timestamp,
 ) -> anyhow::Result<Subject> {
     let found = read::subject::<MachinePool>(client, namespace, name, now).await?;
+    let machines = machines_of_pool(client, &found.object).await?;
+    Ok(Subject { found, machines })
+}
+
+/// The machines of a pool.
+///
+/// # Errors
+/// They cannot be read.
+pub(crate) async fn machines_of_pool(
+    client: &Client,
+    pool: &MachinePool,
+) -> anyhow::Result<Vec<Machine>> {
+    let namespace = pool.metadata.namespace.as_deref().unwrap_or_default();
     let api = Api::<Machine>::namespaced(client.clone(), namespace);
-    let own = ListParams::default().labels(&selector(name));
+    let own = ListParams::default().labels(&selector(pool.name()));
     let list = api.list(&own).await.context("machines cannot be read")?;
     let mut machines = list.items;
-    machines.retain(|machine| is_controlled_by(&machine.metadata, found.object.uid()));
-    Ok(Subject { found, machines })
+    machines.retain(|machine| is_controlled_by(&machine.metadata, pool.uid()));
+    Ok(machines)
 }
 
 /// The whole page.

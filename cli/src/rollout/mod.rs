@@ -3,6 +3,7 @@
 
 mod follow;
 mod history;
+mod models;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use ostler_api::machine_deployment::{MachineDeploymentSpec, StrategyType};
+use ostler_api::machine_pool::PoolStrategyType;
 use ostler_api::{MachineDeployment, MachinePool, MachineSet};
 use ostler_lifecycle::deployment::fenceposts;
 use serde_json::{Value, json};
@@ -42,8 +44,8 @@ Examples:
 
 A rollout begins when the template of a machinedeployment changes. A change of a class that running instances can take \
 rolls nothing: it is a hot update (`ostler class name` tells which change is which). `ostler describe machinedeployment` \
-says why a rollout does not get on. Scaling is `kubectl scale machinedeployment NAME --replicas N`. A machinepool has \
-status, pause and resume; it keeps no revisions, and its group makes instances from the one model that it has.")]
+says why a rollout does not get on. Scaling is `kubectl scale machinedeployment NAME --replicas N`. A machinepool keeps no \
+revisions: its history is the models that its instances have, and there is no undo.")]
 pub(crate) struct Args {
     #[command(flatten)]
     place: Place,
@@ -67,7 +69,7 @@ enum Command {
         #[arg(long, short, value_enum, default_value_t = Output::Text)]
         output: Output,
     },
-    /// Show the revisions of a deployment, newest last, with their classes and machines
+    /// Show the revisions of a deployment, newest last, with their classes and machines; of a pool, the models of its instances
     History {
         #[command(flatten)]
         target: Target,
@@ -152,7 +154,6 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
 async fn ask(cluster: Cluster, command: Command) -> anyhow::Result<()> {
     const NO_REVISIONS: &str = "keeps no revisions; apply what its template and class were before, with another class of that content";
-    const NO_RESTART: &str = "has no restart: its group replaces instances whose model is old; give its template another class, or `kubectl delete machine` one by one";
     match command {
         Command::Status { target, no_watch, timeout: longest, output } => {
             let (kind, name) = target.parse()?;
@@ -167,6 +168,9 @@ async fn ask(cluster: Cluster, command: Command) -> anyhow::Result<()> {
                 Err(_) => Err(cluster.late(kind, &name, longest).await),
             }
         }
+        Command::History { target, revision: None, output } if target.parse()?.0 == Kind::Pool => {
+            cluster.models(&target.parse()?.1, output).await
+        }
         Command::History { target, revision, output } => {
             cluster.history(&target.deployment(NO_REVISIONS)?, revision, output).await
         }
@@ -175,7 +179,7 @@ async fn ask(cluster: Cluster, command: Command) -> anyhow::Result<()> {
         }
         Command::Pause(target) => cluster.pause(target.parse()?, true).await,
         Command::Resume(target) => cluster.pause(target.parse()?, false).await,
-        Command::Restart(target) => cluster.restart(&target.deployment(NO_RESTART)?).await,
+        Command::Restart(target) => cluster.restart(target.parse()?).await,
     }
 }
 
@@ -275,9 +279,18 @@ impl Cluster {
         output.print(&page, &history::data(&sets))
     }
 
+    /// What the instances of a pool are made from.
+    async fn models(&self, name: &str, output: Output) -> anyhow::Result<()> {
+        let pool = self.pool(name).await?;
+        let machines = describe::machines_of_pool(&self.client, &pool).await?;
+        let models = models::of(&pool, &machines);
+        let page = table::render(&models::table(&models, Timestamp::now()));
+        output.print(&page, &json!(models))
+    }
+
     async fn undo(&self, name: &str, to: i64) -> anyhow::Result<()> {
         let deployment = self.get(name).await?;
-        not_paused(&deployment, "undone")?;
+        not_paused(Kind::Deployment, name, resuming(&deployment), "undone")?;
         let sets = fleet::sets_of(&self.client, &self.namespace, &deployment).await?;
         let target = history::target(&sets, name, to)?;
         if is_current(&deployment, &sets, target) {
@@ -327,17 +340,29 @@ impl Cluster {
         Ok(())
     }
 
-    async fn restart(&self, name: &str) -> anyhow::Result<()> {
-        let deployment = self.get(name).await?;
-        not_paused(&deployment, "restarted")?;
+    async fn restart(&self, (kind, name): (Kind, String)) -> anyhow::Result<()> {
+        let (resume, then) = if kind == Kind::Pool {
+            let pool = self.pool(&name).await?;
+            (resuming_pool(&pool), restarts_pool(&pool))
+        } else {
+            let deployment = self.get(&name).await?;
+            (resuming(&deployment), restarts(&deployment.spec))
+        };
+        not_paused(kind, &name, resume, "restarted")?;
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let annotations = json!({ ostler_api::names::annotation::RESTARTED_AT: now });
         let template = json!({ "metadata": { "annotations": annotations } });
         let patch = json!({ "spec": { "template": template } });
-        self.patch::<MachineDeployment>(name, &patch).await?;
+        let follow = if kind == Kind::Pool {
+            self.patch::<MachinePool>(&name, &patch).await?;
+            format!("mp/{name}")
+        } else {
+            self.patch::<MachineDeployment>(&name, &patch).await?;
+            name.clone()
+        };
         log::say(format_args!(
-            "machinedeployment {name} restarted: {}; follow it with `ostler rollout status {name}`",
-            restarts(&deployment.spec)
+            "{} {name} restarted: {then}; follow it with `ostler rollout status {follow}`",
+            kind.singular()
         ));
         Ok(())
     }
@@ -354,6 +379,17 @@ fn restarts(spec: &MachineDeploymentSpec) -> &'static str {
     }
 }
 
+/// What a restart of a pool does.
+fn restarts_pool(pool: &MachinePool) -> &'static str {
+    match pool.spec.strategy.type_ {
+        Some(PoolStrategyType::InPlaceUpdate) => {
+            "each Node is drained and its instance updated in place"
+        }
+        Some(PoolStrategyType::OnDelete) => "a machine is replaced once a user deletes it",
+        _ => "every instance is replaced",
+    }
+}
+
 /// Whether a revision is that of the template, as far as a controller has seen it.
 fn is_current(deployment: &MachineDeployment, sets: &[MachineSet], revision: i64) -> bool {
     let newest = sets.iter().filter_map(fleet::revision).max();
@@ -362,10 +398,9 @@ fn is_current(deployment: &MachineDeployment, sets: &[MachineSet], revision: i64
         && progress::creation_error(deployment).is_none()
 }
 
-fn not_paused(deployment: &MachineDeployment, done: &str) -> anyhow::Result<()> {
-    if let Some(resume) = resuming(deployment) {
-        let name = deployment.name();
-        bail!("machinedeployment {name} is paused and cannot be {done}; first {resume}");
+fn not_paused(kind: Kind, name: &str, resume: Option<String>, done: &str) -> anyhow::Result<()> {
+    if let Some(resume) = resume {
+        bail!("{} {name} is paused and cannot be {done}; first {resume}", kind.singular());
     }
     Ok(())
 }
@@ -406,18 +441,23 @@ mod tests {
 
     #[test]
     fn a_paused_deployment_is_neither_undone_nor_restarted_and_the_message_says_what_to_do() {
+        let refused = |paused: &MachineDeployment| {
+            let refused = not_paused(Kind::Deployment, "a", resuming(paused), "undone");
+            refused.unwrap_err().to_string()
+        };
         let paused = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
             "metadata": { "name": "a" }, "spec": { "paused": true }
         }));
-        let refused = not_paused(&paused.unwrap(), "undone").unwrap_err().to_string();
-        assert!(refused.contains("`ostler rollout resume a`"), "{refused}");
+        let refused_by_spec = refused(&paused.unwrap());
+        let said = "machinedeployment a is paused and cannot be undone; first ";
+        assert_eq!(refused_by_spec, format!("{said}`ostler rollout resume a`"));
         let paused = serde_json::from_value(json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment",
             "metadata": { "name": "a", "annotations": { "cluster.x-k8s.io/paused": "" } },
             "spec": {}
         }));
-        let refused = not_paused(&paused.unwrap(), "undone").unwrap_err().to_string();
+        let refused = refused(&paused.unwrap());
         let expected = "`kubectl annotate machinedeployment a cluster.x-k8s.io/paused-`";
         assert!(refused.contains(expected), "{refused}");
     }
@@ -443,6 +483,25 @@ mod tests {
         ] {
             let deployment = deployment(&json!({ "strategy": strategy }), &json!({}));
             assert_eq!(restarts(&deployment.spec), expected, "{strategy}");
+        }
+    }
+
+    #[test]
+    fn a_restart_of_a_pool_goes_as_its_strategy_says() {
+        for (strategy, expected) in [
+            (json!({}), "every instance is replaced"),
+            (json!({ "type": "RollingUpdate" }), "every instance is replaced"),
+            (
+                json!({ "type": "InPlaceUpdate" }),
+                "each Node is drained and its instance updated in place",
+            ),
+            (json!({ "type": "OnDelete" }), "a machine is replaced once a user deletes it"),
+        ] {
+            let pool = serde_json::from_value(json!({
+                "apiVersion": "ostler.dev/v1alpha1", "kind": "MachinePool",
+                "metadata": { "name": "p" }, "spec": { "strategy": strategy }
+            }));
+            assert_eq!(restarts_pool(&pool.unwrap()), expected, "{strategy}");
         }
     }
 

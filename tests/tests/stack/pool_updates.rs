@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use ostler_api::machine::{Machine, MachinePhase};
-use ostler_api::names::annotation::{UPDATE_BEGUN, UPDATE_INSTANCE};
+use ostler_api::names::annotation::{RESTARTED_AT, UPDATE_BEGUN, UPDATE_INSTANCE};
 use ostler_api::{MachineClass, MachinePool};
 use ostler_driver_fake::fault::Verb;
 use ostler_driver_fake::spec::Resource;
@@ -216,5 +216,19 @@ async fn a_core_that_dies_in_the_middle_of_updates_in_place_finishes_them() {
     let all = all.list(&ListParams::default()).await.unwrap().items;
     assert!(all.iter().all(|it| it.spec.as_ref().unwrap().unschedulable != Some(true)));
     assert!(machines(&world).await.iter().all(|it| it.annotation(UPDATE_BEGUN).is_none()));
+    world.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_replaces_every_instance_though_nothing_else_changed() {
+    let world = start().await;
+    world.apply::<MachinePool>(pool("p", 3)).await;
+    until_runs(&world, 3).await;
+    let before = ids(&world);
+    let at = json!({ "annotations": { RESTARTED_AT: "2026-01-01T00:00:00Z" } });
+    patch(&world, json!({ "spec": { "template": { "metadata": at } } })).await;
+    Box::pin(within(&world, 3, 3, 4)).await;
+    let after = ids(&world);
+    assert!(after.len() == 3 && before.iter().all(|id| !after.contains(id)), "{after:?}");
     world.stop().await;
 }

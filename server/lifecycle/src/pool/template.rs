@@ -28,13 +28,15 @@ use crate::{
 };
 
 /// Annotations that users, autoscalers and the Machine's own controller change and take away: the template says what a
-/// Machine is made with, and no more. So it is with the marks of an update in place, whose end takes them away.
-const OF_OTHERS: [&str; 5] = [
+/// Machine is made with, and no more. So it is with the marks of an update in place, whose end takes them away. A restart
+/// is one of the Machines that come after it.
+const OF_OTHERS: [&str; 6] = [
     annotation::PRESERVE,
     annotation::LAST_NODE_PRESERVE,
     annotation::PRIORITY,
     annotation::DELETE_MACHINE,
     annotation::CLUSTER_API_DELETE_MACHINE,
+    annotation::RESTARTED_AT,
 ];
 
 /// The reference that makes a pool the controller of a Machine.
@@ -176,12 +178,12 @@ fn spec_patch(machine: &Machine, template: &MachineSpec) -> Option<Value> {
 }
 
 /// Digests of everything in template and class that an instance is made from: class and provider spec, version, the name of
-/// the bootstrap data and not what they say, since tokens in them change all the time, and the zones. The provider spec
-/// has a digest of its own: a running instance may take a part of that.
+/// the bootstrap data and not what they say, since tokens in them change all the time, the zones, and when a user last
+/// restarted it. The provider spec has a digest of its own: a running instance may take a part of that.
 pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
     let spec = &pool.spec.template.spec;
     let bootstrap = spec.bootstrap.as_ref();
-    let content = json!({
+    let mut content = json!({
         "class": class.name,
         "version": spec.version,
         "config": bootstrap.and_then(|it| it.config_ref.as_ref()),
@@ -189,6 +191,10 @@ pub fn model_hash(pool: &MachinePool, class: &ClassFacts) -> SpecDigest {
         "data": bootstrap.and_then(|it| it.data.as_ref()).map(|it| digest::of_text(it.expose())),
         "zones": pool.spec.failure_domains,
     });
+    let annotations = pool.spec.template.metadata.as_ref().and_then(|it| it.annotations.as_ref());
+    if let Some(at) = annotations.and_then(|all| all.get(annotation::RESTARTED_AT)) {
+        content["restarted"] = json!(at);
+    }
     hash_of(&digest::of_text(&digest::canonical(&content)), &class.spec_digest)
 }
 

@@ -1,11 +1,12 @@
 //! Which Machine is which instance.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ostler_api::machine::InstanceState;
-use ostler_api::names::{annotation::INSTANCE_GONE, label};
+use ostler_api::names::{annotation, annotation::INSTANCE_GONE, label};
 use ostler_api::operation::Request;
-use ostler_lifecycle::pool::{Cause, label_value, model_hash, selector};
+use ostler_lifecycle::pool::{Cause, label_value, model_hash, patches, selector};
 use serde_json::json;
 
 use crate::world::{World, request, victims};
@@ -327,4 +328,19 @@ fn a_machine_whose_instance_got_the_model_in_its_place_is_of_its_class_and_versi
     let spec = &mut world.named("p-1").spec;
     (spec.class.name, spec.version) = ("c2".to_owned(), Some("v2".to_owned()));
     assert!(world.plan().patches.is_empty(), "once");
+}
+
+#[test]
+fn a_restart_is_another_model_and_no_annotation_of_machines_that_are_there() {
+    let mut world = World::running(1, json!({}));
+    let mut models = vec![model_hash(&world.pool, &world.class)];
+    for at in ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"] {
+        let metadata = world.pool.spec.template.metadata.get_or_insert_default();
+        metadata.annotations = Some([(annotation::RESTARTED_AT.to_owned(), at.to_owned())].into());
+        models.push(model_hash(&world.pool, &world.class));
+    }
+    models.dedup();
+    assert_eq!(models.len(), 3, "each is another model: {models:?}");
+    let machines: Vec<_> = world.machines.iter().cloned().map(Arc::new).collect();
+    assert_eq!(patches(&world.pool, &machines), []);
 }
