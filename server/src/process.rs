@@ -2,7 +2,6 @@
 
 use std::fmt::Error;
 use std::fs::{read_dir, read_to_string};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage};
 use nix::sys::time::TimeValLike as _;
@@ -21,16 +20,24 @@ pub(crate) fn register(registry: &mut Registry) {
         ("commit", option_env!("OSTLER_COMMIT").unwrap_or("unknown")),
     ]);
     registry.register("ostler_build", "What the core was built from", build);
-    registry.register_collector(Box::new(Process { started: now() }));
+    registry.register_collector(Box::new(Process { started: started() }));
 }
 
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+/// When the process started, in seconds since 1970.
+fn started() -> Option<f64> {
+    let boot = read_to_string("/proc/stat").ok()?;
+    let boot: f64 =
+        boot.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    let own = read_to_string("/proc/self/stat").ok()?;
+    // The name, in parentheses, may have spaces in it. The start is field 22, the first one after the name is 3.
+    let ticks: f64 = own.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok()??;
+    Some(boot + ticks / f64::from(u32::try_from(per_second).ok()?))
 }
 
 #[derive(Debug)]
 struct Process {
-    started: f64,
+    started: Option<f64>,
 }
 
 impl Collector for Process {
@@ -45,9 +52,10 @@ impl Collector for Process {
             let used = ConstCounter::new(micros as f64 / 1e6);
             tell("process_cpu", "CPU time of the process", Some(&Unit::Seconds), &used)?;
         }
-        let started = ConstGauge::new(self.started);
-        let help = "When the process started, since 1970";
-        tell("process_start_time", help, Some(&Unit::Seconds), &started)?;
+        if let Some(started) = self.started {
+            let help = "When the process started, since 1970";
+            tell("process_start_time", help, Some(&Unit::Seconds), &ConstGauge::new(started))?;
+        }
         for (name, help, column) in [
             ("process_virtual_memory", "Virtual memory of the process", 0),
             ("process_resident_memory", "Resident memory of the process", 1),
@@ -74,4 +82,21 @@ fn memory(column: usize) -> Option<u64> {
     let pages: u64 = text.split_whitespace().nth(column)?.parse().ok()?;
     let page = sysconf(SysconfVar::PAGE_SIZE).ok()??;
     pages.checked_mul(u64::try_from(page).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn the_start_is_that_of_the_process_and_not_of_the_question() {
+        let started = started().unwrap();
+        // The kernel makes the entry with the process.
+        let made = fs::metadata("/proc/self").unwrap().modified().unwrap();
+        let made = made.duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        assert!((started - made).abs() < 5.0, "{started} {made}");
+    }
 }

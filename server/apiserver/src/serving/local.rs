@@ -9,7 +9,7 @@ use std::{
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, header::USER_AGENT};
 use tower::Service;
 
 use crate::auth::Identity;
@@ -17,6 +17,9 @@ use crate::auth::Identity;
 use super::pipeline::{Origin, Pipeline};
 
 type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+/// Who writes, as managedFields and metrics name it, unless a request says so itself.
+const AGENT: &str = concat!("ostler/", env!("CARGO_PKG_VERSION"));
 
 /// A tower service that answers as the API server does, for callers in this process:
 /// every request acts as `Identity::admin`.
@@ -50,7 +53,8 @@ where
 }
 
 /// Not generic, so that it is compiled here and not once more in each crate that has a client.
-fn answer(pipeline: Pipeline, request: Request<Body>) -> Answer {
+fn answer(pipeline: Pipeline, mut request: Request<Body>) -> Answer {
+    request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
     let origin = Origin::Process(Identity::admin());
     Box::pin(async move { Ok(pipeline.handle(origin, request).await) })
 }

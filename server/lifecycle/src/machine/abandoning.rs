@@ -4,12 +4,12 @@
 
 use ostler_api::{
     Machine,
-    machine::{MachineStatus, WaitReason},
+    machine::{MachineConditionType, MachineStatus, WaitReason},
     names,
 };
 
 use super::{
-    State,
+    State, conditions,
     pass::{Pass, Release},
     transition::{Outcome, Transition},
 };
@@ -29,6 +29,10 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(provider_id) = named(pass.machine, &pass.status) else { return Ok(()) };
     let provider_id = provider_id.to_owned();
     pass.learned.release = Some(Release::Abandoned);
-    pass.effects.event(true, EventReason::InstanceAbandoned, provider_id);
+    let (deleted, event) = (MachineConditionType::InstanceDeleted, EventReason::InstanceAbandoned);
+    if conditions::reason(&pass.status, &deleted) != Some(event.name()) {
+        conditions::set(pass, &deleted, false, event.name(), &provider_id);
+        pass.effects.event(true, event, provider_id);
+    }
     Err(Transition::To(State::Finishing))
 }

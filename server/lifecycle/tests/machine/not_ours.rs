@@ -78,6 +78,26 @@ fn the_operator_abandons_the_very_instance_that_the_driver_named_and_no_other() 
 }
 
 #[test]
+fn that_an_instance_is_abandoned_is_told_once_however_long_the_machine_is_held() {
+    let mut world = made_by_another_controller();
+    world.settle();
+    world.delete();
+    world.settle();
+    annotate(&mut world, names::annotation::ABANDON_INSTANCE, PROVIDER_ID);
+    let node = std::mem::replace(&mut world.node, NodeView::Unknown);
+    for _ in 0..3 {
+        world.later(60);
+        world.settle();
+    }
+    assert!(world.machine.is_some(), "its node has not been looked up");
+    world.node = node;
+    world.settle();
+    assert!(world.machine.is_none());
+    let told = world.events.iter().filter(|it| it.reason == EventReason::InstanceAbandoned);
+    assert_eq!(told.count(), 1);
+}
+
+#[test]
 fn an_abandoned_instance_keeps_its_node() {
     let mut world = made_by_another_controller();
     world.settle();
