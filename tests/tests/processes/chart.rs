@@ -239,6 +239,29 @@ pub(crate) fn assert_that_alerts_and_dashboard_ask_for(scrape: &str) {
     }
 }
 
+/// `tests/monitoring` has a case in which each alert fires, and one in which it does not, and Prometheus agrees.
+#[test]
+fn each_alert_fires_when_it_should_and_only_then() {
+    let cases = root().join("tests/monitoring/alerts.yaml");
+    let read = |path: &Path| -> Value {
+        serde_saphyr::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    };
+    let alerts: BTreeSet<_> =
+        all(&read(&chart().join("monitoring/alerts.yaml")), "alert").into_iter().collect();
+    let all_cases = read(&cases);
+    let checks = all_cases["tests"].as_array().unwrap().iter();
+    let checks: Vec<_> =
+        checks.flat_map(|it| it["alert_rule_test"].as_array().into_iter().flatten()).collect();
+    for fires in [true, false] {
+        let those = checks.iter().filter(|it| it["exp_alerts"].is_array() == fires);
+        let tested: BTreeSet<_> = those.flat_map(|it| all(it, "alertname")).collect();
+        assert_eq!(tested, alerts, "fires: {fires}");
+    }
+    let Some(promtool) = tools::find("promtool", &["promtool"]) else { return };
+    let output = Command::new(promtool).args(["test", "rules"]).arg(cases).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
 /// Each text that stands in a field of that name.
 fn all(value: &Value, field: &str) -> Vec<String> {
     let own = value.get(field).and_then(Value::as_str).map(str::to_owned);
