@@ -15,7 +15,7 @@ use crate::table::Table;
 pub(crate) const LESS: [&str; 4] = ["AVAILABLE", "UP-TO-DATE", "READY", "WANTED"];
 
 /// One of them.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Group {
     pub(crate) kind: &'static str,

@@ -12,6 +12,7 @@ mod backup;
 mod class;
 mod cluster;
 mod crds;
+mod dashboard;
 mod data_dir;
 mod describe;
 mod driver;
@@ -40,6 +41,7 @@ mod terminal;
 mod up;
 mod version;
 mod waits;
+mod watched;
 
 /// Runs the life of Kubernetes machines.
 ///
@@ -69,6 +71,8 @@ enum Command {
     Drivers(drivers::Args),
     /// Show a whole cluster on one page: drivers, deployments, pools, reserves, and what waits for what
     Status(status::Args),
+    /// Serve a page for a browser: timelines, waits, rollouts, drivers and orphans, live
+    Dashboard(dashboard::Args),
     /// Show what a machine or a fleet is doing, what it waits for, and how it got there
     Describe(describe::Args),
     /// Follow, undo, pause, resume or restart the rollout of a machinedeployment or machinepool
@@ -158,6 +162,10 @@ async fn run(command: Command) -> ExitCode {
         Command::Status(args) => {
             log::init(cluster::LOGGED);
             Box::pin(status::run(args)).await
+        }
+        Command::Dashboard(args) => {
+            log::init(cluster::LOGGED);
+            Box::pin(dashboard::run(args)).await
         }
         Command::Describe(args) => {
             log::init(cluster::LOGGED);

@@ -1,27 +1,21 @@
 //! The deployments, pools and machines as they are now, at the bottom of the terminal: of `ostler up`, and of `ostler status -w`
 //! for any cluster.
 
-use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::pin::pin;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt as _, stream};
 use jiff::Timestamp;
-use kube::api::Api;
-use kube::core::NamespaceResourceScope;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event};
-use kube::{Client, Resource};
+use kube::Client;
 use nix::sys::signal::Signal;
 use ostler_api::{Machine, MachineDeployment, MachinePool, MachineReserve, MachineSet};
 use ostler_controllers::Namespaces;
-use serde::de::DeserializeOwned;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use crate::groups::{self, Group};
+use crate::watched::{Seen, watch};
 use crate::{screen, table, waits};
 
 /// Between two drawings: fast enough to follow, slow enough to read.
@@ -99,25 +93,6 @@ fn signals(kind: SignalKind) -> impl Stream<Item = ()> {
     })
 }
 
-fn watch<K>(
-    client: &Client,
-    namespace: Option<&str>,
-) -> impl Stream<Item = watcher::Result<Event<K>>> + use<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + 'static,
-{
-    let api = match namespace {
-        Some(namespace) => Api::<K>::namespaced(client.clone(), namespace),
-        None => Api::<K>::all(client.clone()),
-    };
-    watcher::watcher(api, watcher::Config::default()).default_backoff()
-}
-
 /// Everything that is shown.
 #[derive(Default)]
 struct All {
@@ -143,46 +118,6 @@ impl All {
         lines.extend(of_machines(&machines, Timestamp::now(), room, columns));
         let cut = |line: String| console::truncate_str(&line, columns, "…").into_owned();
         screen::keep_at_bottom(lines.into_iter().map(cut).collect());
-    }
-}
-
-type Objects<K> = BTreeMap<(String, String), K>;
-
-/// The objects of a kind, and those of a list that has not ended.
-struct Seen<K> {
-    objects: Objects<K>,
-    relisted: Objects<K>,
-}
-
-impl<K> Default for Seen<K> {
-    fn default() -> Self {
-        Self { objects: BTreeMap::new(), relisted: BTreeMap::new() }
-    }
-}
-
-impl<K: Resource> Seen<K> {
-    /// Whether the objects are others now.
-    fn take(&mut self, event: Result<Event<K>, watcher::Error>) -> bool {
-        let key = |object: &K| {
-            let meta = object.meta();
-            (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-        };
-        match event {
-            // The watcher backs off and goes on by itself.
-            Err(error) => tracing::debug!(%error, "a watch was interrupted"),
-            Ok(Event::Init) => self.relisted.clear(),
-            Ok(Event::InitApply(object)) => drop(self.relisted.insert(key(&object), object)),
-            Ok(Event::InitDone) => {
-                self.objects = std::mem::take(&mut self.relisted);
-                return true;
-            }
-            Ok(Event::Apply(object)) => {
-                self.objects.insert(key(&object), object);
-                return true;
-            }
-            Ok(Event::Delete(object)) => return self.objects.remove(&key(&object)).is_some(),
-        }
-        false
     }
 }
 

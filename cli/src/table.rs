@@ -1,6 +1,7 @@
 //! Columns that line up.
 
 use jiff::SignedDuration;
+use serde::Serialize;
 
 use crate::terminal;
 
@@ -8,7 +9,7 @@ use crate::terminal;
 const GAP: &str = "   ";
 
 /// A heading and rows of as many cells.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Table {
     pub(crate) heading: Vec<&'static str>,
     pub(crate) rows: Vec<Vec<String>>,

@@ -7,19 +7,20 @@ use ostler_api::Machine;
 use ostler_api::machine::{MachinePhase, MachineStep};
 use serde::Serialize;
 
+use crate::describe::hint;
 use crate::groups::are_several;
 use crate::table::{Table, span};
 
 /// What one machine waits for.
 #[derive(Debug, Clone)]
-struct Wait<'a> {
-    reason: String,
-    since: Option<Timestamp>,
-    message: Option<&'a str>,
+pub(crate) struct Wait<'a> {
+    pub(crate) reason: String,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) message: Option<&'a str>,
 }
 
 /// `None`: nothing. One whose driver has not answered yet waits for that, and a new one for the core.
-fn wait(machine: &Machine) -> Option<Wait<'_>> {
+pub(crate) fn wait(machine: &Machine) -> Option<Wait<'_>> {
     if let Some(wait) = machine.status.as_ref().and_then(|status| status.waiting_for.as_ref()) {
         let (since, message) = (wait.since.as_ref().map(|it| it.0), wait.message.as_deref());
         return Some(Wait { reason: wait.reason.to_string(), since, message });
@@ -34,7 +35,7 @@ fn wait(machine: &Machine) -> Option<Wait<'_>> {
 }
 
 /// Machines that wait for the same.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Waits {
     pub(crate) reason: String,
@@ -45,6 +46,8 @@ pub(crate) struct Waits {
     pub(crate) since: Option<Timestamp>,
     /// What that one says.
     pub(crate) message: Option<String>,
+    /// What a person can do about it.
+    pub(crate) hint: Option<&'static str>,
 }
 
 /// By reason, that of most machines first.
@@ -58,6 +61,7 @@ pub(crate) fn grouped<'a>(machines: impl Iterator<Item = &'a Machine>) -> Vec<Wa
     let group = |(reason, all): (String, Vec<(&Machine, Wait<'_>)>)| {
         let oldest = all.iter().min_by_key(|(_, it)| (it.since.is_none(), it.since))?;
         Some(Waits {
+            hint: hint(&reason.as_str().into()),
             reason,
             machines: all.len(),
             oldest: oldest.0.name().to_owned(),
@@ -80,7 +84,7 @@ const MOST_ALIKE: usize = 2;
 pub(crate) const LESS: [&str; 4] = ["NODE", "AGE", "STEP", "PHASE"];
 
 /// Nothing is done for it, and nothing waited for.
-fn rests(machine: &Machine) -> bool {
+pub(crate) fn rests(machine: &Machine) -> bool {
     let step = machine.status.as_ref().and_then(|status| status.step.as_ref());
     !machine.is_deleting()
         && matches!(machine.phase(), MachinePhase::Running | MachinePhase::Available)

@@ -232,6 +232,6 @@ pub(super) fn of_hook(machine: &Machine, reason: &WaitReason) -> Option<String> 
 }
 
 /// What to do about a wait, if a person can do something.
-pub(super) fn hint(reason: &WaitReason) -> Option<&'static str> {
+pub(crate) fn hint(reason: &WaitReason) -> Option<&'static str> {
     HINTS.iter().find(|(of, _)| of == reason).map(|(_, hint)| *hint)
 }

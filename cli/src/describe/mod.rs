@@ -31,7 +31,8 @@ use ostler_api::{Machine, MachineClass};
 use tokio::time::sleep;
 
 use self::found::Found;
-pub(crate) use self::objects::waits_for;
+pub(crate) use self::hints::hint;
+pub(crate) use self::objects::{page_of, waits_for};
 use self::page::Subject;
 pub(crate) use self::pool::machines_of_pool;
 pub(crate) use self::read::Described;

@@ -45,6 +45,16 @@ pub(super) async fn read(
     })
 }
 
+/// The page about an object.
+pub(crate) async fn page_of(
+    client: &Client,
+    namespace: &str,
+    kind: Kind,
+    name: &str,
+) -> anyhow::Result<String> {
+    Ok(read(client, namespace, kind, name).await?.page)
+}
+
 /// What a deployment or pool waits for, in one line.
 pub(crate) async fn waits_for(
     client: &Client,

@@ -24,7 +24,7 @@ const ANSWER_BYTES: usize = 80 << 20;
 pub(super) type Client = DriverDebugServiceClient<InterceptedService<Channel, Token>>;
 
 /// The admin listener of a core, for commands that ask it beside the API.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct AdminArgs {
     /// The admin listener of the core, which knows the drivers; by default that of the `ostler up` whose kubeconfig is used
     #[arg(long, value_name = "ENDPOINT", env = "OSTLER_ADMIN")]

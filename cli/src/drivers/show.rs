@@ -84,7 +84,7 @@ fn ids_of(orphan: &OrphanInfo) -> &[String] {
 }
 
 /// One line for each orphan.
-pub(super) fn orphans(orphans: &[OrphanInfo]) -> Table {
+pub(crate) fn orphans(orphans: &[OrphanInfo]) -> Table {
     let row = |it: &OrphanInfo| {
         let pool = it.machine_name.strip_prefix(POOL);
         vec![
@@ -127,7 +127,7 @@ pub(crate) fn target(target: &Target) -> String {
     if target.name.is_empty() { target.uid.clone() } else { target.name.clone() }
 }
 
-fn role(role: RoleKind) -> &'static str {
+pub(crate) fn role(role: RoleKind) -> &'static str {
     match role {
         RoleKind::Active => "active",
         RoleKind::Standby => "standby",

@@ -17,7 +17,8 @@ use ostler_api::{
 use ostler_server::Signals;
 use serde::de::DeserializeOwned;
 
-use self::page::{Report, api_of};
+use self::page::Report;
+pub(crate) use self::page::{api_of, phase, unanswered};
 use crate::cluster::{self, Place};
 use crate::drivers::AdminArgs;
 use crate::groups::Group;

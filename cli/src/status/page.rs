@@ -39,7 +39,7 @@ pub(super) struct Report {
 }
 
 /// The version of the API server, if it is ready.
-pub(super) async fn api_of(client: &Client) -> Result<String, String> {
+pub(crate) async fn api_of(client: &Client) -> Result<String, String> {
     let version = client.apiserver_version().await.map_err(|error| error.to_string())?;
     let ready = http::Request::get("/readyz").body(Vec::new()).map_err(|it| it.to_string())?;
     match client.request_text(ready).await {
@@ -48,17 +48,21 @@ pub(super) async fn api_of(client: &Client) -> Result<String, String> {
     }
 }
 
+/// The phase of a machine, for people.
+pub(crate) fn phase(machine: &Machine) -> String {
+    match machine.phase().as_str() {
+        _ if machine.is_deleting() => "Terminating",
+        "" => "New",
+        phase => phase,
+    }
+    .to_owned()
+}
+
 /// How many machines are in each phase.
 pub(super) fn phases(machines: &[Machine]) -> BTreeMap<String, usize> {
     let mut phases = BTreeMap::new();
     for machine in machines {
-        let phase = machine.phase();
-        let phase = match phase.as_str() {
-            _ if machine.is_deleting() => "Terminating",
-            "" => "New",
-            phase => phase,
-        };
-        *phases.entry(phase.to_owned()).or_default() += 1;
+        *phases.entry(phase(machine)).or_default() += 1;
     }
     phases
 }
@@ -278,6 +282,7 @@ mod tests {
             namespace: "default".to_owned(),
             since: Some("2026-01-01T11:57:00Z".parse().unwrap()),
             message: Some("vCPU quota 9 of 9".to_owned()),
+            hint: None,
         };
         Report {
             api: Ok("v1.33.0".to_owned()),

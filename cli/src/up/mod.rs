@@ -18,8 +18,10 @@ use ostler_server::{AuditArgs, Signals, raise_descriptors};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::dashboard::{self, Dashboard, Source};
 use crate::data_dir::DataDir;
 use crate::driver_choice::DriverChoice;
+use crate::drivers::AdminArgs;
 use crate::live::{self, Scope};
 use crate::manifests::{self, ManifestFile};
 use crate::screen;
@@ -75,6 +77,9 @@ pub(crate) struct Args {
     /// Where the core shows /metrics, /healthz and /readyz (HTTP, loopback only)
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics_listen: Option<SocketAddr>,
+    /// Where the page of `ostler dashboard` is served (HTTP, loopback only); port 0: one that is free
+    #[arg(long, value_name = "ADDR", default_value_t = dashboard::ANY_PORT)]
+    pub(crate) dashboard_listen: SocketAddr,
     /// A driver to start: `fake`, `docker`, `none`, or an executable as [PROVIDER=]PATH; repeatable
     ///
     /// An executable serves PROVIDER only; without PROVIDER, the first provider that it claims after the start.
@@ -161,6 +166,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let data = DataDir::open(&args.data_dir)?;
     crate::backup::refuse_half_restored(data.path())?;
     let story = Story::default();
+    let browsers = dashboard::listen("--dashboard-listen", args.dashboard_listen).await?;
     let live = !args.no_live && screen::is_live();
     // Without a core here it is not known what others serve.
     let served = (args.core == CoreMode::Embedded).then(|| args.namespace.clone());
@@ -168,6 +174,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     story.tell(format_args!("kubectl --kubeconfig {} get machines", data.kubeconfig().display()));
     let gone = CancellationToken::new();
     let mut shown = JoinSet::new();
+    let source = Source {
+        client: system.client(),
+        cluster: format!("ostler up in {}", data.path().display()),
+        namespace: None,
+        admin: AdminArgs::default(),
+        home: Some(data.path().to_owned()),
+    };
+    let dashboard = Dashboard::new(browsers, source)?;
+    story.tell(format_args!("a page for a browser: {}", dashboard.link()));
+    shown.spawn(dashboard.serve(gone.clone()));
     if let Some(served) = served.clone() {
         story.tell(unserved::serving(&served));
         shown.spawn(unserved::follow(story, system.client(), served, gone.clone()));

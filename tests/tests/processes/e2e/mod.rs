@@ -2,7 +2,7 @@
 //!
 //! Without kubectl these tests say `skipped: kubectl not found`. With `OSTLER_TEST_KUBECONFIG` set, those of the core run
 //! against the cluster it names, one after the other, in its namespace `default`, which they leave without machines. What
-//! kills or damages the API server says `skipped` then; what is about `ostler up` (`dead_instance`, `debugging`, `docker`,
+//! kills or damages the API server says `skipped` then; what is about `ostler up` (`dashboard`, `dead_instance`, `debugging`, `docker`,
 //! `joining`, `node`, `readme`, `unserved`, `up`) or needs no API server runs as ever.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
@@ -16,6 +16,7 @@ mod bad_input;
 mod class_name;
 mod crash;
 mod dead_instance;
+mod dashboard;
 mod debugging;
 mod deployment;
 mod docker;
