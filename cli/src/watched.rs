@@ -134,7 +134,9 @@ mod tests {
     use super::*;
 
     fn refused(code: u16) -> Error {
-        Error::InitialListFailed(kube::Error::Api(Status::failure("no", "").with_code(code).boxed()))
+        Error::InitialListFailed(kube::Error::Api(
+            Status::failure("no", "").with_code(code).boxed(),
+        ))
     }
 
     #[test]

@@ -139,7 +139,7 @@ async function small() {
   await page.screenshot({ path: join(pictures, "1200-light-rollout.png") });
   const narrow = await open(link, 360, "dark");
   await narrow.locator("#rows .row", { hasText: "asked-1" }).click();
-  await narrow.getByText("the driver's answer").waitFor();
+  await narrow.locator("#description", { hasText: "Waits for DriverWorking" }).waitFor();
   await narrow.screenshot({ path: join(pictures, "360-dark-described.png") });
 
   const stranger = await (await browser.newContext()).newPage();

@@ -27,7 +27,9 @@ impl Token {
 
     /// Whether a question shows it. Digests are compared: how long that takes says nothing of the token.
     pub(super) fn is_shown(&self, headers: &HeaderMap) -> bool {
-        let shown = headers.get(header::AUTHORIZATION).and_then(|it| it.as_bytes().strip_prefix(b"Bearer "));
+        let shown = headers
+            .get(header::AUTHORIZATION)
+            .and_then(|it| it.as_bytes().strip_prefix(b"Bearer "));
         shown.is_some_and(|shown| Sha256::digest(shown) == Sha256::digest(&self.0))
     }
 }
@@ -37,12 +39,14 @@ impl Token {
 pub(super) fn names_loopback(headers: &HeaderMap) -> bool {
     let mut all = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (all.next(), all.next()) else { return false };
-    let Some(authority) = host.to_str().ok().and_then(|it| it.parse::<http::uri::Authority>().ok()) else {
+    let Some(authority) = host.to_str().ok().and_then(|it| it.parse::<http::uri::Authority>().ok())
+    else {
         return false;
     };
     let name = authority.host().trim_start_matches('[').trim_end_matches(']');
     !authority.as_str().contains('@')
-        && (name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|it| it.is_loopback()))
+        && (name.eq_ignore_ascii_case("localhost")
+            || name.parse::<IpAddr>().is_ok_and(|it| it.is_loopback()))
 }
 
 #[cfg(test)]

@@ -68,7 +68,12 @@ impl Hub {
     }
 
     /// What `ostler describe` says of an object.
-    pub(super) async fn describe(&self, kind: Kind, namespace: &str, name: &str) -> anyhow::Result<String> {
+    pub(super) async fn describe(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<String> {
         describe::page_of(&self.source.client, namespace, kind, name).await
     }
 }
@@ -131,7 +136,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_cluster_is_followed_once_and_no_longer_than_a_page_is_open() {
-        let client = cluster::client(Config::new(http::Uri::from_static("http://127.0.0.1:1/"))).unwrap();
+        let client =
+            cluster::client(Config::new(http::Uri::from_static("http://127.0.0.1:1/"))).unwrap();
         let (cluster, admin) = ("test".to_owned(), AdminArgs::default());
         let hub = Hub::new(Source { client, cluster, namespace: None, admin, home: None });
         let (first, second) = (hub.join(), hub.join());

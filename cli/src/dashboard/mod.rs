@@ -24,16 +24,17 @@ use crate::drivers::AdminArgs;
 use crate::log;
 
 /// The port that the kernel chooses: the link says it.
-pub(crate) const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub(crate) const ANY_PORT: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// Which cluster is shown, and where.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  ostler dashboard                                prints a link; Ctrl-C ends it
-  ostler dashboard -n shoot--a --context seed     one namespace of a cluster
-  ostler dashboard --listen 127.0.0.1:8080        a port for a tunnel:
-  ssh -L 8080:127.0.0.1:8080 HOST                 on the computer with the browser
+  ostler dashboard                              prints a link; Ctrl-C ends it
+  ostler dashboard -n shoot--a --context seed   one namespace of a cluster
+  ostler dashboard --listen 127.0.0.1:8080      a port for a tunnel:
+  ssh -L 8080:127.0.0.1:8080 HOST               where the browser is
 
 The page shows the timeline of each machine, waits by reason with what to do about them, rollouts, pools and reserves, the drivers with \
 their queues, and orphans. It changes nothing; lists and edits are kubectl's. The link holds a token, new at each start: who has it \
@@ -105,7 +106,9 @@ pub(crate) async fn listen(flag: &str, address: SocketAddr) -> anyhow::Result<Tc
         );
     }
     let listener = TcpListener::bind(address).await;
-    listener.with_context(|| format!("{flag} {address} cannot be listened on; choose another address with {flag}"))
+    listener.with_context(|| {
+        format!("{flag} {address} cannot be listened on; choose another address with {flag}")
+    })
 }
 
 /// Serves the page until a signal.
@@ -121,7 +124,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     cluster::within(place, async |client, _| {
         // One that does not answer is an error here, and later stands on the page.
         client.apiserver_version().await.context("the API server cannot be asked")?;
-        let dashboard = Dashboard::new(listener, Source { client, cluster, namespace, admin, home })?;
+        let dashboard =
+            Dashboard::new(listener, Source { client, cluster, namespace, admin, home })?;
         log::say(dashboard.link());
         dashboard.serve(signals.end.clone()).await;
         Ok(())

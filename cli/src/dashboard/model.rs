@@ -119,7 +119,13 @@ struct Orphans {
 
 impl Objects {
     /// Everything as it is now.
-    pub(super) fn snapshot(&self, source: &Source, around: Option<&Around>, rows: &mut Rows, now: Timestamp) -> Snapshot {
+    pub(super) fn snapshot(
+        &self,
+        source: &Source,
+        around: Option<&Around>,
+        rows: &mut Rows,
+        now: Timestamp,
+    ) -> Snapshot {
         let machines = || self.machines.objects.values();
         let mut phases = BTreeMap::new();
         for machine in machines() {
@@ -134,13 +140,18 @@ impl Objects {
             reading: self.is_reading(),
             lacks: self.lacks(),
             api: around.map(|it| it.api.clone()),
-            cores: around.map(|it| it.leases.cores(now).iter().map(ToString::to_string).collect()).unwrap_or_default(),
+            cores: around
+                .map(|it| it.leases.cores(now).iter().map(ToString::to_string).collect())
+                .unwrap_or_default(),
             unserved: around.map(|it| self.unserved(&it.leases, now)).unwrap_or_default(),
             phases,
             waits,
             fleet: self.fleet(),
             drivers: known.map(|it| it.map(drivers).map_err(Clone::clone)),
-            unanswered: known.and_then(Result::ok).map(|it| unanswered(&it.operations.operations)).unwrap_or_default(),
+            unanswered: known
+                .and_then(Result::ok)
+                .map(|it| unanswered(&it.operations.operations))
+                .unwrap_or_default(),
             orphans: known.and_then(Result::ok).map(orphans),
         };
         Snapshot { head, machines: rows.of(machines()) }
@@ -167,8 +178,10 @@ impl Objects {
 
     fn unserved(&self, leases: &Leases, now: Timestamp) -> Vec<String> {
         let namespaces = self.machines.objects.keys().chain(self.deployments.objects.keys());
-        let namespaces = namespaces.chain(self.sets.objects.keys()).chain(self.pools.objects.keys());
-        let namespaces: BTreeSet<_> = namespaces.chain(self.reserves.objects.keys()).map(|key| &key.0).collect();
+        let namespaces =
+            namespaces.chain(self.sets.objects.keys()).chain(self.pools.objects.keys());
+        let namespaces: BTreeSet<_> =
+            namespaces.chain(self.reserves.objects.keys()).map(|key| &key.0).collect();
         namespaces.into_iter().filter_map(|it| leases.unserved(it, now)).collect()
     }
 
@@ -201,7 +214,8 @@ impl Fleet {
 
     fn of_deployment(one: &MachineDeployment) -> Self {
         let all = one.status.as_ref().map_or(0, |it| it.replicas);
-        let strategy = one.spec.strategy.type_.as_ref().map(ToString::to_string).unwrap_or_default();
+        let strategy =
+            one.spec.strategy.type_.as_ref().map(ToString::to_string).unwrap_or_default();
         let limits = fenceposts::of(&one.spec);
         Self::new(Group::of_deployment(one), all, strategy).within(limits.surge, limits.unavailable)
     }
@@ -213,7 +227,8 @@ impl Fleet {
 
     fn of_pool(one: &MachinePool) -> Self {
         let status = one.status.clone().unwrap_or_default();
-        let size = status.observed.map(|it| format!("group: {} of {} instances", it.current, it.desired));
+        let size =
+            status.observed.map(|it| format!("group: {} of {} instances", it.current, it.desired));
         let fleet = Self::new(Group::of_pool(one), status.replicas, size.unwrap_or_default());
         let number = |it: usize| i32::try_from(it).unwrap_or(i32::MAX);
         match pool::budget(one) {
@@ -230,7 +245,12 @@ impl Fleet {
             None => "0".to_owned(),
         };
         let target = &one.spec.target_ref;
-        let about = format!("{asked} for {} {}; {} given", target.kind.to_lowercase(), target.name, status.given);
+        let about = format!(
+            "{asked} for {} {}; {} given",
+            target.kind.to_lowercase(),
+            target.name,
+            status.given
+        );
         Self::new(Group::of_reserve(one), status.replicas, terminal::line(&about))
     }
 }
@@ -275,11 +295,18 @@ struct Update<'a> {
 /// What a page that knows `before` has to be told, as one event of a stream; `None`: nothing.
 pub(super) fn update(before: Option<&Snapshot>, after: &Snapshot) -> Option<String> {
     let known = |key: &String| before.and_then(|it| it.machines.get(key));
-    let is_new = |key: &String, row: &Arc<Row>| known(key).is_none_or(|old| !Arc::ptr_eq(old, row) && old != row);
-    let machines: BTreeMap<_, _> =
-        after.machines.iter().filter(|(key, row)| is_new(key, row)).map(|(key, row)| (key.as_str(), &**row)).collect();
+    let is_new = |key: &String, row: &Arc<Row>| {
+        known(key).is_none_or(|old| !Arc::ptr_eq(old, row) && old != row)
+    };
+    let machines: BTreeMap<_, _> = after
+        .machines
+        .iter()
+        .filter(|(key, row)| is_new(key, row))
+        .map(|(key, row)| (key.as_str(), &**row))
+        .collect();
     let before_keys = before.iter().flat_map(|it| it.machines.keys());
-    let gone: Vec<_> = before_keys.filter(|key| !after.machines.contains_key(*key)).map(String::as_str).collect();
+    let gone: Vec<_> =
+        before_keys.filter(|key| !after.machines.contains_key(*key)).map(String::as_str).collect();
     let head = Some(&after.head).filter(|head| before.is_none_or(|it| it.head != **head));
     if head.is_none() && machines.is_empty() && gone.is_empty() {
         return None;
@@ -306,15 +333,29 @@ mod tests {
         Source { client, cluster, namespace: None, admin: AdminArgs::default(), home: None }
     }
 
-    fn object<K: serde::de::DeserializeOwned>(kind: &str, name: &str, spec: &Value, status: &Value) -> K {
-        let group = if ["MachinePool", "MachineReserve"].contains(&kind) { "ostler.dev" } else { "machine.sapcloud.io" };
+    fn object<K: serde::de::DeserializeOwned>(
+        kind: &str,
+        name: &str,
+        spec: &Value,
+        status: &Value,
+    ) -> K {
+        let group = if ["MachinePool", "MachineReserve"].contains(&kind) {
+            "ostler.dev"
+        } else {
+            "machine.sapcloud.io"
+        };
         let metadata = json!({ "name": name, "namespace": "default", "generation": 1, "resourceVersion": status.to_string() });
         let object = json!({ "apiVersion": format!("{group}/v1alpha1"), "kind": kind, "metadata": metadata, "spec": spec, "status": status });
         serde_json::from_value(object).unwrap()
     }
 
     fn waiting(name: &str, message: &str) -> Machine {
-        object("Machine", name, &json!({}), &json!({ "waitingFor": { "reason": "CapacityExhausted", "message": message } }))
+        object(
+            "Machine",
+            name,
+            &json!({}),
+            &json!({ "waitingFor": { "reason": "CapacityExhausted", "message": message } }),
+        )
     }
 
     fn objects() -> Objects {
@@ -342,7 +383,13 @@ mod tests {
     }
 
     fn known(orphans: Result<ListOrphansResponse, String>) -> Known {
-        let session = SessionInfo { provider: "fake.ostler.dev".to_owned(), credit: 64, in_flight: 2, queued: 7, ..Default::default() };
+        let session = SessionInfo {
+            provider: "fake.ostler.dev".to_owned(),
+            credit: 64,
+            in_flight: 2,
+            queued: 7,
+            ..Default::default()
+        };
         let sessions = ListSessionsResponse { sessions: vec![session], ..Default::default() };
         Known { sessions, operations: Default::default(), orphans }
     }
@@ -360,7 +407,8 @@ mod tests {
     async fn the_head_has_what_is_known_and_says_what_is_not() {
         let objects = objects();
         let orphan = OrphanInfo { machine_name: HOSTILE.to_owned(), ..Default::default() };
-        let orphans = ListOrphansResponse { orphans: vec![orphan; 25], left_out: 100, ..Default::default() };
+        let orphans =
+            ListOrphansResponse { orphans: vec![orphan; 25], left_out: 100, ..Default::default() };
         let told = head(&objects, Some(&around(Ok(known(Ok(orphans))))));
         for (path, expected) in [
             ("/phases/New", json!(2)),
@@ -382,12 +430,20 @@ mod tests {
             ("/fleet/2/about", json!("20% for machinedeployment web; 7 given")),
             ("/drivers/Ok/0/queued", json!(7)),
             ("/orphans/Ok/number", json!(125)),
-            ("/unserved/0", json!("no core serves namespace default; start `ostler-server --namespace default`")),
+            (
+                "/unserved/0",
+                json!(
+                    "no core serves namespace default; start `ostler-server --namespace default`"
+                ),
+            ),
             ("/api/Ok", json!("v1.33.0")),
         ] {
             assert_eq!(told.pointer(path), Some(&expected), "{path}: {told:#}");
         }
-        assert_eq!(told["orphans"]["Ok"]["table"]["rows"].as_array().map(Vec::len), Some(MOST_ORPHANS));
+        assert_eq!(
+            told["orphans"]["Ok"]["table"]["rows"].as_array().map(Vec::len),
+            Some(MOST_ORPHANS)
+        );
         assert_harmless(&told["orphans"]["Ok"]["table"].to_string());
         let silent = head(&objects, Some(&around(Err("no core listens".to_owned()))));
         assert_eq!(silent["drivers"], json!({ "Err": "no core listens" }));
@@ -398,7 +454,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_page_is_told_what_is_new_and_nothing_else() {
-        let (mut objects, mut rows, source, now) = (objects(), Rows::default(), source(), Timestamp::now());
+        let (mut objects, mut rows, source, now) =
+            (objects(), Rows::default(), source(), Timestamp::now());
         let mut snapshot = |objects: &Objects| objects.snapshot(&source, None, &mut rows, now);
         let first = snapshot(&objects);
         let same = snapshot(&objects);
@@ -409,18 +466,26 @@ mod tests {
             let update: String = update(before, after)?;
             serde_json::from_str(update.strip_prefix("data: ")?.strip_suffix("\n\n")?).ok()
         };
-        let keys = |it: &Value| it["machines"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+        let keys =
+            |it: &Value| it["machines"].as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         let all = told(None, &first).unwrap();
-        assert_eq!((keys(&all), &all["all"]), (vec!["default/a".to_owned(), "default/b".to_owned()], &json!(true)));
+        assert_eq!(
+            (keys(&all), &all["all"]),
+            (vec!["default/a".to_owned(), "default/b".to_owned()], &json!(true))
+        );
         assert_eq!(told(Some(&first), &same), None);
         let new = told(Some(&first), &changed).unwrap();
-        assert_eq!((keys(&new), &new["gone"], &new["all"]), (vec!["default/a".to_owned()], &json!(["default/b"]), &json!(false)));
+        assert_eq!(
+            (keys(&new), &new["gone"], &new["all"]),
+            (vec!["default/a".to_owned()], &json!(["default/b"]), &json!(false))
+        );
         assert_eq!(new["head"]["waits"][0]["machines"], json!(1));
     }
 
     #[tokio::test]
     async fn a_head_that_is_the_same_is_not_repeated() {
-        let (mut objects, mut rows, source, now) = (Objects::default(), Rows::default(), source(), Timestamp::now());
+        let (mut objects, mut rows, source, now) =
+            (Objects::default(), Rows::default(), source(), Timestamp::now());
         let running = |node: &str| {
             let status = json!({ "currentStatus": { "phase": "Running" }, "nodeName": node });
             object::<Machine>("Machine", "a", &json!({}), &status)

@@ -7,12 +7,16 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use ostler_api::Machine;
 use ostler_api::history::{DriverAnswer, EndedStep};
-use ostler_api::machine::MachineStatus;
+use ostler_api::machine::{MachineStatus, OperationVerb};
 use ostler_lifecycle::owner::controller;
 use serde::Serialize;
 
 use crate::status::phase;
 use crate::{terminal, waits};
+
+/// The codes of answers that are no failure.
+const OK: &str = "OK";
+const NOT_FOUND: &str = "NotFound";
 
 /// A machine. Times are milliseconds since 1970; the API has whole seconds.
 #[derive(Debug, Default, Clone, PartialEq, Serialize)]
@@ -66,6 +70,8 @@ struct Span {
 struct Answer {
     what: String,
     code: String,
+    /// Not so where a look found nothing: each creation begins with one.
+    failed: bool,
     at: i64,
     times: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -137,8 +143,10 @@ fn span(step: &EndedStep) -> Span {
 }
 
 fn answer(answer: &DriverAnswer) -> Answer {
+    let looked = answer.kind == OperationVerb::GetMachineStatus && answer.code == NOT_FOUND;
     Answer {
         what: answer.kind.to_string(),
+        failed: answer.code != OK && !looked,
         code: terminal::line(&answer.code),
         at: millis(&answer.at),
         times: answer.times,
@@ -152,13 +160,18 @@ pub(super) struct Rows(BTreeMap<String, (Option<String>, Arc<Row>)>);
 
 impl Rows {
     /// The rows of these machines, by `namespace/name`.
-    pub(super) fn of<'a>(&mut self, machines: impl Iterator<Item = &'a Machine>) -> BTreeMap<String, Arc<Row>> {
+    pub(super) fn of<'a>(
+        &mut self,
+        machines: impl Iterator<Item = &'a Machine>,
+    ) -> BTreeMap<String, Arc<Row>> {
         let mut before = std::mem::take(&mut self.0);
         for machine in machines {
             let meta = &machine.metadata;
-            let key = format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), machine.name());
+            let key =
+                format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), machine.name());
             let same = before.remove(&key).filter(|(version, _)| *version == meta.resource_version);
-            let kept = same.unwrap_or_else(|| (meta.resource_version.clone(), Arc::new(Row::of(machine))));
+            let kept =
+                same.unwrap_or_else(|| (meta.resource_version.clone(), Arc::new(Row::of(machine))));
             self.0.insert(key, kept);
         }
         self.0.iter().map(|(key, (_, row))| (key.clone(), Arc::clone(row))).collect()
@@ -199,7 +212,8 @@ mod tests {
             ],
             "answers": [
                 { "kind": "CreateMachine", "code": "Unavailable", "message": "no", "at": "2026-01-01T12:00:05Z", "times": 3 },
-                { "kind": "CreateMachine", "code": "OK", "at": "2026-01-01T12:00:09Z", "times": 1 }
+                { "kind": "CreateMachine", "code": "OK", "at": "2026-01-01T12:00:09Z", "times": 1 },
+                { "kind": "GetMachineStatus", "code": "NotFound", "at": "2026-01-01T12:00:09Z", "times": 1 }
             ]
         });
         let operation = json!({
@@ -207,8 +221,16 @@ mod tests {
             "startedAt": "2026-01-01T12:00:11Z"
         });
         for (status, path, expected) in [
-            (json!({ "history": history }), "/steps/0", json!({ "what": "CreateInstance", "from": NOON + 1_000, "to": NOON + 9_000 })),
-            (json!({ "history": history }), "/steps/1", json!({ "what": "InitializeInstance", "from": NOON + 10_000, "to": NOON + 10_000 })),
+            (
+                json!({ "history": history }),
+                "/steps/0",
+                json!({ "what": "CreateInstance", "from": NOON + 1_000, "to": NOON + 9_000 }),
+            ),
+            (
+                json!({ "history": history }),
+                "/steps/1",
+                json!({ "what": "InitializeInstance", "from": NOON + 10_000, "to": NOON + 10_000 }),
+            ),
             (
                 json!({ "history": history, "step": "JoinNode", "stepSince": "2026-01-01T12:00:10Z" }),
                 "/steps/2",
@@ -217,19 +239,33 @@ mod tests {
             (
                 json!({ "history": history }),
                 "/answers/0",
-                json!({ "what": "CreateMachine", "code": "Unavailable", "at": NOON + 5_000, "times": 3, "said": "no" }),
+                json!({ "what": "CreateMachine", "code": "Unavailable", "failed": true, "at": NOON + 5_000, "times": 3, "said": "no" }),
             ),
+            (json!({ "history": history }), "/answers/1/failed", json!(false)),
+            (json!({ "history": history }), "/answers/2/failed", json!(false)),
             (
                 json!({ "waitingFor": { "reason": "NodeNotJoined", "since": "2026-01-01T12:00:12Z", "message": "none" } }),
                 "/wait",
                 json!({ "what": "NodeNotJoined", "from": NOON + 12_000, "said": "none" }),
             ),
-            (json!({ "operation": operation }), "/sent", json!({ "what": "GetMachineStatus", "from": NOON + 11_000 })),
-            (json!({ "operation": operation }), "/wait", json!({ "what": "the driver: GetMachineStatus", "from": NOON + 11_000 })),
+            (
+                json!({ "operation": operation }),
+                "/sent",
+                json!({ "what": "GetMachineStatus", "from": NOON + 11_000 }),
+            ),
+            (
+                json!({ "operation": operation }),
+                "/wait",
+                json!({ "what": "the driver: GetMachineStatus", "from": NOON + 11_000 }),
+            ),
             (json!({ "joinedAt": "2026-01-01T12:00:20Z" }), "/joined", json!(NOON + 20_000)),
             (json!(null), "/wait", json!({ "what": "the core", "from": NOON })),
             (json!(null), "/steps", json!([])),
-            (json!({ "failureReason": "CreateError", "failureMessage": "no" }), "/failure", json!("CreateError: no")),
+            (
+                json!({ "failureReason": "CreateError", "failureMessage": "no" }),
+                "/failure",
+                json!("CreateError: no"),
+            ),
         ] {
             assert_eq!(row(&status).pointer(path), Some(&expected), "{path}: {status}");
         }
@@ -254,7 +290,9 @@ mod tests {
             machine(&json!({ "name": name, "resourceVersion": version }), &status)
         };
         let mut rows = Rows::default();
-        let first = rows.of([one("a", "1", "Pending"), one("b", "2", "Pending"), one("c", "3", "Pending")].iter());
+        let first =
+            rows.of([one("a", "1", "Pending"), one("b", "2", "Pending"), one("c", "3", "Pending")]
+                .iter());
         let second = rows.of([one("a", "1", "Pending"), one("b", "4", "Running")].iter());
         assert!(Arc::ptr_eq(&first["shop/a"], &second["shop/a"]));
         assert_eq!((second.len(), second["shop/b"].phase.as_str()), (2, "Running"));

@@ -79,7 +79,12 @@ struct Server {
 }
 
 /// Serves until `end`.
-pub(super) async fn serve(listener: TcpListener, token: Token, hub: Arc<Hub>, end: CancellationToken) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    token: Token,
+    hub: Arc<Hub>,
+    end: CancellationToken,
+) {
     let (pages, descriptions) = (Arc::new(Semaphore::new(PAGES)), Semaphore::new(DESCRIPTIONS));
     let server = Arc::new(Server { token, hub, pages, descriptions });
     let places = Arc::new(Semaphore::new(CONNECTIONS));
@@ -87,7 +92,12 @@ pub(super) async fn serve(listener: TcpListener, token: Token, hub: Arc<Hub>, en
     while let Some(accepted) = end.run_until_cancelled(listener.accept()).await {
         match (accepted, Arc::clone(&places).try_acquire_owned()) {
             (Ok((stream, _)), Ok(place)) => {
-                connections.spawn(connection(Arc::clone(&server), stream, place, end.child_token()));
+                connections.spawn(connection(
+                    Arc::clone(&server),
+                    stream,
+                    place,
+                    end.child_token(),
+                ));
             }
             // It is closed.
             (Ok(_), Err(_)) => {}
@@ -101,7 +111,12 @@ pub(super) async fn serve(listener: TcpListener, token: Token, hub: Arc<Hub>, en
     connections.wait().await;
 }
 
-async fn connection(server: Arc<Server>, stream: TcpStream, _place: OwnedSemaphorePermit, end: CancellationToken) {
+async fn connection(
+    server: Arc<Server>,
+    stream: TcpStream,
+    _place: OwnedSemaphorePermit,
+    end: CancellationToken,
+) {
     let answers = service_fn(|request| {
         let (server, end) = (Arc::clone(&server), end.clone());
         async move { Ok::<_, Infallible>(server.answer(&request, end).await) }
@@ -117,7 +132,8 @@ async fn connection(server: Arc<Server>, stream: TcpStream, _place: OwnedSemapho
 impl Server {
     /// Answers a question; `end` ends its connection.
     async fn answer(&self, request: &Request<Incoming>, end: CancellationToken) -> Answer {
-        let mut answer = self.answer_of(request.method(), request.uri().path(), request.headers(), end).await;
+        let mut answer =
+            self.answer_of(request.method(), request.uri().path(), request.headers(), end).await;
         for (name, value) in HEADERS {
             answer.headers_mut().insert(name, HeaderValue::from_static(value));
         }
@@ -132,10 +148,14 @@ impl Server {
         end: CancellationToken,
     ) -> Answer {
         if !names_loopback(headers) {
-            return told(StatusCode::MISDIRECTED_REQUEST, "this page is served to names of this computer only, such as 127.0.0.1");
+            return told(
+                StatusCode::MISDIRECTED_REQUEST,
+                "this page is served to names of this computer only, such as 127.0.0.1",
+            );
         }
         if method != Method::GET {
-            let mut refused = told(StatusCode::METHOD_NOT_ALLOWED, "this page is only read, with GET");
+            let mut refused =
+                told(StatusCode::METHOD_NOT_ALLOWED, "this page is only read, with GET");
             refused.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
             return refused;
         }
@@ -147,7 +167,10 @@ impl Server {
             return told(StatusCode::NOT_FOUND, "there is no such page");
         }
         if !self.token.is_shown(headers) {
-            return told(StatusCode::UNAUTHORIZED, "the token of the link is missing, or of an earlier start");
+            return told(
+                StatusCode::UNAUTHORIZED,
+                "the token of the link is missing, or of an earlier start",
+            );
         }
         match parts.as_slice() {
             ["describe", kind, namespace, name] => self.description(kind, namespace, name).await,
@@ -170,7 +193,10 @@ impl Server {
     /// The stream of a page: first everything, then what is another one, as often as the page can read it.
     fn events(&self, end: CancellationToken) -> Answer {
         let Ok(page) = Arc::clone(&self.pages).try_acquire_owned() else {
-            return told(StatusCode::SERVICE_UNAVAILABLE, &format!("{PAGES} pages are open; close one"));
+            return told(
+                StatusCode::SERVICE_UNAVAILABLE,
+                &format!("{PAGES} pages are open; close one"),
+            );
         };
         // One update at a time: a slow page gets fewer, and takes no memory.
         let (sender, updates) = mpsc::channel(1);
@@ -188,7 +214,11 @@ impl Server {
 }
 
 /// Sends a page what it does not know yet until it is gone, or `end`s the connection of one that does not read.
-async fn feed(mut snapshots: watch::Receiver<Arc<Snapshot>>, sender: mpsc::Sender<Bytes>, end: CancellationToken) {
+async fn feed(
+    mut snapshots: watch::Receiver<Arc<Snapshot>>,
+    sender: mpsc::Sender<Bytes>,
+    end: CancellationToken,
+) {
     let mut known = None::<Arc<Snapshot>>;
     loop {
         let changed = tokio::select! {
@@ -264,7 +294,8 @@ mod tests {
     /// Asks; of HTTP/1.0 an answer is as it is, and a stream ends with its connection.
     async fn ask(address: std::net::SocketAddr, line: &str, host: &str, token: &str) -> TcpStream {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("{line} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n");
+        let request =
+            format!("{line} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         stream
     }
@@ -306,7 +337,11 @@ mod tests {
             let said = until(&mut stream, "\r\n\r\n").await;
             assert!(said.starts_with(&format!("HTTP/1.0 {status} ")), "{line} {host}: {said}");
             assert!(said.contains("content-security-policy: default-src 'none'"), "{said}");
-            assert!(said.contains("referrer-policy: no-referrer") && (token.is_empty() || !said.contains(token)), "{said}");
+            assert!(
+                said.contains("referrer-policy: no-referrer")
+                    && (token.is_empty() || !said.contains(token)),
+                "{said}"
+            );
         }
     }
 

@@ -36,7 +36,7 @@ function parts(row, now) {
   if (row.sent?.from) all.push(["sent", row.sent.from, now, `asked: ${told(row.sent)}`]);
   for (const it of row.answers) {
     const times = it.times > 1 ? ` (x${it.times})` : "";
-    all.push([it.code === "OK" ? "ok" : "bad", it.at, it.at, `${it.what} answered ${it.code}${times}, ${clock(it.at)}${it.said ? `: ${it.said}` : ""}`]);
+    all.push([it.failed ? "bad" : "ok", it.at, it.at, `${it.what} answered ${it.code}${times}, ${clock(it.at)}${it.said ? `: ${it.said}` : ""}`]);
   }
   return all;
 }
