@@ -113,7 +113,7 @@ def create_machine(x):
 
 def initialize_machine(x):
     log_in(x)
-    cloud.change(need(x), initialized=True)
+    (row := need(x))["initialized"] or cloud.change(row, initialized=True)
     return o.InitializeMachineResponse(machine=record(x, need(x)))
 
 

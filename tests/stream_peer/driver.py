@@ -147,7 +147,7 @@ async def create_machine(x):
 
 async def initialize_machine(x):
     await log_in(x)
-    cloud.execute("UPDATE instance SET initialized = 1 WHERE id = ?", (need(x)["id"],))
+    cloud.execute("UPDATE instance SET initialized = 1 WHERE id = ? AND NOT initialized", (need(x)["id"],))
     return o.InitializeMachineResponse(machine=record(x, need(x)))
 
 

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::json;
 
-use crate::cloud::{CLUSTER_TAG, Clock, Cloud, Instance, MACHINE_TAG, State, UID_TAG};
+use crate::cloud::{CLUSTER_TAG, Clock, Cloud, Instance, MACHINE_TAG, State, UID_TAG, ZONE_TAG};
 use crate::spec::Resource;
 
 /// What `ostler-driver-fake probe` is asked.
@@ -28,6 +28,8 @@ enum Question {
     Instances,
     /// Everything that costs money: instances, disks, network cards
     Resources,
+    /// Some zones: this cloud has all that it is asked for
+    Zones,
     /// A number that grows with every change of the cloud
     JournalLength,
     /// Puts a tag on an instance or a part of it, as a stranger would
@@ -81,6 +83,7 @@ pub fn probe(args: ProbeArgs) -> anyhow::Result<()> {
     let answer = match question {
         Question::Instances => json!(read()?.instances().map(instance).collect::<Vec<_>>()),
         Question::Resources => json!(resources(&read()?)),
+        Question::Zones => json!(["zone-a", "zone-b"]),
         Question::JournalLength => json!(read()?.total_changes()),
         Question::AddForeignTag { provider_id, tag: (key, value) } => {
             let cloud = Cloud::open(&state_file, Clock::system())?;
@@ -117,6 +120,7 @@ fn instance(instance: &Instance) -> serde_json::Value {
     let tags = &instance.vm.tags;
     let tag = |key| tags.get(key).map_or("", String::as_str);
     let mut shown = json!({
+        "zone": tag(ZONE_TAG),
         "providerId": instance.provider_id,
         "name": tag(MACHINE_TAG),
         "uid": tag(UID_TAG),

@@ -28,6 +28,8 @@ pub(crate) struct Answer {
     pub(crate) took: Duration,
     /// It was asked more than once, and an earlier try may have done some of it.
     pub(crate) repeated: bool,
+    /// The driver knows its instances by their names.
+    pub(crate) by_name: bool,
 }
 
 /// Waits for the completion of an operation in a session, from a place in its log on.
@@ -58,7 +60,7 @@ pub(crate) async fn collect(
     let (completed, at) = found
         .map_err(|how| failed(&expected, format_args!("the session ended before it: {how}")))?;
     let took = at.saturating_duration_since(sent);
-    Ok(Answer { title, completed, pages, took, repeated: false })
+    Ok(Answer { title, completed, pages, took, repeated: false, by_name: false })
 }
 
 impl Answer {

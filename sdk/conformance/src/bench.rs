@@ -323,6 +323,7 @@ impl Bench {
     /// Of a driver that tells no UIDs, the names tell whose the records are.
     pub(crate) fn identify(&self, session: &Session, answer: &mut Answer) {
         if by_name::declared(&session.hello) {
+            answer.by_name = true;
             let facts = self.facts.lock();
             let of_name = |name: &str| facts.made.values().find(|it| it.name == name);
             by_name::identify(answer, |name| of_name(name).map(|it| it.uid.clone()));

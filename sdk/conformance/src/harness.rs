@@ -38,6 +38,8 @@ pub(crate) struct RunSetup {
     pub(crate) marks: Arc<Marks>,
     /// The suite between driver and cloud, if it is there.
     pub(crate) cloud: Option<Arc<Cloud>>,
+    /// Where a unary driver listens that runs apart from its adapter.
+    pub(crate) driver_socket: Option<PathBuf>,
 }
 
 impl RunSetup {
@@ -56,6 +58,7 @@ impl RunSetup {
             observations: self.observations.clone(),
             marks: Arc::clone(&self.marks),
             cloud: self.cloud.clone(),
+            driver_socket: self.driver_socket.clone(),
         }
     }
 }

@@ -95,6 +95,12 @@ impl Machine {
         self.operation("c", Request::CreateMachine(request))
     }
 
+    /// CreateMachine of a machine with this zone.
+    pub(crate) fn create_in(&self, zone: &str) -> Operation {
+        let machine = proto::MachineMetadata { zone: zone.to_owned(), ..Default::default() };
+        Operation { machine: Some(Box::new(machine)), ..self.create() }
+    }
+
     /// InitializeMachine.
     pub(crate) fn initialize(&self, provider_id: &str) -> Operation {
         let provider_id = provider_id.to_owned();

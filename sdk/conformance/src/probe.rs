@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::process::Command;
 
 use crate::machine::Machine;
-use crate::outcome::{Outcome, failed, skipped};
+use crate::outcome::{NotPassed, Outcome, failed, skipped};
 
 /// The command.
 #[derive(Debug, Clone)]
@@ -35,6 +35,9 @@ pub(crate) struct Seen {
     pub(crate) cluster_id: String,
     #[serde(default)]
     pub(crate) tags: BTreeMap<String, String>,
+    /// Where it is; empty if the probe does not tell.
+    #[serde(default)]
+    pub(crate) zone: String,
     #[serde(default)]
     user_data: Option<String>,
 }
@@ -94,6 +97,14 @@ impl Probe {
     pub(crate) async fn resources_of(&self, uid: &str) -> Outcome<Vec<Resource>> {
         let all = self.resources().await?;
         Ok(all.into_iter().filter(|resource| resource.uid == uid).collect())
+    }
+
+    /// Where instances of the class may be made; none if the probe does not know the word.
+    pub(crate) async fn zones(&self) -> Outcome<Vec<String>> {
+        match self.read("zones").await {
+            Err(NotPassed::Skipped(_)) => Ok(Vec::new()),
+            zones => zones,
+        }
     }
 
     /// Grows with every change of the cloud.

@@ -16,13 +16,13 @@ use tokio::time::Instant;
 use crate::bench::Bench;
 use crate::by_name;
 use crate::check::{Check, Gate, Needs, Tier};
-use crate::checks;
+use crate::checks::{self, untagged_parts};
 use crate::cloud::Cloud;
 use crate::harness::{Harness, RunSetup};
 use crate::observation::Observations;
 use crate::options::{Options, Target, Unary};
 use crate::outcome::{Failure, NotPassed, Outcome, skipped};
-use crate::probe::quoted;
+use crate::probe::{Resource, quoted};
 use crate::process::Process;
 use crate::report::{DriverName, Report};
 use crate::verdict::{CheckResult, Finding, Verdict};
@@ -104,7 +104,9 @@ async fn check(target: Target, options: Options) -> Result<Report, RunError> {
         Target::Listen { .. } => 1,
         Target::Command(_) | Target::InProcess(_) => setup.options.parallel.max(1),
     };
-    let runner = Runner { setup, shared, hello, made: Mutex::default() };
+    let mut runner =
+        Runner { setup, shared, hello, made: Mutex::default(), untagged: BTreeSet::new() };
+    runner.untagged = runner.untagged_parts().await;
     let mut results: Vec<CheckResult> = runner.other_provider().into_iter().collect();
     // Those that take the cloud away come last, one by one: nothing else works then.
     let (alone, beside): (Vec<_>, Vec<_>) =
@@ -158,7 +160,16 @@ pub(crate) fn setup(
     };
     let observations = Observations::default();
     let marks = Arc::default();
-    Ok(RunSetup { options, target, token, token_file, observations, marks, cloud: None })
+    Ok(RunSetup {
+        options,
+        target,
+        token,
+        token_file,
+        observations,
+        marks,
+        cloud: None,
+        driver_socket: None,
+    })
 }
 
 /// Starts the driver and hears who it is.
@@ -193,7 +204,9 @@ impl Apart {
         let directory = tempfile::tempdir_in(&unary.sockets)?;
         let socket = quoted(&directory.path().join("s").to_string_lossy());
         let adapter = Target::Command(format!("{} {socket}", unary.adapter));
-        let harness = Harness::open(&Arc::new(setup.of(adapter))).await?;
+        let path = Some(directory.path().join("s"));
+        let setup_apart = RunSetup { driver_socket: path, ..setup.of(adapter) };
+        let harness = Harness::open(&Arc::new(setup_apart)).await?;
         let driver = quoted(&format!("exec {}", unary.driver));
         let command = format!("env OSTLER_DRIVER_SOCKET={socket} sh -c {driver}");
         let keeper = &setup.options.keeper;
@@ -208,6 +221,8 @@ struct Runner {
     hello: Hello,
     /// The UIDs of all machines that something may have been made for.
     made: Mutex<BTreeSet<String>>,
+    /// Parts without a UID that were in the cloud before.
+    untagged: BTreeSet<String>,
 }
 
 /// A check that was done, and what it left behind.
@@ -367,8 +382,18 @@ impl Runner {
         let made = std::mem::take(&mut *self.made.lock());
         let Ok(probe) = Bench::new(Arc::clone(&self.shared)).probe() else { return Vec::new() };
         let Ok(all) = probe.resources().await else { return Vec::new() };
-        let left = all.into_iter().filter(|it| made.contains(&it.uid));
-        left.map(|it| format!("in the cloud: {} {} of {}", it.kind, it.id, it.uid)).collect()
+        let by_name = by_name::declared(&self.hello);
+        let is_untagged =
+            |it: &Resource| !by_name && it.uid.is_empty() && !self.untagged.contains(&it.id);
+        let left = all.into_iter().filter(|it| made.contains(&it.uid) || is_untagged(it));
+        left.map(|it| format!("in the cloud: {} {} of {:?}", it.kind, it.id, it.uid)).collect()
+    }
+
+    async fn untagged_parts(&self) -> BTreeSet<String> {
+        match Bench::new(Arc::clone(&self.shared)).probe() {
+            Ok(probe) => untagged_parts(&probe).await,
+            Err(_) => BTreeSet::new(),
+        }
     }
 
     fn leftovers(&self, left: &[String]) -> CheckResult {

@@ -110,6 +110,11 @@ breakages! {
     BadSecret "create/bad-secret" "answers INTERNAL to refused credentials";
     MaxName "create/max-name" "cuts names after 40 characters";
     CreateCloudAway "create/cloud-away" "takes the class for wrong when the infrastructure does not answer";
+    CreateCloudAwayInternal "create/cloud-away:internal" "takes an infrastructure that does not answer for a defect of its own";
+    CreateCloudAwayQuota "create/cloud-away:quota" "takes an infrastructure that does not answer for one that is full";
+    CreateCloudAwayDay "create/cloud-away:day" "wants to be asked again a day after an outage";
+    PrefixName "create/prefix-name" "finds an instance whose name begins with that of the machine";
+    Zone "create/zone" "makes instances without a look at the zone";
     TagsAtomic "create/tags-atomic" "tags an instance in the next call after the one that makes it";
     KilledEarly "create/killed-early" "tags an instance only when it is done";
     Cancel "create/cancel" "says that a cancelled create left nothing, whatever it left";
@@ -117,6 +122,7 @@ breakages! {
     UserDataIntact "create/user-data-intact" "changes user data on the way";
     RestoredProviderId "create/restored-provider-id" "does not look for the id that a restored machine has";
     RequestTags "create/request-tags" "leaves out tags of the request";
+    RequestTagsAscii "create/request-tags:ascii" "puts tags on an instance without what is not ASCII";
     AdoptByName "create/adopt-by-name" "adopts by name and leaves the instance as it is";
     AdoptOnlyUnclaimed "create/adopt-only-unclaimed" "takes whatever has the name of the machine";
     CreatePreviousById "create/previous-by-id" "adopts an instance of a previous cluster id and leaves its tags as they are";
@@ -126,6 +132,7 @@ breakages! {
     Reasons "status/reasons" "gives the reason NOT_OURS with the code NOT_FOUND";
     ReasonsUnknown "status/reasons:unknown" "gives a type of reason that the contract does not have";
     ReasonsWord "status/reasons:word" "gives a reason whose word is not that of its type";
+    SameMessage "status/same-message" "says in each error when it was";
     StatusErrorNotAbsent "status/error-not-absent" "says NOT_FOUND when the infrastructure refuses the credentials";
     StatusCloudAway "status/cloud-away" "says NOT_FOUND when the infrastructure does not answer";
     StatusByUid "status/by-uid" "finds nothing without a provider id";
@@ -138,6 +145,7 @@ breakages! {
     StatusTellsTags "status/tells-tags" "tells the UID that it is asked for";
     InitializeFlow "initialize/flow" "says initialized and does nothing";
     InitializeTwice "initialize/twice" "fails when it is done already";
+    InitializeOnce "initialize/once" "does it all again each time";
     InitializeCloudAway "initialize/cloud-away" "says initialized when the infrastructure does not answer";
     InitializeBadSecret "initialize/bad-secret" "says initialized when the infrastructure refuses the credentials";
     InitializeAbsent "initialize/absent" "initializes an instance that is not there";
@@ -248,6 +256,7 @@ breakages! {
     DuplicateFrames "resilience/duplicate-frames" "ends the session at a frame that it saw before";
     SecretScope "secret/scope" "asks for secrets without a live operation";
     SecretNotInOutput "secret/not-in-output" "logs credentials and user data";
+    SecretNotInTags "secret/not-in-tags" "puts user data into a tag";
     SecretRefresh "secret/refresh" "keeps the first secret for ever";
     ClassCache "secret/class-cache" "fetches the class for every operation";
     StaleRevision "secret/stale-revision" "answers INTERNAL when a revision is gone";

@@ -50,6 +50,15 @@ pub(crate) static GO: Sdk = Sdk {
     clone: OnceLock::new(),
 };
 
+static TYPESCRIPT: Sdk = Sdk {
+    name: "typescript",
+    set_up: "npm ci",
+    driver: "sdk/typescript/typescript-driver",
+    probe: &[],
+    needs: &["proto", "sdk/typescript"],
+    clone: OnceLock::new(),
+};
+
 /// The clone of the driver in Python, for tests that change it.
 pub(crate) fn python() -> Option<&'static Path> {
     PYTHON.clone()
@@ -74,6 +83,7 @@ impl Sdk {
     fn set_up(&self) -> Option<PathBuf> {
         match self.name {
             "python" => tools::python_with_venv()?,
+            "typescript" => tools::find("npm", &["npm"])?,
             name => tools::find(name, &[name])?,
         };
         // One for all runs: what it had is replaced.
@@ -113,7 +123,9 @@ impl Sdk {
         let Some(clone) = self.clone() else { return };
         let dir = TempDir::new().unwrap();
         let socket = dir.path().join("s");
+        let cloud = (self.name == "typescript").then(|| cloud(clone));
         let driver = Command::new(clone.join(self.driver))
+            .env("CLOUD_URL", cloud.as_ref().map_or("", |(_, address)| address))
             .env("OSTLER_DRIVER_SOCKET", &socket)
             .env("CLOUD_FILE", dir.path().join("cloud"))
             .spawn();
@@ -237,6 +249,15 @@ impl Sdk {
     }
 }
 
+/// The cloud of the example in TypeScript, and where it is.
+fn cloud(clone: &Path) -> (Process, String) {
+    let program = clone.join("sdk/typescript/build/cloud.js").display().to_string();
+    let args = ["node".to_owned(), program, "serve".to_owned()];
+    let mut cloud = Process::start("/usr/bin/env", args, &[]);
+    let address = cloud.line("its address", |line| line.starts_with("http://"));
+    (cloud, address)
+}
+
 fn is_conformant((line, _): &(&str, &str)) -> bool {
     line.contains(" is conformant: ")
 }
@@ -285,6 +306,8 @@ fn lines_of(path: &str) -> usize {
 fn the_examples_are_as_short_as_they_are_to_be_and_their_pages_say_how_short() {
     let files = [
         ("sdk/go/README.md", "sdk/go/example/driver.go", 150),
+        ("sdk/typescript/README.md", "sdk/typescript/driver.ts", 180),
+        ("sdk/typescript/README.md", "sdk/typescript/ostler.ts", 150),
         ("sdk/python/README.md", "sdk/python/driver.py", 120),
         ("sdk/python/README.md", "sdk/python/ostler_driver.py", 150),
     ];
@@ -345,6 +368,30 @@ fn the_adapter_keeps_the_session_for_a_unary_driver() {
 }
 
 #[test]
+fn the_typescript_driver_passes_the_whole_suite() {
+    TYPESCRIPT.passes_the_suite();
+}
+
+#[test]
+fn the_typescript_driver_describes_itself_and_refuses_a_second_mutation_of_one_machine() {
+    TYPESCRIPT.answers_by_hand();
+}
+
+/// Those with --whole, without and with the cloud: `python3 tests/lies/run.py --help`.
+#[test]
+fn every_lie_of_a_driver_in_typescript_is_seen() {
+    let Some(clone) = TYPESCRIPT.clone() else { return };
+    let output = Command::new("python3")
+        .arg(tools::root().join("tests/lies/run.py"))
+        .args(["--ostler", &binaries().join("ostler").display().to_string()])
+        .env("TYPESCRIPT", clone.join("sdk/typescript"))
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
 fn the_go_driver_passes_the_whole_suite() {
     GO.passes_the_suite();
 }
@@ -393,6 +440,11 @@ fn is_new(sdk: &Sdk, set_up: impl FnOnce(&Path, &Path)) {
 #[test]
 fn a_new_driver_in_go_passes_the_suite() {
     is_new(&GO, |_, _| ());
+}
+
+#[test]
+fn a_new_driver_in_typescript_passes_the_suite() {
+    is_new(&TYPESCRIPT, |_, _| ());
 }
 
 #[test]

@@ -18,14 +18,19 @@ pub(crate) struct Args {
     /// The provider that classes name: a DNS name of yours, such as cloud.example.com
     #[arg(long, value_parser = provider)]
     provider: String,
+    /// For --lang rust: the folder `sdk` of a clone of Ostler, on which the driver depends
+    #[arg(long, value_name = "DIR", required_if_eq("lang", "rust"))]
+    sdk: Option<PathBuf>,
     /// A directory that does not exist yet, or is empty
     dir: PathBuf,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Language {
     Go,
     Python,
+    Rust,
+    Typescript,
 }
 
 /// Files of a folder of the repository, by the folder that they go to: path and text.
@@ -54,15 +59,41 @@ const PYTHON: [Files; 4] = [
     files!("sdk/python/example/" => "": "class.yaml", "secret.yaml", "worker.yaml"),
     files!("sdk/python/sanity/" => "sanity/":
         "alt-class.yaml", "bad-class.yaml", "bad-secret.yaml", "hot-class.yaml", "slow-class.yaml"),
-    files!("proto/ostler/driver/v1alpha1/" => "proto/ostler/driver/v1alpha1/":
-        "driver.proto", "event.proto", "machine_driver.proto", "operation.proto", "session.proto"),
+    PROTO,
 ];
+
+const TYPESCRIPT: [Files; 4] = [
+    files!("sdk/typescript/" => "": "cloud.ts", "driver.ts", "ostler.ts", "package.json", "package-lock.json", "tsconfig.json"),
+    files!("sdk/typescript/example/" => "": "class.yaml", "secret.yaml", "worker.yaml"),
+    files!("sdk/typescript/sanity/" => "sanity/":
+        "alt-class.yaml", "bad-class.yaml", "bad-secret.yaml", "hot-class.yaml", "slow-class.yaml"),
+    PROTO,
+];
+
+/// The contract of unary drivers.
+const PROTO: Files = files!("proto/ostler/driver/v1alpha1/" => "proto/ostler/driver/v1alpha1/":
+    "driver.proto", "event.proto", "machine_driver.proto", "operation.proto", "session.proto");
+
+/// Its classes are those of the example in Python.
+const RUST: [Files; 2] = [
+    files!("sdk/python/example/" => "": "class.yaml", "secret.yaml", "worker.yaml"),
+    files!("sdk/python/sanity/" => "sanity/":
+        "alt-class.yaml", "bad-class.yaml", "bad-secret.yaml", "hot-class.yaml", "slow-class.yaml"),
+];
+
+/// Starts the cloud of the example, which is a process of its own.
+const START: &str = "node build/cloud.js serve >build/cloud & trap \"kill $!\" EXIT
+until [ -s build/cloud ]; do sleep 0.1; done
+export CLOUD_URL=$(cat build/cloud)
+";
 
 impl Language {
     fn files(self) -> impl Iterator<Item = &'static (&'static str, &'static str)> {
         let groups: &[Files] = match self {
             Self::Go => &GO,
             Self::Python => &PYTHON,
+            Self::Rust => &RUST,
+            Self::Typescript => &TYPESCRIPT,
         };
         groups.iter().copied().flatten()
     }
@@ -71,20 +102,26 @@ impl Language {
     fn example(self) -> &'static str {
         match self {
             Self::Go => "go",
-            Self::Python => "python",
+            Self::Python | Self::Rust => "python",
+            Self::Typescript => "typescript",
         }
     }
 
     fn page(self) -> String {
-        let (page, probe) = match self {
-            Self::Go => (include_str!("go.md"), "./my-driver probe"),
-            Self::Python => (include_str!("python.md"), "python3 probe.py"),
+        let (page, probe, start) = match self {
+            Self::Go => (include_str!("go.md"), "./my-driver probe", ""),
+            Self::Python => (include_str!("python.md"), "python3 probe.py", ""),
+            Self::Rust => (include_str!("rust.md"), "target/debug/my-driver probe", ""),
+            Self::Typescript => (include_str!("typescript.md"), "node build/cloud.js", START),
         };
-        page.replace("CHECK\n", &include_str!("check.md").replace("PROBE", probe))
+        let check = include_str!("check.md").replace("PROBE", probe).replace("START\n", start);
+        // It dials in by itself.
+        let check = if self == Self::Rust { check.replace(" --unary", "") } else { check };
+        page.replace("CHECK\n", &check)
     }
 
     /// What only this language has: files without a model in `sdk/`.
-    fn own(self, name: &str) -> Vec<(&'static str, String)> {
+    fn own(self, provider: &str, name: &str, sdk: &Path) -> Vec<(&'static str, String)> {
         match self {
             Self::Go => {
                 let sdk = include_str!("../../../../sdk/go/go.mod");
@@ -101,6 +138,29 @@ impl Language {
                 let ignored = "/.venv\n/stubs\n__pycache__/\n*.sqlite3*\n".to_owned();
                 let start = include_str!("../../../../sdk/python/python-driver").to_owned();
                 vec![("my-driver", start), (".gitignore", ignored)]
+            }
+            Self::Rust => {
+                let manifest = include_str!("rust.toml").replace("SDK", &sdk.to_string_lossy());
+                let start = "#!/bin/sh\nexec \"$(dirname \"$0\")/target/debug/my-driver\" \"$@\"\n";
+                let ignored = "/target\n/cloud.*\n".to_owned();
+                let code = |text: &str| {
+                    text.replace("rust.ostler.dev", provider)
+                        .replace("rust:///", &format!("{name}:///"))
+                };
+                vec![
+                    ("Cargo.toml", manifest),
+                    ("src/main.rs", code(include_str!("../../../../sdk/examples/driver/main.rs"))),
+                    (
+                        "src/cloud.rs",
+                        code(include_str!("../../../../sdk/examples/driver/cloud.rs")),
+                    ),
+                    ("my-driver", start.to_owned()),
+                    (".gitignore", ignored),
+                ]
+            }
+            Self::Typescript => {
+                let start = include_str!("../../../../sdk/typescript/typescript-driver").to_owned();
+                vec![("my-driver", start), (".gitignore", "/build\n/node_modules\n".to_owned())]
             }
         }
     }
@@ -120,12 +180,15 @@ fn renamed(path: &Path, text: &str, example: &str, provider: &str, name: &str) -
 
 /// Writes the driver, no file over another; what to do next.
 pub(super) fn write(args: &Args) -> anyhow::Result<String> {
-    let Args { lang, provider, dir } = args;
+    let Args { lang, provider, sdk, dir } = args;
     if fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
         bail!("{} is not empty: name a directory that does not exist yet", dir.display());
     }
     let name = provider.split('.').next().unwrap_or(provider);
-    let mut files = lang.own(name);
+    let sdk = sdk.as_deref().map(|sdk| {
+        fs::canonicalize(sdk).with_context(|| format!("--sdk {} cannot be read", sdk.display()))
+    });
+    let mut files = lang.own(provider, name, &sdk.transpose()?.unwrap_or_default());
     files.push(("README.md", lang.page().replace("PROVIDER", provider)));
     for (path, text) in lang.files() {
         files.push((path, renamed(Path::new(path), text, lang.example(), provider, name)));
@@ -150,10 +213,12 @@ mod tests {
 
     #[test]
     fn a_new_driver_has_the_names_that_were_given_and_none_of_the_example() {
-        for lang in [Language::Go, Language::Python] {
+        for lang in [Language::Go, Language::Python, Language::Rust, Language::Typescript] {
             let parent = tempfile::tempdir().unwrap();
             let dir = parent.path().join("mine");
-            let args = Args { lang, provider: "metal.example.com".to_owned(), dir: dir.clone() };
+            let sdk = Some(parent.path().to_owned());
+            let args =
+                Args { lang, provider: "metal.example.com".to_owned(), sdk, dir: dir.clone() };
             write(&args).unwrap();
             for class in ["class", "sanity/alt-class", "sanity/hot-class", "sanity/slow-class"] {
                 let path = dir.join(format!("{class}.yaml"));

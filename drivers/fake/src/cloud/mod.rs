@@ -34,6 +34,9 @@ pub use ostler_driver_sdk::identity::{CLUSTER_TAG, Identity, MACHINE_TAG, UID_TA
 pub use request::{Lookup, NewInstance, NotOurs, Refusal, Stopped};
 pub use state::{Changes, Leftover, Record, State};
 
+/// Where an instance of a machine is, if the machine says.
+pub const ZONE_TAG: &str = "topology.kubernetes.io/zone";
+
 /// A cloud. Clones are the same cloud.
 #[derive(Debug, Clone)]
 pub struct Cloud {

@@ -16,6 +16,7 @@ use super::call::{Call, Need};
 use super::{FakeDriver, PROVIDER};
 use crate::cloud::{
     Bootstrap, CloudError, Identity, Lookup, McmTags, NewInstance, NotOurs, Refusal, Stopped,
+    ZONE_TAG,
 };
 use crate::fault::{Action, Verb};
 use crate::spec::{ProviderSpec, Resource};
@@ -279,7 +280,9 @@ fn verdict(secret: &Result<ostler_driver_sdk::Secret, DriverError>) -> Result<()
 
 /// Cluster and machine, and what else the core wants on the instance from its first moment.
 fn identity_tags(call: &Call, tags: BTreeMap<String, String>) -> BTreeMap<String, String> {
-    tags.into_iter().chain(call.ctx.identity().tags()).collect()
+    let zone = call.ctx.machine().map(|it| it.zone.clone()).filter(|zone| !zone.is_empty());
+    let zone = zone.map(|zone| (ZONE_TAG.to_owned(), zone));
+    tags.into_iter().chain(call.ctx.identity().tags()).chain(zone).collect()
 }
 
 /// How the instance of the target is looked for, but for its id.

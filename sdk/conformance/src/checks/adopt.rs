@@ -1,23 +1,49 @@
 //! Instances that were there before their machine, and the tags by which they are known.
 
+use ostler_proto::v1alpha1::MachineErrorCode;
+
 use crate::answer::same_instance;
 use crate::bench::Bench;
-use crate::outcome::{Outcome, ensure};
+use crate::outcome::{Outcome, ensure, not_offered};
 
 /// A tag that no driver makes by itself.
 const EXTRA: (&str, &str) = ("conformance-purpose", "of-the-request");
+/// An infrastructure may refuse it; it must not be another one.
+const NOT_ASCII: (&str, &str) = ("conformance-purpose", "für Pferde");
 
 pub(super) async fn request_tags(bench: &Bench) -> Outcome {
     let probe = bench.probe()?;
     let driver = bench.connect().await?;
-    let machine = bench.machine();
-    let made = driver.ask(machine.create_tagged("", &[EXTRA])).await?.machine()?;
-    let seen = probe.instance(&made.provider_id).await?;
-    ensure(
-        seen.tags.get(EXTRA.0).map(String::as_str) == Some(EXTRA.1),
-        format_args!("tag {} with value {}", EXTRA.0, EXTRA.1),
-        format_args!("{:?}", seen.tags),
-    )
+    for (key, value) in [EXTRA, NOT_ASCII] {
+        let answer = driver.ask(bench.machine().create_tagged("", &[(key, value)])).await?;
+        let refused =
+            !value.is_ascii() && answer.error_of(&[MachineErrorCode::InvalidArgument]).is_ok();
+        if refused {
+            continue;
+        }
+        let seen = probe.instance(&answer.machine()?.provider_id).await?;
+        ensure(
+            seen.tags.get(key).map(String::as_str) == Some(value),
+            format_args!("tag {key} with value {value}"),
+            format_args!("{:?}", seen.tags),
+        )?;
+    }
+    Ok(())
+}
+
+pub(super) async fn zone(bench: &Bench) -> Outcome {
+    let probe = bench.probe()?;
+    let zones = probe.zones().await?;
+    if zones.len() < 2 {
+        return Err(not_offered("--probe-cmd zones names less than two"));
+    }
+    let driver = bench.connect().await?;
+    for zone in zones.iter().take(2) {
+        let made = driver.ask(bench.machine().create_in(zone)).await?.machine()?;
+        let came = probe.instance(&made.provider_id).await?.zone;
+        ensure(came == *zone, format_args!("{} in zone {zone}", made.provider_id), came)?;
+    }
+    Ok(())
 }
 
 pub(super) async fn by_name(bench: &Bench) -> Outcome {

@@ -44,6 +44,12 @@ checks! {
     "create/max-name" => max_name, Must, Session, [Gate::Creates], MANUAL;
         does: "keeps names of 63 characters whole, or refuses them with INVALID_ARGUMENT",
         why: "names that are cut to the same beginning make two machines share an instance";
+    "create/prefix-name" => prefix_name, Must, Session, [Gate::Creates], IDENTITY;
+        does: "tells two machines apart of which the name of one begins with that of the other",
+        why: "machines of a set are called alike: the instance of one would be taken for that of the other, or deleted with it";
+    "create/zone" => super::adopt::zone, Capability, Session, [Gate::Creates, Gate::Probe], "operation.proto, MachineMetadata.zone";
+        does: "makes an instance in the zone of its Machine, where the infrastructure has several",
+        why: "its volumes and its share of a spread are in that zone: elsewhere its pods never start";
     "create/restored-provider-id" => restored_provider_id, Must, Session, [Gate::Creates, Gate::Tags], "driver.proto, \"Identity\"; operation.proto, CreateMachineRequest.provider_id";
         does: "adopts the instance of a known provider id whose cluster and name match, and puts the new UID on it",
         why: "after a restore of the cluster all UIDs are new; without this every machine is made a second time";
@@ -232,6 +238,19 @@ async fn max_name(bench: &Bench) -> Outcome {
         )?;
     }
     Ok(())
+}
+
+async fn prefix_name(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    let short = bench.machine();
+    let long = Machine { name: format!("{}0", short.name), ..bench.machine() };
+    let other = driver.create(&long).await?;
+    bench.step(format_args!("{} has no instance, and {} has one", short.name, long.name));
+    driver.ask(short.status("")).await?.error_of(&[MachineErrorCode::NotFound])?;
+    let made = driver.create(&short).await?;
+    ensure(made.provider_id != other.provider_id, "an instance for each", "one for both")?;
+    driver.delete(&short).await?;
+    same_instance(&other, &driver.has_one(&long).await?)
 }
 
 async fn restored_provider_id(bench: &Bench) -> Outcome {

@@ -8,7 +8,7 @@ use crate::bench::Bench;
 use crate::check::{Gate, checks};
 use crate::driver::Driver;
 use crate::machine::{Machine, again};
-use crate::outcome::{Outcome, ensure, not_offered};
+use crate::outcome::{Outcome, ensure, failed, not_offered};
 
 const MANUAL: &str = "operation.proto, InitializeMachineRequest";
 const KIND: Gate = Gate::Kind(OperationKind::InitializeMachine);
@@ -20,6 +20,9 @@ checks! {
     "initialize/twice" => twice, Capability, Session, [KIND, Gate::Creates], MANUAL;
         does: "initializes again and again with a result each time",
         why: "the core repeats an initialization whose answer it did not hear";
+    "initialize/once" => once, Capability, Cloud, [KIND, Gate::Creates, Gate::Probe], MANUAL;
+        does: "changes nothing of an instance that is initialized already",
+        why: "the core repeats an initialization whose answer it did not hear: what is done once, such as a disk that is formatted, is done to a running machine";
     "initialize/not-ours" => super::not_ours::initialize, Capability, Session, [KIND, Gate::Creates, Gate::Tags], "driver.proto, \"Not ours\"; operation.proto, InitializeMachineRequest";
         does: "says NOT_OURS, and which instance, where the provider id names one of another machine",
         why: "taken for absent, the core makes another instance";
@@ -80,6 +83,25 @@ async fn twice(bench: &Bench) -> Outcome {
         is_initialized(&done)?;
     }
     driver.has_one(&machine).await.map(drop)
+}
+
+async fn once(bench: &Bench) -> Outcome {
+    // A cloud may change by itself now and then, and not each time.
+    const TRIES: usize = 3;
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let (machine, made) = raw(bench, &driver).await?;
+    let initialize = machine.initialize(&made.provider_id);
+    driver.ask(initialize.clone()).await?.machine()?;
+    for _ in 0..TRIES {
+        let before = probe.journal_length().await?;
+        driver.ask(again(&initialize)).await?.machine()?;
+        if probe.journal_length().await? == before {
+            return Ok(());
+        }
+    }
+    let expected = "a cloud that does not change when it is initialized again";
+    Err(failed(expected, format_args!("a change each of {TRIES} times")))
 }
 
 async fn absent(bench: &Bench) -> Outcome {

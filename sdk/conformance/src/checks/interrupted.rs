@@ -50,7 +50,7 @@ pub(super) async fn tags_atomic(bench: &Bench) -> Outcome {
 }
 
 /// Those that `resources` has without a UID, if the probe knows the word.
-async fn untagged_parts(probe: &Probe) -> BTreeSet<String> {
+pub(crate) async fn untagged_parts(probe: &Probe) -> BTreeSet<String> {
     let all = probe.resources().await.unwrap_or_default();
     all.into_iter().filter(|it| it.uid.is_empty()).map(|it| it.id).collect()
 }
@@ -116,6 +116,17 @@ fn has_identity(seen: &Seen, by_name: bool) -> bool {
 
 fn ids(instances: Vec<Seen>) -> BTreeSet<String> {
     instances.into_iter().map(|seen| seen.provider_id).collect()
+}
+
+/// Instances and parts without identity: no machine is told of them.
+pub(super) async fn untagged(driver: &Driver<'_>) -> BTreeSet<String> {
+    let (Ok(probe), false) = (driver.bench.probe(), by_name::declared(&driver.session.hello))
+    else {
+        return BTreeSet::new();
+    };
+    let instances = probe.instances().await.unwrap_or_default().into_iter();
+    let bare = instances.filter(|it| !has_identity(it, false)).map(|it| it.provider_id);
+    bare.chain(untagged_parts(&probe).await).collect()
 }
 
 /// The status is a result or NOT_FOUND.

@@ -23,6 +23,7 @@ mod update;
 mod validate;
 mod volumes;
 
+pub(crate) use self::interrupted::untagged_parts;
 pub(crate) use self::validate::review;
 
 use crate::check::Check;

@@ -27,6 +27,9 @@ checks! {
     "secret/not-in-output" => not_in_output, Must, Process, [Gate::Creates], "driver.proto, \"Secrets\"";
         does: "shows neither credentials nor user data in its output, its results, its errors, its progress and its checkpoints",
         why: "logs are read by many, kept for long, and copied into tickets";
+    "secret/not-in-tags" => not_in_tags, Must, Session, [Gate::Creates, Gate::Probe], "driver.proto, \"Secrets\"";
+        does: "puts neither credentials nor user data into tags",
+        why: "whoever may read the account reads them, and bills and inventories copy them";
     "secret/refresh" => refresh, Should, Link, [Gate::Creates, Gate::Secret, Gate::BadSecret], "session.proto, CacheInvalidation";
         does: "uses the new credentials after CacheInvalidation, without a restart",
         why: "credentials are replaced while drivers run; the old ones stop to work soon after";
@@ -129,6 +132,30 @@ async fn not_in_output(bench: &Bench) -> Outcome {
             ));
         }
         said(&driver, &what, &canary)?;
+    }
+    Ok(())
+}
+
+async fn not_in_tags(bench: &Bench) -> Outcome {
+    /// Tags are cut, and what stands first is left.
+    const KEPT: usize = 24;
+    let probe = bench.probe()?;
+    let driver = bench.connect().await?;
+    let machine = bench.machine();
+    let user_data = format!("#cloud-config\n# {}\n", user_data_mark(&machine.uid)).into_bytes();
+    let encoded = STANDARD.encode(&user_data).chars().take(KEPT).collect();
+    let made = driver.create(&machine.with_user_data(user_data)).await?;
+    let mut tags = vec![probe.instance(&made.provider_id).await?.tags];
+    let parts = probe.resources_of(&machine.uid).await.unwrap_or_default();
+    tags.extend(parts.into_iter().filter_map(|part| part.tags));
+    let secrets: Vec<_> = bench.options().secret.iter().map(|it| &it.data).collect();
+    let mut canaries = canaries(&secrets, &machine.uid);
+    canaries.push(("user data, as base64".to_owned(), encoded));
+    for (key, value) in tags.iter().flatten() {
+        let found = canaries.iter().find(|(_, canary)| value.contains(canary));
+        let expected = "tags without credentials and user data";
+        let came = found.map(|(what, _)| format!("{what} in tag {key}"));
+        ensure(came.is_none(), expected, came.unwrap_or_default())?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! GetMachineStatus.
 
 use ostler_proto::v1alpha1 as proto;
-use proto::{DriverCapability, MachineErrorCode};
+use proto::{DriverCapability, MachineErrorCode, Operation};
 
 use super::unanswered::{self, Trouble, ask, goes_on};
 use crate::answer::{same_instance, shown};
@@ -9,6 +9,8 @@ use crate::bench::Bench;
 use crate::by_name;
 use crate::check::{Gate, checks};
 use crate::core::reasons::wrong;
+use crate::driver::Driver;
+use crate::machine::again;
 use crate::outcome::{NotPassed, Outcome, ensure, failed};
 
 const MANUAL: &str = "operation.proto, GetMachineStatusRequest";
@@ -20,6 +22,9 @@ checks! {
     "status/reasons" => reasons, Must, Session, [], "operation.proto, MachineErrorReason";
         does: "gives reasons that the core acts on with their type and with the code that belongs to them",
         why: "the core goes by the type and the code: of a reason that contradicts them it does something else than the driver means";
+    "status/same-message" => same_message, Must, Session, [], "operation.proto, OperationError.message";
+        does: "says the same of the same failure",
+        why: "the text is in the status of the Machine: with a time or the id of a request in it, each try writes all that watch it";
     "status/error-not-absent" => error_not_absent, Must, Session, [Gate::Creates, Gate::BadSecret], MANUAL;
         does: "answers with an error other than NOT_FOUND when it cannot look",
         why: "the core takes NOT_FOUND for the proof that there is no instance, and makes a second one";
@@ -69,6 +74,30 @@ async fn reasons(bench: &Bench) -> Outcome {
         Some(came) => Err(failed("a reason that fits its type and its code", came)),
         None => Ok(()),
     }
+}
+
+async fn same_message(bench: &Bench) -> Outcome {
+    let driver = bench.connect().await?;
+    alike(&driver, bench.machine().status("")).await?;
+    if bench.options().no_create {
+        return Ok(());
+    }
+    if let Some(bad) = &bench.options().bad_class {
+        alike(&driver, bench.machine_of(&bench.published("bad", bad)).create()).await?;
+    }
+    if bench.options().bad_secret.is_some() {
+        alike(&driver, bench.machine_of(&bench.denied_class()).create()).await?;
+    }
+    Ok(())
+}
+
+/// What fails twice fails in the same words.
+async fn alike(driver: &Driver<'_>, operation: Operation) -> Outcome {
+    let first = ask(driver, operation.clone()).await?.error("an error")?;
+    let second = ask(driver, again(&operation)).await?.error("an error")?;
+    // Of another code it is another failure.
+    let same = first.code() != second.code() || first.message == second.message;
+    ensure(same, format_args!("{:?} again", first.message), format_args!("{:?}", second.message))
 }
 
 async fn error_not_absent(bench: &Bench) -> Outcome {
@@ -200,6 +229,7 @@ async fn cloud_away(bench: &Bench) -> Outcome {
     }
     bench.step("the machine has no instance, which the driver cannot know now");
     goes_on(&ask(&driver, absent.status("")).await?)?;
+    alike(&driver, absent.status("")).await?;
     trouble.over(bench).await?;
     same_instance(&made, &driver.status(&machine).await?)?;
     let answer = driver.ask(absent.status("")).await?;

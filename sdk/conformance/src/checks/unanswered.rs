@@ -85,10 +85,12 @@ pub(super) fn goes_on(answer: &Answer) -> Outcome<OperationError> {
     );
     ensure(!final_code && !final_word, EXPECTED, shown(&error))?;
     let wait = error.retry_after.and_then(|it| Duration::try_from(it).ok()).unwrap_or_default();
+    // Libraries that know names alone have no other word for what they do not know.
+    let defect = error.code() == MachineErrorCode::Internal && !answer.by_name;
     let quota = error.code() == MachineErrorCode::ResourceExhausted
         && error.acts_by() != MachineErrorReason::Throttled;
     ensure(
-        wait <= LONGEST && !quota,
+        wait <= LONGEST && !quota && !defect,
         "an error after which the core asks again soon: UNAVAILABLE, with a retry_after of minutes at most",
         format_args!("retry_after {wait:?}, {}", shown(&error)),
     )?;

@@ -28,6 +28,16 @@ impl Broken {
         {
             return Ok(self.answer(vm).initialized(true));
         }
+        if self.breaks(Breakage::InitializeOnce)
+            && let Some(vm) = vms.iter().find(|vm| vm.initialized)
+        {
+            let now = self.fake.cloud().clock().now().to_string();
+            self.fake.cloud().tag_as_stranger(
+                &vm.provider_id,
+                Resource::Vm,
+                ("initialized", &now),
+            )?;
+        }
         let answer = self.fake.initialize_machine(request).await;
         if let (Err(error), Some(vm)) = (&answer, vms.first())
             && ((self.breaks(Breakage::InitializeCloudAway) && is_away(error))

@@ -1,13 +1,14 @@
 //! Creates that go wrong.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use ostler_driver_sdk::{Code, Context, CreateMachine, Driver, DriverError, Instance};
 
 use super::{Broken, is_away, remember, twin};
 use crate::Breakage;
 use ostler_driver_fake::FakeDriver;
-use ostler_driver_fake::cloud::{Cloud, Instance as Vm, UserData};
+use ostler_driver_fake::cloud::{Cloud, Instance as Vm, UserData, ZONE_TAG};
 
 /// Names are cut here by [`Breakage::MaxName`].
 const CUT_NAME: usize = 40;
@@ -93,6 +94,13 @@ impl Broken {
         if self.breaks(Breakage::RequestTags) {
             request.tags.clear();
         }
+        if self.breaks(Breakage::RequestTagsAscii) {
+            request.tags.values_mut().for_each(|value| value.retain(|it| it.is_ascii()));
+        }
+        if self.breaks(Breakage::SecretNotInTags) {
+            let user_data = String::from_utf8_lossy(request.user_data()).into_owned();
+            request.tags.insert("user-data".to_owned(), user_data);
+        }
         request
     }
 
@@ -156,6 +164,9 @@ impl Broken {
         if self.breaks(Breakage::UserDataIntact) {
             tampered.bootstrap.user_data = Some(UserData::new(b"something else"));
         }
+        if self.breaks(Breakage::Zone) {
+            tampered.vm.tags.remove(ZONE_TAG);
+        }
         if tampered != *vm {
             self.plant(&tampered)?;
         }
@@ -172,6 +183,15 @@ impl Broken {
         }
         if self.breaks(Breakage::CreateCloudAway) && is_away(&error) {
             return Err(DriverError::invalid_argument("the region is not known").not_applied());
+        }
+        if self.breaks(Breakage::CreateCloudAwayInternal) && is_away(&error) {
+            return Err(DriverError::internal("something went wrong").not_applied());
+        }
+        if self.breaks(Breakage::CreateCloudAwayQuota) && is_away(&error) {
+            return Err(DriverError::resource_exhausted("all is taken").not_applied());
+        }
+        if self.breaks(Breakage::CreateCloudAwayDay) && is_away(&error) {
+            return Err(error.retry_after(Duration::from_hours(24)));
         }
         if self.breaks(Breakage::Incompatible) && code == Code::AlreadyExists {
             let found = self.fake.cloud().find(&ctx.identity(), None);

@@ -38,7 +38,18 @@ impl Broken {
             let absent = || DriverError::not_found(format!("there is no instance {id}"));
             return found.map(|vm| self.answer(&vm)).ok_or_else(absent);
         }
+        if self.breaks(Breakage::PrefixName)
+            && let Some(vm) = self.begins_alike(&ctx)
+        {
+            return Ok(self.answer(&vm));
+        }
         let answer = self.fake.get_machine_status(request).await;
+        let answer = if self.breaks(Breakage::SameMessage) {
+            let now = cloud.clock().now();
+            answer.map_err(|error| DriverError::not_found(format!("{error} at {now}")))
+        } else {
+            answer
+        };
         let answer =
             if self.breaks(Breakage::StatusNotOurs) { answer.map_err(as_absent) } else { answer };
         let answer = if self.breaks(Breakage::StatusPreviousByName) && named.is_none() {
@@ -90,6 +101,16 @@ impl Broken {
             return Ok(found.machine(&target.name, &target.uid));
         }
         Ok(found)
+    }
+
+    /// An instance whose name begins with that of the target, if there is none of that name.
+    fn begins_alike(&self, ctx: &Context) -> Option<Vm> {
+        let ours = ctx.identity();
+        let all = self.fake.cloud().of_clusters(|id| ctx.is_own_cluster(id), None);
+        let mut all =
+            all.unwrap_or_default().into_iter().map(|vm| (vm.identity.machine_name.clone(), vm));
+        let is_there = all.clone().any(|(name, _)| name == ours.machine_name);
+        all.find(|(name, _)| !is_there && name.starts_with(&ours.machine_name)).map(|(_, vm)| vm)
     }
 
     pub(super) async fn list(&self, request: ListMachines) -> Result<Vec<Instance>, DriverError> {

@@ -1,6 +1,6 @@
 //! One operation of which a request meets a fault, and what must hold then.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use super::cases::{Verb, judged};
 use crate::answer::{Answer, same_instance, shown};
 use crate::bench::Bench;
+use crate::checks::interrupted::untagged;
 use crate::checks::secret::canaries;
 use crate::cloud::{Case, Cloud, Fault, Seen};
 use crate::driver::Driver;
@@ -112,6 +113,7 @@ impl<'a> Stage<'a> {
         };
         let id = record.provider_id.as_str();
         let before = self.tags(id).await?;
+        let untagged = self.untagged().await;
         let operation = self.operation(&machine, id)?;
         let hangs = matches!(plan, Some((_, Fault::Hang)));
         let time = self.took * 2 + self.bench.scaled(if hangs { SHORT } else { TIME });
@@ -142,6 +144,9 @@ impl<'a> Stage<'a> {
         };
         again.transpose()?;
         self.hides_secrets(&machine, &answer)?;
+        let new: Vec<_> = self.untagged().await.difference(&untagged).cloned().collect();
+        let expected = "no instance, disk or other part without the identity of its machine";
+        ensure(new.is_empty(), expected, new.join(", "))?;
         if !is_of_the_instance(fault, &seen, id) {
             self.judge(fault, &answer, (&machine, &record), listed).await?;
         }
@@ -164,6 +169,10 @@ impl<'a> Stage<'a> {
             Verb::Delete => machine.delete(""),
             Verb::DeleteById => machine.delete(id),
         })
+    }
+
+    async fn untagged(&self) -> BTreeSet<String> {
+        if self.verb.creates() { untagged(&self.driver).await } else { BTreeSet::new() }
     }
 
     async fn tags(&self, id: &str) -> Outcome<BTreeMap<String, String>> {

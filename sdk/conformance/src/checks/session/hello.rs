@@ -139,7 +139,10 @@ fn same(one: &Hello, two: &Hello) -> Outcome {
 }
 
 /// A harmless operation of every kind.
-fn harmless(machine: &Machine, pool: &Pool) -> Vec<(OperationKind, Operation)> {
+pub(in crate::checks) fn harmless(
+    machine: &Machine,
+    pool: &Pool,
+) -> Vec<(OperationKind, Operation)> {
     const NOWHERE: &str = "conformance:///no-such-instance";
     let (class, cluster) = (&machine.class, &machine.cluster_id);
     let volumes = Request::GetVolumeIds(proto::GetVolumeIdsRequest::default());

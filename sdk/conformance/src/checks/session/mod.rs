@@ -7,6 +7,8 @@ mod load;
 mod reconnect;
 mod roles;
 
+pub(super) use hello::harmless;
+
 use crate::check::Check;
 
 pub(super) fn checks() -> Vec<Check> {

@@ -1,0 +1,100 @@
+"""Plants each lie of typescript.py in sdk/typescript, and runs `ostler sanity` over it.
+
+    run.py --ostler PATH [--whole] [--jobs N] [--only REGEX]
+
+A lie is seen if its check turns red. With --whole all checks run, once without and once with the cloud between, and a lie is seen if any
+does: how many are seen in each way, and how long that took, is printed at the end. node_modules and build of sdk/typescript must be there.
+"""
+
+import argparse, concurrent.futures, json, os, re, shutil, subprocess, sys, tempfile, time
+from pathlib import Path
+
+import typescript
+
+SDK = Path(os.environ.get("TYPESCRIPT", Path(__file__).parents[2] / "sdk/typescript"))
+CASE = re.compile(r"^[a-z-]+ \d+ \w+$")  # `create 2 lost`
+FILES = {"class": "example/class", "secret": "example/secret", "alt-class": "sanity/alt-class", "bad-class": "sanity/bad-class",
+         "hot-class": "sanity/hot-class", "slow-class": "sanity/slow-class", "bad-secret": "sanity/bad-secret"}
+
+
+def plant(changes, here):
+    for name in ("driver.ts", "ostler.ts", "cloud.ts", "package.json", "tsconfig.json"):
+        shutil.copy(SDK / name, here / name)
+    (here / "node_modules").symlink_to(SDK / "node_modules")
+    (here / "proto").symlink_to(Path(__file__).parents[2] / "proto")
+    for change in changes:
+        name, old, new = change if len(change) == 3 else ("driver.ts", *change)
+        text = (here / name).read_text()
+        if old not in text:
+            sys.exit(f"{name} has no {old!r}")
+        (here / name).write_text(text.replace(old, new, 1))
+    built = subprocess.run([SDK / "node_modules/.bin/tsc", "-p", here], capture_output=True, text=True)
+    if built.returncode:
+        sys.exit(f"{changes}: {built.stdout}")
+
+
+def sanity(ostler, changes, *args):
+    """The names of the checks that are red, what the suite said, and the seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        here, began = Path(folder), time.monotonic()
+        plant(changes, here)
+        cloud = subprocess.Popen(["node", here / "build/cloud.js", "serve"], stdout=subprocess.PIPE, text=True)
+        try:
+            url = cloud.stdout.readline().strip()
+            with_cloud = ["--cloud", url, "--cloud-env", "CLOUD_URL"] if "--with-cloud" in args else []
+            files = [word for flag, name in FILES.items() for word in (f"--{flag}", SDK / f"{name}.yaml")]
+            done = subprocess.run(
+                [ostler, "sanity", "--unary", "--timeout-scale", "0.5", "--driver-cmd", f"node {here}/build/driver.js",
+                 "--probe-cmd", f"node {here}/build/cloud.js", "--json", here / "report.json", *files, *with_cloud,
+                 *(it for it in args if it != "--with-cloud")],
+                env={**os.environ, "CLOUD_URL": url}, capture_output=True, text=True)
+        finally:
+            cloud.kill()
+            cloud.wait()
+        report = here / "report.json"
+        checks = json.loads(report.read_text())["checks"] if report.exists() else []
+        red = [it["name"] for it in checks if it["verdict"] == "failed"] or (["no report"] if done.returncode == 2 else [])
+        return red, done.stdout + done.stderr, time.monotonic() - began
+
+
+def look(ostler, whole, lie):
+    what, check, changes = lie
+    if whole:
+        plain = sanity(ostler, changes, "--parallel", "4")
+        return {"what": what, "plain": plain, "cloud": sanity(ostler, changes, "--with-cloud", "--focus", "^faults/")}
+    args = ["--with-cloud", "--only", check] if CASE.match(check) else ["--focus", f"^{check}$"]
+    return {"what": f"{what} ({check})", "plain": sanity(ostler, changes, *args)}
+
+
+def main():
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--ostler", required=True, help="the program")
+    asked.add_argument("--whole", action="store_true", help="all checks, without and with the cloud")
+    asked.add_argument("--jobs", type=int, default=4)
+    asked.add_argument("--only", default="", help="lies and checks with this in their text")
+    given = asked.parse_args()
+    lies = [("nothing", ".*", [])] if given.whole else []
+    lies += [it for it in typescript.LIES if re.search(given.only, f"{it[0]} {it[1]}")]
+    seen, unseen, seconds = {"plain": 0, "cloud": 0, "either": 0}, [], []
+    with concurrent.futures.ThreadPoolExecutor(given.jobs) as jobs:
+        for told in jobs.map(lambda lie: look(given.ostler, given.whole, lie), lies):
+            ways = {way: told[way] for way in ("plain", "cloud") if way in told}
+            red = {way: it[0] for way, it in ways.items()}
+            print(told["what"], {way: (", ".join(it[0]) or "green", round(it[2])) for way, it in ways.items()}, flush=True)
+            seconds.append(sum(it[2] for it in ways.values()))
+            if told["what"] == "nothing":
+                if any(red.values()):
+                    sys.exit("the driver without a lie is red:\n" + "\n".join(it[1] for it in ways.values()))
+                continue
+            for way, names in red.items():
+                seen[way] += bool(names)
+            seen["either"] += any(red.values())
+            if not any(red.values()):
+                unseen.append(told["what"] + ("" if given.whole else "\n" + told["plain"][1]))
+    planted = len([it for it in lies if it[0] != "nothing"])
+    print(f"{planted} planted, {seen}, {sum(seconds) / 60:.1f} minutes of the suite, the longest {max(seconds):.0f} s")
+    if unseen:
+        sys.exit("not seen:\n" + "\n".join(unseen))
+
+
+main()
