@@ -12,7 +12,7 @@ const SPARE = 8;
 const AGAIN = 2_000;
 
 const machines = new Map();
-let head = null, skew = 0, shown = [], chosen = null, described = null, length = 0, due = false;
+let head = null, skew = 0, shown = [], chosen = null, described = null, length = 0, height = 0, due = false;
 
 // The link has the token in its fragment, which no browser sends. It is kept for this tab alone.
 if (location.hash.length > 1) {
@@ -20,7 +20,8 @@ if (location.hash.length > 1) {
   history.replaceState(null, "", "/");
 }
 addEventListener("hashchange", () => location.reload());
-const now = () => Date.now() + skew;
+/** In whole seconds: between two of them no part of a timeline moves, however fast one scrolls. */
+const now = () => Math.floor((Date.now() + skew) / 1000) * 1000;
 
 function ask(path, signal) {
   const token = sessionStorage.getItem("token") ?? "";
@@ -249,6 +250,13 @@ function sift() {
   shown.sort((a, b) => a.rests - b.rests || (a.key < b.key ? -1 : 1));
   const all = machines.size === shown.length ? String(shown.length) : `${shown.length} of ${machines.size}`;
   write($("machines-number"), head?.reading ? "" : all);
+  fit();
+}
+
+/** How much is shown: of time, and of each machine. */
+function fit() {
+  length = Number($("window").value) || fitting(shown, now());
+  height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row"));
   redraw();
 }
 
@@ -259,23 +267,28 @@ function redraw() {
 }
 
 function drawRows() {
-  const box = $("rows"), height = parseFloat(getComputedStyle(document.documentElement).getPropertyValue("--row"));
+  const box = $("rows");
   box.style.height = `${Math.max(shown.length, 1) * height}px`;
   const time = now();
-  length = Number($("window").value) || fitting(shown, time);
   axis(document.querySelector(".tools .track"), time - length, time, true);
   const above = box.getBoundingClientRect().top;
-  const first = Math.max(0, Math.floor(-above / height) - SPARE);
-  const last = Math.min(shown.length, Math.ceil((innerHeight - above) / height) + SPARE);
-  const visible = shown.slice(first, last).map((row, at) => ({ row, at: first + at }));
-  list(box, visible, (it) => it.row.key, () => {
+  // As many as fit, whatever is scrolled to: the element of a row that leaves takes one that comes.
+  const room = Math.ceil(innerHeight / height) + 2 * SPARE;
+  const first = Math.max(0, Math.min(shown.length - room, Math.floor(-above / height) - SPARE));
+  const visible = shown.slice(first, first + room).map((row, at) => ({ row, at: first + at, slot: (first + at) % room }));
+  visible.sort((a, b) => a.slot - b.slot);
+  // The chosen one stays where assistive technology finds it, wherever it is.
+  const at = shown.findIndex((it) => it.key === chosen);
+  if (at >= 0 && (at < first || at >= first + room)) visible.push({ row: shown[at], at, slot: room });
+  list(box, visible, (it) => String(it.slot), () => {
     const it = make("div", "row");
     it.append(make("span", "name"), make("span", "state"), make("span", "track"));
     it.setAttribute("role", "option");
-    it.onclick = () => { choose(it.dataset.key); describe("machine", ...it.dataset.key.split("/")); };
+    it.onclick = () => { choose(it.row.key); describe("machine", ...it.row.key.split("/")); };
     return it;
   }, (it, { row, at }) => {
     const [name, state, track] = it.children;
+    it.row = row;
     it.style.top = `${at * height}px`;
     it.id = `row-${at}`;
     it.setAttribute("aria-posinset", at + 1);
@@ -289,8 +302,7 @@ function drawRows() {
     state.className = `state ${kind}`;
     draw(track, row, time - length, time, time);
   });
-  const at = shown.findIndex((it) => it.key === chosen);
-  if (at >= first && at < last) box.setAttribute("aria-activedescendant", `row-${at}`);
+  if (at >= 0) box.setAttribute("aria-activedescendant", `row-${at}`);
   else box.removeAttribute("aria-activedescendant");
   if (!shown.length) box.replaceChildren(Object.assign(make("p", "", machines.size ? "no machine fits the filter" : head?.reading === false ? "there are no machines" : ""), { id: "empty" }));
   if (described?.kind === "machine") drawSheet(time);
@@ -370,7 +382,7 @@ const acts = {
   Home: () => move(() => 0), End: () => move(() => shown.length - 1),
   Enter: () => chosen && describe("machine", ...chosen.split("/")),
   "/": () => { $("filter").focus(); $("filter").select(); },
-  w: () => { const select = $("window"); select.selectedIndex = (select.selectedIndex + 1) % select.length; redraw(); },
+  w: () => { const select = $("window"); select.selectedIndex = (select.selectedIndex + 1) % select.length; fit(); },
   "?": () => $("keys").showModal(),
   Escape: () => (described ? close() : filterBy("")),
 };
@@ -389,8 +401,9 @@ $("filter").addEventListener("input", sift);
 $("help").onclick = () => $("keys").showModal();
 $("close").onclick = close;
 for (const [name, value] of [["fit", 0], ...WINDOWS]) $("window").append(Object.assign(make("option", "", name), { value }));
-$("window").addEventListener("change", redraw);
-for (const kind of ["scroll", "resize"]) addEventListener(kind, redraw, { passive: true });
+$("window").addEventListener("change", fit);
+addEventListener("resize", fit);
+addEventListener("scroll", redraw, { passive: true });
 // Times go on though nothing happens.
-setInterval(() => { if (document.hidden || !head) return; redraw(); drawWaits(machines.size); }, 1000);
+setInterval(() => { if (document.hidden || !head) return; fit(); drawWaits(machines.size); }, 1000);
 follow();

@@ -41,6 +41,16 @@ function parts(row, now) {
   return all;
 }
 
+const styled = new WeakMap();
+
+/** Sets a style where it is another one: what does not move is not laid out again. */
+function set(it, name, value) {
+  const before = styled.get(it) ?? {};
+  if (before[name] === value) return;
+  it.style[name] = value;
+  styled.set(it, { ...before, [name]: value });
+}
+
 /** Draws a machine into a track that shows the time between two points. */
 export function draw(track, row, from, to, now) {
   const place = (at) => Math.min(100, Math.max(0, (at - from) / (to - from) * 100));
@@ -51,8 +61,8 @@ export function draw(track, row, from, to, now) {
     const it = track.children[at], left = place(begin), width = place(end) - left;
     if (it.className !== kind) it.className = kind;
     if (it.title !== text) it.title = text;
-    it.style.left = `${left}%`;
-    it.style.width = kind === "ok" || kind === "bad" ? "" : `${width}%`;
+    set(it, "left", `${left}%`);
+    set(it, "width", kind === "ok" || kind === "bad" ? "" : `${width}%`);
   });
 }
 
