@@ -543,10 +543,13 @@ NOTICES = {"EC2 Spot Instance Interruption Warning": ("TERMINATION_NOTICE", 120)
 
 
 def notice(text):
-    """The event of the core for one of EventBridge, or None."""
-    said = json.loads(text)
-    kind, seconds = NOTICES.get(said.get("detail-type"), (None, 0))
-    detail = said.get("detail", {})
+    """The event of the core for one of EventBridge, or None: a queue may have other messages, too."""
+    try:
+        said = json.loads(text)
+        kind, seconds = NOTICES.get(said["detail-type"], (None, 0))
+        detail = dict(said["detail"])
+    except (ValueError, TypeError, KeyError):
+        return None
     id = detail.get("instance-id") or detail.get("EC2InstanceId")
     if kind is None or not id:
         return None
@@ -566,7 +569,7 @@ def watch(url):
                 if event := notice(it["Body"]):
                     events.put(event)
                 sqs.delete_message(QueueUrl=url, ReceiptHandle=it["ReceiptHandle"])
-        except (ClientError, NoConnection, HTTPClientError, ValueError) as error:
+        except (ClientError, NoConnection, HTTPClientError) as error:
             print(f"the queue of notices: {type(error).__name__}", file=sys.stderr, flush=True)
             threading.Event().wait(5)
 

@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use ostler_lifecycle::digest;
 use ostler_tests::kubectl::Kubectl;
 use ostler_tests::process::{PATIENCE, Process, binaries};
 use ostler_tests::{repository, tools};
@@ -347,6 +348,75 @@ fn the_python_driver_with_groups_keeps_all_rules_of_groups() {
         "pool/update-undrained",
         "pool/pages",
     ] {
+        assert!(said.contains(&format!("✓ {check}")), "{said}");
+    }
+}
+
+/// Where the packages are that pip installs for the examples in Python: with what is built, so that the next run has them.
+fn python_packages(clone: &Path) -> Option<PathBuf> {
+    let wanted = "sdk/python/examples/requirements.txt";
+    let text = fs::read(clone.join(wanted)).unwrap();
+    let name = format!("python-{}", digest::of_bytes(&text));
+    let (there, made) = (
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(&name),
+        TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+    );
+    if there.exists() {
+        return Some(there);
+    }
+    let install = format!(
+        "sdk/python/.venv/bin/pip install --quiet --target '{}' -r {wanted}",
+        made.path().display()
+    );
+    let (done, said) = shell(clone, &install);
+    if !done {
+        tools::skip(&format!("what {wanted} names ({})", said.trim()));
+        return None;
+    }
+    fs::rename(made.keep(), &there).unwrap();
+    Some(there)
+}
+
+/// A queue has a notice of a spot instance behind messages of others. The driver makes the core's event of it.
+const NOTICE: &str = r#"
+import json, os, sys, threading, boto3
+sys.path.insert(0, "sdk/python/examples")
+import autoscaling
+sqs = boto3.client("sqs", region_name=os.environ["AWS_REGION"])
+url = sqs.create_queue(QueueName="notices")["QueueUrl"]
+spot = {"detail-type": "EC2 Spot Instance Interruption Warning", "detail": {"instance-id": "i-1"}}
+for text in ("no JSON", "[]", "{}", json.dumps(spot)):
+    sqs.send_message(QueueUrl=url, MessageBody=text)
+threading.Thread(target=autoscaling.watch, args=(url,), daemon=True).start()
+event = autoscaling.events.get(timeout=60)
+assert event.provider_id.endswith("/i-1") and event.effective_in.seconds == 120, event
+"#;
+
+/// A scaling group of a real cloud's API, as far as moto simulates that.
+#[test]
+fn the_driver_for_auto_scaling_groups_keeps_all_rules_of_groups() {
+    let Some(clone) = PYTHON.clone() else { return };
+    let Some(packages) = python_packages(clone) else { return };
+    let cloud = TempDir::new().unwrap();
+    let dir = cloud.path().to_str().unwrap();
+    let of = [("MOTO_CLOUD", dir), ("PYTHONPATH", packages.to_str().unwrap())];
+    let python = clone.join("sdk/python/.venv/bin/python");
+    let server = clone.join("sdk/python/examples/moto_cloud.py");
+    let mut moto =
+        Process::start(python.to_str().unwrap(), [server.to_str().unwrap(), "serve", "0"], &of);
+    let url = moto.line("its URL", |line| line.starts_with("http://"));
+    let page = PYTHON.page_commands("autoscaling.py");
+    let suite = &page[page.find("cargo run").unwrap()..];
+    let [(_, dir), (_, packages)] = of;
+    let with =
+        format!("export MOTO_CLOUD='{dir}' PYTHONPATH='{packages}' AWS_ENDPOINT_URL='{url}'");
+    let (green, said) = shell(clone, &format!("{with}\n{}", suite.replace("/tmp/moto", dir)));
+    assert!(green, "{said}");
+    let key = "AWS_ACCESS_KEY_ID=driver AWS_SECRET_ACCESS_KEY=x AWS_REGION=us-east-1";
+    let noticed = format!("{with} {key}\nsdk/python/.venv/bin/python -c '{NOTICE}'");
+    let (done, told) = shell(clone, &noticed);
+    assert!(done, "{told}");
+    for check in ["pool/cloud-away", "pool/bad-secret", "pool/delete-partial", "pool/create-same"] {
         assert!(said.contains(&format!("✓ {check}")), "{said}");
     }
 }
