@@ -178,7 +178,7 @@ fn parse(text: &str) -> anyhow::Result<Vec<serde_json::Value>> {
 mod tests {
     use k8s_openapi::api::core::v1::Secret;
     use kube::{Api, Client};
-    use ostler_apiserver::serving::{ApiServer, Options};
+    use ostler_apiserver::serve::{ApiServer, Options};
     use serde_json::json;
 
     use super::{apply, read};

@@ -17,7 +17,7 @@ use kube::client::Body;
 use kube::runtime::wait::{Condition, await_condition};
 use kube::{Client, Resource};
 use ostler_api::machine::Machine;
-use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
+use ostler_apiserver::serve::{ApiServer, LocalService, Options as ApiOptions};
 use ostler_autoscaler::wire::cloud_provider_client::CloudProviderClient;
 use ostler_driver_fake::calls::{Call, CallLog};
 use ostler_driver_fake::cloud::{Clock, Cloud};

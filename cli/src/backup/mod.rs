@@ -19,7 +19,7 @@ use http::Request;
 use jiff::Timestamp;
 use kube::config::Kubeconfig;
 use ostler_apiserver::backup::{Decoder, Encoder, Entry, Header, KeptFile, LINE, Totals};
-use ostler_apiserver::serving::{KEY_FILES, OBJECTS, backup_header};
+use ostler_apiserver::serve::{KEY_FILES, OBJECTS, backup_header};
 use ostler_apiserver::store::{Prefix, Store, StoreOptions};
 use ostler_dial::cluster;
 use ostler_server::on_signal;

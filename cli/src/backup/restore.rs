@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Client;
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_apiserver::backup::{Entry, Header};
-use ostler_apiserver::serving::{ApiServer, OBJECTS};
+use ostler_apiserver::serve::{ApiServer, OBJECTS};
 use ostler_apiserver::store::{Key, Prefix, Record, Store, StoreOptions, create, in_memory};
 use ostler_controllers::{GivenIds, Settings, known_cluster_ids};
 use ostler_lifecycle::orphans::Hold;

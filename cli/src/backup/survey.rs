@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use ostler_api::names::CLUSTER_ID_CONFIG_MAP;
 use ostler_apiserver::backup::{Decoder, Entry, Header, KeptFile, Totals, read_line};
-use ostler_apiserver::serving::KEY_FILES;
+use ostler_apiserver::serve::KEY_FILES;
 use ostler_apiserver::store::{Key, Record};
 use serde_json::Value;
 

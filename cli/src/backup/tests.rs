@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use ostler_apiserver::serving::{ApiServer, Options};
+use ostler_apiserver::serve::{ApiServer, Options};
 use ostler_apiserver::store::{Key, Record};
 use ostler_lifecycle::orphans::Hold;
 use serde_json::json;

@@ -200,7 +200,7 @@ async fn delete_all(
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use ostler_apiserver::serving::{ApiServer, OBJECTS, Options as ApiOptions};
+    use ostler_apiserver::serve::{ApiServer, OBJECTS, Options as ApiOptions};
 
     use super::*;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use backon::{BackoffBuilder as _, ExponentialBuilder};
-use ostler_apiserver::serving::{ApiServer, ServeOptions};
+use ostler_apiserver::serve::{ApiServer, ServeOptions};
 use ostler_driver_docker::{DockerHost, bridge_gateway};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -194,7 +194,7 @@ impl GatewayFile {
 
 #[cfg(test)]
 mod tests {
-    use ostler_apiserver::serving::Options;
+    use ostler_apiserver::serve::Options;
 
     use super::*;
 

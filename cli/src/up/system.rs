@@ -11,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use clap::ValueEnum;
 use futures::FutureExt as _;
 use kube::Client;
-use ostler_apiserver::serving::{
+use ostler_apiserver::serve::{
     ApiServer, OpenError, Options as ApiOptions, ServeOptions, TlsMaterial,
 };
 use ostler_apiserver::store::OpenError as StoreOpenError;

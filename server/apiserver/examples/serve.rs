@@ -8,7 +8,7 @@
 
 use std::{error::Error, path::PathBuf};
 
-use ostler_apiserver::serving::{ApiServer, Options};
+use ostler_apiserver::serve::{ApiServer, Options};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 

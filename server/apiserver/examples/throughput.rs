@@ -12,7 +12,7 @@ use axum::body::Body;
 use futures::{StreamExt, TryStreamExt, stream};
 use http::{Request, StatusCode};
 use http_body_util::BodyExt;
-use ostler_apiserver::serving::{ApiServer, LocalService, Options};
+use ostler_apiserver::serve::{ApiServer, LocalService, Options};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 

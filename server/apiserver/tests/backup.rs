@@ -7,7 +7,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use ostler_apiserver::{
     backup::{Decoder, Entry},
-    serving::{ApiServer, LocalService, Options},
+    serve::{ApiServer, LocalService, Options},
     store::Prefix,
 };
 use serde_json::json;

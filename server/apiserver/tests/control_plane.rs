@@ -11,7 +11,7 @@ use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use ostler_apiserver::{
     clock::tokio_clock,
-    serving::{ApiServer, Options},
+    serve::{ApiServer, Options},
     store::{Change, Expect, Key, Prefix},
 };
 use rcgen::{CertificateParams, KeyPair};

@@ -5,7 +5,7 @@
 use axum::body::Body;
 use http::Request;
 use http_body_util::BodyExt;
-use ostler_apiserver::serving::{ApiServer, Options};
+use ostler_apiserver::serve::{ApiServer, Options};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 

@@ -11,7 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ostler_apiserver::serving::{ApiServer, Options, TlsMaterial};
+use ostler_apiserver::serve::{ApiServer, Options, TlsMaterial};
 use serde_json::{Value, json};
 use tokio::{
     net::{TcpListener, TcpStream},

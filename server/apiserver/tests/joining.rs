@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use jiff::SignedDuration;
 use kube::api::PostParams;
 use ostler_apiserver::{
-    serving::{ApiServer, Options, TlsMaterial},
+    serve::{ApiServer, Options, TlsMaterial},
     store::Prefix,
 };
 use rcgen::{CertificateParams, DnType, KeyPair};

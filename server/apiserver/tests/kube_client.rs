@@ -13,7 +13,7 @@ use kube::{
 };
 use ostler_apiserver::{
     clock::tokio_clock,
-    serving::{ApiServer, Options},
+    serve::{ApiServer, Options},
 };
 use serde_json::json;
 

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use hyper::{body::Incoming, client::conn::http2::SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use ostler_apiserver::{
-    serving::{ApiServer, Limits, Options, ServeOptions, TlsMaterial},
+    serve::{ApiServer, Limits, Options, ServeOptions, TlsMaterial},
     store::{Change, Expect, Key},
 };
 use prometheus_client::registry::Registry;

@@ -12,7 +12,7 @@ use http::Request;
 use http_body_util::BodyExt;
 use ostler_apiserver::{
     clock::tokio_clock,
-    serving::{ApiServer, Options},
+    serve::{ApiServer, Options},
 };
 use serde_json::{Value, json};
 use tower::ServiceExt;

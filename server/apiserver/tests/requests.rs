@@ -11,7 +11,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use ostler_apiserver::{
     clock::tokio_clock,
-    serving::{ApiServer, Options},
+    serve::{ApiServer, Options},
     store::Retention,
 };
 use serde_json::{Value, json};

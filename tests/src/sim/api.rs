@@ -14,7 +14,7 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, BodyStream, Collected, Full, StreamBody};
 use kube::Client;
-use ostler_apiserver::serving::LocalService;
+use ostler_apiserver::serve::LocalService;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tower::{BoxError, Service};

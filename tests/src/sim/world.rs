@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use ostler_api::machine::Machine;
 use ostler_api::{MachineDeployment, MachinePool, MachineReserve, MachineSet};
-use ostler_apiserver::serving::{ApiServer, LocalService, Options as ApiOptions};
+use ostler_apiserver::serve::{ApiServer, LocalService, Options as ApiOptions};
 use ostler_driver_fake::cloud::{Clock, Cloud, Listener};
 use tokio::time::{Instant, sleep, sleep_until};
 

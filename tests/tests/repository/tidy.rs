@@ -1,10 +1,10 @@
 //! The rules of the repository. Each failure says what to do instead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use ostler_tests::repository::{Crate, crates, files};
+use ostler_tests::repository::{Crate, SourceFile, crates, files};
 use ostler_tests::tools::{find, root};
 
 use crate::named::{rust_sources, text};
@@ -126,36 +126,12 @@ fn sizes() -> Option<String> {
 }
 
 #[test]
-fn no_files_depend_on_each_other_in_a_circle_and_no_function_is_too_long() {
+fn no_files_or_folders_depend_on_each_other_in_a_circle_and_no_function_is_too_long() {
     let Some(said) = sizes() else { return };
-    for wanted in [", 0 over 70", " 0  circles"] {
+    for wanted in [", 0 over 70", " 0  circles", " 0  knots"] {
         assert!(
             said.contains(wanted),
-            "not \"{wanted}\": move what both name to a file of its own\n{said}"
-        );
-    }
-}
-
-/// Of each crate that has knots, the folders in them. A crate that is not here has none.
-const KNOTTED_FOLDERS: [(&str, usize); 1] = [("server/apiserver", 14)];
-
-#[test]
-fn no_folder_is_tied_into_a_knot_that_was_in_none() {
-    let Some(said) = sizes() else { return };
-    let mut knotted: BTreeMap<&str, usize> = BTreeMap::new();
-    for line in said.lines() {
-        if let Some((_, knot)) = line.split_once(" lines of ")
-            && let Some((name, folders)) = knot.split_once(": ")
-        {
-            *knotted.entry(name).or_default() += folders.split(' ').count();
-        }
-    }
-    for (name, folders) in knotted {
-        let known = KNOTTED_FOLDERS.iter().find(|(known, _)| *known == name);
-        let most = known.map_or(0, |(_, most)| *most);
-        assert!(
-            folders <= most,
-            "{folders} folders of {name} depend on each other in circles, and {most} did: move what they share to a folder below\n{said}"
+            "not \"{wanted}\": move what both name to a file or folder of its own\n{said}"
         );
     }
 }
@@ -189,6 +165,69 @@ fn arrows_of_dependency_point_inwards() {
                 allowed == ["*"] || allowed.contains(&dependency.as_str()),
                 "{name} must not depend on {dependency}"
             );
+        }
+    }
+}
+
+/// The rooms of the embedded API server, the lowest first, each with those that it may name.
+const ROOMS: [(&str, &[&str]); 6] = [
+    ("store", &["store"]),
+    ("kinds", &["kinds"]),
+    ("auth", &["auth", "clock", "context", "kinds", "store"]),
+    ("rest", &["auth", "clock", "context", "kinds", "rest", "store"]),
+    ("control", &["auth", "clock", "context", "control", "kinds", "rest", "store"]),
+    (
+        "serve",
+        &["auth", "backup", "clock", "context", "control", "kinds", "rest", "serve", "store"],
+    ),
+];
+
+/// The modules of its crate's root that a file names.
+fn roots(text: &str) -> BTreeSet<&str> {
+    let mut named = BTreeSet::new();
+    for path in text.split("crate::").skip(1) {
+        let Some(tree) = path.strip_prefix('{') else {
+            named.extend(words(path).next());
+            continue;
+        };
+        let mut depth = 1;
+        for part in tree.split_inclusive(['{', ',', '}']) {
+            if depth == 1 {
+                named.extend(words(part).next());
+            }
+            match part.chars().next_back() {
+                Some('{') => depth += 1,
+                Some('}') => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    named
+}
+
+/// The words of a text of code.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let part = |letter: char| letter.is_alphanumeric() || letter == '_';
+    text.split(move |letter| !part(letter)).filter(|word| !word.is_empty())
+}
+
+#[test]
+fn rooms_of_the_embedded_api_server_name_only_those_they_stand_on() {
+    let files = files().unwrap();
+    for (room, below) in ROOMS {
+        let folder = format!("server/apiserver/src/{room}");
+        let here: Vec<_> = rust_sources(&files).filter(|it| it.path.starts_with(&folder)).collect();
+        assert!(!here.is_empty(), "there is no {folder}");
+        for SourceFile { path, text } in here {
+            let path = path.display();
+            for named in roots(text) {
+                assert!(below.contains(&named), "{path}: {room} must not name {named}");
+            }
+            let is_pure = room != "kinds" || !words(text).any(|word| word == "tokio");
+            assert!(is_pure, "{path}: what a kind is takes no time and waits for nothing");
         }
     }
 }

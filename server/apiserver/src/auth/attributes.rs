@@ -3,13 +3,12 @@
 use http::Method;
 use percent_encoding::percent_decode_str;
 
-use crate::{
-    rest::Query,
+use crate::kinds::{
+    identity::Identity,
+    query::Query,
     selector::FieldSelector,
     status::{Details, Status},
 };
-
-use super::Identity;
 
 /// What a request acts on.
 #[derive(Clone, Debug, PartialEq, Eq)]

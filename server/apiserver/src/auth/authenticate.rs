@@ -3,10 +3,13 @@
 use http::{HeaderMap, header::AUTHORIZATION};
 use ring::digest;
 
-use crate::status::{Answer, Status};
+use crate::kinds::{
+    identity::Identity,
+    status::{Answer, Status},
+};
 
-use super::{Auth, Identity};
-use crate::certificates::ClientCertificate;
+use super::Auth;
+use crate::auth::certificates::ClientCertificate;
 
 impl Auth {
     /// Who asks. Without a certificate and a bearer token that is the anonymous user; one that

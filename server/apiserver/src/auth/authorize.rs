@@ -1,11 +1,12 @@
 //! The whole policy of who may do what.
 
 use super::{
-    Attributes, Identity, Target,
+    Attributes, Target,
     bootstrap::BOOTSTRAPPERS,
     node::{self, Bindings},
     policy::{BOOTSTRAPPER, NODE, Rule},
 };
+use crate::kinds::identity::Identity;
 
 /// Paths that everybody may read.
 const PUBLIC: [&str; 4] = ["/healthz", "/livez", "/readyz", "/version"];

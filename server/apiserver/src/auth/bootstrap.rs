@@ -5,11 +5,14 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
-    kinds::access::text,
+    kinds::{
+        access::text,
+        identity::{Identity, NODE_ANNOTATION},
+    },
     store::{Key, Store},
 };
 
-use super::{Auth, Identity, NODE_ANNOTATION, authenticate::same};
+use super::{Auth, authenticate::same};
 
 /// The group of all who show such a token. Further groups of a token must begin with it.
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";

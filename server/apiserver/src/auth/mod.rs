@@ -1,7 +1,7 @@
 //! Who asks, and whether they may.
 //!
-//! * `Identity`: a user, found by `authenticate` from a client certificate or a request's bearer
-//!   token.
+//! * `authenticate` finds the user of a request: from a client certificate or a bearer token.
+//!   `certificates`: those of the server, and those that clients ask for and show.
 //! * `Attributes`: what a request wants to do, read from its method, path and field selector.
 //! * `authorize`: the whole policy. There is no RBAC: members of `system:masters` may do
 //!   everything, other authenticated users may read discovery and ask about themselves, and
@@ -19,20 +19,25 @@ mod authenticate;
 mod authorize;
 mod bootstrap;
 mod bound;
-mod identity;
+pub(crate) mod certificates;
 mod node;
 mod policy;
 mod quota;
 mod restriction;
 mod review;
-mod secret;
 mod service_account;
 mod token;
 
 use std::{io, path::Path, sync::Arc};
 
-use crate::{clock::Clock, context::Context, status::Answer};
+use crate::{
+    clock::Clock,
+    context::Context,
+    kinds::{identity::Identity, status::Answer},
+    store::secret::{self, keep},
+};
 
+pub use crate::{kinds::identity::NODE_ANNOTATION, store::secret::Secret};
 pub(crate) use attributes::{Attributes, Target};
 pub(crate) use authenticate::refuse_impersonation;
 pub(crate) use authorize::{is_bootstrapper, permits};
@@ -41,16 +46,9 @@ pub(crate) use bootstrap::{
     standing_token,
 };
 pub(crate) use bound::Bound;
-pub(crate) use identity::Identity;
-pub use identity::NODE_ANNOTATION;
 pub(crate) use quota::{Quota, Reservation};
 pub(crate) use restriction::{Write, restrict};
 pub(crate) use review::Review;
-pub use secret::Secret;
-pub(crate) use secret::{
-    accept, check_own_file, create_private, keep, private_directory, read_private, sync_name,
-    write_private,
-};
 
 use token::Signer;
 

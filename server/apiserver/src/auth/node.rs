@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use crate::certificates::kubelet;
+use crate::kinds::{certificate::kubelet, identity::Identity};
 
 use super::{
-    Attributes, Identity, Target,
+    Attributes, Target,
     policy::{NODE, Rule, Scope},
 };
 

@@ -8,15 +8,11 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    certificates::kubelet,
-    kinds::{BuiltIn, Resource, access::text},
+    kinds::{BuiltIn, Resource, access::text, certificate::kubelet, identity::Identity},
     store::{Change, Key, Prefix, Store},
 };
 
-use super::{
-    Identity,
-    restriction::{MIRROR, Write, is_mirror},
-};
+use super::restriction::{MIRROR, Write, is_mirror};
 
 /// Kinds of which one user may store many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

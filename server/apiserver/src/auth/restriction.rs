@@ -3,16 +3,14 @@
 
 use serde_json::Value;
 
-use crate::{
-    certificates::{Request, kubelet},
-    kinds::{
-        BuiltIn, Resource, Subresource,
-        access::{entries, flag, items, text},
-        certificate,
-    },
+use crate::kinds::{
+    BuiltIn, Resource, Subresource,
+    access::{entries, flag, items, text},
+    certificate::{self, Request, kubelet},
+    identity::Identity,
 };
 
-use super::{Identity, node};
+use super::node;
 
 /// A write that has not been done yet.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,5 @@
 //! The requests that are answered and not stored: who am I, may I, is this token good, give me one.
 
-use http::{HeaderMap, Method};
 use k8s_openapi::api::{
     authentication::v1::{
         SelfSubjectReview, SelfSubjectReviewStatus, TokenReview, TokenReviewStatus, UserInfo,
@@ -14,15 +13,15 @@ use k8s_openapi::api::{
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use crate::{
+use crate::kinds::{
+    access::remove,
     field::FieldError,
-    kinds::access::remove,
-    rest::body,
+    identity::Identity,
     selector::{FieldSelector, FieldTerm},
     status::{Answer, Status},
 };
 
-use super::{Attributes, Auth, Identity, Target, authorize};
+use super::{Attributes, Auth, Target, authorize};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
@@ -57,18 +56,7 @@ impl Review {
     }
 
     /// Answers the review; the answer goes out as 201.
-    pub(crate) fn answer(
-        self,
-        auth: &Auth,
-        identity: &Identity,
-        method: &Method,
-        headers: &HeaderMap,
-        body: &[u8],
-    ) -> Answer<Value> {
-        if method != Method::POST {
-            return Err(Status::method_not_allowed());
-        }
-        let mut body = body::decode(headers, body)?.value;
+    pub(crate) fn answer(self, auth: &Auth, identity: &Identity, mut body: Value) -> Answer<Value> {
         // The answer is the server's. In binary form it is always sent, without values.
         remove(&mut body, "status");
         match self {

@@ -5,17 +5,18 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest};
 use serde_json::Value;
 
 use crate::{
-    field::FieldError,
     kinds::{
         BuiltIn,
         access::{preset, set},
+        field::FieldError,
+        identity::Identity,
+        status::{Answer, Status},
     },
-    status::{Answer, Status},
     store::Key,
 };
 
 use super::{
-    Auth, Identity,
+    Auth,
     token::{Claims, ISSUER, Kubernetes, Named},
 };
 

@@ -6,7 +6,7 @@ use super::{
     access::{entries, items, set, text},
     names,
 };
-use crate::field::{FieldError, FieldErrorKind, child, index};
+use crate::kinds::field::{FieldError, FieldErrorKind, child, index};
 
 pub(super) fn prepare_create(object: &mut Value) {
     let nothing = json!({

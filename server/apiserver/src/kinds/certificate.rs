@@ -1,18 +1,25 @@
 //! Certificate signing requests.
+//!
+//! * [`request`]: what stands in a PKCS#10 request. `refusal`: why one is refused.
+//! * [`kubelet`]: which requests the signer `kubernetes.io/kube-apiserver-client-kubelet` signs.
+
+pub(crate) mod kubelet;
+pub(crate) mod refusal;
+pub(crate) mod request;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use jiff::Timestamp;
 use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 
+pub(crate) use self::request::Request;
 use super::{
     NameRule, Subresource,
     access::{items, items_mut, keep, number, object_in, preset, remove, set, text},
 };
-use crate::{
-    auth::Identity,
-    certificates::Request,
+use crate::kinds::{
     field::{FieldError, child, index},
+    identity::Identity,
 };
 
 /// Conditions that decide over a request; each is true or not there.

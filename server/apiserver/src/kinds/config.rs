@@ -7,7 +7,7 @@ use super::{
     access::{entries, flag, object_in, preset, remove, set, text},
     names,
 };
-use crate::field::{FieldError, key};
+use crate::kinds::field::{FieldError, key};
 
 /// The most that the values of one object may hold, in bytes.
 const MAX_BYTES: usize = 1 << 20;

@@ -9,7 +9,7 @@ use super::{
     access::{flag, is_true, items, text},
     strategy,
 };
-use crate::{apply::Type, schema::Schema};
+use crate::kinds::{apply::Type, schema::Schema};
 
 /// One version of a custom kind: its schema, columns and selectable fields.
 #[derive(Clone, Debug)]

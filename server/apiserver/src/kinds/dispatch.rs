@@ -8,7 +8,7 @@ use super::{
     budget, certificate, config, definition, event, lease, namespace, node, pod, service, stored,
     strategy, volume, workload,
 };
-use crate::field::FieldError;
+use crate::kinds::field::FieldError;
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have nothing of their own")]
 impl BuiltIn {

@@ -7,7 +7,7 @@ use super::{
     access::{number, text},
     names,
 };
-use crate::field::FieldError;
+use crate::kinds::field::FieldError;
 
 pub(super) const CORE_FIELD_LABELS: &[&str] = &[
     "involvedObject.kind",
@@ -95,7 +95,7 @@ fn normalize(face: BuiltIn, object: &mut Value) {
         let empty = |value: &Value| value.as_str() == Some("");
         fields.retain(|_, value| !empty(value));
     }
-    if let Err(error) = crate::schema::catalogue::decode(face, object) {
+    if let Err(error) = crate::kinds::schema::catalogue::decode(face, object) {
         tracing::debug!(%error, "a stored event does not decode");
     }
 }

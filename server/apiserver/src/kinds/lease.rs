@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::access::number;
-use crate::field::FieldError;
+use crate::kinds::field::FieldError;
 
 pub(super) fn validate(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();

@@ -9,23 +9,37 @@
 //! `metadata` is the same for all kinds and is not handled here, except for its types.
 
 pub(crate) mod access;
+pub(crate) mod apply;
 mod budget;
 pub(crate) mod builtin;
+mod builtin_types;
 pub(crate) mod certificate;
+pub(crate) mod conditions;
 mod config;
 pub(crate) mod custom;
-mod definition;
+pub(crate) mod definition;
+pub(crate) mod discovery;
 mod dispatch;
+pub(crate) mod document;
 pub(crate) mod event;
+pub(crate) mod field;
+pub(crate) mod identity;
 mod lease;
 pub(crate) mod names;
 mod namespace;
 pub(crate) mod node;
+pub(crate) mod openapi;
+pub(crate) mod patch;
 mod pod;
+pub(crate) mod query;
 pub(crate) mod registry;
+pub(crate) mod schema;
+pub(crate) mod selector;
 mod service;
+pub(crate) mod status;
 mod stored;
 mod strategy;
+pub(crate) mod table;
 mod volume;
 mod workload;
 
@@ -36,10 +50,11 @@ use serde_json::Value;
 pub(crate) use self::{
     builtin::{BuiltIn, type_name},
     custom::CustomVersion,
+    definition::begin_deletion,
     names::NameRule,
     registry::Registry,
 };
-use crate::{
+use crate::kinds::{
     apply::{Scope, Type, Writes},
     field::FieldError,
     schema::{

@@ -7,7 +7,7 @@ use super::{
     access::{entries, flag, items, object_in, preset, text},
     names,
 };
-use crate::{
+use crate::kinds::{
     field::{FieldError, FieldErrorKind, child, index, quote},
     schema::formats,
 };
@@ -31,7 +31,7 @@ const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// A new node takes no pods before a controller has seen it ready.
 pub(super) fn prepare_create(object: &mut Value) {
     preset(object, "status", json!({}));
-    if let Err(error) = crate::schema::catalogue::decode(super::BuiltIn::Node, object) {
+    if let Err(error) = crate::kinds::schema::catalogue::decode(super::BuiltIn::Node, object) {
         tracing::debug!(%error, "a decoded node does not decode again");
     }
     let is_not_ready =

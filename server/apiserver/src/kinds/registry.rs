@@ -8,7 +8,7 @@ use std::{
 use serde_json::Value;
 
 use super::{BuiltIn, Resource, StorageKey, custom};
-use crate::document::{Document, Documents};
+use crate::kinds::document::{Document, Documents};
 
 /// A snapshot of all served kinds: the built-in ones and those of the definitions it was made of.
 /// Cheap to clone; a new one is made whenever a definition changes.

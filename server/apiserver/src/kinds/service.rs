@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::access::{items, items_mut, object_in, preset, text};
-use crate::field::{FieldError, child, index};
+use crate::kinds::field::{FieldError, child, index};
 
 pub(super) fn default(object: &mut Value) {
     if let Some(spec) = object_in(object, "spec") {

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{BuiltIn, Subresource};
-use crate::field::FieldError;
+use crate::kinds::field::FieldError;
 
 /// What a create would store, and the fields that are refused.
 fn attempt(kind: BuiltIn, object: Value) -> (Value, Vec<String>) {

@@ -7,7 +7,7 @@ use super::{
     access::{entries, preset, set, text},
     budget, pod,
 };
-use crate::field::FieldError;
+use crate::kinds::field::FieldError;
 
 pub(super) fn default(kind: BuiltIn, object: &mut Value) {
     let Some(spec) = object.get_mut("spec") else { return };

@@ -8,9 +8,12 @@ use serde_json::Value;
 
 use super::{is, stored::meta_text};
 use crate::{
-    auth::{self, Identity, Quota, Reservation},
-    kinds::{BuiltIn, Resource, Subresource, certificate},
-    status::{Answer, Status},
+    auth::{self, Quota, Reservation},
+    kinds::{
+        BuiltIn, Resource, Subresource, certificate,
+        identity::Identity,
+        status::{Answer, Status},
+    },
 };
 
 /// Looks at what a client wants to write.

@@ -7,14 +7,14 @@ use super::{
     admission::Admission,
     body::Body,
     patching::LARGE,
-    query::WriteOptions,
     stored::{meta_text, metadata_mut},
     unevaluated,
     write::{self, By},
 };
-use crate::{
+use crate::kinds::{
+    Resource,
     apply::{Author, Refusal},
-    kinds::Resource,
+    query::WriteOptions,
     status::{Answer, Status},
 };
 

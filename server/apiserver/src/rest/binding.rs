@@ -7,9 +7,9 @@ use super::{
     metadata::time,
     stored::{meta_text, metadata},
 };
-use crate::{
+use crate::kinds::{
+    access::{object_in, preset, remove, set, text},
     field::{self, FieldError},
-    kinds::access::{object_in, preset, remove, set, text},
     status::{Answer, Status},
 };
 
@@ -52,7 +52,7 @@ fn bind(pod: &mut Value, binding: &Value, node: &str, now: jiff::Timestamp) -> A
     let annotations = metadata(binding).and_then(|metadata| metadata.get("annotations"));
     if let Some(annotations) = annotations.filter(|annotations| annotations.is_object()) {
         let changes = json!({"metadata": {"annotations": annotations}});
-        crate::patch::merge(pod, &changes);
+        crate::kinds::patch::merge(pod, &changes);
     }
     set_condition(
         pod,

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use serde_saphyr::DuplicateKeyPolicy;
 
 use super::{number::number, protobuf};
-use crate::{
+use crate::kinds::{
     field::{self, Path, SHOWN_PATH, shorten},
     status::{Answer, Status},
 };

@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use crate::{
+use crate::kinds::{
+    Resource,
+    access::text,
     field::{FieldError, Path, SHOWN_PATH, shorten},
-    kinds::{Resource, access::text},
     status::{Answer, Status},
 };
 
@@ -124,12 +125,12 @@ fn heaviest(object: &Value, weigh: &impl Fn(&Value) -> usize) -> String {
             Value::Object(fields) => fields
                 .iter()
                 .find(|(_, inner)| weigh(inner) > half)
-                .map(|(name, inner)| (crate::field::child(&path, name), inner)),
+                .map(|(name, inner)| (crate::kinds::field::child(&path, name), inner)),
             Value::Array(items) => items
                 .iter()
                 .enumerate()
                 .find(|(_, inner)| weigh(inner) > half)
-                .map(|(position, inner)| (crate::field::index(&path, position), inner)),
+                .map(|(position, inner)| (crate::kinds::field::index(&path, position), inner)),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
         };
         let Some((inner_path, inner)) = named else { break };

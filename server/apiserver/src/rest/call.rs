@@ -22,18 +22,18 @@ use super::{
     metadata,
     negotiate::View,
     patching::{Patch, PatchType, Patching},
-    query::{FieldValidation, Query, WriteOptions},
     respond, scale,
     stored::meta_text,
     unevaluated,
     watch::{self, WatchOptions},
     write::{self, By},
 };
-use crate::{
+use crate::kinds::{
+    Resource, Rule, Subresource,
     apply::Author,
-    auth::Identity,
     field::FieldError,
-    kinds::{Resource, Rule, Subresource},
+    identity::Identity,
+    query::{FieldValidation, Query, WriteOptions},
     status::{Answer, Status},
 };
 

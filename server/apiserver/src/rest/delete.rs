@@ -11,12 +11,12 @@ use super::{
     write::write_failure,
 };
 use crate::{
-    controllers::begin_deletion,
     kinds::{
         BuiltIn, Resource,
         access::{items, number, object_in, set, text},
+        begin_deletion,
+        status::{Answer, Status},
     },
-    status::{Answer, Status},
     store::{Change, Expect, Record, WriteError},
 };
 

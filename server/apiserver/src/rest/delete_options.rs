@@ -4,12 +4,10 @@ use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
-    body,
-    query::{Query, dry_run_error},
-};
-use crate::{
+use super::body;
+use crate::kinds::{
     field::FieldError,
+    query::{Query, dry_run_error},
     status::{Answer, Status},
 };
 

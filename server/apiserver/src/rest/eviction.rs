@@ -12,11 +12,9 @@ use super::{
     metadata::time,
     stored::{self, meta_number, meta_text},
 };
-use crate::{
-    kinds::{
-        BuiltIn, Resource,
-        access::{self, entries, is_true, items, items_mut, object_in, set, text},
-    },
+use crate::kinds::{
+    BuiltIn, Resource,
+    access::{self, entries, is_true, items, items_mut, object_in, set, text},
     selector::LabelSelector,
     status::{Answer, Cause, Status},
 };
@@ -56,7 +54,7 @@ impl Eviction {
         };
         let known = ["apiVersion", "kind", "metadata", "deleteOptions"];
         for name in fields.keys().filter(|name| !known.contains(&name.as_str())) {
-            warnings.push(format!("unknown field {}", crate::field::quote(name)));
+            warnings.push(format!("unknown field {}", crate::kinds::field::quote(name)));
         }
         let name = meta_text(body, "name");
         if name != target.name {

@@ -4,8 +4,10 @@ use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
 
-use super::{negotiate, query::Query, respond};
-use crate::{discovery, document::Document, kinds::Registry, openapi, status::Status};
+use super::{negotiate, respond};
+use crate::kinds::{
+    Registry, discovery, document::Document, openapi, query::Query, status::Status,
+};
 
 /// The version this server reports. Clients derive from it what they may ask for.
 const VERSION: &str = "v1.33.0+ostler";

@@ -6,11 +6,9 @@ use super::{
     negotiate::{Form, MetaVersion},
     stored::{self, meta_text},
 };
-use crate::{
-    kinds::{
-        Resource,
-        access::{remove, set},
-    },
+use crate::kinds::{
+    Resource,
+    access::{remove, set},
     status::{Answer, Status},
     table::{self, Include, Rendering},
 };

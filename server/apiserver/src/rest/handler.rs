@@ -11,12 +11,12 @@ use super::{
     body::LIMIT,
     call::Call,
     fixed, negotiate, path,
-    query::Query,
     resolve::{Missing, resolve},
     respond, stored,
 };
-use crate::{
-    auth::Identity,
+use crate::kinds::{
+    identity::Identity,
+    query::Query,
     status::{Answer, Status},
 };
 

@@ -4,14 +4,14 @@ use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{
-    Api, Target, negotiate::Form, query::Query, select::Selection, stored,
-    write::invalid_version_text,
-};
+use super::{Api, Target, negotiate::Form, select::Selection, stored, write::invalid_version_text};
 use crate::{
-    field::FieldError,
-    kinds::Resource,
-    status::{Answer, Status},
+    kinds::{
+        Resource,
+        field::FieldError,
+        query::Query,
+        status::{Answer, Status},
+    },
     store::{HistoryError, Key, Page, Record},
 };
 
@@ -114,7 +114,7 @@ fn check_timeout(query: &Query) -> Answer<()> {
     if fine {
         return Ok(());
     }
-    let shown = crate::field::quote(text);
+    let shown = crate::kinds::field::quote(text);
     Err(Status::bad_request(format!("time: invalid duration {shown}")))
 }
 

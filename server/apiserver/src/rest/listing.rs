@@ -14,7 +14,10 @@ use super::{
     negotiate::{Encoding, Form},
     stored,
 };
-use crate::{kinds::Resource, store::Record, table::Include};
+use crate::{
+    kinds::{Resource, table::Include},
+    store::Record,
+};
 
 /// About how long a piece is; a single object may be longer. Writing one takes about a millisecond,
 /// for which a worker of the runtime is busy.

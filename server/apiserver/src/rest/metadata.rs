@@ -7,9 +7,10 @@ use super::{
     is,
     stored::{meta_text, meta_texts, metadata, metadata_mut, set_meta},
 };
-use crate::{
+use crate::kinds::{
+    BuiltIn, Resource, Rule,
     field::{self, FieldError, FieldErrorKind, child},
-    kinds::{BuiltIn, Resource, Rule, names},
+    names,
 };
 
 /// What all annotations of an object may hold together, in bytes.

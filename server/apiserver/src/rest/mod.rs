@@ -2,7 +2,7 @@
 //!
 //! * `handler`: the way of a request; `fixed` answers what is no resource, [`path`] and `resolve`
 //!   find what an address names, `call` does what is asked for.
-//! * `query`, `negotiate`, `body`, `protobuf`: reading the request.
+//! * `negotiate`, `body`, `protobuf`: reading the request.
 //! * `admission`: what depends on who asks, and when.
 //! * `write`: the one pipeline for everything that changes objects; `patching`, `applying`, `delete`,
 //!   `scale`, `binding`, `eviction` say what a change is.
@@ -35,7 +35,6 @@ mod number;
 mod patching;
 pub(crate) mod path;
 pub(crate) mod protobuf;
-mod query;
 mod resolve;
 pub(crate) mod respond;
 mod scale;
@@ -54,7 +53,6 @@ pub(crate) use handler::read;
 pub(crate) use kept::Kept;
 use lines::Lines;
 pub(crate) use negotiate::Encoding;
-pub(crate) use query::Query;
 pub(crate) use respond::Streamed;
 pub(crate) use served::Served;
 

@@ -2,8 +2,10 @@
 
 use http::{HeaderMap, header};
 
-use super::query::Query;
-use crate::status::{Answer, Details, Status};
+use crate::kinds::{
+    query::Query,
+    status::{Answer, Details, Status},
+};
 
 /// The text encoding of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

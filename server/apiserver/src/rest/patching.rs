@@ -8,16 +8,15 @@ use super::{
     Api, Target,
     admission::Admission,
     body::{self, Body, content_type},
-    metadata,
-    query::{FieldValidation, WriteOptions},
-    unevaluated,
+    metadata, unevaluated,
     write::{self, By, Decoded},
 };
-use crate::{
+use crate::kinds::{
+    Resource,
     apply::Author,
     field::{self, FieldError},
-    kinds::Resource,
     patch::{self, json, strategic},
+    query::{FieldValidation, WriteOptions},
     status::{Answer, Status},
 };
 

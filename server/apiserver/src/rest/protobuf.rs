@@ -15,10 +15,11 @@ use prost_reflect::{
 use serde_json::{Map, Value, json};
 
 use super::{bounds, number::number};
-use crate::{
-    kinds::{access::set, type_name},
+use crate::kinds::{
+    access::set,
     schema::catalogue,
     status::{Answer, Status},
+    type_name,
 };
 
 /// The media type of the binary form.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use http::Method;
 
 use super::{Target, path::ResourcePath};
-use crate::{
-    kinds::{Registry, Resource, Subresource},
+use crate::kinds::{
+    Registry, Resource, Subresource,
     status::{Answer, Status},
 };
 

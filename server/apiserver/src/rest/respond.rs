@@ -8,7 +8,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 
 use super::{Kept, listing::Written, negotiate::Encoding};
-use crate::status::Status;
+use crate::kinds::status::Status;
 
 /// A document in an encoding.
 pub(crate) fn document(
@@ -94,7 +94,7 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
         let warning: String = warning.chars().take(most).collect();
         let Some(rest) = left.checked_sub(length(&warning)) else { return };
         left = rest;
-        let text = format!("299 - {}", crate::field::quote(&warning));
+        let text = format!("299 - {}", crate::kinds::field::quote(&warning));
         if let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) {
             response.headers_mut().append(header::WARNING, value);
         }

@@ -9,12 +9,10 @@ use super::{
     stored::{meta_text, metadata},
     write::{By, check_name, check_types},
 };
-use crate::{
+use crate::kinds::{
+    Resource, ScalePaths,
+    access::{entries, items, number, text},
     field::{self, FieldError},
-    kinds::{
-        Resource, ScalePaths,
-        access::{entries, items, number, text},
-    },
     status::{Answer, Status},
 };
 

@@ -2,11 +2,13 @@
 
 use serde_json::Value;
 
-use super::query::Query;
 use crate::{
-    kinds::Resource,
-    selector::{FieldSelector, LabelSelector},
-    status::{Answer, Status},
+    kinds::{
+        Resource,
+        query::Query,
+        selector::{FieldSelector, LabelSelector},
+        status::{Answer, Status},
+    },
     store::Key,
 };
 
@@ -37,10 +39,10 @@ impl Selection {
     /// One cannot be read, or names a field that cannot be selected by (400).
     pub(crate) fn parse(resource: &Resource, query: &Query) -> Answer<Self> {
         let labels: LabelSelector = query.text("labelSelector").parse().map_err(
-            |error: crate::selector::SelectorError| Status::bad_request(error.to_string()),
+            |error: crate::kinds::selector::SelectorError| Status::bad_request(error.to_string()),
         )?;
         let fields: FieldSelector = query.text("fieldSelector").parse().map_err(
-            |error: crate::selector::SelectorError| Status::bad_request(error.to_string()),
+            |error: crate::kinds::selector::SelectorError| Status::bad_request(error.to_string()),
         )?;
         for term in fields.terms() {
             if !resource.supports_field_label(&term.label) {

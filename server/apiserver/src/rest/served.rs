@@ -5,12 +5,12 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 use parking_lot::Mutex;
 
 use crate::{
-    kinds::{Registry, Resource},
+    kinds::{
+        Registry, Resource,
+        definition::{GROUP, PLURAL},
+    },
     store::{Key, Prefix, Record, Store},
 };
-
-const GROUP: &str = "apiextensions.k8s.io";
-const PLURAL: &str = "customresourcedefinitions";
 
 /// Keeps a [`Registry`] in step with the definitions in the store.
 ///

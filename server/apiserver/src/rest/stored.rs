@@ -9,8 +9,11 @@ use serde_json::{Map, Value};
 
 use super::bounds;
 use crate::{
-    kinds::{Resource, access::set},
-    status::{Answer, Status},
+    kinds::{
+        Resource,
+        access::set,
+        status::{Answer, Status},
+    },
     store::{self, Key, Prefix, Record, object_at},
 };
 

@@ -19,18 +19,20 @@ use super::{
     lines::Lines,
     list::TURN,
     negotiate::{Encoding, Form, View},
-    query::Query,
     select::Selection,
     stored,
     write::invalid_version,
 };
 use crate::{
     clock::Clock,
-    field::FieldError,
-    kinds::Resource,
-    status::{Answer, Status},
+    kinds::{
+        Resource,
+        field::FieldError,
+        query::Query,
+        status::{Answer, Status},
+        table::Include,
+    },
     store::{Change, Event, HistoryError, Record, Watch},
-    table::Include,
 };
 
 /// How often a quiet watch says how far it is.

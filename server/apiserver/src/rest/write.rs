@@ -10,15 +10,18 @@ use super::{
     body::Body,
     is,
     metadata::{self, Birth},
-    query::{FieldValidation, WriteOptions},
     stored::{self, meta_number, meta_text, meta_texts, set_meta},
 };
 use crate::{
-    apply::{self, Author},
-    field::{self, FieldError},
-    kinds::{BuiltIn, Resource, Rule, Subresource, access::items},
-    schema::catalogue,
-    status::{Answer, Status},
+    kinds::{
+        BuiltIn, Resource, Rule, Subresource,
+        access::items,
+        apply::{self, Author},
+        field::{self, FieldError},
+        query::{FieldValidation, WriteOptions},
+        schema::catalogue,
+        status::{Answer, Status},
+    },
     store::{Change, Expect, Key, WriteError},
 };
 

@@ -14,7 +14,7 @@ use super::{
     log::{Log, Opened, Room, Row, superseded},
     state::State,
 };
-use crate::auth::{check_own_file, create_private, sync_name};
+use crate::store::secret::{check_own_file, create_private, sync_name};
 
 /// revision -> (operation, previous revision, key, JSON text). The current objects are what is
 /// left when the log is read in order, so there is no second table to keep in step with it.

@@ -19,6 +19,7 @@ mod log;
 mod record;
 mod restore;
 mod retention;
+pub(crate) mod secret;
 mod shared;
 mod state;
 mod watch;

@@ -2,7 +2,7 @@
 
 use std::{io, path::Path};
 
-use crate::auth::create_private;
+use crate::store::secret::create_private;
 
 use super::{
     Change, OpenError, Record, Retention, StorageError, Store,

@@ -12,7 +12,7 @@ use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::runtime::wait::await_condition;
 use ostler_api::machine::Machine;
-use ostler_apiserver::serving::{ApiServer, Options as ApiOptions};
+use ostler_apiserver::serve::{ApiServer, Options as ApiOptions};
 use ostler_driver_fake::cloud::{Clock, Cloud};
 use ostler_driver_fake::{FakeDriver, PROVIDER};
 use ostler_driver_sdk::{CancellationToken, Connector, DriverArgs, Options, run_with};

@@ -2,14 +2,22 @@
 
 mod validation;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
     Subresource,
     access::{flag, items, object_in, preset, set, text},
+    conditions::{self, Condition},
 };
 
 pub(super) use self::validation::{validate, validate_update};
+
+/// The group of definitions.
+pub(crate) const GROUP: &str = "apiextensions.k8s.io";
+/// Their resource.
+pub(crate) const PLURAL: &str = "customresourcedefinitions";
+/// Holds a definition until its objects are gone.
+pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Names follow from the kind; without a conversion objects are only relabelled.
 pub(super) fn default(object: &mut Value) {
@@ -61,4 +69,35 @@ fn storage_version(object: &Value) -> Option<&str> {
     let versions = items(object, "/spec/versions");
     let version = versions.iter().find(|version| flag(version, "/storage"))?;
     Some(text(version, "/name"))
+}
+
+/// A definition as its deletion begins: held until its objects are gone.
+pub(crate) fn begin_deletion(definition: &Value, now: jiff::Timestamp) -> Value {
+    let mut begun = definition.clone();
+    let mut finalizers = items(&begun, "/metadata/finalizers").to_vec();
+    if !finalizers.iter().any(|one| one == FINALIZER) {
+        finalizers.push(FINALIZER.into());
+    }
+    if let Some(metadata) = begun.get_mut("metadata") {
+        set(metadata, "finalizers", finalizers);
+    }
+    if let Some(status) = status_mut(&mut begun) {
+        let message =
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
+        let pending = Condition {
+            kind: "Terminating",
+            status: true,
+            reason: "InstanceDeletionPending",
+            message: message.to_owned(),
+        };
+        conditions::set(status, &pending, &conditions::stamp(now));
+    }
+    begun
+}
+
+/// The status of a definition that may be stored without its type.
+pub(crate) fn status_mut(definition: &mut Value) -> Option<&mut Map<String, Value>> {
+    set(definition, "apiVersion", format!("{GROUP}/v1"));
+    set(definition, "kind", "CustomResourceDefinition");
+    object_in(definition, "status")?.as_object_mut()
 }

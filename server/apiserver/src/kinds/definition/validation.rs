@@ -2,12 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::kinds::{
+    access::{flag, is_true, items, text},
     field::{FieldError, FieldErrorKind, child, index, quote},
-    kinds::{
-        access::{flag, is_true, items, text},
-        names,
-    },
+    names,
     schema::structural,
 };
 

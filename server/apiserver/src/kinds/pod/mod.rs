@@ -12,7 +12,7 @@ use super::{
     Subresource,
     access::{object_in, preset, remove, set, text},
 };
-use crate::field::FieldError;
+use crate::kinds::field::FieldError;
 
 pub(super) use self::{
     defaults::default_template,

@@ -4,12 +4,10 @@ use ostler_quantity::Quantity;
 use serde_json::{Value, json};
 
 use super::volumes;
-use crate::{
+use crate::kinds::{
+    access::{entries, flag, items, number, text},
     field::{FieldError, child, index},
-    kinds::{
-        access::{entries, flag, items, number, text},
-        names,
-    },
+    names,
 };
 
 const RESTART: [&str; 3] = ["Always", "OnFailure", "Never"];
@@ -238,7 +236,7 @@ fn validate_resources(container: &Value, path: &str) -> Vec<FieldError> {
     for list in ["limits", "requests"] {
         for (name, value) in entries(container, &format!("/resources/{list}")) {
             if amount(value).is_some_and(|amount| amount.nanos() < 0) {
-                let path = crate::field::key(&child(path, list), name);
+                let path = crate::kinds::field::key(&child(path, list), name);
                 let detail = "must be greater than or equal to 0";
                 errors.push(FieldError::invalid(path, value, detail));
             }

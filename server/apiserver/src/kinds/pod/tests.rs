@@ -1,9 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::{
-    field::summary,
-    kinds::{BuiltIn, Resource},
-};
+use crate::kinds::{BuiltIn, Resource, field::summary};
 
 fn pods() -> Resource {
     BuiltIn::Pod.resource()
@@ -117,7 +114,7 @@ fn only_image_deadline_and_more_tolerations_may_change() {
         let mut new = old.clone();
         *new.pointer_mut(pointer).unwrap() = value;
         let errors = pods().validate_update(&new, &old, None);
-        let fields: Vec<&str> = errors.iter().map(crate::field::FieldError::field).collect();
+        let fields: Vec<&str> = errors.iter().map(crate::kinds::field::FieldError::field).collect();
         let wanted: Vec<&str> = if field.is_empty() { vec![] } else { vec![field] };
         assert_eq!(fields, wanted, "{pointer}");
     }

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::kinds::{
+    access::{items, items_mut, number, remove, set, text},
     field::FieldError,
-    kinds::access::{items, items_mut, number, remove, set, text},
 };
 
 const FORBIDDEN: &str = "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";

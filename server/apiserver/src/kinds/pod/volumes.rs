@@ -2,12 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::{
+use crate::kinds::{
+    access::{items, text},
     field::{FieldError, child, index},
-    kinds::{
-        access::{items, text},
-        names,
-    },
+    names,
 };
 
 pub(super) fn validate(spec: &Value, path: &str) -> Vec<FieldError> {
