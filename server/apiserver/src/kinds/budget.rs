@@ -1,19 +1,12 @@
 //! PodDisruptionBudgets.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    access::{entries, items, set, text},
+    access::{entries, items, text},
     names,
 };
 use crate::kinds::field::{FieldError, FieldErrorKind, child, index};
-
-pub(super) fn prepare_create(object: &mut Value) {
-    let nothing = json!({
-        "disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0,
-    });
-    set(object, "status", nothing);
-}
 
 const POLICIES: [&str; 2] = ["AlwaysAllow", "IfHealthyBudget"];
 

@@ -60,6 +60,29 @@ const fn role(kind: Text, plural: Text, namespaced: bool, columns: Text) -> Row 
     Row { namespaced, names: NameRule::PathSegment, ..row }
 }
 
+/// Columns that several workloads have.
+macro_rules! ready {
+    () => {
+        "Ready=.status.readyReplicas|0&.spec.replicas|0"
+    };
+}
+macro_rules! replicas {
+    () => {
+        "#Desired=.spec.replicas,#Current=.status.replicas,#Ready=.status.readyReplicas"
+    };
+}
+macro_rules! template {
+    () => {
+        "+Containers=.spec.template.spec.containers[*].name,\
+             +Images=.spec.template.spec.containers[*].image"
+    };
+}
+macro_rules! selected {
+    () => {
+        ",+Selector=:.spec.selector.matchLabels"
+    };
+}
+
 /// Declares [`BuiltIn`] and its table.
 macro_rules! kinds {
     ($($kind:ident => $row:expr;)*) => {
@@ -86,98 +109,127 @@ kinds! {
     Event => Row { short: &["ev"], rules: &[PutCreates],
         ..namespaced("events.k8s.io", "Event", "events", EVENT) };
     Namespace => Row { short: &["ns"], status: true, parts: &[Finalize], names: NameRule::Label,
-        rules: &[ShownWhenDeleted], ..cluster("", "Namespace", "namespaces", "Name,Status,Age") };
+        rules: &[ShownWhenDeleted], ..cluster("", "Namespace", "namespaces", "Name,Status=.status.phase,Age") };
     Node => Row { short: &["no"], status: true, rules: &[RechecksMetadata],
-        ..cluster("", "Node", "nodes", "Name,Status,Roles,Age,Version,+Internal-IP,+External-IP,\
-            +OS-Image,+Kernel-Version,+Container-Runtime") };
+        ..cluster("", "Node", "nodes", "Name,Status,Roles,Age,Version=.status.nodeInfo.kubeletVersion,\
+            +Internal-IP=.status.addresses[?(@.type==\"InternalIP\")].address|<none>,\
+            +External-IP=.status.addresses[?(@.type==\"ExternalIP\")].address|<none>,\
+            +OS-Image=.status.nodeInfo.osImage|<unknown>,+Kernel-Version,\
+            +Container-Runtime=.status.nodeInfo.containerRuntimeVersion|<unknown>") };
     PersistentVolumeClaim => Row { short: &["pvc"], status: true, rules: &[ShownWhenDeleted],
-        ..namespaced("", "PersistentVolumeClaim", "persistentvolumeclaims", "Name,Status,Volume,\
-            Capacity,Access Modes,StorageClass,VolumeAttributesClass,Age,+VolumeMode") };
+        ..namespaced("", "PersistentVolumeClaim", "persistentvolumeclaims", "Name,\
+            Status=.status.phase,Volume=.spec.volumeName,Capacity=.status.capacity.storage,\
+            Access Modes,StorageClass=.spec.storageClassName,\
+            VolumeAttributesClass=.spec.volumeAttributesClassName|<unset>,Age,\
+            +VolumeMode=.spec.volumeMode|<unset>") };
     PersistentVolume => Row { short: &["pv"], status: true, rules: &[ShownWhenDeleted],
-        ..cluster("", "PersistentVolume", "persistentvolumes", "Name,Capacity,Access Modes,\
-            Reclaim Policy,Status,Claim,StorageClass,VolumeAttributesClass,Reason,Age,+VolumeMode") };
+        ..cluster("", "PersistentVolume", "persistentvolumes", "Name,\
+            Capacity=.spec.capacity.storage,Access Modes,\
+            Reclaim Policy=.spec.persistentVolumeReclaimPolicy,Status=.status.phase,Claim,\
+            StorageClass=.spec.storageClassName,\
+            VolumeAttributesClass=.spec.volumeAttributesClassName|<unset>,\
+            Reason=.status.reason,Age,+VolumeMode=.spec.volumeMode|<unset>") };
     Pod => Row { short: &["po"], categories: &["all"], status: true, parts: &[Binding, Eviction],
         rules: &[Generation, RechecksMetadata, ShownWhenDeleted],
         ..namespaced("", "Pod", "pods", "Name,Ready,Status,Restarts,Age,+IP,+Node,\
             +Nominated Node,+Readiness Gates") };
     Secret => Row { categories: &["node-bound-tokens"], rules: &[RechecksMetadata],
-        ..namespaced("", "Secret", "secrets", "Name,Type,Data,Age") };
+        ..namespaced("", "Secret", "secrets", "Name,Type=.type,Data=#.data,Age") };
     ServiceAccount => Row { short: &["sa"], parts: &[Token],
         rules: &[RechecksMetadata, ShownWhenDeleted],
-        ..namespaced("", "ServiceAccount", "serviceaccounts", "Name,Secrets,Age") };
+        ..namespaced("", "ServiceAccount", "serviceaccounts", "Name,Secrets=#.secrets,Age") };
     Service => Row { short: &["svc"], categories: &["all"], status: true,
         names: NameRule::Label1035, rules: &[PutCreates, ShownWhenDeleted],
         ..namespaced("", "Service", "services",
-            "Name,Type,Cluster-IP,External-IP,Port(s),Age,+Selector") };
-    DaemonSet => workload("DaemonSet", "daemonsets", &["ds"], "Name,#Desired,#Current,#Ready,\
-        #Up-to-date,#Available,Node Selector,Age,+Containers,+Images,+Selector");
+            "Name,Type=.spec.type,Cluster-IP=.spec.clusterIP|<none>,\
+            External-IP=.spec.externalIPs[*]|<none>,Port(s),Age,+Selector=:.spec.selector|<none>") };
+    DaemonSet => workload("DaemonSet", "daemonsets", &["ds"], concat!("Name,\
+        #Desired=.status.desiredNumberScheduled,#Current=.status.currentNumberScheduled,\
+        #Ready=.status.numberReady,#Up-to-date=.status.updatedNumberScheduled,\
+        #Available=.status.numberAvailable,\
+        Node Selector=:.spec.template.spec.nodeSelector|<none>,Age,", template!(), selected!()));
     Deployment => Row { scale: true, ..workload("Deployment", "deployments", &["deploy"],
-        "Name,Ready,Up-to-date,Available,Age,+Containers,+Images,+Selector") };
+        concat!("Name,", ready!(), ",Up-to-date=.status.updatedReplicas|0,\
+            Available=.status.availableReplicas|0,Age,", template!(), selected!())) };
     ReplicaSet => Row { scale: true, ..workload("ReplicaSet", "replicasets", &["rs"],
-        "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector") };
+        concat!("Name,", replicas!(), ",Age,", template!(), selected!())) };
     StatefulSet => Row { scale: true, ..workload("StatefulSet", "statefulsets", &["sts"],
-        "Name,Ready,Age,+Containers,+Images") };
+        concat!("Name,", ready!(), ",Age,", template!())) };
     // what follows is stored for its clients, and nothing here acts on it
     ReplicationController => Row { short: &["rc"], categories: &["all"], status: true,
         rules: &[Generation], ..namespaced("", "ReplicationController", "replicationcontrollers",
-            "Name,#Desired,#Current,#Ready,Age,+Containers,+Images,+Selector") };
+            concat!("Name,", replicas!(), ",Age,", template!(), ",+Selector=:.spec.selector")) };
     ResourceQuota => Row { short: &["quota"], status: true,
         ..namespaced("", "ResourceQuota", "resourcequotas", "Name,Request,Limit,Age") };
     NetworkPolicy => Row { short: &["netpol"], rules: &[Generation],
         ..namespaced("networking.k8s.io", "NetworkPolicy", "networkpolicies",
-            "Name,Pod-Selector,Age") };
+            "Name,Pod-Selector=:.spec.podSelector.matchLabels,Age") };
     Job => Row { categories: &["all"], status: true, rules: &[Generation],
         ..namespaced("batch", "Job", "jobs",
-            "Name,Status,Completions,Duration,Age,+Containers,+Images,+Selector") };
+            concat!("Name,Status,Completions,Duration,Age,", template!(), selected!(), "|<none>")) };
     CronJob => Row { short: &["cj"], categories: &["all"], status: true, rules: &[Generation],
-        ..namespaced("batch", "CronJob", "cronjobs", "Name,Schedule,Timezone,?Suspend,#Active,\
-            Last Schedule,Age,+Containers,+Images,+Selector") };
+        ..namespaced("batch", "CronJob", "cronjobs", "Name,Schedule=.spec.schedule,\
+            Timezone=.spec.timeZone|<none>,?Suspend=.spec.suspend,#Active=#.status.active,\
+            Last Schedule=~.status.lastScheduleTime|<none>,Age,\
+            +Containers=.spec.jobTemplate.spec.template.spec.containers[*].name,\
+            +Images=.spec.jobTemplate.spec.template.spec.containers[*].image,\
+            +Selector=:.spec.jobTemplate.spec.selector.matchLabels|<none>") };
     HorizontalPodAutoscaler => Row { version: "v2", short: &["hpa"], categories: &["all"],
         status: true, ..namespaced("autoscaling", "HorizontalPodAutoscaler",
-            "horizontalpodautoscalers", "Name,Reference,#MinPods,#MaxPods,#Replicas,Age") };
+            "horizontalpodautoscalers", "Name,\
+            Reference=.spec.scaleTargetRef.kind&.spec.scaleTargetRef.name,\
+            #MinPods=.spec.minReplicas,#MaxPods=.spec.maxReplicas,\
+            #Replicas=.status.currentReplicas,Age") };
     PriorityClass => Row { short: &["pc"], ..cluster("scheduling.k8s.io", "PriorityClass",
-        "priorityclasses", "Name,#Value,?Global-Default,Age,PreemptionPolicy") };
+        "priorityclasses", "Name,#Value=.value,?Global-Default=.globalDefault,Age,\
+            PreemptionPolicy=.preemptionPolicy") };
     StorageClass => Row { short: &["sc"], ..cluster("storage.k8s.io", "StorageClass",
-        "storageclasses", "Name,Provisioner,ReclaimPolicy,VolumeBindingMode,\
-            ?AllowVolumeExpansion,Age") };
+        "storageclasses", "Name,Provisioner=.provisioner,ReclaimPolicy=.reclaimPolicy,\
+            VolumeBindingMode=.volumeBindingMode,?AllowVolumeExpansion=.allowVolumeExpansion,Age") };
     CsiDriver => cluster("storage.k8s.io", "CSIDriver", "csidrivers",
-        "Name,?AttachRequired,?PodInfoOnMount,?StorageCapacity,?RequiresRepublish,Modes,Age");
+        "Name,?AttachRequired=.spec.attachRequired,?PodInfoOnMount=.spec.podInfoOnMount,\
+            ?StorageCapacity=.spec.storageCapacity,?RequiresRepublish=.spec.requiresRepublish,\
+            Modes=.spec.volumeLifecycleModes[*],Age");
     CsiStorageCapacity => namespaced("storage.k8s.io", "CSIStorageCapacity",
-        "csistoragecapacities", "Name,StorageClassName,Capacity,Age");
+        "csistoragecapacities", "Name,StorageClassName=.storageClassName,Capacity=.capacity,Age");
     ResourceSlice => cluster("resource.k8s.io", "ResourceSlice", "resourceslices",
-        "Name,Node,Driver,Pool,Age");
+        "Name,Node=.spec.nodeName,Driver=.spec.driver,Pool=.spec.pool.name,Age");
     ResourceClaim => Row { status: true, ..namespaced("resource.k8s.io", "ResourceClaim",
         "resourceclaims", "Name,State,Age") };
     DeviceClass => cluster("resource.k8s.io", "DeviceClass", "deviceclasses", "Name,Age");
     PodDisruptionBudget => Row { short: &["pdb"], status: true,
         rules: &[Generation, PutNeedsVersion],
         ..namespaced("policy", "PodDisruptionBudget", "poddisruptionbudgets",
-            "Name,Min Available,Max Unavailable,#Allowed Disruptions,Age") };
+            "Name,Min Available=.spec.minAvailable|N/A,Max Unavailable=.spec.maxUnavailable|N/A,\
+            #Allowed Disruptions=.status.disruptionsAllowed,Age") };
     Lease => Row { rules: &[PutCreates, PutNeedsVersion],
-        ..namespaced("coordination.k8s.io", "Lease", "leases", "Name,Holder,Age") };
+        ..namespaced("coordination.k8s.io", "Lease", "leases", "Name,Holder=.spec.holderIdentity,Age") };
     CertificateSigningRequest => Row { short: &["csr"], status: true, parts: &[Approval],
         names: NameRule::PathSegment, ..cluster("certificates.k8s.io",
             "CertificateSigningRequest", "certificatesigningrequests",
-            "Name,Age,SignerName,Requestor,RequestedDuration,Condition") };
+            "Name,Age,SignerName=.spec.signerName|<none>,Requestor=.spec.username,\
+            RequestedDuration,Condition") };
     // the four RBAC kinds are stored, and no rule of this server reads them
     ClusterRoleBinding => role("ClusterRoleBinding", "clusterrolebindings", false, ROLE_BINDING);
     ClusterRole => role("ClusterRole", "clusterroles", false, CREATED);
     RoleBinding => role("RoleBinding", "rolebindings", true, ROLE_BINDING);
     Role => role("Role", "roles", true, CREATED);
     CsiNode => Row { rules: &[PutNeedsVersion, ShownWhenDeleted],
-        ..cluster("storage.k8s.io", "CSINode", "csinodes", "Name,#Drivers,Age") };
+        ..cluster("storage.k8s.io", "CSINode", "csinodes", "Name,#Drivers=#.spec.drivers,Age") };
     VolumeAttachment => Row { status: true, rules: &[PutNeedsVersion, ShownWhenDeleted],
         ..cluster("storage.k8s.io", "VolumeAttachment", "volumeattachments",
-            "Name,Attacher,PV,Node,?Attached,Age") };
+            "Name,Attacher=.spec.attacher,PV=.spec.source.persistentVolumeName,\
+            Node=.spec.nodeName,?Attached=.status.attached,Age") };
     CustomResourceDefinition => Row { short: &["crd", "crds"], categories: &["api-extensions"],
         status: true, rules: &[Generation, PutNeedsVersion], ..cluster("apiextensions.k8s.io",
             "CustomResourceDefinition", "customresourcedefinitions", CREATED) };
 }
 
-const EVENT: &str =
-    "Last Seen,Type,Reason,Object,+Subobject,+Source,Message,+First Seen,+Count,+Name";
-const ROLE_BINDING: &str = "Name,Role,Age,+Users,+Groups,+ServiceAccounts";
-const CREATED: &str = "Name,@Created At";
+const EVENT: &str = "Last Seen,Type=.type,Reason=.reason,Object,+Subobject=.involvedObject.fieldPath,+Source,\
+     Message,+First Seen,+Count,+Name";
+const ROLE_BINDING: &str =
+    "Name,Role=.roleRef.kind&.roleRef.name,Age,+Users,+Groups,+ServiceAccounts";
+const CREATED: &str = "Name,@Created At=.metadata.creationTimestamp";
 
 const VERBS: &[&str] =
     &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -211,6 +263,11 @@ impl BuiltIn {
             rules: row.rules,
             strategy: Strategy::BuiltIn(self),
         }
+    }
+
+    /// Its name in objects.
+    pub(super) const fn kind(self) -> &'static str {
+        self.row().kind
     }
 
     /// The columns of its tables, in the notation of `table::builtin`.

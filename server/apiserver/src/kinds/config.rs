@@ -4,7 +4,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use super::{
-    access::{entries, flag, object_in, preset, remove, set, text},
+    access::{entries, flag, object_in, remove, set, text},
     names,
 };
 use crate::kinds::field::{FieldError, key};
@@ -12,7 +12,7 @@ use crate::kinds::field::{FieldError, key};
 /// The most that the values of one object may hold, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// `stringData` becomes `data`, and a secret without a type is `Opaque`.
+/// `stringData` becomes `data`.
 pub(super) fn default_secret(object: &mut Value) {
     let given: Vec<(String, String)> = entries(object, "/stringData")
         .filter_map(|(name, value)| Some((name.clone(), STANDARD.encode(value.as_str()?))))
@@ -25,7 +25,6 @@ pub(super) fn default_secret(object: &mut Value) {
             set(data, &name, value);
         }
     }
-    preset(object, "type", "Opaque");
 }
 
 pub(super) fn validate_secret(object: &Value) -> Vec<FieldError> {

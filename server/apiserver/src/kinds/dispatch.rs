@@ -1,12 +1,10 @@
 //! From a built-in kind to the file that is written for it.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    BuiltIn, Subresource,
-    access::{flag, set},
-    budget, certificate, config, definition, event, lease, namespace, node, pod, service, stored,
-    strategy, volume, workload,
+    BuiltIn, Subresource, access::flag, budget, certificate, config, defaults, definition, event,
+    lease, namespace, node, pod, service, stored, strategy, workload,
 };
 use crate::kinds::field::FieldError;
 
@@ -19,34 +17,24 @@ impl BuiltIn {
             Self::Namespace => namespace::default(object),
             Self::Node => node::default(object),
             Self::Service => service::default(object),
-            Self::DaemonSet | Self::Deployment | Self::ReplicaSet | Self::StatefulSet => {
-                workload::default(self, object);
-            }
-            Self::PersistentVolume | Self::PersistentVolumeClaim => volume::default(self, object),
             Self::CustomResourceDefinition => definition::default(object),
             _ => stored::default(self, object),
         }
+        for template in ["/spec/template/spec", "/spec/jobTemplate/spec/template/spec"] {
+            object.pointer_mut(template).into_iter().for_each(pod::complete);
+        }
+        defaults::fill(self.kind(), object);
     }
 
     pub(super) fn prepare_create(self, object: &mut Value) {
+        defaults::begin(self.kind(), object);
         match self {
             Self::Pod => pod::prepare_create(object),
             Self::Namespace => namespace::prepare_create(object),
             Self::CertificateSigningRequest => certificate::prepare_create(object),
             Self::Node => node::prepare_create(object),
-            Self::PodDisruptionBudget => budget::prepare_create(object),
-            Self::PersistentVolume | Self::PersistentVolumeClaim => volume::prepare_create(object),
             Self::CustomResourceDefinition => definition::prepare_create(object),
-            Self::DaemonSet | Self::Deployment | Self::ReplicaSet | Self::StatefulSet => {
-                workload::prepare_create(self, object);
-            }
-            Self::VolumeAttachment => set(object, "status", json!({ "attached": false })),
-            Self::ReplicationController => set(object, "status", json!({ "replicas": 0 })),
             Self::Job => stored::prepare_job(object),
-            Self::CronJob | Self::ResourceQuota => set(object, "status", json!({})),
-            Self::HorizontalPodAutoscaler => {
-                set(object, "status", json!({ "currentMetrics": null, "desiredReplicas": 0 }));
-            }
             _ => {}
         }
     }

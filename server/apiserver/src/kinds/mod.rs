@@ -17,6 +17,7 @@ pub(crate) mod certificate;
 pub(crate) mod conditions;
 mod config;
 pub(crate) mod custom;
+mod defaults;
 pub(crate) mod definition;
 pub(crate) mod discovery;
 mod dispatch;
@@ -40,7 +41,6 @@ pub(crate) mod status;
 mod stored;
 mod strategy;
 pub(crate) mod table;
-mod volume;
 mod workload;
 
 use std::{borrow::Cow, sync::Arc};

@@ -25,7 +25,6 @@ pub(super) fn default(object: &mut Value) {
 
 pub(super) fn prepare_create(object: &mut Value) {
     default(object);
-    set(object, "status", json!({ "phase": "Active" }));
     let held = items(object, "/spec/finalizers").iter().any(|one| one == FINALIZER);
     let Some(spec) = object_in(object, "spec") else { return };
     preset(spec, "finalizers", json!([]));

@@ -6,20 +6,16 @@ use super::access::{items, items_mut, object_in, preset, text};
 use crate::kinds::field::{FieldError, child, index};
 
 pub(super) fn default(object: &mut Value) {
-    if let Some(spec) = object_in(object, "spec") {
-        preset(spec, "type", "ClusterIP");
-        preset(spec, "sessionAffinity", "None");
-        if text(spec, "/type") != "ExternalName" {
-            preset(spec, "internalTrafficPolicy", "Cluster");
-        }
+    if let Some(spec) = object_in(object, "spec")
+        && text(spec, "/type") != "ExternalName"
+    {
+        preset(spec, "internalTrafficPolicy", "Cluster");
     }
     for port in items_mut(object, "/spec/ports") {
-        preset(port, "protocol", "TCP");
         if let Some(number) = port.get("port").cloned() {
             preset(port, "targetPort", number);
         }
     }
-    preset(object, "status", json!({ "loadBalancer": {} }));
 }
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];

@@ -3,51 +3,10 @@
 use serde_json::{Value, json};
 
 use super::{
-    BuiltIn,
-    access::{entries, preset, set, text},
+    access::{entries, text},
     budget, pod,
 };
 use crate::kinds::field::FieldError;
-
-pub(super) fn default(kind: BuiltIn, object: &mut Value) {
-    let Some(spec) = object.get_mut("spec") else { return };
-    if kind != BuiltIn::DaemonSet {
-        preset(spec, "replicas", 1);
-    }
-    if kind != BuiltIn::ReplicaSet {
-        preset(spec, "revisionHistoryLimit", 10);
-    }
-    let rolling = |part: Value| json!({ "type": "RollingUpdate", "rollingUpdate": part });
-    if kind == BuiltIn::Deployment {
-        let quarter = json!({ "maxUnavailable": "25%", "maxSurge": "25%" });
-        preset(spec, "strategy", rolling(quarter));
-        preset(spec, "progressDeadlineSeconds", 600);
-    } else if kind == BuiltIn::DaemonSet {
-        preset(spec, "updateStrategy", rolling(json!({ "maxUnavailable": 1, "maxSurge": 0 })));
-    } else if kind == BuiltIn::StatefulSet {
-        preset(spec, "podManagementPolicy", "OrderedReady");
-        preset(spec, "updateStrategy", rolling(json!({ "partition": 0 })));
-    }
-    if let Some(template) = spec.get_mut("template") {
-        pod::default_template(template);
-    }
-}
-
-pub(super) fn prepare_create(kind: BuiltIn, object: &mut Value) {
-    let status = if kind == BuiltIn::DaemonSet {
-        json!({
-            "currentNumberScheduled": 0, "numberMisscheduled": 0, "desiredNumberScheduled": 0,
-            "numberReady": 0,
-        })
-    } else if kind == BuiltIn::ReplicaSet {
-        json!({ "replicas": 0 })
-    } else if kind == BuiltIn::StatefulSet {
-        json!({ "replicas": 0, "availableReplicas": 0 })
-    } else {
-        json!({})
-    };
-    set(object, "status", status);
-}
 
 pub(super) fn validate(object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     Subresource,
-    access::{flag, items, object_in, preset, set, text},
+    access::{flag, items, object_in, set, text},
     conditions::{self, Condition},
 };
 
@@ -19,10 +19,9 @@ pub(crate) const PLURAL: &str = "customresourcedefinitions";
 /// Holds a definition until its objects are gone.
 pub(crate) const FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Names follow from the kind; without a conversion objects are only relabelled.
+/// Names follow from the kind.
 pub(super) fn default(object: &mut Value) {
     let Some(spec) = object_in(object, "spec") else { return };
-    preset(spec, "conversion", json!({ "strategy": "None" }));
     let Some(names) = object_in(spec, "names") else { return };
     let kind = text(names, "/kind").to_owned();
     if kind.is_empty() {

@@ -15,7 +15,7 @@ use super::{
 use crate::kinds::field::FieldError;
 
 pub(super) use self::{
-    defaults::default_template,
+    defaults::complete,
     spec::validate_spec,
     update::{validate_status_update, validate_update},
 };

@@ -1,40 +1,53 @@
 //! Tables of built-in kinds.
+//!
+//! What a kind shows stands in its row, column by column. `+` marks those of wide output, `#` those of whole numbers,
+//! `?` those of flags, `@` those of times. Behind `=` stands what a cell shows: a path, as columns of definitions have
+//! it, all values of which are shown if it has a `[*]`, and behind `|` the word for nothing, where `0` is the number.
+//! `#` before a path counts, `~` tells how long ago it was, `:` lists names and values; a `&` stands between two that
+//! are shown as `one/other`. Cells without any of this are [`computed`].
+
+use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{age, cluster, or, pod, stored, workload};
-use crate::kinds::{
-    BuiltIn,
-    access::{entries, items, number, text},
-    event,
-};
+use super::{age, computed, json_path, or, pod};
+use crate::kinds::{BuiltIn, event};
 
-/// The columns of a kind. In its row they stand in a short notation: `+` marks those of wide output,
-/// `#` those of whole numbers, `?` those of flags, `@` those of times.
-pub(super) fn columns(kind: BuiltIn) -> Vec<Value> {
-    kind.columns().split(',').map(column).collect()
+/// A column as the row of its kind writes it.
+struct Column {
+    is_wide: bool,
+    kind: &'static str,
+    name: &'static str,
+    source: Option<&'static str>,
 }
 
-fn column(text: &str) -> Value {
-    let (priority, text) = text.strip_prefix('+').map_or((0, text), |rest| (1, rest));
-    let (kind, name) = if let Some(rest) = text.strip_prefix('#') {
-        ("integer", rest)
-    } else if let Some(rest) = text.strip_prefix('?') {
-        ("boolean", rest)
-    } else if let Some(rest) = text.strip_prefix('@') {
-        ("date", rest)
-    } else {
-        ("string", text)
-    };
-    let format = if matches!(name, "Name" | "Attacher") { "name" } else { "" };
-    json!({
-        "name": name,
-        "type": kind,
-        "format": format,
-        "description": format!("The column {name}."),
-        "priority": priority,
+fn read(kind: BuiltIn) -> impl Iterator<Item = Column> {
+    kind.columns().split(',').map(|text| {
+        let (is_wide, text) = text.strip_prefix('+').map_or((false, text), |rest| (true, rest));
+        let kinds = [('#', "integer"), ('?', "boolean"), ('@', "date")];
+        let marked = kinds.iter().find_map(|(mark, kind)| Some((*kind, text.strip_prefix(*mark)?)));
+        let (kind, text) = marked.unwrap_or(("string", text));
+        let (name, source) = match text.split_once('=') {
+            Some((name, source)) => (name, Some(source)),
+            None => (text, None),
+        };
+        Column { is_wide, kind, name, source }
     })
+}
+
+/// The columns of a kind.
+pub(super) fn columns(kind: BuiltIn) -> Vec<Value> {
+    let definition = |Column { is_wide, kind, name, .. }: Column| {
+        json!({
+            "name": name,
+            "type": kind,
+            "format": if matches!(name, "Name" | "Attacher") { "name" } else { "" },
+            "description": format!("The column {name}."),
+            "priority": i32::from(is_wide),
+        })
+    };
+    read(kind).map(definition).collect()
 }
 
 /// The cells of an object, and the conditions of its row.
@@ -42,89 +55,61 @@ pub(super) fn cells(kind: BuiltIn, object: &Value, now: Timestamp) -> (Vec<Value
     if kind == BuiltIn::Pod {
         return pod::cells(object, now);
     }
-    (plain_cells(kind, object, now), None)
-}
-
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds begin with their name")]
-fn plain_cells(kind: BuiltIn, object: &Value, now: Timestamp) -> Vec<Value> {
-    match kind {
-        BuiltIn::Node => return cluster::node(object, now),
-        BuiltIn::CoreEvent => return cluster::event(object, now),
-        BuiltIn::Event => return cluster::event(&event::as_core(object), now),
-        BuiltIn::Service => return cluster::service(object, now),
-        BuiltIn::CertificateSigningRequest => return cluster::signing_request(object, now),
-        BuiltIn::CustomResourceDefinition | BuiltIn::ClusterRole | BuiltIn::Role => {
-            let created = object.pointer("/metadata/creationTimestamp").cloned();
-            return vec![json!(text(object, "/metadata/name")), created.unwrap_or_default()];
-        }
-        _ => {}
+    let mut object = Cow::Borrowed(object);
+    if kind == BuiltIn::Event {
+        object = Cow::Owned(event::as_core(&object));
     }
-    let mut cells = vec![json!(text(object, "/metadata/name"))];
-    cells.extend(middle_cells(kind, object));
-    cells.extend(stored::cells(kind, object, now));
-    cells.push(age::of(object, now));
-    if kind == BuiltIn::PriorityClass {
-        cells.push(json!(text(object, "/preemptionPolicy")));
-    } else if stored::has_template(kind) {
-        cells.extend(stored::template(kind, object));
-    } else if matches!(kind, BuiltIn::DaemonSet | BuiltIn::Deployment | BuiltIn::ReplicaSet) {
-        cells.extend(workload::template(object));
-    } else if kind == BuiltIn::StatefulSet {
-        cells.extend(workload::template(object).into_iter().take(2));
-    } else if matches!(kind, BuiltIn::ClusterRoleBinding | BuiltIn::RoleBinding) {
-        cells.extend(["User", "Group", "ServiceAccount"].map(|kind| subjects(object, kind)));
-    } else if matches!(kind, BuiltIn::PersistentVolume | BuiltIn::PersistentVolumeClaim) {
-        cells.push(or(text(object, "/spec/volumeMode"), "<unset>"));
-    }
-    cells
-}
-
-/// The cells between name and age.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds have none")]
-fn middle_cells(kind: BuiltIn, object: &Value) -> Vec<Value> {
-    let of = |pointer: &str| json!(text(object, pointer));
-    let count = |pointer: &str| entries(object, pointer).count();
-    match kind {
-        BuiltIn::ConfigMap => vec![json!(count("/data") + count("/binaryData"))],
-        BuiltIn::Secret => vec![of("/type"), json!(count("/data"))],
-        BuiltIn::Namespace => vec![of("/status/phase")],
-        BuiltIn::ServiceAccount => vec![json!(items(object, "/secrets").len())],
-        BuiltIn::Lease => vec![of("/spec/holderIdentity")],
-        BuiltIn::PodDisruptionBudget => vec![
-            amount(object, "/spec/minAvailable"),
-            amount(object, "/spec/maxUnavailable"),
-            json!(number(object, "/status/disruptionsAllowed").unwrap_or(0)),
-        ],
-        BuiltIn::Deployment => workload::deployment(object),
-        BuiltIn::ReplicaSet => workload::replica_set(object),
-        BuiltIn::StatefulSet => workload::stateful_set(object),
-        BuiltIn::DaemonSet => workload::daemon_set(object),
-        BuiltIn::PersistentVolume => workload::volume(object),
-        BuiltIn::PersistentVolumeClaim => workload::volume_claim(object),
-        BuiltIn::VolumeAttachment => workload::attachment(object),
-        BuiltIn::ClusterRoleBinding | BuiltIn::RoleBinding => {
-            let (kind, name) = (text(object, "/roleRef/kind"), text(object, "/roleRef/name"));
-            vec![json!(format!("{kind}/{name}"))]
-        }
-        BuiltIn::CsiNode => vec![json!(items(object, "/spec/drivers").len())],
-        _ => Vec::new(),
-    }
-}
-
-/// The names of those of a kind that a role is bound to.
-fn subjects(object: &Value, kind: &str) -> Value {
-    let all = items(object, "/subjects").iter().filter(|one| text(one, "/kind") == kind);
-    let name = |one: &Value| match text(one, "/namespace") {
-        "" => text(one, "/name").to_owned(),
-        namespace => format!("{namespace}/{}", text(one, "/name")),
+    let cell = |column: Column| match column.source {
+        Some(source) => cell(column.kind, source, &object, now),
+        None => computed::cell(kind, column.name, &object, now),
     };
-    json!(all.map(name).collect::<Vec<_>>().join(", "))
+    (read(kind).map(cell).collect(), None)
 }
 
-fn amount(object: &Value, pointer: &str) -> Value {
-    match object.pointer(pointer) {
-        Some(Value::String(text)) => json!(text),
-        Some(number) => json!(number.to_string()),
-        None => json!("N/A"),
+fn cell(kind: &str, source: &str, object: &Value, now: Timestamp) -> Value {
+    if let Some(both) = source.split_once('&') {
+        let [one, other] = [both.0, both.1].map(|part| plain(&cell(kind, part, object, now)));
+        return json!(format!("{one}/{other}"));
     }
+    let (path, nothing) = source.split_once('|').unwrap_or((source, ""));
+    let at = path.trim_start_matches(['#', '~', ':']);
+    let mut found = json_path::find(object, at);
+    found.retain(|value| !value.is_null());
+    let first = found.first().copied().unwrap_or(&Value::Null);
+    let text = match (path.strip_suffix(at), kind) {
+        (Some("#"), _) => return json!(size(first)),
+        (Some("~"), _) => match first.as_str().unwrap_or_default() {
+            "" => String::new(),
+            time => return age::since(time, now),
+        },
+        (Some(":"), _) => pairs(first),
+        (_, "boolean") => return json!(first.as_bool().unwrap_or(false)),
+        (_, "date") => return first.clone(),
+        _ if kind == "integer" || nothing == "0" => return json!(first.as_i64().unwrap_or(0)),
+        _ if at.contains("[*]") => found.into_iter().map(plain).collect::<Vec<_>>().join(","),
+        _ => plain(first),
+    };
+    or(&text, nothing)
+}
+
+/// A value as it stands in a text.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+    }
+}
+
+/// How many items or entries it has.
+fn size(value: &Value) -> usize {
+    let entries = value.as_object().map(serde_json::Map::len);
+    entries.or_else(|| value.as_array().map(Vec::len)).unwrap_or(0)
+}
+
+/// `a=b,c=d`: the entries of a map of texts.
+fn pairs(value: &Value) -> String {
+    let pair =
+        |(name, value): (&String, &Value)| format!("{name}={}", value.as_str().unwrap_or_default());
+    value.as_object().into_iter().flatten().map(pair).collect::<Vec<_>>().join(",")
 }

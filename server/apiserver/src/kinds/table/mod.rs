@@ -2,12 +2,10 @@
 
 mod age;
 mod builtin;
-mod cluster;
+mod computed;
 mod custom;
 pub(crate) mod json_path;
 mod pod;
-mod stored;
-mod workload;
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
