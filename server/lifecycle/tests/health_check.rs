@@ -441,15 +441,6 @@ fn a_check_that_is_refused_or_paused_marks_none_and_says_the_field_the_value_and
         (json!({ "unhealthyRange": "[5-3]" }), ["spec.unhealthyRange is \"[5-3]\"", "[3-5]"]),
         (json!({ "nodeStartupTimeout": "5s" }), ["nodeStartupTimeout is 5s", "30s or more"]),
         (json!({ "nodeStartupTimeout": "soon" }), ["nodeStartupTimeout", "e.g. 10m"]),
-        (json!({ "remediationTemplate": { "name": "t" } }), ["remediationTemplate", "remove it"]),
-        (
-            json!({ "remediation": { "templateRef": { "name": "t" } } }),
-            ["spec.remediation.templateRef is not supported", "remove it"],
-        ),
-        (
-            json!({ "checks": { "unhealthyMachineConditions": [{ "type": "Ready" }] } }),
-            ["spec.checks.unhealthyMachineConditions is not", "unhealthyNodeConditions"],
-        ),
         (
             json!({
                 "maxUnhealthy": 1,
@@ -464,16 +455,6 @@ fn a_check_that_is_refused_or_paused_marks_none_and_says_the_field_the_value_and
         (
             json!({ "checks": { "nodeStartupTimeoutSeconds": 5 } }),
             ["spec.checks.nodeStartupTimeoutSeconds is 5s", "30s or more"],
-        ),
-        (
-            json!({ "checks": { "unhealthyNodeConditions": [
-                { "type": "Ready", "status": "No", "timeoutSeconds": 5 }
-            ] } }),
-            ["spec.checks.unhealthyNodeConditions[0].status is \"No\"", "True, False"],
-        ),
-        (
-            json!({ "unhealthyConditions": [{ "type": "Ready", "status": "No", "timeout": "5m" }] }),
-            ["unhealthyConditions[0].status is \"No\"", "True, False or Unknown"],
         ),
         (
             json!({ "unhealthyConditions": [{ "type": "Ready", "status": "True", "timeout": "5" }] }),

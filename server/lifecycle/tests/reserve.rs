@@ -273,7 +273,6 @@ fn the_machines_of_a_target_that_is_gone_or_going_go() {
 
 #[test]
 fn what_is_wrong_is_said_and_nothing_is_made_or_deleted() {
-    let name = "n".repeat(64);
     let selects_all = json!({ "spec": {
         "selector": { "matchLabels": { "app": null, "team": null }, "matchExpressions": [
             { "key": "absent", "operator": "DoesNotExist" }
@@ -285,27 +284,6 @@ fn what_is_wrong_is_said_and_nothing_is_made_or_deleted() {
         (json!(-1), json!({}), json!({}), "ValidationFailed", "spec.replicas is -1"),
         (json!("%"), json!({}), json!({}), "ValidationFailed", "spec.replicas is \"%\""),
         (Value::Null, json!({}), json!({}), "ValidationFailed", "spec.replicas is null"),
-        (
-            json!(1),
-            json!({ "spec": { "targetRef": { "kind": "MachinePool" } } }),
-            json!({}),
-            "ValidationFailed",
-            "targetRef.kind",
-        ),
-        (
-            json!(1),
-            json!({ "spec": { "taintEffect": "Never" } }),
-            json!({}),
-            "ValidationFailed",
-            "taintEffect",
-        ),
-        (
-            json!(1),
-            json!({ "metadata": { "name": name } }),
-            json!({}),
-            "ValidationFailed",
-            "63 letters",
-        ),
         (json!(1), json!({}), selects_all, "TargetRefused", "selects machines in reserve"),
         (
             json!(1),

@@ -37,6 +37,7 @@ mod pool_updates;
 mod pools;
 mod preboot;
 mod recorded;
+mod refused;
 mod renamed;
 mod replicas;
 mod reserves;

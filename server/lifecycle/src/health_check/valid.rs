@@ -1,5 +1,5 @@
-//! What a check has to be like before anything is done for it. What the definition can refuse, the API server refuses; an
-//! API server that knows no rules stores it, and a condition says the same.
+//! What a check has to be like before anything is done for it, as far as the definition cannot say it. That nothing is
+//! selected by an empty selector is said here, too: each machine would be replaced.
 
 use std::time::Duration;
 
@@ -23,13 +23,6 @@ pub(super) fn broken(check: &MachineHealthCheck) -> Vec<String> {
     }
     for rule in spec.node_rules() {
         let field = format!("{}[{}]", rule.field, rule.at);
-        if rule.type_.is_empty() {
-            broken.push(format!("{field}.type is empty: name a condition of a node, e.g. Ready"));
-        }
-        if !["True", "False", "Unknown"].contains(&rule.status) {
-            broken
-                .push(format!("{field}.status is {:?}: write True, False or Unknown", rule.status));
-        }
         if rule.timeout.is_none() {
             broken.push(format!("{field}.timeout is no duration: write e.g. 5m"));
         }
@@ -61,30 +54,5 @@ pub(super) fn broken(check: &MachineHealthCheck) -> Vec<String> {
     }
     let twice = spec.said_twice();
     broken.extend(twice.map(|[old, new]| format!("{old} and {new} say the same: keep one")));
-    broken.extend(unsupported(check));
     broken
-}
-
-/// What another system would do, and nothing does here: it is refused, since a user who writes it counts on it.
-fn unsupported(check: &MachineHealthCheck) -> impl Iterator<Item = String> {
-    let spec = &check.spec;
-    let (checks, remediation) = (spec.checks.as_ref(), spec.remediation.as_ref());
-    let owner = "remove it; the set or the pool of a machine replaces it";
-    let node = "remove it, and name conditions of the node in spec.checks.unhealthyNodeConditions";
-    [
-        (spec.remediation_template.is_some(), "spec.remediationTemplate", owner),
-        (
-            remediation.is_some_and(|it| it.template_ref.is_some()),
-            "spec.remediation.templateRef",
-            owner,
-        ),
-        (
-            checks.is_some_and(|it| !it.unhealthy_machine_conditions.is_empty()),
-            "spec.checks.unhealthyMachineConditions",
-            node,
-        ),
-    ]
-    .into_iter()
-    .filter(|(given, ..)| *given)
-    .map(|(_, field, what)| format!("{field} is not supported: {what}"))
 }

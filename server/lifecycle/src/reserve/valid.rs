@@ -1,13 +1,10 @@
-//! What a reserve and its target have to be like before a Machine is made. What the definition can refuse, the API server
-//! refuses; an API server that knows no rules stores it, and a condition says the same.
+//! What a reserve and its target have to be like before a Machine is made, as far as the definition cannot say it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use ostler_api::{
-    MachineReserve, machine_reserve::TaintEffect, machine_set::MachineTemplateSpec, names,
-};
+use ostler_api::{MachineReserve, machine_set::MachineTemplateSpec};
 
 use super::{Facts, Snapshot, Target, size::size, template::labels};
-use crate::{selector, set, well_formed};
+use crate::{selector, set};
 
 /// Reason of condition `Valid` where the spec of the reserve is wrong.
 const REFUSED: &str = "ValidationFailed";
@@ -32,23 +29,6 @@ pub(super) fn broken(snapshot: &Snapshot) -> Option<(&'static str, String)> {
 
 fn of_spec(reserve: &MachineReserve) -> Option<String> {
     let spec = &reserve.spec;
-    let kind = spec.target_ref.kind.as_str();
-    if ![names::MACHINE_DEPLOYMENT, names::MACHINE_SET].contains(&kind) {
-        return Some(format!(
-            "spec.targetRef.kind is {kind:?}: write MachineDeployment or MachineSet"
-        ));
-    }
-    if spec.target_ref.name.is_empty() {
-        return Some("spec.targetRef.name is missing".to_owned());
-    }
-    if let Some(TaintEffect::Other(effect)) = &spec.taint_effect {
-        return Some(format!("spec.taintEffect is {effect:?}: write NoSchedule or NoExecute"));
-    }
-    if !well_formed::label_value(reserve.name()) {
-        return Some(
-            "metadata.name has more than 63 letters: its machines carry it as a label".into(),
-        );
-    }
     let (meta, template) = (&ObjectMeta::default(), &MachineTemplateSpec::default());
     let any = Facts { meta, replicas: Some(1), selector: None, template };
     if size(reserve, &any).is_none() {
