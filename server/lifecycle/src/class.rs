@@ -1,66 +1,20 @@
 //! Decisions about classes and their secrets: both carry a finalizer while they are needed to delete what was made
 //! with them, and what they say is kept.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use ostler_api::{Machine, MachineClass, MachinePool, Revision, machine::MachineSpec, names};
 use serde_json::Value;
 
-use crate::{
-    class_facts::SecretView, class_rules, class_status, driver::DriverView, hot_update::ReviewView,
-    last_known::LastKnown, numbered, settings::Settings,
+use crate::{class_rules, class_status, last_known::LastKnown, numbered};
+pub use crate::{
+    class_snapshot::{Kept, Snapshot},
+    hold::Hold,
 };
 
 /// Most users of a class or a secret that are named, of each kind.
 const MOST_NAMED: usize = 3;
-
-/// What there is where a class is kept.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Kept {
-    /// This.
-    Ours(BTreeMap<String, Vec<u8>>),
-    /// A Secret of another type, which is left alone.
-    Foreign,
-}
-
-impl std::fmt::Debug for Kept {
-    /// Never what is kept: there are credentials in it.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(if *self == Self::Foreign { "Foreign" } else { "Ours" })
-    }
-}
-
-/// What a decision about a class is made from.
-#[derive(Debug, Clone)]
-pub struct Snapshot {
-    /// The class; `None`: it is gone.
-    pub class: Option<Arc<MachineClass>>,
-    /// Whether a Machine uses it.
-    pub used: bool,
-    /// The class with its credentials; `None` while a part is missing.
-    pub known: Option<LastKnown>,
-    /// What is kept of it.
-    pub kept: Option<Kept>,
-    /// The revisions that creations without a known outcome were begun with.
-    pub open: BTreeSet<Revision>,
-    /// Its secrets.
-    pub secret: SecretView,
-    /// The driver that serves it.
-    pub driver: DriverView,
-    /// The providers whose drivers are connected.
-    pub connected: Vec<String>,
-    /// What the driver says of it.
-    pub review: ReviewView,
-    /// What an operator sets.
-    pub settings: Settings,
-    /// The time.
-    pub now: Timestamp,
-}
 
 /// What to do about a class.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,18 +98,6 @@ fn keep(snapshot: &Snapshot) -> Keep {
     }
 }
 
-/// What to do with the finalizer of a class or secret.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Hold {
-    /// It is as it has to be.
-    #[default]
-    Keep,
-    /// Put our finalizer on it.
-    Add,
-    /// Take our finalizer from it.
-    Remove,
-}
-
 /// A class is held while a Machine names it. One that is being deleted takes no new finalizer: the
 /// API server refuses that, and no Machine can be made with it any more.
 fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
@@ -226,9 +168,15 @@ pub fn users(kinds: &[(&str, Vec<String>)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::{collections::BTreeSet, sync::Arc};
+
+    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
+    use crate::{
+        class_facts::SecretView, driver::DriverView, hot_update::ReviewView, settings::Settings,
+    };
 
     #[test]
     fn a_class_or_secret_is_held_exactly_while_it_is_used() {

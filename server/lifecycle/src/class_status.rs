@@ -5,8 +5,8 @@ use ostler_api::{MachineClass, machine::WaitReason};
 use serde_json::{Value, json};
 
 use crate::{
-    class::Snapshot,
     class_facts::ClassFacts,
+    class_snapshot::Snapshot,
     driver::DriverView,
     hot_update::ReviewView,
     machine::preconditions::{of_class, permitted},

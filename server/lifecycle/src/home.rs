@@ -5,7 +5,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::names::finalizer;
 
-use crate::class::Hold;
+use crate::hold::Hold;
 
 /// Whether the core is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -17,8 +17,8 @@ use ostler_api::{
 };
 use serde_json::{Value, json};
 
-use crate::class::Hold;
 use crate::copies::{Made, NewCopy};
+use crate::hold::Hold;
 use crate::operation::Dispatch;
 use crate::owner::is_controlled_by;
 use crate::plan::{Event, Performed, TokenRequest};

@@ -20,8 +20,8 @@ use super::{
     owner_reference, spec_patch, status, told,
 };
 use crate::autoscaler::capacity;
-use crate::class::Hold;
 use crate::difference::{difference, merge_patch};
+use crate::hold::Hold;
 use crate::plan::{Event, EventAction, EventReason};
 use crate::replicas::Filled;
 use crate::time::until;

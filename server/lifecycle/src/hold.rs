@@ -1,0 +1,13 @@
+//! Our finalizer on an object: it stays, or changes.
+
+/// What to do with the finalizer of an object.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Hold {
+    /// It is as it has to be.
+    #[default]
+    Keep,
+    /// Put our finalizer on it.
+    Add,
+    /// Take our finalizer from it.
+    Remove,
+}
