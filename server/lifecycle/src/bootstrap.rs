@@ -87,7 +87,7 @@ pub struct ConfigFacts {
     pub generation: i64,
     /// Whose it is.
     pub owner_references: Vec<OwnerReference>,
-    /// What holds it once it is deleted.
+    /// Finalizers of the object.
     pub finalizers: Vec<String>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
@@ -181,7 +181,7 @@ pub struct ConfigKind {
 }
 
 impl ConfigKind {
-    /// What the Machines that name an object of this kind are found by.
+    /// The key for finding Machines that name an object of this kind.
     pub fn key(&self) -> String {
         format!("{}/{}/{}/{}", self.namespace, self.group, self.version, self.kind)
     }
@@ -196,7 +196,7 @@ impl fmt::Display for ConfigKind {
 /// The group of Cluster API's bootstrap providers: its kinds need no mark.
 const PROVIDERS_GROUP: &str = "bootstrap.cluster.x-k8s.io";
 
-/// Whether other objects are made from objects of this kind. They have no data of their own.
+/// Whether other objects are made from objects of this kind. Templates hold no bootstrap data.
 pub fn is_template(kind: &str) -> bool {
     kind.ends_with(SUFFIX)
 }
@@ -208,8 +208,8 @@ impl ConfigKind {
     }
 }
 
-/// Whether the labels of a CustomResourceDefinition say that its kind is one of a bootstrap provider: ours, or that by
-/// which Cluster API knows what a provider is for. Who may write Machines can write neither.
+/// Whether the labels of a CustomResourceDefinition mark a kind of a bootstrap provider, by our label or by Cluster
+/// API's provider label. Who may write Machines can write neither.
 pub fn is_marked(labels: Option<&BTreeMap<String, String>>) -> bool {
     let of = |key: &str| labels.and_then(|all| all.get(key)).map(String::as_str);
     of(label::BOOTSTRAP_KIND) == Some("true")
@@ -263,7 +263,7 @@ pub struct ConfigName {
 }
 
 impl ConfigName {
-    /// What the Machines that name this object are found by.
+    /// The key for finding Machines that name the object.
     pub fn key(&self) -> String {
         format!("{}/{}", self.kind.key(), self.name)
     }
@@ -278,10 +278,10 @@ pub struct RefFault {
     pub message: String,
 }
 
-/// The object that a Machine names for its bootstrap; `None`: it names none.
+/// The bootstrap object of a Machine; `None`: the Machine names none.
 ///
 /// # Errors
-/// It is not a reference that may be followed.
+/// The reference may not be followed.
 pub fn config_of(machine: &Machine) -> Result<Option<ConfigName>, RefFault> {
     let bootstrap = machine.spec.bootstrap.as_ref();
     let Some(wanted) = bootstrap.and_then(|bootstrap| bootstrap.config_ref.as_ref()) else {
@@ -302,7 +302,7 @@ fn invalid<T>(message: &str) -> Result<T, RefFault> {
     Err(RefFault { reason: WaitReason::BootstrapConfigInvalid, message })
 }
 
-/// The object of this namespace that a reference names.
+/// The referenced object, in the given namespace.
 pub(crate) fn named(wanted: &BootstrapConfigRef, namespace: &str) -> Result<ConfigName, RefFault> {
     if let Some(other) = wanted.namespace.as_deref().filter(|other| *other != namespace) {
         let message = format!("spec.bootstrap.configRef.namespace is {other:?}, not {namespace:?}");

@@ -9,7 +9,8 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 pub struct BudgetFacts {
     /// `namespace/name`.
     pub name: String,
-    /// It allows no eviction although all its pods are healthy: as it is written it never will.
+    /// All pods are healthy and no eviction is allowed: the budget as written never allows an
+    /// eviction.
     pub misconfigured: bool,
 }
 
@@ -24,7 +25,7 @@ pub(crate) enum Verdict {
     Several,
 }
 
-/// Reads the budgets that select one pod.
+/// Combines the budgets of one pod.
 pub(crate) fn verdict(budgets: &[BudgetFacts]) -> Verdict {
     match budgets {
         [one] if one.misconfigured => Verdict::Never,
@@ -42,8 +43,8 @@ impl BudgetFacts {
     }
 }
 
-/// Its status is up to date, every pod that it expects is healthy, no eviction is on its way, and
-/// still it allows none.
+/// The status is up to date, every expected pod is healthy, no eviction is in progress, and the
+/// budget still allows none.
 fn is_misconfigured(budget: &PodDisruptionBudget) -> bool {
     let Some(status) = &budget.status else { return false };
     let observed = status.observed_generation.is_some()

@@ -1,5 +1,5 @@
-//! Decisions about classes and their secrets: both carry a finalizer while they are needed to delete what was made
-//! with them, and what they say is kept.
+//! Decisions about classes and their secrets: both carry a finalizer while the core needs them to delete
+//! instances, and the core keeps a copy of both.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ const MOST_NAMED: usize = 3;
 pub struct Plan {
     /// Its finalizer.
     pub hold: Hold,
-    /// The rules that it breaks, for people; empty: none.
+    /// The broken rules, for people; empty: none.
     pub broken: String,
-    /// Whether its deletion waits for what uses it.
+    /// Whether the deletion waits for users of the class.
     pub awaited: bool,
-    /// What is kept of it.
+    /// What to do about the stored copy.
     pub keep: Keep,
     /// The patch of its status; `None`: that says already what it has to.
     pub status: Option<Value>,
@@ -109,7 +109,7 @@ fn hold_class(class: &MachineClass, in_use: bool) -> Hold {
 pub struct SecretPlan {
     /// Its finalizer.
     pub hold: Hold,
-    /// Whether its deletion waits for the classes that name it.
+    /// Whether the deletion waits for classes that name the secret.
     pub awaited: bool,
 }
 

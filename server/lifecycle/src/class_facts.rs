@@ -1,4 +1,4 @@
-//! What is observed of a class and its secrets.
+//! Facts about a class and its secrets.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -26,7 +26,7 @@ pub enum ClassView {
     NamespaceDenied,
     /// The class has no finalizer, and this is why: nothing is made with a class that could vanish.
     NotHeld(String),
-    /// The class is gone, and this is what it was: good enough to delete what was made with it.
+    /// The class is gone. Its last known state is good enough to delete its instances.
     LastKnown(ClassFacts),
     /// The class.
     Known(ClassFacts),
@@ -51,15 +51,15 @@ impl ClassView {
 pub struct ClassFacts {
     /// Name of the class.
     pub name: String,
-    /// Provider: which driver serves it.
+    /// Provider: the driver with this name serves the class.
     pub provider: ProviderName,
-    /// What its author says of instances without a UID.
+    /// The class author's choice about instances without a UID.
     pub adopt_by_name: AdoptByName,
     /// The provider spec as canonical JSON.
     pub provider_spec: String,
     /// Digest of `provider_spec`.
     pub spec_digest: SpecDigest,
-    /// Capacity of its Nodes that no kubelet reports.
+    /// Capacity of the Nodes that no kubelet reports.
     pub virtual_capacity: BTreeMap<String, String>,
     /// Digest of everything in the class but its metadata and what only the core reads. Changes
     /// when, and only when, a driver could see a difference.
@@ -72,7 +72,7 @@ pub struct ClassFacts {
     pub secrets: Vec<String>,
     /// Whether a user paused the Machines of the class.
     pub paused: bool,
-    /// The rules that it breaks, for people; see [`class_rules`].
+    /// The broken rules, for people; see [`class_rules`].
     pub broken_rules: Vec<String>,
 }
 
@@ -152,7 +152,7 @@ impl ClassFacts {
     }
 }
 
-/// Whether a Machine takes over the instance that has its name and no UID: one that another controller made.
+/// Whether a Machine takes over an instance with its name and no UID, made by another controller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AdoptByName {
     /// The operator did not say: nothing is taken over, and nothing is made in place of what may be
@@ -197,8 +197,8 @@ pub enum SecretView {
     Missing(Vec<String>),
     /// At least one is of another namespace: `namespace/name` of each.
     NamespaceDenied(Vec<String>),
-    /// At least one is gone, `namespace/name` of each, and this is what they were: good enough to
-    /// delete what was made with them.
+    /// At least one secret is gone, with `namespace/name` of each. The last known state is good
+    /// enough to delete the instances.
     LastKnown(SecretFacts, Vec<String>),
     /// The secrets.
     Known(SecretFacts),

@@ -1,4 +1,4 @@
-//! The ids that a cluster has and had: which instances are of it, and which id is written down.
+//! The current and the previous ids of a cluster: whose an instance is, and which id is stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,7 +22,7 @@ type Data = BTreeMap<String, String>;
 pub struct ClusterIds {
     /// The one of today.
     pub own: String,
-    /// Those that it had before, the oldest first.
+    /// Previous ids, the oldest first.
     pub previous: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ impl ClusterIds {
         };
     }
 
-    /// Whether what is tagged with this id is of this cluster.
+    /// Whether instances with the id belong to the cluster.
     pub fn has(&self, id: &str) -> bool {
         self.own == id || self.was(id)
     }
@@ -65,7 +65,7 @@ impl ClusterIds {
 pub enum IdError {
     /// It cannot be the value of a tag.
     Malformed(String),
-    /// The id of the cluster is said to be one that it had before.
+    /// A previous id of the cluster is also its current id.
     PreviousIsOwn(String),
     /// More previous ids than are carried.
     TooMany(usize),
@@ -130,8 +130,8 @@ fn well_formed(id: &str) -> Result<(), IdError> {
     if fits { Ok(()) } else { Err(IdError::Malformed(id.to_owned())) }
 }
 
-/// The id that this core is to have: the one given, or the one written down unless the cluster had
-/// it before. `None`: the default one.
+/// The id for this core: the given id, or the stored one unless the flag names it as a previous id.
+/// `None`: the default one.
 pub fn wanted<'a>(
     stored: Option<&'a ClusterIds>,
     given: Option<&'a str>,

@@ -33,10 +33,11 @@ fn reference(spec: &MachineSpec) -> Option<&BootstrapConfigRef> {
     spec.bootstrap.as_ref()?.config_ref.as_ref()
 }
 
-/// The template that Machines of this spec, made in this namespace, get copies of; `None`: it names none.
+/// The template from which Machines of this spec, in this namespace, get copies; `None`: the spec names
+/// no template.
 ///
 /// # Errors
-/// It names anything else: what to write, for people.
+/// The reference names no template: advice for people.
 pub fn template_of(
     namespace: Option<&str>,
     spec: &MachineSpec,
@@ -130,7 +131,8 @@ impl fmt::Display for NewCopy {
 }
 
 impl NewCopy {
-    /// Whether the object that has its name is it, from a request whose answer was lost.
+    /// Whether the object found under the copy's name is the copy, made by a request whose answer
+    /// was lost.
     pub fn is(&self, found: &ObjectMeta) -> bool {
         let is_machine = |owner: &OwnerReference| {
             owner.api_version == names::API_VERSION
@@ -143,10 +145,10 @@ impl NewCopy {
     }
 }
 
-/// What was observed of the template that a set names, and of its copies.
+/// The template of a set, and the copies of the template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopiesView {
-    /// The template that it names.
+    /// The template's name.
     pub of: Template,
     /// The template.
     pub template: ConfigView,

@@ -4,8 +4,8 @@
 //! Written in time in any case: an operation before it is sent, the result of a mutation before it is acknowledged,
 //! the start of the creation. Of a first creation they stand in the metadata, in patches that are due anyhow: the
 //! create in annotation [`OPERATION`] with the finalizer, its instance in `spec.providerID`, with the initialization
-//! that follows at once in that annotation. What the status says beside that, people see two seconds after these
-//! patches as well, and so they do the pods that leave a Node one by one.
+//! that follows at once in that annotation. The rest of the status follows within two seconds after these patches,
+//! like the progress of a drain.
 
 use jiff::Timestamp;
 use ostler_api::{
@@ -48,8 +48,8 @@ pub(crate) fn keep(
     })
 }
 
-/// The events of a pass, after those that were kept with the status. A Node that joined says that its instance was
-/// made.
+/// The events of a pass, after those that were kept with the status. The event that a Node joined replaces the
+/// event of its instance's creation.
 pub(crate) fn told(snapshot: &Snapshot, events: impl Iterator<Item = Event>) -> Vec<Event> {
     let kept = snapshot.unwritten.iter().flat_map(|it| it.events.iter().cloned());
     let mut all: Vec<_> = kept.chain(events).collect();
@@ -96,13 +96,13 @@ fn patch(plan: &Plan) -> Option<&MachinePatch> {
     })
 }
 
-/// The operation that it records there.
+/// The operation that the plan records in the metadata.
 fn written_record(plan: &Plan) -> Option<&str> {
     patch(plan)?.annotations.get(OPERATION)?.as_deref()
 }
 
 /// Whether this is the first creation, all is well, and the metadata has what must not be lost: the create, or the
-/// instance that it made and the initialization that follows. That this was done stands in the status only.
+/// instance that it made and the initialization that follows. The completion is recorded in the status only.
 fn is_in_the_metadata(snapshot: &Snapshot, plan: &Plan, status: &MachineStatus) -> bool {
     let machine = &snapshot.machine;
     let new =

@@ -11,7 +11,7 @@ pub enum DriverView {
     /// being taken over.
     #[default]
     Unavailable,
-    /// One is connected and says that it can do nothing now: why, in its words, for people.
+    /// A driver is connected and cannot work now: the driver's message for people.
     NotReady(String),
     /// Ready.
     Ready(DriverFacts),
@@ -50,7 +50,8 @@ pub struct DriverFacts {
     pub process: String,
     /// Verbs it has.
     pub kinds: BTreeSet<OperationKind>,
-    /// Whether it knows instances by their names alone, and cannot tell whose they are.
+    /// Whether the driver knows instances by name only, and cannot tell to which Machine they
+    /// belong.
     pub by_name: bool,
     /// For how long its infrastructure may not show what was made; `None`: it does not say.
     pub list_lag: Option<Duration>,

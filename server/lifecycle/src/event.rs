@@ -152,11 +152,11 @@ ostler_api::closed_enum! {
         InstanceNeverRequested,
         /// A set or pool made a Machine.
         SuccessfulCreate,
-        /// It could not make one.
+        /// A set or pool could not make a Machine.
         FailedCreate,
         /// A set or pool deleted a Machine.
         SuccessfulDelete,
-        /// It could not delete one.
+        /// A set or pool could not delete a Machine.
         FailedDelete,
         /// A Machine came under the control of a set.
         AdoptedMachine,
@@ -218,7 +218,7 @@ ostler_api::closed_enum! {
         ReplacementsFail,
         /// A Node belongs to no Machine.
         NodeNotManaged,
-        /// A class breaks rules, or its driver rejects it.
+        /// A class breaks rules, or the driver rejects the class.
         ClassInvalid,
         /// The driver warns about a class.
         ClassWarning,
@@ -234,7 +234,7 @@ ostler_api::closed_enum! {
         MachineHealthThawed,
         /// The API server drops fields of ours.
         CRDsOutdated,
-        /// It keeps them again.
+        /// The API server keeps our fields again.
         CRDsCurrent,
         /// An orphan was confirmed.
         OrphanFound,
@@ -248,7 +248,7 @@ ostler_api::closed_enum! {
         SeveralInstances,
         /// Orphans are only reported from now on.
         OrphansHeld,
-        /// An operator accepted that they are deleted.
+        /// An operator accepted the deletion of the orphans.
         OrphansAccepted,
         /// The class of a pool is not there, or cannot be used.
         ClassMissing,

@@ -1,6 +1,7 @@
 //! Another process that runs our sets without their Lease, as machine-controller-manager with `--leader-elect=false`
-//! does. It shows itself by Machines under a set that this process neither created nor adopted. Two that fill the same
-//! set fill it twice, so this one stops creating for it until a user says who runs it, or the other one is gone.
+//! does. A Machine that this process neither created nor adopted in a set shows the other process. Two processes that
+//! fill the same set fill it twice, so this core creates no Machines for the set until a user says who runs the set,
+//! or the other process is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,10 +16,11 @@ use crate::time::after;
 /// Value of [`RUN_BY`]: this core runs the set.
 pub const US: &str = "ostler";
 
-/// Another controller creates missing Machines within seconds. One that made none for so long is gone.
+/// Another controller creates missing Machines within seconds. A process that made no Machine for so
+/// long is gone.
 const GONE: Duration = Duration::from_mins(10);
 
-/// What this process knows of the Machines of its sets since it leads.
+/// Known Machines of the sets since this process leads.
 #[derive(Debug, Default)]
 pub struct Roll {
     /// Namespace and name.
@@ -41,10 +43,10 @@ pub enum Foreign {
     Appeared {
         /// The Machine.
         machine: String,
-        /// That process counts as gone then, unless it makes another one.
+        /// When the process counts as gone, unless it makes another Machine.
         until: Timestamp,
     },
-    /// The set says who runs it, and that is not this core.
+    /// An annotation of the set names another controller as the set's.
     Named(String),
 }
 
@@ -94,8 +96,8 @@ impl Roll {
         self.known.is_empty()
     }
 
-    /// Looks at the Machines that a set controls; this process created those in `created`. What it returns keeps the
-    /// set from creating any.
+    /// Looks at the Machines of a set; this process created those in `created`. A result keeps the set from creating
+    /// Machines.
     pub fn look<'a>(
         &mut self,
         set: &MachineSet,

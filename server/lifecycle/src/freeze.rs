@@ -1,9 +1,9 @@
 //! The overshoot freeze: a set that has far more Machines than its spec asks for creates no more, until they are gone.
 //! Whatever made them, a mistake of a controller or of a webhook, stops costing money.
 //!
-//! A frozen set still deletes. It is frozen for at least one period, so that who watches it sees it; but a set that has
-//! fewer Machines than its spec asks for goes on: it was scaled down and up again, and must not wait for the period. A
-//! user ends a freeze with annotation `safety.machine.sapcloud.io/unfreeze`.
+//! A frozen set still deletes. The set is frozen for at least one period, so that a watcher sees the freeze; but a set
+//! with fewer Machines than its spec asks for goes on: the set was scaled down and up again, and must not wait for the
+//! period. A user ends a freeze with annotation `safety.machine.sapcloud.io/unfreeze`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,9 +36,9 @@ pub const STATE_SYNC: &str = "MachineDeploymentStateSync";
 /// How far a set may overshoot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Margins {
-    /// It is frozen this far above what it may have.
+    /// A set freezes this far above the allowed number.
     pub up: i32,
-    /// It goes on this far below that.
+    /// A set goes on this far below the threshold of the freeze.
     pub down: i32,
 }
 
@@ -92,7 +92,7 @@ pub fn counts(machine: &Machine, set: &MachineSet) -> bool {
 pub struct Snapshot<'a> {
     /// The set.
     pub set: &'a MachineSet,
-    /// The deployment that controls it.
+    /// The deployment that controls the set.
     pub owner: Option<&'a MachineDeployment>,
     /// Its Machines, see [`counts`].
     pub machines: i32,
@@ -111,9 +111,9 @@ pub struct Snapshot<'a> {
 pub struct Decision<C> {
     /// Whether the object is to carry the label.
     pub label: Option<bool>,
-    /// The conditions that it is to have.
+    /// The wanted conditions.
     pub conditions: Option<Vec<C>>,
-    /// What is said about it.
+    /// The event about the change.
     pub event: Option<Change>,
     /// Whether to remove the annotation of the user.
     pub remove_annotation: bool,
@@ -245,8 +245,8 @@ pub fn decide(snap: &Snapshot<'_>) -> Decision<MachineSetCondition> {
     plan
 }
 
-/// What becomes of a deployment: it shows whether one of its sets is frozen. A user's annotation stays on it until all
-/// of them go on.
+/// Decides about a deployment, which shows whether any of its sets is frozen. A user's annotation stays on it until
+/// all of them go on.
 pub fn decide_deployment(
     deployment: &MachineDeployment,
     any_frozen: bool,
@@ -291,7 +291,7 @@ pub enum Observed {
     Set {
         /// The set.
         set: Arc<MachineSet>,
-        /// The deployment that controls it.
+        /// The deployment that controls the set.
         owner: Option<Arc<MachineDeployment>>,
         /// Its Machines, see [`counts`].
         machines: i32,
@@ -308,7 +308,7 @@ pub enum Observed {
     Deployment {
         /// The deployment.
         deployment: Arc<MachineDeployment>,
-        /// Whether one of its sets is frozen.
+        /// Whether a set of the deployment is frozen.
         any_frozen: bool,
         /// The time.
         now: Timestamp,
@@ -334,8 +334,8 @@ impl Observed {
         Some(decide(&Snapshot { set, owner, machines, now, margins, period, lifted }))
     }
 
-    /// Whether a set is to be frozen that is not yet. Nothing of it is deleted before that: in a moment it would have too few
-    /// Machines for it, and no event would say why it lost them.
+    /// Whether a set is to be frozen that is not yet. No Machine of the set is deleted before the freeze: the set would
+    /// soon have too few Machines for a freeze, and no event would explain the deletions.
     pub fn is_due(&self) -> bool {
         self.of_set().is_some_and(|decision| decision.label == Some(true))
     }

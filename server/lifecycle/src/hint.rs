@@ -14,7 +14,7 @@ use crate::time::after;
 pub struct Notice {
     /// What it is.
     pub reason: NoticeReason,
-    /// When it will happen, if that is known.
+    /// The time of the event, if known.
     pub at: Option<Timestamp>,
     /// For people.
     pub message: String,
@@ -41,9 +41,9 @@ pub enum News {
 pub struct HintView {
     /// It said that the instance is gone, or found none when it was asked for another reason.
     pub gone: bool,
-    /// The instance that it called gone, if it named one.
+    /// The instance that the driver called gone, if named.
     pub lost: Option<ProviderId>,
-    /// What it said of announcements.
+    /// The driver's announcements.
     pub news: Option<News>,
     /// A read was sent for it.
     pub asked: bool,
@@ -56,7 +56,7 @@ pub struct HintView {
 /// What a pass did about a hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HintUse {
-    /// It sends a read for it.
+    /// The pass sends a read.
     Asks,
     /// The read failed; another one is to be sent then.
     AsksAgain(Timestamp),
@@ -96,7 +96,7 @@ impl HintView {
 }
 
 impl HintView {
-    /// A pass did this about what was open; `None`: nothing is left of it.
+    /// The open hint after a pass; `None`: nothing is left to do.
     pub fn used(open: Option<Self>, how: HintUse) -> Option<Self> {
         match how {
             HintUse::Done => None,

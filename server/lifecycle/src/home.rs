@@ -1,6 +1,6 @@
-//! What the core itself needs to the end of a deletion: its Leases and the ConfigMap with its cluster id. They carry a finalizer
-//! while there is something to delete, since a terminating namespace takes no new ones, and go with the last of it. If a user deletes
-//! one of them alone, it goes and is made again.
+//! What the core itself needs to the end of a deletion: its Leases and the ConfigMap with its cluster id. They carry a
+//! finalizer while there is something to delete, since a terminating namespace takes no new ones, and go with the last
+//! of it. If a user deletes a single object, the object goes and is made again.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use ostler_api::names::finalizer;

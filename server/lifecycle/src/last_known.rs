@@ -21,11 +21,11 @@ const CLASS: &str = "class.json";
 const REVISION: &str = "secret-revision";
 /// Before the keys of what is kept. Every core reads it so.
 const KEY: &str = "data.";
-/// The API's limit for a key. One that exceeds it with [`KEY`] before it cannot be kept.
+/// The API's limit for a key. A longer key with [`KEY`] before it cannot be stored.
 const LONGEST_KEY: usize = 253;
 const EARLIER: &str = "earlier.";
 
-/// A class as it was last seen with everything that it needs.
+/// A class in its last complete state.
 #[derive(Clone, PartialEq)]
 pub struct LastKnown {
     /// The class: name, namespace, annotations left out, and its fields, but not its status.
@@ -34,8 +34,8 @@ pub struct LastKnown {
     pub secret_revision: Option<Revision>,
     /// The merged secret, without user data.
     pub secret: BTreeMap<String, Vec<u8>>,
-    /// What the class was before: the revision that it had last, and each that a creation without a known outcome was
-    /// begun with. Their secrets are those that they name, as these are now.
+    /// Former versions of the class: the last one, and every version with which a creation of unknown outcome was
+    /// begun. The secrets of all versions have their current content.
     pub earlier: BTreeMap<Revision, MachineClass>,
 }
 
@@ -56,7 +56,8 @@ pub fn secret_name(class: &str) -> String {
 }
 
 impl LastKnown {
-    /// The class and, of what was kept before, what it was. `open`: the revisions of creations without a known outcome.
+    /// The class with the former versions from the previous copy. `open`: the revisions of creations without a known
+    /// outcome.
     #[must_use]
     pub fn after(mut self, before: Option<Self>, open: &BTreeSet<Revision>) -> Self {
         let Some(before) = before else { return self };
@@ -71,8 +72,8 @@ impl LastKnown {
         self
     }
 
-    /// Takes a class down. `None`: with its secret it is too large to be kept, or a key of that is too long. If it is too
-    /// large only with what it was before, it is kept without.
+    /// Encodes a class for storage. `None`: too large with the secret, or a key of the secret is too long. Former
+    /// versions are left out if the copy is too large only with them.
     pub fn encode(&self) -> Option<BTreeMap<String, Vec<u8>>> {
         let mut data: BTreeMap<String, Vec<u8>> =
             self.secret.iter().map(|(key, value)| (format!("{KEY}{key}"), value.clone())).collect();
@@ -110,7 +111,7 @@ impl LastKnown {
     }
 }
 
-/// What the class was before, of what was kept.
+/// The former versions of the class in the stored data.
 pub fn earlier<'a>(
     data: impl Iterator<Item = (&'a str, &'a [u8])>,
 ) -> BTreeMap<Revision, MachineClass> {

@@ -1,4 +1,4 @@
-//! Which Node is that of a Machine. A Node is a Machine's only if its provider id is empty or that of the instance.
+//! Finds the Node of a Machine. A Node is a Machine's only if its provider id is empty or that of the instance.
 
 use ostler_api::{ProviderId, ProviderIdComparison};
 use std::sync::Arc;
@@ -54,15 +54,15 @@ impl NodeView {
         }
     }
 
-    /// The Node by which its Machine is judged: the main one or, while the kubelet of that one is silent, another one of the
-    /// instance that is ready.
+    /// The Node that stands for the Machine's health: the main Node or, while its kubelet is silent, another ready Node
+    /// of the instance.
     pub fn serving(&self) -> Option<&Arc<Node>> {
         let main = self.main()?;
         Some(self.all().into_iter().find(|node| is_ready(node)).unwrap_or(main))
     }
 }
 
-/// Whether its kubelet says that a Node is ready.
+/// Whether the kubelet reports the Node as ready.
 pub(crate) fn is_ready(node: &Node) -> bool {
     let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|one| one.type_ == "Ready" && one.status == "True")
@@ -79,18 +79,18 @@ pub struct IdComparison {
     /// Another Machine whose instance has an id that counts as equal. The driver must not name two instances so; as long as it
     /// does, a Node is told by the same letters alone.
     pub twin: Option<String>,
-    /// A Node that may be its own, by its provider id alone, which depends on what the driver will say.
+    /// A Node that may be the Machine's by its provider id alone, depending on the driver's comparison of ids.
     pub undecided: Option<Arc<Node>>,
 }
 
 impl IdComparison {
-    /// The one that counts.
+    /// The comparison in effect.
     pub fn by(&self) -> ProviderIdComparison {
         self.said.filter(|_| self.twin.is_none()).unwrap_or_default()
     }
 }
 
-/// Nodes that may be that of a Machine, by how they were found.
+/// Nodes that may be the Machine's, by the way of finding them.
 #[derive(Debug, Clone, Default)]
 pub struct Candidates {
     /// How their provider ids are compared.
@@ -113,7 +113,7 @@ impl Candidates {
         ids.filter(move |id| has_id(instance, id, self.by) && instance.is_none_or(|it| *it != **id))
     }
 
-    /// Without those that do not fit.
+    /// Removes Nodes that do not fit.
     pub fn retain(&mut self, fits: impl Fn(&Node) -> bool) {
         self.with_id.retain(|node| fits(node));
         self.named = self.named.take().filter(|node| fits(node));
@@ -130,7 +130,7 @@ pub fn expected_name(machine: &Machine) -> Option<&str> {
     machine.node_name().or_else(|| may_come.then(|| machine.name()))
 }
 
-/// Whether a Node says that it was this Machine's: the core labelled it, or machine-controller-manager wrote to it.
+/// Whether the Node has signs of this Machine: the label of the core, or notes of machine-controller-manager.
 pub(crate) fn says_ours(machine: &Machine, node: &Node) -> bool {
     let (labels, notes) = (&node.metadata.labels, &node.metadata.annotations);
     let named = labels.as_ref().and_then(|all| all.get(label::MACHINE_NAME));
@@ -177,8 +177,9 @@ pub fn choose(machine: &Machine, found: &Candidates) -> NodeView {
         .unwrap_or(NodeView::Absent)
 }
 
-/// Any kubelet may write the provider id of another one into its own Node. So of several, the one that the Machine joined
-/// as is its own, else the one with its name, else the only one that is ready: a VM may be renamed while it boots.
+/// Any kubelet may write the provider id of another one into its own Node. Of several Nodes, the Machine owns the Node
+/// recorded at joining, else the Node with the expected name, else the only ready Node: a VM may be renamed while
+/// booting.
 fn unless_none(machine: &Machine, mut nodes: Vec<Arc<Node>>) -> Option<NodeView> {
     let meta = |node: &Arc<Node>| {
         (node.metadata.creation_timestamp.clone().map(|it| it.0), node.metadata.name.clone())
@@ -251,7 +252,7 @@ pub(crate) fn is_of_instance(
         || joined_as(machine, node) && spelled_otherwise(instance, node).is_some()
 }
 
-/// Whether a Node is that of the Machine, whose instance has this provider id.
+/// Whether a Node belongs to the Machine, whose instance has this provider id.
 pub fn is_ours(
     machine: &Machine,
     instance: Option<&ProviderId>,
@@ -291,10 +292,9 @@ fn is_elsewhere(machine: &Machine, node: &Node) -> bool {
     joined.is_some_and(|it| Some(&it.name) != node.metadata.name.as_ref())
 }
 
-/// Whether a Node is what an earlier instance of this Machine left behind, an unknown one: its
-/// creation was never answered, and it went before it was found. The Node has the name that this
-/// Machine's is to have, and came during its life, not after the one that the Machine joined as. Both times are the API
-/// server's.
+/// Whether a Node is left over from an unknown earlier instance of this Machine: the creation was never answered, and
+/// the instance went before it was found. The Node has the expected name of the Machine's Node, and was created during
+/// the Machine's life, but not after the Node recorded at joining. Both times are the API server's.
 pub(crate) fn is_stale(
     machine: &Machine,
     instance: Option<&ProviderId>,

@@ -18,7 +18,7 @@ impl SecretText {
         Self(text)
     }
 
-    /// The text, for the code that writes it where it belongs.
+    /// The plain text, for the code writing it to its destination.
     pub fn expose(&self) -> &str {
         &self.0
     }

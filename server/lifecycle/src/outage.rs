@@ -26,13 +26,13 @@ pub struct Outage {
 /// What is known of the API servers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApiView {
-    /// Since when one of them does not answer; `None`: they do.
+    /// Since when an API server does not answer; `None`: all answer.
     pub down_since: Option<Timestamp>,
     /// What came instead of an answer, if that is known.
     pub cause: Option<Arc<str>>,
     /// Whether that lasts for longer than a moment, or ended only just now.
     pub frozen: bool,
-    /// What was before, by when it began.
+    /// Earlier outages, by beginning.
     pub outages: Arc<[Outage]>,
 }
 
@@ -42,7 +42,7 @@ impl ApiView {
         self.frozen && self.down_since.is_some()
     }
 
-    /// That one of them does not answer, for people: it may just not accept our credentials.
+    /// The outage, for people: the API server may just reject our credentials.
     pub fn describe(&self) -> String {
         let cause = self.cause.as_ref().map(|cause| format!(" ({cause})"));
         format!("an API server does not answer{}", cause.unwrap_or_default())
@@ -158,13 +158,12 @@ impl Reachability {
         self.shared = self.outages.iter().copied().collect();
     }
 
-    /// One of them did not answer what it was asked at this time. It may have stopped right after
-    /// the last check.
+    /// An API server did not answer a request of the given time. The outage may have begun right after the last check.
     pub fn silent(&mut self, asked: Timestamp) {
         self.down.get_or_insert(Down { since: self.answered_at, noticed: asked });
     }
 
-    /// Whether one of them does not answer.
+    /// Whether an API server does not answer.
     pub const fn is_down(&self) -> bool {
         self.down.is_some()
     }

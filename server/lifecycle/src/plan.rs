@@ -1,4 +1,4 @@
-//! What a decision says: what to write, what to send, what to wait for.
+//! The content of a decision: writes, operations to send, and the wait.
 
 use ostler_api::OperationId;
 use ostler_api::ProviderId;
@@ -115,13 +115,13 @@ pub enum Action {
         /// Its UID, as a precondition.
         uid: Uid,
     },
-    /// Make the bootstrap token, or replace the one that is there for this Machine.
+    /// Make the bootstrap token, or replace the existing token of the Machine.
     EnsureBootstrapToken(TokenRequest),
     /// Delete the bootstrap token; fine if it is gone or belongs to another object.
     DeleteBootstrapToken {
         /// Its id.
         id: String,
-        /// What the pass does if it stays.
+        /// What the pass does if the token stays.
         on_failure: OnFailure,
     },
     /// Change the Node; fine if it is gone.
@@ -134,7 +134,7 @@ pub enum Action {
     EndPod(PodRef),
     /// Delete a pod immediately, with grace 0.
     DeletePod(PodRef),
-    /// Say on the Node, by its condition `Terminating`, that its Machine is being deleted.
+    /// Show the Machine's deletion on the Node, by condition `Terminating`.
     MarkNode {
         /// Name of the Node.
         name: String,
@@ -163,8 +163,8 @@ pub enum Action {
 }
 
 impl Action {
-    /// What a pass does when this fails. A drain looks at every pod, and force does not wait for any; nor does a
-    /// deletion wait for what only tells others of it.
+    /// What a pass does after a failed action. A drain looks at every pod, force waits for none, and a deletion does
+    /// not wait for mere notices.
     pub const fn on_failure(&self) -> OnFailure {
         match self {
             Self::PatchNode(NodePatch { on_failure, .. })
@@ -201,7 +201,7 @@ impl Action {
         )
     }
 
-    /// What it means that the object is another one than was observed (409). `None`: the plan is outdated.
+    /// The meaning of a conflict (409): the object is not the observed one. `None`: the plan is outdated.
     pub const fn on_conflict(&self) -> Option<Performed> {
         if matches!(self, Self::DeleteNode { .. } | Self::DeleteMachine) {
             return Some(Performed::Gone);
@@ -214,7 +214,7 @@ impl Action {
         Some(Performed::Conflict)
     }
 
-    /// The pod that it is about.
+    /// The pod of the action.
     pub const fn pod(&self) -> Option<&PodRef> {
         let (Self::Evict(pod) | Self::EndPod(pod) | Self::DeletePod(pod)) = self else {
             return None;
@@ -265,8 +265,7 @@ pub enum OnFailure {
 pub struct MachinePatch {
     /// Put our finalizer on it.
     pub add_finalizer: bool,
-    /// Have the API server keep no account of who set which field, which is a third of what a write costs it. Alone it
-    /// is no reason for a patch.
+    /// Have the API server drop the managed fields, a third of its cost of a write. Alone no reason for a patch.
     pub forget_managers: bool,
     /// New `spec.providerID`.
     pub provider_id: Option<ProviderId>,
@@ -274,7 +273,7 @@ pub struct MachinePatch {
     pub labels: BTreeMap<String, String>,
     /// Annotations to set, or with `None` to remove.
     pub annotations: BTreeMap<String, Option<String>>,
-    /// What its bootstrap provider made for it.
+    /// The data from the bootstrap provider.
     pub bootstrap: Option<BootstrapPatch>,
 }
 
@@ -316,16 +315,16 @@ pub struct TokenRequest {
     pub secret: SecretText,
     /// When it stops working.
     pub expires: Timestamp,
-    /// The one Node that may be joined with it; `None`: its name is not known yet.
+    /// The only Node that may join with the token; `None`: name not known yet.
     pub node: Option<String>,
-    /// Groups of who joins with it, beside those of every token; may be empty.
+    /// Groups of the joining user, beside the groups of every token; may be empty.
     pub groups: String,
     /// For people.
     pub description: String,
 }
 
-/// One change of a Node, so that everything that is due is one write. Its finalizers and taints are
-/// lists that others write too: the patch carries the resource version that was observed.
+/// All due changes of a Node as one write. Its finalizers and taints are lists that others write too: the patch carries
+/// the resource version that was observed.
 #[derive(Debug, Clone, PartialEq, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a change of its own, all may be due")]
 pub struct NodePatch {
@@ -333,7 +332,7 @@ pub struct NodePatch {
     pub name: String,
     /// UID of the Node, as a precondition.
     pub uid: Uid,
-    /// What the pass does without it.
+    /// What the pass does if the patch fails.
     pub on_failure: OnFailure,
     /// Put our finalizer on it.
     pub add_finalizer: bool,
@@ -345,13 +344,13 @@ pub struct NodePatch {
     pub cordon: bool,
     /// Make it schedulable again.
     pub uncordon: bool,
-    /// Label it with the name of its Machine.
+    /// Label the Node with the Machine's name.
     pub label_machine: bool,
     /// Labels to set, or with `None` to remove.
     pub labels: BTreeMap<String, Option<String>>,
     /// Annotations to set, or with `None` to remove.
     pub annotations: BTreeMap<String, Option<String>>,
-    /// All taints that it is to have, but for what the fields above say.
+    /// All wanted taints, but for the fields above.
     pub taints: Option<Vec<Taint>>,
 }
 
@@ -399,8 +398,7 @@ pub enum Performed {
     Done,
     /// What it was about does not exist any more, or is another object of the same name.
     Gone,
-    /// An eviction that was refused because of the pod's PodDisruptionBudgets: those that select
-    /// it, as far as they were observed.
+    /// An eviction was refused because of PodDisruptionBudgets: the observed budgets of the pod.
     Refused(Vec<BudgetFacts>),
     /// Refused because the object is another one than was observed (409): look again.
     Conflict,

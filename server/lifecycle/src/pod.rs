@@ -36,9 +36,9 @@ pub struct PodView {
     pub ends_at: Option<Timestamp>,
     /// Its priority; unset is 0.
     pub priority: i32,
-    /// `namespace/name` of the claims that it uses, generic ephemeral volumes among them.
+    /// `namespace/name` of the used claims, generic ephemeral volumes included.
     pub claims: Vec<String>,
-    /// How this process last failed to evict it. Kept in memory only.
+    /// The last failed eviction of the pod by this process. Kept in memory only.
     pub refused: Option<Refusal>,
 }
 
@@ -86,7 +86,7 @@ impl Refusal {
 pub enum EvictionAnswer {
     /// Too many requests (429): a budget refuses.
     Refused,
-    /// It broke (500), which is also its answer to a pod that several budgets select.
+    /// The API server failed (500), also its answer to a pod with several budgets.
     Broke,
     /// Anything else.
     Failed,
@@ -98,8 +98,8 @@ impl EvictionAnswer {
         self != Self::Failed
     }
 
-    /// Why the pod did not leave. `budgets`: those that select it; `said`: by the API server; `before`: why it did not
-    /// the last time.
+    /// Why the pod did not leave. `budgets`: the budgets of the pod; `said`: the API server's message; `before`: the
+    /// previous cause.
     pub fn cause(
         self,
         budgets: Vec<BudgetFacts>,

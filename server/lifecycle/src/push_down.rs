@@ -1,5 +1,5 @@
-//! What needs no new Machines when a template changes: Node template, timeouts, the kind of the class. A set takes it
-//! over from its deployment, and a Machine from its set.
+//! What needs no new Machines when a template changes: Node template, timeouts, the kind of the class. Sets copy the
+//! fields from their deployment, Machines from their set.
 
 use ostler_api::machine::MachineSpec;
 

@@ -21,7 +21,7 @@ use ostler_api::names::annotation;
 
 use crate::{settings::Settings, time::after};
 
-/// The members of a MachineDeployment, as far as they matter to one of them.
+/// Members of a MachineDeployment, as far as relevant for a sibling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Siblings {
     /// `namespace/name` of the MachineDeployment; `None`: there is none, or the Machine is well.
@@ -83,8 +83,8 @@ impl Members {
         counts
     }
 
-    /// Whether half of them or more are lost, and more than one. What is in flight, or is not made yet, may be one of
-    /// those.
+    /// Whether half of the members or more are lost, and more than one. A request in flight, or a missing Machine, may
+    /// be a lost member.
     pub fn is_mass_failure(&self) -> bool {
         let lost = self.unhealthy + usize::from(self.in_flight > 0 || self.missing() > 0);
         self.unhealthy > 1 && 2 * lost >= self.living.max(self.wanted)
@@ -101,7 +101,7 @@ impl Members {
 pub struct Sibling {
     /// Its name.
     pub name: String,
-    /// What is with it.
+    /// The sibling's state.
     pub state: SiblingState,
     /// Until when it holds the budget at the longest; in the past: it is stuck.
     pub holds_until: Timestamp,
@@ -125,8 +125,8 @@ pub enum SiblingState {
 }
 
 impl SiblingState {
-    /// Reads a member; `None`: it does not matter to the budget. Healthy ones do not, unhealthy ones wait for it
-    /// themselves, and preserved ones stay as they are for days.
+    /// Reads a member; `None`: it does not matter to the budget. Healthy members do not matter, unhealthy members wait
+    /// for the budget themselves, and preserved members stay for days.
     pub fn of(machine: &Machine) -> Option<Self> {
         let current = || machine.status.as_ref()?.current_status.as_ref();
         match machine.phase() {
@@ -212,7 +212,7 @@ fn lacks_capacity(machine: &Machine) -> bool {
 pub struct Held {
     /// Whether it is the budget, or the loss of half of the deployment.
     pub reason: WaitReason,
-    /// For people: which sibling, and what is with it.
+    /// For people: the sibling and its state.
     pub message: String,
     /// When that is over at the latest, or to be looked at again.
     pub until: Timestamp,
@@ -245,7 +245,7 @@ pub fn held(
     }
     let (holders, stuck): (Vec<_>, Vec<_>) =
         in_flight.iter().partition(|sibling| sibling.holds_until > now);
-    // An autoscaler that does not go on with it changed its mind.
+    // An autoscaler that leaves a chosen Machine alone changed its mind.
     let stuck = || stuck.iter().copied().filter(|it| it.state != SiblingState::Chosen);
     let first = holders.iter().copied().max_by_key(|it| it.holds_until).or_else(|| stuck().next());
     let used = holders.len() + members.missing();

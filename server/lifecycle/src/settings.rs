@@ -13,7 +13,7 @@ pub struct Settings {
     pub health_timeout: Duration,
     /// From the deletion of the Machine to force.
     pub drain_timeout: Duration,
-    /// From a Node that is ready for its update in place to one whose update failed.
+    /// The longest time from readiness for the update in place to a failed update.
     pub in_place_timeout: Duration,
     /// How long a preserved Machine is kept.
     pub preserve_timeout: Duration,
@@ -47,7 +47,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether Machines of this class take over what has their name.
+    /// Whether Machines of the class take over instances of the same name.
     pub fn adopt_by_name(&self, class: &ClassFacts) -> AdoptByName {
         match self.adopt_by_name {
             Some(true) => AdoptByName::Allowed,

@@ -51,7 +51,7 @@ impl<T> Observed<T> {
     }
 }
 
-/// Everything that one pass over one Machine decides from.
+/// The input of a pass over a Machine.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     /// The time.
@@ -65,17 +65,18 @@ pub struct Snapshot {
     /// Its class as it was when the operation without a known outcome was begun, if it is another one now. The instance
     /// is looked for there.
     pub class_before: Option<ClassFacts>,
-    /// The provider that has its instance, or may ([`holder`](crate::machine::holder)), if its class is one of another.
+    /// The provider that has the instance, or may ([`holder`](crate::machine::holder)), if it is not the provider of
+    /// the class.
     pub elsewhere: Option<ProviderName>,
     /// The secrets of its class, merged.
     pub secret: SecretView,
-    /// What it is to become a Node with, if that does not come from its class.
+    /// The bootstrap data, if not from the class.
     pub bootstrap: BootstrapView,
-    /// The cluster that its Node joins.
+    /// The target cluster of the Machine.
     pub target: TargetView,
     /// The API servers.
     pub api: ApiView,
-    /// What the API server drops of what the core writes, and what to do about it; `None`: nothing.
+    /// The fields that the API server drops, and what to do; `None`: no field.
     pub outdated: Option<String>,
     /// The other members of its MachineDeployment. Needed only while it is unhealthy.
     pub siblings: Siblings,
@@ -100,19 +101,18 @@ pub struct Snapshot {
     pub bootstrap_token: Observed<BootstrapToken>,
     /// The driver that serves the provider of the class.
     pub driver: DriverView,
-    /// The pool that controls it. Needed only while it is being deleted.
+    /// The pool of the Machine. Needed only while it is being deleted.
     pub pool: OwnPool,
     /// The operation of this Machine.
     pub operation: OperationView,
-    /// What the driver said of the instance by itself.
+    /// The driver's own report on the instance.
     pub hint: Option<HintView>,
     /// What the driver says of the class and the change of it: the answer to
     /// [`Question::of`](crate::hot_update::Question::of).
     pub review: ReviewView,
     /// The update slots of the class.
     pub slot: SlotView,
-    /// Name of another Machine that has the provider id which this Machine has, or which the
-    /// finished operation reports.
+    /// Name of another Machine with the provider id of this Machine or of the finished operation.
     pub provider_id_holder: Option<String>,
     /// The ids that instances of this cluster are tagged with.
     pub cluster: ClusterIds,
@@ -140,15 +140,15 @@ pub enum OwnPool {
     /// It is there, or the Machine has none.
     #[default]
     There,
-    /// It is there, and says that its driver cannot delete one instance.
+    /// The pool exists, and its driver cannot delete single instances.
     Whole,
-    /// It is gone, and the driver found no group of it so many times in a row. Its group may be there: a pool that lost its
-    /// finalizer by hand leaves it, and the orphan scan deletes it.
+    /// The pool is gone, and the driver found no group so many times in a row. The group may still exist: a pool that
+    /// lost its finalizer by hand leaves a group behind, and the orphan scan deletes it.
     Gone(u32),
 }
 
 impl OwnPool {
-    /// One that is there.
+    /// An existing pool.
     pub fn of(pool: &MachinePool) -> Self {
         let mut said = pool.status.iter().flat_map(|status| &status.conditions);
         let deletable = PoolConditionType::Deletable;
@@ -171,7 +171,7 @@ pub struct Fresh {
     pub token_secret: SecretText,
 }
 
-/// The cluster that the Node of a Machine joins: it has its pods and its bootstrap token too.
+/// The cluster that a Machine's Node joins, with its pods and the bootstrap token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum TargetView {
     /// It is watched: Node and pods are what was seen there.
@@ -197,6 +197,6 @@ pub struct BootstrapToken {
     pub secret: SecretText,
     /// When it stops working; `None`: never, or not readable.
     pub expires: Option<Timestamp>,
-    /// The one Node that may be joined with it; `None`: any.
+    /// The only Node that may join with the token; `None`: any.
     pub node: Option<String>,
 }

@@ -1,7 +1,7 @@
-//! Machines of one set or pool that fail one after the other before they had run for a while. What breaks each of them
-//! breaks the next one, too: the pauses before Failed ones are replaced grow, until one that was made since has run for a while.
-//! Meanwhile a Failed Machine stays, so that people and autoscalers see it, and its instance can be looked into. One that is
-//! deleted by hand is replaced at once, as one is that had run for a while.
+//! Machines of one set or pool that fail one after the other before running for a while. The cause breaks the next
+//! Machine, too: the pauses before Failed Machines are replaced grow, until a newer Machine has run for a while.
+//! Meanwhile a Failed Machine stays, so that people and autoscalers see it, and its instance can be looked into. A
+//! Machine deleted by hand, or one that had run for a while, is replaced at once.
 
 use std::time::Duration;
 
@@ -71,7 +71,7 @@ impl Streak {
         Self { retry: Some(next(old, last, now)), is_new: true, all_run, now: Some(now) }
     }
 
-    /// Whether the replacement of this one waits.
+    /// Whether the replacement of the Machine waits.
     pub fn holds(&self, machine: &Machine) -> bool {
         (self.is_new || self.until().is_some()) && !ran(machine)
     }
@@ -146,7 +146,7 @@ fn failed_at(machine: &Machine) -> Option<Timestamp> {
     current.last_update_time.as_ref().map(|time| time.0)
 }
 
-/// Whether it ran for a while before it failed. Of one that another controller made nothing is known: it did.
+/// Whether the Machine ran for a while before failing. A Machine of another controller counts as having run.
 fn ran(machine: &Machine) -> bool {
     let Some(status) = &machine.status else { return true };
     let Some(joined) = joined(machine) else {

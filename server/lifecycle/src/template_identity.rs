@@ -15,8 +15,9 @@ const SUFFIX: usize = 5;
 /// After so many collisions it ends with more.
 const MANY_COLLISIONS: i32 = 5;
 
-/// What a rollout is about: two templates are the same if this is. Sets of other controllers are recognised by it, and
-/// never by their hash, which only they can compute. What is empty counts as absent, as in Go, but for an annotation.
+/// The identity of a template in rollouts: templates with the same identity are the same. Sets of other controllers are
+/// recognised by identity, never by hash, which only those controllers can compute. What is empty counts as absent, as
+/// in Go, but for an annotation.
 pub fn identity(template: &MachineTemplateSpec) -> String {
     let mut template = template.clone();
     if let Some(labels) = template.metadata.as_mut().and_then(|it| it.labels.as_mut()) {

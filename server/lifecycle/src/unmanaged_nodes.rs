@@ -1,6 +1,5 @@
-//! Decisions about Nodes without a Machine: the core removes its finalizer, so that nothing of ours
-//! keeps them from being deleted, and marks them, so that users see it. A target cluster may have Nodes of
-//! several cores: those of another one are its own.
+//! Decisions about Nodes without a Machine: the core removes its finalizer, so that the Nodes can be deleted, and marks
+//! the Nodes for users. A target cluster may have Nodes of several cores: Nodes of another core are left alone.
 
 use std::time::Duration;
 
@@ -18,9 +17,9 @@ use crate::{cluster::ClusterIds, time::after};
 pub enum Tie {
     /// Nothing.
     None,
-    /// One of them names the other, which users and kubelets write.
+    /// The Node or the Machine names the other, in fields that users and kubelets write.
     Said,
-    /// The Machine joined as it, or its driver or pool says that it has the instance.
+    /// The Machine joined as the Node, or its driver or pool confirms the instance.
     Known,
 }
 
@@ -33,10 +32,11 @@ pub enum NodeTask {
     LookAgain(Timestamp),
     /// Take our finalizer from it, and mark it as not managed if that is said.
     Release {
-        /// Whether it is to be marked. One that is being deleted is not worth it.
+        /// Whether to mark the Node. A Node in deletion is not marked.
         mark: bool,
     },
-    /// It is known to have a Machine after all: take the mark away, and note whose it is, so that the core that marked it leaves it.
+    /// The Node has a Machine after all: remove the mark, and note the owner, so that the core that set the mark leaves
+    /// the Node alone.
     Unmark,
 }
 

@@ -18,7 +18,7 @@ pub struct Unwritten {
     pub stored: Option<MachineStatus>,
     /// What is to be written.
     pub status: MachineStatus,
-    /// What to tell people with it.
+    /// The events of the status.
     pub events: Vec<Event>,
     /// Since when.
     pub since: Timestamp,

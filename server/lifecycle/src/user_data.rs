@@ -1,4 +1,4 @@
-//! User data of one machine: its placeholders replaced, its bootstrap token named.
+//! User data of one machine: placeholders replaced, bootstrap token named.
 
 use std::fmt::Write as _;
 

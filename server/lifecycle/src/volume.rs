@@ -24,7 +24,7 @@ pub struct VolumeFacts {
     pub name: String,
     /// Its CSI volume handle.
     pub csi_handle: Option<String>,
-    /// Its spec as JSON, for a driver that knows what the infrastructure calls it.
+    /// The spec as JSON, for a driver that knows the infrastructure's name of the volume.
     pub spec_json: String,
 }
 

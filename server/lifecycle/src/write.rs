@@ -75,7 +75,7 @@ impl Object {
         self.meta().name.as_deref().unwrap_or_default()
     }
 
-    /// Its namespace; empty: it has none.
+    /// The namespace; empty: none.
     pub fn namespace(&self) -> &str {
         self.meta().namespace.as_deref().unwrap_or_default()
     }
@@ -91,12 +91,12 @@ impl Object {
         set.status.as_ref().map_or(0, |status| status.available_replicas)
     }
 
-    /// Whether it is a set of this template.
+    /// Whether the object is a set of this template.
     fn has_template(&self, template: &MachineTemplateSpec) -> bool {
         matches!(self, Self::Set(set) if identity(&set.spec.template) == identity(template))
     }
 
-    /// The Machine that it is.
+    /// The Machine, if the object is one.
     pub const fn machine(&self) -> Option<&Arc<Machine>> {
         if let Self::Machine(machine) = self { Some(machine) } else { None }
     }
@@ -105,15 +105,15 @@ impl Object {
 /// What is done to an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verb {
-    /// Nothing: a read shows that it is still as it was seen, or nothing that follows is written. Caches may lag.
+    /// No write: a read shows the object unchanged, or no later write is made. Caches may lag.
     Confirm(Same),
     /// It is created.
     Create(Taken),
-    /// Nothing: it is taken for refused, for this reason.
+    /// No write: the write counts as refused, for this reason.
     Refuse(String),
     /// This merge patch.
     Patch(Value),
-    /// This merge patch of its status.
+    /// A merge patch of the status.
     PatchStatus(Value),
     /// This JSON patch, after a `test` of the condition. The cache waits for the watch.
     Edit(Vec<Value>),
@@ -130,7 +130,7 @@ pub enum Verb {
 pub enum TokenWrite {
     /// It is made, or takes the place of one of the same id and owner. One of another owner is a 409.
     Ensure(TokenRequest),
-    /// It is deleted, if it is that of this owner.
+    /// Delete the token of this owner.
     Delete {
         /// Its id.
         id: String,
@@ -144,7 +144,7 @@ pub enum TokenWrite {
 pub enum Same {
     /// The object, spec, deletion and annotations.
     Spec,
-    /// All but the status; one that changed is looked at after this time.
+    /// All but the status; a changed object is looked at after this time.
     AllButStatus(Duration),
 }
 
@@ -180,7 +180,7 @@ pub enum Only {
     },
     /// In any version.
     Uid,
-    /// In any version, if a read shows that this UID controls it.
+    /// In any version, if a read shows this UID as controller.
     ControlledBy(String),
     /// Whatever there is. For what only tells people.
     Any,
@@ -195,10 +195,10 @@ impl Only {
     }
 }
 
-/// Whose an object is that has the name of one to create.
+/// The owner of an existing object with the name of a new one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Taken {
-    /// Ours, if this UID controls it: from a request whose answer was lost.
+    /// Ours, if controlled by this UID: from a request whose answer was lost.
     Controlled(String),
     /// The set of a deployment with this UID: of the same template, and not being deleted.
     SetOf(String),
@@ -206,31 +206,31 @@ pub enum Taken {
     Instance(OfInstance),
 }
 
-/// What is done about an object that has the name of one to create.
+/// What to do about an existing object with the name of a new one.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Found {
-    /// It is the one.
+    /// The wanted object.
     Ours,
-    /// It is the one once it has this merge patch, on condition of the version that was found.
+    /// The wanted object after this merge patch, on condition of the found version.
     Patch(Value),
     /// It is in the way for a while: as good as done, but only this is told.
     Later(Option<Event>),
     /// It is gone meanwhile: 404.
     Gone,
-    /// It is none that could be it: 409.
+    /// Another object: 409.
     Stranger,
-    /// It is none that could be it, for this reason: as 422.
+    /// Another object, for this reason: as 422.
     Refused(String),
-    /// Another has it, for this reason. It may be left.
+    /// Another owner has the object, for this reason. It may be left.
     Held(String),
 }
 
 impl Taken {
-    /// What is done about the one that a read found.
+    /// Judges the object found by a read.
     pub fn judge(&self, wanted: &Object, found: Option<&Object>) -> Found {
         match (self, found) {
             (Self::SetOf(_) | Self::Instance(_), None) => Found::Gone,
-            // One that is being deleted creates no Machines.
+            // A set in deletion creates no Machines.
             (Self::SetOf(uid), Some(Object::Set(found)))
                 if !found.is_deleting()
                     && is_controlled_by(&found.metadata, uid)
@@ -253,7 +253,7 @@ pub enum Remember {
     /// Nothing.
     #[default]
     Nothing,
-    /// The name of what is created, from before it is sent: it is repeated until it is answered.
+    /// The name of the new object, from before the request: the create is repeated until answered.
     Name,
     /// The name of what is created, from then on.
     Created,
@@ -270,21 +270,21 @@ pub enum Remember {
 pub struct Write {
     /// Of this object.
     pub of: Object,
-    /// What is done to it.
+    /// The kind of write.
     pub verb: Verb,
     /// On which condition.
     pub only: Only,
-    /// What people are told once it is done: of the object of the pass, or of this one.
+    /// Events after the write: about the object of the pass, or about the written object.
     pub told: Vec<Event>,
-    /// Whether of this one.
+    /// Whether the events are about the written object.
     pub of_itself: bool,
-    /// What is created before it: without that, the write is refused.
+    /// An object to create first: without it, the write is refused.
     pub first: Option<Box<NewCopy>>,
-    /// What is written once it is done. It only tells people, and nothing follows if it fails.
+    /// A write afterwards. It only tells people, and nothing follows if it fails.
     pub then: Option<Box<Self>>,
     /// What they are told if it is refused; the answer is added to the message.
     pub refused: Option<Event>,
-    /// What is remembered of it.
+    /// What to remember of the write.
     pub remember: Remember,
 }
 
@@ -316,7 +316,7 @@ impl Write {
         Self { refused: Some(event), ..self }
     }
 
-    /// Remembers it until the cache shows it.
+    /// Remembers the write until the cache shows it.
     #[must_use]
     pub fn remembered(self, remember: Remember) -> Self {
         Self { remember, ..self }
@@ -337,9 +337,9 @@ pub enum Part {
     Confirm,
     /// The object itself.
     Own,
-    /// Objects that it releases.
+    /// Objects to release.
     Release,
-    /// Objects that become its own.
+    /// Objects to adopt.
     Adopt,
     /// Objects that are to go later.
     Mark,
@@ -347,11 +347,11 @@ pub enum Part {
     Tell,
     /// Objects of which there are to be more or less.
     Scale,
-    /// Objects of its own that change.
+    /// Own objects to change.
     Update,
     /// Objects that go.
     Delete,
-    /// Machines in reserve that become its own.
+    /// Reserve Machines to take.
     Take,
     /// Objects that are made.
     Create,
@@ -400,7 +400,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Of the object itself: nothing follows without it.
+    /// For the object itself: a failure ends the pass.
     pub const OWN: Self =
         Self { missing: Then::Stop, conflict: Then::Stop, busy: Then::Stop, other: Then::Stop };
     /// Of others, which do not need each other.
@@ -415,7 +415,7 @@ impl Answers {
 /// Writes that are alike.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Batch {
-    /// Which part of the plan it is.
+    /// The part of the plan.
     pub part: Part,
     /// What could not be done if one fails, for logs.
     pub what: &'static str,
@@ -430,7 +430,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// One write of the object itself.
+    /// A single write of the object itself.
     pub fn own(what: &'static str, write: Write) -> Self {
         let part = if matches!(write.verb, Verb::Confirm(_)) { Part::Confirm } else { Part::Own };
         let answers = Answers::OWN;
@@ -474,9 +474,9 @@ pub enum Next {
     OnChange,
 }
 
-/// What an object is to say of itself.
+/// The status report of an object.
 pub trait Report {
-    /// Fields of the status without which nothing is safe. An API server that drops one of them ends the pass.
+    /// Fields of the status without which nothing is safe. An API server that drops such a field ends the pass.
     const NEEDED: &'static [&'static str];
 
     /// The merge patch of the status, after what came of the writes; `None`: it says that already.

@@ -303,7 +303,7 @@ fn the_time_in_which_it_was_frozen_does_not_count_for_the_progress_deadline() {
 }
 
 /// #88: a client that replaces the deployment takes its label away, and lowers the replicas. The deployment is as its sets
-/// are, and these go on once they have what is wanted: neither stays behind.
+/// are, and the sets go on once they have the wanted number: neither stays behind.
 #[test]
 fn a_client_that_unfreezes_the_deployment_alone_leaves_no_frozen_set_behind() {
     let replaced = deployment(1, rolling(json!(1)));

@@ -141,7 +141,7 @@ fn mark(check: &MachineHealthCheck, target: &Target, now: i64) -> UnhealthyMark 
     }
 }
 
-/// `Ok`: healthy, or for what it is unhealthy. `Err`: when to look again.
+/// `Ok`: healthy, or the reason of unhealthy. `Err`: when to look again.
 fn judged(target: &Target, now: i64) -> Result<Option<UnhealthyReason>, Option<i64>> {
     let since = |at: Option<Timestamp>| at.map(|at| at.as_second() - 1_800_000_000);
     match verdict(&check(json!({})), target, at(now)) {
@@ -163,7 +163,7 @@ fn a_machine_is_unhealthy_when_a_condition_of_its_node_has_lasted_for_its_timeou
         (node("Ready", "False", 1000), 1300, Ok(Some(UnhealthyNode))),
         (node("KernelDeadlock", "True", 1000), 1060, Ok(Some(UnhealthyNode))),
         (node("KernelDeadlock", "Unknown", 1000), 90_000, Ok(None)),
-        // One that the Node lacks says nothing.
+        // A condition that the Node lacks does not count.
         (node("DiskPressure", "True", 1000), 90_000, Ok(None)),
         (NodeView::Unknown, 90_000, Err(None)),
         (NodeView::Ambiguous(Vec::new()), 90_000, Err(None)),
@@ -394,7 +394,7 @@ fn with_too_many_unhealthy_ones_none_is_marked_and_marks_are_taken_back() {
         (json!({ "unhealthyRange": "[4-5]" }), false, 0),
     ] {
         let mut targets = vec![healthy("a"), silent("b"), silent("c")];
-        // One that is new is not healthy either.
+        // A new Machine is not healthy either.
         targets.push(target(machine("d", "Pending"), NodeView::Absent));
         targets[3].machine = Arc::new({
             let mut late = machine("d", "Pending");

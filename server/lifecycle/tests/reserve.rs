@@ -421,7 +421,7 @@ fn surplus_that_a_growing_target_is_about_to_take_stays() {
         let names: Vec<_> = going(&decision).iter().map(|it| it.0).collect();
         assert_eq!((decision.held, names), (left, goes), "{has} of {replicas}");
     }
-    // No set takes one that does not run.
+    // No set takes a Machine that does not run.
     let mut pending = json!(ready(&target(1), 1)[0].as_ref());
     merge(&mut pending, &json!({ "status": { "currentStatus": { "phase": "Pending" } } }));
     let pending = vec![Arc::new(serde_json::from_value(pending).unwrap())];

@@ -11,10 +11,10 @@ use ostler_api::names::annotation::DERIVED_CAPACITY;
 use super::limits::limits;
 use super::shape::{GPU, Shape};
 
-/// What begins their keys.
+/// Prefix of the keys.
 pub const PREFIX: &str = "capacity.cluster-autoscaler.kubernetes.io/";
 
-/// Which annotation says which resource.
+/// The annotation of each resource.
 const KEYS: [(&str, &str); 5] = [
     ("cpu", "cpu"),
     ("memory", "memory"),
@@ -45,8 +45,8 @@ fn of(shape: &Shape) -> BTreeMap<String, String> {
     all
 }
 
-/// Makes the annotations of a group what they are to be. One that a user wrote stays; what was derived before and is not any
-/// more goes. A group that no autoscaler scales has none, and without its class they stay as they are.
+/// Sets the capacity annotations of a group. Annotations of a user stay; derived ones without a cause are removed. A
+/// group that no autoscaler scales has none; without the class the annotations stay unchanged.
 pub fn derive(metadata: &mut ObjectMeta, class: Option<&MachineClass>, template: &MachineSpec) {
     let annotation = |key: &str| metadata.annotations.as_ref()?.get(key);
     let before = annotation(DERIVED_CAPACITY).cloned();

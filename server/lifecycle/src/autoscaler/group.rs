@@ -1,4 +1,4 @@
-//! Groups and the ids by which autoscalers know them and what is in them.
+//! The scaling groups of autoscalers, their ids and their members.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub enum Group {
 /// The name of a group: `MachineDeployment/<namespace>/<name>`, or `MachinePool/…`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupId {
-    /// Its kind, one of the two.
+    /// `MachineDeployment` or `MachinePool`.
     pub kind: &'static str,
     /// Its namespace.
     pub namespace: String,
@@ -77,7 +77,7 @@ impl Group {
         }
     }
 
-    /// What its Machines are made from.
+    /// The template of the group's Machines.
     pub fn template(&self) -> &MachineSpec {
         match self {
             Self::Deployment(it) => &it.spec.template.spec,
@@ -104,13 +104,14 @@ impl Group {
 /// What begins the id of something that has no provider id yet.
 const SCHEME: &str = "ostler://";
 
-/// The id of a Machine whose instance has none yet. It stays good once that has one.
+/// The id of a Machine whose instance has none yet. The id stays valid once the instance has a
+/// provider id.
 pub fn placeholder(machine: &Machine) -> String {
     let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
     format!("{SCHEME}{namespace}/{}", machine.name())
 }
 
-/// The id of one of those that a pool lacks, counted from 0.
+/// The id of a Machine that the pool lacks, counted from 0.
 pub fn missing(pool: &MachinePool, at: i32) -> String {
     let namespace = pool.metadata.namespace.as_deref().unwrap_or_default();
     format!("{SCHEME}{namespace}/{}#{at}", pool.name())
@@ -121,12 +122,12 @@ pub fn missing(pool: &MachinePool, at: i32) -> String {
 pub enum Placeholder {
     /// The Machine of that namespace and name.
     Machine(String, String),
-    /// One of those that the pool of that namespace and name lacks.
+    /// A Machine that the pool of this namespace and name lacks.
     Missing(String, String, i32),
 }
 
 impl Placeholder {
-    /// Reads one; `None`: it is none of ours.
+    /// Reads an id; `None`: not an id of ours.
     pub fn read(text: &str) -> Option<Self> {
         let (namespace, name) = text.strip_prefix(SCHEME)?.split_once('/')?;
         match name.split_once('#') {

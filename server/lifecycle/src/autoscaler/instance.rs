@@ -19,12 +19,12 @@ pub struct Member {
     pub node_id: Option<String>,
 }
 
-/// What an autoscaler hears about one.
+/// An instance as an autoscaler sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Instance {
-    /// The provider id, or what stands for it.
+    /// The provider id or a placeholder.
     pub id: String,
-    /// Where in its life it is.
+    /// The state in the life of the instance.
     pub state: State,
     /// Why it cannot be made.
     pub fault: Option<Fault>,
@@ -33,7 +33,7 @@ pub struct Instance {
 /// Where in its life an instance is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// It is a Node, or was one.
+    /// The instance is a Node, or was one.
     Running,
     /// It is to become a Node.
     Creating,
@@ -63,14 +63,14 @@ impl Fault {
 }
 
 impl Member {
-    /// Its id: as its Node has it, else as its driver said it, else a placeholder.
+    /// The id from the Node, else from the driver, else a placeholder.
     pub fn id(&self) -> String {
         let known = self.node_id.clone();
         let said = || self.machine.instance_id().map(ToString::to_string);
         known.or_else(said).unwrap_or_else(|| placeholder(&self.machine))
     }
 
-    /// Whether it is a Node, or was one.
+    /// Whether the Machine has or had a Node.
     pub fn has_node(&self) -> bool {
         let status = self.machine.status.as_ref();
         self.node_id.is_some()

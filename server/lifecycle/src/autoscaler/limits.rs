@@ -30,8 +30,8 @@ pub fn limits(metadata: &ObjectMeta) -> Result<Option<Limits>, String> {
             "annotation {max_key} is {max}, which is less than {min}, as {min_key} says{OF_ALL}"
         )),
         (Some(min), Some(max)) => Ok((max > 0).then_some(Limits { min, max })),
-        // A least number alone says what becomes of a `spec.replicas` that is absent. That provider takes it for a
-        // maximum of 0, in its own API group.
+        // A minimum alone is the default of an absent `spec.replicas`. Cluster API's provider reads a minimum alone, in
+        // the API group of these kinds, as a maximum of 0.
         (Some(1..), None) if is_own => Err(format!("annotation {max_key} is missing{OF_ALL}")),
         (_, _) => Ok(None),
     }

@@ -10,7 +10,7 @@ use super::group::Group;
 const PREFIXES: [&str; 2] =
     ["machine.sapcloud.io/autoscaling-options-", "cluster.x-k8s.io/autoscaling-options-"];
 
-/// What a group says; what it does not say is as the flags of the autoscaler have it.
+/// The options of a group; the autoscaler's flags set the absent ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Options {
     /// Below it, a Node is unneeded.

@@ -19,7 +19,7 @@ use crate::numbered;
 pub struct Change {
     /// A merge patch of the group, conditional on the version that was seen.
     pub patch: Value,
-    /// What it does, for people.
+    /// A message for people.
     pub note: String,
 }
 
@@ -62,7 +62,7 @@ pub struct Named {
 pub enum What {
     /// The Node of this Machine, by UID.
     Machine(String),
-    /// One of those that the pool lacks.
+    /// A Machine that the pool lacks.
     Missing(i32),
     /// A Machine of this namespace that was told by its name and is gone: an autoscaler asks again for what is done.
     Gone,
@@ -93,7 +93,7 @@ impl What {
 /// More Machines.
 ///
 /// # Errors
-/// It would have more than it may.
+/// The group would exceed its maximum.
 pub fn increase(group: &Group, by: i32, now: Timestamp) -> Result<Change, Refusal> {
     let (from, limits) = (group.replicas(), known(group)?);
     if by <= 0 {
@@ -110,7 +110,7 @@ pub fn increase(group: &Group, by: i32, now: Timestamp) -> Result<Change, Refusa
     Ok(change(group, to, now, Map::new(), format!("scaled from {from} to {to}")))
 }
 
-/// These Machines go, and no others come for them. `None`: each goes already.
+/// Deletes these Machines and lowers the replicas. `None`: each goes already.
 ///
 /// # Errors
 /// One is not of this group, or too few would be left: then none of them goes.
@@ -183,7 +183,7 @@ pub fn decrease(
     let stays = |one: &&Member| !one.machine.is_deleting() && !is_chosen(&one.machine, list);
     let living: Vec<_> = members.iter().filter(stays).collect();
     let mut free: Vec<_> = living.iter().filter(|one| !one.has_node()).collect();
-    // Those that cost nothing yet go first.
+    // Machines without an instance are deleted first.
     free.sort_by_key(|one| (one.machine.instance_id().is_some(), one.machine.name()));
     let surplus = i32::try_from(living.len()).unwrap_or(i32::MAX).saturating_sub(to).max(0);
     let surplus = usize::try_from(surplus).unwrap_or_default();

@@ -26,9 +26,9 @@ const RESOURCES: [(&str, &str); 3] =
 /// What a Node would have.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Shape {
-    /// Resources, by the names that Nodes have them by.
+    /// Resources by their names on Nodes.
     pub capacity: Map,
-    /// Labels, those of the template among them.
+    /// Labels, including those of the template.
     pub labels: Map,
     /// Annotations of the template.
     pub annotations: Map,

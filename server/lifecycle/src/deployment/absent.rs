@@ -25,8 +25,8 @@ impl Pass<'_> {
     }
 }
 
-/// For how many replicas of the deployment its sets were scaled last: with a surge, they want more themselves. Of a set that
-/// another controller made and that says nothing, what it wants counts.
+/// For how many replicas of the deployment its sets were scaled last: with a surge, they want more themselves. For a
+/// set of another controller without this note, `spec.replicas` counts.
 fn scaled_to(sets: &[SetView]) -> i32 {
     let active = || sets.iter().map(|view| &view.set).filter(|set| set.spec.replicas() > 0);
     let wanted = active().map(|set| set.spec.replicas()).fold(0, i32::saturating_add);

@@ -1,4 +1,4 @@
-//! What autoscalers find on a deployment: how large it may be, and what a Node of it would have.
+//! Annotations for autoscalers on a deployment: the size limits, and the capacity of a future Node.
 
 use ostler_api::machine_deployment::MachineDeploymentConditionType as Type;
 

@@ -7,18 +7,17 @@
 pub struct Counts {
     /// `spec.replicas`.
     pub wanted: i32,
-    /// Its Machines, also those that are being deleted.
+    /// The Machines of the set, including those being deleted.
     pub machines: i32,
-    /// Those that are not being deleted.
+    /// Machines that are not being deleted.
     pub living: i32,
-    /// Its Machines that are available and not being deleted.
+    /// Available Machines that are not being deleted.
     pub available: i32,
-    /// Its Machines that are unavailable and nevertheless go after an available one, as the set orders them: those that are
-    /// preserved, for example.
+    /// Unavailable Machines that the set deletes after an available one: preserved Machines, for example.
     pub kept: i32,
-    /// Its Machines whose Nodes are updated in place. They do not go before available ones do.
+    /// Machines with a Node in an in-place update. The set deletes available Machines first.
     pub updating: i32,
-    /// Its Machines that an autoscaler chose for deletion. They count as unavailable.
+    /// Machines that an autoscaler chose for deletion. They count as unavailable.
     pub marked: i32,
     /// Annotation `desired-replicas`: `spec.replicas` of the deployment when the set was scaled last.
     pub desired_mark: Option<i32>,
@@ -48,7 +47,7 @@ impl Counts {
     }
 }
 
-/// A difference of sums as what one set can want; what is beyond it is for the next pass.
+/// Clamps a difference of sums to the replicas of a set; the next pass handles the excess.
 pub(super) fn narrow(of: i64) -> i32 {
     i32::try_from(of).unwrap_or(if of < 0 { -i32::MAX } else { i32::MAX })
 }

@@ -1,4 +1,4 @@
-//! What a MachineDeployment writes into its sets.
+//! The part of a MachineSet written by its MachineDeployment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::autoscaler::capacity;
 use crate::template_identity::{hash, set_name};
 use crate::{pool::label_value, push_down::push_down};
 
-/// Annotations that stay on the object that has them.
+/// Annotations that are not copied between a deployment and its sets.
 const OWN: [&str; 13] = [
     annotation::LAST_APPLIED_CONFIGURATION,
     annotation::REVISION,
@@ -50,8 +50,8 @@ pub(super) fn sync(deployment: &MachineDeployment, set: &mut MachineSet) {
     set.spec.auto_preserve_failed_machine_max = deployment.spec.auto_preserve_failed_machine_max;
 }
 
-/// Cluster API's autoscaler finds sets by this label, and sees by this revision which of them is the newest. Other
-/// controllers write neither.
+/// Cluster API's autoscaler finds the sets by this label, and the newest set by this revision. Other controllers
+/// write neither.
 pub(super) fn show_to_cluster_api(deployment: &str, set: &mut MachineSet) {
     let labels = set.metadata.labels.get_or_insert_default();
     labels.insert(label::CLUSTER_API_DEPLOYMENT.to_owned(), label_value(deployment));

@@ -52,7 +52,7 @@ impl Pass<'_> {
         Some(format!("machine {name}{} has no node that could be updated", others(without.count())))
     }
 
-    /// Updates in place that failed. They keep their places.
+    /// Updates in place that failed. A failed update still counts as undergoing.
     fn failed_updates(&self) -> Option<String> {
         let failed = |view: &&MachineView| {
             view.machine.phase() == MachinePhase::InPlaceUpdateFailed && !view.machine.is_deleting()

@@ -1,10 +1,9 @@
 //! InPlaceUpdate: Machines stay, and go from the old sets to the new one once their Nodes are updated.
 //!
 //! The Machine side (cordon, drain, the result) is in [`crate::machine`]; labels on the Node are what both sides see.
-//! A Machine is handed over in one write, with a label that keeps its new set from deleting it. The numbers of the sets
-//! follow from the Machines that they have, so that a pass that ends early is continued by the next one: old sets
-//! create nothing meanwhile, and the label goes only when the new set wants as many Machines as it has, or as many as it
-//! ever will.
+//! One write hands a Machine over, with a label that keeps the new set from deleting the Machine. The replicas of the
+//! sets follow from their Machines, so the next pass continues a pass that ended early: old sets create nothing
+//! meanwhile, and the label is removed only when the new set wants as many Machines as it has, or will never want more.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -52,8 +51,8 @@ fn is_updated(view: &MachineView) -> bool {
         && !view.machine.is_deleting()
 }
 
-/// Whether it is its turn, and it is not updated yet. Of a Node that is selected and no candidate the Machine side takes
-/// no notice: a user selected it before there was anything to update.
+/// Whether the Node is selected and its update is not done. The Machine side ignores a selected Node that is no
+/// candidate: a user selected the Node before there was anything to update.
 fn is_undergoing(view: &MachineView) -> bool {
     node_label(view, label::CANDIDATE_FOR_UPDATE).is_some()
         && node_label(view, label::SELECTED_FOR_UPDATE).is_some()
@@ -65,17 +64,19 @@ pub(super) fn waits(view: &MachineView) -> bool {
     !view.machine.is_deleting() && !is_undergoing(view) && !is_updated(view)
 }
 
-/// Whether it has a Node that is not selected.
+/// Whether the Machine has a Node without the selection label.
 pub(super) fn is_unselected(view: &MachineView) -> bool {
     view.node.is_some() && node_label(view, label::SELECTED_FOR_UPDATE).is_none()
 }
 
-/// Whether it came to its set by an update, and that set's number may not count it yet.
+/// Whether an update handed the Machine to its current set, whose replicas may not count the
+/// Machine yet.
 fn is_handed_over(view: &MachineView) -> bool {
     view.machine.label(label::UPDATE_RESULT).is_some()
 }
 
-/// Whether a set creates nothing already. Before that, its number must not follow its Machines.
+/// Whether a set creates nothing already. An old set's replicas must not follow its Machines before
+/// the set is held.
 fn is_held(view: &SetView) -> bool {
     view.set.label(label::SCALE_UP_DISABLED).is_some()
 }
@@ -85,7 +86,7 @@ fn is_held(view: &SetView) -> bool {
 pub struct Selection {
     /// Machines of old sets that are not selected and available.
     pub healthy: i32,
-    /// Those that are not available.
+    /// Unavailable Machines.
     pub unhealthy: i32,
     /// Machines that are selected already.
     pub undergoing: i32,
@@ -204,7 +205,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Whether its Node is a candidate, which ends.
+    /// Ends the candidacy of the Machine's Node, if the Node is a candidate.
     fn end_candidacy(&mut self, view: &'a MachineView) -> bool {
         let node = view.node.as_ref();
         let candidate = node.filter(|_| node_label(view, label::CANDIDATE_FOR_UPDATE).is_some());
@@ -238,7 +239,8 @@ impl<'a> Pass<'a> {
         self.write(&fleet, &targets, true);
     }
 
-    /// With the Machines that are handed over where they go, in the numbers of old sets those that they were given just before.
+    /// The fleet with the `moved` Machines counted in the new set. An old set also counts the Machines that it received
+    /// just before.
     fn counting_hand_overs(&self, fleet: &Fleet, moved: &BTreeSet<&str>) -> Fleet {
         let mut fleet = fleet.clone();
         let mut new = fleet.newest();
@@ -275,7 +277,7 @@ impl<'a> Pass<'a> {
         let mut targets = fleet.as_it_is();
         for (wanted, view) in targets.old.iter_mut().zip(self.old_views()) {
             if is_held(view) {
-                // One that was handed over is not counted yet if its set became an old one before that.
+                // A set may become old before its replicas count the Machines handed over to it.
                 let handed = view.machines.iter().filter(|one| is_handed_over(one)).count();
                 let counted = wanted.saturating_add(count(handed));
                 *wanted = living(view).min(counted);
@@ -289,14 +291,14 @@ impl<'a> Pass<'a> {
         // twice.
         let over = narrow(targets.total() - fleet.ceiling());
         let most = if targets.new < fleet.replicas { over } else { i32::MAX };
-        // Those whose update is on its way finish it, and so does a hand-over.
+        // Updates and hand-overs in progress are finished.
         let is_busy = |one: &&MachineView| is_undergoing(one) || is_handed_over(one);
         let busy = |view: &SetView| count(view.machines.iter().filter(is_busy).count());
         let busy: Vec<_> = self.old_views().map(busy).collect();
         let_go(fleet, targets, most, &busy)
     }
 
-    /// Old sets create nothing while their Machines leave them.
+    /// Old sets create no Machines while the Machines are handed over.
     fn hold_old_sets(&mut self, fleet: &Fleet) {
         let over = fleet.old.iter().all(|set| set.present() == 0);
         for (index, set) in self.sets.iter_mut().enumerate() {
@@ -314,14 +316,14 @@ impl<'a> Pass<'a> {
         let mut moved = BTreeSet::new();
         let new = self.new.and_then(|index| self.views.get(index).copied());
         let Some(new) = new.filter(|new| !new.set.uid().is_empty()) else { return moved };
-        // One that an autoscaler chose goes from where it is: its old set does not replace it.
+        // The old set deletes a Machine chosen by an autoscaler, without replacement.
         let chosen = self.marks.due(&self.snapshot.deployment);
         let finished = |view: &&MachineView| {
             is_updated(view) && !is_handed_over(view) && !chosen.contains(view.machine.name())
         };
         let spec = new.class.as_ref().map(|class| digest::canonical(&class.spec.provider_spec));
         let spec = spec.filter(|text| text.len() <= MOST_NOTED);
-        // The others would replace the Machines that leave them.
+        // A set that is not held would replace a Machine that was handed over.
         let held = self.old_views().filter(|view| is_held(view));
         for view in held.flat_map(|set| set.machines.iter().filter(finished)) {
             self.write_to_machine(&view.machine, handed_over(&view.machine, new, spec.as_deref()));
@@ -360,8 +362,8 @@ impl<'a> Pass<'a> {
         self.write_to_machine(&view.machine, patch);
     }
 
-    /// A rollout that followed a hand-over is complete: the old set has its last number, and takes Machines that are protected for
-    /// no part of it. It would wait for them, and they for its number.
+    /// The rollout after a hand-over is complete: the old set has its final replicas, which do not count the Machines
+    /// protected by the hand-over. The set would wait for these Machines, and the Machines for the replicas of the set.
     fn end_needless_hand_overs(&mut self, targets: &Targets) {
         for (wanted, set) in targets.old.iter().zip(self.old_views()) {
             let own = set.machines.iter().filter(|one| !one.machine.is_deleting());
@@ -438,8 +440,8 @@ fn class_and_version(set: &MachineSet) -> Value {
     json!({ "class": { "name": template.class.name }, "version": template.version })
 }
 
-/// One write makes the new set its only controller, with its labels, its class and its version. It notes the spec that the Node was
-/// updated to.
+/// One write gives the Machine the controller, the labels, the class and the version of the new set. The write also
+/// notes the spec to which the Node was updated.
 fn handed_over(machine: &Arc<Machine>, new: &SetView, spec: Option<&str>) -> Value {
     let new = new.set.as_ref();
     let before = controller(&machine.metadata).map(|owner| owner.uid.clone());

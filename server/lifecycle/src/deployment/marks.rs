@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The priority of a Machine that goes first.
 const FIRST: &str = "1";
 
-/// What the list says, and what is to be done about it.
+/// The autoscaler's list as read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     /// The chosen Machines, and when they were chosen.
@@ -65,8 +65,8 @@ impl Marks {
         (!list.is_empty()).then_some(list)
     }
 
-    /// The annotations that a Machine lacks or has too many; `None`: it is as it should be. One that was taken off the
-    /// list before its deletion gets its priority back.
+    /// The patch of a Machine's annotations; `None`: no change. A Machine taken off the list before its deletion gets
+    /// the default priority back.
     pub fn annotations(&self, machine: &Machine) -> Option<Value> {
         let priority = machine.annotation(annotation::PRIORITY);
         let marked = machine.annotation(annotation::MARKED_FOR_DELETION);

@@ -13,13 +13,13 @@ const EFFECT: &str = "PreferNoSchedule";
 /// What the Nodes of a set are to say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// Pods prefer others; `None`: it stays as it is.
+    /// Whether pods prefer other Nodes; `None`: no change.
     pub tainted: Option<bool>,
-    /// Autoscalers do not delete them; `None`: it stays as it is.
+    /// Whether autoscalers keep from deleting the Node; `None`: no change.
     pub guarded: Option<bool>,
 }
 
-/// The merge patch that makes the Node say what is wanted; `None`: it does.
+/// The merge patch that brings the Node to `wanted`; `None`: no change.
 pub fn patch(view: &MachineView, wanted: Wanted) -> Option<Value> {
     let node = view.node.as_deref().filter(|_| !view.machine.is_deleting())?;
     let taints = wanted.tainted.and_then(|tainted| taints(node, tainted));

@@ -1,4 +1,4 @@
-//! One pass: the objects as they are to be, and the writes that make them so.
+//! One pass: the wanted objects and the necessary writes.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::plan::{Event, EventReason};
 use crate::selector;
 use crate::template_identity::identity;
 
-/// Nodes that one pass writes to: the others have their turn in the next one.
+/// Most Nodes that one pass writes to; the next pass continues.
 const NODES: usize = 50;
 
 /// Overlaps of selectors that are told.
@@ -36,7 +36,7 @@ pub(super) struct Pass<'a> {
     pub(super) views: Vec<&'a SetView>,
     /// The same sets as they are to be.
     pub(super) sets: Vec<MachineSet>,
-    /// Which of them has the current template.
+    /// Index of the set with the current template.
     pub(super) new: Option<usize>,
     /// The deployment as it is to be.
     pub(super) deployment: MachineDeployment,
@@ -45,7 +45,7 @@ pub(super) struct Pass<'a> {
     pub(super) create: Option<MachineSet>,
     pub(super) next: Option<Timestamp>,
     plan: Decision,
-    /// The sets that are adopted in this pass.
+    /// Sets to adopt in this pass.
     adopted: Vec<(Arc<MachineSet>, MachineSet)>,
 }
 

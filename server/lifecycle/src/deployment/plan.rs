@@ -22,13 +22,13 @@ pub struct Decision {
     pub sets: Vec<SetWrite>,
     /// The set for the template.
     pub create: Option<Box<MachineSet>>,
-    /// What to tell people once it exists.
+    /// Event for people once the set exists.
     pub created: Option<Event>,
     /// Sets that are not kept.
     pub delete: Vec<Arc<MachineSet>>,
-    /// The deployment itself, but for its status.
+    /// Patch of the deployment without its status.
     pub deployment: Option<Value>,
-    /// Its status as it is to be.
+    /// The wanted status of the deployment.
     pub status: MachineDeploymentStatus,
     /// What to tell people once all of that is done.
     pub events: Vec<Event>,
@@ -55,19 +55,19 @@ impl Decision {
 pub struct SetWrite {
     /// The set as it was seen.
     pub set: Arc<MachineSet>,
-    /// What becomes of it.
+    /// The merge patch.
     pub patch: Value,
-    /// What to tell people once it is written.
+    /// Event for people once the patch is written.
     pub event: Option<Event>,
 }
 
 /// A change of a Node.
 #[derive(Debug, Clone)]
 pub struct NodeWrite {
-    /// The Machine whose Node it is.
+    /// The Machine of the Node.
     pub machine: Arc<Machine>,
     /// The Node as it was seen.
     pub node: Arc<Node>,
-    /// What becomes of it.
+    /// The merge patch.
     pub patch: Value,
 }

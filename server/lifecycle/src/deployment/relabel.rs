@@ -14,19 +14,19 @@ use super::snapshot::SetView;
 use crate::set::is_active;
 use crate::template_identity::hash;
 
-/// Machines that one pass labels; the others have their turn in the next one.
+/// Most Machines that one pass labels; the next pass continues.
 const MACHINES: usize = 50;
 
 /// The next thing to be labelled.
 #[derive(Debug, PartialEq)]
 pub(super) enum Step {
-    /// Its template: what it creates from then on has the label.
+    /// The set's template: new Machines get the label.
     Template(String),
     /// Machines that were created before.
     Machines(String, Vec<Arc<Machine>>),
     /// It may be creating Machines of the template before, which its selector must not lose.
     Wait,
-    /// Its labels and its selector.
+    /// Labels and selector of the set.
     Selector(String),
 }
 
@@ -62,7 +62,7 @@ fn labels_mut(metadata: &mut ObjectMeta) -> &mut BTreeMap<String, String> {
 }
 
 impl Pass<'_> {
-    /// One step for each set that lacks the label.
+    /// Takes the next step for each set without the label.
     pub(super) fn relabel(&mut self) {
         let collisions = self.status.collision_count.unwrap_or_default();
         let mut machines = Vec::new();

@@ -13,7 +13,8 @@ pub fn of(set: &MachineSet) -> i64 {
     set.annotation(annotation::REVISION).and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// Gives the new set a revision above those of the old ones. Its earlier one goes to its history.
+/// Gives the new set a revision above those of the old ones. The previous revision goes to the
+/// set's history.
 pub(super) fn number<'a>(new: &mut MachineSet, old: impl Iterator<Item = &'a MachineSet>) {
     let wanted = old.map(of).max().unwrap_or_default().saturating_add(1);
     let before = of(new);
@@ -88,7 +89,8 @@ pub fn find<'a>(
 /// Takes template and annotations over from a set.
 pub(super) fn go_back(deployment: &mut MachineDeployment, set: &MachineSet) {
     let before = std::mem::replace(&mut deployment.spec.template, without_hash(&set.spec.template));
-    // The definition refuses a write that leaves these out: clients that do not know them would lose them.
+    // The CRD refuses a write without these fields, since a client that does not know the fields would
+    // drop them.
     let (before, now) = (before.spec, &mut deployment.spec.template.spec);
     now.version = now.version.take().or_else(|| before.version.map(|_| String::new()));
     now.bootstrap = now.bootstrap.take().or_else(|| before.bootstrap.map(|_| Bootstrap::default()));

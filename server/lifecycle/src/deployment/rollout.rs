@@ -102,7 +102,7 @@ impl Pass<'_> {
         self.write(&fleet, &targets, true);
     }
 
-    /// One step of Recreate, which scales as well.
+    /// One step of Recreate, including scaling.
     pub(super) fn recreate(&mut self) {
         let fleet = self.fleet();
         let mut old = self.views.iter().enumerate().filter(|(index, _)| Some(*index) != self.new);

@@ -172,7 +172,7 @@ fn keep_available(fleet: &Fleet, targets: &mut Targets) {
             let lost = one.available.min(one.wanted) - one.available_of(*targets.at(gains));
             let given = *targets.at(gives);
             let idle = given - other.available_of(given) - other.kept - other.updating;
-            // Those come first that stay longer than available ones.
+            // In `gains`, Machines that outlast available ones fill the replicas first.
             let last = (one.kept + one.updating - *targets.at(gains)).max(0);
             let missed = deficit.min(lost);
             let moved = if missed > 0 { (missed + last).min(idle).max(0) } else { 0 };

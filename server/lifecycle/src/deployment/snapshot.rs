@@ -20,15 +20,15 @@ pub struct Snapshot {
     pub deployment: Arc<MachineDeployment>,
     /// The class of its template; `None`: it is not there.
     pub class: Option<Arc<MachineClass>>,
-    /// Sets that it controls.
+    /// Sets that the deployment controls.
     pub sets: Vec<SetView>,
-    /// Sets without a controller whose labels it selects.
+    /// Sets without a controller that match the selector.
     pub orphans: Vec<Arc<MachineSet>>,
     /// The deployments of its namespace.
     pub others: Vec<Arc<MachineDeployment>>,
     /// Whether autoscalers are kept from Nodes during rollouts.
     pub guard_nodes: bool,
-    /// A set of its namespace that cannot be read, as this says for people.
+    /// A set in the namespace that cannot be read, described for people.
     pub unreadable: Option<String>,
     /// When to look again although nothing changed.
     pub again: Duration,
@@ -43,7 +43,7 @@ pub struct SetView {
     pub set: Arc<MachineSet>,
     /// The class of its template; `None`: it is not there.
     pub class: Option<Arc<MachineClass>>,
-    /// The Machines that it controls.
+    /// The Machines that the set controls.
     pub machines: Vec<MachineView>,
 }
 
@@ -52,7 +52,7 @@ pub struct SetView {
 pub struct MachineView {
     /// The Machine.
     pub machine: Arc<Machine>,
-    /// Its Node, if it has one that is known.
+    /// The Machine's Node, if known.
     pub node: Option<Arc<Node>>,
 }
 
@@ -98,8 +98,8 @@ impl SetView {
         }
     }
 
-    /// Names of its unavailable Machines that it deletes after an available one, for whatever reason: they are preserved,
-    /// or the priority of that one is lower. Those that are updated in place are counted by themselves.
+    /// Names of unavailable Machines that the set deletes after an available one, for whatever reason: they are
+    /// preserved, or the available one has a lower priority. Machines that are updated in place are counted separately.
     pub(super) fn kept(&self, marked: &BTreeSet<String>, now: Timestamp) -> BTreeSet<&str> {
         let stays = |one: &&MachineView| {
             !one.machine.is_deleting()

@@ -212,7 +212,7 @@ fn check_deadline(
     None
 }
 
-/// Says that it is paused, or not any more.
+/// Shows whether the deployment is paused.
 pub fn show_pause(deployment: &MachineDeployment, status: &mut Status, now: Timestamp) {
     let shown = reason_of(&status.conditions, &Type::Progressing);
     let (why, message) = match (is_paused(deployment), shown) {

@@ -9,8 +9,8 @@ use super::fenceposts;
 use super::snapshot::SetView;
 use crate::{copies, selector};
 
-/// Every rule that it breaks, in words; nothing is changed while there is one. An empty selector is none of them: it
-/// has an event of its own.
+/// Every broken rule, for people; while there is one, nothing is changed. An empty selector is not listed: it has
+/// its own event.
 pub fn problems(deployment: &MachineDeployment, sets: &[SetView]) -> Vec<String> {
     let mut found = Vec::new();
     let spec = &deployment.spec;

@@ -26,7 +26,7 @@ const NODES_AGAIN: Duration = Duration::from_millis(100);
 /// When to look again while a set cannot be read.
 const UNREADABLE: Duration = Duration::from_mins(1);
 
-/// What a deployment says of itself.
+/// The status and outcomes of a deployment.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     deployment: Arc<MachineDeployment>,
@@ -136,8 +136,8 @@ fn writes(deployment: &Arc<MachineDeployment>, decision: &Decision) -> Vec<Batch
     all.filter(|batch| !batch.writes.is_empty()).collect()
 }
 
-/// The controller of a set writes its status all the time. One that is scaled down is another if more of its Machines are
-/// available now: those that were to go were perhaps among them.
+/// The controller of a set writes its status all the time. For a scale-down, a set with more available Machines than
+/// before counts as changed: Machines that were to be deleted may be available now.
 fn scale(SetWrite { set, patch, event }: &SetWrite) -> Write {
     let wanted = patch.pointer("/spec/replicas").and_then(Value::as_i64);
     let is_lowered = wanted.is_some_and(|wanted| wanted < set.spec.replicas().into());

@@ -13,7 +13,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// The others: also those that have no Node yet, and those that are being deleted.
+    /// Unhealthy Machines, including Machines without a Node and Machines in deletion.
     pub(super) const fn unhealthy(self) -> usize {
         self.expected.saturating_sub(self.healthy)
     }

@@ -1,5 +1,5 @@
-//! The mark that a check puts on a Machine, and whether it still counts. It does while what it says is so: a Node that is
-//! well again takes its Machine out of danger before the check has removed its mark.
+//! The mark that a check puts on a Machine, and whether it still counts. A mark counts while its finding is true: a
+//! Node that is well again takes its Machine out of danger before the check removes the mark.
 
 use std::sync::Arc;
 

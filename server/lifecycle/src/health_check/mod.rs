@@ -1,9 +1,9 @@
 //! MachineHealthChecks: which Machines are unhealthy, and whether they may be replaced.
 //!
-//! A check replaces nothing itself. It puts a mark on an unhealthy Machine, and takes it away when the Machine is healthy
-//! again. A marked Machine fails as one does whose health timeout ended: within the replacement budget of its
-//! MachineDeployment, and not while an API server is away ([`crate::machine`]). Its set or its pool then replaces it as
-//! any Failed one, after a drain. So there is one way to a replacement, and one budget.
+//! A check replaces nothing itself. It puts a mark on an unhealthy Machine, and takes it away when the Machine is
+//! healthy again. A marked Machine fails as one does whose health timeout ended: within the replacement budget of its
+//! MachineDeployment, and not while an API server is away ([`crate::machine`]). The owning set or pool then replaces
+//! the Machine like any Failed one, after a drain. So there is one way to a replacement, and one budget.
 //!
 //! Nothing is counted from the time at which a check was made, or from when this process began: a Node says since when it
 //! is as it is, and time in which it could not report is added.
@@ -45,9 +45,9 @@ pub struct Target {
     pub node: NodeView,
     /// How the provider ids of Nodes are compared with its own.
     pub ids: ProviderIdComparison,
-    /// The cluster that its Node joins.
+    /// The target cluster of the Machine.
     pub cluster: TargetView,
-    /// The API servers that its health depends on.
+    /// The API servers on which the Node's health depends.
     pub api: ApiView,
 }
 
@@ -60,18 +60,18 @@ pub struct Snapshot {
     pub name: String,
     /// The check; `None`: it is gone.
     pub check: Option<Arc<MachineHealthCheck>>,
-    /// The Machines that it selects, by name.
+    /// The selected Machines, by name.
     pub targets: Vec<Target>,
-    /// Machines with a mark of it that it does not select.
+    /// Machines with a mark of the check that are no longer selected.
     pub left: Vec<Arc<Machine>>,
 }
 
-/// What becomes of a check and its Machines.
+/// Decision about a check and its Machines.
 #[derive(Debug, Default)]
 pub struct Decision {
-    /// Machines that get a mark, or another one.
+    /// Machines with a new or changed mark.
     pub mark: Vec<(Arc<Machine>, UnhealthyMark)>,
-    /// Machines that lose their mark.
+    /// Machines whose mark is removed.
     pub unmark: Vec<Arc<Machine>>,
     /// The status; `None`: there is no check to write it to.
     pub status: Option<MachineHealthCheckStatus>,
@@ -81,11 +81,11 @@ pub struct Decision {
     pub again: Option<Timestamp>,
 }
 
-/// One Machine, and what is to be said of it.
+/// A Machine with its verdict.
 struct Judged<'a> {
     target: &'a Target,
     verdict: Verdict,
-    /// The mark that this check put on it.
+    /// The mark from this check.
     mark: Option<UnhealthyMark>,
 }
 
@@ -114,7 +114,7 @@ impl Judged<'_> {
     }
 }
 
-/// Decides what becomes of a check and its Machines.
+/// Decides about a check and its Machines.
 pub fn decide(snap: &Snapshot) -> Decision {
     let mut plan = Decision::default();
     let unmarked = |machine: &&Arc<Machine>| !machine.is_deleting();
@@ -144,7 +144,7 @@ pub fn decide(snap: &Snapshot) -> Decision {
     plan
 }
 
-/// What is to be said of each Machine; those that are exempt are left out, and keep no mark but one that they failed for.
+/// The verdicts on the Machines. Exempt Machines are left out, and keep only a mark for which they failed.
 fn judge<'a>(
     snap: &'a Snapshot,
     check: &MachineHealthCheck,

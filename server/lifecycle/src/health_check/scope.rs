@@ -19,7 +19,7 @@ pub enum Exempt {
     Preserved,
 }
 
-/// Why it is exempt; `None`: it is not.
+/// Why the Machine is exempt; `None`: not exempt.
 pub fn exempt(machine: &Machine, now: Timestamp) -> Option<Exempt> {
     if machine.is_paused() || machine.annotation(annotation::CLUSTER_API_PAUSED).is_some() {
         return Some(Exempt::Paused);

@@ -22,7 +22,7 @@ const TOO_MANY: &str = "TooManyUnhealthy";
 /// The same where `unhealthyRange` wants more of them.
 const TOO_FEW: &str = "TooFewUnhealthy";
 
-/// What one condition says.
+/// The content of one condition.
 struct Said {
     type_: Type,
     holds: bool,

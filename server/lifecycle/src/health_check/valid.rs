@@ -11,7 +11,7 @@ use crate::selector;
 /// A shorter time for a Node to come would replace Machines that are on their way.
 const LEAST_STARTUP: Duration = Duration::from_secs(30);
 
-/// The rules that the spec of a check breaks: the field, what it says, and what to do.
+/// The broken rules of a check's spec: the field, its value, and what to do.
 pub(super) fn broken(check: &MachineHealthCheck) -> Vec<String> {
     let spec = &check.spec;
     let mut broken = Vec::new();

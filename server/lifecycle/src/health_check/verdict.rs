@@ -46,7 +46,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// When it may become another one although nothing changes.
+    /// When the verdict may change without an event.
     pub(super) const fn until(&self) -> Option<Timestamp> {
         match self {
             Self::Pending { until } | Self::Unknown { until } => *until,
@@ -84,7 +84,7 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
             unhealthy(check, UnhealthyReason::NodeDeleted, None, now, "its node is gone".to_owned())
         }
         Observed::Absent => without_node(check, machine, &target.api, now),
-        // Its Machine is deleted for it.
+        // The Machine is deleted because its Node is.
         Observed::Known(node) if node.metadata.deletion_timestamp.is_some() => {
             Verdict::Pending { until: None }
         }
@@ -96,7 +96,7 @@ pub fn verdict(check: &MachineHealthCheck, target: &Target, now: Timestamp) -> V
     }
 }
 
-/// One that failed for this check stays unhealthy while what the check said is so.
+/// A Machine that failed for this check stays unhealthy while the check's finding is true.
 fn of_failed(check: &MachineHealthCheck, machine: &Machine, target: &Target) -> Verdict {
     match machine.unhealthy_mark().filter(|mark| mark.check == check.name()) {
         Some(mark) if holds(&mark, machine, &target.node, target.ids) => Verdict::Unhealthy(mark),
@@ -122,7 +122,7 @@ fn has_joined(machine: &Machine) -> bool {
     matches!(phase, Running | Unknown | InPlaceUpdateSuccessful | InPlaceUpdateFailed)
 }
 
-/// Its time begins with the later of its creation and that of its instance.
+/// The time counts from the creation of the Machine or of its instance, whichever is later.
 fn without_node(
     check: &MachineHealthCheck,
     machine: &Machine,
@@ -148,7 +148,8 @@ fn instance_since(machine: &Machine) -> Option<Timestamp> {
     created.last_transition_time.as_ref().filter(|_| created.status == "True").map(|time| time.0)
 }
 
-/// Any of the conditions makes it unhealthy: the one whose time ended first.
+/// Any of the conditions makes the Node unhealthy; the condition whose time ended first is
+/// reported.
 fn by_conditions(
     check: &MachineHealthCheck,
     node: &Node,

@@ -17,7 +17,7 @@ use crate::write::{Batch, Next, Object, Pace, Part, Plan, Report, Same, Tried, V
 /// The least time between two passes without an event.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a check says of itself.
+/// The status of a check.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     check: Arc<MachineHealthCheck>,

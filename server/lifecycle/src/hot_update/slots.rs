@@ -22,7 +22,7 @@ pub enum SlotUse {
 pub struct SlotView {
     /// What the Machine has.
     pub has: SlotUse,
-    /// Machines that wait before it, or would.
+    /// Machines in the queue before this Machine.
     pub ahead: usize,
     /// Free slots.
     pub free: usize,
@@ -51,7 +51,7 @@ pub struct Slots {
 }
 
 impl Slots {
-    /// What a Machine finds, with this limit. Changes nothing.
+    /// The slot view of a Machine, for this limit. Changes nothing.
     pub fn view(&self, uid: &str, limit: usize) -> SlotView {
         let ticket = self.tickets.get(uid);
         let has = match ticket {
@@ -127,7 +127,7 @@ impl Slots {
 mod tests {
     use super::*;
 
-    /// What a Machine is told that wants a slot.
+    /// The answer to a Machine that wants a slot.
     #[derive(Debug, PartialEq, Eq)]
     enum Told {
         Granted,

@@ -1,6 +1,6 @@
-//! An instance that its driver calls not ours, and that the operator lets be. Otherwise a Machine that may have an
-//! instance goes only when its driver, or its pool, says that the instance is gone: `force-deletion` is no such way, for
-//! it is set routinely and means a short drain.
+//! An instance that the driver calls not ours and the operator abandons. Otherwise a Machine that may have an instance
+//! goes only when its driver, or its pool, says that the instance is gone: `force-deletion` is no such way, for it is
+//! set routinely and means a short drain.
 
 use ostler_api::{
     Machine,
@@ -24,7 +24,7 @@ pub fn named<'a>(machine: &'a Machine, status: &MachineStatus) -> Option<&'a str
     (!named.is_empty() && retry.provider_id.as_ref().is_some_and(|it| it == named)).then_some(named)
 }
 
-/// Ends the deletion if the operator abandoned this very instance. Its Node stays with it.
+/// Ends the deletion if the operator abandoned this very instance. The Node stays with the instance.
 pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome<()> {
     let Some(provider_id) = named(pass.machine, &pass.status) else { return Ok(()) };
     let provider_id = provider_id.to_owned();

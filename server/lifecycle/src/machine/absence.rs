@@ -1,7 +1,7 @@
-//! What "there is no instance" proves. A driver finds what it made by its tags. Of an instance that
-//! another controller made, and that was never adopted, it may know nothing while it runs: there
-//! "none" is a doubt, upon which nothing is failed, replaced or forgotten. So it is of what a create made whose outcome
-//! is not known, for as long as the infrastructure may not show it.
+//! What "there is no instance" proves. A driver finds its instances by tags. An instance of another controller,
+//! never adopted, may run unknown to the driver: there "none" is a doubt, for which no Machine is failed, replaced or
+//! forgotten. The same holds after a create of unknown outcome, for as long as the infrastructure may not show the new
+//! instance.
 
 use std::time::Duration;
 
@@ -31,7 +31,8 @@ pub(crate) const SECOND_LOOK: Duration = Duration::from_mins(1);
 /// adopted, and of one that the core did nothing for yet. Not under another cluster id than it was
 /// made with: what has that is a stranger's to the driver.
 ///
-/// `by_name`: the driver puts no tags on what it adopts, so that it proves only what the core itself had made.
+/// `by_name`: the driver puts no tags on adopted instances, so "none" proves the absence only of instances made by the
+/// core.
 pub fn is_proof(
     machine: &Machine,
     status: &MachineStatus,
@@ -109,14 +110,14 @@ pub(crate) fn shown_at(status: &MachineStatus, driver: &DriverView) -> Option<Ti
 pub(crate) fn lose_intent(pass: &mut Pass<'_>, intent: Option<&OperationIntent>) {
     let creates = |it: &&OperationIntent| it.operation_kind() == Some(OperationKind::CreateMachine);
     let Some(intent) = intent.filter(creates) else { return };
-    // One that was answered counts since then.
+    // After an answer of unknown outcome, the doubt counts from the answer.
     if !intent.outcome_unknown || pass.status.creation_unconfirmed_since.is_none() {
         instance::doubt_creation(pass);
     }
 }
 
-/// When a driver that finds no instance is asked to make one again: one that says that its lists lag may not find the one
-/// that the last create made.
+/// When a driver that finds no instance is asked to make another: a driver with a list lag may not yet find the
+/// instance of the last create.
 pub(crate) fn made_again_at(pass: &Pass<'_>) -> Option<Timestamp> {
     let DriverView::Ready(DriverFacts { list_lag: Some(_), .. }) = pass.snap.driver else {
         return None;

@@ -1,6 +1,6 @@
-//! An instance that was there before its Machine: restored with its cluster, migrated with its
-//! control plane, or made by machine-controller-manager. It is made the Machine's own by a create
-//! that names it: the driver finds it by that id and puts the identity of this Machine on it.
+//! An instance that was there before its Machine: restored with its cluster, migrated with its control plane, or made
+//! by machine-controller-manager. A create with the provider id makes the instance the Machine's own: the driver finds
+//! the instance by the id and sets this Machine's identity on it.
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
@@ -78,7 +78,7 @@ pub(crate) fn record_adoption(pass: &mut Pass<'_>, record: &InstanceRecord) {
     pass.effects.event(false, EventReason::InstanceAdopted, record.provider_id.to_string());
 }
 
-/// Whether a create that returned this instance was sent for that very one.
+/// Whether the create named the returned instance in advance.
 pub(crate) fn was_known(intent: Option<&OperationIntent>, record: &InstanceRecord) -> bool {
     let named = intent.and_then(|intent| intent.provider_id.as_ref());
     named == Some(&record.provider_id)

@@ -81,7 +81,7 @@ fn succeeded(pass: &mut Pass<'_>, success: &Success, state: State) -> Transition
     }
 }
 
-/// For people who ask later what the driver said.
+/// Records the driver's answer in the history, for people.
 fn record_history(pass: &mut Pass<'_>, finished: &Finished) {
     let (code, message) = match &finished.outcome {
         Ok(Success::Updated { applied_paths }) => ("OK", Some(updating::applied(applied_paths))),
@@ -92,8 +92,8 @@ fn record_history(pass: &mut Pass<'_>, finished: &Finished) {
     pass.history().answered(finished.kind.into(), code, message, now);
 }
 
-/// The intent is gone, and nothing waits for the result. An instance that was made for this Machine,
-/// which does not know it, is not forgotten for that: it is there.
+/// The intent is gone, and nothing waits for the result. An instance made for this Machine is
+/// recorded all the same.
 fn settle_stale(pass: &mut Pass<'_>, finished: &Finished) {
     pass.settle(&finished.id);
     if let Ok(Success::Created(record)) = &finished.outcome

@@ -93,8 +93,8 @@ impl Pass<'_> {
         (wanted != slot.has).then_some(Action::UpdateSlot { wanted, limit })
     }
 
-    /// A deletion by force does not wait for the Node, nor does health for what it is only to carry. But a Machine that
-    /// runs has its finalizer there.
+    /// A deletion by force does not wait for the Node, nor does a health check for mere upkeep. A running Machine needs
+    /// our finalizer on the Node first.
     fn without_node_patch(&self, node: &NodeEffects) -> OnFailure {
         let unheld =
             node.patch.add_finalizer && self.status.machine_phase() == MachinePhase::Running;

@@ -186,7 +186,7 @@ pub(crate) fn gate(pass: &mut Pass<'_>) -> Outcome<()> {
     if pass.ever_asked() { Ok(()) } else { obstacle(state) }
 }
 
-/// The user data with its placeholders replaced. Makes the bootstrap token if it asks for one.
+/// The user data with its placeholders replaced. Makes the bootstrap token if the template asks for one.
 pub(crate) fn user_data(pass: &mut Pass<'_>) -> Outcome<Option<UserData>> {
     let Some(template) = template(pass)? else { return Ok(None) };
     // Without a target cluster there is nothing to join, and no place for a token.
@@ -226,7 +226,7 @@ fn obstacle(state: BootstrapState) -> Outcome<()> {
     }
 }
 
-/// Makes the Machine the owner of the object that it names, so that one goes with the other.
+/// Makes the Machine the owner of the bootstrap object, so that both are deleted together.
 fn own(pass: &mut Pass<'_>) {
     let ConfigView::Known(facts) = &pass.snap.bootstrap.config else { return };
     let Ok(Some(config)) = bootstrap::config_of(pass.machine) else { return };
@@ -256,8 +256,8 @@ fn is_ours(machine: &Machine, owner: &OwnerReference) -> bool {
     owner.uid == machine.uid() && owner.controller == Some(true)
 }
 
-/// A reference of this very Machine without control, of one of its name that was there before a restore, or of the set that
-/// made its copy.
+/// A reference without control of this Machine, of a Machine of the same name before a restore, or of the set that made
+/// the copy.
 fn was_ours(machine: &Machine, owner: &OwnerReference) -> bool {
     owner.uid == machine.uid()
         || (owner.api_version == names::API_VERSION

@@ -45,7 +45,7 @@ fn is_news(pass: &Pass<'_>, node: &Node, one: &Taint) -> bool {
     keeps_away && !is_wanted && !TOLD.contains(&one.key.as_str()) && is_new
 }
 
-/// Whether controllers take it away again, so that it is no taint that a kubelet is to keep.
+/// Whether controllers remove the taint, so that a kubelet need not keep it.
 fn is_of_controllers(key: &str) -> bool {
     let ours = [taint::INSTANCE_NOT_READY, taint::CRITICAL_COMPONENTS_NOT_READY, taint::PRESERVED];
     ours.contains(&key) || OF_KUBERNETES.iter().any(|prefix| key.starts_with(prefix))

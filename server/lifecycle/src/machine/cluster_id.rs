@@ -5,8 +5,8 @@
 use super::pass::Pass;
 use crate::operation::{Failure, Reason};
 
-/// The failure in the words for that; `None`: it is another one. What has only the name of the
-/// Machine is never called its own.
+/// The failure with a message about the changed cluster id; `None`: another failure. An instance
+/// with only the name of the Machine is never called its own.
 pub(crate) fn changed(pass: &Pass<'_>, failure: &Failure) -> Option<Failure> {
     let (cluster, stranger) = (&pass.snap.cluster, failure.stranger.as_ref()?);
     let (id, theirs) = (pass.provider_id()?, stranger.cluster_id.as_str());
@@ -29,7 +29,7 @@ pub(crate) fn record_own(pass: &mut Pass<'_>) {
     pass.status.instance_cluster_id = Some(pass.snap.cluster.own.clone());
 }
 
-/// The instance carries the cluster id that the driver named, if it named one.
+/// Records the cluster id on the instance, if the driver named it.
 pub(crate) fn record_stranger(pass: &mut Pass<'_>, failure: &Failure) {
     pass.status.instance_cluster_id = failure.stranger.as_ref().map(|it| it.cluster_id.clone());
 }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::plan::EventReason;
 
-/// A Machine shows no more conditions of its Node. Nothing is decided by those that it shows.
+/// Most conditions of the Node that a Machine shows. No decision reads the shown conditions.
 const MOST_OF_A_NODE: usize = 64;
 /// What kubelets say, and stays where there is no room for all.
 const OF_KUBELETS: [&str; 5] =
@@ -99,7 +99,7 @@ pub(crate) fn reason<'a>(
     find(status, type_)?.reason.as_deref()
 }
 
-/// The message of one of ours, if it has one.
+/// The message of a condition of ours, if set.
 pub(crate) fn message<'a>(
     status: &'a MachineStatus,
     type_: &MachineConditionType,

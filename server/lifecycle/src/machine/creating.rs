@@ -134,7 +134,7 @@ fn restore_created_condition(pass: &mut Pass<'_>) {
     let Some(id) = pass.provider_id().filter(|_| pass.is_unresolved()) else { return };
     let intent = pass.status.operation.as_ref();
     let creates = intent.filter(|it| it.operation_kind() == Some(OperationKind::CreateMachine));
-    // The one that a create was to adopt was there before it.
+    // An instance to be adopted existed before the create.
     let made = creates.is_some_and(|intent| intent.provider_id.as_ref() != Some(id));
     if made {
         instance::set_recorded(pass);
@@ -154,7 +154,7 @@ fn create(pass: &mut Pass<'_>, class: &ClassFacts) -> Outcome {
     let user_data = bootstrapping::user_data(pass)?;
     start_creation(pass);
     if instance::created_at(pass).is_none() {
-        // That of one that was lost.
+        // Forgets the initialization of a lost instance.
         initializing::forget(pass);
     }
     let digest = &class.spec_digest;
@@ -198,7 +198,7 @@ pub(crate) fn tell_if_made(pass: &mut Pass<'_>, record: &InstanceRecord, was_cre
     }
 }
 
-/// A read found the instance. `was_create`: it settles a create whose outcome was unknown.
+/// A read found the instance. `was_create`: the read settles a create of unknown outcome.
 pub(crate) fn found(pass: &mut Pass<'_>, record: &InstanceRecord, was_create: bool) -> State {
     // An instance that was there before has been initialized unless the driver says otherwise.
     let initialized = record.initialized;
@@ -253,7 +253,7 @@ fn created(pass: &mut Pass<'_>, record: &InstanceRecord, state: State) -> State 
         return state;
     }
     adoption::record_identity(pass);
-    // An earlier create with another spec may be the one that made it.
+    // An earlier create with another spec may have made the instance.
     let one_spec = pass.status.creation_spec_digest.take() == digest;
     if known {
         adoption::record_adoption(pass, record);

@@ -1,4 +1,4 @@
-//! Deletion: the instance goes. Only the driver can say that it is gone.
+//! Deletion: the instance goes. Only the driver can say that the instance is gone.
 
 use ostler_api::{
     driver::OperationKind,
@@ -76,7 +76,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
             && pass.status.creation_unconfirmed_since.is_none();
     let provider_id = pass.provider_id().filter(|_| !unnamed).cloned().unwrap_or_default();
     if pass.is_unresolved() {
-        // No driver can say what became of it.
+        // No driver can tell the outcome of the operation.
         let intent = pass.end_operation();
         absence::lose_intent(pass, intent.as_ref());
     }

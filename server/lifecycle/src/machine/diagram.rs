@@ -1,5 +1,5 @@
-//! Which state leads to which. Every pass of a debug build checks itself against the table, and the
-//! diagram in `docs/retry-policy.md` is drawn from it.
+//! The transitions between states. Every pass of a debug build checks itself against the table, and
+//! the diagram in `docs/retry-policy.md` is drawn from it.
 
 use std::fmt::Write as _;
 

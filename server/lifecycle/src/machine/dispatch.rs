@@ -21,7 +21,7 @@ impl Pass<'_> {
         self.effects.dispatch = Some(self.status_request(class));
     }
 
-    /// Asks what the infrastructure calls these volumes, beside everything else that the pass does.
+    /// Asks for the infrastructure's names of these volumes, beside the other work of the pass.
     pub(crate) fn ask_volume_ids(&mut self, class: &ClassFacts, specs: BTreeMap<String, String>) {
         self.effects.dispatch = Some(self.dispatch_of(class, Request::VolumeIds { specs }));
     }

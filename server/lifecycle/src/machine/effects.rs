@@ -11,17 +11,18 @@ use crate::{
     plan::{Action, Event, EventReason, MachinePatch, NodePatch, NodeStatusPatch},
 };
 
-/// What a pass does to one Node.
+/// The effects of a pass on one Node.
 #[derive(Debug, Default)]
 pub(crate) struct NodeEffects {
     pub(crate) patch: NodePatch,
-    /// What of it the Node is only to carry: each pass sees for itself whether it does.
+    /// The part of the patch that is mere upkeep: each pass compares it with the Node anew.
     pub(super) upkeep: NodePatch,
     /// Written in a pass that changes nothing else on the Node: either changes its version.
     pub(crate) status: NodeStatusPatch,
 }
 
-/// What a pass does beside writing the status. The states fill it, [`Pass::finish`] orders it.
+/// The effects of a pass beside the status write. The states add effects, [`Pass::finish`] orders
+/// them.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) patch: MachinePatch,
@@ -41,14 +42,14 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// What the pass does to this Node.
+    /// The effects on the given Node.
     pub(crate) fn node(&mut self, node: &Node) -> &mut NodeEffects {
         let name = node.metadata.name.clone().unwrap_or_default();
         let uid = node.metadata.uid.clone().unwrap_or_default();
         self.nodes.entry((name, uid)).or_default()
     }
 
-    /// The change of this Node, as one write.
+    /// The patch of the given Node, for a single write.
     pub(crate) fn node_patch(&mut self, node: &Node) -> &mut NodePatch {
         &mut self.node(node).patch
     }

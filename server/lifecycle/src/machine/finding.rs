@@ -116,7 +116,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     })
 }
 
-/// Stops what is not wanted any more. The driver says truthfully what became of it.
+/// Cancels an operation that is no longer wanted. The driver's answer tells how the operation
+/// ended.
 fn cancel(pass: &mut Pass<'_>) {
     let OperationView::InFlight(flight) = &pass.snap.operation else { return };
     let unwanted = flight.kind.is_mutation() && flight.kind != OperationKind::DeleteMachine;

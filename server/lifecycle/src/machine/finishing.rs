@@ -24,7 +24,7 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     if let Some(wait) = bootstrapping::delete_copy(pass) {
         return Err(wait.until(None));
     }
-    // An instance that is abandoned keeps its Node.
+    // An abandoned instance keeps its Node.
     let abandoned = pass.learned.release == Some(Release::Abandoned);
     let nodes = pass.nodes();
     // Without the Machine, the core would not know of a stale Node.

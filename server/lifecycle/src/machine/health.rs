@@ -11,14 +11,14 @@ pub(crate) fn conditions(node: &Node) -> &[NodeCondition] {
     node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default()
 }
 
-/// Whether its kubelet has credentials of its own: it says how the Node is, though maybe not that it is ready. `Unknown` is
-/// what a controller says in its place.
+/// Whether the kubelet has its own credentials: the kubelet reports on the Node, though maybe not readiness. A
+/// controller sets `Unknown` in the kubelet's place.
 pub(crate) fn is_registered(node: &Node) -> bool {
     conditions(node).iter().any(|it| it.type_ == "Ready" && it.status != "Unknown")
 }
 
-/// What stands against a Node; `None`: it is healthy. `Ready` must be True, and every condition in
-/// the list of the Machine, where it exists, must be exactly False.
+/// The complaint against a Node; `None`: healthy. `Ready` must be True, and every condition in the list of the Machine,
+/// where it exists, must be exactly False.
 pub(crate) fn complaint(node: &Node, machine: &Machine, settings: &Settings) -> Option<String> {
     let conditions = conditions(node);
     let of = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);

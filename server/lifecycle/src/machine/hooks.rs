@@ -1,6 +1,6 @@
-//! Hooks of Cluster API: annotations that hold a deletion until the controller that put them there
-//! removes them. They have no timeout, and force does not get past them: their owner promises that
-//! something of value is still in use.
+//! Hooks of Cluster API: annotations by which a controller holds a deletion until it removes them.
+//! They have no timeout, and force does not get past them: their owner promises that something of
+//! value is still in use.
 
 use ostler_api::{
     machine::{MachineStep, WaitReason},
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::plan::EventReason;
 
-/// What is held, by annotations with this prefix.
+/// A step that annotations with the prefix hold.
 #[derive(Debug)]
 pub(crate) struct Hook {
     prefix: &'static str,
@@ -34,7 +34,7 @@ pub(crate) const PRE_TERMINATE: Hook = Hook {
     reason: WaitReason::PreTerminateHook,
 };
 
-/// Goes on unless there are hooks that hold this.
+/// Waits while annotations of the hook exist.
 pub(crate) fn hold(pass: &mut Pass<'_>, hook: Hook) -> Outcome<()> {
     let hooks = pass.machine.hooks(hook.prefix);
     if hooks.is_empty() {

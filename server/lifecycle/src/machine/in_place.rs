@@ -146,8 +146,8 @@ fn failure(node: &Node) -> String {
     health::short(reason.unwrap_or("no reason given"), health::TEXT_BYTES).to_owned()
 }
 
-/// Whether it is the turn of a Node that is healthy. Says on it how far it is. What a driver does
-/// to the instance is finished first.
+/// Whether a healthy Node's turn for its update has come. Shows the stage on the Node. An operation on the instance is
+/// finished first.
 pub(crate) fn is_chosen(pass: &mut Pass<'_>, node: &Node) -> bool {
     show_stage(pass, node);
     let labels = Labels::of(node);
@@ -309,7 +309,7 @@ fn fail(pass: &mut Pass<'_>, text: &str) -> Transition {
     wait
 }
 
-/// Says that it failed. Nothing else follows from that here.
+/// Reports the failed update. The report has no other consequence here.
 pub(super) fn report_failure(pass: &mut Pass<'_>, text: &str) -> Transition {
     if pass.status.machine_phase() != MachinePhase::InPlaceUpdateFailed {
         pass.machine_phase(&MachinePhase::InPlaceUpdateFailed);
@@ -371,8 +371,8 @@ fn after_failure(pass: &mut Pass<'_>, node: &Node, labels: Labels) -> Transition
     }
 }
 
-/// The Node was updated and is healthy. For a Machine that no MachineSet looks after, the Node gets
-/// back what it had: it takes pods once its critical components run. A wait: not yet.
+/// The Node was updated and is healthy. Without a MachineSet, the Node is restored here: the Node takes pods once its
+/// critical components run. A wait: not yet.
 pub(crate) fn conclude(pass: &mut Pass<'_>, node: &Node) -> Outcome<()> {
     let labels = Labels::of(node);
     let says_so = Stage::of(node) == Some(Stage::Successful);

@@ -128,7 +128,7 @@ pub(crate) fn answered(
                 return Transition::To(state);
             }
             instance::confirm(pass);
-            // One that another Machine has is not this one's for having been initialized.
+            // The instance of another Machine does not become this Machine's by its initialization.
             let shared = pass.snap.provider_id_holder.is_some();
             instance::forget_power(pass);
             if let Some(record) = record.filter(|it| !it.provider_id.is_empty() && !shared) {

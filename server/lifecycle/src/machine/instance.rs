@@ -1,5 +1,4 @@
-//! What the core knows of the instance: its provider id, its addresses, and condition
-//! `InstanceCreated`, which only this file sets.
+//! Facts about the instance: provider id, addresses, and condition `InstanceCreated`, which only this file sets.
 
 use std::time::Duration;
 
@@ -62,8 +61,8 @@ pub(crate) fn confirm(pass: &mut Pass<'_>) {
     }
 }
 
-/// Sets condition `InstanceCreated`: the instance was there before. One that was made for this
-/// Machine stays so.
+/// Sets condition `InstanceCreated`: the instance was there before. An instance made for this Machine keeps the
+/// condition.
 pub(crate) fn set_adopted(pass: &mut Pass<'_>) {
     if created_at(pass).is_none() {
         conditions::set(pass, &CREATED, true, ADOPTED, "");
@@ -97,8 +96,9 @@ pub(crate) fn caught_up_at(pass: &Pass<'_>) -> Option<jiff::Timestamp> {
     Some(after(created_at(pass)?, CATCHING_UP))
 }
 
-/// Whether the infrastructure may not show the instance yet, as its driver says. Until then neither "none" nor an event proves
-/// that it is gone: both may come from one list that lags, and what is made in its place would be a second one (INV-1).
+/// Whether the infrastructure may not show the instance yet, as its driver says. Until then neither "none" nor an event
+/// proves that the instance is gone: both may come from one lagging list, and a replacement would be a second instance
+/// (INV-1).
 pub(crate) fn may_be_hidden(pass: &Pass<'_>) -> bool {
     let DriverView::Ready(DriverFacts { list_lag: Some(lag), .. }) = &pass.snap.driver else {
         return false;
@@ -151,7 +151,7 @@ pub(crate) fn adopt(
     false
 }
 
-/// A create ended, and what it made is not known. The last one counts: it may be the one that made it.
+/// A create ended with an unknown result. The last such create counts, since it may have made the instance.
 pub(crate) fn doubt_creation(pass: &mut Pass<'_>) {
     pass.status.creation_unconfirmed_since = Some(Time(second_after(pass.snap.now)));
 }
@@ -235,7 +235,7 @@ pub(crate) fn name_node(pass: &mut Pass<'_>, name: &str) {
     }
 }
 
-/// Gives the Machine the priority that it has by default in a scale-down, unless it has one.
+/// Gives a Machine without a priority the default priority for a scale-down.
 pub(crate) fn set_default_priority(pass: &mut Pass<'_>) {
     if pass.machine.annotation(names::annotation::PRIORITY).is_none() {
         let value = names::annotation::DEFAULT_PRIORITY.to_owned();

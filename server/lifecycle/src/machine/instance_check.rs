@@ -107,7 +107,7 @@ fn due(pass: &Pass<'_>) -> Timestamp {
     match (asked, unhealthy_since) {
         (Some(asked), since) if since.is_none_or(|since| asked.0 >= since.0) => {
             let next = after(asked.0, pass.snap.settings.instance_check);
-            // An answer that came before that proves nothing: once more when it is over.
+            // An answer within the list lag proves nothing: check again after the lag.
             let proves = instance::caught_up_at(pass).filter(|at| asked.0 < *at);
             proves.map_or(next, |at| next.min(at))
         }

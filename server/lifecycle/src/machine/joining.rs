@@ -81,7 +81,8 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
         },
     };
     let unseen = matches!(snap.node, NodeView::Unknown);
-    // The instance has a Node that runs; which one is its own is for a person to say. Another instance would be the same.
+    // The instance has a running Node; a person must say which Node is the Machine's. A new instance would have the
+    // same problem.
     let mismatch = reason == WaitReason::ProviderIdMismatch;
     let runs = pass.node().is_none() && pass.nodes().into_iter().any(node::is_ready)
         || mismatch && snap.node.main().is_some_and(|node| node::is_ready(node));
@@ -129,7 +130,7 @@ fn wait_for_instance(pass: &mut Pass<'_>, what: String) -> Transition {
     wait(WaitReason::InstanceNotReady, Some(what), pass.creation_deadline())
 }
 
-/// Says which Node counts as that of the Machine.
+/// Names the Node for which the Machine waits.
 fn not_joined(pass: &Pass<'_>) -> String {
     let id = pass.instance_id().map(|id| format!("spec.providerID {id}"));
     let name = node::expected_name(pass.machine).map(|name| format!("name {name}"));
@@ -145,7 +146,7 @@ fn twin(pass: &Pass<'_>) -> String {
     })
 }
 
-/// The driver made the instance and does not find it, and had time enough to, or said by itself that this one is gone.
+/// The driver made the instance and no longer finds it after enough time, or itself reported the instance as gone.
 fn made_and_gone(pass: &Pass<'_>) -> bool {
     if matches!(pass.snap.node, NodeView::Unknown | NodeView::Ambiguous(_)) {
         return false;
@@ -219,7 +220,7 @@ fn wait_for_node(pass: &mut Pass<'_>, reason: WaitReason, message: String) -> Ou
     let (reason, message) = match pass.learned.reading.take() {
         Some(Reading::NotFound) => {
             let mut text = "the driver does not find the instance any more".to_owned();
-            // It may list late what it has just made.
+            // The driver's list may lag behind a creation.
             if let Some(until) = instance::catching_up(pass) {
                 let whole = Timestamp::from_second(until.as_second()).unwrap_or(until);
                 text = format!(

@@ -1,5 +1,5 @@
-//! The answer to a read of the instance. It resolves an intent whose outcome was unknown; what it
-//! means for the Machine is for the state that asked.
+//! The answer to a read of the instance. The answer resolves an intent of unknown outcome; the
+//! state that asked decides about the Machine.
 
 use ostler_api::{driver::OperationKind, machine::OperationIntent};
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::operation::{Failure, InstanceRecord};
 
-/// Keeps what the driver said for the state that goes on with it.
+/// Keeps the driver's answer for the state that goes on with it.
 pub(crate) fn answered(
     pass: &mut Pass<'_>,
     result: Result<&InstanceRecord, &Failure>,

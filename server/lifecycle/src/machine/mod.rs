@@ -130,7 +130,7 @@ pub(crate) enum State {
     InPlace,
     /// Given up.
     Failed,
-    /// Deletion: which instance, which Node?
+    /// Deletion: find the instance and the Node.
     Finding,
     /// Deletion: cordon and drain.
     Draining,

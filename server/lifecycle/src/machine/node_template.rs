@@ -1,6 +1,6 @@
-//! What a Machine wants its Node to carry: labels, annotations, taints, and the virtual capacity of
-//! its class. Three ways: what is wanted, what was put there last, and what is there now, so that
-//! what others put there stays.
+//! What a Machine wants its Node to carry: labels, annotations, taints, and the virtual capacity of its class. A
+//! three-way merge of the wanted entries, the last applied entries and the current entries, so that the entries of
+//! others stay.
 //!
 //! Labels and annotations are kept as they are wanted. A taint is put on the Node once, when it is
 //! new in the template: a controller that removes it afterwards (because it was a start-up
@@ -101,7 +101,7 @@ impl Wanted {
     }
 }
 
-/// Annotations of a Node that this core keeps its own notes in.
+/// Annotations of a Node with notes of this core.
 const OURS: [&str; 6] = [
     annotation::LAST_APPLIED_NODE_TEMPLATE,
     annotation::REPLACED_BY_TEMPLATE,
@@ -164,7 +164,7 @@ pub(crate) fn apply_taints(pass: &mut Pass<'_>, node: &Node) {
     replace(pass, node, (&last.unwrap_or_default(), &wanted), &replaced);
 }
 
-/// What a note of the Node says. An unreadable one says nothing; it is written anew.
+/// Reads a note on the Node. An unreadable note counts as absent; it is written anew.
 fn noted(node: &Node, key: &str) -> Option<Wanted> {
     let noted = node_notes::annotation_of(node, key)?;
     serde_json::from_str::<NodeTemplate>(noted).ok().as_ref().map(Wanted::of)

@@ -141,7 +141,7 @@ pub(crate) fn tell_several(pass: &mut Pass<'_>) {
     conditions::set_complaint(pass, &type_, "SeveralNodes", event, complaint);
 }
 
-/// Whose finalizer it is, beside it. Of two cores that call a Node theirs, neither takes the note from the other.
+/// Notes the cluster id beside the finalizer. Two cores that claim the same Node never overwrite each other's note.
 fn note_cluster(pass: &mut Pass<'_>, node: &Node) {
     let ids = &pass.snap.cluster;
     let noted = node_notes::annotation_of(node, names::annotation::CLUSTER_ID);
@@ -152,7 +152,8 @@ fn note_cluster(pass: &mut Pass<'_>, node: &Node) {
     }
 }
 
-/// Cluster API's autoscaler finds the Machine of a Node by these. They come with a write that is due anyway.
+/// Annotations by which Cluster API's autoscaler finds the Machine of a Node. Only a write due anyway carries the
+/// annotations.
 fn note_machine(pass: &mut Pass<'_>, node: &Node) {
     if pass.effects.node_patch(node).is_empty() || node.metadata.deletion_timestamp.is_some() {
         return;
@@ -186,7 +187,7 @@ fn note_critical_components(pass: &mut Pass<'_>, node: &Node) {
 /// in a pass.
 ///
 /// # Errors
-/// There is none, it is not known which one it is, or it is being deleted: the pass is over.
+/// No Node, an ambiguous Node, or a Node in deletion ends the pass.
 pub(crate) fn observe<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
     match &pass.snap.target {
         TargetView::None => return Err(without_node(pass)?),
@@ -199,7 +200,7 @@ pub(crate) fn observe<'a>(pass: &mut Pass<'a>) -> Outcome<Option<&'a Node>> {
         NodeView::Unknown => return Err(Transition::Rest(Next::OnChange)),
         NodeView::Ambiguous(nodes) => {
             let of_instance = pass.nodes();
-            // One that is ready runs the pods of the instance, whichever it is.
+            // A ready Node runs the pods of the instance, whichever Node is the right one.
             if of_instance.is_empty() || of_instance.into_iter().any(node::is_ready) {
                 let text = node::describe_several(nodes.iter().map(AsRef::as_ref));
                 return Err(wait(WaitReason::NodeAmbiguous, Some(text), None));

@@ -1,4 +1,4 @@
-//! One pass: what was observed, what was learned on the way, and the plan that grows from it.
+//! One pass: the observations, the facts learned on the way, and the resulting plan.
 
 use ostler_api::OperationId;
 use ostler_api::ProviderId;
@@ -42,7 +42,7 @@ pub(crate) enum Release {
     Abandoned,
 }
 
-/// What the driver said, as far as this pass settled it.
+/// Driver answers settled in this pass.
 #[derive(Debug, Default)]
 pub(crate) struct Learned {
     /// What a read said.
@@ -86,7 +86,7 @@ impl<'a> Pass<'a> {
         self.machine.name()
     }
 
-    /// The instance, as the Machine has it or as this pass learned it.
+    /// The provider id, from the Machine or learned in this pass.
     pub(crate) fn provider_id(&self) -> Option<&ProviderId> {
         self.effects.patch.provider_id.as_ref().or_else(|| self.machine.provider_id())
     }
@@ -135,7 +135,8 @@ impl<'a> Pass<'a> {
         snap.node.all().into_iter().map(AsRef::as_ref).filter(|node| self.has(node)).collect()
     }
 
-    /// The Node by which the Machine is judged: its own, or another one of its instance that is ready while that is not.
+    /// The Node that stands for the Machine's health: its own, or another ready Node of the instance while its own is
+    /// not ready.
     pub(crate) fn serving(&self) -> Option<&'a Node> {
         let main = self.node()?;
         Some(self.nodes().into_iter().find(|node| node::is_ready(node)).unwrap_or(main))
@@ -276,7 +277,7 @@ impl<'a> Pass<'a> {
         matches!(&self.snap.operation, OperationView::InFlight(it) if it.age >= WORTH_SAYING)
     }
 
-    /// A wait while a driver works. Only one that lasts is worth a write.
+    /// A wait while a driver works. Only a long wait is worth a write.
     pub(crate) fn wait_for_driver(&self) -> Transition {
         let flight = match &self.snap.operation {
             OperationView::InFlight(flight) => flight,

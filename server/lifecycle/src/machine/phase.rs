@@ -7,7 +7,7 @@ use ostler_api::machine::{LifecyclePhase, MachinePhase, MachineStatus};
 pub enum Life {
     /// It was not.
     Lives,
-    /// It was; something of it is left.
+    /// The Machine was deleted; parts are left.
     Deleting,
     /// Nothing is left but the object.
     Gone,

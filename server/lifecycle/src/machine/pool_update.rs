@@ -103,7 +103,7 @@ fn go_on(pass: &mut Pass<'_>, begun: bool, complaint: Option<String>) -> Transit
     wait(WaitReason::NodeUpdating, Some(format!("{what}{state}")), Some(due))
 }
 
-/// The Node gets back what it had with the next pass, which looks at it anew.
+/// The next pass looks at the Node anew and restores it.
 fn end(pass: &mut Pass<'_>) -> Transition {
     if is_current(pass) {
         return in_place::succeed(pass);

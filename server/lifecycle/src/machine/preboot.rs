@@ -37,7 +37,7 @@ pub(crate) fn derive(pass: &mut Pass<'_>, gone: bool) {
     pass.status.phase = Some(lifecycle_phase(&pass.status, life, has_provider_id, node_ready));
 }
 
-/// `copied`: this pass takes the data over into the Machine. Before that, the object that has them may not go.
+/// `copied`: this pass takes the data over into the Machine. Until the copy is made, the bootstrap object must stay.
 fn derive_bootstrap(status: &mut MachineStatus, snap: &Snapshot, copied: bool) {
     if snap.machine.spec.bootstrap.is_none() {
         (status.bootstrap_ready, status.bootstrap_phase) = (None, None);

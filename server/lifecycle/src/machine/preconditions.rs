@@ -176,7 +176,7 @@ pub(crate) fn provider(snap: &Snapshot, class: &ClassFacts) -> Result<(), Missin
     lack(WaitReason::ProviderChanged, text)
 }
 
-/// A class that breaks a rule makes nothing new. It is good enough to delete what was made with it.
+/// No instance is made from a class that breaks a rule. The class still serves for deletions.
 fn rules(snap: &Snapshot, class: &ClassFacts) -> Result<(), MissingPrecondition> {
     if snap.machine.is_deleting() { Ok(()) } else { keeps_rules(class) }
 }

@@ -1,8 +1,8 @@
 //! Preservation: a Machine, and the Node of a failed one, are kept for a user who wants to look
 //! at them. Asked for by an annotation on the Machine or on the Node; it ends by itself.
 //!
-//! The Node's annotation wins while it is there, and its removal ends what it began: what it said
-//! last is noted on the Machine.
+//! The Node's annotation wins while present, and its removal ends its effect: the Machine notes the last value of the
+//! Node.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
@@ -26,9 +26,9 @@ use crate::{
 /// What an annotation asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wish {
-    /// Keep it, whatever its phase.
+    /// Keep the Machine in any phase.
     Now,
-    /// Keep it when it is Failed.
+    /// Keep the Machine once it is Failed.
     WhenFailed,
     /// As the one before, asked for by a MachineSet.
     Auto,
@@ -49,7 +49,7 @@ impl Wish {
     }
 }
 
-/// Preserves, or ends it, as it is asked for.
+/// Begins or ends the preservation, as asked.
 pub(crate) fn follow_wish(pass: &mut Pass<'_>) {
     let expired = until(pass).is_some_and(|until| pass.snap.now >= until);
     let wish = match &pass.snap.node {
@@ -103,8 +103,8 @@ fn own_wish(pass: &mut Pass<'_>) -> Wish {
     wish.unwrap_or(Wish::No)
 }
 
-/// What the Node asks for or, while its kubelet is silent, the one that serves in its place. Any kubelet may claim the provider
-/// id of another. `None`: that has no meaning.
+/// The wish on the Node or, while its kubelet is silent, on the Node that serves in its place. Any kubelet may claim
+/// the provider id of another. `None`: the value has no meaning.
 fn wish_of_nodes(pass: &mut Pass<'_>) -> Option<Wish> {
     let asked = pass.node().into_iter().chain(pass.serving());
     let mut values = asked.filter_map(|node| node_notes::annotation_of(node, annotation::PRESERVE));
@@ -127,7 +127,7 @@ fn wish_of_nodes(pass: &mut Pass<'_>) -> Option<Wish> {
     Some(wish)
 }
 
-/// `what`: whose value is none that has a meaning.
+/// `what`: the subject with an invalid value.
 fn complain(pass: &mut Pass<'_>, what: Option<String>) {
     let key = annotation::PRESERVE;
     let words = "none of now, when-failed, auto-preserved, false";
@@ -241,7 +241,7 @@ fn is_marked(node: &Node) -> bool {
         .is_some_and(|one| one.reason.as_deref() != Some(STOPPED))
 }
 
-/// Says on the Node what happens to it.
+/// Shows the preservation on the Node.
 fn mark(pass: &mut Pass<'_>, node: &Node, holds: bool, reason: &str, message: &str) {
     node_notes::set_condition(pass, node, node_condition::PRESERVED, holds, reason, message);
 }

@@ -2,7 +2,7 @@
 
 use crate::operation::{Failure, InstanceRecord};
 
-/// What a read of this pass found.
+/// The result of the pass's read.
 #[derive(Debug, Clone)]
 pub(crate) enum Reading {
     /// The instance.

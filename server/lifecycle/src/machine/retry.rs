@@ -66,7 +66,7 @@ pub(crate) fn remember_times(
     rule
 }
 
-/// A mutation failed. If it is unknown what it left behind, the intent stays: a read decides.
+/// A mutation failed. If its outcome is unknown, the intent stays: a read decides.
 pub(crate) fn remember_mutation(
     pass: &mut Pass<'_>,
     kind: OperationKind,
@@ -121,7 +121,7 @@ fn since(pass: &Pass<'_>, kind: OperationKind, reason: &WaitReason) -> Time {
     before.and_then(|it| it.since.clone()).unwrap_or_else(|| pass.now())
 }
 
-/// The instance that is not ours. A driver that does not name it speaks of the one it was asked for.
+/// The instance that is not ours. A driver that names no instance means the requested one.
 fn not_ours(pass: &Pass<'_>, failure: &Failure) -> Option<ProviderId> {
     let said = failure.stranger.as_ref().map(|it| &it.provider_id);
     let said = said.filter(|id| !id.is_empty());
@@ -185,7 +185,7 @@ fn process<'a>(pass: &Pass<'a>) -> Option<&'a str> {
     Some(driver.process.as_str()).filter(|process| !process.is_empty())
 }
 
-/// The process that failed, if what is wrong is the driver itself, and its author may have fixed it in the next one.
+/// The failed driver process, if the fault is the driver's own, and a next process may contain the author's fix.
 fn faulty_process(pass: &Pass<'_>, failure: &Failure) -> Option<String> {
     let own = matches!(failure.code, ErrorCode::Internal | ErrorCode::Unimplemented);
     process(pass).filter(|_| own).map(str::to_owned)

@@ -11,7 +11,7 @@ use super::{draining::drain, pass::Pass};
 /// What machine-controller does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Upstream {
-    /// Looks which Node it is.
+    /// Finds the Node.
     FindNode,
     /// Drains it.
     Drain,
@@ -35,7 +35,7 @@ impl Upstream {
         Self::RemoveFinalizer,
     ];
 
-    /// What its text ends in.
+    /// The last words of the description of the step.
     pub(crate) const fn words(self) -> &'static str {
         match self {
             Self::FindNode => "Set machine status to termination. Now, getting VM Status",

@@ -31,8 +31,8 @@ const SLACK: SignedDuration = SignedDuration::from_mins(5);
 /// How long a new instance may take to join before its token is bound to its Node.
 const BIND_AFTER: Duration = Duration::from_secs(2);
 
-/// The token for the user data of a create, `<id>.<secret>`. One that is there is used again, with
-/// more time if it needs that: an instance that the driver does not see yet may have it.
+/// The token for the user data of a create, `<id>.<secret>`. An existing token is used again, with more time if
+/// necessary: an instance that the driver does not see yet may hold the token.
 pub(crate) fn for_create(pass: &mut Pass<'_>) -> Outcome<SecretText> {
     let id = user_data::token_id_of(pass.machine);
     let snap = pass.snap;
@@ -108,7 +108,7 @@ pub(crate) fn delete(pass: &mut Pass<'_>) {
     }
 }
 
-/// A deletion by force does not wait for it: it ends by itself.
+/// A deletion by force does not wait: the token expires by itself.
 pub(crate) fn delete_by_id(pass: &mut Pass<'_>, id: String) {
     let forced = draining::is_forced(pass);
     let on_failure = if forced { OnFailure::GoOn } else { OnFailure::Stop };
@@ -137,8 +137,8 @@ fn renew(pass: &mut Pass<'_>, id: &str, token: &BootstrapToken) {
     }
 }
 
-/// When the token is bound to the Node that the driver named; `None`: it is, or no Node has a name, or the API server does
-/// not look at it. A Node that joins soon makes that needless: its token is deleted.
+/// When the token is bound to the Node named by the driver; `None`: already bound, no known name, or an API server that
+/// ignores the binding. A Node that joins soon makes the binding needless: the token is deleted.
 fn binds_at(pass: &Pass<'_>, token: &BootstrapToken) -> Option<Timestamp> {
     if !pass.snap.binds_tokens {
         return None;
@@ -160,7 +160,7 @@ pub(crate) fn wake_to_bind(pass: &Pass<'_>, next: Next) -> Next {
     }
 }
 
-/// What the Node is called, once that is known.
+/// The name of the Node, once known.
 fn node_name<'a>(pass: &'a Pass<'_>) -> Option<&'a str> {
     let learned = pass.effects.patch.labels.get(names::label::NODE).map(String::as_str);
     learned.or_else(|| pass.machine.node_name()).or(pass.status.node_name.as_deref())

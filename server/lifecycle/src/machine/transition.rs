@@ -1,5 +1,5 @@
-//! What a state wants: to go on in another state, or to end the pass with a wait or a request. It
-//! is a value; the walk applies it.
+//! What a state wants: to go on in another state, or to end the pass with a wait or a request. The
+//! result is a value; the walk applies it.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -121,7 +121,8 @@ fn nodes_to_confirm(pass: &Pass<'_>) -> Vec<(String, Option<String>)> {
 }
 
 /// Whether a Failed Machine is fine after all: it was given up for its Node, and the Node is
-/// healthy. Without a reason it was another controller that gave it up, which does so for the Node.
+/// healthy. A Machine without a reason was given up by another controller, which gives up only for
+/// the Node.
 pub(crate) fn has_recovered(pass: &Pass<'_>) -> bool {
     let for_its_node = pass.status.failure_reason.as_ref().is_none_or(|reason| {
         use FailureReason::{HealthCheck, HealthTimeout, JoinTimeout};

@@ -150,7 +150,7 @@ fn refused(pass: &Pass<'_>, class: &ClassFacts, driver: &DriverFacts) -> Outcome
     if holds && !settled::may_settle(pass) { Err(wait_refused(pass)) } else { Ok(()) }
 }
 
-/// The wait of a refusal, which says what its condition says.
+/// The wait for a refused update, with the message of the condition.
 fn wait_refused(pass: &Pass<'_>) -> Transition {
     let why = conditions::message(&pass.status, &MachineConditionType::HotUpdateRefused);
     wait(WaitReason::HotUpdateRefused, why.map(str::to_owned), None)
@@ -256,7 +256,7 @@ pub(crate) fn answered(
     Transition::To(state)
 }
 
-/// What a driver says that it changed, for people: as much as they read of it.
+/// The driver's list of changes, shortened for people.
 pub(crate) fn applied(paths: &[String]) -> String {
     let shown = paths.iter().take(PATHS_SHOWN);
     let shown: Vec<_> = shown.map(|it| &it[..it.floor_char_boundary(PATH_BYTES)]).collect();
@@ -275,7 +275,7 @@ fn succeeded(pass: &mut Pass<'_>, applied: &str) {
     retry::clear(pass);
     let digest = intent.as_ref().and_then(|intent| intent.spec_digest.as_ref());
     if !note_applied(pass, digest) {
-        // The class is another one by now, or gone. What was applied is not what is wanted.
+        // The class is another one by now, or gone. The applied spec is not the wanted one.
         if let Some(update) = &mut pass.status.hot_update {
             update.dirty = true;
         }
@@ -335,7 +335,8 @@ fn failed(pass: &mut Pass<'_>, failure: &Failure) {
     pass.effects.event(true, EventReason::HotUpdateFailed, format!("{code}: {text}"));
 }
 
-/// What the driver refuses to change, the update in place may have changed. Returns whether it changed any of it.
+/// Settles paths that the driver refuses to change: an update in place may have changed them. Returns whether any path
+/// changed.
 fn settle(pass: &mut Pass<'_>, fixed_paths: &[String]) -> bool {
     let Some(text) = settled::settle(pass, fixed_paths) else { return false };
     conditions::set(pass, &MachineConditionType::HotUpdated, true, "UpdatedInPlace", &text);

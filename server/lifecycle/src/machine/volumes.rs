@@ -109,8 +109,8 @@ fn left(pass: &Pass<'_>) -> Option<Left> {
     (!left.is_empty()).then_some(Left { reason, what, until })
 }
 
-/// Volumes that are attached to the Node and not used by pods that stay there. While one is detached, only its
-/// VolumeAttachment shows it.
+/// Volumes that are attached to the Node and not used by pods that stay there. A volume in detachment shows only in its
+/// VolumeAttachment.
 ///
 /// # Errors
 /// They were not looked up yet. Until when that is waited for, if not for as long as a drain waits.

@@ -13,7 +13,7 @@ pub enum Kept {
     Mode,
     /// It has the tags of a previous cluster id.
     PreviousId,
-    /// Its driver knows instances by their names alone.
+    /// The driver knows instances by name only.
     IdentityByName,
     /// It has no tags of ours.
     Untagged,

@@ -16,9 +16,9 @@ pub type Data = BTreeMap<String, String>;
 const MARK: &str = "orphans";
 /// The value that is written.
 const REPORT_ONLY: &str = "report-only";
-/// Key of the time at which it was set.
+/// Key of the time of the mark.
 const SINCE: &str = "orphansSince";
-/// Key of the reason for which it was set.
+/// Key of the reason of the mark.
 const REASON: &str = "orphansReason";
 /// Key of the UID of the Lease that the last leader held.
 const LEASE: &str = "lease";
@@ -26,7 +26,8 @@ const LEASE: &str = "lease";
 /// Orphans are only reported, until an operator accepts that they are deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Since when, as it is written there; names this mark. Empty for one that was set by hand.
+    /// When the mark was set, as written in the data; identifies the mark. Empty if a person set
+    /// the mark.
     pub since: String,
     /// Why, for people.
     pub reason: String,
@@ -47,7 +48,7 @@ impl Hold {
         Some(Self { since: text(SINCE), reason: reason.unwrap_or_else(by_hand) })
     }
 
-    /// Sets the mark. One that stands there already stays as it is: it is the older one.
+    /// Sets the mark. An existing mark stays, since it is older.
     pub fn set(self, data: &mut Data) {
         if data.contains_key(MARK) {
             return;

@@ -1,4 +1,4 @@
-//! What an instance says of where it comes from.
+//! The origin of an instance, from its tags.
 
 use super::Listed;
 use crate::digest;
@@ -9,22 +9,22 @@ use ostler_api::Uid;
 /// Where an instance comes from, the nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Kind {
-    /// It has the tags of this cluster.
+    /// The instance has the tags of this cluster.
     #[default]
     Ours,
     /// It has those of a previous id of this cluster: the core there may still live.
     Previous,
-    /// It has the tags that machine-controller-manager gives, and no UID. They name no namespace: it may be
-    /// of one that is not served.
+    /// The instance has the tags of machine-controller-manager, and no UID. The tags name no namespace: the instance
+    /// may belong to a namespace that is not served.
     Untagged,
 }
 
 /// What an instance is remembered by from scan to scan.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
-    /// The UID in its tags. Several instances with the same one are one orphan.
+    /// The UID in its tags. Several instances with the same UID are one orphan.
     Uid(Uid),
-    /// Its own id, since its tags name no UID.
+    /// The provider id, since the tags name no UID.
     Instance(ProviderId),
 }
 
@@ -38,7 +38,7 @@ impl Listed {
         }
     }
 
-    /// What it is remembered by.
+    /// The identity under which the watchlist remembers the instance.
     pub fn identity(&self) -> Identity {
         if self.machine_uid.is_empty() {
             return Identity::Instance(self.provider_id.clone());
@@ -48,8 +48,7 @@ impl Listed {
 }
 
 impl Identity {
-    /// The UID that operations on it are for. An instance without one gets one that is always the same,
-    /// and that no Machine has.
+    /// The target UID of operations on the instance. An instance without a UID gets a constant UID that no Machine has.
     pub fn target_uid(&self, provider: &ProviderName) -> Uid {
         match self {
             Self::Uid(uid) => uid.clone(),

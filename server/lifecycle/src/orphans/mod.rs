@@ -75,7 +75,7 @@ impl fmt::Display for Mode {
 /// How orphans are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// What is done about them.
+    /// What to do about orphans.
     pub mode: Mode,
     /// How often all instances are listed, if nothing gives a reason to do it earlier.
     pub period: Duration,
@@ -108,11 +108,11 @@ impl Rules {
 /// The usual value of [`Rules::soonest`].
 pub const SHORTEST_PERIOD: Duration = Duration::from_mins(1);
 
-/// The most orphans of one provider that one scan acts on. Should ever a whole cluster look
-/// orphaned, because a user deleted the definition of Machines, there is time to stop us.
+/// The most orphans of a provider in one scan's actions. Should ever a whole cluster look orphaned, because a user
+/// deleted the definition of Machines, there is time to stop us.
 pub const MOST_AT_ONCE: usize = 20;
 
-/// What stands for what a list shows.
+/// The kind of object that owns a listed item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Owner {
     /// It is an instance.
@@ -139,13 +139,13 @@ pub struct Listed {
     pub owner: Owner,
     /// Its id.
     pub provider_id: ProviderId,
-    /// What it is, if it is a part that belongs to no instance; empty: it is the instance, or the group.
+    /// The kind of the part, if the item is a part that belongs to no instance; empty: an instance or a group.
     pub part: String,
-    /// The Machine or pool that its tags name.
+    /// The Machine or pool in the tags.
     pub machine_name: String,
-    /// The UID that its tags name; empty if they name none.
+    /// The UID in the tags; may be empty.
     pub machine_uid: Uid,
-    /// The previous id of this cluster that its tags name; empty if they do not.
+    /// The previous id of this cluster in the tags; empty if none.
     pub cluster_id: String,
 }
 
@@ -176,16 +176,16 @@ pub fn namesake(machine: &Machine) -> Namesake {
 /// One identity with several instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Duplicate {
-    /// The UID that all of them name.
+    /// The UID that all instances name.
     pub machine_uid: Uid,
-    /// The Machine that one of them names.
+    /// The Machine named by one of the instances.
     pub machine_name: String,
     /// Their ids, in order.
     pub provider_ids: Vec<ProviderId>,
 }
 
-/// The identities in a list that have several instances. That breaks the contract, and only
-/// the driver's author can say which of them is the right one: they are reported.
+/// The identities in a list that have several instances. Duplicates break the contract, and only the driver's author
+/// can tell the right instance: the core reports them.
 pub fn duplicates<'a>(listed: impl IntoIterator<Item = &'a Listed>) -> Vec<Duplicate> {
     let mut found: BTreeMap<&str, Duplicate> = BTreeMap::new();
     let instances =

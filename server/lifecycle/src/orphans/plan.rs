@@ -5,11 +5,11 @@ use super::{Hold, Kept, Kind, MOST_AT_ONCE, Orphan, Rules, kept};
 /// What is known of the Machines of all namespaces. An instance without tags of ours may be that of any of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Elsewhere {
-    /// They were not read: no orphan that is due [needs](needs_elsewhere) it.
+    /// Not read: no due orphan [needs](needs_elsewhere) the read.
     NotRead,
     /// They were read.
     Read,
-    /// The right to read them is missing; which one.
+    /// The missing right for the read.
     Forbidden(String),
     /// They could not be read.
     Failed,
@@ -44,7 +44,7 @@ pub enum Fate {
 /// What to do about the orphans of a provider.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Orphans and what becomes of them; at most [`MOST_AT_ONCE`].
+    /// Orphans with their fates; at most [`MOST_AT_ONCE`].
     pub fates: Vec<(Orphan, Fate)>,
     /// Whether there is more to do.
     pub left: bool,

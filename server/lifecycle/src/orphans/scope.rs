@@ -1,4 +1,4 @@
-//! Which classes share one list: those whose lists a driver calls the same, with the same secret.
+//! Classes that share one list: their secret and the driver's name for the list are the same.
 
 use ostler_api::Revision;
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,7 @@ impl Scopes {
         (known.basis == *basis && !known.scope.is_empty()).then_some(known.scope.as_str())
     }
 
-    /// The driver said this of a list. What another process of it said is forgotten.
+    /// Records the driver's name for the list of a class. Names from another process of the driver are forgotten.
     pub fn learn(&mut self, process: &str, class: &str, basis: Basis, scope: String) {
         if self.process != process {
             self.known.clear();

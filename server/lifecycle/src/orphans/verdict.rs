@@ -20,7 +20,7 @@ pub struct Claims {
     pub namesake: Option<Namesake>,
     /// An operation of its UID is queued, in flight, or not recorded.
     pub busy: bool,
-    /// A class that it was listed with is paused.
+    /// A class of the instance's listing is paused.
     pub paused: bool,
 }
 
@@ -29,7 +29,7 @@ pub struct Claims {
 pub struct Namesake {
     /// Its UID.
     pub uid: Uid,
-    /// Its provider id, if it has one.
+    /// The provider id, if any.
     pub provider_id: Option<ProviderId>,
     /// It is Failed: whatever it has not got by now, it does not get any more.
     pub failed: bool,
@@ -43,7 +43,7 @@ ostler_api::closed_enum! {
         NoIdentity,
         /// Its Machine exists.
         MachineExists,
-        /// Another Machine has its provider id: it was restored, and will take it over.
+        /// Another Machine has this provider id: a restored Machine, which will take the instance over.
         ProviderIdInUse,
         /// A Machine with its name has no instance yet, and may take it over; or its tags name nothing but a
         /// name, and any Machine has that.
@@ -55,8 +55,8 @@ ostler_api::closed_enum! {
     }
 }
 
-/// Why an instance is kept; `None`: no Machine claims it. One without a UID is claimed by the
-/// Machine of its name: it is unknown which of them it was made for. No group is a pool's by its name alone.
+/// Why an instance is kept; `None`: no Machine claims it. An instance without a UID is claimed by the Machine of the
+/// same name: for which Machine the instance was made is unknown. No group is a pool's by its name alone.
 pub fn judge(listed: &Listed, claims: &Claims) -> Option<Keep> {
     let namesake = claims.namesake.as_ref();
     let own = namesake.is_some_and(|one| one.uid == listed.machine_uid);

@@ -23,8 +23,7 @@ pub struct Scan<'a> {
     pub ended: Duration,
     /// The classes that were listed as a whole, by namespace and name.
     pub listed: &'a BTreeSet<String>,
-    /// Every instance in these lists that no Machine claims, with the class that it was listed
-    /// with.
+    /// Every unclaimed instance in these lists, with the class of its listing.
     pub unclaimed: &'a [(String, Listed)],
 }
 
@@ -62,9 +61,9 @@ impl Suspect {
 /// An instance, or several of one identity, that two scans have shown to be no Machine's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
-    /// What it is remembered by.
+    /// The identity on the watchlist.
     pub identity: Identity,
-    /// What would stand for it.
+    /// The kind of the missing owner.
     pub owner: Owner,
     /// Where it comes from; if some of several instances have a previous cluster id, that.
     pub kind: Kind,
@@ -72,7 +71,7 @@ pub struct Orphan {
     pub machine_name: String,
     /// Its ids.
     pub provider_ids: Vec<ProviderId>,
-    /// Its parts that belong to no instance: what each is, and its id.
+    /// Parts that belong to no instance: kind and id of each.
     pub parts: Vec<String>,
     /// A class that it was listed with: namespace and name.
     pub class: String,
@@ -90,12 +89,12 @@ impl Orphan {
     }
 }
 
-/// One that may be an orphan, for people.
+/// A possible orphan, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Suspected {
-    /// The orphan that it is, or would be.
+    /// The confirmed or suspected orphan.
     pub orphan: Orphan,
-    /// When the scan that showed it first had ended.
+    /// When the first scan with the suspect had ended.
     pub since: Duration,
     /// A second scan has shown it.
     pub confirmed: bool,
@@ -105,14 +104,14 @@ pub struct Suspected {
     pub failures: u32,
 }
 
-/// Instances of one provider that may be orphans.
+/// Possible orphans of one provider.
 #[derive(Debug, Default)]
 pub struct Watchlist {
     suspects: BTreeMap<Identity, Suspect>,
 }
 
 impl Watchlist {
-    /// Takes a scan in. Returns the orphans that it confirms and that are due, the oldest first.
+    /// Takes a scan in. Returns the newly confirmed orphans that are due, the oldest first.
     ///
     /// An instance that is claimed again, or is not in the list of a class any more that showed it,
     /// is no suspect any more and would begin anew. A class that could not be listed changes
@@ -186,7 +185,7 @@ impl Watchlist {
         self.suspects.iter().map(shown).collect()
     }
 
-    /// An event named this orphan, and why it is kept; empty: it is not.
+    /// Records the event about the orphan, and why the orphan is kept; empty: not kept.
     pub fn told(&mut self, identity: &Identity, kept: String) {
         if let Some(suspect) = self.suspects.get_mut(identity) {
             (suspect.told, suspect.kept) = (true, kept);
@@ -349,7 +348,7 @@ mod tests {
         assert_eq!(seen[0].orphan.provider_ids, ["fake:///1"]);
     }
 
-    /// Two scans of these, and what they confirm.
+    /// The orphans confirmed by two scans of the same instances.
     fn confirmed(seen: &[Listed]) -> Vec<Orphan> {
         let (mut list, listed) = (Watchlist::default(), ["a".to_owned()].into());
         let unclaimed: Vec<_> = seen.iter().map(|one| ("a".to_owned(), one.clone())).collect();

@@ -25,9 +25,9 @@ pub enum Ask {
         /// How many.
         desired: usize,
     },
-    /// Change its size, or its model, or both.
+    /// Change the size, the model, or both.
     Update {
-        /// The size that it has, and the one that it is to have.
+        /// The current and the wanted size.
         size: Option<(usize, usize)>,
         /// Whether it takes the current model and user data.
         model: bool,
@@ -36,9 +36,9 @@ pub enum Ask {
     Remove {
         /// Which.
         ids: Vec<ProviderId>,
-        /// The size that it has.
+        /// The current size.
         expected: usize,
-        /// The size that it has then.
+        /// The size after the deletion.
         new: usize,
     },
     /// Bring one instance to the model of the group.
@@ -85,7 +85,7 @@ pub(super) struct Wanted<'a> {
     pub(super) refused: &'a [ProviderId],
     /// Instances that are to get the current model.
     pub(super) bring: &'a [Bring],
-    /// What waits for its next attempt.
+    /// Operations that wait for the next attempt.
     pub(super) held: &'a Held,
     /// Until when a group that the last creation may have made may not be shown; `None`: it is known what that made.
     pub(super) shown_at: Option<Timestamp>,
@@ -155,7 +155,7 @@ fn candidates(wanted: &Wanted<'_>, group: &GroupView, matched: &Matched<'_>) -> 
     if pool.is_deleting() && !unclaimed && is_stuck(wanted, matched) {
         return [Some(Ask::Delete), remove, None, None];
     }
-    // Last: a driver that says that it did it, and then names the old id, holds up nothing else.
+    // Last: a driver that claims success and then names the old id holds up nothing else.
     [remove, update(wanted, reading), bring(wanted), tag(wanted, reading)]
 }
 
@@ -176,15 +176,15 @@ fn tag(wanted: &Wanted<'_>, reading: &Reading) -> Option<Ask> {
     due.then_some(Ask::Create { desired: reading.desired })
 }
 
-/// One after the other. One that failed waits, and others go on meanwhile.
+/// One after the other. A failed instance waits while others go on.
 fn bring(wanted: &Wanted<'_>) -> Option<Ask> {
     let kind = OperationKind::UpdatePoolMachine;
     let free = wanted.bring.iter().find(|it| !wanted.held.has(kind, Some(&it.id)));
     free.or_else(|| wanted.bring.first()).cloned().map(Ask::Bring)
 }
 
-/// Deletes the instances whose Machines are drained. The ones that are to be replaced leave the size as it is. In doubt they
-/// are named as well: what the driver then says of each is believed.
+/// Deletes the instances whose Machines are drained. Replacements leave the size unchanged. In doubt, instances are
+/// named as well: the driver's answer on each of them counts.
 fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Option<Ask> {
     if !wanted.driver.has(OperationKind::DeletePoolMachines) {
         return None;
@@ -200,7 +200,7 @@ fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Opti
         id.filter(|id| ready && !waits(id)).cloned()
     });
     let mut ids: Vec<_> = ready.collect();
-    // One that may be refused again takes no place of those that can go.
+    // An instance whose deletion may be refused again takes no place of others.
     ids.sort_by_cached_key(|id| wanted.refused.contains(id));
     ids.truncate(BURST);
     if ids.is_empty() {
@@ -216,7 +216,7 @@ fn remove(wanted: &Wanted<'_>, reading: &Reading, matched: &Matched<'_>) -> Opti
     if surplus == 0 {
         return Some(Ask::Remove { ids, expected, new: expected });
     }
-    // Those that go for good first; the next operation has the ones that are replaced.
+    // Surplus first; the next operation takes the instances to be replaced.
     let ids: Vec<_> = ids.into_iter().take(surplus).collect();
     let new = expected - ids.len();
     Some(Ask::Remove { ids, expected, new })

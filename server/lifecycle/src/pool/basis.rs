@@ -28,8 +28,8 @@ impl Basis {
         Self { class: class.map(|class| class.revision.clone()), rest }
     }
 
-    /// What was sent may be older than what is wanted now, and the driver did not see that. An older core, or one whose CRD
-    /// is older, did not write it down.
+    /// The basis as sent, which may be older than the wanted basis. An older core, or a core with an older CRD, did not
+    /// record it.
     pub(super) fn sent_with(&self, intent: &PoolIntent) -> Self {
         let class = intent.intent.class_revision.as_ref().or(self.class.as_ref());
         let rest = intent.basis.as_ref().or(self.rest.as_ref());

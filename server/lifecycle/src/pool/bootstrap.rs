@@ -67,7 +67,7 @@ fn of_class(class: &SecretView) -> Result<Option<UserData>, String> {
         SecretView::NotReferenced => Ok(None),
         SecretView::Known(secret) => Ok(secret.user_data.clone()),
         SecretView::Unknown => Err("the secrets of the class have not been read yet".to_owned()),
-        // What is kept of them has no user data.
+        // The stored copy of the secrets has no user data.
         SecretView::Missing(names) | SecretView::LastKnown(_, names) => {
             Err(format!("secret {} does not exist", names.join(", ")))
         }

@@ -1,5 +1,5 @@
-//! Which instances the driver is to bring to the current model: running ones that can take it, and those whose Nodes are
-//! drained for it.
+//! Chooses the instances that the driver brings to the current model: running instances able to take the model, and
+//! instances with drained Nodes.
 
 use ostler_api::{
     ProviderId,

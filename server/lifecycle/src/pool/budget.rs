@@ -27,7 +27,7 @@ pub fn of(pool: &MachinePool) -> Option<Budget> {
     let policy = Policy::of(rolling.and_then(|it| it.delete_policy.as_ref()));
     let rolls = strategy.type_ != Some(PoolStrategyType::OnDelete) && !pool.is_paused();
     if updates_in_place(pool) {
-        // Only those are replaced whose update failed.
+        // Only Machines whose update failed are replaced.
         return Some(Budget { surge: 0, unavailable: in_place(pool)?, rolls, policy });
     }
     let number = |value: Option<&IntOrString>, up, absent| match value {
@@ -55,8 +55,8 @@ pub(super) fn in_place(pool: &MachinePool) -> Option<usize> {
     number.map_or(Some(1), |value| Some(or_one(resolve(value, replicas, false)?, Some(value))))
 }
 
-/// A percentage that is rounded down to 0 is 1 where nothing could go on otherwise, as for a deployment: an autoscaler must
-/// not stop a rollout. One that says 0 is 0.
+/// A percentage that is rounded down to 0 is 1 where nothing could go on otherwise, as for a deployment: an autoscaler
+/// must not stop a rollout. A configured 0 stays 0.
 fn or_one(number: usize, said: Option<&IntOrString>) -> usize {
     let says_some = said.is_some_and(|it| resolve(it, 100, false) != Some(0));
     number.max(usize::from(says_some))

@@ -62,7 +62,8 @@ fn is_held(machine: &Machine) -> bool {
     machine.is_deleting() && (machine.is_paused() || waits)
 }
 
-/// The infrastructure gave it up. A change that failed is no reason to drain a Node that works, or that waits for its update.
+/// The infrastructure gave the instance up. A failed change is no reason to drain a Node that works or that waits for
+/// its update.
 fn is_broken(Member { machine, instance }: Member<'_>) -> bool {
     instance.is_some_and(|it| it.state == InstanceState::Failed)
         && !is_ready(machine)

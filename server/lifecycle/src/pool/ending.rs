@@ -4,7 +4,8 @@ use ostler_api::{Machine, ProviderId, machine::MachineStep, names::annotation::I
 
 use super::Facts;
 
-/// Whether it has the annotation that its instance is gone. On one without an id, that means nothing before it is deleted.
+/// Whether the Machine has the annotation of a gone instance. Without a provider id, the annotation counts only on a
+/// Machine in deletion.
 pub fn is_marked_gone(machine: &Machine) -> bool {
     let id = machine.instance_id().map(ProviderId::as_str).unwrap_or_default();
     machine.annotation(INSTANCE_GONE) == Some(id) && (!id.is_empty() || machine.is_deleting())

@@ -25,17 +25,17 @@ pub fn is_absent(failure: &Failure) -> bool {
 pub struct Instance {
     /// Its id.
     pub provider_id: ProviderId,
-    /// What tells it from the others of its group; its Machine is named by it.
+    /// Distinguishes the instance within its group; part of the Machine's name.
     pub id: String,
     /// Its name in the infrastructure; may be empty.
     pub name: String,
-    /// The Node that it becomes; may be empty.
+    /// The name of the future Node; may be empty.
     pub node_name: String,
-    /// What the infrastructure does with it.
+    /// The infrastructure's state of the instance.
     pub state: InstanceState,
-    /// The model that it was made with; empty: it is not known.
+    /// The model of the instance; empty: not known.
     pub model_hash: SpecDigest,
-    /// What is wrong with it.
+    /// The fault of the instance.
     pub fault: Option<String>,
 }
 
@@ -69,9 +69,9 @@ pub struct Reading {
     pub cluster_id: String,
     /// How many instances it is to have.
     pub desired: usize,
-    /// The model that it makes instances with.
+    /// The model for new instances.
     pub model_hash: SpecDigest,
-    /// What is wrong with it.
+    /// The fault of the group.
     pub fault: Option<String>,
     /// All its instances.
     pub instances: Vec<Instance>,

@@ -50,7 +50,7 @@ pub(super) fn is_missing(machine: &Machine) -> bool {
         )
 }
 
-/// What an update changes: it begins, or it is over. `victims` go in the same pass.
+/// The marks that begin or end an update. `victims` go in the same pass.
 pub(super) fn marks(facts: &Facts<'_>, victims: &[Victim]) -> Vec<(Arc<Machine>, Value)> {
     let pool = &facts.snap.pool;
     if pool.is_deleting() || facts.reading.is_none() {
@@ -95,7 +95,7 @@ fn patch(machine: &Arc<Machine>, annotations: &Value) -> (Arc<Machine>, Value) {
     (Arc::clone(machine), patch)
 }
 
-/// The Machines whose turn it is: as many as may be missing, and only those that are ready now. The order is total.
+/// The Machines whose turn it is: as many as may be missing, and only Machines that are ready now. The order is total.
 fn next<'a>(facts: &'a Facts<'_>, victims: &[Victim]) -> Vec<&'a Arc<Machine>> {
     let pool = &facts.snap.pool;
     let current = facts.reading.is_some_and(|it| it.model_hash == facts.model);

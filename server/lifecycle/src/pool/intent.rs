@@ -16,7 +16,7 @@ use crate::{
 /// `None`: what the group makes Nodes with is not there.
 pub(super) fn request(facts: &Facts<'_>, ask: &Ask) -> Option<Request> {
     let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-    // Of a pool that was restored, or whose group is not found: the group that it had.
+    // For a restored pool, or a group not found: the last known group.
     let known = facts.standing.provider_id.as_ref();
     let provider_id =
         facts.reading.map(|it| &it.provider_id).or(known).cloned().unwrap_or_default();

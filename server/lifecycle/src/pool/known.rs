@@ -1,5 +1,5 @@
-//! What is known of a group beside what its pool says: what reads showed, how often they missed something, and what was done
-//! last. It is data: the caller that records a fact takes it in here, and a plan does the same with what is about to be recorded.
+//! Facts about a group beside the status of its pool: results of reads, repeated absences, and the last finished
+//! operation. Plain data: the caller adds a recorded fact, and a plan adds facts about to be recorded.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub const SEEN_TWICE: u32 = 2;
 pub struct Known {
     /// The last read.
     pub view: GroupView,
-    /// What the driver said last that it had done.
+    /// The last operation that the driver reported as done.
     pub done: Option<Done>,
     /// By UID of the Machine: how many reads in a row did not name its instance.
     absent: BTreeMap<String, u32>,
@@ -42,7 +42,7 @@ pub struct Known {
     told: Vec<PoolInstance>,
 }
 
-/// Operations of one content that succeeded one after the other.
+/// Successive successes of operations with the same content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Done {
     /// Their idempotency key.
@@ -86,7 +86,7 @@ pub fn read(pool: &MachinePool, class: &ClassFacts, id: OperationId) -> Dispatch
     class.dispatch(id, target_of(pool), request, OperationKind::GetPoolStatus.usual_time())
 }
 
-/// What a driver is asked for the group that a pool left which is gone: whether there is one.
+/// The request to a driver about the group of a deleted pool: does the group exist?
 pub fn look(
     (namespace, name, uid): (&str, &str, &str),
     class: &ClassFacts,
@@ -111,12 +111,12 @@ pub fn expected<'a>(pool: [&MachinePool; 2], machines: &'a [Arc<Machine>]) -> Ve
 }
 
 impl Known {
-    /// After this read, and these operations.
+    /// Knowledge from a read and from finished operations.
     pub fn of(view: GroupView, done: Option<Done>) -> Self {
         Self { view, done, ..Self::default() }
     }
 
-    /// With what a driver says that it has done, before that is recorded.
+    /// Knowledge including the driver's latest success, before it is recorded.
     pub(super) fn after(
         &self,
         finished: &Finished,
@@ -128,8 +128,8 @@ impl Known {
         known
     }
 
-    /// The driver says that it has done it. What it says of an instance that it deleted and that the last read did not name
-    /// is as good as a read that does not: the next one may name none, from which alone nothing follows.
+    /// The driver reported a success. The reported deletion of an instance that the last read did not name counts as a
+    /// read without the instance: the next read may name none, which alone proves nothing.
     pub fn succeeded(
         &mut self,
         finished: &Finished,
@@ -152,7 +152,7 @@ impl Known {
             let is_deleted = |id: &ProviderId| {
                 intent.provider_ids.contains(id) && not_deleted.iter().all(|(other, _)| other != id)
             };
-            // It has taken the deletion of one that is there, which goes on.
+            // For an existing instance, the driver accepted the deletion, which goes on.
             let is_gone = |id: &ProviderId| is_deleted(id) && !self.view.names(id);
             let gone = machines.iter().filter(|it| it.instance_id().is_some_and(is_gone));
             let gone: Vec<_> = gone.map(|machine| machine.uid().to_owned()).collect();
@@ -165,7 +165,7 @@ impl Known {
         self.done = Some(Done { key: finished.idempotency_key.clone(), times, at: now });
     }
 
-    /// Nothing is decided from what was read before this. That it cannot be read is still so.
+    /// Discards earlier reads. A group that cannot be read stays unreadable.
     pub fn outdate(&mut self) {
         if !matches!(self.view, GroupView::Unreadable(_)) {
             self.view = GroupView::Unknown;
@@ -177,8 +177,8 @@ impl Known {
         self.told.clear();
     }
 
-    /// A read ended, of a group that is to have the instances of these Machines. `soon`: a look counted within a moment, and
-    /// two of those are as good as one. Returns whether this one counts.
+    /// A read ended, of a group that is to have the instances of these Machines. `soon`: a look counted within a
+    /// moment, and two of those are as good as one. Returns whether the read counts.
     pub fn take(&mut self, read: Read, machines: &[&Machine], soon: bool) -> bool {
         match read {
             Read::Found(reading) => self.found(reading, machines, soon),

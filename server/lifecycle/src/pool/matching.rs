@@ -1,4 +1,4 @@
-//! Which Machine is which instance. An instance without a Machine gets one; a Machine whose instance two reads did not
+//! Matches Machines with instances. An instance without a Machine gets one; a Machine whose instance two reads did not
 //! name goes, and the group fills the gap.
 
 use std::collections::BTreeMap;
@@ -81,8 +81,8 @@ impl<'a> Facts<'a> {
         self.matched.new.iter().copied().filter(is_new)
     }
 
-    /// For how many of them one may be made. A driver may list 100,000: beyond what the pool wants, or its group is to have,
-    /// there is a tenth more for what comes and goes, and 10 at least.
+    /// How many instances without a Machine may get one. A driver may list 100,000: beyond what the pool wants, or its
+    /// group is to have, there is a tenth more for what comes and goes, and 10 at least.
     pub(super) fn room(&self) -> usize {
         let desired = self.reading.map_or(0, |it| it.desired.min(MOST_BELIEVED));
         let most = usize::try_from(self.snap.pool.replicas()).unwrap_or(0).max(desired);

@@ -74,7 +74,7 @@ use crate::{
     streak::Streak,
 };
 
-/// Most Machines that one pass creates, and most that it deletes.
+/// Most creations, and most deletions, of Machines in a pass.
 const BURST_OF_MACHINES: usize = 100;
 
 /// What a decision about a pool is made from.
@@ -82,7 +82,7 @@ const BURST_OF_MACHINES: usize = 100;
 pub struct Snapshot {
     /// The pool.
     pub pool: Arc<MachinePool>,
-    /// The Machines that it controls.
+    /// Machines of the pool.
     pub machines: Vec<Arc<Machine>>,
     /// UIDs of Machines that were deleted just now, which the cache may not show yet.
     pub deleted: BTreeSet<String>,
@@ -94,7 +94,7 @@ pub struct Snapshot {
     pub class: ClassView,
     /// The secrets of its class, merged.
     pub secret: SecretView,
-    /// The Secret that its template names.
+    /// The Secret named in the template.
     pub data: DataSecret,
     /// Its bootstrap tokens.
     pub tokens: TokenView,
@@ -110,7 +110,7 @@ pub struct Snapshot {
     pub cluster: ClusterIds,
     /// Its group.
     pub known: Known,
-    /// What Machines of others have of it.
+    /// Claims of Machines outside the pool.
     pub others: Others,
     /// Its operation.
     pub operation: OperationView,
@@ -122,7 +122,7 @@ pub struct Snapshot {
     pub now: Timestamp,
 }
 
-/// What Machines that are not of a pool have of the instances of its group that have no Machine.
+/// Claims of Machines outside the pool on instances without a Machine.
 #[derive(Debug, Clone, Default)]
 pub struct Others {
     /// The Machine that has an instance.
@@ -145,25 +145,25 @@ pub struct Victim {
 pub struct Decision {
     /// Its finalizer. If it changes, nothing else is done.
     pub finalizer: Hold,
-    /// The bootstrap token to make. Before it is there, nothing is made with it.
+    /// The bootstrap token to make. Without the token, no instance is made.
     pub token: Option<TokenRequest>,
-    /// The replicas that it is to have in its spec.
+    /// The wanted replicas in the spec.
     pub replicas: Option<i32>,
-    /// What a user is told whose replicas these replace.
+    /// The event for the user whose replicas are replaced.
     pub reset: Option<Event>,
     /// Machines of instances that have none.
     pub create: Vec<Machine>,
     /// Merge patches of Machines.
     pub patches: Vec<(Arc<Machine>, Value)>,
-    /// What Machines are to say of their instances.
+    /// Instance statuses to write to Machines.
     pub instances: Vec<(Arc<Machine>, InstanceStatus)>,
-    /// Machines that are to say that their instance is gone; then those that live are deleted.
+    /// Machines to mark as without an instance; living ones are deleted afterwards.
     pub gone: Vec<Arc<Machine>>,
     /// Machines that go.
     pub delete: Vec<Victim>,
     /// The status.
     pub status: MachinePoolStatus,
-    /// What the status says that it did not say before.
+    /// Events about changes of the status.
     pub news: Vec<Event>,
     /// A finished operation whose result is in the status.
     pub acknowledge: Option<OperationId>,
@@ -184,9 +184,9 @@ struct Facts<'a> {
     snap: &'a Snapshot,
     class: Option<&'a ClassFacts>,
     driver: Option<&'a DriverFacts>,
-    /// What that driver says of the group.
+    /// The driver's view of the group.
     group: &'a GroupView,
-    /// What that driver said last that it had done.
+    /// The last operation that the driver reported as done.
     done: Option<&'a Done>,
     budget: Budget,
     /// The model that instances are to have; empty: not known.
@@ -194,13 +194,13 @@ struct Facts<'a> {
     /// What requests are made from now.
     basis: Basis,
     standing: Standing,
-    /// How its Machines failed one after the other.
+    /// Consecutive failures of Machines.
     streak: Streak,
     /// How its group was lost one time after the other.
     group_retry: Option<Retry>,
     /// The read that decisions are made from.
     reading: Option<&'a Reading>,
-    /// What it says of the Machines.
+    /// Machines matched with the read.
     matched: Matched<'a>,
     broken: Vec<String>,
     data: Result<Option<UserData>, String>,
@@ -212,7 +212,7 @@ struct Facts<'a> {
 pub fn decide(snap: &Snapshot) -> Decision {
     let pool = &snap.pool;
     if !pool.is_deleting() && !pool.has_finalizer() {
-        // Before it has a group: it must not be gone before that.
+        // The finalizer comes first: the pool must outlive its group.
         return Decision { finalizer: Hold::Add, ..Decision::default() };
     }
     let known = match &snap.operation {
@@ -266,7 +266,7 @@ impl<'a> Facts<'a> {
             | ClassView::NotHeld(_)
             | ClassView::LastKnown(_) => None,
         };
-        // A driver that does not have the group is asked nothing, and what it says of it is nothing.
+        // A driver without the group is not asked, and its answers do not count.
         let (driver, group) = match &snap.driver {
             _ if snap.elsewhere.is_some() => (None, &GroupView::Unknown),
             DriverView::Ready(driver) => (Some(driver), &known.view),
@@ -284,7 +284,7 @@ impl<'a> Facts<'a> {
         let user_data = data.as_ref().ok().map(|data| bootstrap::hash(pool, data.as_ref()));
         let basis = Basis::of(snap, class, user_data.as_ref(), &model);
         let mut standing = operation::settle(&old, &snap.operation, driver, &basis, snap.now);
-        // What it says of an instance that the read does not name is not all that there is.
+        // An update of an instance missing in the read proves the read incomplete.
         standing.reread |= standing.updated.as_ref().is_some_and(|id| !group.names(id));
         let reading = group.known().filter(|_| !standing.reread);
         if reading.is_some() {
@@ -316,7 +316,8 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// How often in a row the driver said that there is no group. An operation that ended since may have made one.
+    /// How often in a row the driver said that there is no group. An operation that ended since may have made the
+    /// group.
     const fn absent(&self) -> Option<u32> {
         match *self.group {
             GroupView::Absent(looks) if !self.standing.reread => Some(looks),
@@ -340,15 +341,15 @@ impl<'a> Facts<'a> {
         machine.is_deleting() || self.snap.deleted.contains(machine.uid())
     }
 
-    /// One that the infrastructure deletes by itself, or that the read does not name, is on its way out, too: the group has
-    /// made another one in its place, which must not pass for surplus.
+    /// An instance that the infrastructure deletes by itself, or that is missing in the read, is on its way out, too:
+    /// the group has made a replacement, which must not pass for surplus.
     fn is_leaving(&self, member: Member<'_>) -> bool {
         let there = || member.instance.is_some_and(|it| !it.is_going());
         self.is_deleting(member.machine) || self.reading.is_some() && !there()
     }
 
-    /// The infrastructure deletes its instance, as one at a spot price: its pods have what time is left. Not one that a
-    /// driver makes anew in place for us.
+    /// The infrastructure deletes the instance, like a spot instance: its pods have the remaining time. A driver's
+    /// replacement of the instance in place, for us, does not count.
     fn is_taken_away(&self, Member { machine, instance }: Member<'_>) -> bool {
         let Some(instance) = instance.filter(|it| it.is_going()) else { return false };
         let intent = self.standing.intent.iter().flat_map(|intent| &intent.provider_ids);
@@ -448,7 +449,7 @@ fn one_write_each(plan: &mut Decision) {
         plan.gone.iter().chain(chosen).map(|it| it.uid().to_owned()).collect();
     plan.patches.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
     plan.instances.retain(|(machine, _)| taken.insert(machine.uid().to_owned()));
-    // Its marks go once it says that its instance has the model.
+    // A Machine loses its update marks once its status shows the model.
     plan.more |= plan.instances.iter().any(|(machine, _)| is_begun(machine));
     plan.more |= plan.patches.len().max(plan.instances.len()) > BURST_OF_MACHINES;
     plan.patches.truncate(BURST_OF_MACHINES);
@@ -475,8 +476,8 @@ fn instance_news(facts: &Facts<'_>) -> Vec<(Arc<Machine>, InstanceStatus)> {
     news.take(BURST_OF_MACHINES + 1).collect()
 }
 
-/// Machines that go: all of a pool that does; those whose instance is gone, or is being deleted; else those that the order
-/// chooses, while it is known which instances there are, and one can go without the others.
+/// Machines to delete: all Machines of a pool in deletion; Machines whose instance is gone or in deletion; else the
+/// Machines chosen by the order, if the instances are known and can be deleted singly.
 fn victims(facts: &Facts<'_>, gone: &[Arc<Machine>]) -> Vec<Victim> {
     let snap = facts.snap;
     let live = |machine: &&Arc<Machine>| !facts.is_deleting(machine);

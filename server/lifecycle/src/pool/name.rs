@@ -1,4 +1,4 @@
-//! Names that follow from the name of a pool. The one function that writes the label is the one that lists by it.
+//! Names that follow from the name of a pool. The same function makes the label for writing and for listing.
 
 use ostler_api::{
     MachinePool, ProviderId,

@@ -23,7 +23,7 @@ use crate::{
     time::{after, second_after},
 };
 
-/// Most instances that one operation deletes.
+/// Most instances deleted by one operation.
 pub const BURST: usize = 50;
 
 /// Most instances that could not be deleted and are remembered: more than one operation names. Those beyond wait together,
@@ -43,7 +43,7 @@ const LATER: Duration = Duration::from_mins(1);
 pub(super) struct Standing {
     /// The intent that stays.
     pub(super) intent: Option<PoolIntent>,
-    /// One for each verb that failed last, and for each instance of which it did.
+    /// A retry for each verb that failed last, and for each instance with such a failure.
     pub(super) retries: Vec<Retry>,
     /// The group.
     pub(super) provider_id: Option<ProviderId>,
@@ -61,7 +61,7 @@ pub(super) struct Standing {
     pub(super) deleted: bool,
     /// What failed, for people.
     pub(super) failure: Option<(OperationKind, String)>,
-    /// When the last creation ended of which it is not known what it made.
+    /// The end of the last creation without a known result.
     pub(super) unconfirmed_since: Option<Time>,
     /// For how long its infrastructure may not show what was made.
     list_lag: Duration,
@@ -71,7 +71,7 @@ pub(super) struct Standing {
     pub(super) refusal: Option<(ProviderId, String)>,
 }
 
-/// What waits for its next attempt.
+/// Operations that wait for the next attempt.
 #[derive(Debug, Default)]
 pub(super) struct Held {
     kinds: Vec<OperationKind>,
@@ -102,8 +102,8 @@ impl Held {
 }
 
 impl Standing {
-    /// What waits for its next attempt, of these verbs alone, of updates of these instances, and of deletions of those that
-    /// may be there. `deletes`: any of those is to be deleted.
+    /// Forgets all retries but those of these verbs, of updates of these instances, and of deletions of instances that
+    /// may exist. `deletes`: instances are to be deleted.
     pub(super) fn forget_all_but(
         &mut self,
         kinds: &[OperationKind],
@@ -133,7 +133,7 @@ impl Standing {
         of_deletions.filter_map(|it| it.provider_id.clone()).collect()
     }
 
-    /// Whether this one could not be deleted.
+    /// Whether the deletion of the instance failed.
     pub(super) fn is_refused(&self, id: &ProviderId) -> bool {
         let kind = OperationKind::DeletePoolMachines.into();
         self.retries.iter().any(|it| it.kind == kind && it.provider_id.as_ref() == Some(id))
@@ -227,7 +227,7 @@ impl Standing {
         self.retries = vec![retry(kind, &none, reason, text, Some(shown))];
     }
 
-    /// What the driver did to this instance may be a part of what it was asked for.
+    /// The instance may have a part of the requested update.
     fn leave_unfinished(&mut self, instance: Option<ProviderId>) {
         let Some(instance) = instance else { return };
         if !self.hot.unfinished.contains(&instance) {
@@ -236,8 +236,8 @@ impl Standing {
     }
 }
 
-/// What was asked: of an update of one instance, which one, the model and whether it was drained; of a named deletion,
-/// which ones.
+/// The request: for an update of an instance, its id, the model and whether it was drained; for a named deletion, the
+/// ids.
 #[derive(Debug, Clone, Default)]
 struct Asked {
     instance: Option<ProviderId>,
@@ -268,7 +268,7 @@ impl Asked {
     }
 }
 
-/// Takes what the sessions say. `driver`: the one that is there.
+/// Settles the operation from the sessions' view. `driver`: the connected driver.
 pub(super) fn settle(
     status: &MachinePoolStatus,
     view: &OperationView,
@@ -292,7 +292,7 @@ pub(super) fn settle(
         OperationView::Idle => match standing.intent.as_ref().map(|it| it.intent.outcome_unknown) {
             None | Some(true) => {}
             Some(false) if driver.is_none() => standing.busy = true,
-            // It was not sent, or it was lost: which of both, a read says.
+            // The request was not sent, or was lost: a read decides.
             Some(false) => {
                 let intent = standing.intent.take();
                 standing.leave_unfinished(Asked::of(intent.as_ref()).instance);
@@ -473,7 +473,7 @@ fn retry(
     }
 }
 
-/// Until when it waits, and why: the driver said so often that it had done just that, and a read shows that it is not done.
+/// Until when the operation waits, and why: the driver reported it done several times, and a read shows otherwise.
 pub(super) fn unfounded(facts: &Facts<'_>, next: &Dispatch) -> Option<(Timestamp, String)> {
     let done = facts.done.filter(|it| it.key == next.idempotency_key && it.times > 1)?;
     let (first, max) = REFUSED_AGAIN;

@@ -8,8 +8,9 @@ use ostler_api::{
 use super::group::Reading;
 use crate::plan::{Event, EventReason};
 
-/// What `spec.replicas` is to be; `None`: what it is. A number that is missing is the size that the group has, within both
-/// annotations of the autoscaler; where there is no group yet, their minimum, or 1. A pool that another system scales has as many as its group wants.
+/// The new `spec.replicas`; `None`: unchanged. An absent number becomes the size of the group, within both annotations
+/// of the autoscaler; without a group, their minimum, or 1. A pool that another system scales has as many as its group
+/// wants.
 pub(super) fn wanted(pool: &MachinePool, reading: Option<&Reading>) -> Option<i32> {
     if pool.is_deleting() {
         return None;

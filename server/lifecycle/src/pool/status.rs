@@ -38,7 +38,7 @@ const TOKEN_DUE: &str = "WaitingForToken";
 const SCALES_IN: &str = "the group may delete instances that the core did not name, and the driver cannot switch that \
                          off: their machines are drained as far as there is time";
 
-/// What one condition says.
+/// The content of one condition.
 struct Said {
     type_: Type,
     status: &'static str,
@@ -61,7 +61,7 @@ pub(super) fn fill(plan: &mut Decision, facts: &Facts<'_>) {
     let mut status = MachinePoolStatus {
         observed_generation: pool.metadata.generation,
         selector: Some(name::selector(pool.name())),
-        // While they are being sent, it is not known which ones the group has.
+        // While user data are being sent, the group's user data are unknown.
         user_data_hash: standing
             .user_data
             .clone()
@@ -128,7 +128,7 @@ fn is_provisioned(facts: &Facts<'_>) -> bool {
         reading.fault.is_none() && live >= reading.desired
     });
     let before = facts.snap.pool.status.as_ref().is_some_and(|it| it.infrastructure_ready);
-    // Not known again until the next read: it stays what it was.
+    // Unknown until the next read: the last value stays.
     there.unwrap_or(before && (facts.standing.reread || *facts.group == GroupView::Unknown))
 }
 
@@ -201,7 +201,7 @@ fn versions(machines: &[std::sync::Arc<Machine>]) -> Vec<VersionCount> {
     all.map(|(version, replicas)| VersionCount { version: version.to_owned(), replicas }).collect()
 }
 
-/// Each one that fits overrides those before it.
+/// A later match overrides an earlier one.
 fn phase(pool: &MachinePool, status: &MachinePoolStatus) -> PoolPhase {
     let wanted = pool.replicas();
     let mut phase = PoolPhase::Pending;
@@ -392,7 +392,7 @@ fn scaling(type_: Type, holds: bool, living: i32, wanted: i32) -> Said {
     said(type_, holds, if holds { "Scaling" } else { "NotScaling" }, message)
 }
 
-/// While no driver is there it says what the last one said.
+/// Without a driver, the condition keeps the last driver's word.
 fn deletable(facts: &Facts<'_>, status: &MachinePoolStatus) -> Said {
     let mut old = facts.snap.pool.status.iter().flat_map(|status| &status.conditions);
     let before = old.find(|it| it.type_ == Type::Deletable.as_str());
@@ -556,7 +556,7 @@ fn scales_in(old: &MachinePoolStatus, all: &[Said]) -> Option<Event> {
     (says && !said).then(event)
 }
 
-/// What a user is told once: a condition that is false for another reason than before, and one that only he can end.
+/// Events for a user: a condition that is false for a new reason, and a condition that only the user can end.
 fn news(old: &MachinePoolStatus, all: &[Said], pool: &MachinePool) -> Vec<Event> {
     let told = [Type::BootstrapReady, Type::InfrastructureReady, Type::Deletable, Type::Valid];
     let is_new = |one: &&Said| {

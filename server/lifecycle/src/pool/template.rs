@@ -109,8 +109,8 @@ fn own_labels(pool: &MachinePool) -> impl Iterator<Item = (String, String)> {
     cluster.into_iter().chain([(label::POOL_NAME.to_owned(), label_value(pool.name()))])
 }
 
-/// One merge patch for each Machine that differs from the template, those that are being deleted among them: a shorter
-/// drain timeout ends a drain that is stuck. A provider id that a user erased or changed is put back.
+/// One merge patch for each Machine that differs from the template, including Machines in deletion: a shorter drain
+/// timeout ends a stuck drain. A provider id that a user erased or changed is put back.
 pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machine>, Value)> {
     let template = &pool.spec.template.spec;
     let metadata = pool.spec.template.metadata.clone().unwrap_or_default();
@@ -142,7 +142,7 @@ pub fn patches(pool: &MachinePool, machines: &[Arc<Machine>]) -> Vec<(Arc<Machin
 pub(super) fn of_the_model(facts: &Facts<'_>) -> Vec<(Arc<Machine>, Value)> {
     let template = &facts.snap.pool.spec.template.spec;
     if facts.class.is_none() {
-        // The model that is known is not for certain that of this template.
+        // The known model may not be the template's.
         return Vec::new();
     }
     let patch = |member: Member<'_>| {

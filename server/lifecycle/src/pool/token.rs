@@ -28,7 +28,7 @@ pub enum TokenView {
     NotNeeded,
     /// There is no cluster to join.
     NoCluster,
-    /// They could not be read, for this reason.
+    /// The tokens could not be read, for this reason.
     Unknown(String),
     /// The first ids that no other has, [`SLOTS`] of them.
     Known(Vec<Slot>),
@@ -44,14 +44,14 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// When its token ends, if that is usable.
+    /// When the token ends, if usable.
     fn end(&self, now: Timestamp) -> Option<Timestamp> {
         let token = self.token.as_ref().filter(|token| !token.secret.expose().is_empty())?;
         token.expires.filter(|end| *end > now)
     }
 }
 
-/// The ids that a pool may take, in this order. One that another has is passed over.
+/// The ids that a pool may take, in this order. Ids taken by other objects are skipped.
 pub fn token_ids(pool: &MachinePool) -> impl Iterator<Item = String> {
     let uid = pool.uid();
     successors(Some(token_id(uid)), move |taken| Some(token_id_after(uid, taken))).take(TRIED)
@@ -71,7 +71,7 @@ fn wants(data: Option<&UserData>) -> bool {
     data.is_some_and(wants_token)
 }
 
-/// The one that lasts longest.
+/// The token that lasts longest.
 fn newest(slots: &[Slot], now: Timestamp) -> Option<(&Slot, Timestamp)> {
     let alive = slots.iter().filter_map(|slot| Some((slot, slot.end(now)?)));
     alive.max_by_key(|(_, end)| *end)
@@ -96,8 +96,8 @@ pub(super) fn fill(snap: &Snapshot, data: Option<UserData>) -> Result<Option<Use
     Ok(Some(with_token(template, &token)))
 }
 
-/// The token to make now: none lasts for as long as an instance may take that boots from now on. It takes the place of one
-/// that has ended.
+/// The token to make now: no existing token lasts long enough for an instance that boots from now on. The new token
+/// replaces an ended one.
 pub(super) fn due(snap: &Snapshot) -> Option<TokenRequest> {
     let TokenView::Known(slots) = &snap.tokens else { return None };
     let pool = &snap.pool;
@@ -121,7 +121,7 @@ pub(super) fn due(snap: &Snapshot) -> Option<TokenRequest> {
     })
 }
 
-/// The ids of those that are there, as its pool goes. One that cannot be reached ends by itself.
+/// The ids of the remaining tokens of a pool in deletion. An unreachable token expires by itself.
 pub(super) fn left(snap: &Snapshot) -> Vec<String> {
     let TokenView::Known(slots) = &snap.tokens else { return Vec::new() };
     slots.iter().filter(|slot| slot.token.is_some()).map(|slot| slot.id.clone()).collect()

@@ -23,7 +23,7 @@ pub struct Candidate<'a> {
     pub deleting: bool,
     /// The driver could not delete its instance, or a user or a hook holds its deletion.
     pub stuck: bool,
-    /// It is given up, or its instance is.
+    /// The Machine or its instance was given up.
     pub failed: bool,
     /// Its Node is Ready.
     pub ready: bool,
@@ -59,7 +59,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Whether it was chosen among others: what it was like then decided.
+    /// Whether the Machine was chosen among others, by its state at the time.
     pub const fn is_choice(self) -> bool {
         match self {
             Self::Failed
@@ -99,8 +99,8 @@ pub fn choose(
     let rolling = outdated > 0 && budget.rolls && !scales_down;
     let booting = count(&|it| !it.ready && !it.outdated && !it.failed);
     let guarded = if rolling { booting.min(count(&|it| it.ready && it.outdated)) } else { 0 };
-    // What a user keeps waits for all others, also for those that cannot go yet. If it does not work, it holds a rollout,
-    // and no ready one is surplus beside it.
+    // Machines kept by a user go last, also after Machines that cannot go yet. A kept Machine that does not work holds
+    // a rollout, and no ready Machine is surplus beside it.
     let others_first = !rolling || count(&|it| it.outdated && !it.preserved) > 0;
     let is_kept = |it: &Candidate<'_>| it.preserved && (others_first || !it.outdated);
     let holds = |it: &Candidate<'_>| is_kept(it) && !it.ready && (it.outdated || it.failed);
@@ -141,7 +141,7 @@ pub fn choose(
     choice.take(&live, Cause::Annotated, spare, |it| it.annotated && it.ready);
     if rolling {
         let fits = |it: &Candidate<'_>| it.outdated && !is_kept(it);
-        // One that is not ready takes nothing away; but those that boot for it have to be ready first.
+        // Replacing an unready Machine costs nothing, but its booting replacements have to be ready first.
         let chosen = choice.chosen.len();
         let room = live.len().saturating_sub(chosen + least + booting);
         choice.take(&live, Cause::Outdated, room, |it| fits(it) && !it.ready);

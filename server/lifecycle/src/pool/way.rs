@@ -11,9 +11,9 @@ const MOST_REFUSALS: usize = 10;
 pub enum Way {
     /// It has it.
     Current,
-    /// The driver changes it as it runs.
+    /// The driver changes the running instance.
     Hot,
-    /// Its Node is drained, then the driver changes it.
+    /// The Node is drained, then the driver changes the instance.
     InPlace,
     /// Another one is made.
     Replace,
@@ -25,21 +25,21 @@ pub enum Way {
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Situation<'a> {
-    /// The model that it has.
+    /// The current model.
     pub has: &'a SpecDigest,
-    /// The one that it is to have.
+    /// The wanted model.
     pub wanted: &'a SpecDigest,
-    /// It may have a part of another one.
+    /// The instance may have a part of another model.
     pub unfinished: bool,
     /// The driver can change one instance.
     pub can_update: bool,
-    /// The driver said that a running instance cannot get the wanted model from the one that this one has.
+    /// The driver said that a running instance cannot get from the current model to the wanted one.
     pub refused: bool,
     /// A user or the pool asked for an update in place.
     pub asked: bool,
-    /// That is what the pool does with all instances.
+    /// The pool updates all instances in place.
     pub in_place: bool,
-    /// It failed, and the pool replaces such ones.
+    /// The update failed, and the pool replaces such instances.
     pub given_up: bool,
 }
 
@@ -70,8 +70,8 @@ fn differ_in_spec_alone(one: &SpecDigest, other: &SpecDigest) -> bool {
     fixed(one).is_some_and(|it| Some(it) == fixed(other))
 }
 
-/// Whether this driver said that a running instance of this model cannot get the wanted one. After as many refusals as are
-/// remembered it is not asked about others.
+/// Whether the driver refused to bring a running instance of this model to the wanted one. After as many refusals as
+/// are remembered, the driver is not asked about other models.
 pub(super) fn is_refused(known: &PoolHotUpdate, from: &SpecDigest) -> bool {
     let is_other = known.model_hash.as_ref() != Some(from);
     known.refused.contains(from) || is_other && known.refused.len() >= MOST_REFUSALS

@@ -30,7 +30,7 @@ pub const BUSY: Duration = Duration::from_secs(10);
 /// When to look again at Machines that others wrote at the same time, or that are beyond what one pass writes.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What a pool says of itself, and what follows for the reads of its group.
+/// The status of a pool, and its consequences for reads of the group.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outlook {
     old: Option<MachinePoolStatus>,
@@ -144,7 +144,8 @@ fn with_token(snap: &Snapshot, token: TokenRequest) -> Batch {
     Batch::of(Part::Tell, "cannot make a bootstrap token", [write])
 }
 
-/// Its tokens go before it. A cluster that cannot be reached any more does not hold it: they end by themselves.
+/// The tokens are deleted before the pool. A cluster that cannot be reached does not hold the pool: its tokens expire
+/// by themselves.
 fn without_tokens(snap: &Snapshot) -> Option<Batch> {
     let delete = |id| {
         let verb = Verb::Token(Box::new(TokenWrite::Delete { id, owner: snap.pool.uid().into() }));

@@ -86,7 +86,7 @@ fn keep_up(
         (made, it.name().to_owned())
     });
     let mut surplus = kept.split_off(size.wanted.min(kept.len()));
-    // A target that grows, to its maximum perhaps, takes them in a moment.
+    // A growing target, up to its maximum perhaps, takes the surplus in a moment.
     let grows = usize::try_from(size.replicas).unwrap_or(0).saturating_sub(snapshot.has);
     surplus.retain(|it| {
         let stays = decision.held < grows && is_current(it) && set::is_ready(it);

@@ -1,7 +1,7 @@
-//! MachineReserves: Machines that are ready before they are needed. A set takes them ([`crate::set`]) before it makes any,
-//! and the reserve makes others behind it.
+//! MachineReserves: Machines made ready in advance. A set takes them ([`crate::set`]) before it makes any, and the
+//! reserve makes others behind it.
 //!
-//! They are no set's, and no selector finds them: nothing that counts Machines of a target counts these.
+//! The Machines belong to no set and match no selector: counts of the target's Machines do not include them.
 
 mod count;
 mod size;
@@ -39,7 +39,7 @@ pub fn is_given(machine: &Machine, reserve: &MachineReserve) -> bool {
 /// The object that a reserve is for.
 #[derive(Debug, Clone)]
 pub enum Target {
-    /// It is not known, as this says for people.
+    /// Not known, with the reason for people.
     Unknown(String),
     /// There is none.
     Gone,
@@ -49,16 +49,16 @@ pub enum Target {
     Set(Arc<MachineSet>),
 }
 
-/// What a reserve reads of its target.
+/// Facts of a target, for the reserve.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     /// Its metadata.
     pub meta: &'a ObjectMeta,
     /// How many Machines it wants; `None`: it does not say yet.
     pub replicas: Option<i32>,
-    /// Which Machines are its own.
+    /// The selector of the target's Machines.
     pub selector: Option<&'a LabelSelector>,
-    /// What its next Machines are made from.
+    /// The template of the next Machines.
     pub template: &'a MachineTemplateSpec,
 }
 
@@ -74,7 +74,7 @@ impl Facts<'_> {
 }
 
 impl Target {
-    /// What is known of it; `None`: nothing, or it is gone or going.
+    /// The known facts; `None`: unknown, gone, or in deletion.
     pub fn facts(&self) -> Option<Facts<'_>> {
         let facts = match self {
             Self::Unknown(_) | Self::Gone => return None,
@@ -100,7 +100,8 @@ impl Target {
     }
 }
 
-/// The template of the Machines that a deployment makes: while it is paused that of its newest set, if no set has its own.
+/// The template in use by a deployment: while paused, the template of the newest set, unless a set has the deployment's
+/// own.
 fn in_use<'a>(
     deployment: &'a MachineDeployment,
     sets: &'a [Arc<MachineSet>],
@@ -124,15 +125,15 @@ pub struct Snapshot {
     pub target: Target,
     /// Whether there is the class of the target's template.
     pub has_class: bool,
-    /// Machines that it controls.
+    /// Machines of the reserve.
     pub machines: Vec<Arc<Machine>>,
-    /// How many Machines that its status names left it for a set: those that still exist, and those that do not any more.
+    /// How many Machines named in the status left the reserve for a set, still existing or not.
     pub given: usize,
     /// How many Machines its target has.
     pub has: usize,
     /// Names of Machines whose creation got no answer.
     pub unanswered: Vec<String>,
-    /// Why its Machines may not be all that are seen; `None`: they are.
+    /// Why more Machines may exist than were seen; `None`: all were seen.
     pub blind: Option<Blind>,
     /// Random: names of new Machines follow from it.
     pub seed: u64,
@@ -149,7 +150,7 @@ pub struct Decision {
     pub broken: Option<(&'static str, String)>,
     /// How many Machines are to be ready; `None`: that is not known.
     pub size: Option<Size>,
-    /// Machines that take over what changed in the target's template without another one.
+    /// Machines to patch with changes of the target's template, without replacement.
     pub update: Vec<(Arc<Machine>, serde_json::Value)>,
     /// Surplus that stays for now, since the target is about to take it.
     pub held: usize,
@@ -161,10 +162,10 @@ pub struct Decision {
     pub create: usize,
     /// Machines of the target's current template that live.
     pub current: usize,
-    /// Those of them that a set may take.
+    /// Machines that a set may take.
     pub ready: usize,
     /// Whether the target is frozen: nothing is refilled, and nothing rolls.
     pub frozen: bool,
-    /// How its Machines failed one after the other, and when those that are Failed are replaced.
+    /// Consecutive failures of Machines, and when Failed Machines are replaced.
     pub streak: Streak,
 }

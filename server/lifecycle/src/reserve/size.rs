@@ -8,7 +8,7 @@ use ostler_api::{
 use super::Facts;
 use crate::deployment::fenceposts::resolve;
 
-/// A number of Machines, and what limits it.
+/// The size of a reserve, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Size {
     /// So many are to be ready.

@@ -58,7 +58,7 @@ pub(super) fn status(
     }
 }
 
-/// Those that sets take first come first, then those that are being made: none is taken before it is named.
+/// Machines that sets take first come first, then Machines being made: a Machine is named before a set takes it.
 fn names<'a>(machines: &'a [Arc<Machine>], made: impl Iterator<Item = &'a String>) -> Vec<String> {
     let mut all: Vec<_> = machines.iter().collect();
     all.sort_by_key(|it| {

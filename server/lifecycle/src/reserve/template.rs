@@ -1,4 +1,4 @@
-//! The Machines of a reserve: as the target would make them, but that no selector of it finds them, and that nothing runs there.
+//! The Machines of a reserve: like the target's, but unmatched by its selector and without pods.
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
@@ -16,7 +16,7 @@ use ostler_api::{
 use super::Facts;
 use crate::{selector::Labels, set, template_identity::digest};
 
-/// Labels that say where an instance is made and which cluster it joins. They stay, whatever the selector says.
+/// Labels for the place of an instance and for its cluster. They stay, whatever the selector says.
 const OF_PLACE: [&str; 2] = [label::CLUSTER_NAME, label::ZONE];
 /// Labels by which others find the Machines of a deployment.
 const OF_TARGET: [&str; 2] = [label::DEPLOYMENT_NAME, label::TEMPLATE_HASH];

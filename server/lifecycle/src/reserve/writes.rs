@@ -1,4 +1,4 @@
-//! The writes of a reserve: those that go, then those that are made.
+//! The writes of a reserve: deletions, then creations.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::set::{BURST, LAG, create, new_names, remove};
 use crate::time::until;
 use crate::write::{Batch, Next, Object, Pace, Part, Plan, Report, Same, Tried, Verb, Write};
 
-/// What a reserve says of itself.
+/// The status of a reserve.
 #[derive(Debug, Clone)]
 pub struct Standing {
     snapshot: Arc<Snapshot>,
     /// Names of Machines that the pass makes.
     made: Vec<String>,
-    /// What is to become of it.
+    /// The decision to report.
     pub decision: Decision,
 }
 
@@ -86,7 +86,7 @@ fn writes(snapshot: &Snapshot, decision: &Decision, made: &[String]) -> Vec<Batc
     let others = [
         Batch::of(Part::Update, "cannot update a machine from its template", update)
             .paced(Pace::Beside(BURST)),
-        // One that a set takes meanwhile is that set's.
+        // A Machine that a set takes meanwhile belongs to the set.
         Batch::of(Part::Delete, "cannot delete a machine", delete).paced(Pace::Beside(BURST)),
         // INV-11: not in place of one that is still there.
         Batch::of(Part::Create, "cannot create a machine", made)

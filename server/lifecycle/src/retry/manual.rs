@@ -79,7 +79,7 @@ fn plain(kind: OperationKind, code: ErrorCode, reason: &str) -> Rule {
     rule(kind, code, reason, Certainty::NotApplied)
 }
 
-/// Code, operations, what follows, what the wait is called. Operations with the same rule share a row.
+/// Code, operations, action, and name of the wait. Operations with the same rule share a row.
 fn rows(code: ErrorCode, reason: &str) -> Vec<(Vec<OperationKind>, Rule)> {
     let mut rows: Vec<(Vec<OperationKind>, Rule)> = Vec::new();
     for kind in OperationKind::ALL {

@@ -21,7 +21,7 @@ pub use review::review_failed;
 pub(crate) use table::{MOST_LOSSES, pause_after};
 pub use table::{Precondition, RetryAction, Rule, rule};
 
-/// What follows from this failure.
+/// The rule for the failure.
 pub(crate) fn rule_for(kind: OperationKind, failure: &Failure) -> Rule {
     rule(kind, failure.code, &failure.reason, failure.certainty)
 }

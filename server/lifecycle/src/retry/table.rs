@@ -69,7 +69,7 @@ pub enum RetryAction {
     },
     /// A read that says there is no instance.
     Absent,
-    /// A read that says there is one, not initialized.
+    /// A read found an instance, not initialized.
     NotInitialized,
     /// The driver cannot say; go on without.
     GoOn,
@@ -110,12 +110,12 @@ pub enum Precondition {
     Read,
 }
 
-/// What follows from one failure.
+/// The consequence of a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     /// What to do.
     pub then: RetryAction,
-    /// What is done before it.
+    /// The step before the action.
     pub first: Precondition,
     /// What the wait is called.
     pub reason: WaitReason,
@@ -303,7 +303,7 @@ const TABLE: &[Row] = &[
     row(&[], &[], LATER, WaitReason::DriverRetry),
 ];
 
-/// What follows when a verb failed like this. `reason` is the driver's typed word; most decide nothing.
+/// The rule for a failed verb. `reason` is the driver's typed word; most decide nothing.
 pub fn rule(kind: OperationKind, code: ErrorCode, reason: &str, certainty: Certainty) -> Rule {
     let fits = |row: &&Row| {
         (row.kinds.is_empty() || row.kinds.contains(&kind))

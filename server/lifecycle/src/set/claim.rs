@@ -47,7 +47,7 @@ pub(super) fn claim(snapshot: &Snapshot) -> Owners {
         let matches = wants(set, machine);
         match (controller(&machine.metadata), matches) {
             (Some(owner), true) if owner.uid == set.uid() => owners.keep.push(machine.clone()),
-            // One that is being deleted still counts, wherever its labels went.
+            // A Machine in deletion still counts, whatever its labels.
             (Some(owner), false) if owner.uid == set.uid() && machine.is_deleting() => {
                 owners.keep.push(machine.clone());
             }
@@ -66,8 +66,8 @@ fn wants(set: &MachineSet, machine: &Machine) -> bool {
     set.spec.selector.as_ref().is_some_and(|selector| selector::matches(selector, labels))
 }
 
-/// Whether no other set comes before this one: the older one gets a Machine that both match, then the one whose name
-/// comes first. One that is refused adopts nothing, so it is no rival.
+/// Whether this set comes first: of sets that match a Machine, the oldest gets the Machine, then the first by name. A
+/// refused set adopts nothing and is no rival.
 fn is_first(snapshot: &Snapshot, machine: &Machine) -> bool {
     let age = |set: &MachineSet| {
         let created = set.metadata.creation_timestamp.as_ref().map(|time| time.0);

@@ -19,14 +19,13 @@ use super::{
     victims,
 };
 
-/// Most Machines that one pass creates, and most that it deletes.
+/// Most creations, and most deletions, of Machines in a pass.
 pub const BURST: usize = 100;
 
-/// A set creates no more if the Machines that it released and those that it would then have are more than twice its replicas
-/// and this many.
+/// A set creates no more if its drifted and its future Machines together exceed twice its replicas and this margin.
 pub const DRIFT_MARGIN: usize = 2;
 
-/// Why a set does not do what it wants.
+/// Why a set deviates from its wish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hold {
     /// It has far too many Machines.
@@ -103,7 +102,7 @@ fn surplus(snapshot: &Snapshot, active: &[Arc<Machine>]) -> usize {
 /// carries: an absent number is a 0 there.
 pub(super) fn fill(snapshot: &Snapshot, claimed: Vec<Arc<Machine>>) -> Decision {
     let set = &snapshot.set;
-    // Machines that are not seen yet are some that it keeps.
+    // Machines not seen yet would count as well.
     let blind = || snapshot.blind.clone().map(Hold::Blind);
     if let Some(hold) = snapshot.foreign.clone().map(Hold::Foreign).or_else(blind) {
         return Decision { hold: Some(hold), claimed, ..Decision::default() };
@@ -125,8 +124,8 @@ pub(super) fn is_outdated(set: &MachineSet, broken: &[String]) -> bool {
         && controller(&set.metadata).is_some_and(|owner| owner.kind == MACHINE_DEPLOYMENT)
 }
 
-/// What a set loses that makes no Machines any more, since its template is refused: what its deployment, which has another
-/// template by now, wants less, and nothing that would have to be replaced.
+/// Deletions of a set whose template is refused and which therefore makes no Machines: surplus after its deployment,
+/// with a new template by now, lowered the set, and no Machine that would need a replacement.
 pub(super) fn only_fewer(snapshot: &Snapshot, controlled: &[Arc<Machine>]) -> Vec<Victim> {
     let Snapshot { set, wishes, now, .. } = snapshot;
     let active: Vec<_> = controlled.iter().filter(|machine| is_active(machine)).cloned().collect();
@@ -138,7 +137,7 @@ pub(super) fn only_fewer(snapshot: &Snapshot, controlled: &[Arc<Machine>]) -> Ve
     delete
 }
 
-/// Why nothing is created. What is released in this very pass counts already.
+/// Why nothing is created. Machines released in this pass count already.
 fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold> {
     let set = &snapshot.set;
     if let Some(foreign) = &snapshot.foreign {
@@ -161,7 +160,7 @@ fn hold(snapshot: &Snapshot, released: usize, would_have: usize) -> Option<Hold>
     (drifted > 0 && drifted + would_have > most).then_some(Hold::LabelDrift(drifted))
 }
 
-/// Machines that this set released, that have no controller, and that still live.
+/// Living Machines without a controller, released by this set.
 fn drifted(snapshot: &Snapshot) -> usize {
     let uid = snapshot.set.uid();
     let is_drifted = |machine: &&Arc<Machine>| {

@@ -1,5 +1,5 @@
-//! Every decision about a MachineSet: which Machines are its own, what they take over from its template, how many are
-//! created, and which ones go. One file for each rule.
+//! Every decision about a MachineSet: ownership, changes from the template, creations and deletions. One file for each
+//! rule.
 
 mod claim;
 mod count;
@@ -64,7 +64,7 @@ pub struct Snapshot {
     pub set: Arc<MachineSet>,
     /// The class of its template; `None`: it is not there.
     pub class: Option<Arc<MachineClass>>,
-    /// Machines of its namespace that it controls, and those without a controller.
+    /// Machines of the set, and Machines in the namespace without a controller.
     pub machines: Vec<Arc<Machine>>,
     /// The other sets of its namespace.
     pub others: Vec<Arc<MachineSet>>,
@@ -76,9 +76,9 @@ pub struct Snapshot {
     pub unanswered: Vec<String>,
     /// Machines in reserve, in its namespace.
     pub spares: Vec<Spare>,
-    /// Names of those that it wanted to take, and got no answer about.
+    /// Names of reserve Machines whose takeover got no answer.
     pub taking: Vec<String>,
-    /// The zones of Machines of its own that go.
+    /// The zones of the set's Machines in deletion.
     pub zones: Vec<String>,
     /// Why there may be others; `None`: there are none.
     pub blind: Option<Blind>,
@@ -99,37 +99,37 @@ pub struct Snapshot {
 /// What is to become of a set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Decision {
-    /// The rules that its spec breaks. Then nothing is done, but that a deployment may make an old set smaller.
+    /// The broken rules of the spec. Then nothing is done, but that a deployment may make an old set smaller.
     pub broken: Vec<String>,
     /// Its finalizer.
     pub finalizer: Finalizer,
-    /// The number that it wants, where its spec has none. Then nothing else is done.
+    /// The wanted number, if absent in the spec. Then nothing else is done.
     pub fill: Option<Filled>,
-    /// Machines that become its own.
+    /// Machines to adopt.
     pub adopt: Vec<Arc<Machine>>,
-    /// Machines that it lets go, since their labels do not match any more.
+    /// Machines to release, since their labels no longer match.
     pub release: Vec<Arc<Machine>>,
     /// Merge patches of Machines, by place in [`Self::claimed`].
     pub patches: Vec<(Arc<Machine>, Value)>,
     /// Names whose creation is repeated.
     pub repeat: Vec<String>,
-    /// Machines in reserve that become its own, in place of new ones.
+    /// Reserve Machines to take in place of new ones.
     pub take: Vec<Arc<Machine>>,
     /// How many Machines are created under new names.
     pub create: usize,
     /// Machines that go.
     pub delete: Vec<Victim>,
-    /// The template of which its Machines get copies, as it is now.
+    /// The current template for the copies.
     pub template: Option<SeenTemplate>,
     /// Copies of a template that go: their Machines were never made, or are gone.
     pub left: Vec<Made>,
     /// Why fewer Machines are created or deleted than wanted.
     pub hold: Option<Hold>,
-    /// How its Machines failed one after the other, and when those that are Failed are replaced.
+    /// Consecutive failures of Machines, and when Failed Machines are replaced.
     pub streak: Streak,
     /// Another set whose selector overlaps with its own; told once for each generation.
     pub overlap: Option<String>,
-    /// The Machines of the set: those that it keeps and those that it adopts.
+    /// The Machines of the set, kept or adopted.
     pub claimed: Vec<Arc<Machine>>,
 }
 
@@ -173,7 +173,7 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
         return Decision { broken, delete, claimed: controlled, ..Decision::default() };
     }
     if !set.has_finalizer() {
-        // Before it has Machines: it must not be gone before them.
+        // The finalizer comes first: the set must outlive its Machines.
         return Decision { finalizer: Finalizer::Add, claimed, ..Decision::default() };
     }
     if set.spec.replicas.is_none() {
@@ -186,7 +186,7 @@ fn keep_up(snapshot: &Snapshot) -> Decision {
     let streak = Streak::of(old, claimed.iter().map(AsRef::as_ref), failed, snapshot.now);
     let count = count::decide(snapshot, &claimed, release.len(), &preserved, &streak);
     let take = take::choose(snapshot, count.create);
-    // One whose Machine is not seen has one.
+    // A copy whose Machine is not seen may have one.
     let sees = snapshot.blind.is_none() && snapshot.foreign.is_none();
     let left = snapshot.copies.iter().filter(|_| sees).flat_map(|copies| &copies.left);
     let is_awaited = |copy: &&Made| snapshot.unanswered.contains(&copy.name);

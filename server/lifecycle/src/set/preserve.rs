@@ -26,7 +26,7 @@ pub enum NodeWish {
     Unknown,
 }
 
-/// Machines that get the annotation, and those that lose it, by UID.
+/// Machines to annotate, and Machines to lose the annotation, by UID.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Preserved {
     add: BTreeSet<String>,
@@ -84,7 +84,7 @@ pub(super) fn until(machine: &Machine) -> Option<Timestamp> {
     current.preserve_expiry_time.as_ref().map(|time| time.0)
 }
 
-/// Counts in this pass what is preserved now, never what an earlier status said (#1059, #1092).
+/// Counts the Machines preserved now, never the number in an earlier status (#1059, #1092).
 pub(super) fn decide(
     set: &MachineSet,
     claimed: &[Arc<Machine>],

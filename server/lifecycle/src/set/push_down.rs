@@ -24,15 +24,15 @@ pub fn pushed(spec: &MachineSpec, set: &MachineSet) -> MachineSpec {
     spec
 }
 
-/// The creation timeout that an annotation gives its Machines. As in machine-controller-manager, one that is no duration
-/// counts as none.
+/// The creation timeout from the set's annotation. As in machine-controller-manager, one that is no duration counts as
+/// none.
 pub(super) fn creation_timeout(set: &MachineSet) -> Option<&str> {
     let text = set.annotation(EFFECTIVE_CREATION_TIMEOUT)?;
     Timeout::from(text).duration().map(|_| text)
 }
 
-/// One merge patch for each Machine that differs. Machines that are being deleted take it over as well: a shorter
-/// drain timeout ends a drain that is stuck.
+/// A merge patch for each differing Machine. Machines that are being deleted take it over as well: a shorter drain
+/// timeout ends a drain that is stuck.
 pub(super) fn patches(
     set: &MachineSet,
     claimed: &[Arc<Machine>],

@@ -125,7 +125,7 @@ fn failed_machines(claimed: &[Arc<Machine>]) -> Vec<MachineSummary> {
 /// What becomes of a condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Say {
-    /// It stays as it is.
+    /// The condition stays unchanged.
     Keep,
     /// It goes.
     Drop,
@@ -173,7 +173,7 @@ fn invalid(set: &MachineSet, plan: &Decision) -> Say {
     if !plan.broken.is_empty() {
         return Say::Set("False", "ValidationFailed", plan.broken.join("; "));
     }
-    // Those of a deployment are what that has, and no autoscaler looks at them.
+    // A deployment sets the annotations of its sets, and no autoscaler reads them there.
     let wrong = || limits(&set.metadata).err().filter(|_| is_alone(set));
     wrong().map_or(Say::Drop, |why| Say::Set("False", EventReason::AnnotationInvalid.name(), why))
 }

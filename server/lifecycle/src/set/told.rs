@@ -6,7 +6,7 @@ use ostler_api::machine_set::{MachineSetConditionType as Type, MachineSetStatus}
 use super::Decision;
 use crate::plan::{Event, EventAction, EventReason};
 
-/// What the status says that the one before did not say.
+/// Events about news in the status.
 pub(super) fn events(set: &MachineSet, decision: &Decision, new: &MachineSetStatus) -> Vec<Event> {
     let mut events = Vec::new();
     if !decision.broken.is_empty() && !was_told(set) {
@@ -35,7 +35,7 @@ pub(super) fn events(set: &MachineSet, decision: &Decision, new: &MachineSetStat
     events
 }
 
-/// Says that Machines were made from a template as it is no more. Another generation of the same one tells that.
+/// The event that the template of the existing Machines has changed: the same template has a new generation.
 fn changed_template(set: &MachineSet, decision: &Decision) -> Option<Event> {
     let old = set.status.as_ref()?.bootstrap_template.as_ref()?;
     let new = decision.template.as_ref()?;
@@ -51,13 +51,13 @@ fn changed_template(set: &MachineSet, decision: &Decision) -> Option<Event> {
     Some(Event::normal(EventReason::TemplateChangedInPlace, note))
 }
 
-/// What a status says for this reason.
+/// The message of the condition with this reason.
 fn message(status: &MachineSetStatus, reason: EventReason) -> Option<&str> {
     let mut all = status.conditions.iter();
     all.find(|it| it.reason.as_deref() == Some(reason.name()))?.message.as_deref()
 }
 
-/// Whether the status says already that this generation is refused: one event for each.
+/// Whether the status already refuses this generation: one event per generation.
 fn was_told(set: &MachineSet) -> bool {
     set.status.as_ref().is_some_and(|status| {
         status.observed_generation == set.metadata.generation

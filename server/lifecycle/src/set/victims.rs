@@ -1,5 +1,5 @@
-//! Which Machines go. INV-14: exactly those that were marked or chosen, in one total order; one that is being deleted
-//! is never chosen again.
+//! Which Machines go. INV-14: exactly the marked or chosen Machines, in one total order; a Machine in deletion is never
+//! chosen again.
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
@@ -67,7 +67,7 @@ impl Policy {
 /// The place of a Machine in the order: the lowest goes first. The name decides last, so no two are equal.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rank {
-    /// Preserved ones stay; those that a user asked for stay longest, then the one that is preserved for longest.
+    /// Preserved Machines stay: longest on a user's request, then by the end of the preservation.
     preserved: Option<(bool, Timestamp)>,
     priority: i64,
     /// Older marks first; no mark last.
@@ -106,7 +106,7 @@ impl Rank {
     }
 }
 
-/// Whether a Machine is updated in place says nothing about its worth: it counts as one that runs.
+/// An update in place says nothing about a Machine's worth: the Machine counts as running.
 const fn phase(phase: &MachinePhase) -> u8 {
     match phase {
         MachinePhase::Terminating => 0,
@@ -135,8 +135,8 @@ fn mark(machine: &Machine) -> Option<Timestamp> {
     machine.annotation(MARKED_FOR_DELETION)?.parse().ok()
 }
 
-/// Whether an autoscaler chose this Machine and then lowered the replicas. In whichever order its writes arrive, the
-/// marked ones go, and only they (#965, #1078, #1087).
+/// Whether an autoscaler chose this Machine and then lowered the replicas. In any order of the autoscaler's writes,
+/// exactly the marked Machines are deleted (#965, #1078, #1087).
 fn is_marked(machine: &Machine, set: &MachineSet) -> bool {
     let changed = || set.annotation(REPLICAS_CHANGED_BY_SCALER)?.parse::<Timestamp>().ok();
     machine.annotation(PRIORITY) == Some("1")
@@ -196,7 +196,7 @@ pub(super) fn choose(
         .map(|(machine, cause)| (Rank::of(machine, policy, now), machine, cause))
         .collect();
     ranked.sort_by(|one, other| one.0.cmp(&other.0));
-    // Those that go anyhow are some of those that are too many.
+    // Machines to be deleted anyway count towards the surplus.
     let counts =
         |machine: &Machine, cause: Option<Cause>| cause.is_some() && !is_handed_over(machine);
     let anyhow = ranked.iter().filter(|(_, machine, cause)| counts(machine, *cause)).count();

@@ -1,5 +1,5 @@
-//! The writes of a set, in order, and what follows from each: a set makes no Machine while one that it lets go is still its
-//! own (INV-11), and deletes none while one that it adopts is not (INV-14).
+//! The writes of a set, in order, with their consequences: a set makes no Machine before its releases are done
+//! (INV-11), and deletes none before its adoptions are done (INV-14).
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -36,12 +36,12 @@ pub const LAG: Duration = Duration::from_secs(5);
 /// Letters of generated names, as Kubernetes has them: no vowels, and none that look alike.
 const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// What a set says of itself.
+/// The status of a set.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Standing {
     /// The set.
     pub set: Arc<MachineSet>,
-    /// What is to become of it.
+    /// The decision to report.
     pub decision: Decision,
     now: Timestamp,
 }
@@ -202,7 +202,8 @@ fn take(set: &MachineSet, machine: &Arc<Machine>) -> Write {
     Write::new(Object::Machine(Arc::clone(machine)), Verb::Edit(edit)).telling([event])
 }
 
-/// Of one that another set took first, or that is gone, the set looks again at once: it takes another one, or makes one.
+/// After losing a Machine to another set, or finding it gone, the set looks again immediately: it takes another
+/// Machine, or makes one.
 const TAKEN: Answers = Answers { missing: Then::Repeat, ..Answers::OTHERS };
 
 /// INV-13: one write makes it the set's, on condition that no other set did meanwhile: controller, labels and Node template, so
@@ -264,7 +265,7 @@ pub(crate) fn remove(machine: &Arc<Machine>, cause: &impl Debug) -> Write {
         .remembered(Remember::Deletion)
 }
 
-/// INV-11: nothing is sent for one that cannot have its copy, so its name, if it was sent before, is still awaited.
+/// INV-11: without its copy, no Machine is created; an earlier sent name is still awaited.
 fn make(snapshot: &Snapshot, name: &str) -> Write {
     let set = &snapshot.set;
     let write = create(machine(set, name), set.uid());
@@ -275,7 +276,7 @@ fn make(snapshot: &Snapshot, name: &str) -> Write {
     }
 }
 
-/// Creates a Machine whose controller has this UID.
+/// Creates a Machine for the controller with this UID.
 pub(crate) fn create(machine: Machine, owner: &str) -> Write {
     let name = machine.name();
     let note = format!("Created Machine: {name}");
@@ -289,7 +290,7 @@ pub(crate) fn create(machine: Machine, owner: &str) -> Write {
         .remembered(Remember::Name)
 }
 
-/// Names that none of these Machines has. Each is repeated until its creation is answered.
+/// Names unused by the Machines. Each is repeated until its creation is answered.
 pub(crate) fn new_names(
     owner: &str,
     (machines, unanswered): (&[Arc<Machine>], &[String]),

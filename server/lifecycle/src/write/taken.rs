@@ -14,7 +14,7 @@ use crate::plan::{Event, EventAction, EventReason};
 /// How the Machine of an instance is told from others of its name.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OfInstance {
-    /// The reference that makes the pool its controller.
+    /// The reference with the pool as controller.
     pub owner: OwnerReference,
     /// The instances that the group has.
     pub there: Arc<BTreeSet<ProviderId>>,
@@ -25,8 +25,8 @@ impl OfInstance {
         let name = found.name();
         let is_ours = is_controlled_by(&found.metadata, &self.owner.uid);
         let (id, has) = (wanted.machine().and_then(|it| it.provider_id()), found.instance_id());
-        // Of one that goes it is not known whose it is: the instance may be the next one of that name, whose Node was not
-        // drained.
+        // For a Machine in deletion, the owner of the instance is unknown: the instance may be a newer one of the same
+        // name, whose Node was not drained.
         if is_ours && has.is_none() && !found.is_deleting() {
             return Found::Patch(json!({ "spec": { "providerID": id } }));
         }

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 pub(crate) struct Api {
     objects: BTreeMap<(&'static str, String), Object>,
     pub(crate) events: Vec<Event>,
-    /// Writes of this part are refused with this text.
+    /// Writes of this part are refused, with the text.
     pub(crate) refuses: Option<(Part, String)>,
 }
 
@@ -151,7 +151,7 @@ impl Api {
             return Performed::Done;
         }
         let Some(there) = there else { return Performed::Gone };
-        // The pass goes on from what it wrote itself.
+        // The pass builds on its own earlier writes.
         let is_own = write.of.uid() == own.uid();
         let same = there.meta().resource_version == write.of.meta().resource_version;
         let holds = match &write.only {

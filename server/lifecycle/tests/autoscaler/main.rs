@@ -1,4 +1,4 @@
-//! What becomes of the wishes of autoscalers, and what they are told.
+//! Requests of autoscalers: effects and answers.
 
 #![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "tests")]
 
@@ -222,7 +222,7 @@ fn a_failed_creation_is_told_and_what_says_nothing_of_the_instance_is_not() {
         let one = shown(&group, member("m", &failed(code, "CrashLoopBackOff"), false));
         assert_eq!((one.state, one.fault), (State::Creating, None), "{code}");
     }
-    // Its set replaces it.
+    // The set replaces the Machine.
     let one = shown(&group, member("m", &failed("ResourceExhausted", "Failed"), false));
     assert_eq!((one.state, one.fault), (State::Deleting, None));
     let one = shown(&group, member("m", &failed("Internal", "Running"), true));

@@ -83,7 +83,7 @@ fn sets_of_machine_controller_manager_get_revision_and_label_of_cluster_api_in_t
         set.metadata.annotations.as_mut().unwrap().retain(|key, _| !ours.contains(key));
         set.metadata.labels.as_mut().unwrap().remove(CLUSTER_API_DEPLOYMENT);
     }
-    // One that was never counted has no revision.
+    // A set that was never counted has no revision.
     let mut uncounted = world.set("one").clone();
     uncounted.metadata.name = Some("d-none".to_owned());
     uncounted.metadata.annotations = None;

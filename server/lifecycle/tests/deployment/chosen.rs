@@ -1,4 +1,4 @@
-//! Machines that an autoscaler chose: exactly those go.
+//! Machines chosen by an autoscaler: exactly those are deleted.
 
 use ostler_api::names::annotation::{
     MARKED_FOR_DELETION, PRIORITY, REPLICAS_CHANGED_BY_SCALER, TRIGGER_DELETION,

@@ -285,7 +285,7 @@ fn trouble() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What makes sets delete their Machines in another order, and what shows it.
+/// Events with an effect on the deletion order of sets.
 fn orders() -> impl Strategy<Value = Event> {
     prop_oneof![
         (0..CLASSES.len()).prop_map(Event::Roll),
@@ -329,7 +329,7 @@ proptest! {
     }
 
     /// #1078. Without a surge an update in place replaces no Machine. A rolling update replaces all old ones, and of the new
-    /// ones only those go that were chosen, or are more than are wanted.
+    /// of the new Machines only chosen ones or surplus go.
     #[test]
     fn exactly_the_machines_go_that_an_autoscaler_chose(
         kind in kinds(), (surge, unavailable) in (0..3, 1..3), rolls in option::of(0..30_usize),

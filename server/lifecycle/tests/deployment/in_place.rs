@@ -150,7 +150,7 @@ fn sets_that_become_smaller_are_written_first() {
     let mut world = running(3, (0, 1), "Auto");
     world.roll_to("two");
     settle(&mut world);
-    // Back: the set that grows is the older one.
+    // Back: the growing set is the older one.
     world.roll_to("one");
     let mut both = false;
     for _ in 0..40 {

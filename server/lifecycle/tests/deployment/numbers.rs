@@ -227,7 +227,7 @@ fn the_set_of_a_chosen_machine_shrinks_also_while_another_one_of_it_is_being_del
     let old = Counts { machines: 4, living: 3, marked: 1, ..marked(3, 2, 4, 5) };
     let it = fleet(3, (1, 0), marked(1, 1, 4, 5), &[old]);
     assert_eq!(scale(&it, Growth::Rolling), targets(2, &[2]));
-    // It was made smaller for it before.
+    // The set was lowered for the Machine before.
     let old = Counts { machines: 4, living: 4, marked: 1, ..marked(3, 3, 4, 5) };
     assert_eq!(scale(&Fleet { old: vec![old], ..it }, Growth::Rolling), targets(1, &[3]));
 }
@@ -331,7 +331,7 @@ fn sets_that_together_want_more_than_a_number_holds_are_scaled_in() {
         for growth in [Growth::Rolling, Growth::New, Growth::Largest] {
             for replicas in [0, 3, max - 1] {
                 let mut fleet = it(replicas);
-                // What one pass cannot take away, the next one does.
+                // The next pass takes the rest away.
                 for _ in 0..4 {
                     let next = scale(&fleet, growth);
                     fleet.new = Some(Counts { wanted: next.new, ..set });

@@ -1,4 +1,4 @@
-//! Whole passes: what a user does, and what becomes of it.
+//! Whole passes: actions of a user and their effects.
 
 use std::collections::BTreeMap;
 
@@ -101,7 +101,7 @@ fn a_rollout_with_one_more_and_none_less_never_loses_an_available_machine() {
     assert_eq!(world.deployment.annotation(annotation::REVISION), Some("2"));
 }
 
-/// The issue asks that nodes of old sets follow as well; as upstream, they keep what they have until they are replaced.
+/// The issue asks for changes on Nodes of old sets as well; as upstream, old Nodes stay unchanged until replacement.
 #[test]
 fn what_needs_no_rollout_goes_to_the_new_set_alone_754() {
     let mut world = World::running(1);

@@ -6,7 +6,7 @@ use ostler_lifecycle::deployment::scaling::{Growth, is_due, scale};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A set and its machines by what is with them.
+/// A set with its Machines counted by state.
 #[derive(Debug, Clone, Default)]
 struct Set {
     wanted: i32,
@@ -91,7 +91,7 @@ impl World {
         self.sets.iter().map(|set| set.available).sum()
     }
 
-    /// A pass, and what has to be true of it by itself.
+    /// A pass, with checks of its result.
     fn pass(&mut self) {
         let fleet = self.fleet();
         self.promised = fleet.min_available();
@@ -149,7 +149,7 @@ impl World {
                 let failed = set.available.min(1);
                 set.available -= failed;
                 set.unavailable += failed;
-                // It was not the rollout that took it.
+                // The rollout did not take the Machine.
                 self.promised = self.promised.min(self.available());
             }
             Event::Scale(replicas) => self.replicas = replicas,

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::world::World;
 
-/// The definition refuses a write that drops them.
+/// The CRD refuses a write without these fields.
 #[test]
 fn a_rollback_to_a_template_without_user_data_empties_them_and_does_not_drop_them() {
     let mut world = World::running(1);

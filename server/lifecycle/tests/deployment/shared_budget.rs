@@ -18,7 +18,7 @@ enum State {
     Terminating,
 }
 
-/// A machine: whether it is of the new template, and what is with it.
+/// A Machine: whether of the new template, and its state.
 type Machine = (bool, State);
 
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +39,7 @@ struct World {
     surge: i32,
     unavailable: i32,
     limit: usize,
-    /// What the old set wants, and the new one.
+    /// Wanted replicas of the old and of the new set.
     wanted: [i32; 2],
     machines: Vec<Machine>,
 }

@@ -137,7 +137,7 @@ impl World {
         let objects = sets.chain(machines).chain(nodes).chain([own.clone()]);
         let mut api = Api::with(objects);
         api.refuses = refuses;
-        // A conflict ends the pass, e.g. about a Machine that it wrote already: the next one goes on.
+        // A conflict ends the pass, e.g. about a Machine already written by the pass: the next pass goes on.
         let _tried = api.execute(&own, &plan(&snapshot), self.now);
         self.sets.clear();
         for object in api.objects() {
@@ -169,7 +169,7 @@ impl World {
         panic!("it never settles: {:#?}", self.deployment);
     }
 
-    /// What the set controller does: creates machines, and deletes them, chosen ones first.
+    /// The work of the set controller: creates Machines, and deletes them, chosen ones first.
     pub(crate) fn sets_work(&mut self) {
         for set in self.sets.clone().values() {
             let mut own: Vec<_> =
@@ -177,7 +177,7 @@ impl World {
             own.retain(|machine| !machine.is_deleting());
             own.sort_by_cached_key(|machine| Rank::of(machine, Policy::Oldest, self.now));
             let wanted = usize::try_from(set.spec.replicas()).unwrap();
-            // Those that were just handed over are protected.
+            // Machines just handed over are protected.
             let counted = own.iter().filter(|it| it.label(label::UPDATE_RESULT).is_none());
             let surplus = counted.clone().count().saturating_sub(wanted);
             let chosen = own.iter().filter(|machine| is_chosen(machine, set));
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Machines that are on their way become Nodes.
+    /// Pending Machines become Nodes.
     pub(crate) fn machines_start(&mut self) {
         for (name, machine) in &mut self.machines {
             if machine.status.is_none() {
@@ -373,7 +373,7 @@ pub(crate) fn with_phase(machine: &Machine, phase: &str) -> Machine {
     patched(machine, &json!({ "status": { "currentStatus": { "phase": phase } } }))
 }
 
-/// An autoscaler chose it, and its set knows.
+/// An autoscaler chose the Machine, and the set knows.
 fn is_chosen(machine: &Machine, set: &MachineSet) -> bool {
     let marked = machine.annotation(annotation::MARKED_FOR_DELETION);
     let changed = set.annotation(annotation::REPLICAS_CHANGED_BY_SCALER);

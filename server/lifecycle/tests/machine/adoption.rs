@@ -228,7 +228,7 @@ fn addresses_are_those_of_the_last_answer_that_has_some() {
     assert_eq!(read(0..200).0, 64);
 }
 
-/// A cluster that moved: it had `id` before.
+/// A cluster that moved, with `id` as previous id.
 fn was(id: &str) -> ClusterIds {
     ClusterIds { own: "ours".to_owned(), previous: vec![id.to_owned()] }
 }

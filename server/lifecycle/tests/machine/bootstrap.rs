@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use crate::in_place::put_into_a_set;
 use crate::world::{NODE, UID, World};
 
-/// A world whose machine has this `spec.bootstrap`.
+/// A world with `spec.bootstrap` in the Machine.
 pub fn world(bootstrap: Value) -> World {
     let mut world = World::new();
     world.machine_mut().spec.bootstrap = serde_json::from_value(bootstrap).unwrap();

@@ -1,4 +1,4 @@
-//! Drivers that know instances by their names alone.
+//! Drivers that know instances by name only.
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind as Kind},

@@ -22,7 +22,7 @@ enum Happening {
     Answer,
     /// The driver fails without effect.
     Refuse(ErrorCode, Certainty),
-    /// The driver acts, and then says that it failed.
+    /// The driver acts, and then reports a failure.
     ActAndFail(ErrorCode, Certainty),
     /// The driver acts and the result is lost, or the request was lost.
     Lose { acted: bool },
@@ -101,7 +101,8 @@ fn happens(world: &mut World, happening: &Happening) {
 
 /// What a driver with an operation does.
 fn at_the_driver(world: &mut World, happening: &Happening) {
-    // A driver that denies what is there breaks its contract: the core cannot make that good.
+    // A driver that denies an existing instance breaks its contract: the core cannot repair the
+    // damage.
     let lies = |code: ErrorCode, acted: bool| {
         code == ErrorCode::NotFound && (acted || !world.instances.is_empty())
     };
@@ -125,7 +126,7 @@ fn at_the_driver(world: &mut World, happening: &Happening) {
     }
 }
 
-/// What happens around it.
+/// Events around the Machine.
 fn in_the_cluster(world: &mut World, happening: &Happening) {
     let has_node = matches!(world.node, NodeView::Known(_));
     match happening {

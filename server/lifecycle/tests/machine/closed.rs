@@ -13,7 +13,7 @@ fn taint(key: &str, effect: &str) -> Taint {
     Taint { key: key.to_owned(), effect: effect.to_owned(), ..Taint::default() }
 }
 
-/// A Machine that runs, whose Node joined with these taints.
+/// A running Machine with a Node that joined with `taints`.
 fn joined_with(taints: &[Taint]) -> World {
     let mut world = World::new();
     world.settle();

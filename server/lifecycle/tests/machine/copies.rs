@@ -1,4 +1,4 @@
-//! The copy of a template that a set made for its machine: it goes before the machine, which waits for that.
+//! The copy of a template that a set made for a machine: the copy is deleted first, and the machine waits.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ fn a_machine_takes_its_copy_over_from_the_set_that_made_it() {
     world.settle();
     assert_eq!(owners(&world), [(UID.to_owned(), true)]);
     assert_eq!(world.creates, 1);
-    // A set that controls it, or one of another name, is another owner.
+    // A set as controller, or a set of another name, is another owner.
     let mut world = with_copy(&[]);
     world.machine_mut().metadata.owner_references = None;
     world.settle();
@@ -107,7 +107,7 @@ fn a_machine_that_lives_does_not_believe_that_its_instance_was_deleted() {
     forge(&mut world);
     world.settle();
     assert!(world.status().conditions.iter().all(|it| it.type_ != "InstanceDeleted"));
-    // In the moment that it is deleted.
+    // At the moment of the deletion.
     forge(&mut world);
     world.delete();
     world.settle();

@@ -23,7 +23,7 @@ enum Point {
     ResultLost,
     /// Sent, not carried out, and the driver dies too.
     RequestLost,
-    /// Carried out; the driver says that it cannot tell.
+    /// Carried out; the driver cannot tell.
     DriverCannotTell,
 }
 
@@ -125,7 +125,7 @@ fn a_machine_deleted_after_a_crash_in_its_create_leaves_no_instance() {
         die(&mut world, Kind::CreateMachine, point);
         world.delete();
         world.settle();
-        // It is not known whether it was sent.
+        // Whether the request was sent is unknown.
         world.later(61);
         world.settle();
         assert!(world.machine.is_none(), "{point:?}");

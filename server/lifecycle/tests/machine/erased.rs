@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::world::{UPSTREAM, World, edit_status};
 
-/// Passes and answers of one life, one after another. False: it is over.
+/// Passes and answers of one life, in order. False: the life is over.
 fn go_on(world: &mut World, step: usize) -> bool {
     if world.machine.is_none() {
         return false;

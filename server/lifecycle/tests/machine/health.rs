@@ -275,7 +275,7 @@ fn a_driver_is_asked_once_a_minute_for_an_instance_that_does_not_join_however_of
     let asked = world.count(Kind::GetMachineStatus) - before;
     assert!((9..=10).contains(&asked), "{asked}");
     assert_eq!(world.waits_for(), Some(WaitReason::NodeNotJoined));
-    // What it said last is shown until it is asked again.
+    // The last report is shown until the next one.
     world.later(60);
     world.pass();
     let fault = Failure::new(ErrorCode::Internal, Certainty::NotApplied, "disk broken");

@@ -1,4 +1,4 @@
-//! What follows when a driver says by itself that something happened to the instance.
+//! Effects of a driver's own report on an instance.
 
 use std::time::Duration;
 

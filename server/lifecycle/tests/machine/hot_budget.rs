@@ -28,7 +28,7 @@ fn full(ahead: usize, limit: usize) -> SlotView {
     SlotView { has: SlotUse::None, ahead, free: 0, limit }
 }
 
-/// What the Machine does with its slot in one pass.
+/// The Machine's use of the slot in one pass.
 fn changed(plan: &Plan) -> Option<SlotUse> {
     plan.actions.iter().find_map(|action| match action {
         Action::UpdateSlot { wanted, .. } => Some(*wanted),
@@ -36,7 +36,7 @@ fn changed(plan: &Plan) -> Option<SlotUse> {
     })
 }
 
-/// What the driver is asked in one pass.
+/// The question to the driver in one pass.
 fn asked(plan: &Plan) -> Option<&Question> {
     plan.actions.iter().find_map(|action| match action {
         Action::AskReview(question) => Some(question),

@@ -64,7 +64,7 @@ pub fn ready() -> World {
     world
 }
 
-/// The Node says that it is so far.
+/// Puts the Node at a stage.
 pub fn at_stage(world: &mut World, reason: &str) {
     let now = world.now;
     edit_node(world, |node| {
@@ -285,7 +285,7 @@ fn an_update_that_failed_is_tried_again_when_an_annotation_of_the_machine_says_s
     is_begun_anew(&world);
     let notes = world.node().metadata.annotations.clone().unwrap_or_default();
     assert!(!notes.contains_key(annotation::UPDATE_FAILED_REASON));
-    // One without any result has its whole time again.
+    // An update without any result has its whole time again.
     world.later(7 * 24 * 3600);
     world.settle();
     assert_eq!(world.phase(), MachinePhase::InPlaceUpdateFailed);

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::world::{PROVIDER_ID, World};
 
-/// A driver that offers InitializeMachine and says nothing of it in its records.
+/// A driver that offers InitializeMachine and leaves `initialized` out of its records.
 fn silent(world: &World) -> Success {
     Success::Read(InstanceRecord { initialized: None, ..world.record() })
 }

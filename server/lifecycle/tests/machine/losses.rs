@@ -1,4 +1,4 @@
-//! Instances that are gone before their Node has joined.
+//! Instances gone before their Node joined.
 
 use std::time::Duration;
 

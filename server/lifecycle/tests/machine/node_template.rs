@@ -239,7 +239,7 @@ fn virtual_capacity_follows_the_class_while_the_machine_runs() {
     assert_eq!(capacity(&world, "example.com/licence").as_deref(), Some("3"));
     let noted = note(&world, annotation::LAST_APPLIED_VIRTUAL_CAPACITY).unwrap();
     assert_eq!(noted, r#"{"example.com/licence":"3","example.com/port":"1000m"}"#);
-    // The API server writes it in its own way.
+    // The API server rewrites the value.
     edit_node(&mut world, |node| {
         let capacity = node.status.as_mut().unwrap().capacity.as_mut().unwrap();
         capacity.insert("example.com/port".into(), Quantity("1".into()));
@@ -293,7 +293,7 @@ fn virtual_capacity_that_no_api_server_takes_is_named_and_keeps_no_condition_fro
     assert_eq!(refusal(&world), None);
 }
 
-/// What of its template the Machine says that it is not on the Node.
+/// The refused part of the Machine's Node template.
 fn refusal(world: &World) -> Option<String> {
     let refused = MachineConditionType::NodeTemplateRefused;
     let conditions = world.status().conditions;

@@ -60,7 +60,7 @@ impl World {
         self.volumes_mut().attachments.retain(|one| one.name != name);
     }
 
-    /// What the driver calls these volumes.
+    /// The driver's names of the volumes.
     pub(crate) fn named(&self, specs: BTreeMap<String, String>) -> BTreeMap<String, String> {
         let id = |name: &String| self.volume_ids.get(name).cloned().unwrap_or_default();
         specs.into_keys().map(|name| (name.clone(), id(&name))).collect()

@@ -55,7 +55,7 @@ fn running() -> World {
     world
 }
 
-/// The operation that runs, as the Machine shows it.
+/// The running operation, as shown on the Machine.
 fn operation(world: &World) -> Option<(MachineOperationType, MachineState)> {
     let last = world.status().last_operation?;
     last.type_.zip(last.state)
@@ -259,7 +259,7 @@ fn another_class_spec_is_a_matter_of_the_group_and_not_of_a_hot_update() {
     assert!(world.sent.is_empty());
 }
 
-/// What its pool says of the instance.
+/// The pool's report on the instance.
 fn says(world: &mut World, state: &str, current: bool) {
     let said = serde_json::json!({ "provisioningState": state, "latestModelApplied": current });
     let said: Box<InstanceStatus> = serde_json::from_value(said).unwrap();

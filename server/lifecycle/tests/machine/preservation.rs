@@ -125,7 +125,7 @@ fn preservation_ends_by_itself_and_asks_for_nothing_afterwards() {
     assert!(world.pass().actions.is_empty());
 }
 
-/// Its set found it Failed, kept for nothing, and preserved it again.
+/// The set found the Machine Failed, preserved without effect, and preserved it again.
 #[test]
 fn a_failed_machine_whose_time_is_over_is_replaced_by_its_set_whichever_write_that_sees() {
     for (value, on_node) in

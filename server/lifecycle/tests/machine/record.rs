@@ -17,8 +17,8 @@ use serde_json::{Value, json};
 
 use crate::world::{World, seconds};
 
-/// That a status that waits says nothing new of what is written at once. That a failure is over may wait with the rest, and so
-/// may the first words about a Node that joins.
+/// A kept status has no news about fields that are written immediately. The end of a failure may wait with the rest,
+/// and so may the first words about a Node that joins.
 pub fn check_kept(kept: &Unwritten) {
     let of_node = |it: &&NodeCondition| !MachineConditionType::is_ours(&it.type_);
     let health = |status: &MachineStatus| {
@@ -180,7 +180,7 @@ fn who_set_which_field_of_a_machine_of_a_set_is_forgotten_unless_it_was_applied(
     }
 }
 
-/// A Machine whose template has a label that its Node does not get.
+/// A Machine whose template has a label that the Node lacks.
 fn refused(mut world: World) -> World {
     let template = json!({ "metadata": { "labels": { "pool": "a" } } });
     world.machine_mut().spec.node_template = Some(serde_json::from_value(template).unwrap());

@@ -104,7 +104,7 @@ fn a_sibling_that_waits_for_capacity_blocks_nobody() {
     let mut starved = siblings(&[member("a", &waits)]);
     assert_eq!(starved.in_flight[0].state, SiblingState::LacksCapacity);
     assert_eq!(ask(&starved, 0), None);
-    // But if it is the successor of one that was just taken away, the next one has to wait.
+    // But a successor of a Machine that was just removed makes the next Machine wait.
     starved.last_failure = Some(seconds(epoch(), -60));
     assert_eq!(ask(&starved, 0).unwrap().until, seconds(epoch(), 1140));
 }
@@ -144,7 +144,7 @@ fn half_of_a_deployment_that_is_lost_is_a_mass_failure_and_one_machine_never_is(
         (4, 1, 5, 10, true),
         (4, 0, 6, 10, false),
         (4, 5, 1, 10, true),
-        // One that is not there yet may be the successor of a lost one, as one that is made may be; more are not.
+        // One missing Machine, or one being made, may be the successor of a lost one; more are not.
         (4, 0, 5, 10, true),
         (2, 0, 1, 10, false),
         (5, 0, 0, 10, true),
@@ -176,7 +176,7 @@ fn a_zone_outage_that_turns_half_of_a_deployment_unknown_replaces_one_and_holds_
         assert_eq!(held.reason, WaitReason::MassFailure, "#760");
         assert!(held.message.starts_with("4 of 10 machines are unhealthy"), "{}", held.message);
         assert!(held.message.contains("machine first"), "{}", held.message);
-        // A budget is for machines that fail one by one.
+        // The budget is for single failures of machines.
         let larger = Siblings { limit: 10, ..siblings(&all) };
         assert_eq!(ask(&larger, -86_400).unwrap().reason, WaitReason::MassFailure);
     }

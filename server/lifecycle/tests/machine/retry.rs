@@ -97,7 +97,7 @@ const BY_HAND: [(ErrorCode, [Then; 5]); 17] = [
     (ErrorCode::Uninitialized,      [SOON,     INIT,          SOON,     SOON,          Then::NotInitialized]),
 ];
 
-/// The reasons that decide something, with the one code that each comes with, and what they mean to every verb.
+/// The reasons with an effect, their only code, and their meaning for every verb.
 const REASONS: [(&str, ErrorCode, Then); 5] = [
     ("THROTTLED", ErrorCode::ResourceExhausted, Then::Room("DriverRetry")),
     ("CORE_NO_SESSION", ErrorCode::Unavailable, Then::Retry(1, 60, "DriverRetry")),
@@ -228,7 +228,7 @@ fn follow(kind: Kind, failure: &Failure) {
     }
 }
 
-/// What the wait is called, if there is one.
+/// The name of the wait, if any.
 fn wait_of(then: Then) -> Option<&'static str> {
     match then {
         Then::Retry(_, _, wait)
@@ -382,7 +382,7 @@ fn the_table_keeps_its_promises() {
     assert!(matches!(internal, RetryAction::Backoff { .. }), "a failure to look is not an absence");
 }
 
-/// Its author may have fixed it. One that fails again waits as if it were the same.
+/// The author may have fixed the fault. Another failure waits as if from the same process.
 #[test]
 fn after_a_fault_of_the_driver_another_process_of_it_is_asked_at_once_and_only_once() {
     for (code, at_once) in [

@@ -1,4 +1,4 @@
-//! Nodes that look as if they were that of a Machine.
+//! Nodes that look like a Machine's.
 
 use std::sync::Arc;
 

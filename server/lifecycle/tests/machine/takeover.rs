@@ -13,7 +13,7 @@ use ostler_lifecycle::{
 
 use crate::world::{PROVIDER_ID, World, pod};
 
-/// What machine-controller does for a description: the first words of this list that are in it decide.
+/// The reaction of machine-controller to a description: the first entry of the list found in the description decides.
 const UPSTREAM: [(&str, &str); 6] = [
     ("Set machine status to termination. Now, getting VM Status", "finds the node"),
     ("Initiate node drain", "drains"),

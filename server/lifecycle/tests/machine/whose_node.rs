@@ -40,7 +40,7 @@ fn a_node_says_the_core_of_which_cluster_holds_it() {
     }
 }
 
-/// The Node of a server that no Machine made, and a Machine that calls it its own.
+/// The Node of a server that no Machine made, and a Machine that claims the Node.
 fn thief(record: &str) -> World {
     let mut world = World::new();
     world.not_ours = true;

@@ -49,14 +49,14 @@ pub const NODE: &str = "node-1";
 pub struct Instance {
     pub initialized: bool,
     pub spec: String,
-    /// The UID on it, if that is not the one of the machine; empty: there is none on it.
+    /// The UID on the instance, if not the machine's; empty: no UID.
     pub foreign: Option<String>,
-    /// The cluster id on it, if that is not the one of today.
+    /// The cluster id on the instance, if not the current one.
     pub cluster: Option<String>,
 }
 
 impl Instance {
-    /// Whether a driver takes it for the one that is asked for.
+    /// Whether a driver takes the instance for the requested one.
     fn is_meant(&self, named: &str, by_name: bool) -> bool {
         match self.foreign.as_deref() {
             None => true,
@@ -90,9 +90,9 @@ pub struct World {
     pub binds_tokens: bool,
     /// Budgets of the protected pods.
     pub budgets: Vec<BudgetFacts>,
-    /// What a driver that is not ready says of it.
+    /// The message of a driver that is not ready.
     pub not_ready: Option<&'static str>,
-    /// What the driver calls volumes, by their names.
+    /// The driver's names of volumes, by volume.
     pub volume_ids: BTreeMap<String, String>,
     pub token: Observed<BootstrapToken>,
     pub kinds: BTreeSet<OperationKind>,
@@ -101,7 +101,7 @@ pub struct World {
     /// Which process of the driver serves.
     pub driver_process: &'static str,
     pub by_name: bool,
-    /// What the driver says of its infrastructure.
+    /// The driver's report on its infrastructure.
     pub list_lag: Option<Duration>,
     pub operation: OperationView,
     pub hint: Option<HintView>,
@@ -295,7 +295,7 @@ impl World {
         self.class.as_mut().unwrap().spec.provider_spec = spec;
     }
 
-    /// The Node joins, healthy, as its kubelet registers it.
+    /// The Node joins, healthy, as registered by the kubelet.
     pub fn join(&mut self) {
         let mut joined = node("True", self.now);
         joined.metadata.creation_timestamp = Some(Time(self.now));
@@ -359,7 +359,7 @@ impl World {
         }
     }
 
-    /// One pass, as the controllers make it. The dispatch is left in flight.
+    /// One pass, as in the controllers. The dispatch is left in flight.
     pub fn pass(&mut self) -> Plan {
         let snapshot = self.snapshot();
         let plan = machine::plan(&snapshot);
@@ -407,7 +407,7 @@ impl World {
         plan
     }
 
-    /// Passes, with a driver that does what it is told, until nothing moves.
+    /// Passes, with an obedient driver, until nothing moves.
     pub fn settle(&mut self) {
         for _ in 0..40 {
             if self.machine.is_none() {
@@ -440,7 +440,7 @@ impl World {
         }
     }
 
-    /// The driver does what it was last told, truthfully.
+    /// The driver carries out its last request, truthfully.
     pub fn answer(&mut self) {
         let outcome = self.carry_out();
         self.reply(outcome);

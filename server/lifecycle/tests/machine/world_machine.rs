@@ -1,4 +1,4 @@
-//! Changes of the machine, and of the object that gives it its bootstrap data.
+//! Changes of the machine, and of the object with its bootstrap data.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Which Machine is which instance.
+//! Matches Machines with instances.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -125,7 +125,7 @@ fn read_twice(world: &mut World) {
     }
 }
 
-/// It was deleted without a drain, and its live Node with it.
+/// The Machine was deleted without a drain, and its live Node, too.
 #[test]
 fn a_machine_whose_provider_id_a_user_erases_or_changes_keeps_its_instance_and_gets_its_id_back() {
     for id in [None, Some(""), Some("fake:///none"), Some("fake:///i-2")] {
@@ -156,7 +156,7 @@ fn a_machine_whose_provider_id_a_user_erases_or_changes_keeps_its_instance_and_g
 fn a_machine_without_any_provider_id_is_drained_before_it_counts_as_gone() {
     let mut world = World::running(1, json!({}));
     world.machines[0].spec.provider_id = None;
-    // As a core wrote that took it for gone.
+    // As written by a core that took the instance for gone.
     let marks = [(INSTANCE_GONE.to_owned(), String::new())].into();
     for marks in [None, Some(marks)] {
         world.machines[0].metadata.annotations = marks;

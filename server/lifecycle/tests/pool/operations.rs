@@ -403,7 +403,7 @@ fn a_machine_that_is_drained_is_named_and_goes_although_no_read_names_any_instan
     let plan = refused.pass();
     assert!(plan.dispatch.is_none() && plan.retry_at.unwrap() > refused.now, "it waits");
     assert_eq!(plan.status.not_deleted, [id_of(1).as_str()]);
-    // The driver says that it is deleted.
+    // The driver reports the instance as deleted.
     let counted = [(world.machines[0].uid().to_owned(), 1)].into();
     world.operation = OperationView::Idle;
     world.pool.status.as_mut().unwrap().operation = None;

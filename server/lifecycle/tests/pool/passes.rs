@@ -1,4 +1,4 @@
-//! Whole stories of a pool, with a group that does what it is asked.
+//! Whole stories of a pool, with an obedient group.
 
 use ostler_api::{
     driver::{Certainty, ErrorCode, OperationKind},
@@ -36,7 +36,7 @@ fn carry_out(world: &mut World, plan: &Decision) {
             assert_eq!(i32::try_from(group.desired).unwrap(), size.expected);
             group.desired = usize::try_from(size.wanted).unwrap();
             group.instances.retain(|it| !instances.contains(&it.provider_id));
-            // The Machine sees that it is gone, and goes.
+            // The Machine sees the loss of its instance, and goes.
             world.machines.retain(|it| !it.provider_id().is_some_and(|id| instances.contains(id)));
             Ok(Success::PoolMachinesDeleted { pool: record(), not_deleted: Vec::new() })
         }
@@ -153,7 +153,7 @@ fn a_drain_of_many_passes_takes_no_more_than_the_surplus_whatever_the_policy() {
         for _ in 0..20 {
             let names: Vec<_> = victims(&world.pass()).into_iter().map(str::to_owned).collect();
             for name in names {
-                // Its drain goes on, and its Node is Ready.
+                // The drain goes on, and the Node is Ready.
                 world.named(&name).metadata.deletion_timestamp = Some(now.into());
             }
             world.machines.rotate_left(1);
@@ -524,7 +524,7 @@ fn a_group_with_a_fault_gets_machines_for_what_it_has_and_is_scaled_in_after_a_d
     assert_eq!((size.expected, size.wanted), (3, 2));
 }
 
-/// Those of these conditions that are True.
+/// The True ones among the shown conditions.
 fn holding(plan: &Decision) -> Vec<&str> {
     let shown = ["Ready", "ReplicasReady", "ScalingUp", "ScalingDown", "Remediating", "Deleting"];
     let all = plan.status.conditions.iter().filter(|it| it.status == "True");

@@ -34,7 +34,7 @@ fn machine(id: &str, step: Option<&str>) -> Arc<Machine> {
     Arc::new(serde_json::from_value(machine).unwrap())
 }
 
-/// A pool with this operation on these instances.
+/// A pool with an operation on instances.
 fn asked(id: &str, kind: &str, ids: &[&str]) -> MachinePool {
     let mut pool = World::new(1, json!({})).pool;
     let status = json!({ "operation": {
@@ -81,7 +81,7 @@ fn a_look_that_something_is_missing_counts_only_if_it_is_apart_from_the_one_befo
     assert_eq!(nothing(false), GroupView::Absent(2));
 }
 
-/// A group that cannot make another one in its place names none: its machine stayed Terminating.
+/// A group that cannot make a replacement names no instance: the machine stayed Terminating.
 #[test]
 fn what_the_driver_says_that_it_deleted_is_gone_also_if_the_next_read_names_no_instance() {
     let mut known = Known::default();

@@ -1,4 +1,4 @@
-//! What the driver refuses, and what ends the wait for it.
+//! Refusals of the driver, and the ends of the waits.
 
 use jiff::SignedDuration;
 use ostler_api::{
@@ -28,7 +28,7 @@ fn of_more_old_models_than_are_remembered_some_are_asked_about_once_and_all_are_
         world.answer(UPDATE, not_hot());
         world.pass();
         world.operation = OperationView::Idle;
-        // The surge for those that are to be replaced.
+        // The surge for the replacements.
         world.group.as_mut().unwrap().desired = 13;
     }
     assert_eq!(asked(&world.pass()), None, "the others count as refused");

@@ -27,7 +27,7 @@ pub(crate) fn updating() -> DriverView {
     driver(&[ALL.as_slice(), &[UPDATE]].concat())
 }
 
-/// Three Machines that run, and a driver that can update one instance.
+/// Three running Machines, and a driver that can update one instance.
 fn three(more: Value) -> World {
     let mut world = World::running(3, more);
     world.driver = updating();
@@ -66,7 +66,7 @@ pub(crate) fn id(number: u32) -> String {
     format!("fake:///i-{number}")
 }
 
-/// The driver did what it was asked.
+/// The driver did the update.
 fn brought(world: &mut World, number: u32) {
     let group = world.group.as_mut().unwrap();
     let instance = group.instances.iter_mut().find(|it| it.provider_id == id(number).as_str());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::{SignedDuration, Timestamp};
 use ostler_lifecycle::pool::{Budget, Candidate, Cause, Policy, choose};
 
-/// A Machine from a word: its letters say what it is, its place how old.
+/// A Machine from a word: the letters give its state, the place its age.
 ///
 /// `r` ready, `o` outdated, `f` failed, `e` its instance ends, `a` annotated, `d` deleting, `s` stuck in that, `p` preserved.
 fn machines(words: &str) -> Vec<Candidate<'static>> {
@@ -330,7 +330,7 @@ fn a_rollout_ends_within_its_limits_over_any_schedule_of_drains_and_boots() {
             assert!(steps < 2000, "seed {seed} does not end: {all:?}");
             let rolls = all.iter().any(|one| one.outdated && !one.deleting);
             size = size.max(if rolls { replicas + surge } else { replicas });
-            // The group makes what is missing of its size.
+            // The group fills up to its size.
             while all.len() < size {
                 let mut one = machines(".").remove(0);
                 one.name = format!("m{next}").leak();

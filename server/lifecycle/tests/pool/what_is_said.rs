@@ -1,4 +1,4 @@
-//! What a pool says of itself, and which Machines it takes for ready or for broken.
+//! The status of a pool, and the Machines that count as ready or broken.
 
 use jiff::SignedDuration;
 use ostler_api::{

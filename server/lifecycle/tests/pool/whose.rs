@@ -1,4 +1,4 @@
-//! Whose group it is: of which provider, and under which cluster id.
+//! The owner of a group: which provider, and which cluster id.
 
 use ostler_api::{
     driver::{ErrorCode, OperationKind},
@@ -61,7 +61,7 @@ fn a_pool_that_is_deleted_waits_for_a_class_of_the_provider_that_has_its_group()
     assert!(world.plan().gone.is_empty(), "that its group is gone is not known");
     world.machines.clear();
     assert_eq!(world.pass().finalizer, Hold::Keep);
-    // What the other one said before counts.
+    // An earlier word of the other driver counts.
     let mut told = World::running(0, json!({}));
     told.pool.metadata.deletion_timestamp = Some(world.now.into());
     let mut told = moves(told);

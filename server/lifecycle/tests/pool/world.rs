@@ -1,4 +1,4 @@
-//! A pool with its Machines and its group, as a test sets them up.
+//! A pool with Machines and a group, set up by a test.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub struct World {
     pub operation: OperationView,
     pub done: Option<Done>,
     pub driver: DriverView,
-    /// The provider that has the group, if it is another one than that of the class.
+    /// The provider that has the group, if not the provider of the class.
     pub elsewhere: Option<ProviderName>,
     pub cluster: ClusterIds,
     pub secret: SecretView,

@@ -136,7 +136,7 @@ fn a_machine_whose_reference_to_its_pool_was_removed_is_taken_back_and_no_other_
     assert_eq!(found(&[], other), refused);
 }
 
-/// It was taken for that of an instance before it, and its instance had none.
+/// The id was taken for the id of an earlier instance, and the Machine's instance had none.
 #[test]
 fn a_machine_of_the_pool_without_any_id_gets_that_of_its_instance_unless_it_is_being_deleted() {
     let lost = json!({ "spec": { "providerID": null } });

@@ -17,7 +17,7 @@ fn a_set_creates_what_is_missing_and_deletes_what_is_too_much() {
     }
 }
 
-/// Also #425: one that is on its way out is none that is there.
+/// Also #425: a Machine on its way out does not count as present.
 #[test]
 fn machines_that_are_being_deleted_are_replaced_and_count_against_the_surplus() {
     let mut all = running(2);
@@ -181,7 +181,7 @@ fn machines_that_lose_their_labels_are_not_replaced_without_end() {
     );
 }
 
-/// One by one, so that each is released in the pass that creates the next one.
+/// One by one: each Machine is released in the pass that creates the next Machine.
 #[test]
 fn a_released_machine_counts_in_that_very_pass() {
     let drifting = |name: &str| machine(name, json!({ "metadata": { "labels": { "app": null } } }));

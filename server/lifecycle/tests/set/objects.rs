@@ -108,7 +108,7 @@ pub fn decide(set: MachineSet, machines: Vec<Arc<Machine>>) -> Decision {
     plan(&snapshot(set, machines))
 }
 
-/// The names of those that go.
+/// The names of the victims.
 pub fn victims(plan: &Decision) -> Vec<&str> {
     plan.delete.iter().map(|victim| victim.machine.name()).collect()
 }

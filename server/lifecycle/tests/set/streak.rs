@@ -1,4 +1,4 @@
-//! Machines that fail one after the other, and the pauses before they are replaced.
+//! Consecutive failures of Machines, and the pauses before replacements.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::objects::{machine, now, set, snapshot, victims};
 
-/// A set that wants one Machine, and what became of it so far.
+/// A set of a single Machine, with its history.
 struct World {
     set: MachineSet,
     now: Timestamp,
@@ -38,7 +38,7 @@ impl World {
         machine(&format!("m{}", self.made), all)
     }
 
-    /// One that was made now and never ran.
+    /// A Machine made now that never ran.
     fn failed(&mut self) -> Arc<Machine> {
         self.make(json!({ "status": {
             "currentStatus": { "phase": "Failed", "lastUpdateTime": self.now.to_string() },
@@ -47,7 +47,7 @@ impl World {
         } }))
     }
 
-    /// One that ran for so many seconds before it failed.
+    /// A Machine that ran for some seconds before failing.
     fn failed_after(&mut self, seconds: i64) -> Arc<Machine> {
         let failed = self.now.checked_add(SignedDuration::from_secs(seconds)).unwrap();
         self.make(json!({ "status": {
@@ -81,7 +81,7 @@ impl World {
         }
     }
 
-    /// What the set says of Machines that fail.
+    /// The set's condition about failing Machines.
     fn failure(&self) -> Option<&MachineSetCondition> {
         let mut all = self.set.status.iter().flat_map(|status| &status.conditions);
         all.find(|it| it.type_ == MachineSetConditionType::ReplicaFailure)

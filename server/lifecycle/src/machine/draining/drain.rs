@@ -36,8 +36,8 @@ use crate::{
 
 const DRAINED: MachineConditionType = MachineConditionType::Drained;
 
-/// A drain for this purpose begins, unless it runs. `counts_from`: from when its timeout counts, if
-/// that is neither the deletion of the Machine nor now.
+/// Begins a drain for the purpose, unless one runs. `counts_from`: from when its timeout counts, if that is neither the
+/// deletion of the Machine nor now.
 pub(crate) fn begin(pass: &mut Pass<'_>, purpose: DrainPurpose, counts_from: Option<Time>) {
     if !is_for(pass, &purpose) || is_finished(pass, &purpose) {
         // Who cordoned the Node stays known, whatever it was for.
@@ -303,8 +303,8 @@ fn request_eviction(pass: &mut Pass<'_>, pod: &PodView) {
     pass.effects.act(if pass.snap.can_evict { Action::Evict(pod) } else { Action::EndPod(pod) });
 }
 
-/// Asks every pod whose time it is, and says what is left. What comes of the requests is added by
-/// [`record_evictions`](super::record_evictions).
+/// Asks the pods whose turn it is to leave, and reports the pods that are left.
+/// [`record_evictions`](super::record_evictions) adds the outcome of the requests.
 fn evict(pass: &mut Pass<'_>, leaving: &[&PodView]) -> Transition {
     let order = EvictionOrder::of(pass, leaving);
     let tries = most_tries(pass);

@@ -20,7 +20,7 @@ use crate::{
 /// what is beyond is not waited for here, but by the step that follows the drain.
 const MOST_VOLUMES: usize = 256;
 
-/// Whose turn it is.
+/// The pods that may be evicted now.
 #[derive(Debug)]
 pub(super) struct EvictionOrder {
     open: Open,
@@ -32,9 +32,9 @@ pub(super) struct EvictionOrder {
 enum Open {
     /// All pods may go.
     All,
-    /// Of those with volumes, those with at least this priority, and those that were asked before.
+    /// Pods with volumes may go from this priority on, or if asked before.
     From(i32),
-    /// Of those with volumes, those that were asked before.
+    /// Pods with volumes may go only if asked before.
     None,
 }
 
@@ -212,7 +212,7 @@ pub(crate) fn is_attached(
     by_attachment || attached.known().is_some_and(|all| all.iter().any(|one| is_volume(one, id)))
 }
 
-/// What holds pods of this priority: volumes of higher ones that are on their way.
+/// Volumes in transit of higher-priority pods, for which pods of this priority wait.
 fn pending(pass: &Pass<'_>, view: &VolumesView, priority: i32) -> Option<Hold> {
     let (snap, drain) = (pass.snap, pass.status.drain.as_ref()?);
     let (mut attached, mut moving, mut until) = (Vec::new(), Vec::new(), None);

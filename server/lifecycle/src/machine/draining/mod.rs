@@ -65,9 +65,9 @@ pub(crate) fn plan(pass: &mut Pass<'_>) -> Outcome {
     Ok(Transition::To(State::Detaching))
 }
 
-/// What comes before the instance goes after all: a drain that ended begins again if a user
-/// uncordoned the Node, or if pods are there again that have to leave. Its deadline stays what it
-/// was. Of a drain that another controller did, its word counts: the instance may be gone by now.
+/// Repeats the drain before the instance is deleted: an ended drain begins again if a user uncordoned the Node, or if
+/// pods are there again that have to leave. The deadline stays. A drain reported by another controller counts as done:
+/// the instance may be gone by now.
 pub(crate) fn repeat_if_needed(pass: &mut Pass<'_>) -> Outcome<()> {
     let drain = pass.status.drain.as_ref().filter(|drain| drain.started_at.is_some());
     let (false, Some(drain)) = (pass.nodes().is_empty(), drain) else { return Ok(()) };
@@ -98,10 +98,9 @@ fn begin(pass: &mut Pass<'_>) {
     drain::begin(pass, DrainPurpose::Deletion, held.then_some(now));
 }
 
-/// Whether the target cluster cannot be looked into and is not waited for any longer: a cluster
-/// that is gone must not keep its machines. One whose secret is gone is not waited for at all by a
-/// machine that no Node was ever seen of. One that is watched was there: a request that fails while
-/// its API server answers is made again.
+/// Whether the target cluster cannot be read and is no longer waited for: a cluster that is gone must not keep its
+/// machines. A machine without any known Node does not wait at all for a cluster whose secret is gone. A watched
+/// cluster exists: a request that fails while its API server answers is made again.
 pub(crate) fn is_unseen_for_good(pass: &Pass<'_>) -> bool {
     let (snap, over) = (pass.snap, drain::is_over(pass));
     match &snap.target {
@@ -137,7 +136,7 @@ fn release_idle(pass: &mut Pass<'_>) {
     }
 }
 
-/// Says on the Nodes what happens to them. Nothing waits for that.
+/// Marks the Nodes as terminating. Nothing waits for the mark.
 pub(crate) fn mark_terminating(pass: &mut Pass<'_>) {
     let is_marked = |node: &Node| {
         health::conditions(node)

@@ -29,8 +29,8 @@ pub(crate) enum Asked<'a> {
     ToVanish(&'a Performed),
 }
 
-/// Counts the pods that are left. `asked`: what this pass did about a pod, if it did anything. Returns the first pod
-/// whose eviction fails, and why.
+/// Counts the pods that are left. `asked`: the action of this pass on a pod, if any. Returns the first pod whose
+/// eviction fails, and why.
 pub(crate) fn tally<'a>(
     drain: &mut DrainProgress,
     leaving: &[&PodView],

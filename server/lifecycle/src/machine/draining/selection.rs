@@ -15,9 +15,8 @@ use crate::{
     snapshot::{Observed, Settings, Snapshot},
 };
 
-/// Pods that a drain waits for, in the order of the snapshot. It leaves alone those that the kubelet
-/// made itself, and those that their DaemonSet would put back immediately; it does not wait for
-/// finished ones, nor for those that have been terminating for too long.
+/// Pods that a drain waits for, in the order of the snapshot. Static pods stay, and so do pods that their DaemonSet
+/// would replace immediately; finished pods, and pods that have been terminating for too long, are not waited for.
 pub(crate) fn leaving(snap: &Snapshot) -> Vec<&PodView> {
     let Observed::Known(pods) = &snap.pods else { return Vec::new() };
     let patience = snap.machine.skip_wait_for_delete(snap.settings.skip_wait_for_delete);
