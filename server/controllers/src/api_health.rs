@@ -32,10 +32,10 @@ const CAUSE: usize = 300;
 /// When the API servers are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ApiCheck {
-    /// How long they may be silent before the outage is reported. While they are silent, they are checked every
-    /// fifteenth of this.
+    /// How long they may be silent before the outage is reported. During the silence, a check runs every fifteenth of
+    /// this time.
     pub timeout: Duration,
-    /// How often they are checked while they answer.
+    /// The period of checks while the servers answer.
     pub period: Duration,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Probes {
 
 impl Probes {
     /// # Errors
-    /// What one of them said, or that it said nothing.
+    /// Whether all servers answered, or the failure.
     async fn answer(&self, patience: Duration) -> Result<(), String> {
         let targets = try_join_all(self.targets.iter().map(|target| target.get_opt(ABSENT)));
         let control = async {

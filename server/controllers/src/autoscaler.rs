@@ -28,7 +28,7 @@ use crate::stores::{DeploymentIndex, MachineIndex, PoolIndex, SetIndex, Stores};
 use crate::telling::tell;
 use crate::watch::{Author, Cache, CacheIndex, ObjectName};
 
-/// Who writes, to those who are woken by it: none of the controllers.
+/// The author of these writes for the triggers: no controller.
 const AUTOSCALER: &str = "autoscaler";
 
 /// How often a wish is decided anew because the group changed meanwhile.
@@ -48,7 +48,7 @@ pub enum ScaleError {
 pub struct NodeName<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its provider id; for one that is not there yet, what the core said in its place.
+    /// The provider id, or the core's placeholder for a missing Node.
     pub provider_id: &'a str,
 }
 

@@ -1,5 +1,4 @@
-//! What one controller needs around it in a test: caches that the test fills, and an API server that writes down what
-//! is written.
+//! The surroundings of one controller in a test: caches filled by the test, and an API server that records writes.
 
 use std::sync::Arc;
 
@@ -78,7 +77,7 @@ impl Bench {
         Self { has: Some(object), ..self }
     }
 
-    /// With an API server that has this object, and so refuses to create another one of its name.
+    /// With an API server that has the object, and so refuses another object of the same name.
     pub(crate) fn having_already(self, object: Value) -> Self {
         Self { has: Some(object), has_name: true, ..self }
     }
@@ -88,8 +87,8 @@ impl Bench {
         self.writes.lock().clone()
     }
 
-    /// Answers a write with what was sent, a deletion with success, and a read with 404 or what there is. It has the
-    /// deployments of the cache, unless it has another one.
+    /// Answers a write with what was sent, a deletion with success, and a read with 404 or what there is. The API
+    /// server has the deployments of the cache, unless it has another object.
     pub(crate) fn client(&self) -> Client {
         let (writes, refuses, has) = (Arc::clone(&self.writes), self.refuses, self.has.clone());
         let stores = self.stores.clone();

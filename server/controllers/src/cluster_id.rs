@@ -1,5 +1,5 @@
-//! The ids of the cluster that instances are tagged with. They decide what may be deleted, so they are recorded in a
-//! ConfigMap and only an operator changes them.
+//! The ids of the cluster that instances are tagged with. The ids decide about deletions, so a ConfigMap records them
+//! and only an operator changes them.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::ListParams;
@@ -37,7 +37,7 @@ pub enum ClusterIdError {
     OtherHome {
         /// Where they are.
         other: String,
-        /// Where this core would have its own.
+        /// The home of this core.
         home: String,
     },
     /// `kube-system` has no UID.
@@ -57,7 +57,7 @@ pub struct GivenIds {
     pub previous: Vec<String>,
 }
 
-/// The ids that this core works with.
+/// The cluster ids in use by the core.
 pub(crate) fn ids_of(sessions: &Sessions) -> ClusterIds {
     ClusterIds {
         own: sessions.cluster_id().to_owned(),
@@ -128,7 +128,7 @@ pub async fn find_home(client: &Client, settings: &Settings) -> Result<Settings,
                 break;
             }
         }
-        // A core that may not read namespaces is as one whose namespace stays.
+        // Without the right to read namespaces, the core takes its namespace as staying.
         if found == chosen
             && served.contains(&chosen)
             && ends(client, &chosen).await.unwrap_or(false)
@@ -169,8 +169,8 @@ pub async fn check_home(client: &Client, served: &Namespaces) -> Result<(), Clus
     Ok(())
 }
 
-/// The ids that [`cluster_ids`] would return, without recording them. `home` is the namespace of the ConfigMap,
-/// `scope` the namespaces served.
+/// The result of [`cluster_ids`], without recording the ids. `home` is the namespace of the ConfigMap, `scope` the
+/// namespaces served.
 ///
 /// # Errors
 /// As [`cluster_ids`].
@@ -282,7 +282,7 @@ mod tests {
         let error = check_home(&there, &namespaces).await.unwrap_err().to_string();
         assert!(error.contains("--leader-elect-resource-namespace a"), "{error}");
         check_home(&Bench::new().client(), &namespaces).await.unwrap();
-        // It is the home itself.
+        // The namespace is the home itself.
         check_home(&there, &Namespaces::one("a")).await.unwrap();
     }
 }

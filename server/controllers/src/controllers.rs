@@ -8,9 +8,9 @@ use std::str::FromStr;
 pub enum Controller {
     /// Machines, and what belongs to them: classes, secrets, Nodes, pools, orphans. It serves drivers.
     Machine,
-    /// MachineHealthChecks; only beside `machine`, which acts on what they find.
+    /// MachineHealthChecks; only beside `machine`, which acts on the findings.
     MachineHealthCheck,
-    /// MachineSets, and the freeze of those that overshoot.
+    /// MachineSets, and the freeze of overshooting sets.
     MachineSet,
     /// MachineDeployments.
     MachineDeployment,
@@ -72,7 +72,7 @@ impl EnabledControllers {
         Self(Controller::Machine.bit())
     }
 
-    /// Whether this process runs it.
+    /// Whether this process runs the controller.
     pub const fn run(self, controller: Controller) -> bool {
         self.0 & controller.bit() != 0
     }
@@ -82,7 +82,7 @@ impl EnabledControllers {
         self.run(Controller::Machine)
     }
 
-    /// Whether this process runs sets or deployments, for which it needs their Lease.
+    /// Whether this process runs sets or deployments, and so needs their Lease.
     pub const fn run_sets(self) -> bool {
         self.run(Controller::MachineSet) || self.run(Controller::MachineDeployment)
     }

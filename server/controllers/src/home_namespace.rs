@@ -1,4 +1,5 @@
-//! The namespace in which the Leases and the cluster id of a core are. If it ends, they move to another one that the core serves.
+//! The namespace in which the Leases and the cluster id of a core are. If the namespace ends, they move to another
+//! served namespace.
 //!
 //! The ConfigMap of the cluster id says where they are. It is copied first, with a mark. Then the Lease is made in the new namespace,
 //! by the core that holds the old one. Only then the old ConfigMap is let go, and after it the old Lease. Who finds the old ConfigMap
@@ -23,12 +24,12 @@ type Data = BTreeMap<String, String>;
 /// Where the Leases and the cluster id of this core are.
 pub(crate) struct HomeNamespace {
     client: Client,
-    /// Where they would be if that had not ended.
+    /// The configured namespace.
     chosen: String,
     /// The namespaces that are served by name.
     served: Vec<String>,
     current: watch::Sender<String>,
-    /// What the ConfigMap had when it was seen last.
+    /// The data of the ConfigMap when last seen.
     data: Mutex<Option<Data>>,
 }
 
@@ -50,7 +51,7 @@ impl HomeNamespace {
         self.current.borrow().clone()
     }
 
-    /// Its name now, and every change of that.
+    /// The current namespace, and its changes.
     pub(crate) fn follow(&self) -> watch::Receiver<String> {
         self.current.subscribe()
     }
@@ -65,7 +66,7 @@ impl HomeNamespace {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// Notes what the ConfigMap has, for the case that it is made again.
+    /// Notes the ConfigMap's data, for making it again.
     pub(crate) fn note(&self, map: &ConfigMap) {
         self.data.lock().clone_from(&map.data);
     }

@@ -1,4 +1,4 @@
-//! Which groups are read, and what drivers said of those whose pool is gone: its Machines wait for them.
+//! The groups to read, and the drivers' answers about groups without a pool, for which Machines wait.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,7 +21,7 @@ const KEPT: Duration = Duration::from_mins(5);
 pub(crate) enum GroupKey {
     /// That of a pool.
     Of(ObjectName),
-    /// One that a pool left which is gone.
+    /// The group of a deleted pool.
     Left(LeftGroup),
 }
 

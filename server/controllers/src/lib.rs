@@ -67,7 +67,7 @@ pub use stores::{
 };
 pub use target::{Clusters, Connect, MAX_TARGETS, Target, Targets, Unusable, configure, connect};
 
-/// Target of diagnostics that only repeat an event, so that a program that shows events can leave them out.
+/// Target of diagnostics that only repeat an event, so that a program with events can leave them out.
 pub const EVENT_LOG: &str = "ostler_controllers::events";
 
 /// The name under which events are recorded.

@@ -115,8 +115,8 @@ impl Controllers {
     /// Creates controllers that start with [`Self::run`], and registers their metrics in `registry`.
     ///
     /// `client` must not retry by itself (`Config::default_retry = false`): a refused eviction would occupy a worker
-    /// for as long as a PodDisruptionBudget refuses. `stores` must be those that the sessions got their
-    /// [classes](crate::StoreClassSource) from.
+    /// for as long as a PodDisruptionBudget refuses. `stores` must be the source of the sessions'
+    /// [classes](crate::StoreClassSource).
     pub fn new(
         client: Client,
         stores: Stores,
@@ -190,8 +190,8 @@ impl Controllers {
         Arc::new(self.core.admin.clone())
     }
 
-    /// The term in which this process leads; `None` while it does not. Serve drivers only while it leads: a core that
-    /// stops leads until its sessions have ended.
+    /// The term of this leader; `None` while not leading. Serve drivers only while it leads: a core that stops leads
+    /// until its sessions have ended.
     pub fn leadership(&self) -> channel::Receiver<Option<Term>> {
         self.core.leading.subscribe()
     }
@@ -286,7 +286,7 @@ impl Core {
         self.leading.send_replace(Some(term));
         let ended = tokio::select! {
             lost = &mut held => {
-                // Before anything else. Dropping the workers stops them where they are.
+                // Before anything else. Dropping the workers stops them in the middle of their work.
                 self.sessions.stop();
                 lost
             }
@@ -338,7 +338,7 @@ impl Core {
             let mut page = ListParams::default().limit(PAGE);
             loop {
                 let found = api.list(&page).await?;
-                // The watch reports one that cannot be read.
+                // The watch reports an unreadable object.
                 keep(found.items.into_iter().filter_map(|it| it.try_parse().ok()).collect());
                 let Some(next) = found.metadata.continue_.filter(|next| !next.is_empty()) else {
                     break;
@@ -366,7 +366,7 @@ impl Core {
         self.sessions.stop();
         // Workers that wait for a driver stop waiting now, and that of the sets may be giving up its Lease.
         let in_time = timeout(LAST_MOMENT, all_ended(&mut workers)).await.is_ok();
-        // Aborts those that still run.
+        // Aborts the workers still running.
         workers.shutdown().await;
         self.leading.send_replace(None);
         info!(in_time, "stopped");
@@ -502,7 +502,7 @@ impl Core {
         kind::work(nodes, queue, &self.reconcile_metrics, workers, stop);
     }
 
-    /// Holds what this core needs itself while there is something to delete.
+    /// Holds the core's own objects while there is something to delete.
     fn hold_home(&self, workers: &mut JoinSet<()>, stop: &CancellationToken) {
         let kind = &self.kinds.home;
         let (writer, need) = (self.writer.clone(), kind.own.needs.follow());

@@ -195,7 +195,7 @@ mod tests {
         schema.open_api_v3_schema.as_mut().unwrap().properties.as_mut().unwrap()
     }
 
-    /// What a core with these controllers finds where these definitions are served.
+    /// The findings of a core with these controllers and definitions.
     async fn found(served: Vec<CustomResourceDefinition>, controllers: &str) -> Vec<String> {
         let answer = move |request: Request<Body>| {
             let name = request.uri().path().rsplit('/').next().unwrap();

@@ -41,7 +41,7 @@ impl Schemas {
         Arc::new(schemas)
     }
 
-    /// The fields that the API server drops, and what to do about it.
+    /// The fields that the API server drops, and what to do.
     pub(crate) fn outdated(&self) -> Option<String> {
         self.outdated.lock().clone()
     }

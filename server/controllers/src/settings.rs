@@ -38,14 +38,14 @@ impl Default for FleetSettings {
 /// Settings of the controllers. `Default` is for production.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The controllers that this process runs.
+    /// The controllers run by this process.
     pub controllers: EnabledControllers,
     /// How sets and deployments are run, if they are.
     pub fleet: FleetSettings,
     /// The namespaces that are served.
     pub namespaces: Namespaces,
-    /// The namespace of the Lease and of the ConfigMap with the cluster id. The holder of that Lease is the only one
-    /// that serves `namespaces`.
+    /// The namespace of the Lease and of the ConfigMap with the cluster id. The Lease's holder alone serves
+    /// `namespaces`.
     pub home: String,
     /// The namespace that was chosen for `home`, if that ended and `home` is another one; see
     /// [`find_home`](crate::find_home).
@@ -129,7 +129,7 @@ impl Settings {
         }
     }
 
-    /// The classes that a driver of that name serves.
+    /// The classes served by a driver of the name.
     pub(crate) fn served_by(
         &self,
         driver: &ProviderName,

@@ -25,10 +25,10 @@ pub(crate) fn fresh() -> SecretText {
     SecretText::new(secret.map(|byte| char::from(*byte)).collect())
 }
 
-/// What became of a token that was to exist.
+/// The outcome for a wanted token.
 #[derive(Debug)]
 pub(crate) enum Put {
-    /// It does.
+    /// The token exists.
     Done(Secret),
     /// Another owner has the id.
     Taken(Secret),
@@ -66,7 +66,7 @@ pub(crate) async fn ensure(
     Ok(Put::Done(secret))
 }
 
-/// Deletes the token of this id if it is that of this owner.
+/// Deletes the token of the id if the owner has it.
 pub(crate) async fn delete_of(writer: &Writer, id: &str, owner: &str) -> Result<(), WriteError> {
     let there = look_up(writer, id).await?.filter(|there| is_of(there, owner));
     match there.and_then(|there| there.metadata.uid) {

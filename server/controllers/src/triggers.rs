@@ -1,4 +1,4 @@
-//! What happens that may wake a kind. Which keys of its queue it wakes, each kind says in its own `triggers.rs`.
+//! Events that may wake a kind. Each kind's `triggers.rs` says which keys of its queue an event wakes.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -21,7 +21,7 @@ use crate::stores::{Stores, differs};
 use crate::target::Target;
 use crate::watch::{Change, ObjectName};
 
-/// Who hears what happens. A kind takes what concerns it, and adds keys to its queue. Must not block.
+/// A listener to events. A kind adds the concerned keys to its queue. Must not block.
 pub(crate) trait Triggers: Send + Sync {
     /// A Machine changed.
     fn machine(&self, _: &Change<Machine>) {}
@@ -66,7 +66,7 @@ pub(crate) trait Triggers: Send + Sync {
     fn instance(&self, _: &Machine) {}
 }
 
-/// All who hear what happens. Cheap to clone.
+/// All listeners to events. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct AllTriggers(Arc<[Arc<dyn Triggers>]>);
 
@@ -75,7 +75,7 @@ impl AllTriggers {
         Self(all.into())
     }
 
-    /// Tells each of them that a Node changed, unless that was its heartbeat.
+    /// Reports a changed Node to each listener, unless only its heartbeat changed.
     pub(crate) fn node(&self, target: &Target, change: &Change<Node>) {
         let both = change.old.as_ref().zip(change.new.as_ref());
         if both.is_none_or(|(old, new)| differs(old, new)) {
@@ -94,7 +94,7 @@ pub(crate) struct Woken<K: Kind, T = ()> {
     pub(crate) queue: Arc<Queue<K::Key>>,
     pub(crate) stores: Stores,
     pub(crate) settings: Arc<Settings>,
-    /// What the passes of this kind share with its triggers.
+    /// State shared by passes of the kind and its triggers.
     pub(crate) own: T,
 }
 
@@ -142,8 +142,7 @@ pub(crate) fn add_gathered(
     }
 }
 
-/// Adds a key that has to do with a set because one of its Machines changed: after the time for which it gathers such
-/// changes.
+/// Adds a key because a Machine of a set changed: after the time for which the set gathers changes.
 pub(crate) fn add_of_set<K>(queue: &Queue<K>, key: K, set: &MachineSet, priority: Priority)
 where
     K: Clone + Debug + Eq + Hash + Send + 'static,

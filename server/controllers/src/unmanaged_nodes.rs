@@ -42,7 +42,7 @@ pub(crate) struct UnmanagedNodes {
     pub(crate) cluster: ClusterIds,
 }
 
-/// The Nodes of one name, one in each cluster that has it, and the time.
+/// The Nodes of one name, from every cluster with such a Node, and the time.
 pub(crate) struct Observed {
     nodes: Vec<Found>,
     cluster: ClusterIds,
@@ -144,7 +144,7 @@ impl UnmanagedNodes {
                 target.nodes.update(written, Author::new(Self::NAME, node));
                 Outcome::Done
             }
-            // The watch reports what became of it.
+            // The watch reports the Node's fate.
             Err(WriteError::NotFound) => return None,
             Err(WriteError::Conflict) => Outcome::Outdated,
             Err(failure) => {

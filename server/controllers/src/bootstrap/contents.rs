@@ -20,7 +20,7 @@ pub(super) enum KindState {
     Missing,
     /// Its objects have no namespace.
     WithoutNamespace,
-    /// Nothing says that they are a bootstrap provider's.
+    /// Nothing marks the kind as a bootstrap provider's.
     Unmarked,
     /// The API server refuses access: its message.
     Unreadable(String),
@@ -28,8 +28,8 @@ pub(super) enum KindState {
     Synced,
 }
 
-/// The state of one kind and its objects. Bounded by the objects that exist; only the fields of the contract are
-/// kept, and of templates what copies are made from.
+/// The state of a kind and its objects. Bounded by the objects that exist; only the fields of the contract are kept,
+/// and of templates what copies are made from.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     templates: bool,
@@ -80,7 +80,7 @@ impl Contents {
         }
     }
 
-    /// Names and UIDs of those that the object with this UID owns, and that are not being deleted.
+    /// Names and UIDs of objects owned by the given UID and not in deletion.
     pub(super) fn owned_by(&self, uid: &str) -> Vec<(String, String)> {
         let inner = self.inner.lock();
         let is_owned = |facts: &ConfigFacts| {
@@ -153,7 +153,7 @@ impl Contents {
 }
 
 impl Inner {
-    /// Whether these facts are older than what is known.
+    /// Whether the given facts are older than the known ones.
     fn has_newer(&self, name: &str, facts: &ConfigFacts) -> bool {
         let here = self.objects.get(name);
         here.is_some_and(|here| revision(facts).is_older_than(revision(here)))

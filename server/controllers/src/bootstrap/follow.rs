@@ -27,7 +27,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// A kind that is installed after a Machine named it is noticed within this time.
 const AGAIN: Backoff = Backoff { base: Duration::from_millis(500), cap: Duration::from_secs(10) };
 
-/// What the watch of one kind needs.
+/// The parts of the watch of one kind.
 pub(super) struct Follower {
     pub(super) client: Client,
     pub(super) kind: ConfigKind,
@@ -73,7 +73,7 @@ impl Follower {
         }
     }
 
-    /// Whether the kind says that it is one of a bootstrap provider. A Machine must not take along whatever a user names.
+    /// Whether the kind is marked as a bootstrap provider's. A Machine must not take along whatever a user names.
     async fn check_mark(&self, resource: &ApiResource) -> Result<(), KindState> {
         // No Machine takes a template along.
         if self.kind.is_marked_by_group() || is_template(&self.kind.kind) {
@@ -126,7 +126,7 @@ impl Follower {
         if first {
             return self.wake_all();
         }
-        // Copies wake no set: one that cannot make a Machine would be woken by the copy that it made for it.
+        // Copies wake no set: a set that cannot make a Machine would be woken by its own copy.
         if is_template(&self.kind.kind) && !changed.is_empty() {
             self.wake_sets();
         }

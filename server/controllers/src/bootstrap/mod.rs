@@ -1,7 +1,7 @@
 //! Objects of bootstrap providers, whose kinds are unknown until a Machine names them.
 //!
-//! Each kind that Machines name has one watch, a task with its own backoff. It ends when no Machine names the kind
-//! any more. A kind that the API server does not serve yet is retried.
+//! Each kind named by Machines has one watch, a task with its own backoff. The watch ends when no Machine names the
+//! kind any more. A kind that the API server does not serve yet is retried.
 
 mod contents;
 mod follow;
@@ -44,14 +44,14 @@ const MAX_FORMAT: usize = 64;
 /// What these objects are called in metrics: the number of kind names is unbounded.
 pub(crate) const CONFIG: &str = "BootstrapConfig";
 
-/// Who is woken by what happens to them.
+/// The queues woken by changes of the objects.
 #[derive(Debug, Clone)]
 pub(crate) struct Queues {
     pub(crate) machines: Arc<Queue<ObjectName>>,
     pub(crate) sets: Arc<Queue<ObjectName>>,
 }
 
-/// Watches the kinds that Machines name, those of the templates that sets name, and those of their copies.
+/// Watches the bootstrap kinds named by Machines, the templates named by sets, and the copies.
 #[derive(Debug)]
 pub(crate) struct Configs {
     client: DebugClient,
@@ -111,7 +111,7 @@ fn template(set: &MachineSet) -> Option<Template> {
     template_of(set.metadata.namespace.as_deref(), &set.spec.template.spec).ok().flatten()
 }
 
-/// The sets that name a template of this kind, or one whose copies are of this kind.
+/// The sets with a template of the kind, or with copies of the kind.
 fn sets_of(stores: &Stores, kind: &ConfigKind) -> Vec<ObjectName> {
     let mut sets = stores.sets.find(SetIndex::Namespace, &kind.namespace);
     sets.retain(|set| template(set).is_some_and(|it| [&it.name.kind, &it.copies].contains(&kind)));
@@ -217,7 +217,7 @@ impl Configs {
         }
     }
 
-    /// The template that a set names, and its copies.
+    /// The template of a set, and its copies.
     pub(crate) fn copies(&self, set: &MachineSet) -> Option<CopiesView> {
         let of = template(set)?;
         let kind = self.config(&ConfigName { kind: of.copies.clone(), name: String::new() });

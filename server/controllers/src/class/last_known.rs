@@ -102,7 +102,7 @@ fn secret(name: &ObjectName, data: &BTreeMap<String, Vec<u8>>, here: Option<&Sec
         resource_version: here.and_then(|here| here.metadata.resource_version.clone()),
         finalizers: match here {
             Some(here) => here.metadata.finalizers.clone(),
-            // What needs it goes on needing it when its namespace goes.
+            // An owner in deletion with its namespace still needs the secret.
             None => Some(vec![finalizer::SECRET.to_owned()]),
         },
         ..ObjectMeta::default()

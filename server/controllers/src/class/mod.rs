@@ -237,7 +237,7 @@ impl Classes {
         (!left.is_zero()).then_some(left)
     }
 
-    /// What uses a class: of sets and deployments those that this process watches.
+    /// The users of a class; sets and deployments only if this process watches them.
     fn users(&self, of: &ObjectName) -> String {
         let place = |meta: &ObjectMeta| meta.namespace.as_deref() == Some(&of.namespace);
         let uses =

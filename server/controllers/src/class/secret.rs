@@ -1,4 +1,4 @@
-//! Puts a finalizer on the secrets that classes name, and says of one whose deletion waits for them.
+//! Puts a finalizer on the secrets of classes, and reports a secret whose deletion waits for classes.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(crate) struct Secrets {
 /// The event about a secret whose deletion waits.
 const IN_USE: EventReason = EventReason::SecretInUse;
 
-/// A secret, and what needs it, of each kind.
+/// A secret and its users, by kind.
 pub(crate) struct Observed {
     name: ObjectName,
     secret: Arc<Secret>,
@@ -39,8 +39,8 @@ impl Secrets {
         Self { writer, stores, told: Told::new(recorder) }
     }
 
-    /// What needs a secret: the classes that name it; of a kubeconfig the machines of its cluster; of the copy of a class what
-    /// uses that.
+    /// The users of a secret: the classes with its name; for a kubeconfig the machines of its cluster; for the copy of
+    /// a class the users of the class.
     fn users(&self, name: &ObjectName, secret: &Secret) -> Vec<(&'static str, Vec<String>)> {
         let names = |all: Vec<ObjectName>| all.into_iter().map(|it| it.name).collect::<Vec<_>>();
         let kept = kept_in(secret).map(|kept| ObjectName::of(&kept.class));
@@ -74,7 +74,7 @@ impl Kind for Secrets {
             return Ok(None);
         };
         let users = self.users(name, &secret);
-        // A class that cannot be read may name it, and a machine its cluster.
+        // An unreadable class may name the secret, and an unreadable machine its cluster.
         let Stores { classes, machines, .. } = &self.stores;
         if users.is_empty() && (classes.has_unreadable() || machines.has_unreadable()) {
             return Err(PassError::NotYet(UNSURE));

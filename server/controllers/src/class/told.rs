@@ -1,4 +1,4 @@
-//! Events that are told once for each thing that they say.
+//! Events reported once per content.
 
 use std::collections::HashMap;
 

@@ -13,8 +13,8 @@ use crate::triggers::{DriverChange, Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
 impl Triggers for Woken<Classes> {
-    /// Classes that it comes to or leaves. To one that another machine uses, nothing changes; but of a list, all machines are
-    /// cached before the first one is reported.
+    /// The classes before and after the change of a Machine. A class that another machine uses does not change; but of
+    /// a list, all machines are cached before the first one is reported.
     fn machine(&self, change: &Change<Machine>) {
         let (old, new) = (change.old.as_deref(), change.new.as_deref());
         if let (Some(old), Some(new)) = (old, new)
@@ -33,7 +33,7 @@ impl Triggers for Woken<Classes> {
         }
     }
 
-    /// Its class when it was added or deleted or names another one.
+    /// The pool's class, when the pool was added or deleted or names another class.
     fn pool(&self, change: &Change<MachinePool>) {
         let class = |pool: &MachinePool| {
             let namespace = pool.metadata.namespace.as_deref().unwrap_or_default();
@@ -51,7 +51,7 @@ impl Triggers for Woken<Classes> {
         }
     }
 
-    /// Classes that name it, and the class that it keeps.
+    /// Classes with this secret, and the class whose copy the secret is.
     fn secret(&self, change: &Change<Secret>) {
         let Some(secret) = change.latest() else { return };
         let kept = kept_in(secret).map(|kept| ObjectName::of(&kept.class));
@@ -83,7 +83,7 @@ impl Triggers for Woken<Secrets> {
         }
     }
 
-    /// Those that it names, and named before.
+    /// The secrets named now and before.
     fn class(&self, change: &Change<MachineClass>) {
         let both = [&change.old, &change.new].into_iter().flatten();
         let named = both.flat_map(|class| class.secret_refs());

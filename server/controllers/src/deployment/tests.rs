@@ -144,7 +144,7 @@ async fn an_old_set_that_is_not_kept_is_deleted_only_as_it_was_seen() {
         let deleted =
             bench.writes().into_iter().find(|(path, _)| *path == format!("DELETE {SETS}/old"));
         let only = &deleted.unwrap().1["preconditions"];
-        // What is deleted with its deployment goes with its Machines, however busy it is.
+        // Objects of a deleted deployment are deleted with its Machines, however busy they are.
         assert_eq!((&only["uid"], &only["resourceVersion"]), (&json!("s"), &version));
     }
 }
@@ -175,7 +175,7 @@ async fn a_new_leader_writes_nothing_while_requests_of_the_one_before_may_arrive
     let name = ObjectName::new("default", "d");
     assert_eq!(reconcile(&new, &name, &metrics).await, Outcome::Again(PATIENCE));
     tokio::time::advance(PATIENCE).await;
-    // It lists the sets now, which fails here.
+    // The new leader lists the sets now, which fails here.
     assert_eq!(reconcile(&new, &name, &metrics).await, Outcome::Failed);
     assert_eq!(bench.writes(), []);
 }

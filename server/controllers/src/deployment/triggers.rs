@@ -12,7 +12,7 @@ use crate::triggers::{Triggers, Woken, add_of_set};
 use crate::watch::{Change, ObjectName};
 
 impl Woken<Deployments> {
-    /// The deployment that controls a set; for one without a controller, all that select it.
+    /// The deployment that controls a set; without a controller, all deployments that select the set.
     fn owners(&self, set: &MachineSet) -> Vec<ObjectName> {
         let deployments = &self.stores.deployments;
         if let Some(owner) = controller(&set.metadata) {

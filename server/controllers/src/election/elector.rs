@@ -59,7 +59,7 @@ pub enum ElectionError {
         lease: &'static str,
         /// The other holder.
         holder: String,
-        /// When it took the lease, by its own clock.
+        /// When the holder took the lease, by the holder's clock.
         since: Option<Timestamp>,
         /// For how long this process stood still before it found out.
         stood_still: Duration,
@@ -81,7 +81,7 @@ pub enum ElectionError {
     Moved {
         /// The lease.
         lease: &'static str,
-        /// The namespace that they left.
+        /// The namespace without the Lease.
         namespace: String,
     },
     /// The namespace of the lease takes no new one: it is gone, or its deletion has come to its end.
@@ -107,7 +107,7 @@ pub enum ElectionError {
     },
 }
 
-/// What is said of the time in which this process stood still.
+/// Text about the time in which this process stood still.
 fn besides(stood_still: Duration) -> String {
     match stood_still.as_secs() {
         0 => String::new(),
@@ -143,9 +143,9 @@ pub(crate) struct Leadership {
     renewed_at: Instant,
     before: Option<Timestamp>,
     predecessor: Predecessor,
-    /// The Lease in the namespace that it left, until that one is let go.
+    /// The Lease in the old namespace, until its release.
     pub(super) left: Option<(Api<Lease>, Lease)>,
-    /// What is seen of a Lease that is in the way there.
+    /// Observations of a Lease in the way there.
     pub(super) in_the_way: Observed,
 }
 
@@ -175,8 +175,8 @@ impl Elector {
         }
     }
 
-    /// Waits until this process leads; of the Lease it has `observed` this. Returns `None` if `stop` comes first, and an error
-    /// if this process cannot lead any more.
+    /// Waits until this process leads; `observed`: earlier observations of the Lease. Returns `None` if `stop` comes
+    /// first, and an error if this process cannot lead any more.
     pub(crate) async fn acquire(
         self,
         mut observed: Observed,
@@ -248,7 +248,7 @@ impl Elector {
         }
         let found = match found {
             Some(lease) if self.was_deleted(&lease).await => {
-                // A user says that it is free.
+                // A user declared the Lease free.
                 observed.note(lease.spec.clone().unwrap_or_default(), Instant::now());
                 if let_go(&self.api, lease).await?.is_none() {
                     return Ok(Attempt::HeldBy("another process".to_owned()));
@@ -291,7 +291,8 @@ impl Elector {
         Ok(maps.get_opt(CLUSTER_ID_CONFIG_MAP).await?.is_some())
     }
 
-    /// Whether a user deleted a Lease that is held: it goes, and is made again. One whose namespace ends is needed there.
+    /// Whether a user deleted a Lease that is held: it goes, and is made again. A Lease in an ending namespace is still
+    /// needed there.
     async fn was_deleted(&self, lease: &Lease) -> bool {
         home::is_going(&lease.metadata) && self.home.stays(&self.settings.namespace).await
     }
@@ -442,7 +443,7 @@ impl Leadership {
                     if !same_term || !(free || record::is_ours(&now, settings)) {
                         return Ok(Written::Over(taken(&now, lease)));
                     }
-                    // No other process had it since: who takes it begins another term.
+                    // No other process had the Lease since: a new holder begins another term.
                     self.lease = record::held(now, settings);
                 }
                 // A client deleted it. As client-go: it is made again, unless another core was faster.

@@ -81,7 +81,7 @@ impl LeaseServer {
         (StatusCode::OK, serde_json::to_vec(&lease).unwrap())
     }
 
-    /// What a person does who labels it.
+    /// A person's label on the Lease.
     fn edit(&mut self) {
         let mut lease = self.lease.clone().unwrap();
         lease.metadata.labels = Some([("by".to_owned(), "hand".to_owned())].into());
@@ -303,7 +303,7 @@ async fn a_leader_that_was_taken_out_of_its_lease_or_whose_lease_was_deleted_goe
     }
 }
 
-/// Another process takes the Lease, as one that found it expired.
+/// Another process takes the Lease, as if expired.
 fn take(server: &Shared, by: &str) {
     let mut server = server.lock().unwrap();
     let mut lease = server.lease.clone().unwrap();

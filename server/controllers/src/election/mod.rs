@@ -1,7 +1,7 @@
 //! Leader election: Leases with upstream's names and rules, so that the Go controllers and this core never act at the
 //! same time: one for machines, one for sets and deployments.
 //!
-//! `record` decides what to write, [`Elector`] writes it. Another holder's clock is never trusted: a lease is expired
+//! `record` decides about the write, [`Elector`] makes it. Another holder's clock is never trusted: a lease is expired
 //! when it has not changed for its whole duration on *our* clock. The only shortcut is
 //! [`ElectionSettings::predecessor`].
 //!
@@ -29,7 +29,7 @@ pub(crate) struct ElectionSettings {
     pub(crate) namespace: String,
     /// The namespaces that are served, for people who look at the Lease.
     pub(crate) serves: String,
-    /// Name of this process, never used by another one.
+    /// Name of this process, never used by another process.
     pub(crate) identity: String,
     /// Identity of a process that is known to be dead, e.g. because this process now holds its exclusive lock on the
     /// data directory. Its lease is taken over without waiting for its expiry.

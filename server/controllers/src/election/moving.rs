@@ -36,8 +36,8 @@ impl Leadership {
         Ok(())
     }
 
-    /// Makes the Lease in the namespace where it has to be, in the same term, if it is not there. `is_lost`: the one that it is in
-    /// takes no Lease any more. Returns whether it did.
+    /// Makes the Lease in its proper namespace, in the same term, if it is missing there. `is_lost`: the current
+    /// namespace takes no Lease any more. Returns whether the Lease moved.
     pub(super) async fn relocate(&mut self, is_lost: bool) -> kube::Result<bool> {
         let (home, old) = (&self.elector.home, self.elector.settings.namespace.clone());
         let next = if home.current() != old {

@@ -49,7 +49,7 @@ pub(super) fn is_older(now: &Lease, before: &Lease) -> bool {
     version_of(now).is_older_than(version_of(before))
 }
 
-/// What the process that led before may still do.
+/// The abilities left to the process that led before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Predecessor {
     /// None led before.
@@ -82,12 +82,12 @@ pub(super) enum Move {
 }
 
 impl Observed {
-    /// Whose Lease is not there: it never was, or a client deleted it under its holder.
+    /// The holder of a missing Lease: there was no Lease, or a client deleted it under its holder.
     pub(super) fn of_none(&self) -> Predecessor {
         if self.last.is_some() { Predecessor::MayAct } else { Predecessor::None }
     }
 
-    /// The API server has this Lease now. Returns whether that is older than what it had.
+    /// The API server has this Lease now. Returns whether the Lease is older than the last one.
     pub(super) fn went_back(&mut self, lease: &Lease) -> bool {
         let version = version_of(lease);
         version.is_older_than(std::mem::replace(&mut self.version, version))
@@ -163,7 +163,7 @@ pub(super) fn renewed_at(lease: &Lease) -> Option<Timestamp> {
     lease.spec.as_ref()?.renew_time.as_ref().map(|time| time.0)
 }
 
-/// When the holder acquired it, by its own clock.
+/// When the holder acquired the Lease, by the holder's clock.
 pub(super) fn acquired_at(lease: &Lease) -> Option<Timestamp> {
     lease.spec.as_ref()?.acquire_time.as_ref().map(|time| time.0)
 }
@@ -198,7 +198,7 @@ pub(super) fn moved(lease: &Lease, namespace: &str) -> Lease {
     lease
 }
 
-/// One that is there already in the namespace to which `lease` moves, with the content of that.
+/// The existing Lease in the new namespace, with the content of `lease`.
 pub(super) fn replaced(mut there: Lease, lease: &Lease) -> Lease {
     let notes = lease.metadata.annotations.clone().unwrap_or_default();
     there.metadata.annotations.get_or_insert_default().extend(notes);

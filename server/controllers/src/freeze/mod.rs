@@ -23,7 +23,8 @@ use crate::settings::Settings;
 use crate::stores::{DeploymentIndex, MachineIndex, SetIndex, Stores};
 use crate::watch::ObjectName;
 
-/// Freezes MachineSets that have far too many Machines, and shows it on their MachineDeployments.
+/// Freezes MachineSets with far too many Machines, and shows the freeze on their
+/// MachineDeployments.
 pub(crate) struct Freezes {
     pub(crate) writer: Writer,
     pub(crate) stores: Stores,
@@ -54,7 +55,7 @@ impl fmt::Display for FreezeKey {
 
 /// Who writes the freeze of a MachineSet.
 pub(crate) const OF_SET: &str = "Freeze of a MachineSet";
-/// Who writes what a MachineDeployment shows of the freezes of its sets.
+/// The author of the freezes shown on a MachineDeployment.
 pub(crate) const OF_DEPLOYMENT: &str = "Freeze of a MachineDeployment";
 
 impl Kind for Freezes {

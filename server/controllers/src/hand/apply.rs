@@ -28,9 +28,9 @@ type Answer = Result<Answered, WriteError>;
 
 #[derive(Default)]
 struct Answered {
-    /// The object as it is now, if it said that.
+    /// The object after the write, if the answer has it.
     now: Option<Object>,
-    /// What is told in place of what the write tells.
+    /// Events in place of the write's own.
     instead: Option<Vec<Event>>,
 }
 
@@ -308,7 +308,7 @@ impl Hand<'_> {
     {
         let name = write.of.name();
         let found = match place.writer.get(&place.api, name).await {
-            // It may be ours: its name is repeated.
+            // The object may be ours: its name is repeated.
             Err(_) if write.remember == Remember::Name => return Err(WriteError::NoAnswer),
             found => found?.map(|found| (place.wrap)(Arc::new(found))),
         };

@@ -25,7 +25,7 @@ pub(super) async fn make_first(writer: &Writer, write: &Write) -> Result<(), Wri
             match writer.get_dynamic((&resource, &name)).await {
                 Ok(Some(found)) if copy.is(&found) => Ok(()),
                 Ok(_) => Err(WriteError::Conflict),
-                // It may be ours: its name is repeated.
+                // The copy may be ours: its name is repeated.
                 Err(_) => Err(WriteError::NoAnswer),
             }
         }

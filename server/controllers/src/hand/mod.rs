@@ -23,20 +23,20 @@ use crate::queue::Outcome;
 use crate::stores::Stores;
 use crate::telling::tell;
 
-/// Writes for one pass over one object.
+/// The writes of a pass over an object.
 pub(crate) struct Hand<'a> {
     pub(crate) writer: &'a Writer,
     pub(crate) stores: &'a Stores,
     pub(crate) recorder: &'a Recorder,
     /// Where operations are sent; `None`: the kind has none.
     pub(crate) sessions: Option<&'a Sessions>,
-    /// Whose writes these are.
+    /// The author of the writes.
     pub(crate) by: &'static str,
     /// The object of the pass.
     pub(crate) own: Object,
 }
 
-/// What a kind remembers of its writes until the cache shows them.
+/// The writes that a kind remembers until the cache shows them.
 pub(crate) trait Unseen: Sync {
     /// This is about to be sent.
     fn sends(&self, _part: Part, _write: &Write) {}

@@ -112,7 +112,7 @@ async fn a_key_comes_again_as_the_answer_says() {
     }
 }
 
-/// Every write names what it was decided from.
+/// Every write names the version behind its decision.
 #[tokio::test(start_paused = true)]
 async fn a_write_is_on_condition_of_the_version_that_was_seen() {
     for verb in verbs().into_iter().skip(1) {

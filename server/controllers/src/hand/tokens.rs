@@ -1,4 +1,4 @@
-//! Bootstrap tokens of what a kind owns: in the cluster that its Nodes join.
+//! Bootstrap tokens of an owner, in the cluster that the owner's Nodes join.
 
 use ostler_lifecycle::pool::of_template;
 use ostler_lifecycle::write::{Object, TokenWrite};

@@ -69,7 +69,7 @@ impl Kind for HealthChecks {
 }
 
 impl HealthChecks {
-    /// Of a check that is gone nothing is left but what it marked.
+    /// A deleted check leaves only marks on Machines, so the writes are about a Machine.
     fn hand(&self, snapshot: &Snapshot) -> Hand<'_> {
         let Self { writer, stores, recorder, .. } = self;
         let check = snapshot.check.clone().map(Object::Check);

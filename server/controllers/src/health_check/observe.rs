@@ -43,7 +43,7 @@ impl HealthChecks {
     }
 }
 
-/// The Machines that a check selects, found among those of its namespace alone.
+/// The Machines selected by a check, all in its namespace.
 fn selected(stores: &Stores, check: &MachineHealthCheck) -> Vec<Arc<Machine>> {
     let namespace = check.metadata.namespace.as_deref().unwrap_or_default();
     let mut found = stores.machines.find(MachineIndex::Namespace, namespace);

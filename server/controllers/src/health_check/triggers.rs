@@ -14,7 +14,7 @@ use crate::triggers::{Triggers, Woken, add_gathered};
 use crate::watch::{Change, ObjectName};
 
 impl Woken<HealthChecks> {
-    /// The checks that select a machine, and the one whose mark it has.
+    /// The checks that select a machine, and the check of the machine's mark.
     fn add_checks_of(&self, machine: &Machine, priority: Priority) {
         let namespace = machine.metadata.namespace.as_deref().unwrap_or_default();
         if let Some(mark) = machine.unhealthy_mark() {
@@ -33,7 +33,7 @@ impl Woken<HealthChecks> {
 }
 
 impl Triggers for Woken<HealthChecks> {
-    /// Checks that select it or did, and the one whose mark it has.
+    /// Checks that select or selected the Machine, and the check of its mark.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && is_same_to_pool(old, new)

@@ -1,4 +1,4 @@
-//! What drivers say of instances by themselves: which Machine it is about.
+//! Finds the Machine of a driver's own report about an instance.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// A driver says that something happened to an instance. Returns its machine, which then reads the instance. Nothing
-    /// follows from what cannot be assigned to a machine of this provider, or comes too often.
+    /// A driver says that something happened to an instance. Returns the instance's machine, which then reads the
+    /// instance. Nothing follows from what cannot be assigned to a machine of this provider, or comes too often.
     pub(crate) fn hear(
         &self,
         clock: Timestamp,

@@ -33,7 +33,7 @@ pub(crate) struct Hints {
 #[derive(Debug)]
 struct Heard {
     bucket: TokenBucket,
-    /// For what says that the instance is gone: however often it changed before, that is heard.
+    /// For reports of a gone instance: earlier changes, however frequent, do not block such a report.
     gone: TokenBucket,
     open: Option<HintView>,
 }
@@ -62,7 +62,7 @@ impl Hints {
         self.heard.lock().get(uid)?.open.clone()
     }
 
-    /// A pass that saw `seen` did this about it. Another hint that came meanwhile stays.
+    /// Records the use of the hint `seen` by a pass. Another hint that came meanwhile stays.
     pub(crate) fn used(&self, uid: &str, seen: Option<&HintView>, how: HintUse) {
         let mut all = self.heard.lock();
         let heard = self.of_machine(&mut all, uid);

@@ -1,4 +1,4 @@
-//! Holds what the core itself needs: the ConfigMap with the cluster id here, its Leases when it renews them.
+//! Holds the core's own objects: the ConfigMap with the cluster id here, the Leases at their renewal.
 
 mod triggers;
 
@@ -26,17 +26,17 @@ pub(crate) struct Shared {
     pub(crate) namespace: Arc<HomeNamespace>,
 }
 
-/// Whether this core is needed, as its caches say. The Leases are held by it.
+/// Whether the core is needed, according to its caches. The Leases are held while it is.
 #[derive(Debug, Default)]
 pub(crate) struct Needs(watch::Sender<Need>);
 
 impl Needs {
-    /// Notes whether it is; returns whether that is news.
+    /// Notes the need; returns whether the need changed.
     pub(crate) fn note(&self, need: Need) -> bool {
         self.0.send_if_modified(|before| std::mem::replace(before, need) != need)
     }
 
-    /// Whether it is, and every change of that.
+    /// The need and its changes.
     pub(crate) fn follow(&self) -> watch::Receiver<Need> {
         self.0.subscribe()
     }
@@ -87,7 +87,7 @@ pub(crate) struct Observed {
     state: State,
 }
 
-/// What the API server has of it.
+/// The state of the object in the API server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     /// It is there.
@@ -103,7 +103,7 @@ enum State {
 pub(crate) enum Step {
     /// Change its finalizer.
     Hold(Hold),
-    /// Let it go, to make it again.
+    /// Release the object, to make it again.
     LetGo,
     /// Make it again.
     Make,

@@ -1,4 +1,4 @@
-//! What may change whether this core is needed.
+//! Changes with an effect on the need for this core.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::watch::{Change, ObjectName};
 
 /// It has one key: the ConfigMap of the cluster id.
 impl Woken<Home, Shared> {
-    /// Something came or went that needs this core.
+    /// An object with a need for this core came or went.
     pub(crate) fn note(&self) {
         let need = self.stores.need(self.settings.controllers.run_sets());
         if self.own.needs.note(need) {

@@ -45,7 +45,7 @@ impl Answers {
         asked.map_or(ReviewView::NotAsked, |asked| asked.view.clone())
     }
 
-    /// Notes that the driver is asked. False: it was asked exactly this question already.
+    /// Notes that the driver is asked. False: the same question was asked already.
     pub(super) fn ask(&mut self, key: &ReviewKey, question: &Question) -> bool {
         if self.0.get(key).is_some_and(|asked| asked.question == *question) {
             return false;

@@ -62,7 +62,7 @@ impl UpdateSlots {
         self.0.lock().leave(uid)
     }
 
-    /// The machines that are being updated, and those that wait for a slot.
+    /// The machines in an update, and the machines waiting for a slot.
     pub(crate) fn count(&self) -> (usize, usize) {
         let contents = self.0.lock();
         let all = contents.classes.values();

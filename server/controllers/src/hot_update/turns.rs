@@ -38,7 +38,7 @@ impl Turns {
         true
     }
 
-    /// A review that entered is over. Returns one that waited.
+    /// A review that entered is over. Returns a waiting review.
     pub(super) fn leave(&self, provider: &ProviderName) -> Option<ReviewKey> {
         let mut turns = self.0.lock();
         let turn = turns.get_mut(provider)?;

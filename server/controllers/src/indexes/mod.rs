@@ -29,7 +29,7 @@ pub enum MachineIndex {
     Deployment,
     /// Name of the Node.
     Node,
-    /// `spec.providerID`, and what its driver calls its instance.
+    /// `spec.providerID`, and the driver's name of the instance.
     ProviderId,
     /// The last part of these, in small letters.
     Ending,
@@ -43,7 +43,7 @@ pub enum MachineIndex {
     BootstrapSecret,
     /// `metadata.name`, in any namespace.
     Name,
-    /// `namespace/name` of the target cluster that its label names.
+    /// `namespace/name` of the target cluster in the Machine's label.
     Cluster,
     /// UID of its controller.
     Controller,
@@ -60,7 +60,7 @@ pub enum MachineIndex {
     WaitsForBudget,
     /// One value: Machines whose drain waits for volumes to be attached elsewhere.
     FollowsVolumes,
-    /// `namespace/name` of the MachineHealthCheck whose mark it has.
+    /// `namespace/name` of the MachineHealthCheck of the mark.
     HealthCheck,
     /// Namespace, of Machines that a MachineReserve controls.
     Reserve,
@@ -146,7 +146,7 @@ fn waits_for(machine: &Machine) -> Option<&WaitReason> {
     machine.status.as_ref()?.waiting_for.as_ref().map(|wait| &wait.reason)
 }
 
-/// Whether its replacement waits for that of others of its MachineDeployment.
+/// Whether the replacement waits for siblings in the same MachineDeployment.
 fn waits_for_budget(machine: &Machine) -> bool {
     let budget =
         matches!(waits_for(machine), Some(WaitReason::ReplacementBudget | WaitReason::MassFailure));
@@ -322,7 +322,7 @@ pub enum NodeIndex {
     ProviderId,
     /// The last part of it, in small letters.
     Ending,
-    /// The label that names its Machine.
+    /// The label with the Machine's name.
     MachineName,
 }
 
@@ -359,7 +359,7 @@ impl CacheIndex for NodeIndex {
 pub enum PodIndex {
     /// `spec.nodeName`.
     Node,
-    /// `namespace/name` of a claim that it uses.
+    /// `namespace/name` of a used claim.
     Claim,
 }
 

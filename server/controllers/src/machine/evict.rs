@@ -40,7 +40,7 @@ struct Refused {
 }
 
 impl Refused {
-    /// Whether it waits for this budget, and was not told yet that it may go.
+    /// Whether the eviction waits for this budget, and has not been released yet.
     fn waits_for(&self, cluster: Option<&ObjectName>, budget: &str) -> bool {
         self.cluster.as_ref() == cluster
             && !self.refusal.lifted
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::bench::{Bench, put};
 
-    /// That a budget of the cluster refused this pod at this second.
+    /// Records that a budget of the cluster refused this pod at `second`.
     fn refuse(evictions: &Evictions, target: &Target, pod: &str, second: i64) {
         let at = jiff::Timestamp::from_second(second).unwrap();
         let budgets = vec![BudgetFacts { name: "default/web".to_owned(), misconfigured: false }];

@@ -104,8 +104,8 @@ impl Machines {
             && !matches!(first, Ok(Performed::Done))
             && snapshot.bootstrap_token == Observed::Absent;
         if let (true, Action::EnsureBootstrapToken(made), Ok(())) = (unrecorded, token, &second) {
-            // Nothing says yet that it exists, so nothing would delete it if the Machine went now. If this fails
-            // too, it ends when it expires: no instance has it.
+            // Nothing says yet that it exists, so nothing would delete it if the Machine went now. If the deletion
+            // fails too, the token expires by itself: no instance has it.
             let (id, on_failure) = (made.id.clone(), OnFailure::GoOn);
             let undo = Action::DeleteBootstrapToken { id, on_failure };
             drop(self.on_token(snapshot, &undo).await);
@@ -248,7 +248,7 @@ impl Machines {
                 if !slots.take(machine, wanted == SlotUse::Waits, limit) {
                     return Err(WriteError::Conflict);
                 }
-                // If it goes after this look, the watch gives its slot back.
+                // If the Machine goes after this look, the watch frees the slot.
                 if self.stores.machines.count(MachineIndex::Uid, machine.uid()) > 0 {
                     return Ok(());
                 }
@@ -331,7 +331,7 @@ fn machine_change(machine: &Machine, patch: &MachinePatch) -> Change {
         change = change.metadata("finalizers", json!(all));
     }
     if patch.forget_managers {
-        // An empty list would change nothing; this one resets it.
+        // An empty list would change nothing; this list resets the field.
         change = change.metadata("managedFields", json!([{}]));
     }
     if !patch.labels.is_empty() {

@@ -65,7 +65,7 @@ pub(crate) struct Machines {
     pub(crate) api_health: Arc<ApiHealth>,
     pub(crate) schemas: Arc<Schemas>,
     pub(crate) reviewer: Arc<Reviewer>,
-    /// Wakes machines that this one was blocking.
+    /// Wakes machines blocked by this machine.
     pub(crate) queue: Arc<Queue<ObjectName>>,
 }
 

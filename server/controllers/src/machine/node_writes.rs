@@ -66,7 +66,7 @@ impl Machines {
         Ok(())
     }
 
-    /// The one read that no cache can replace.
+    /// The only read that no cache can replace.
     pub(super) async fn confirm_node(
         &self,
         snapshot: &Snapshot,

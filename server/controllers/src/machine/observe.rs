@@ -105,8 +105,8 @@ impl Machines {
         }))
     }
 
-    /// The provider whose answers count, and the one that has the instance if that is not the provider of the class. One
-    /// that has another name in MCM is the same one.
+    /// The provider whose answers count, and the one that has the instance if that is not the provider of the class. A
+    /// provider under its other name in MCM is the same provider.
     fn providers(
         &self,
         machine: &Machine,
@@ -119,8 +119,8 @@ impl Machines {
         (held.or(of_class), elsewhere)
     }
 
-    /// The Machine with the status that a pass kept. If another client wrote one since, that one is left, and what is
-    /// to be told.
+    /// The Machine with the status that a pass kept. If another client wrote a status since, the client's status stays,
+    /// and the pass only keeps its events.
     fn with_unwritten(&self, machine: Arc<Machine>) -> (Arc<Machine>, Option<Unwritten>) {
         let Some(mut kept) = self.state.unwritten.get(machine.uid()) else {
             return (machine, None);
@@ -417,7 +417,8 @@ pub(crate) fn compared_node_view(
     if ids.said.is_some() {
         return view;
     }
-    // No driver has said yet how ids are compared. What may be its own is neither taken for it nor passed over.
+    // No driver has said yet how ids are compared. A Node that may be the Machine's own is neither taken nor passed
+    // over.
     let is_own = |node: &Node| node::is_ours(machine, instance, node, by);
     let own: Vec<_> = view.all().into_iter().filter(|node| is_own(node)).collect();
     let others = such(&ProviderId::may_equal);

@@ -5,9 +5,9 @@ use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_lifecycle::operation::{Dispatch, Failure, Finished, OperationView, Reason};
 use ostler_sessions::SubmitError;
 
-/// The operation of a machine whose instance, or else whose class, is of this provider, if it is known. The answer of
-/// another provider's driver does not count: it may not even know this infrastructure. `refused`: the operation that the sessions
-/// refused for good.
+/// The operation of a machine whose instance, or else class, has this provider, if the provider is known. The answer of
+/// another provider's driver does not count: it may not even know this infrastructure. `refused`: the operation that
+/// the sessions refused for good.
 pub(super) fn of_machine(
     mut view: OperationView,
     refused: impl Fn() -> Option<Finished>,
@@ -32,7 +32,7 @@ pub(super) fn of_machine(
     view
 }
 
-/// An operation that the sessions refused for good, as a failed one; `None`: they may accept it later.
+/// An operation refused for good by the sessions, as a failed one; `None`: the sessions may accept it later.
 pub(super) fn never_sent(dispatch: &Dispatch, refused: &SubmitError) -> Option<Finished> {
     match refused {
         SubmitError::FrameTooLarge { .. } | SubmitError::KindUnsupported { .. } => Some(Finished {

@@ -18,8 +18,8 @@ pub(super) fn left_group(machine: &Machine) -> Option<LeftGroup> {
 }
 
 impl Machines {
-    /// The API server is asked whether a pool is gone: the cache may not have a new one yet. Whether its group is, a read of
-    /// it says: a pool that lost its finalizer by hand leaves it.
+    /// The API server is asked whether a pool is gone: the cache may not have a new one yet. Only a read of the group
+    /// shows whether the group is gone: a pool that lost its finalizer by hand leaves its group behind.
     pub(super) async fn own_pool(&self, machine: &Machine) -> Result<OwnPool, PassError> {
         let Some(left) = left_group(machine).filter(|_| machine.is_deleting()) else {
             return Ok(OwnPool::There);

@@ -67,7 +67,7 @@ impl Machines {
         }))
     }
 
-    /// Keeps the status that is to be written later. That of a pass that came to nothing says nothing of it.
+    /// Keeps the status that is to be written later. A pass without a result does not replace the kept status.
     fn keep(&self, machine: &Machine, recorded: &Recorded) {
         match &recorded.unwritten {
             Some(unwritten) => self.state.unwritten.set(machine.uid(), unwritten.clone()),

@@ -22,7 +22,7 @@ impl Replacements {
         self.0.lock().get(deployment).copied()
     }
 
-    /// Records that a machine of this MachineDeployment fails now. False: another one has failed since `seen`, so the
+    /// Records the failure of a machine of this MachineDeployment. False: another one has failed since `seen`, so the
     /// plan is outdated.
     pub(super) fn claim(&self, deployment: &str, seen: Option<Timestamp>, now: Timestamp) -> bool {
         let mut last = self.0.lock();

@@ -46,7 +46,7 @@ fn machines(bench: &Bench) -> Machines {
     }
 }
 
-/// A machine whose create was recorded in this term.
+/// A machine with a create recorded in this term.
 fn machine(term: i64) -> Value {
     json!({
         "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",

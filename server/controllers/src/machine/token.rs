@@ -28,7 +28,7 @@ struct Seen {
     token: Observed<BootstrapToken>,
     /// UID of its Secret, if the token is the machine's.
     secret: Option<String>,
-    /// This core deleted it, and did not begin to make it again.
+    /// This core deleted the token, and did not begin to make it again.
     deleted: bool,
 }
 
@@ -130,8 +130,8 @@ impl Machines {
         }
     }
 
-    /// Deletes the token if it was created for the machine. One that this core wrote or read need not be looked up, and
-    /// one that it deleted is gone: a pass repeats that if another of its requests failed.
+    /// Deletes the token if it was created for the machine. A token written or read by this core needs no lookup, and a
+    /// token deleted by this core is gone: a pass repeats the deletion if another of its requests failed.
     pub(super) async fn delete_token(
         &self,
         target: &Target,

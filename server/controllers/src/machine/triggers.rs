@@ -21,7 +21,7 @@ use crate::target::Target;
 use crate::triggers::{DriverChange, Triggers, Woken};
 use crate::watch::{Change, ObjectName};
 
-/// What passes over Machines share with their triggers.
+/// State shared by passes over Machines and their triggers.
 pub(crate) struct Shared {
     pub(crate) state: Arc<State>,
     pub(crate) scans: OrphanScans,
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
 }
 
 impl Woken<Machines, Shared> {
-    /// A Machine is gone. What is kept of it goes, too; others may take its update slot.
+    /// A Machine is gone. Its state in memory goes, too; other Machines may take its update slot.
     fn gone(&self, gone: &Machine, priority: Priority) {
         self.ask_for_scan(gone);
         self.own.recorder.forget(gone.uid());
@@ -60,7 +60,7 @@ impl Woken<Machines, Shared> {
 }
 
 impl Triggers for Woken<Machines, Shared> {
-    /// Itself, and those that had to share its provider id or wait for their turn after it.
+    /// The Machine, Machines that shared its provider id, and Machines next in turn.
     fn machine(&self, change: &Change<Machine>) {
         let priority = change.priority();
         if let Some(name) = change.new.as_deref().map(ObjectName::of)
@@ -87,7 +87,7 @@ impl Triggers for Woken<Machines, Shared> {
         self.add_all(self.stores.users(&ObjectName::of(class.as_ref())), change.priority());
     }
 
-    /// Machines of the classes that name it, and Machines that take their user data from it.
+    /// Machines of the classes with this secret, and Machines with user data from the secret.
     fn secret(&self, change: &Change<Secret>) {
         let Some(secret) = change.latest() else { return };
         let name = ObjectName::of(secret.as_ref());
@@ -99,7 +99,7 @@ impl Triggers for Woken<Machines, Shared> {
         self.add_all(booting, change.priority());
     }
 
-    /// Unhealthy Machines may wait for what its annotation allows.
+    /// Unhealthy Machines may wait for the budget in the deployment's annotation.
     fn deployment(&self, change: &Change<MachineDeployment>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && limit(old) != limit(new)
@@ -108,7 +108,7 @@ impl Triggers for Woken<Machines, Shared> {
         }
     }
 
-    /// Those that a pool left wait for it.
+    /// Machines of a deleted pool wait for its deletion.
     fn pool(&self, change: &Change<MachinePool>) {
         if let Some(gone) = change.gone() {
             let left = self.stores.machines.find_names(MachineIndex::Controller, gone.uid());
@@ -116,7 +116,7 @@ impl Triggers for Woken<Machines, Shared> {
         }
     }
 
-    /// Machines that it may belong to.
+    /// Machines to which the Node may belong.
     fn node(&self, target: &Target, change: &Change<Node>) {
         for node in [&change.old, &change.new].into_iter().flatten() {
             if !is_not_managed(node) {
@@ -127,7 +127,7 @@ impl Triggers for Woken<Machines, Shared> {
         }
     }
 
-    /// The Machine whose Node is being drained of it.
+    /// The Machine whose Node is being drained of the pod.
     fn pod(&self, target: &Target, change: &Change<Pod>) {
         if let Some(old) = change.gone() {
             self.own.state.evictions.forget(old.metadata.uid.as_deref().unwrap_or_default());
@@ -160,7 +160,7 @@ impl Triggers for Woken<Machines, Shared> {
         self.add_all(freed, change.priority());
     }
 
-    /// The Machine whose Node is being drained of it, and those that wait for its volume to be attached elsewhere.
+    /// The Machine whose Node is being drained, and Machines that wait until the volume is attached elsewhere.
     fn attachment(&self, target: &Target, change: &Change<VolumeAttachment>) {
         let Some(attachment) = change.latest() else { return };
         let node = ObjectName::cluster(&attachment.spec.node_name);

@@ -1,4 +1,4 @@
-//! Which Leases this process holds.
+//! The Leases held by this process.
 
 use std::fmt;
 use std::sync::atomic::AtomicI64;

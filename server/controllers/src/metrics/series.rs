@@ -51,7 +51,7 @@ pub(crate) fn name_of(object: &impl Resource) -> Labels {
     ]
 }
 
-/// What an object is: its name, since when it is there, and this.
+/// An object's name and creation time, with more labels.
 pub(crate) fn info<const N: usize>(
     object: &impl Resource,
     more: [(&'static str, String); N],

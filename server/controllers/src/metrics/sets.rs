@@ -18,7 +18,7 @@ use crate::watch::Cache;
 /// What the controller of sets counts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SetMetrics {
-    /// Machines that were deleted because their health failed.
+    /// Machines deleted because of their failed health.
     pub(crate) stale: Counter,
 }
 

@@ -132,8 +132,8 @@ impl OrphanAdmin {
         Ok(hold)
     }
 
-    /// The API knows nothing of the instances made since its backup. The next core could delete them before an operator has
-    /// seen them, so this one sets the mark while it still knows.
+    /// The API knows nothing of the instances made since its backup. The next core could delete such instances before
+    /// an operator has seen them, so this core sets the mark while it still knows.
     pub(crate) async fn api_was_restored(&self) {
         let now = (self.clock.0)();
         let mark = |data: &mut Data| {
@@ -145,7 +145,7 @@ impl OrphanAdmin {
         }
     }
 
-    /// Writes the ConfigMap if `edit` returns that it changed it. Returns the current data.
+    /// Writes the ConfigMap if `edit` returns true for a change. Returns the current data.
     async fn change(&self, edit: impl Fn(&mut Data) -> bool) -> Result<Data, WriteError> {
         let mut last = WriteError::Conflict;
         let maps = self.home.maps(&self.home.current());
@@ -255,8 +255,8 @@ impl OrphanAdmin {
     }
 }
 
-/// Of the providers that classes name, those whose driver lists something. While orphans are held, those that no class
-/// names as well: what was made after the backup may be of a class that is not there any more.
+/// Of the providers in classes, those whose driver can list. While orphans are held, also providers without a class: an
+/// instance made after the backup may have a class that is gone.
 fn to_be_listed(
     mut named: BTreeSet<ProviderName>,
     served: Vec<ProviderState>,
@@ -272,7 +272,7 @@ fn to_be_listed(
     named
 }
 
-/// What will be done with it, and why it is kept.
+/// The fate of the suspect, and why it is kept.
 fn fate(
     one: &Suspected,
     rules: &Rules,

@@ -33,7 +33,7 @@ pub(super) async fn list(
     let (pools, other) = match answer {
         Ok(Success::PoolsListed { pools, scope }) => (pools, scope),
         Ok(_) => return Err(Failure::wrong_answer()),
-        // It said that it has groups, and has none.
+        // The driver claimed groups, and has none.
         Err(failure) if failure.code == ErrorCode::Unimplemented => return Ok((listed, scope)),
         Err(failure) => return Err(failure),
     };

@@ -64,7 +64,7 @@ impl Orphans {
         let id = |one: &Namesake| one.provider_id.as_ref() == Some(&listed.provider_id);
         let machines = self.stores.machines.find(MachineIndex::Controller, uid);
         let claims = |namesake| Claims {
-            // What runs on its Nodes leaves them first.
+            // The pods on the Nodes leave first.
             same_uid: pools.iter().any(|pool| pool.uid() == uid)
                 || machines.iter().any(|machine| !has_drained(machine)),
             same_provider_id: namesakes.clone().any(|one| id(&one)),

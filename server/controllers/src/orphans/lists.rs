@@ -16,10 +16,10 @@ use crate::watch::ObjectName;
 /// Concurrent lists of one provider.
 const LISTS_AT_ONCE: usize = 2;
 
-/// A class and every instance that its list shows.
+/// A class and all instances in its list.
 pub(super) type ClassList = (Arc<MachineClass>, Arc<Vec<Listed>>);
 
-/// Classes that share a list, as the driver said: each with its name, what its list depends on, and its scope.
+/// Classes that share a list, as the driver said: each with its name, the basis of its list, and its scope.
 type Group = Vec<(Arc<MachineClass>, String, Basis, String)>;
 
 /// The lists of one scan.
@@ -28,7 +28,7 @@ pub(super) struct Lists {
     /// Each is complete.
     pub(super) listed: Vec<ClassList>,
     pub(super) failed: Vec<(Arc<MachineClass>, Failure)>,
-    /// What the driver said of the lists that it was asked for: class, and what it depends on.
+    /// The driver's scopes of the requested lists: class, basis and scope.
     said: Vec<(String, Basis, String)>,
 }
 
@@ -74,8 +74,8 @@ impl Orphans {
         all
     }
 
-    /// Asks for one list after the other until one counts for all that are left. A list that fails is that of its
-    /// class alone, and so is one that the driver calls otherwise than before.
+    /// Asks for one list after the other until one counts for all that are left. A list that fails fails for its class
+    /// alone, and a list with another scope than before counts for its class alone.
     async fn list_group(&self, group: Group, pools: bool) -> Lists {
         let mut lists = Lists::default();
         let mut rest = group.into_iter();
@@ -98,7 +98,7 @@ impl Orphans {
         lists
     }
 
-    /// What a list with this class depends on.
+    /// The basis of lists with this class.
     fn basis(&self, class: &MachineClass) -> Basis {
         let facts = ClassFacts::of(class);
         let secret = match merge(&self.stores, class) {

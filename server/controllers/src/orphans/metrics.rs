@@ -34,7 +34,7 @@ pub(crate) struct OrphanMetrics {
     deleted: Family<ProviderLabel, Counter>,
     delete_failed: Family<ProviderLabel, Counter>,
     list_failed: Family<ProviderLabel, Counter>,
-    /// Claims that have a series, so that it can be set back to 0.
+    /// Claims with a series, so that it can be set back to 0.
     shown: Arc<Mutex<BTreeMap<ProviderName, Vec<&'static str>>>>,
 }
 

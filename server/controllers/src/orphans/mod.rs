@@ -65,13 +65,13 @@ pub(crate) struct Orphans {
     pub(crate) metrics: OrphanMetrics,
     pub(crate) scans: OrphanScans,
     pub(crate) admin: OrphanAdmin,
-    /// UID of the Lease by which this process leads.
+    /// UID of the Lease of this leader.
     pub(crate) lease: String,
     /// By provider; bounded by the providers that classes name.
     pub(crate) ledgers: Mutex<HashMap<ProviderName, Ledger>>,
 }
 
-/// What the scans of one provider have shown.
+/// The results of a provider's scans.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     watchlist: Watchlist,
@@ -117,7 +117,7 @@ struct Lister {
 pub(crate) enum Acted {
     /// Nothing: a Machine claims it.
     Claimed(Keep),
-    /// It was only reported, for this reason.
+    /// The orphan was only reported, for this reason.
     Reported(String),
     /// It was deleted.
     Deleted,

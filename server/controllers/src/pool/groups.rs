@@ -1,4 +1,5 @@
-//! What this process remembers of each group, and when it is read again. Safe to lose: a new leader reads them.
+//! The memory of this process about each group, and when to read the group again. Safe to lose: a new leader reads the
+//! groups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -17,11 +18,12 @@ use crate::watch::ObjectName;
 /// How often a group is read at most that keeps changing.
 const HINTED: Duration = Duration::from_secs(2);
 
-/// By name of the pool. Bounded by the pools that exist: one that is gone is forgotten, also if a user removed its finalizer.
+/// By name of the pool. Bounded by the existing pools: a deleted pool is forgotten, also if a user removed its
+/// finalizer.
 #[derive(Debug, Default)]
 pub(crate) struct Groups(Mutex<HashMap<ObjectName, Group>>);
 
-/// What is remembered of one group.
+/// The memory about one group.
 #[derive(Debug, Default)]
 pub(super) struct Group {
     /// UID of the pool: nothing is known of the group of one that has its name now.
@@ -33,7 +35,7 @@ pub(super) struct Group {
     epoch: u64,
     /// Whether something happened since the last read began.
     hinted: bool,
-    /// The reads that failed since the last one that did not.
+    /// Failed reads since the last success.
     failed: Option<Failed>,
     /// When a look that something is missing last counted.
     looked: Option<Instant>,
@@ -57,7 +59,7 @@ struct Failed {
     times: i32,
     /// When the next one is due.
     until: Instant,
-    /// What they were made with. Others are tried immediately.
+    /// The revisions of the failed reads. Other revisions are tried immediately.
     with: ReadWith,
 }
 
@@ -82,7 +84,7 @@ impl Groups {
         group.map_or_else(|| look(&Group::default()), &look)
     }
 
-    /// It may not be what the last read showed: it is read soon.
+    /// The group may differ from the last read: read it soon.
     pub(super) fn doubt(&self, pool: &MachinePool) {
         self.with(pool, |group| group.hinted = true);
     }
@@ -115,7 +117,7 @@ impl Group {
         (deleted.map(|(uid, _)| uid.clone()).collect(), created.map(|(id, _)| id.clone()).collect())
     }
 
-    /// What was decided from this is written down, so it happened. Of an operation that ended the group is read again.
+    /// The decision from this snapshot is written down, so it happened. After an operation the group is read again.
     pub(super) fn recorded(&mut self, snap: &Snapshot, reread: bool, every: Duration) {
         (self.listed, self.every) = (true, Some(every));
         let (deleted, created) = self.unseen(&snap.machines);
@@ -129,7 +131,7 @@ impl Group {
         }
     }
 
-    /// Nothing is decided from what was read before this.
+    /// Earlier reads decide nothing any more.
     pub(super) fn outdate(&mut self) {
         self.epoch += 1;
         self.at = None;
@@ -160,14 +162,14 @@ impl Group {
         self.epoch
     }
 
-    /// A read begins. What happens from now on it may not show.
+    /// A read begins. The read may not show changes from now on.
     pub(super) fn begin(&mut self) {
         self.hinted = false;
         self.known.begin();
     }
 
-    /// A read ended that was begun in this epoch; false: it is too old. `room`: the wait for a driver that is out of room,
-    /// and does not say for how long.
+    /// A read of this epoch ended; false: the read is too old. `room`: the wait for a driver that is out of room, and
+    /// does not say for how long.
     pub(super) fn ended(
         &mut self,
         read: Read,

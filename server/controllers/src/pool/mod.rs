@@ -47,7 +47,8 @@ pub(crate) struct Pools {
     pub(crate) groups: Arc<Groups>,
     /// Where groups are read.
     pub(crate) reads: Arc<Queue<GroupKey>>,
-    /// What the process that led before did is listed, and not awaited: if more of it arrives, it is what this one repeats.
+    /// The writes of the process that led before are listed, not awaited: a later arrival is the same write as this
+    /// process's repetition.
     pub(crate) handover: Handover,
     pub(crate) term: Term,
 }

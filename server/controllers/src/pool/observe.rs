@@ -164,7 +164,7 @@ impl Pools {
         Ok(self.stores.machines.find(MachineIndex::Controller, pool.uid()))
     }
 
-    /// Awaits in the cache what the list shows, as what this process did itself.
+    /// Awaits the listed Machines in the cache, like this process's own writes.
     fn await_in_cache(&self, machine: &Machine) {
         let Some(owner) = controller(&machine.metadata) else { return };
         let cached = self.stores.machines.get(&ObjectName::of(machine));
@@ -268,7 +268,7 @@ impl Pools {
 
 /// What a group is read and decided about with.
 pub(super) struct Around {
-    /// Its class, or the kept copy of that.
+    /// The pool's class, or its kept copy.
     pub(super) facts: Option<ClassFacts>,
     pub(super) secret: SecretView,
     driver: DriverView,
@@ -277,8 +277,8 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Whether a driver can be asked for the group. Without its secret it can look at nothing: what the pool waits for is
-    /// that, and no failure. An operation that ended is recorded first.
+    /// Whether a driver can be asked for the group. Without the secret the driver can look at nothing: the pool waits
+    /// for the secret, and nothing failed. An operation that ended is recorded first.
     pub(super) fn shows_group(&self) -> bool {
         let can = |driver: &DriverFacts| driver.has(OperationKind::GetPoolStatus);
         self.facts.is_some()

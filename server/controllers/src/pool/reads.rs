@@ -48,7 +48,7 @@ pub(crate) struct Due {
 }
 
 enum Of {
-    /// The pool and its Machines before the read; what it is made with, and after which operation.
+    /// The pool and its Machines before the read; the revisions for the read, and the epoch.
     Pool(Arc<MachinePool>, Vec<Arc<Machine>>, ReadWith, u64),
     Left(LeftGroup),
 }
@@ -166,7 +166,7 @@ impl GroupReads {
 #[derive(Debug, Default)]
 pub(crate) struct Running(Mutex<HashMap<ProviderName, usize>>);
 
-/// A read that runs until this is dropped.
+/// A running read, until dropped.
 #[derive(Debug)]
 struct One<'a> {
     running: &'a Running,

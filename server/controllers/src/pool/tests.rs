@@ -180,7 +180,7 @@ async fn a_machine_is_created_once_although_the_watch_shows_it_late() {
         bench.writes().iter().filter(|(path, _)| path.starts_with("POST")).count()
     };
     assert_eq!((created().await, created().await), (1, 1));
-    // It is seen, and a user deletes it.
+    // The cache shows the Machine, and a user deletes it.
     let (_, made) = bench.writes().remove(0);
     put(&bench.stores.machines, made.clone());
     assert_eq!(created().await, 1);

@@ -15,7 +15,7 @@ use crate::stores::{MachineIndex, PoolIndex, is_same_to_pool};
 use crate::triggers::{DriverChange, Triggers, Woken, add_gathered};
 use crate::watch::{Change, ObjectName};
 
-/// What passes over pools share with their triggers.
+/// State shared by passes over pools and their triggers.
 pub(crate) struct Shared {
     pub(crate) groups: Arc<Groups>,
     pub(crate) reads: Arc<Queue<GroupKey>>,
@@ -24,7 +24,7 @@ pub(crate) struct Shared {
 }
 
 impl Woken<Pools, Shared> {
-    /// Adds pools of which something changed that their groups are read with as well.
+    /// Adds pools after a change that also affects the reads of their groups.
     fn wake(&self, pools: impl IntoIterator<Item = ObjectName>, priority: Priority) {
         for pool in pools {
             self.own.reads.add(GroupKey::Of(pool.clone()), priority);
@@ -34,7 +34,7 @@ impl Woken<Pools, Shared> {
 }
 
 impl Triggers for Woken<Pools, Shared> {
-    /// The pool that controls it.
+    /// The pool of the Machine.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && is_same_to_pool(old, new)
@@ -57,7 +57,7 @@ impl Triggers for Woken<Pools, Shared> {
         self.wake(self.stores.pools_of(&ObjectName::of(class.as_ref())), change.priority());
     }
 
-    /// Pools of the classes that name it, and those that take their user data from it.
+    /// Pools of the classes with this secret, and pools with user data from the secret.
     fn secret(&self, change: &Change<Secret>) {
         let Some(secret) = change.latest() else { return };
         let name = ObjectName::of(secret.as_ref());

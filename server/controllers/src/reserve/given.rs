@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 pub(crate) struct Given(Mutex<HashMap<String, BTreeSet<String>>>);
 
 impl Given {
-    /// This Machine, as it was last, is gone. Whether the reserve counts it.
+    /// The Machine, in its last version, is gone. Returns whether the reserve counts it.
     pub(super) fn gone(&self, machine: &Machine, from: &MachineReserve) -> bool {
         let counts = is_named(from, machine.name()) && is_given(machine, from);
         if counts {
@@ -23,7 +23,7 @@ impl Given {
         counts
     }
 
-    /// How many of those that the status names are gone that way.
+    /// How many Machines named in the status are gone for a set.
     pub(super) fn count(&self, from: &MachineReserve) -> usize {
         let mut all = self.0.lock();
         let Some(names) = all.get_mut(from.uid()) else { return 0 };

@@ -31,7 +31,7 @@ impl Woken<Reserves, Arc<Remembered>> {
 }
 
 impl Triggers for Woken<Reserves, Arc<Remembered>> {
-    /// The reserve that controls it, or did.
+    /// The present or former reserve of the Machine.
     fn machine(&self, change: &Change<Machine>) {
         if let Some(gone) = change.gone() {
             let there = gone.metadata.namespace.as_deref().unwrap_or_default();
@@ -60,7 +60,7 @@ impl Triggers for Woken<Reserves, Arc<Remembered>> {
         self.target(change);
     }
 
-    /// One that came or went: a template may name it.
+    /// A class that came or went: a template may name it.
     fn class(&self, change: &Change<MachineClass>) {
         let ((None, Some(class)) | (Some(class), None)) = (&change.old, &change.new) else {
             return;

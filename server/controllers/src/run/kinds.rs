@@ -1,4 +1,4 @@
-//! The kinds that this core reconciles: of each, its queue and what wakes it.
+//! The kinds reconciled by this core: each with its queue and its triggers.
 //!
 //! A new kind is a folder with its four calls and `triggers.rs`, and a field here. If nothing watches its objects yet, it is
 //! also an index (`indexes`), a cache (`stores`), a watch (`watching`) and what the others may hear of it (`triggers`).
@@ -30,7 +30,7 @@ use crate::triggers::{AllTriggers, Triggers, Woken};
 use crate::unmanaged_nodes::UnmanagedNodes;
 use crate::watching::TargetTriggers;
 
-/// Workers that wait for drivers: one that does not answer occupies few of them.
+/// Workers that wait for drivers: a silent driver occupies few of them.
 const ASKING_WORKERS: usize = 32;
 /// Workers for kinds with few objects.
 const FEW_WORKERS: usize = 4;
@@ -40,7 +40,7 @@ pub(crate) struct Kinds {
     pub(crate) machines: Arc<Woken<Machines, Shared>>,
     pub(crate) classes: Arc<Woken<Classes>>,
     pub(crate) secrets: Arc<Woken<Secrets>>,
-    /// A class wakes it by itself.
+    /// Woken by classes.
     pub(crate) reviews: Arc<Queue<ReviewKey>>,
     pub(crate) scans: Arc<Woken<Orphans, OrphanScans>>,
     pub(crate) nodes: Arc<Woken<UnmanagedNodes>>,
@@ -107,7 +107,7 @@ impl Kinds {
         }
     }
 
-    /// Who hears what happens, in this order.
+    /// All triggers, in the order of their calls.
     pub(crate) fn all(&self, configs: &Arc<Configs>, stores: &Stores) -> AllTriggers {
         let all: Vec<Arc<dyn Triggers>> = vec![
             configs.clone(),

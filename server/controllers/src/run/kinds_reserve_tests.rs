@@ -31,7 +31,7 @@ async fn a_reserve_hears_of_its_machines_of_its_target_and_of_classes_and_of_not
     spare["status"] = json!({ "currentStatus": { "phase": "Failed" } });
     world.machine(&put(&world.stores.machines, spare.clone()));
     assert_eq!(woken().await, named(&[]));
-    // It is gone before the reserve counted it, or after that.
+    // The Machine is gone before or after the reserve counted it.
     for (machines, heard) in [(json!(["m"]), named(&["r"])), (json!([]), named(&[]))] {
         put(&world.stores.machines, spare.clone());
         let mut of = reserve("r", "s");

@@ -34,7 +34,7 @@ use crate::target::{Target, Targets};
 use crate::watch::{Author, Cache, CacheIndex, Change, ObjectName, WatchMetrics, handed_out};
 use crate::watching::SessionFollower;
 
-/// All kinds, and what each of them hears.
+/// All kinds, with their triggers.
 struct World {
     kinds: Kinds,
     stores: Stores,
@@ -585,7 +585,7 @@ async fn a_machine_reaches_the_checks_that_select_it_or_did_and_the_one_whose_ma
     moved["metadata"]["annotations"] = json!({ "ostler.dev/unhealthy": mark });
     world.machine(&put(&world.stores.machines, moved.clone()));
     assert_eq!(checks().await, named(&["gone", "of-db", "of-web"]));
-    // It is preserved, and then that ends.
+    // The Machine is preserved, and then no longer.
     for until in [json!("2026-01-05T00:00:00Z"), Value::Null] {
         moved["status"] = json!({ "currentStatus": { "preserveExpiryTime": until } });
         world.machine(&put(&world.stores.machines, moved.clone()));

@@ -12,7 +12,7 @@ use crate::telling::tell;
 use crate::triggers::AllTriggers;
 use ostler_lifecycle::plan::{Event, EventAction, EventReason};
 
-/// Records it, and wakes those whom it concerns.
+/// Records the event of a Lease, and wakes the kinds concerned.
 pub(super) struct LeaseEvents {
     pub(super) all: AllTriggers,
     pub(super) recorder: Recorder,

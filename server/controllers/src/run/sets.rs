@@ -1,6 +1,6 @@
-//! Who runs MachineSets and MachineDeployments: the holder of their Lease, which has the name that
-//! machine-controller-manager's has. A core that runs machines too takes it only while it leads these, and gives it up
-//! with them; until it gets it, another process runs the sets, and the machines are not affected.
+//! The holder of the Lease for sets runs MachineSets and MachineDeployments; the Lease has the name of
+//! machine-controller-manager's. A core that runs machines too takes the Lease only while leading the machines, and
+//! gives up both together; until then another process runs the sets, and the machines are not affected.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -43,7 +43,7 @@ pub(crate) struct SetsTerm {
     pub(crate) predecessor: Predecessor,
 }
 
-/// Takes the Lease of the sets, and starts their controllers while it holds it.
+/// Takes the Lease of the sets, and runs the controllers of the sets while holding it.
 #[derive(Clone)]
 pub(super) struct SetLeader {
     client: Client,
@@ -106,8 +106,8 @@ impl SetLeader {
         self.elector().observe(observed).await
     }
 
-    /// Runs the sets whenever this process has their Lease, of which it has `observed` this. Dropping it stops their
-    /// controllers where they are; the Lease then expires.
+    /// Runs the sets whenever this process has their Lease; `observed`: earlier observations of the Lease. Dropping the
+    /// future stops the controllers in the middle of their work; the Lease then expires.
     pub(super) async fn follow(self, mut observed: Observed, stop: CancellationToken) {
         loop {
             let ended = match self.acquire(std::mem::take(&mut observed), &stop).await {
@@ -117,7 +117,7 @@ impl SetLeader {
             };
             let Err(error) = ended else { return };
             warn!(%error, "another process may run the sets; waiting for their lease");
-            // What ended it may last.
+            // The cause may last.
             if stop.run_until_cancelled(sleep(self.settings.lease.2)).await.is_none() {
                 return;
             }

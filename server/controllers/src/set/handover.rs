@@ -44,13 +44,13 @@ impl Handover {
         Self { over_at: Instant::now() + wait, listed: Mutex::new(false) }
     }
 
-    /// One that is over.
+    /// A finished handover.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self { over_at: Instant::now(), listed: Mutex::new(true) }
     }
 
-    /// Whether that process may still have requests on their way, or what it did has to be listed first.
+    /// Whether the former process may still have requests on their way, or its writes have to be listed first.
     pub(crate) async fn stage(&self) -> Stage<'_> {
         let listed = self.listed.lock().await;
         let left = self.over_at.saturating_duration_since(Instant::now());

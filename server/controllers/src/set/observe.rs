@@ -33,7 +33,7 @@ impl Sets {
                 roll.ours(machine);
                 await_in_cache(machine, &self.stores, &self.pending);
             }
-            // They may be fixed one day.
+            // Unreadable Machines may be fixed one day.
             found.unread.iter().for_each(|it| roll.was_there(&it.namespace, &it.name));
         };
         let Self { writer, stores, pending, .. } = self;
@@ -49,7 +49,7 @@ impl Sets {
         let others = self.stores.sets.find(SetIndex::Namespace, &name.namespace);
         let now = (self.clock.0)();
         let foreign = match predecessor {
-            // What appears now is that process's.
+            // A Machine that appears now was made by the former process.
             Some(_) => None,
             None => self.foreign(&set, &machines, &created, now),
         };
@@ -78,8 +78,8 @@ impl Sets {
         }))
     }
 
-    /// Names of Machines that were created. Those that the cache shows are its own, before it is compared: they are not awaited
-    /// any more, and a list that fails ends the pass.
+    /// Names of Machines that were created. Machines that the cache shows are noted as the set's own before the
+    /// comparison: they are not awaited any more, and a list that fails ends the pass.
     fn created(&self, set: &MachineSet, namespace: &str) -> BTreeSet<String> {
         let created = self.pending.created(set.uid());
         let shown = created.iter().map(|made| ObjectName::new(namespace, made));
@@ -140,7 +140,7 @@ impl Sets {
         }
     }
 
-    /// Machines in reserve, and those of them that may be the set's already.
+    /// Machines in reserve, and names of the Machines that may already be the set's.
     fn spares(&self, set: &MachineSet, namespace: &str) -> (Vec<Spare>, Vec<String>) {
         let spares = self.stores.machines.find(MachineIndex::Reserve, namespace);
         let there = |name: &str| spares.iter().any(|spare| spare.name() == name);
@@ -161,7 +161,7 @@ impl Sets {
         of_node.or_else(|| machine.label(ZONE).map(str::to_owned))
     }
 
-    /// What the Nodes of Failed Machines say. One that cannot be watched may say anything.
+    /// The wishes on the Nodes of Failed Machines. An unwatched Node may have any wish.
     fn wishes(&self, machines: &[Arc<Machine>]) -> BTreeMap<String, NodeWish> {
         let failed = machines.iter().filter(|machine| machine.phase() == MachinePhase::Failed);
         failed.filter_map(|one| Some((one.uid().to_owned(), self.wish(one)?))).collect()
@@ -187,7 +187,7 @@ impl Sets {
     }
 }
 
-/// Whether a Machine matters to a set: it controls it, may adopt it, or let it go.
+/// Whether a Machine matters to a set: the set controls, may adopt, or released the Machine.
 fn concerns(set: &MachineSet, machine: &Machine) -> bool {
     let matches = |machine: &Machine| {
         let selector = set.spec.selector.as_ref();

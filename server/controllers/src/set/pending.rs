@@ -44,7 +44,7 @@ pub(super) struct Unseen {
     pub(super) wait: Option<Duration>,
 }
 
-/// By UID of the set. Bounded by the sets that exist, and by what one pass writes for each.
+/// By UID of the set. Bounded by the existing sets, and by the writes of one pass for each.
 #[derive(Debug, Default)]
 pub(crate) struct Pending(Mutex<HashMap<String, Writes>>);
 
@@ -70,7 +70,7 @@ impl Pending {
         }
     }
 
-    /// This was the answer to it.
+    /// Records the answer to a write.
     pub(crate) fn answered(&self, owner: &str, write: &Write, answer: Result<(), &WriteError>) {
         let name = write.of.name();
         match (write.remember, answer) {
@@ -205,7 +205,7 @@ impl Pending {
                 is_controlled_by(&machine.metadata, set)
             }
             (None, Creation::Confirmed) => false,
-            // It may still arrive while its request may run.
+            // The Machine may still arrive while its request may run.
             (None, Creation::Unanswered(sent)) => sent.elapsed() < 2 * PATIENCE,
         });
         // So may a deletion: until then it is not known whether another Machine has to go in place of this one.

@@ -66,7 +66,7 @@ fn machine() -> Machine {
     .unwrap()
 }
 
-/// A set that wants so many Machines, which its selector has to select.
+/// A set of so many Machines, with a selector that fits.
 fn wanting(replicas: usize) -> MachineSet {
     let mut set = json!(set());
     set["metadata"]["finalizers"] = json!(["machine.sapcloud.io/machine-controller-manager"]);
@@ -349,7 +349,7 @@ async fn a_machine_that_could_not_be_read_as_the_term_began_is_no_other_process_
     let foreign =
         async || sets.gather(&ObjectName::new("default", "s")).await.unwrap().unwrap().foreign;
     assert_eq!(foreign().await, None);
-    // So many are gone that they are forgotten.
+    // So many Machines are gone that the first are forgotten.
     let broken = Unreadable { meta: machine().metadata, why: "it is broken".to_owned() };
     bench.stores.machines.skip(None, Seen::Changed, &broken);
     (0..1000).for_each(|at| sets.roll.lock().was_there("default", &format!("gone-{at}")));

@@ -13,7 +13,7 @@ use crate::triggers::{Triggers, Woken, add_of_set};
 use crate::watch::{Change, ObjectName};
 
 impl Triggers for Woken<Sets, Arc<Pending>> {
-    /// The set that controls it, and sets that may adopt it.
+    /// The controlling set, and sets that may adopt the Machine.
     fn machine(&self, change: &Change<Machine>) {
         if let (Some(old), Some(new)) = (&change.old, &change.new)
             && is_same_to_set(old, new)
@@ -40,7 +40,7 @@ impl Triggers for Woken<Sets, Arc<Pending>> {
         }
     }
 
-    /// Itself. Others may adopt what one leaves behind that is gone.
+    /// The set itself. Others may adopt the Machines of a deleted set.
     fn set(&self, change: &Change<MachineSet>) {
         if let (Some(gone), None) = (&change.old, &change.new) {
             self.own.forget(gone.uid());

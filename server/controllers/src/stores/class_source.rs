@@ -49,7 +49,7 @@ impl StoreClassSource {
         self.stores.class_or_last_known(&name).ok_or(ClassError::NotFound)
     }
 
-    /// What the class was, if it is another one now.
+    /// The former version of a class, if the current one differs.
     fn before(&self, class: &ClassReference) -> Option<MachineClass> {
         self.find(&class.namespace, &class.name).ok()?;
         self.stores.class_before(&ObjectName::new(&class.namespace, &class.name), &class.revision)

@@ -12,7 +12,7 @@ use crate::settings::Settings;
 use crate::target::cluster_of;
 use crate::watch::ObjectName;
 
-/// Whom to ask what drivers say.
+/// Where to learn the drivers' comparison of ids.
 #[derive(Debug)]
 pub(crate) struct Drivers {
     said: IdComparisons,

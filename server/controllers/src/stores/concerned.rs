@@ -1,4 +1,4 @@
-//! Which objects another one concerns.
+//! Finds the objects concerned by another one.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::target::Target;
 use crate::watch::ObjectName;
 
 impl Stores {
-    /// The set that controls a machine; for one without a controller, all that select it.
+    /// The set that controls a machine; without a controller, all sets that select the machine.
     pub(crate) fn sets_of(&self, machine: &Machine) -> Vec<Arc<MachineSet>> {
         if let Some(owner) = controller(&machine.metadata) {
             return self.sets.find(SetIndex::Uid, &owner.uid);
@@ -50,7 +50,7 @@ impl Stores {
                 found.extend(machines.find_names(MachineIndex::Node, &other.name));
             }
         }
-        // The machine of that name may own it.
+        // The machine of the same name may own the Node.
         found.extend(machines.find_names(MachineIndex::Name, name));
         let labels = node.metadata.labels.as_ref();
         if let Some(machine) = labels.and_then(|labels| labels.get(label::MACHINE_NAME)) {

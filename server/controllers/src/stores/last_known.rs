@@ -54,8 +54,8 @@ impl Stores {
         earlier
     }
 
-    /// What a class was at this revision, if it is another one now and that is kept. Nothing if another provider has the
-    /// class now: its secrets are none of the driver of then.
+    /// The class at this revision, if the current one differs and the copy is kept. Nothing if another provider has the
+    /// class now: the former driver must not get its secrets.
     pub(crate) fn class_before(
         &self,
         name: &ObjectName,

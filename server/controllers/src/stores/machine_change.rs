@@ -30,7 +30,7 @@ fn is_same_to_all(old: &Machine, new: &Machine) -> bool {
         && notice(old) == notice(new)
 }
 
-/// Without the one that changes with every operation.
+/// Without the annotation that changes with every operation.
 fn annotations(machine: &Machine) -> impl Iterator<Item = (&String, &String)> {
     machine.metadata.annotations.iter().flatten().filter(|(key, _)| *key != OPERATION)
 }

@@ -13,7 +13,7 @@ use crate::watch::ObjectName;
 pub(crate) enum MergedSecret {
     /// The class names no secret.
     NotReferenced,
-    /// These are in a namespace that is not served.
+    /// The secrets in a namespace that is not served.
     NamespaceDenied(Vec<ObjectName>),
     /// These do not exist.
     Missing(Vec<ObjectName>),

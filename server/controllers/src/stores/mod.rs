@@ -43,9 +43,9 @@ pub struct Stores {
     pub classes: Arc<Cache<ClassIndex>>,
     /// Secrets of the namespaces that are served.
     pub secrets: Arc<Cache<SecretIndex>>,
-    /// MachineSets of the namespaces that are served, if this process runs them.
+    /// MachineSets of the served namespaces, if this process runs sets.
     pub sets: Arc<Cache<SetIndex>>,
-    /// MachineDeployments of the namespaces that are served, if this process runs them.
+    /// MachineDeployments of the served namespaces, if this process runs them.
     pub deployments: Arc<Cache<DeploymentIndex>>,
     /// MachinePools of the namespaces that are served, if this process runs machines. Without their definition there are
     /// none, and nothing waits for them.

@@ -13,7 +13,7 @@ use crate::target::cluster_of;
 use crate::watch::ObjectName;
 
 impl Stores {
-    /// Name of another Machine that has the instance of this provider id, or whose UID is on it.
+    /// Name of another Machine with the instance of the provider id, or with the UID on the instance.
     pub(crate) fn other_holder(
         &self,
         machine: &Machine,
@@ -28,8 +28,8 @@ impl Stores {
         Some(holder.name().to_owned())
     }
 
-    /// Another Machine that has the instance of this provider id: its driver or its pool says so. Where only the spec does,
-    /// which anyone writes who may create Machines in a namespace, the oldest Machine of that namespace has it.
+    /// Another Machine with the instance of the provider id, according to its driver or pool. If only specs name the
+    /// instance, which any creator of Machines may write, the oldest Machine of the namespace has it.
     pub(crate) fn holder_of(
         &self,
         machine: &Machine,
@@ -78,7 +78,7 @@ impl Stores {
                     && holds(&other)
             })
         };
-        // Of two Machines that claim the same, the older one has it.
+        // Of two Machines with the same claim, the older Machine wins.
         let born = |one: &Machine| one.metadata.creation_timestamp.clone();
         let older = |other: &Machine| born(other) < born(machine);
         let id = node::provider_id(node);
@@ -217,7 +217,7 @@ mod tests {
         serde_json::from_value(node).unwrap()
     }
 
-    /// A Machine whose instance a driver made, and that joined as this Node.
+    /// A Machine with an instance made by a driver, joined as the Node.
     fn joined(name: &str, provider_id: &str, node: &str) -> Machine {
         let mut machine = machine(name, Some(provider_id), Some(node));
         let status = json!({ "instanceUID": machine.uid(), "nodeRef": { "name": node } });

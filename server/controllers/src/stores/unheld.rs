@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use crate::watch::ObjectName;
 
-/// Reasons for the machines that wait for the class controller. Bounded by the classes: one that is gone or has its
-/// finalizer is forgotten.
+/// Reasons for the machines that wait for the class controller. Bounded by the classes: a deleted class, or a class
+/// with its finalizer, is forgotten.
 #[derive(Debug, Default)]
 pub(crate) struct Unheld(Mutex<HashMap<ObjectName, String>>);
 

@@ -53,7 +53,7 @@ struct Contents {
     lacking: BTreeMap<ObjectName, (WaitReason, String)>,
 }
 
-/// A cluster that is watched. Dropping it ends its watches.
+/// A cluster that is watched. Dropping the cluster ends its watches.
 pub(crate) struct Open {
     pub(crate) target: Arc<Target>,
     /// Digest of its kubeconfig.

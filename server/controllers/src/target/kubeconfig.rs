@@ -16,7 +16,7 @@ const AGENT: &str = concat!("ostler-server/", env!("CARGO_PKG_VERSION"));
 /// For how long an API server may say nothing on a connection that has a request. A watch without events lasts 290 s.
 const SILENCE: Duration = Duration::from_secs(330);
 
-/// Creates a client from a kubeconfig. Tests use one that needs no network.
+/// Creates a client from a kubeconfig. Tests use a connection without a network.
 pub type Connect =
     Arc<dyn Fn(String) -> BoxFuture<'static, Result<Client, Unusable>> + Send + Sync>;
 

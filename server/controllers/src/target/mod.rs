@@ -30,7 +30,7 @@ use crate::watch::{Cache, ObjectName, OnDemand};
 pub struct Target {
     /// The client of the cluster.
     pub(crate) client: Client,
-    /// Its name among several; `None` if it is the only one.
+    /// The name among several clusters; `None` if there is only one.
     pub(crate) cluster: Option<ObjectName>,
     /// All Nodes.
     pub(crate) nodes: Arc<Cache<NodeIndex>>,
@@ -48,7 +48,7 @@ pub struct Target {
     pub(crate) abilities: OnceCell<Abilities>,
 }
 
-/// What an API server can do, as its discovery says. Of one that does not answer, all is assumed.
+/// What an API server can do, as its discovery says. A silent API server counts as able to do everything.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Abilities {
     /// It evicts pods.
@@ -149,7 +149,7 @@ pub enum Targets {
     /// Machines join no cluster.
     #[default]
     None,
-    /// All Machines join this one.
+    /// All Machines join the same cluster.
     One(Arc<Target>),
     /// Each Machine names its own.
     Several(Arc<Clusters>),

@@ -1,4 +1,4 @@
-//! The watches, and who hears of their changes.
+//! The watches, and the listeners to their changes.
 
 mod sessions;
 mod targets;

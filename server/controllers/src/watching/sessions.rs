@@ -1,4 +1,4 @@
-//! What happens to drivers and their operations.
+//! Events about drivers and their operations.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ impl SessionFollower {
     pub(crate) async fn follow(self, mut events: broadcast::Receiver<SessionEvent>) {
         self.all.tell(|it| it.everything());
         loop {
-            // Each costs a look at all Machines of its provider: of those that wait here, the last one counts.
+            // Each event costs a look at all Machines of its provider: of several waiting events, the last one counts.
             let mut turned = BTreeMap::new();
             for _ in 0..events.len().max(1) {
                 match events.recv().await {

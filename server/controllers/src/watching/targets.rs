@@ -43,7 +43,7 @@ impl TargetController {
     async fn reconcile(&self) {
         let named = self.watches.stores.machines.values(MachineIndex::Cluster);
         let by_machines = named.iter().filter_map(|value| name(value));
-        // One without instances has its bootstrap token there.
+        // A pool without instances has its bootstrap token there.
         let pools = self.watches.stores.pools.all();
         let by_pools = pools.iter().filter_map(|pool| cluster_of(&of_template(pool)));
         let wanted: BTreeSet<ObjectName> = by_machines.chain(by_pools).collect();
@@ -98,7 +98,7 @@ impl TargetController {
         let (all, name) = (self.watches.all.clone(), cluster.clone());
         let checked = Arc::clone(&target);
         watches.spawn(health.ask(probes, move |_| {
-            // Machines that wait for its first lists say why they do not come.
+            // Machines that wait for the cluster's first lists show why the lists do not come.
             if checked.is_synced() {
                 all.tell(|it| it.health(Some(&name)));
             } else {
