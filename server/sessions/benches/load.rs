@@ -1,7 +1,7 @@
 //! What sessions cost: a thousand drivers that connect together, the memory of an idle session, and that of operations
 //! that wait for a driver: `cargo bench -p ostler-sessions --bench load`.
 //!
-//! The core is a process of its own, so that its memory is its own. It is told what to do on stdin, a word a line.
+//! The core is a separate process, to measure its memory alone. Commands come on stdin, a word a line.
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
 use ostler_api::ProviderId;

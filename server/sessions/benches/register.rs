@@ -3,7 +3,7 @@
 //! alone, and with so many in flight alone, for a profiler. CPU is what the process used for a round trip: it says on a busy
 //! machine, too, what costs less.
 //!
-//! * `echo`: one small frame each way; one task sends all of them, and one echoes.
+//! * `echo`: one small frame each way; a single task sends all frames, and another echoes.
 //! * `calls`: the frames of a session (Operation, OperationCompleted) with the same driver and as many callers, each a
 //!   task that waits for its answer; behind them no core, but a slot for each.
 //! * `session`: what a controller pays: `call` → Operation → Completed → outcome → acknowledgement.
@@ -92,7 +92,7 @@ async fn main() {
     }
 }
 
-/// What one round came to.
+/// The result of a round.
 struct Round {
     /// Round trips in a second.
     rate: f64,
@@ -143,7 +143,7 @@ async fn round(trips: &Trips) -> Round {
     Round { rate: count / took, p99: trips.p99(), cpu }
 }
 
-/// Microseconds that this process has used of the CPU.
+/// CPU microseconds used by this process.
 fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let (_, rest) = stat.rsplit_once(')').unwrap();
@@ -233,7 +233,7 @@ async fn echo(in_flight: usize) -> Round {
     round
 }
 
-/// A core that knows nothing but who waits for which answer.
+/// A core that only knows the callers and their answers.
 struct Least {
     in_flight: usize,
     trips: Arc<Trips>,

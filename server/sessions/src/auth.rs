@@ -1,4 +1,4 @@
-//! Who a driver is, and which providers it may serve.
+//! The identity of a driver, and its providers.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 pub struct Principal {
     /// Stable name: sessions of one name replace each other, sessions of two never do.
     pub name: String,
-    /// What it may claim.
+    /// The providers to claim.
     pub providers: Providers,
     /// How much longer what it showed is good for; `None`: without end. A session does not outlive
     /// it.
@@ -31,9 +31,9 @@ impl Principal {
 pub enum Providers {
     /// Every provider.
     Any,
-    /// These, by the names that drivers use.
+    /// The named providers, by the names that drivers use.
     Named(BTreeSet<String>),
-    /// The one that is claimed first, over all clones of this value.
+    /// The provider claimed first, over all clones of this value.
     First(Arc<OnceLock<String>>),
 }
 
@@ -56,7 +56,7 @@ impl Providers {
 /// So many names are shown.
 const NAMES_SHOWN: usize = 5;
 
-/// For people: a principal that claims another one.
+/// The allowed providers, for the error about a wrong claim.
 impl fmt::Display for Providers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,7 +93,7 @@ pub struct Peer {
 /// Who a client certificate speaks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// Its URI name; else its DNS name; else its common name.
+    /// The URI name; else the DNS name; else the common name.
     pub identity: String,
     /// When it ends, in seconds since 1970.
     pub not_after: i64,
@@ -166,7 +166,7 @@ impl AuthError {
 /// Tells who calls.
 #[tonic::async_trait]
 pub trait Authenticator: Send + Sync + 'static {
-    /// Who shows this, and what they may claim. Called for every call of a driver.
+    /// Identifies the caller, and the providers it may claim. Called for every call of a driver.
     async fn authenticate(&self, presented: Presented<'_>) -> Result<Principal, AuthError>;
 }
 

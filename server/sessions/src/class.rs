@@ -1,4 +1,4 @@
-//! What is looked up for drivers, and about them: classes, their secrets, and what is written down.
+//! Lookups for drivers, and about drivers: classes, secrets, and recorded operations.
 
 use ostler_api::ProviderName;
 use ostler_api::Revision;
@@ -94,18 +94,18 @@ pub trait ClassSource: Send + Sync + 'static {
     /// keep the revision that the operation refers to.
     fn class(&self, namespace: &str, name: &str) -> Result<ClassContent, ClassError>;
 
-    /// What the class was at this revision, if it is another one now and that is kept. Answered from memory.
+    /// The class at this revision, if the current one differs and the copy is kept. Answered from memory.
     fn earlier(&self, _class: &ClassReference) -> Option<ClassContent> {
         None
     }
 
-    /// The secrets as they are now that the class named at this revision, merged; if that is not kept, or empty, those
-    /// that it names now. [`ClassError::NotFound`] if the class is not there, names no secret, or names one that is not
-    /// there.
+    /// The current, merged content of the secrets named by the class at this revision; if the revision is not kept, or
+    /// empty, of the currently named secrets. [`ClassError::NotFound`] if the class is not there, names no secret, or
+    /// names one that is not there.
     async fn secret(&self, class: &ClassReference) -> Result<SecretContent, ClassError>;
 
-    /// Everything confidential that drivers get for a class: the values of its secret, and user
-    /// data. What drivers say is scrubbed for it. Answered from memory.
+    /// Everything confidential that drivers get for a class: the values of its secret, and user data. Drivers' messages
+    /// are scrubbed of these values. Answered from memory.
     fn confidential(&self, _namespace: &str, _name: &str) -> Vec<Vec<u8>> {
         Vec::new()
     }
@@ -115,9 +115,8 @@ pub trait ClassSource: Send + Sync + 'static {
         BTreeSet::new()
     }
 
-    /// The mutation that is written down for the target with this UID: nothing that a driver says
-    /// that it holds is taken over without it. Answered from memory, which must have everything
-    /// that was written down before this core began to lead.
+    /// The recorded mutation of the target with this UID: without a record, no operation held by a driver is taken
+    /// over. Answered from memory, which must have every record made before this core began to lead.
     fn recorded(&self, _target_uid: &str) -> Option<RecordedOperation> {
         None
     }

@@ -257,7 +257,7 @@ pub(crate) fn outcome(response: operation_result::Response, volumes: Vec<String>
     }
 }
 
-/// A scope that is cut would be another one.
+/// A shortened scope would be another scope.
 fn scope(of: String) -> String {
     Some(of).filter(|it| it.len() <= WORD_BYTES).unwrap_or_default()
 }
@@ -314,7 +314,7 @@ fn record(mut record: MachineRecord) -> Result<InstanceRecord, Failure> {
     })
 }
 
-/// Of one whose tags name no Machine, nothing follows.
+/// A part whose tags name no Machine is ignored.
 fn parts(records: Vec<PartRecord>) -> Result<Vec<Part>, Failure> {
     let tagged = records.into_iter().filter(|it| !it.machine_uid.is_empty() && !it.id.is_empty());
     let part = |it: PartRecord| {

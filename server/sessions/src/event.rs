@@ -54,7 +54,7 @@ pub enum SessionEvent {
         /// False: it goes on.
         stalled: bool,
     },
-    /// The driver that has an operation lost its session, or came back with it.
+    /// The driver of an operation lost its session, or came back with the operation.
     Lost {
         /// UID of the target.
         target_uid: Uid,
@@ -83,7 +83,7 @@ pub enum SessionEvent {
         principal: String,
         /// What was claimed.
         provider: ProviderName,
-        /// What it may serve, for people.
+        /// The allowed providers, for people.
         serves: String,
     },
 }
@@ -112,9 +112,9 @@ pub struct ProviderState {
     pub provider: ProviderName,
     /// Whether operations are sent: a session is active and ready.
     pub ready: bool,
-    /// What the driver says of its readiness, for people; empty if it says nothing.
+    /// The driver's reason for its readiness, for people; may be empty.
     pub reason: String,
-    /// Live sessions: the active one and its standbys.
+    /// Live sessions, active or standby.
     pub sessions: usize,
     /// Name of the principal of the active session; empty without one.
     pub principal: String,
@@ -126,11 +126,11 @@ pub struct ProviderState {
     pub driver: String,
     /// Verbs of the active session.
     pub kinds: BTreeSet<OperationKind>,
-    /// Whether it knows instances by their names alone, and cannot tell who made them.
+    /// Whether the driver knows instances by name only, and cannot tell their makers.
     pub by_name: bool,
     /// For how long its infrastructure may not show what was made; `None`: it does not say.
     pub list_lag: Option<Duration>,
-    /// What its groups do by themselves.
+    /// The groups' own behaviour.
     pub pools: PoolTraits,
     /// Operations sent and not answered, over all sessions.
     pub in_flight: usize,

@@ -8,7 +8,7 @@ use lru::LruCache;
 use ostler_api::{ProviderIdComparison, ProviderName};
 use parking_lot::Mutex;
 
-/// More than a core has providers. Of one that is forgotten nothing is known, until its driver comes again.
+/// More than a core has providers. A forgotten provider has no known comparison until its driver comes again.
 const FORMER: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// What active drivers said, last. Cheap to clone; every clone is the same.
@@ -41,7 +41,7 @@ impl IdComparisons {
         said.connected.insert(provider.clone(), by);
     }
 
-    /// The provider has no sessions any more. What its driver said still counts.
+    /// The provider has no sessions any more. The last answer of its driver still counts.
     pub(crate) fn left(&self, provider: &ProviderName) {
         let mut said = self.0.lock();
         if let Some((provider, by)) = said.connected.remove_entry(provider) {

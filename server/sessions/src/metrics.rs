@@ -128,7 +128,7 @@ impl UpstreamNames {
     }
 }
 
-/// The counters; those of one process.
+/// The counters of one process.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     usual: Mutex<Map<(ProviderName, OperationKind), Usual>>,

@@ -23,7 +23,7 @@ pub(crate) struct Order {
     pub(crate) timeout: Duration,
     /// Its priority.
     pub(crate) lane: Lane,
-    /// What is sent, without what only the hub knows.
+    /// The request, without fields known only to the hub.
     pub(crate) operation: Box<Operation>,
     /// Names of the volumes whose ids are asked for.
     pub(crate) volumes: Vec<String>,
@@ -82,7 +82,7 @@ pub enum SubmitError {
 }
 
 impl SubmitError {
-    /// The failure that this refusal amounts to.
+    /// The failure equivalent to this refusal.
     pub fn failure(&self) -> Failure {
         let (code, reason) = match self {
             Self::NoDriver { .. } => (ErrorCode::Unavailable, Reason::CoreNoSession),

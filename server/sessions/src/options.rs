@@ -16,8 +16,8 @@ pub struct SessionsOptions {
     pub previous_cluster_ids: Vec<String>,
     /// Name of this process of the core, for people.
     pub core_instance: String,
-    /// Other names of a provider, e.g. `AWS` → `aws.example.com`. Keys are what classes say, values
-    /// what drivers say.
+    /// Other names of a provider, e.g. `AWS` → `aws.example.com`. Keys are the names in classes, values the names that
+    /// drivers use.
     pub aliases: BTreeMap<ProviderName, ProviderName>,
     /// How many operations a second are sent, by provider or alias; without limit for others.
     pub rates: BTreeMap<ProviderName, Rate>,
@@ -55,7 +55,7 @@ impl SessionsOptions {
     }
 }
 
-/// Limits on what is held; nothing grows past them.
+/// Limits on stored state; nothing grows past them.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Operations in flight on one session; the driver's own number may be smaller.
@@ -64,12 +64,12 @@ pub struct Limits {
     pub queued: usize,
     /// Bytes of the operations that wait for credit, for each provider.
     pub queued_bytes: usize,
-    /// Bytes of the operations that one driver was sent and has not accepted. It accepts
-    /// immediately what it reads, so this is what a driver that does not read can cost.
+    /// Bytes of the operations that one driver was sent and has not accepted. A driver accepts immediately after
+    /// reading, so this is the cost of a driver that does not read.
     pub unaccepted_bytes: usize,
     /// Targets with an operation in flight or a result not acknowledged.
     pub targets: usize,
-    /// Live sessions of one provider: the active one and its standbys.
+    /// Live sessions of a provider, active or standby.
     pub sessions_per_provider: usize,
     /// Live and lost sessions of all providers.
     pub sessions: usize,
@@ -77,9 +77,9 @@ pub struct Limits {
     pub connections: usize,
     /// Known drivers that have not sent Hello yet, at the same time; the core asks the others to come later.
     pub arrivals: usize,
-    /// Streams that one principal may open in a row; then one in [`Timing::connect_interval`].
+    /// Streams of one principal in a row; then one in [`Timing::connect_interval`].
     pub connect_burst: u32,
-    /// Held operations that one Hello may list.
+    /// Most held operations in a Hello.
     pub held: usize,
     /// Records of one paged list.
     pub list_records: usize,
@@ -87,8 +87,7 @@ pub struct Limits {
     pub list_bytes: usize,
     /// The same of all lists that one session has begun.
     pub lists_bytes: usize,
-    /// Frames of one sort that wait for a driver to read them: what the core says by itself, and
-    /// answers that the driver called for.
+    /// Frames of one sort waiting for a driver to read: the core's own frames, and answers to the driver's calls.
     pub outbox: usize,
     /// Served revisions of classes that are kept though no operation needs them.
     pub class_revisions: usize,
@@ -112,7 +111,7 @@ impl Default for Limits {
             sessions: 2048,
             // Two for each session.
             connections: 4096,
-            // The Hello follows within milliseconds. The gate bounds those of whom it is not known yet who they are.
+            // The Hello follows within milliseconds. The gate limits connections without a known principal.
             arrivals: 256,
             // All sessions of a provider, twice.
             connect_burst: 16,

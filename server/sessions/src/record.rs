@@ -1,5 +1,5 @@
-//! What is written down of the operation of a target: what a driver says that it holds is compared
-//! with it.
+//! The recorded operation of a target: a driver's claim to hold an operation is compared with the
+//! record.
 
 use ostler_api::OperationId;
 use ostler_api::ProviderName;
@@ -19,7 +19,7 @@ pub struct RecordedOperation {
     pub kind: OperationKind,
     /// Its intent.
     pub idempotency_key: String,
-    /// Term of the core that decided it.
+    /// Term of the core that made the decision.
     pub term: Term,
     /// The object, as the API has it.
     pub target: Target,
@@ -42,7 +42,7 @@ impl Records {
         Self(Box::new(find))
     }
 
-    /// What is written down for this target.
+    /// The record for this target.
     pub(crate) fn find(&self, target_uid: &str) -> Option<RecordedOperation> {
         (self.0)(target_uid)
     }

@@ -66,7 +66,7 @@ impl RevisionCache {
 }
 
 impl State {
-    /// One that is not the newest any more.
+    /// An older revision of the class.
     fn earlier(
         &mut self,
         source: &dyn ClassSource,

@@ -15,7 +15,7 @@ use crate::{GateLayer, Sessions};
 /// Pings find a peer that is gone without a word; they say nothing of a driver that hangs.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
-/// Calls that the service authenticates, and the one that is a stream of frames.
+/// Calls that the service authenticates, and the call with the stream of frames.
 const OWN: &str = "/ostler.driver.v1alpha1.DriverService/";
 const STREAM: &str = "/ostler.driver.v1alpha1.DriverService/Register";
 

@@ -71,7 +71,7 @@ impl Sessions {
         &self.shell.options.cluster_id
     }
 
-    /// Ids that it had before.
+    /// Previous ids of the cluster.
     pub fn previous_cluster_ids(&self) -> &[String] {
         &self.shell.options.previous_cluster_ids
     }
@@ -101,7 +101,7 @@ impl Sessions {
         scrape::register(&self.shell, registry);
     }
 
-    /// The providers that have sessions here or operations that wait for one, by name.
+    /// Providers with sessions here, or with operations waiting for one, by name.
     pub fn providers(&self) -> Vec<ProviderState> {
         self.shell.with(|hub, now| hub.provider_states(now))
     }

@@ -1,4 +1,4 @@
-//! Around the hub: its lock, its clock, and the effects that it asks for.
+//! Around the hub: lock, clock, and execution of effects.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::{
     Authenticator, ClassSource, Gate, GateRules, Principal, SessionEvent, SessionsOptions, Term,
 };
 
-/// Events that a subscriber may lag behind before it has to look for itself.
+/// Most events that a subscriber may lag behind before looking for itself.
 const EVENTS: usize = 4096;
 
 /// Room for effects that is kept between calls; a burst may need more for a moment.
@@ -136,7 +136,7 @@ impl Shell {
         })
     }
 
-    /// The stream ended by itself: the driver ended it in order, or it broke.
+    /// The stream ended by itself: in order by the driver, or broken.
     pub(crate) fn ended(&self, key: SessionKey, in_order: bool) {
         self.locked(|state, now| {
             state.outboxes.remove(&key);

@@ -25,7 +25,7 @@ fn model(of: PoolModel) -> WireModel {
     WireModel { hash: of.hash, bootstrap: bootstrap(of.user_data), zones: of.zones }
 }
 
-/// What a group and its instances are found by, from their first moment.
+/// The tags of a group and its instances, from their first moment.
 fn identity_tags(target: &Target, cluster_id: &str) -> HashMap<String, String> {
     let tags = [
         (tag::CLUSTER_ID, cluster_id),

@@ -108,7 +108,7 @@ fn refusal(refused: &SubmitError) -> Status {
     }
 }
 
-/// Writes down who did what, whatever becomes of it: also a call that was given up.
+/// Writes the audit entry of a call, whatever its end: even for a call given up.
 struct Audit<'a> {
     debug: &'a Debug,
     caller: &'a Caller,

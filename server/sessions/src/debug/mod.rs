@@ -66,7 +66,7 @@ static REFLECTION: LazyLock<Routes> = LazyLock::new(|| reflection(ADMIN_FILE_DES
 
 impl Sessions {
     /// The gRPC services for people: DriverDebugService, health, reflection v1 and v1alpha. The
-    /// server that mounts them must know that the caller may use them.
+    /// server must authorize callers first.
     pub fn admin_service(&self, options: AdminOptions) -> Routes {
         let AdminOptions { targets, orphans, leading } = options;
         let debug = Debug { sessions: self.clone(), targets, orphans, leading };

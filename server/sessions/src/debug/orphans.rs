@@ -1,4 +1,4 @@
-//! What is known of orphans, and the word that they may go.
+//! The known orphans, and the acceptance of their deletion.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub struct OrphanReport {
     pub hold: Option<ReportedHold>,
     /// The settings of the core say to report orphans only.
     pub report_only: bool,
-    /// Providers whose instances this core has not listed yet, or could not list; not those whose driver lists none. While orphans are
-    /// held, those that no class names are among them.
+    /// Providers whose instances this core has not listed yet, or could not list, except providers whose driver lists
+    /// nothing. While orphans are held, providers without a class are included.
     pub not_listed: Vec<String>,
 }
 
@@ -50,17 +50,17 @@ pub struct ReportedOrphan {
     pub provider: String,
     /// Its instances.
     pub provider_ids: Vec<String>,
-    /// Its parts that belong to no instance.
+    /// Parts that belong to no instance.
     pub parts: Vec<String>,
-    /// The Machine that its tags name.
+    /// The Machine in the tags.
     pub machine_name: String,
-    /// The UID that its tags name; empty if they name none.
+    /// The UID in the tags; empty if none.
     pub machine_uid: String,
-    /// A class that it was listed with.
+    /// A class of the orphan's listing.
     pub machine_class: String,
-    /// Time since the list that showed it first.
+    /// Time since the first list with the orphan.
     pub known_for: Duration,
-    /// What becomes of it.
+    /// The fate of the orphan.
     pub fate: OrphanFate,
     /// Deletions that failed.
     pub failures: u32,
@@ -71,7 +71,7 @@ pub struct ReportedOrphan {
 /// What becomes of an orphan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OrphanFate {
-    /// One list showed it; another one must confirm it.
+    /// A first list showed the orphan; another list must confirm it.
     ToBeConfirmed,
     /// It is kept.
     Reported,

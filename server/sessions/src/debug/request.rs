@@ -1,4 +1,4 @@
-//! What an Invoke asks for, with everything filled in that it leaves out.
+//! The request of an Invoke, with its gaps filled in.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ const LONGEST: Duration = Duration::from_hours(24);
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) order: Order,
-    /// The session that would get it now, if there is one.
+    /// The session that would get the request now, if any.
     pub(super) session: Option<Selected>,
 }
 
@@ -249,7 +249,7 @@ fn resolve(shell: &Shell, targets: &dyn Targets, named: ObjectRevision) -> Resul
     })
 }
 
-/// Which driver gets it: that of the session, which must be the one of the class.
+/// The driver for the request: the session's, which must be the driver of the class.
 fn address(
     shell: &Shell,
     wanted: Option<&SessionSelector>,

@@ -2,9 +2,9 @@
 
 use ostler_api::operation::ClassReference;
 
-/// The Machines and pools that this core knows.
+/// The Machines and pools known to this core.
 pub trait Targets: Send + Sync + 'static {
-    /// The namespace that this core serves.
+    /// The served namespace.
     fn namespace(&self) -> &str;
 
     /// The object of this name, by kind: `Machine` or `MachinePool`.
@@ -18,7 +18,7 @@ pub struct KnownTarget {
     pub uid: String,
     /// The id of its instance or group; empty if it has none.
     pub provider_id: String,
-    /// The pool whose instance it has; empty: none.
+    /// The pool of the instance; empty: none.
     pub pool: String,
     /// Its class, without a revision.
     pub class: ClassReference,

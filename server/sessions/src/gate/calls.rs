@@ -1,4 +1,4 @@
-//! The calls of connections at a gate: which ones may be at work before it is known whose they are.
+//! The calls of connections at a gate: limits for calls without a known caller.
 
 use std::marker::PhantomData;
 use std::pin::Pin;
@@ -39,9 +39,9 @@ pub fn bounded_server() -> Server {
 /// Lets calls learn of the [`Pass`](super::Pass) of their connection, and bounds those that are not
 /// authenticated. `C` is what the connections say of themselves.
 pub struct GateLayer<C> {
-    /// Calls whose path starts so are authenticated by those who answer them.
+    /// Calls with this path prefix are authenticated by the service itself.
     own: &'static str,
-    /// The one that is a long stream.
+    /// The path of the long stream.
     stream: &'static str,
     info: PhantomData<fn() -> C>,
 }
@@ -139,7 +139,7 @@ where
         let answer = self.inner.call(request);
         Box::pin(async move {
             let answer = answer.await?;
-            // Whose call it is has been found out.
+            // The caller is known by now.
             let turn = turn.filter(|_| !(own && pass.is_known()));
             Ok(answer.map(|body| match turn {
                 Some(turn) => Body::new(Held { body, _turn: turn }),
@@ -159,7 +159,7 @@ fn broken(status: Status) -> Status {
     broken
 }
 
-/// An answer that has a turn until it ended.
+/// An answer with a turn until its end.
 struct Held<B> {
     body: B,
     _turn: Turn,

@@ -14,7 +14,7 @@ use tonic::transport::server::Connected;
 use super::{Admission, Gate, Pass, Refusal, state};
 
 impl Gate {
-    /// Connections that this gate takes; the others are closed. Errors of accepting are waited out by
+    /// Connections admitted by this gate; others are closed. Errors of accepting are waited out by
     /// those who accept.
     pub fn guard<I, IO, E>(
         &self,
@@ -29,7 +29,7 @@ impl Gate {
             .filter_map(move |io| std::future::ready(io.ok().and_then(|io| gate.take(io)).map(Ok)))
     }
 
-    /// One connection, if there is a place for it.
+    /// Admits a connection, if there is a place.
     pub fn take<IO: Connected>(&self, io: IO) -> Option<Guarded<IO>> {
         let admission = self.admit(&io.connect_info())?;
         Some(Guarded::new(io, admission))
@@ -73,7 +73,7 @@ impl<IO> Guarded<IO> {
             }
             let why = if self.called { Refusal::Unauthenticated } else { Refusal::Silent };
             self.admission.gate.end(place, why);
-            // Unless it became known in this very moment.
+            // Unless the connection became known in this very moment.
             return if place.state() == state::KNOWN { Ok(()) } else { Err(ended()) };
         }
         Ok(())
@@ -90,7 +90,7 @@ impl<IO> std::fmt::Debug for Guarded<IO> {
     }
 }
 
-/// What a call knows of its connection.
+/// A call's knowledge of its connection.
 #[derive(Debug, Clone)]
 pub struct Admitted<C> {
     pub(super) info: C,

@@ -29,15 +29,14 @@ pub use self::guarded::Guarded;
 use self::metrics::Metrics;
 use crate::Peer;
 
-/// Most unknown connections of one listener. An honest driver is one for milliseconds; what
-/// strangers can make the core hold is this times what one connection may buffer.
+/// Most unknown connections of one listener. An honest driver is unknown for milliseconds; strangers can make the core
+/// hold this number times the buffers of a connection.
 const UNKNOWN: usize = 128;
 /// Fewest connections that a listener is of use with.
 const FEWEST: usize = 8;
-/// Connections of one principal. A driver needs one, its replicas one each.
+/// Connections of one principal. A driver needs one connection, each replica another.
 const OF_ONE_PRINCIPAL: usize = 64;
-/// Calls that one connection may have at work without having shown who it is: health, reflection,
-/// and those that are just being authenticated.
+/// Calls of one connection at work without a known caller: health, reflection, and calls in authentication.
 const CALLS: usize = 8;
 
 /// How many connections a listener holds, and for how long unknown ones.
@@ -82,7 +81,7 @@ enum Refusal {
     Crowded,
     /// It never called.
     Silent,
-    /// It never showed who it is.
+    /// The peer never authenticated.
     Unauthenticated,
     /// Its principal has too many, or all have.
     TooMany,
@@ -90,7 +89,7 @@ enum Refusal {
     Calls,
 }
 
-/// The gate of one listener, or of several that share their places. Clones are the same.
+/// The gate of a listener, or of several listeners with shared places. Clones are the same.
 #[derive(Clone)]
 pub struct Gate(Arc<Inner>);
 
@@ -136,7 +135,7 @@ impl Host {
     }
 }
 
-/// The place of one connection; shared by its bytes and its calls.
+/// The place of a connection; shared by its bytes and its calls.
 struct Place {
     id: u64,
     host: Host,
@@ -145,7 +144,7 @@ struct Place {
     waker: AtomicWaker,
     /// Calls at work that are not authenticated.
     calls: AtomicUsize,
-    /// Calls of which is just asked whose they are.
+    /// Calls in authentication.
     asking: AtomicUsize,
 }
 
@@ -155,7 +154,7 @@ mod state {
     pub(super) const SILENT: u8 = 0;
     /// It has called.
     pub(super) const CALLED: u8 = 1;
-    /// One of its calls was authenticated.
+    /// A call was authenticated.
     pub(super) const KNOWN: u8 = 2;
     /// It is to end.
     pub(super) const ENDED: u8 = 3;
@@ -166,7 +165,7 @@ impl Place {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Whether it is to end; wakes the task that asks once it is.
+    /// Whether the connection is to end; wakes the asking task at that time.
     fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
         self.waker.register(cx.waker());
         if self.state() == state::ENDED { Poll::Ready(()) } else { Poll::Pending }
@@ -231,7 +230,7 @@ impl Gate {
         self.0.metrics.refused(why);
     }
 
-    /// A connection belongs to `principal` from now on. `false`: that one has enough of them.
+    /// A connection belongs to `principal` from now on. `false`: the principal has too many connections.
     fn know(&self, place: &Place, principal: &str) -> bool {
         if place.state() == state::KNOWN {
             return true;
@@ -349,7 +348,7 @@ impl Pass {
         Err(tonic::Status::resource_exhausted(message))
     }
 
-    /// It is being asked whose call this is, until the answer is dropped.
+    /// The call is in authentication until the result is dropped.
     pub(crate) fn asking(&self) -> Asking {
         self.place.asking.fetch_add(1, Ordering::Relaxed);
         Asking(Arc::clone(&self.place))

@@ -1,4 +1,4 @@
-//! Who gets a place, and who has to go.
+//! Places for connections, and their loss.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::task::Waker;
@@ -9,7 +9,7 @@ const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const ELSEWHERE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
-/// 16 places, 4 of them for unknown ones.
+/// 16 places, 4 for unknown connections.
 fn gate() -> Gate {
     Gate::new(GateRules::new(16))
 }
@@ -105,7 +105,7 @@ fn descriptors_are_bounded_though_those_that_are_to_end_have_not_ended_yet() {
         .collect();
     let one_more = enter(&gate, HERE);
     one_more.pass().known("9").unwrap_err();
-    // No task moves their bytes: they do not end.
+    // No task moves the bytes of these connections: they do not end.
     let stuck: Vec<_> = (0..7).map(|_| enter(&gate, HERE)).collect();
     assert!(gate.admit_from(HERE.into()).is_none());
     assert!(known.iter().all(|it| !is_over(it)));

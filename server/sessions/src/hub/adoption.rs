@@ -1,5 +1,5 @@
-//! The time after a core began to lead, in which drivers come back with what they did for the one
-//! before it.
+//! The time after a core began to lead, in which drivers come back with operations of the core
+//! before.
 //!
 //! The danger is an operation of the earlier core that still runs in a driver which is not back
 //! yet, while another instance of that driver is: asked by a read, that one finds no instance, and

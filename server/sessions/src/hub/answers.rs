@@ -59,7 +59,7 @@ impl Hub {
         }
     }
 
-    /// Bytes of the lists that this session has begun, without that of this operation.
+    /// Bytes of this session's unfinished lists, without the given operation's.
     fn other_lists(&self, key: SessionKey, id: &OperationId) -> usize {
         let ids = self.sessions.get(&key).into_iter().flat_map(|session| session.in_flight.ids());
         let others = ids.filter(|other| *other != id);
@@ -92,7 +92,7 @@ impl Hub {
                 Box::new(operation.failure(TOO_LONG.0, TOO_LONG.1, TOO_LONG.2, Certainty::Unknown))
             }
             Err(fault) => {
-                // It was begun: it is not sent again.
+                // The operation was begun: no second send.
                 self.accepted(now, key, &id);
                 return self.close(now, key, bad_pages(&id, fault));
             }
@@ -151,8 +151,8 @@ impl Hub {
         self.count(Count::Late { provider });
     }
 
-    /// An operation has an outcome. It must not be with any session, queue or lost session. `from`: who reported it, and
-    /// its id for the acknowledgement.
+    /// An operation has an outcome. It must not be with any session, queue or lost session. `from`: the reporting
+    /// session, and its id for the acknowledgement.
     pub(super) fn finish(
         &mut self,
         now: Instant,
@@ -246,9 +246,9 @@ impl Hub {
         }
     }
 
-    /// An operation was not accepted in time. It may still start. So a mutation stays with the driver,
-    /// and no other one begins for its target, until the driver speaks of it or its session is over:
-    /// another driver could not know that this one works on it.
+    /// An operation was not accepted in time. It may still start. So a mutation stays with the driver, and no other
+    /// mutation begins for its target, until the driver reports on it or its session is over: another driver could not
+    /// know about the running mutation.
     fn not_accepted(&mut self, now: Instant, id: &OperationId) {
         let Some(operation) = self.operations.get_mut(id) else { return };
         let Place::Sent(key) = operation.place else { return };

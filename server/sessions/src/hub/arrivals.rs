@@ -11,11 +11,11 @@ use tokio::time::Instant;
 pub(crate) struct Arrivals {
     interval: Duration,
     burst: u32,
-    /// When each principal has everything back that it spent.
+    /// When each principal has its whole burst back.
     spent_until: LruCache<String, Instant>,
 }
 
-/// Principals that are remembered. One that is forgotten has everything back.
+/// Principals that are remembered. A forgotten principal has its whole burst.
 const KEPT: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 impl Arrivals {

@@ -19,7 +19,7 @@ use crate::session::frames;
 use crate::session::outbox::Room;
 use crate::{SessionEvent, SubmitError};
 
-/// The controllers hear that an operation is sent only if it waited for so long: before that, they do not show that it waits.
+/// The controllers hear that an operation is sent only after so long a wait: before, they do not show the wait.
 const WORTH_SAYING: Duration = Duration::from_secs(2);
 
 fn class_name(class: &ObjectRevision) -> String {
@@ -132,8 +132,8 @@ impl Hub {
         operation
     }
 
-    /// Tells the drivers of a provider to read a class and its secret anew if that is another one than they may have
-    /// read. This is done when an operation is accepted: before that it may be refused, or overtaken by another one.
+    /// Tells the drivers of a provider to read a class and its secret anew, if the secret changed since their last
+    /// read. Called when an operation is accepted: before, the operation may be refused, or overtaken by another.
     fn invalidate(&mut self, provider: &ProviderName, class: &ObjectRevision, secret: &Revision) {
         let read = self.secrets.put(class_name(class), secret.clone());
         if read.is_none_or(|read| read == *secret) {
@@ -284,7 +284,7 @@ impl Hub {
         }
     }
 
-    /// Drops an operation that ended, and remembers that it did. One timer is left of it.
+    /// Drops an ended operation, and remembers its end. A single timer is left of it.
     pub(super) fn forget(&mut self, id: &OperationId) -> Option<Box<Op>> {
         let (id, operation) = self.operations.remove_entry(id)?;
         let target_uid = operation.target().uid.as_str();
@@ -296,7 +296,7 @@ impl Hub {
         Some(operation)
     }
 
-    /// Tells the driver that keeps a result to forget it, if it is here.
+    /// Tells the driver that keeps a result to forget the result, if the driver is here.
     pub(super) fn ack(
         &mut self,
         now: Instant,

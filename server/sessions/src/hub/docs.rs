@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::diagram::mermaid;
 use crate::Timing;
 
-/// A timer, its default, and what it is for.
+/// A timer, the default, and the purpose.
 type Row = (&'static str, Duration, &'static str);
 
 /// Every timer; a new one does not compile until it is here.

@@ -46,7 +46,7 @@ impl Hub {
         Some(age.min(usable).max(MIN_AGE))
     }
 
-    /// A session is old: its driver is to show again who it is.
+    /// A session is old: the driver is to authenticate again.
     pub(super) fn aged(&mut self, now: Instant, key: SessionKey) {
         self.retire(now, key, "session max age", self.options.timing.aged_close);
     }
@@ -75,7 +75,7 @@ impl Hub {
         self.assign_role(now, &provider);
     }
 
-    /// The driver says that it ends, and when; or that it does not end after all.
+    /// The driver announces its end and the time, or takes the announcement back.
     pub(super) fn driver_drains(&mut self, now: Instant, key: SessionKey, state: &DriverState) {
         let deadline = state.drain_deadline.and_then(|time| Duration::try_from(time).ok());
         let deadline = deadline.filter(|time| !time.is_zero()).map(|it| it.min(LONGEST_DRAIN));
@@ -86,7 +86,7 @@ impl Hub {
         self.time_drain(key);
     }
 
-    /// A session that drains is over at the end that the core gave it or that its driver gave itself, the earlier one.
+    /// A draining session is over at the core's deadline or the driver's own, whichever is earlier.
     fn time_drain(&mut self, key: SessionKey) {
         let session = self.sessions.get(&key);
         match session.and_then(|it| it.closes.into_iter().chain(it.ends).min()) {
@@ -95,8 +95,8 @@ impl Hub {
         }
     }
 
-    /// The time of a drain is over. A driver that ends takes what it did not finish with it, and
-    /// how far that came is unknown; one that was asked to go comes back with it.
+    /// The time of a drain is over. A driver that ends loses its unfinished operations with unknown outcome; a driver
+    /// that the core asked to leave comes back with them.
     pub(super) fn drained(&mut self, now: Instant, key: SessionKey) {
         let Some(session) = self.sessions.get(&key) else { return };
         if session.ends.is_some_and(|ends| ends <= now) {

@@ -7,9 +7,9 @@ use super::map::{Quick, Set};
 /// A few minutes of a busy core; an operation that ended earlier is not known, and is not wanted either.
 const ENDED: usize = 8192;
 
-/// Operations that ended lately, so that a driver that still holds one is told to drop it: at least [`ENDED`] of them, and
-/// less than twice as many. Of each only the hash of its id, with keys of this process: ids are read and freed in every call
-/// of a driver, and those of minutes ago are in no CPU cache. For the same reason none is taken out alone.
+/// Operations that ended lately, so that a driver still holding one is told to drop it: at least [`ENDED`] of them, and
+/// less than twice as many. Only hashes of ids are kept, with keys of this process: ids are read and freed in every
+/// call of a driver, and ids of minutes ago are in no CPU cache. For the same reason no id is taken out alone.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     latest: Set<u64>,

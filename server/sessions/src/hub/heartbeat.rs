@@ -1,4 +1,4 @@
-//! Proofs of life, and what else a driver says with them: what it works on, and what time it has.
+//! Heartbeats: proof of life, running operations, and the driver's clock.
 
 use std::collections::HashSet;
 
@@ -32,9 +32,9 @@ impl Hub {
 
     /// The driver answered a heartbeat with what it works on.
     ///
-    /// What it lists, it has accepted. What it accepted, did not complete and does not list twice in a row is lost: a completion
-    /// that was under way came before the answer, on the same stream. Twice, because a driver may
-    /// take an operation off its list a moment before it sends the completion.
+    /// The driver accepted every operation in its list. An operation that the driver accepted, did not complete and
+    /// does not list twice in a row is lost: a completion under way would have come before the answer, on the same
+    /// stream. Twice, because a driver may take an operation off its list a moment before sending the completion.
     pub(super) fn on_heartbeat(&mut self, now: Instant, key: SessionKey, running: &[String]) {
         for id in running {
             self.accepted(now, key, &id.as_str().into());

@@ -43,7 +43,7 @@ impl Hub {
     }
 }
 
-/// What an event says, or why it says nothing.
+/// The hint of an event, or the reason against it.
 fn hint_of(event: DriverEvent) -> Result<Hint, &'static str> {
     let kind = match event.kind() {
         InstanceEvent::Unspecified => return Err("UNKNOWN_KIND"),
@@ -56,7 +56,7 @@ fn hint_of(event: DriverEvent) -> Result<Hint, &'static str> {
     let ids = [&event.provider_id, &event.cluster_id, &event.machine_uid];
     let named = !event.provider_id.is_empty()
         || (!event.cluster_id.is_empty() && !event.machine_uid.is_empty());
-    // An id that was cut is another one.
+    // A shortened id is another id.
     if !named || ids.iter().any(|id| id.len() > WORD_BYTES) {
         return Err("NO_INSTANCE");
     }

@@ -1,5 +1,5 @@
-//! Whether this core leads: only then are drivers taken, and only then is anything sent to them. One
-//! that looks takes them too, outside fencing, and sends nothing that changes anything.
+//! Whether this core leads: only then are drivers taken, and only then is anything sent to them. A looking core takes
+//! drivers too, outside fencing, and sends no mutation.
 
 use ostler_api::ProviderName;
 use ostler_api::driver::{Certainty, ErrorCode, OperationKind};
@@ -26,12 +26,12 @@ pub(super) enum Leadership {
     Ends { term: Term },
     /// This core does not: drivers are only asked what there is.
     Looks,
-    /// It did or it will not: this core goes.
+    /// The core is going: it led, or never will.
     Over,
 }
 
 impl Hub {
-    /// This core leads, in this term.
+    /// The core leads, in the given term.
     pub(crate) fn lead(&mut self, now: Instant, term: Term) {
         let goes = matches!(self.leadership, Leadership::Ends { .. } | Leadership::Over);
         if !goes {
@@ -40,17 +40,16 @@ impl Hub {
         }
     }
 
-    /// This core is about to go. It sends nothing any more, and takes no new driver; those that are
-    /// here may still get the class that a read needs, and answer the read. The next core would cancel
-    /// it, for it does not know it. Mutations are not waited for: the next core finds them written down.
+    /// This core is about to go. It sends no more operations, and takes no new driver; connected drivers may still get
+    /// the class that a read needs, and answer the read. The next core would cancel the read as unknown. Mutations are
+    /// not waited for: the next core finds them recorded.
     pub(crate) fn wind_down(&mut self, now: Instant) {
         let Leadership::Leads { term } = self.leadership else { return };
         self.leadership = Leadership::Ends { term };
         self.give_back_calls(now);
     }
 
-    /// Tells those who wait for an operation that it will not be sent: they would wait for as long as
-    /// it may take.
+    /// Tells callers of queued operations that no send will follow: otherwise they would wait for the whole timeout.
     fn give_back_calls(&mut self, now: Instant) {
         let queued = |it: &Op| match it.place {
             Place::Queued(ticket) if it.is_call() => Some(ticket),
@@ -80,7 +79,7 @@ impl Hub {
         }
     }
 
-    /// This core asks, and leads nothing. What drivers hold is no business of it.
+    /// This core asks, and leads nothing. Operations held by drivers do not concern such a core.
     pub(crate) fn look(&mut self) {
         if self.leadership == Leadership::Waiting {
             self.leadership = Leadership::Looks;

@@ -66,7 +66,7 @@ use crate::{IdComparisons, SessionEvent, SessionsOptions};
 
 /// One Register stream; grows with every stream.
 pub(crate) type SessionKey = u64;
-/// A session that was lost: the key it had.
+/// A lost session, by its former key.
 pub(crate) type LostKey = SessionKey;
 /// The id of an operation.
 pub(crate) use ostler_api::OperationId;
@@ -91,7 +91,7 @@ pub(crate) enum Effect {
 pub(crate) enum Later {
     /// Count it.
     Count(Count),
-    /// Give the outcome of an operation to the one who waits for it.
+    /// Give the outcome of an operation to its caller.
     Answer(Box<Op>, Box<Answer>),
     /// All that was known of an operation. To free it takes time.
     Forget(Box<Op>),
@@ -124,7 +124,7 @@ pub(crate) enum Count {
     Closed { provider: ProviderName, reason: &'static str },
 }
 
-/// More than a core has providers. One that is forgotten has its bursts again.
+/// More than a core has providers. A forgotten provider has its bursts again.
 const FORMER: NonZeroUsize = NonZeroUsize::new(1024).unwrap();
 
 /// What the core knows of drivers and operations.
@@ -143,7 +143,7 @@ pub(crate) struct Hub {
     /// Sessions that ended with mutations in flight, for the resume window.
     lost: BTreeMap<LostKey, Lost>,
     providers: BTreeMap<ProviderName, Provider>,
-    /// Those that had sessions: a driver that comes back has no more of its rates than one that stayed.
+    /// Providers with former sessions: a driver that comes back gains no rate over a driver that stayed.
     former: LruCache<ProviderName, Provider>,
     comparisons: IdComparisons,
     operations: Map<OperationId, Box<Op>>,

@@ -49,9 +49,9 @@ struct World {
     outcomes: HashMap<String, u32>,
     /// Those that a driver brought along and an earlier core wrote down.
     strange: HashSet<String>,
-    /// What the controllers know about those that run, from events in their order.
+    /// The controllers' knowledge of running operations, from events in order.
     told: HashMap<String, Told>,
-    /// What is written down of the one target of these.
+    /// The recorded operation of the only recorded target.
     recorded: Arc<Mutex<Option<RecordedOperation>>>,
     calls: Vec<(String, oneshot::Receiver<Box<Answer>>)>,
     next: u32,

@@ -1,4 +1,4 @@
-//! One operation, wherever it is.
+//! An operation, wherever it is.
 
 use ostler_api::OperationId;
 use ostler_api::ProviderName;
@@ -24,7 +24,7 @@ pub(crate) type Answer = Result<operation_result::Response, Failure>;
 pub(crate) enum Owner {
     /// The target's view, until it is acknowledged.
     Target,
-    /// One who waits for it.
+    /// A waiting caller.
     Caller(oneshot::Sender<Box<Answer>>),
     /// Nothing: the target is gone.
     Gone,
@@ -67,7 +67,7 @@ pub(crate) struct Op {
     pub(crate) lane: Lane,
     pub(crate) owner: Owner,
     pub(crate) place: Place,
-    /// What is sent. Once the driver said that it has it, only what tells what it is about.
+    /// The request. Once the driver accepted the operation, only the part that describes it.
     pub(crate) request: Box<Operation>,
     pub(crate) bytes: usize,
     pub(crate) pages: Pages,
@@ -125,7 +125,7 @@ impl Op {
         matches!(self.owner, Owner::Caller(_))
     }
 
-    /// What it is about.
+    /// The target of the operation.
     pub(crate) fn target(&self) -> &Target {
         static NONE: Target = Target {
             kind: String::new(),
@@ -136,7 +136,7 @@ impl Op {
         self.request.target.as_ref().unwrap_or(&NONE)
     }
 
-    /// It is over: the one who waits for the outcome gets it.
+    /// The operation is over: a waiting caller gets the outcome.
     pub(crate) fn answer(self: Box<Self>, answer: Box<Answer>) {
         if let Owner::Caller(caller) = self.owner {
             // It may have gone away.
@@ -149,7 +149,7 @@ impl Op {
         if self.accepted() { 0 } else { self.bytes }
     }
 
-    /// Whether the driver said that it has the operation.
+    /// Whether the driver accepted the operation.
     pub(crate) fn accepted(&self) -> bool {
         self.request.request.is_none()
     }

@@ -1,4 +1,4 @@
-//! Long lists come in pages; this puts them together.
+//! Assembles long lists from pages.
 
 use ostler_proto::Weight;
 use ostler_proto::v1alpha1::operation_result::Response;
@@ -12,7 +12,7 @@ use crate::convert::{ADDRESSES, VIOLATIONS, few};
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     next: u32,
-    /// What it takes in memory.
+    /// Size of the pages in memory.
     pub(super) bytes: usize,
     machines: Vec<MachineRecord>,
     pools: Vec<PoolRecord>,

@@ -1,4 +1,4 @@
-//! Operations that run: accepted, how far they are, and those of which nothing is heard.
+//! Running operations: acceptance, progress, and stalls.
 
 use ostler_api::Uid;
 
@@ -36,7 +36,7 @@ pub(super) fn is_long(kind: OperationKind) -> bool {
 }
 
 impl Hub {
-    /// The operation of this id, if this session has it.
+    /// The operation of the id, if with this session.
     pub(super) fn sent(&mut self, key: SessionKey, id: &OperationId) -> Option<&mut Op> {
         let operation = self.operations.get_mut(id)?.as_mut();
         matches!(operation.place, Place::Sent(session) if session == key).then_some(operation)
@@ -126,7 +126,7 @@ impl Hub {
         }
     }
 
-    /// The driver that has an operation lost its session, or came back with it or without it.
+    /// The driver of an operation lost its session, or came back with or without the operation.
     pub(super) fn tell_loss(&mut self, id: &OperationId, lost: bool) {
         let watched = self.operations.get(id).and_then(|operation| operation.watched());
         if let Some(target_uid) = watched {

@@ -1,4 +1,4 @@
-//! Operations of one provider that wait for credit.
+//! A provider's operations waiting for credit.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +80,7 @@ impl Queue {
         ticket
     }
 
-    /// Takes the operation whose turn it is. `held`: which ranks wait though there is credit.
+    /// Takes the next operation in turn. `held`: which ranks wait though there is credit.
     pub(crate) fn pop(&mut self, held: impl Fn(Rank) -> bool) -> Option<OperationId> {
         let taken = self.taken.wrapping_add(1);
         let by_age = taken.is_multiple_of(BY_AGE);
@@ -108,7 +108,7 @@ impl Queue {
         tickets.min_by_key(|ticket| ticket.number)
     }
 
-    /// The one that has waited longest of those that are not held.
+    /// The oldest operation that is not held.
     pub(crate) fn peek_oldest(&self, held: impl Fn(Rank) -> bool) -> Option<&OperationId> {
         let ticket = self.oldest(held)?;
         self.waiting.get(&ticket).map(|(id, _)| id)

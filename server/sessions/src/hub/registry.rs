@@ -50,7 +50,7 @@ impl Hub {
         Ok(key)
     }
 
-    /// A frame came in. `None`: one that this core does not know, which is ignored.
+    /// A frame came in. `None`: a frame of an unknown kind, which is ignored.
     pub(crate) fn frame(
         &mut self,
         now: Instant,
@@ -163,7 +163,7 @@ impl Hub {
         Ok(())
     }
 
-    /// Who finds no active session is it.
+    /// Without an active session, the new one is active.
     fn first_role(&mut self, provider: &ProviderName, key: SessionKey) -> RoleKind {
         let rate = self.options.rate(provider);
         let former = &mut self.former;
@@ -200,7 +200,7 @@ impl Hub {
         }
     }
 
-    /// Whether this principal may be this driver.
+    /// Whether the principal may act as this driver.
     fn may_claim(&mut self, principal: &Principal, driver: &Introduction) -> Result<(), Close> {
         let provider = &driver.provider;
         if !principal.providers.allow(provider.as_str()) {
@@ -219,7 +219,7 @@ impl Hub {
             return Err(Close::denied("FOREIGN_PROVIDER", message));
         }
         let has_more = !self.options.previous_cluster_ids.is_empty();
-        // Who finds an instance by its name finds it whatever cluster id it has.
+        // A driver that finds instances by name finds them under any cluster id.
         let finds = [DriverCapability::PreviousClusterIds, DriverCapability::IdentityByName];
         if has_more && !finds.into_iter().any(|it| driver.has(it)) {
             return Err(Close::unknown_cluster_ids());
@@ -307,8 +307,8 @@ impl Hub {
         self.gone(now, key, "STREAM_ENDED", true);
     }
 
-    /// A driver ended its stream in order. If it drained, it has said all that it had to say: what it
-    /// did not accept it did not begin.
+    /// A driver ended its stream in order. A drained driver has said everything: unaccepted
+    /// operations were not begun.
     pub(crate) fn left(&mut self, now: Instant, key: SessionKey) {
         let session = self.sessions.get(&key);
         let drained = session.filter(|session| session.readiness == Readiness::Draining);
@@ -355,7 +355,7 @@ impl Hub {
         self.count(Count::Closed { provider: provider.clone(), reason });
         if !operations.is_empty() {
             let window = now + self.options.timing.resume_window;
-            // One that ends does not come back after its end.
+            // An ending driver does not come back after its end.
             let until = session.ends.map_or(window, |ends| ends.min(window));
             self.timers.set(Timer::Resume(key), until);
             let principal = session.principal;

@@ -36,13 +36,13 @@ impl Hub {
         let Some(session) = self.sessions.get(&key) else { return };
         let provider = session.driver.provider.clone();
         let instance = session.driver.instance_id.clone();
-        // It does not end before this, and it must not take the operation for done if it stays.
+        // The driver does not end before this answer, and must not take the operation for done if it stays.
         self.ack(now, id, &provider, &instance);
         self.take_back(now, key, id);
         self.assign_role(now, &provider);
     }
 
-    /// Takes an operation from a driver that drains, unless that has accepted it.
+    /// Takes an unaccepted operation back from a draining driver.
     pub(super) fn take_back(&mut self, now: Instant, key: SessionKey, id: &OperationId) {
         let Some(operation) = self.operations.get(id).filter(|it| !it.accepted()) else { return };
         let Some(session) = self.sessions.get_mut(&key) else { return };

@@ -23,7 +23,7 @@ use crate::{RecordedOperation, SessionEvent, convert};
 enum Ruling {
     /// It was sent from here, and is wanted.
     Kept(Verdict),
-    /// It was sent by an earlier core, which wrote it down.
+    /// The operation was sent and recorded by an earlier core.
     Adopted,
     /// It is not waited for.
     Unwanted(Unwanted),
@@ -166,8 +166,8 @@ impl Hub {
         }
     }
 
-    /// What an earlier core wrote down of this operation before it sent it, if it did, to a driver
-    /// of this provider. Only who was sent the operation knows its id.
+    /// The record of this operation by an earlier core, sent to a driver of this provider. Only the
+    /// driver that got the operation knows the id.
     fn recorded(
         &self,
         key: SessionKey,

@@ -1,4 +1,4 @@
-//! Which session of a provider gets its operations.
+//! The session of a provider that gets the operations.
 
 use ostler_api::driver::{Certainty, ErrorCode};
 use ostler_api::operation::Reason;
@@ -102,8 +102,8 @@ impl Hub {
         }
     }
 
-    /// Gives a live session a role and tells its driver. One that drains goes on as it is, and a core
-    /// that goes says nothing: what it says has no term, and would end that of the next core.
+    /// Gives a live session a role and tells its driver. A draining session keeps its role, and a core that goes sends
+    /// no role: a role without a term would end a role from the next core.
     fn set_role(&mut self, key: Option<SessionKey>, role: RoleKind) {
         if self.leads().is_err() {
             return;
@@ -136,8 +136,8 @@ impl Hub {
         self.drop_idle(now, provider);
     }
 
-    /// A provider without sessions and operations is none any more, once its creates do not pause, and the controllers know:
-    /// a driver that restarts does not end the pause. Its record stays for its limits.
+    /// A provider without sessions and operations is none any more, once its creates do not pause, and the controllers
+    /// know: a driver that restarts does not end the pause. The record of the provider stays for its limits.
     fn drop_idle(&mut self, now: Instant, provider: &ProviderName) {
         let lives = self.sessions.values().any(|session| session.driver.provider == *provider);
         let record = self.providers.get(provider);

@@ -36,7 +36,7 @@ pub(crate) struct Session {
     pub(crate) driver: Introduction,
     pub(crate) role: RoleKind,
     pub(crate) readiness: Readiness,
-    /// What the driver says of it, for people.
+    /// The driver's reason, for people.
     pub(crate) reason: String,
     /// Since when it is not ready any more; `None` if it never was.
     pub(crate) unready: Option<Instant>,
@@ -46,7 +46,7 @@ pub(crate) struct Session {
     /// When the driver last answered a heartbeat, or said Hello.
     pub(crate) last_seen: Instant,
     pub(crate) in_flight: Work,
-    /// Bytes of those that the driver has not accepted: it may not have read them.
+    /// Bytes of unaccepted operations: the driver may not have read them.
     pub(crate) unaccepted: usize,
     /// When the core closes it, once asked by the core to dial again; it gets nothing new then.
     pub(crate) closes: Option<Instant>,
@@ -54,9 +54,9 @@ pub(crate) struct Session {
     pub(crate) ends: Option<Instant>,
     /// Accepted operations that the driver did not list last time.
     pub(crate) unlisted: Set<OperationId>,
-    /// What it brought and was told to cancel, with the class that it says.
+    /// Operations that the driver brought and was told to cancel, with the class it named.
     pub(crate) dismissed: Vec<(OperationId, Option<ObjectRevision>)>,
-    /// By how many milliseconds its clock is ahead of ours, if it says what time it has.
+    /// By how many milliseconds the driver's clock is ahead of ours, if the driver told its time.
     pub(crate) clock_ahead: Option<i64>,
     /// Operations in a row that were not accepted in time.
     pub(crate) not_accepted: u32,
@@ -187,9 +187,9 @@ pub(crate) struct Provider {
     pub(crate) active: Option<SessionKey>,
     /// Whether the controllers were told that operations are sent.
     pub(crate) announced: bool,
-    /// What the active session said of its readiness when they were told.
+    /// The active session's reason when the controllers were last told.
     pub(crate) reason: String,
-    /// How often they are told.
+    /// Limits how often the controllers are told.
     pub(crate) turns: TokenBucket,
     pub(crate) queue: Queue,
     pub(crate) pace: Pace,

@@ -139,7 +139,7 @@ impl Hub {
     }
 }
 
-/// One that was asked to dial again drains, whatever its driver last said.
+/// A session that was asked to dial again drains, whatever its driver's report.
 fn readiness(session: &Session) -> Readiness {
     if session.is_draining() { Readiness::Draining } else { session.readiness }
 }

@@ -18,7 +18,7 @@ pub(crate) enum Timer {
     Heartbeat(SessionKey),
     /// Acknowledgements that wait for another frame of a session.
     Flush(SessionKey),
-    /// What [`Op::due`](super::Op::due) says. One that was accepted, or lost, in the meantime has a later one.
+    /// What [`Op::due`](super::Op::due) says. After an acceptance or a loss, the operation has a later timer.
     Operation(OperationId),
     /// The return of a driver that was lost.
     Resume(LostKey),
@@ -94,12 +94,12 @@ impl Timers {
         self.due.is_empty()
     }
 
-    /// No one is due before this.
+    /// No timer is due earlier.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.queue.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Takes the next one if it is due.
+    /// Takes the next timer if due.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Timer> {
         while self.next().is_some_and(|at| at <= now) {
             let Reverse((at, timer)) = self.queue.pop()?;

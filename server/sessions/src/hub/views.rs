@@ -16,7 +16,7 @@ use super::timers::Timer;
 use super::{Hub, OperationId, SessionKey};
 use crate::{IdComparisons, ProviderState};
 
-/// What an operation in flight entitles its driver to.
+/// The rights that an operation in flight gives its driver.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scope {
     /// The provider of the session, by the name that drivers use.
@@ -31,7 +31,7 @@ impl Scope {
         Self { provider: session.driver.provider.clone(), class }
     }
 
-    /// The class that it entitles to, if that is the wanted one.
+    /// The operation's class, if wanted.
     pub(crate) fn covering(&self, wanted: &ObjectRevision) -> Option<&ObjectRevision> {
         let same =
             |own: &&ObjectRevision| own.namespace == wanted.namespace && own.name == wanted.name;
@@ -42,7 +42,7 @@ impl Scope {
 /// Why a driver gets no class or secret, as far as that is about its own session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Denial {
-    /// It has no such session.
+    /// The principal has no such session.
     SessionOver,
     /// The Welcome of its session said that the operation is cancelled.
     OperationCancelled,
@@ -62,8 +62,8 @@ impl Denial {
 }
 
 impl Hub {
-    /// Why what `principal` asks for in a session is denied, if it is. `about`: whether it is for this operation, or
-    /// this class.
+    /// Why a request of `principal` in a session is denied. `about`: whether the request concerns an operation or
+    /// class.
     pub(crate) fn denial(
         &self,
         principal: &str,
@@ -131,7 +131,7 @@ impl Hub {
         self.slots.keys().cloned().collect()
     }
 
-    /// Every provider that has sessions or operations that wait for one.
+    /// Every provider with sessions, or with operations waiting for one.
     pub(crate) fn provider_states(&self, now: Instant) -> Vec<ProviderState> {
         // One look at the sessions for all providers: there may be a thousand of both.
         let mut counts: HashMap<&str, (usize, usize)> = HashMap::new();
@@ -146,7 +146,7 @@ impl Hub {
         states.map(|provider| self.provider_state(now, provider, count(provider))).collect()
     }
 
-    /// A provider that has sessions or operations that wait for one.
+    /// A provider with sessions, or with operations waiting for one.
     pub(crate) fn state_of(&self, now: Instant, name: &ProviderName) -> Option<ProviderState> {
         let (provider, _) = self.providers.get_key_value(name)?;
         let sessions = self.sessions.values().filter(|it| it.driver.provider == *provider);

@@ -20,7 +20,7 @@ use crate::{Gate, Peer, PeerProcess};
 /// TLS connections whose handshake is not over, each a file descriptor. The oldest goes when a
 /// quarter of it is taken: what a crowd of strangers can take is bounded, and keeps no driver out.
 pub(super) const HANDSHAKES: usize = 256;
-/// For one handshake; a healthy one takes milliseconds.
+/// Limit of a handshake; a healthy one takes milliseconds.
 pub(super) const HANDSHAKE: Duration = Duration::from_secs(10);
 /// After a failure to accept, e.g. for want of file descriptors.
 const PAUSE: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! What is read from a certificate: whom it speaks for, and until when.
+//! Reads a certificate: identity and end of validity.
 
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -64,7 +64,7 @@ mod tests {
     /// Kinds and names.
     type Names<'a> = &'a [(&'a str, &'a str)];
 
-    /// What a certificate with these names is taken for.
+    /// The identity read from a certificate with these names.
     fn identity(names: Names<'_>) -> Option<String> {
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();

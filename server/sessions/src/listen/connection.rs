@@ -1,4 +1,4 @@
-//! One connection of a driver, whatever it came over.
+//! A driver's connection, over any transport.
 
 use std::io;
 use std::pin::Pin;

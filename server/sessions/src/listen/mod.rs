@@ -102,7 +102,7 @@ impl Listeners {
         self.sockets.iter().map(address).collect()
     }
 
-    /// The TLS that TCP ports speak, if they do.
+    /// The TLS of TCP ports, if any.
     pub fn tls(&self) -> Option<&Arc<ServerTls>> {
         self.tls.as_ref()
     }

@@ -43,12 +43,12 @@ pub enum TlsError {
         #[source]
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has the wrong content.
     #[error("{} {problem}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault in the file.
         problem: String,
     },
     /// Certificate and key do not belong together, or cannot be used.
@@ -68,7 +68,7 @@ pub enum TlsError {
     },
 }
 
-/// TLS for the listeners: what it is now, and where it comes from.
+/// TLS for the listeners: current state and files.
 #[derive(Debug)]
 pub struct ServerTls {
     files: TlsFiles,
@@ -82,7 +82,7 @@ struct State {
     not_after: i64,
     /// What was read last, whether it was good or not.
     seen: Contents,
-    /// It is what is used. Other files are tried again: they may only not be valid yet.
+    /// Whether these files are in use. Other files are tried again: they may only not be valid yet.
     is_used: bool,
     failures: u64,
 }
@@ -203,7 +203,7 @@ async fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     read.await.map_err(|source| TlsError::File { path: path.to_owned(), source })
 }
 
-/// What connections are to see, and when it ends.
+/// The TLS configuration for connections, and its end of validity.
 fn build(files: &TlsFiles, contents: &Contents, now: i64) -> Result<(ServerConfig, i64), TlsError> {
     let chain = certificates(&files.certificate, &contents.certificate)?;
     let not_after = check_validity(&files.certificate, &chain, now)?;

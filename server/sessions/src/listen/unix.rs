@@ -24,7 +24,7 @@ pub enum UnixError {
     Directory {
         /// The directory.
         path: PathBuf,
-        /// What is wrong, and what to do.
+        /// The problem, and what to do.
         problem: &'static str,
     },
     /// There is a file of this name that is not a socket.
@@ -48,7 +48,7 @@ pub enum UnixError {
 #[derive(Debug)]
 pub(super) struct SocketFile {
     path: PathBuf,
-    /// Another one after it was made again.
+    /// Changes when the socket is made again.
     inode: Mutex<Inode>,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Bound {
     listener: UnixListener,
     file: Arc<SocketFile>,
     mode: u32,
-    /// That it cannot be made again was said.
+    /// Whether the failure to make the socket again was logged.
     said: bool,
 }
 

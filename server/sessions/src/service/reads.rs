@@ -1,4 +1,4 @@
-//! Classes and secrets, for the drivers that need them.
+//! Classes and secrets, for drivers in need of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

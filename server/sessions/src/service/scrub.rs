@@ -10,8 +10,8 @@ use crate::convert::{FEW, MESSAGE_BYTES, VIOLATIONS, WORD_BYTES, few};
 use crate::hub::{CHECKPOINT_BYTES, SessionKey};
 use crate::shell::Shell;
 
-/// What is confidential of the class that the frames before were about: making it ready to be looked for takes longer than
-/// looking. It is kept for frames that come together only, so it is that of the revision of now.
+/// The confidential values of the class of the last frames: preparing the search takes longer than searching. Kept only
+/// for frames that come together, so the values are those of the current revision.
 pub(crate) type Last = Option<(ObjectRevision, Scrubber)>;
 
 /// Takes the secret and the user data of an operation out of what its driver says about it. The

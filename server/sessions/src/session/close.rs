@@ -77,7 +77,8 @@ impl Close {
         Self::new("NOT_ACCEPTING", Code::Unavailable, true, message)
     }
 
-    /// A frame of the driver could not be read. Only its length makes one out of range.
+    /// A frame of the driver could not be read. Only an excessive length makes a frame out of
+    /// range.
     pub(crate) fn unreadable(status: &Status) -> Self {
         let message = format!("a frame could not be read: {}", status.message());
         let too_large = status.code() == Code::OutOfRange;

@@ -41,7 +41,7 @@ pub(crate) struct Introduction {
     /// At least 1.
     pub(crate) max_in_flight: u32,
     pub(crate) max_frame_bytes: u32,
-    /// Numbers of what its session layer can do.
+    /// Numbers of the session layer's capabilities.
     pub(crate) capabilities: Vec<i32>,
     /// Whether results are kept until acknowledged, over a loss of the stream.
     pub(crate) retains: bool,
@@ -49,16 +49,17 @@ pub(crate) struct Introduction {
     pub(crate) progresses: bool,
     /// For how long its infrastructure may not show what was made, if it says so.
     pub(crate) list_lag: Option<Duration>,
-    /// How the provider ids of Nodes are compared with those that it tells.
+    /// The comparison of Nodes' provider ids with the driver's.
     pub(crate) provider_ids: ProviderIdComparison,
-    /// The session that was lost, if there was one. Empty: another process had it, and this one took over what runs.
+    /// The lost session, if any. Empty: another process had the session, and this process took over the running
+    /// operations.
     pub(crate) lost: Option<String>,
     /// Everything the driver accepted that was not acknowledged.
     pub(crate) held: Vec<HeldOperation>,
 }
 
 impl Introduction {
-    /// Whether its session layer can do that.
+    /// Whether the session layer has the capability.
     pub(crate) fn has(&self, capability: DriverCapability) -> bool {
         self.capabilities.contains(&capability.into())
     }
@@ -129,7 +130,7 @@ const fn comparison(said: proto::ProviderIdComparison) -> ProviderIdComparison {
 fn kinds(numbers: &[i32]) -> Result<BTreeSet<OperationKind>, Close> {
     let kinds: BTreeSet<_> =
         numbers.iter().filter_map(|number| OperationKind::from_number(*number)).collect();
-    // Of groups all or nothing, but for those that say what groups can do.
+    // A driver with one pool verb needs all of [`POOLS`]; the other pool verbs are optional.
     let of_pools = POOLS.iter().filter(|_| kinds.iter().any(|kind| kind.is_of_pools()));
     let missing = REQUIRED.iter().chain(of_pools).filter(|kind| !kinds.contains(kind));
     let missing: Vec<_> = missing.map(|kind| kind.name()).collect();

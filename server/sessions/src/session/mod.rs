@@ -1,4 +1,4 @@
-//! One Register stream: its protocol, its frames, what waits to be written.
+//! One Register stream: protocol, frames, and the queue of writes.
 
 mod close;
 pub(crate) mod frames;

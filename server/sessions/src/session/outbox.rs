@@ -1,4 +1,4 @@
-//! Frames on their way to one driver. Writing never waits; reading is the response stream.
+//! Frames on their way to a driver. Writing never waits; reading is the response stream.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -148,7 +148,7 @@ impl Outbox {
         !state.waiting.is_empty() && state.since.elapsed() >= limit
     }
 
-    /// Ends the stream with what `close` says, after the frames that wait unless it discards them.
+    /// Ends the stream with `close`, after the waiting frames unless `close` discards them.
     pub(crate) fn close(&self, close: &Close) {
         let mut state = self.state.lock();
         if matches!(state.end, End::Open) {

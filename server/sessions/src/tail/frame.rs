@@ -1,4 +1,4 @@
-//! One frame as people read it: what it is about, and its text without secrets.
+//! A frame for people: subject, and text without secrets.
 
 use std::time::SystemTime;
 
@@ -35,7 +35,7 @@ pub(super) fn from_core(response: &RegisterResponse) -> FrameInfo {
     info
 }
 
-/// What every frame has: what it is, the operation that it names, and its text.
+/// Common to every frame: kind, named operation, and text.
 fn info<M: Message + Name>(direction: FrameDirection, frame: &M) -> FrameInfo {
     let kind = json::arm(frame, "frame").unwrap_or_default();
     let json = json::to_redacted_json(frame);

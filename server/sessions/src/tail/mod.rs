@@ -1,4 +1,4 @@
-//! Reading along: frames as they pass, for those who ask.
+//! Reading along: passing frames, for readers.
 
 mod frame;
 
@@ -45,7 +45,7 @@ struct Reader {
 #[derive(Debug, Default)]
 struct State {
     waiting: VecDeque<TailFramesResponse>,
-    /// Lost since the last one that waits.
+    /// Frames lost since the last waiting one.
     lost: u64,
     ended: bool,
     waker: Option<Waker>,
@@ -125,7 +125,7 @@ impl State {
     }
 }
 
-/// What one reader gets.
+/// The frames for a reader.
 #[derive(Debug)]
 pub(crate) struct Frames {
     tail: Arc<Tail>,
@@ -168,7 +168,7 @@ pub(crate) struct Tap {
     names: Arc<Mutex<Names>>,
 }
 
-/// What names a stream, as far as it was said on it.
+/// The names of a stream, as far as known.
 #[derive(Debug, Clone, Default)]
 struct Names {
     provider: ProviderName,

@@ -1,4 +1,4 @@
-//! Classes and secrets: who gets which, and at which revision.
+//! Classes and secrets: the right of access, and the revision.
 
 use ostler_api::operation::{OperationView, Success};
 use ostler_proto::v1alpha1::{
@@ -243,7 +243,7 @@ async fn a_denial_says_what_is_wrong_with_the_callers_own_session_and_nothing_el
         (TOKEN, own.as_str(), "missing", Some("NOT_IN_FLIGHT")),
         (TOKEN, own.as_str(), cancelled.as_str(), Some("OPERATION_CANCELLED")),
         (TOKEN, "another", "other", Some("SESSION_OVER")),
-        // Not its own: the same as one that never was.
+        // A session of another principal: denied like an unknown session.
         (SECOND_TOKEN, own.as_str(), "other", Some("SESSION_OVER")),
     ] {
         let r#ref = Some(class_ref(name, ""));

@@ -1,4 +1,4 @@
-//! What is written down of who did what.
+//! The content of the audit log.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ impl io::Write for Lines {
     }
 }
 
-/// Who, what, to what, and what came of it.
+/// Who, verb, object, and outcome.
 fn told(line: &str) -> String {
     let line: Value = serde_json::from_str(line).unwrap();
     let fields = &line["fields"];

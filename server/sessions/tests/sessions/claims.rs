@@ -1,5 +1,4 @@
-//! Drivers that say in their Hello that they hold what no core sent them: their word grants
-//! nothing.
+//! Drivers whose Hello claims operations that no core sent: the claim grants nothing.
 
 use ostler_api::Uid;
 use std::time::Duration;
@@ -59,7 +58,7 @@ async fn f08_a_driver_cannot_take_over_an_operation_on_a_machine_of_another_prov
     thief.complete("op-1", created("attacker-vm")).await;
     assert_eq!(thief.acknowledged().await, "op-1");
     assert_eq!(core.sessions.view("uid-1"), OperationView::Idle);
-    // The one that was asked comes second, and nothing was taken from it.
+    // The driver with the operation comes second, and loses nothing.
     let (mut driver, verdict) = ruled(&core, 1, honest).await;
     assert_eq!(verdict, Verdict::Keep);
     driver.complete("op-1", created("m")).await;

@@ -52,7 +52,7 @@ impl Classes {
         self.secrets.lock().unwrap().insert(name.to_owned(), secret);
     }
 
-    /// The core before this one wrote this operation down.
+    /// The core before recorded this operation.
     pub(crate) fn record(&self, held: &HeldOperation) {
         self.write_down(recorded(held));
     }
@@ -222,7 +222,7 @@ impl Core {
         self.event(|event| matches!(event, SessionEvent::ProviderGone { .. })).await;
     }
 
-    /// The outcome of a target, once it has one.
+    /// The outcome of a target, once available.
     pub(crate) async fn outcome(&mut self, uid: &str) -> Finished {
         loop {
             if let OperationView::Finished(finished) = self.sessions.view(uid) {

@@ -167,7 +167,7 @@ async fn an_old_session_ends_when_the_core_says_though_its_driver_would_take_lon
         }
         assert_eq!(driver.closed().await.0.reason, "DRAINED");
         assert_eq!(before.elapsed().as_secs(), 7);
-        // Its process has not ended, and comes back with what it works on.
+        // The process has not ended, and comes back with its operations.
         let held = held("op-1", "uid-1", HeldState::Running);
         let (mut driver, welcome) = Driver::dial(&core, holding(1, vec![held])).await;
         assert_eq!(welcome.verdicts[0].verdict(), Verdict::Keep);

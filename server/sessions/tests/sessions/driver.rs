@@ -74,7 +74,7 @@ pub(crate) struct Driver {
     heard: Streaming<RegisterResponse>,
     /// Acknowledged, and not asked for.
     acks: VecDeque<String>,
-    /// What it says that it works on.
+    /// The operations in its heartbeats.
     pub(crate) running: Vec<String>,
     /// Aborted, it takes the connection away, as the death of the process does.
     pub(crate) link: AbortHandle,
@@ -107,7 +107,7 @@ impl Driver {
         (driver, channel)
     }
 
-    /// What comes of a call that must be refused.
+    /// The status of a call to be refused.
     pub(crate) async fn call(channel: &Channel, token: &str) -> Status {
         let request =
             GetSecretRequest { r#ref: Some(class_ref("small", "")), ..GetSecretRequest::default() };
@@ -153,7 +153,7 @@ impl Driver {
         self.send(Some(frame)).await;
     }
 
-    /// Without a frame it is one that the core does not know.
+    /// Without a frame: a frame unknown to the core.
     pub(crate) async fn send(&mut self, frame: Option<Said>) {
         // The stream may have ended, which is what the test wants to see.
         drop(self.said.send(RegisterRequest { frame }).await);
@@ -203,8 +203,8 @@ impl Driver {
         self.say(Said::Accepted(OperationAccepted { operation_ids: vec![id.to_owned()] })).await;
     }
 
-    /// Resolves once the core has handled everything that was said, of which it acknowledges nothing: it
-    /// acknowledges a result that it does not wait for, in order.
+    /// Resolves once the core has handled every earlier frame, even without an answer: the core acknowledges an
+    /// unexpected result in order.
     pub(crate) async fn handled(&mut self) {
         self.complete(BARRIER, created("barrier")).await;
         assert_eq!(self.acknowledged().await, BARRIER);

@@ -1,4 +1,4 @@
-//! Drivers that do what they should not.
+//! Drivers that break the contract.
 
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ async fn f10_a_driver_that_does_not_read_is_closed_and_holds_up_nobody() {
     }
     let before = tokio::time::Instant::now();
     let closing = core.provider_gone();
-    // It goes on writing, so that it is not taken for dead.
+    // The driver goes on writing, so as not to be taken for dead.
     let writing = async {
         loop {
             deaf.say(Said::Heartbeat(Heartbeat::default())).await;

@@ -249,7 +249,7 @@ async fn deletions_and_changes_that_get_stuck_leave_some_of_the_credit_to_create
     }
 }
 
-/// A driver that says how far it is.
+/// A driver that reports progress.
 async fn talkative(core: &mut Core) -> Driver {
     let capabilities =
         vec![DriverCapability::ResultRetention.into(), DriverCapability::Progress.into()];
@@ -347,7 +347,7 @@ async fn a_new_checkpoint_is_told_at_once_and_then_not_more_often_than_every_fiv
     let early = tokio::time::timeout(Duration::from_secs(1), core.event(wanted)).await;
     assert!(early.is_err(), "{early:?}");
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // What the SDK does by itself: it repeats the last one.
+    // As the SDK does by itself: the last progress again.
     driver.say(progress("Disk", "disk-99")).await;
     core.event(wanted).await;
     let OperationView::InFlight(flight) = core.sessions.view("uid-1") else {

@@ -82,7 +82,7 @@ async fn what_a_driver_that_ends_in_order_did_not_accept_is_done_by_the_next() {
     old.leave();
     let again = new.take().await;
     assert_eq!((again.operation_id.as_str(), again.delivery), ("op-2", 2));
-    // What became of the other one is unknown.
+    // The outcome of the other operation is unknown.
     let listening = tokio::spawn(async move { new.hear().await });
     let expected = (ErrorCode::Unavailable, Reason::CoreSessionLost.word(), Certainty::Unknown);
     assert_eq!(failure(&core.outcome("uid-1").await.outcome), expected);

@@ -58,7 +58,7 @@ async fn an_operation_that_is_listed_again_or_completed_meanwhile_is_not_lost() 
     beat(&mut driver).await;
     driver.running.clear();
     beat(&mut driver).await;
-    // The completion goes before the answer that lacks it.
+    // The completion goes before the heartbeat without the operation.
     driver.complete("op-1", created("m")).await;
     beat(&mut driver).await;
     assert!(core.outcome("uid-1").await.outcome.is_ok());

@@ -1,4 +1,4 @@
-//! Connections that do not say who they are: how long they stay, and that they keep no driver out.
+//! Connections without authentication: how long they stay, and their failure to keep drivers out.
 
 use std::sync::Arc;
 

@@ -203,7 +203,7 @@ async fn no_secret_user_data_or_token_is_ever_logged_or_shown() {
         .with_env_filter("off,ostler_sessions=trace")
         .with_writer(move || writer.clone())
         .finish();
-    // For all tests of this process: what they log is looked at as well.
+    // For all tests of this process: their logs are checked as well.
     tracing::subscriber::set_global_default(subscriber).unwrap();
     let shown = {
         let mut core = Core::start();

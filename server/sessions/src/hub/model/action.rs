@@ -5,11 +5,11 @@ use proptest::prelude::*;
 
 use super::TARGETS;
 
-/// One thing that may happen. Numbers pick among what there is.
+/// A possible event. Numbers pick among what there is.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Action {
-    /// A stream is opened and says Hello as one of three instances. It holds what it has, or
-    /// nothing, as after a restart, or what this core does not know.
+    /// A stream is opened and says Hello as one of three instances. The driver holds its own
+    /// operations, or nothing, as after a restart, or operations unknown to this core.
     Dial {
         instance: u8,
         retains: bool,
@@ -80,9 +80,9 @@ pub(super) enum Action {
 pub(super) enum Holds {
     Nothing,
     Own,
-    /// What an earlier core sent it and wrote down.
+    /// Operations sent and recorded by an earlier core.
     Strange,
-    /// What the core did not send it.
+    /// Operations that the core never sent.
     MadeUp,
 }
 
@@ -91,7 +91,7 @@ pub(super) enum Holds {
 pub(super) enum Failing {
     Somehow,
     Throttled,
-    /// It reached a driver that ends.
+    /// The operation reached an ending driver.
     Draining,
 }
 

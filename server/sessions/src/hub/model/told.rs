@@ -1,4 +1,4 @@
-//! What the controllers hear about operations that run: that they stall, and that they are lost.
+//! The controllers' events about running operations: stalls and losses.
 
 use ostler_proto::v1alpha1::Readiness;
 
@@ -20,13 +20,13 @@ impl World {
         self.told.entry(id.to_owned()).or_default()
     }
 
-    /// Who was told everything knows what is shown.
+    /// The controllers know the shown state.
     pub(super) fn check_told(&self) {
         for (id, operation) in &self.hub.operations {
             if matches!(operation.owner, Owner::Target) {
                 let lost = matches!(operation.place, Place::Away(_));
                 let shown = Told { stalled: operation.stalled, lost };
-                // Nothing of one that ended.
+                // No state of an ended operation.
                 let told = self.told.get(id.as_str()).copied().unwrap_or_default();
                 assert_eq!(told, shown, "{id}: {:?}", operation.place);
             }
