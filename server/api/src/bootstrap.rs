@@ -60,7 +60,7 @@ impl BootstrapText {
         Self(text)
     }
 
-    /// The text, for the caller that sends it.
+    /// The text, for the caller's request.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -130,7 +130,7 @@ open_enum! {
         Ready = "Ready",
         /// The last attempt to make or initialize it failed.
         Failing = "Failing",
-        /// It is being deleted, or what runs on it leaves first.
+        /// The instance is in deletion, or its pods leave first.
         Deleting = "Deleting",
         /// It is gone.
         Deleted = "Deleted",

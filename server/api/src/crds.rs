@@ -237,7 +237,7 @@ fn machine_reserve() -> CustomResourceDefinition {
     set_columns(&mut crd, RESERVE_COLUMNS);
     each_schema(&mut crd, |root| {
         root.required = Some(vec!["spec".to_owned()]);
-        // Its name is a label of its Machines.
+        // The name is a label of the reserve's Machines.
         root.x_kubernetes_validations = Some(vec![rule(RESERVE_NAME)]);
         let Some(spec) = property(root, "spec") else { return };
         spec.required = Some(vec!["targetRef".to_owned(), "replicas".to_owned()]);

@@ -71,7 +71,7 @@ pub struct DrainProgress {
 }
 
 impl DrainProgress {
-    /// What it is for.
+    /// The purpose of the drain.
     pub fn purpose(&self) -> DrainPurpose {
         self.purpose.clone().unwrap_or(DrainPurpose::Deletion)
     }

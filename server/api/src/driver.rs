@@ -156,8 +156,8 @@ impl OperationKind {
         Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// Whether the verb changes the infrastructure. At most one such operation is in flight per
-    /// target, and it stands in the status of its object before it is sent.
+    /// Whether the verb changes the infrastructure. At most one mutation is in flight per target, recorded in the
+    /// status of the object before it is sent.
     pub const fn is_mutation(self) -> bool {
         match self {
             Self::CreateMachine

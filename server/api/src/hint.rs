@@ -9,7 +9,7 @@ use std::time::Duration;
 pub enum HintKind {
     /// It is not there any more.
     Gone,
-    /// It is there and not what it was.
+    /// The instance exists and has changed.
     Changed,
     /// The infrastructure will end it.
     Termination,
@@ -39,9 +39,9 @@ pub struct Hint {
     pub kind: HintKind,
     /// The instance; may be empty.
     pub provider_id: ProviderId,
-    /// The cluster that its tags name; may be empty.
+    /// The cluster in the tags; may be empty.
     pub cluster_id: String,
-    /// The UID that its tags name; may be empty.
+    /// The UID in the tags; may be empty.
     pub machine_uid: Uid,
     /// In how much time it happens, if that is known.
     pub effective_in: Option<Duration>,

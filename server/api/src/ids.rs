@@ -148,7 +148,7 @@ fn path(id: &str) -> Vec<String> {
 }
 
 impl ProviderId {
-    /// Whether a Node whose `spec.providerID` is `id` runs on this instance, whatever its name.
+    /// Whether a Node with `id` as `spec.providerID` runs on this instance, whatever the Node's name.
     pub fn equals(&self, id: &str, by: ProviderIdComparison) -> bool {
         *self == *id
             || match by {

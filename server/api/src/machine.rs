@@ -1,4 +1,4 @@
-//! Machine: one instance that is to become one Node.
+//! Machine: an instance that is to become a Node.
 
 use crate::ProviderId;
 use std::time::Duration;
@@ -122,7 +122,7 @@ impl Machine {
             || managers.filter_map(|it| it.operation.as_deref()).any(|it| it == "Apply")
     }
 
-    /// Whether a MachineSet made it and looks after it.
+    /// Whether a MachineSet controls the Machine.
     pub fn has_machine_set(&self) -> bool {
         let owners = self.metadata.owner_references.iter().flatten();
         owners.into_iter().any(|one| one.controller == Some(true) && one.kind == names::MACHINE_SET)
@@ -141,7 +141,7 @@ impl Machine {
         self.spec.provider_id.as_ref().filter(|id| !id.is_empty())
     }
 
-    /// The provider id by which its Node is known: as a driver said it; before one did, as the spec has it.
+    /// The provider id of the Machine's Node: the driver's, or before any answer the spec's.
     pub fn instance_id(&self) -> Option<&ProviderId> {
         let said = self.status.as_ref().and_then(|status| status.instance_provider_id.as_ref());
         said.or_else(|| self.provider_id())

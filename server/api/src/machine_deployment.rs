@@ -200,7 +200,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// Who chooses the Nodes that are updated in place.
+    /// The chooser of the Nodes to update in place.
     pub enum OrchestrationType {
         /// The controller.
         Auto = "Auto",

@@ -1,5 +1,5 @@
-//! MachineHealthCheck: which Machines are to be replaced for what their Nodes say. Its fields are those of Cluster API's
-//! v1beta1; those of v1beta2, which say the same, count as well.
+//! MachineHealthCheck: replaces Machines for the conditions of their Nodes. The fields are those of Cluster API's
+//! v1beta1; the equivalent fields of v1beta2 count as well.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
@@ -69,7 +69,7 @@ pub mod fields {
     /// How many may be unhealthy.
     pub const MOST_UNHEALTHY: [&str; 2] =
         ["spec.maxUnhealthy", "spec.remediation.triggerIf.unhealthyLessThanOrEqualTo"];
-    /// Between which numbers the unhealthy ones have to be.
+    /// The allowed range of unhealthy Machines.
     pub const RANGE: [&str; 2] =
         ["spec.unhealthyRange", "spec.remediation.triggerIf.unhealthyInRange"];
 }
@@ -185,7 +185,7 @@ open_enum! {
     pub enum HealthCheckConditionType {
         /// Unhealthy Machines are replaced: not more of them are unhealthy than may be.
         RemediationAllowed = "RemediationAllowed",
-        /// False: unhealthy Machines among them have no controller that would replace them.
+        /// False: some unhealthy Machines have no controller to replace them.
         Replaceable = "Replaceable",
         /// False: its spec is refused.
         Valid = "Valid",
@@ -235,7 +235,7 @@ pub struct NodeConditionIs {
 }
 
 impl NodeConditionIs {
-    /// Whether the Node has it with this status.
+    /// Whether the Node has the condition with this status.
     pub fn holds(&self, node: &Node) -> bool {
         let mut all = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
         all.any(|one| one.type_ == self.type_ && one.status == self.status)
@@ -243,7 +243,7 @@ impl NodeConditionIs {
 }
 
 impl Machine {
-    /// What a check says against it; `None` also for what cannot be read.
+    /// The finding of a check against the Machine; `None` also for an unreadable mark.
     pub fn unhealthy_mark(&self) -> Option<UnhealthyMark> {
         serde_json::from_str(self.annotation(annotation::UNHEALTHY)?).ok()
     }
@@ -285,7 +285,7 @@ impl MachineHealthCheckSpec {
         self.max_unhealthy.as_ref().or_else(new)
     }
 
-    /// Between which numbers the unhealthy ones have to be.
+    /// The allowed range of unhealthy Machines.
     pub fn range_of_unhealthy(&self) -> Option<&str> {
         let new = || self.trigger_if()?.unhealthy_in_range.as_deref();
         self.unhealthy_range.as_deref().or_else(new)

@@ -366,7 +366,7 @@ open_enum! {
         Remediating = "Remediating",
         /// It is being deleted.
         Deleting = "Deleting",
-        /// False: its driver cannot delete one instance, so Machines of it cannot be deleted.
+        /// False: the driver cannot delete a single instance, so a Machine of the pool cannot be deleted.
         Deletable = "Deletable",
         /// False: its spec is refused, or an annotation of autoscalers says nothing that they can follow.
         Valid = "Valid",

@@ -1,4 +1,4 @@
-//! MachineReserve: ready Machines without pods. A set that needs Machines takes them before it makes any.
+//! MachineReserve: ready Machines without pods. A set takes Machines of a reserve before making new Machines.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -107,7 +107,7 @@ open_enum! {
         Ready = "Ready",
         /// Fewer are kept than asked for, since the target may not have more.
         LimitedByMax = "LimitedByMax",
-        /// False: its spec, or its target, is such that no Machines are made.
+        /// False: the spec or the target prevents new Machines.
         Valid = "Valid",
     }
 }
@@ -118,7 +118,7 @@ impl MachineReserveStatus {
         self.conditions.iter().find(|it| it.type_ == type_.as_str())
     }
 
-    /// Since when a condition has this status; `now` if it has another one.
+    /// Since when a condition has this status; `now` for another status.
     pub fn since(&self, type_: &ReserveConditionType, status: &str, now: Time) -> Time {
         let same = self.condition(type_).filter(|it| it.status == status);
         same.map_or(now, |it| it.last_transition_time.clone())

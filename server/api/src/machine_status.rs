@@ -203,7 +203,7 @@ open_enum! {
         Updating = "Updating",
         /// It is being deleted.
         Deleting = "Deleting",
-        /// It is as it is to be.
+        /// The instance is as wanted.
         Succeeded = "Succeeded",
         /// It could not be made or changed.
         Failed = "Failed",
@@ -351,7 +351,7 @@ pub struct OperationIntent {
 }
 
 impl OperationIntent {
-    /// The verb, if it is one of ours.
+    /// The verb, if known to us.
     pub fn operation_kind(&self) -> Option<OperationKind> {
         OperationKind::from_name(self.kind.as_str())
     }

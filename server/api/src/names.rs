@@ -69,9 +69,9 @@ pub mod label {
     pub const FORCE_DRAIN: &str = "force-drain";
     /// On a Node, any value: it may be updated in place, once it is selected.
     pub const CANDIDATE_FOR_UPDATE: &str = "node.machine.sapcloud.io/candidate-for-update";
-    /// On a Node that is a candidate, any value: it is its turn.
+    /// On a candidate Node, any value: the Node's turn has come.
     pub const SELECTED_FOR_UPDATE: &str = "node.machine.sapcloud.io/selected-for-update";
-    /// On a Node: how its update in place went, `successful` or `failed`. Put there by who updates it.
+    /// On a Node: how its update in place went, `successful` or `failed`. Set by the updating program.
     pub const UPDATE_RESULT: &str = "node.machine.sapcloud.io/update-result";
     /// On MachineSets, their Machines and both selectors: tells the templates of a MachineDeployment apart.
     pub const TEMPLATE_HASH: &str = "machine-template-hash";
@@ -92,7 +92,7 @@ pub mod label {
     pub const AGGREGATE_TO_CORE: &str = "ostler.dev/aggregate-to-core";
     /// On a CustomResourceDefinition, `"true"`: its objects are those of a bootstrap provider, each for one Machine. Ours.
     pub const BOOTSTRAP_KIND: &str = "ostler.dev/bootstrap-kind";
-    /// On a CustomResourceDefinition: which provider of Cluster API it belongs to, such as `bootstrap-kubeadm`.
+    /// On a CustomResourceDefinition: its provider in Cluster API, such as `bootstrap-kubeadm`.
     pub const CLUSTER_API_PROVIDER: &str = "cluster.x-k8s.io/provider";
 }
 
@@ -143,7 +143,8 @@ pub mod annotation {
     /// The same, as Cluster API's provider for Azure calls it.
     pub const CLUSTER_API_UPDATE_INSTANCE: &str =
         "azuremachinepool.infrastructure.cluster.x-k8s.io/updateInstance";
-    /// On a Machine of a pool: the budget has a place for the update of its instance. The pool writes it, and takes it away.
+    /// On a Machine of a pool: the budget has a place for the update of its instance. The pool writes the annotation,
+    /// and removes it.
     pub const UPDATE_BEGUN: &str = "ostler.dev/update-begun";
     /// Ours, on a Machine of a pool: the instance that its group has no more. The Machine goes without asking again.
     pub const INSTANCE_GONE: &str = "ostler.dev/instance-gone";
@@ -200,8 +201,8 @@ pub mod annotation {
     pub const DEFAULT_PRIORITY: &str = "3";
     /// On a Machine: the provider spec that its driver last reported as fully applied, as JSON.
     pub const LAST_APPLIED_PROVIDER_SPEC: &str = "machine.sapcloud.io/last-applied-providerspec";
-    /// Ours, on a Machine: the provider spec that its class had when its Node was updated in place, as JSON. Its deployment writes
-    /// it when it hands the Machine over.
+    /// Ours, on a Machine: the provider spec that its class had when its Node was updated in place, as JSON. The
+    /// deployment writes the annotation at the hand-over of the Machine.
     pub const IN_PLACE_PROVIDER_SPEC: &str = "ostler.dev/in-place-providerspec";
     /// Ours, on a Machine: the spec that its instance counts as having since an update in place, as JSON: the last applied one, but
     /// for fields that the driver cannot change, which are as that update left them.
@@ -264,8 +265,8 @@ pub mod annotation {
     pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 }
 
-/// Annotations on a Machine that hold its deletion, as Cluster API has them: `<prefix>/<name>`, the
-/// value says who owns the hook. The controller that put one there takes it away again.
+/// Annotations on a Machine that hold its deletion, as Cluster API has them: `<prefix>/<name>`, the value says who owns
+/// the hook. The hook's own controller removes it.
 pub mod hook {
     /// Nothing is drained while there is one.
     pub const PRE_DRAIN: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
@@ -296,7 +297,7 @@ pub mod node_condition {
     pub const IN_PLACE_UPDATE: &str = "InPlaceUpdate";
 }
 
-/// Tags that a driver sets on everything it makes. Together they are the identity of an instance.
+/// Tags that a driver sets on all objects it makes. Together they are the identity of an instance.
 pub mod tag {
     /// The cluster; nothing without it is ever touched.
     pub const CLUSTER_ID: &str = "ostler.dev/cluster-id";
@@ -322,7 +323,7 @@ pub mod bootstrap {
     pub const USER_DATA_KEY: &str = "userData";
     /// Key of the user data in the secret that `spec.bootstrap.dataSecretName` names.
     pub const DATA_KEY: &str = "value";
-    /// Key beside it that says what the user data are, e.g. `cloud-config`; optional.
+    /// The key beside it for the format of the user data, e.g. `cloud-config`; optional.
     pub const FORMAT_KEY: &str = "format";
     /// Stands for the bootstrap token in user data.
     pub const TOKEN_PLACEHOLDER: &str = "<<BOOTSTRAP_TOKEN>>";

@@ -42,7 +42,7 @@ pub struct OperationRecord {
 }
 
 impl OperationRecord {
-    /// What is to stand there for a Machine with this status, and its provider.
+    /// The wanted record of a Machine with this status, and its provider.
     pub fn of(machine: &Machine, status: &MachineStatus, provider: Option<ProviderName>) -> Self {
         // One that takes over the instance of a Machine that runs is no creation, and may be repeated.
         let begun = status.creation_started_at.is_some();
@@ -65,7 +65,7 @@ fn is_initialization(intent: &OperationIntent) -> bool {
 }
 
 impl Machine {
-    /// The record, if there is one and it is this Machine's. One that cannot be read says only that there was one.
+    /// The record, if present and this Machine's. An unreadable record only proves a former record.
     pub fn operation_record(&self) -> Option<OperationRecord> {
         let text = self.annotation(OPERATION)?;
         let unreadable =
@@ -80,10 +80,10 @@ impl Machine {
         self.operation_record()?.instance_uid
     }
 
-    /// The status with what a client erased that does not know it. A create sets
+    /// The status, with fields restored that a client erased without knowing them. A create sets
     /// [`MachineStatus::creation_started_at`], and nothing unsets it: where it is missing beside a create in the
-    /// record, it was erased, or the core died before it wrote the status. Either way the create may have been sent.
-    /// An initialization counts only before the first status that shows a phase: it may long be over.
+    /// record, it was erased, or the core died before it wrote the status. Either way the create may have been sent. An
+    /// initialization counts only before the first status that shows a phase: it may long be over.
     pub fn recorded_status(&self) -> MachineStatus {
         let mut status = self.status.clone().unwrap_or_default();
         let Some(record) = self.operation_record() else { return status };

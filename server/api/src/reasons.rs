@@ -58,7 +58,7 @@ open_enum! {
         DriverWorking = "DriverWorking",
         /// A driver works on an operation and has said nothing about it for too long.
         DriverStalled = "DriverStalled",
-        /// The driver that has an operation lost its session; it may come back with it.
+        /// The driver of an operation lost its session; the driver may come back with the operation.
         DriverLost = "DriverLost",
         /// The driver failed, or does not list yet what it made; the next attempt has its time.
         DriverRetry = "DriverRetry",
@@ -172,7 +172,7 @@ open_enum! {
         Paused = "Paused",
         /// Something could not be observed yet.
         NotObserved = "NotObserved",
-        /// The volumes of its Node, or what attaches them, were not looked up yet.
+        /// The volumes of the Node, or their attachments, were not looked up yet.
         VolumesNotObserved = "VolumesNotObserved",
         /// Given up; a user, or a MachineSet, has to replace it.
         Failed = "Failed",

@@ -1,4 +1,4 @@
-//! Schemas that more than one kind has.
+//! Schemas shared by several kinds.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};

@@ -67,13 +67,13 @@ open_enum! {
         ListPools = "ListPools",
         /// Delete named instances of a group.
         DeletePoolMachines = "DeletePoolMachines",
-        /// Bring one instance of a group to its model.
+        /// Bring an instance of a group to the group's model.
         UpdatePoolMachine = "UpdatePoolMachine",
     }
 }
 
 impl MachineStep {
-    /// The steps that come after this one, if all goes well. Nothing follows a step of another writer.
+    /// The later steps, if all goes well. Nothing follows a step of another writer.
     pub const fn following(&self) -> &'static [Self] {
         const CREATION: [MachineStep; 2] = [MachineStep::InitializeInstance, MachineStep::JoinNode];
         const DELETION: [MachineStep; 6] = [

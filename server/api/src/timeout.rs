@@ -29,7 +29,7 @@ impl Timeout {
 /// The longest that Go can express.
 const LONGEST: Duration = Duration::from_nanos(i64::MAX as u64);
 
-/// The first number with its unit, and what follows.
+/// The first number with its unit, and the rest.
 fn leading_part(text: &str) -> Option<(Duration, &str)> {
     let is_number = |letter: char| letter.is_ascii_digit() || letter == '.';
     let (number, tail) = text.split_at(text.find(|it| !is_number(it))?);

@@ -1,4 +1,4 @@
-//! Texts that others give, and that are shown.
+//! Foreign texts, as shown to people.
 
 /// Whether two texts are the same but for words with digits, such as times and ids of requests: what shows such a text must
 /// not be written at each try.

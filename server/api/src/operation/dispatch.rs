@@ -66,9 +66,9 @@ pub struct Dispatch {
     pub id: OperationId,
     /// The same for every attempt at the same intent; at most 64 ASCII characters.
     pub idempotency_key: String,
-    /// `MachineClass.provider`: which driver it is for. Aliases are resolved by the sessions.
+    /// `MachineClass.provider`: the provider of the driver. Aliases are resolved by the sessions.
     pub provider: ProviderName,
-    /// What it is about.
+    /// The target of the operation.
     pub target: Target,
     /// What the driver may know of the Machine besides; `None`: it is about no Machine that is known.
     pub machine: Option<Box<MachineMetadata>>,
@@ -84,7 +84,7 @@ pub struct Dispatch {
     pub checkpoint: String,
     /// The priority of the operation.
     pub lane: Lane,
-    /// The verb and what goes with it.
+    /// The verb with its arguments.
     pub request: Request,
 }
 
@@ -105,7 +105,7 @@ pub enum Lane {
     Background,
 }
 
-/// A verb and what goes with it.
+/// A verb with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Make the instance.
@@ -157,7 +157,7 @@ pub enum Request {
     CreatePool {
         /// How many instances a new group is to have.
         desired: i32,
-        /// What it makes them from.
+        /// The model of the instances.
         model: PoolModel,
         /// Not empty: look this group up first and adopt it.
         provider_id: ProviderId,
@@ -200,7 +200,7 @@ pub enum Request {
         provider_id: ProviderId,
         /// Which one.
         instance: ProviderId,
-        /// The model that it is to have.
+        /// The model to bring the instance to.
         model_hash: String,
         /// Its Node is drained: it may be restarted or made anew.
         drained: bool,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Reason;
 use crate::driver::{Certainty, ErrorCode};
 
-/// Why an operation failed, and what it left behind.
+/// The cause of a failed operation, and the certainty about its effects.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     /// The code.
@@ -42,9 +42,9 @@ pub struct InfrastructureError {
 /// An instance that is there, and that is not the Machine's.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Stranger {
-    /// Its id; empty: the one that the driver was asked for.
+    /// The instance's id; empty: the requested instance.
     pub provider_id: ProviderId,
-    /// The cluster that its tags name; empty if they name none.
+    /// The cluster in the tags; empty if none.
     pub cluster_id: String,
 }
 
@@ -71,7 +71,7 @@ impl Failure {
         }
     }
 
-    /// A failure that the core itself speaks of.
+    /// A failure reported by the core itself.
     pub fn by_core(code: ErrorCode, reason: Reason, message: &str, certainty: Certainty) -> Self {
         Self { reason: reason.into(), ..Self::new(code, certainty, message) }
     }
@@ -84,7 +84,7 @@ impl Failure {
     }
 
     /// There is an instance, and it is not the Machine's: it is neither absent nor touched.
-    /// `cluster_id`: the cluster that its tags name, if they name one.
+    /// `cluster_id`: the cluster in the instance's tags, if any.
     pub fn not_ours(provider_id: &str, cluster_id: &str) -> Self {
         let text = format!("instance {provider_id} has other tags than this machine's");
         let code = ErrorCode::FailedPrecondition;

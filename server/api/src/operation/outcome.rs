@@ -28,17 +28,15 @@ pub enum Success {
     },
     /// The instance exists and looks like this.
     Read(InstanceRecord),
-    /// What the infrastructure calls each PersistentVolume that was asked for, by its name; empty
-    /// where it does not know it.
+    /// The infrastructure's name of each requested PersistentVolume, by the volume's name; empty if unknown.
     VolumeIds(BTreeMap<String, String>),
     /// Every instance that the credentials of the class show.
     Listed {
         /// The instances.
         instances: Vec<InstanceRecord>,
-        /// What belongs to none of them.
+        /// Parts that belong to no instance.
         parts: Vec<Part>,
-        /// What the driver calls this list: the same word for two classes says that they have the same list.
-        /// Empty: it says nothing.
+        /// The driver's name of this list: two classes with the same name have the same list. Empty: it says nothing.
         scope: String,
     },
     /// What the driver says of a spec.
@@ -49,7 +47,7 @@ pub enum Success {
     PoolRead {
         /// The group.
         pool: PoolRecord,
-        /// Its instances, all of them, if they were asked for.
+        /// All instances of the group, if requested.
         instances: Vec<PoolInstance>,
     },
     /// Every group that the credentials of the class show.
@@ -63,10 +61,10 @@ pub enum Success {
     PoolMachinesDeleted {
         /// The group as it is now.
         pool: PoolRecord,
-        /// Those that could not be deleted, and why.
+        /// Instances that could not be deleted, and why.
         not_deleted: Vec<(ProviderId, Failure)>,
     },
-    /// The instance has the model that it names.
+    /// The instance has the model named in the record.
     PoolMachineUpdated(PoolInstance),
 }
 
@@ -77,7 +75,7 @@ pub struct ClassReview {
     pub violations: Vec<(String, String)>,
     /// Whether the change can reach a running instance. Of no meaning without an old spec.
     pub hot: bool,
-    /// Paths that stand in the way of it.
+    /// Paths that prevent a hot update.
     pub fixed_paths: Vec<String>,
     /// Allowed, but worth a word.
     pub warnings: Vec<String>,

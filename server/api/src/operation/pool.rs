@@ -39,17 +39,17 @@ pub struct PoolTraits {
 pub struct PoolRecord {
     /// Its id.
     pub provider_id: ProviderId,
-    /// Name of the MachinePool that its tags name; empty if they name none.
+    /// Name of the MachinePool in the tags; empty if none.
     pub pool_name: String,
-    /// UID of the MachinePool that its tags name; empty if they name none.
+    /// UID of the MachinePool in the tags; empty if none.
     pub pool_uid: Uid,
-    /// The id of this cluster that its tags name, that of today or a previous one; may be empty.
+    /// The current or a previous id of this cluster in the tags; may be empty.
     pub cluster_id: String,
     /// How many instances it is to have.
     pub desired: i32,
     /// How many it has.
     pub current: i32,
-    /// [`PoolModel::hash`] that it makes instances from; empty: not known.
+    /// [`PoolModel::hash`] of new instances; empty: not known.
     pub model_hash: String,
     /// Whether it makes, deletes or updates instances right now.
     pub busy: bool,
@@ -62,7 +62,7 @@ pub struct PoolRecord {
 pub struct PoolInstance {
     /// The instance; it names no Machine.
     pub instance: InstanceRecord,
-    /// What tells it from the others of its group; the Machine is named by it.
+    /// Distinguishes the instance within its group; part of the Machine's name.
     pub instance_id: String,
     /// How the infrastructure calls it; may be empty.
     pub instance_name: String,

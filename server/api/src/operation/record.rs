@@ -6,16 +6,16 @@ use crate::Uid;
 use super::Failure;
 use crate::machine::MachineAddress;
 
-/// What the infrastructure knows of one instance.
+/// An instance as the infrastructure knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct InstanceRecord {
     /// Equal to `Node.spec.providerID`.
     pub provider_id: ProviderId,
-    /// Name of the Machine that its tags name; empty if they name none.
+    /// Name of the Machine in the tags; empty if none.
     pub machine_name: String,
-    /// UID of the Machine that its tags name; empty if they name none.
+    /// UID of the Machine in the tags; empty if none.
     pub machine_uid: Uid,
-    /// The id of this cluster that its tags name, if that is a previous one; else empty.
+    /// The previous id of this cluster in the tags; else empty.
     pub cluster_id: String,
     /// Name of the Node it becomes; may be empty.
     pub node_name: String,
@@ -34,11 +34,11 @@ pub struct InstanceRecord {
 pub struct Part {
     /// Its id.
     pub id: ProviderId,
-    /// What it is, for people.
+    /// The kind of part, for people.
     pub kind: String,
-    /// The Machine that its tags name.
+    /// The Machine in the tags.
     pub machine_name: String,
-    /// The UID that its tags name; never empty.
+    /// The UID in the tags; never empty.
     pub machine_uid: Uid,
     /// As of an instance.
     pub cluster_id: String,

@@ -21,12 +21,12 @@ impl UserData {
         Self { format: format.to_owned(), ..self }
     }
 
-    /// What they are; may be empty.
+    /// The format of the user data; may be empty.
     pub fn format(&self) -> &str {
         &self.format
     }
 
-    /// The bytes, for the code that sends them.
+    /// The bytes, for the request to the driver.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }

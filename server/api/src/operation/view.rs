@@ -1,4 +1,4 @@
-//! What is known of the operation of one target.
+//! Knowledge about the operation of a target.
 
 use crate::OperationId;
 use crate::ProviderName;
@@ -49,9 +49,9 @@ impl OperationView {
 /// An operation whose outcome is not there yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InFlight {
-    /// Which operation it is.
+    /// The id of the operation.
     pub id: OperationId,
-    /// The provider whose driver has it or is to get it, by the name that drivers use.
+    /// The provider of the operation's driver, by the name that drivers use.
     pub provider: ProviderName,
     /// The verb.
     pub kind: OperationKind,
@@ -63,7 +63,7 @@ pub struct InFlight {
     pub age: Duration,
     /// Whether it was cancelled.
     pub cancelled: bool,
-    /// What the driver last said about it.
+    /// The driver's last report.
     pub progress: Option<Progress>,
     /// Whether the driver has said nothing about it for too long.
     pub stalled: bool,
@@ -76,11 +76,12 @@ pub enum Place {
     Unserved,
     /// In the core: the infrastructure throttles, and creates of its provider pause for so long.
     Paused(Duration),
-    /// In the core, until it is its turn.
+    /// In the core, waiting for its turn.
     Queued,
     /// With a driver.
     Sent,
-    /// With a driver that lost its session. If it does not come back within this time, the outcome counts as unknown.
+    /// With a driver without its former session. If the driver does not come back within this time, the outcome counts
+    /// as unknown.
     Lost(Duration),
 }
 
@@ -109,9 +110,9 @@ impl fmt::Display for Progress {
 /// An operation whose outcome is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finished {
-    /// Which operation it is.
+    /// The id of the operation.
     pub id: OperationId,
-    /// The provider whose driver it was sent to, by the name that drivers use.
+    /// The provider of the operation's driver, by the name that drivers use.
     pub provider: ProviderName,
     /// The verb.
     pub kind: OperationKind,
