@@ -107,7 +107,7 @@ impl AdminListener {
 enum Access {
     /// The user with this id, and root.
     User(u32),
-    /// Callers that show the token in this file.
+    /// Callers with the token in this file.
     Token(PathBuf),
 }
 

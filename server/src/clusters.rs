@@ -1,4 +1,4 @@
-//! Which clusters the core works with, and how it reaches them.
+//! The clusters of the core, and the access to them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ impl fmt::Display for Access {
 pub(crate) enum Wanted {
     /// None.
     None,
-    /// For each Machine the one that it names.
+    /// For each Machine the cluster in its label.
     BySecret,
     /// This one.
     Cluster(Access),

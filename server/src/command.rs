@@ -416,7 +416,7 @@ mod tests {
         }
     }
 
-    /// Every flag of machine-controller-manager's own binary that it has besides the common ones, with its default.
+    /// Every flag of machine-controller-manager's own binary besides the common flags, with its default.
     const UPSTREAM_SETS: &str = "--port=10258 --concurrent-syncs=10 --safety-up=2 --safety-down=1 \
         --machine-safety-overshooting-period=1m --autoscaler-scaledown-annotation-during-rollout=true \
         --leader-elect=true --leader-elect-resource-lock=leases --v=3";

@@ -56,7 +56,7 @@ pub struct CoreOptions {
     pub driver_connections: usize,
     /// For how long drivers may come back with operations of an earlier core, see [`Timing::adoption`].
     pub adoption: Duration,
-    /// What time it is.
+    /// The source of the time.
     pub clock: Clock,
     /// Which cluster the Nodes of Machines join.
     pub target: TargetCluster,
@@ -65,7 +65,7 @@ pub struct CoreOptions {
 /// Which cluster the Nodes of Machines join.
 #[derive(Clone, Default)]
 pub enum TargetCluster {
-    /// The one that has the Machines.
+    /// The cluster with the Machines.
     #[default]
     Control,
     /// Another one. The client must not retry by itself, see [`Controllers::new`].
@@ -128,7 +128,7 @@ impl fmt::Debug for CoreOptions {
 /// For an orderly end: less than the 30 s that Kubernetes gives a process.
 const STOP: Duration = Duration::from_secs(20);
 
-/// A running core. Dropping it ends it where it stands, as a crash would.
+/// A running core. Dropping the core ends it immediately, like a crash.
 pub struct Core {
     sessions: Sessions,
     legacy: LegacyMetrics,
@@ -327,8 +327,8 @@ impl Core {
         self.scaler.clone()
     }
 
-    /// Takes drivers of the first proposal from `incoming` while this core leads. They show no
-    /// credentials: give it connections from this host only.
+    /// Takes drivers of the first proposal from `incoming` while this core leads. Legacy drivers show no credentials:
+    /// give the core only connections from this host.
     pub fn serve_legacy<I, IO, E>(&mut self, incoming: I, options: LegacyOptions)
     where
         I: Stream<Item = Result<IO, E>> + Send + 'static,
@@ -359,7 +359,7 @@ impl Core {
         }
     }
 
-    /// Waits until this core leads; does not notice whatever keeps it from that.
+    /// Waits until this core leads; failures that prevent leadership go unnoticed here.
     ///
     /// # Errors
     /// It stopped before.
@@ -429,7 +429,7 @@ impl Core {
         reason.unwrap_or_else(|| anyhow::anyhow!("a part of the core ended by itself"))
     }
 
-    /// Ends it where it stands, as a crash would. Nothing of it runs any more then.
+    /// Ends the core immediately, like a crash. Nothing of it runs any more then.
     pub async fn abandon(mut self) {
         self.tasks.shutdown().await;
     }

@@ -23,16 +23,16 @@ pub struct CommandLine {
 pub struct Flag {
     /// With its hyphens.
     pub name: String,
-    /// What it is set to, if it says so.
+    /// The value, if given.
     pub value: Option<String>,
-    /// What becomes of it.
+    /// The effect of the flag.
     pub becomes: Becomes,
 }
 
 /// What becomes of a flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Becomes {
-    /// The same flag of the core, which says this of it.
+    /// The same flag of the core, with the core's help text.
     Same(String),
     /// Nothing: the core takes it and does nothing with it.
     NoEffect,

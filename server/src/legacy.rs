@@ -1,4 +1,4 @@
-//! Flags for drivers of the first proposal. They show no credentials, so they are on this host.
+//! Flags for drivers of the first proposal. Legacy drivers show no credentials, so they run on this host.
 
 use std::collections::BTreeMap;
 

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::access::{Access, DriverToken, TOKEN_AUDIENCE};
 
-/// Who looks, for whom.
+/// The identity and scope of the look.
 #[derive(Debug, Clone, Default)]
 pub struct LookOptions {
     /// The cluster whose instances are ours.
@@ -32,13 +32,13 @@ pub struct LookOptions {
     pub tokens: Vec<DriverToken>,
     /// The file that binds other drivers to providers, see `--driver-access`.
     pub access_file: Option<PathBuf>,
-    /// What drivers are told, as it was read; nothing of it is read again.
+    /// The classes for drivers, as read; nothing is read again.
     pub classes: Vec<MachineClass>,
-    /// The secrets that these name.
+    /// The secrets named by the classes.
     pub secrets: Vec<Secret>,
 }
 
-/// A core that looks. Dropping it ends it.
+/// A core that looks. Dropping the value ends the core.
 #[derive(Debug)]
 pub struct Look {
     sessions: Sessions,

@@ -1,5 +1,5 @@
 //! At most so many requests a second of each client, as upstream has them: every clientset of it has a limiter of its
-//! own. Here one connection serves them all, so what is asked for says whose request it is.
+//! own. Here a single connection serves all clients, so the request's path tells its client.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -31,7 +31,7 @@ enum Client {
 }
 
 impl Client {
-    /// Whose request that is; `None`: that of leader election, which never waits.
+    /// The client of a path; `None`: leader election, which never waits.
     fn of(path: &str) -> Option<Self> {
         let mut parts = path.trim_start_matches('/').split('/');
         let group = match parts.next() {
@@ -56,8 +56,8 @@ impl Client {
 /// Holds requests up so that those of each client keep to a rate. All clones share it.
 #[derive(Debug, Clone)]
 pub struct Throttle {
-    /// Of each client. Who waits for its turn stands in the line of the lock, and leaves it if it gives up: its turn
-    /// is that of the next one.
+    /// One bucket for each client. A waiting request stands in the queue of the bucket's lock, and a request that is
+    /// dropped gives its turn to the next.
     buckets: Arc<[Mutex<TokenBucket>; 4]>,
 }
 
@@ -118,7 +118,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let client = Client::of(request.uri().path());
         let throttle = self.throttle.clone();
-        // Sends nothing until it is asked for its answer.
+        // The inner call sends nothing before its first poll.
         let answer = self.inner.call(request);
         Box::pin(async move {
             if let Some(client) = client {

@@ -18,7 +18,7 @@ use crate::routes;
 const CONNECTIONS: usize = 64;
 /// For how long calls may take to end when the core goes.
 const END_WITHIN: Duration = Duration::from_secs(2);
-/// Calls of this service may stay, and the one among them that names many Nodes may be large.
+/// Calls of this service may stay, and the call with many Nodes may be large.
 const OWN: &str = "/";
 const LARGE: &str =
     "/clusterautoscaler.cloudprovider.v1.externalgrpc.CloudProvider/NodeGroupDeleteNodes";

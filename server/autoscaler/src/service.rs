@@ -161,8 +161,9 @@ fn options(own: Options, given: NodeGroupAutoscalingOptions) -> NodeGroupAutosca
     }
 }
 
-/// Whether the caller still sees a Node closed, as one in reserve. It tells no taints, and this annotation is written with
-/// them. Counted in its group by now, the Node would be room that no pod can have, and the autoscaler would ask for more.
+/// Whether the caller still sees a Node closed, as one in reserve. The call has no taints, but this annotation is
+/// written with the taints. Counted in its group by now, the Node would be room that no pod can have, and the
+/// autoscaler would ask for more.
 fn is_seen_in_reserve(node: &ExternalGrpcNode) -> bool {
     let applied = node.annotations.get(annotation::LAST_APPLIED_NODE_TEMPLATE);
     applied.is_some_and(|applied| applied.contains(&format!("\"{}\"", taint::RESERVE)))

@@ -1,7 +1,7 @@
 //! Connections of drivers of the first proposal.
 //!
-//! Such a driver dials a new connection whenever its stream ends, and never closes the old one. The core
-//! answers its reads over the connection of its stream only, so that no other process on this host reads them.
+//! Such a driver dials a new connection whenever its stream ends, and never closes the old one. The core answers reads
+//! only over the connection of the driver's stream, so that no other process on this host reads the answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,9 +40,9 @@ struct Table {
 #[derive(Debug)]
 struct Entry {
     end: CancellationToken,
-    /// What its stream may read, if it has a stream.
+    /// The data readable for the stream, if there is a stream.
     readable: Option<Arc<StreamContext>>,
-    /// Its stream registered as a driver that is served.
+    /// The stream registered as a served driver.
     registered: bool,
 }
 
@@ -84,7 +84,7 @@ impl Connections {
         Some(StreamSlot { id, readable: Arc::clone(readable), all: Arc::clone(self) })
     }
 
-    /// The stream that reads from `readable` is that of a driver that is served.
+    /// The stream that reads from `readable` belongs to a served driver.
     pub(crate) fn registered(&self, readable: &Arc<StreamContext>) {
         let mut table = self.0.lock();
         let has = |entry: &&mut Entry| {

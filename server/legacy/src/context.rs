@@ -31,7 +31,7 @@ impl fmt::Debug for OperationContext {
     }
 }
 
-/// What the driver of one stream may read.
+/// The data readable for the driver of a stream.
 #[derive(Debug, Default)]
 pub(crate) struct StreamContext(Mutex<Option<OperationContext>>);
 

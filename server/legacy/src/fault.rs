@@ -1,4 +1,4 @@
-//! What goes wrong, as the contract says it.
+//! Faults, in the contract's terms.
 
 use std::time::Duration;
 

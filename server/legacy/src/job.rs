@@ -1,6 +1,6 @@
 //! One operation as questions to a driver of the first proposal: an answer in, the next question or
 //! the outcome out. Every operation begins with a list, because such a driver neither looks before
-//! it creates nor says whether it found what it deletes.
+//! a create nor says whether a delete found its instance.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -61,7 +61,7 @@ pub(crate) struct Job {
     machine: String,
     uid: String,
     provider_id: String,
-    /// Records that one list may have.
+    /// Most records of a list.
     limit: usize,
     asked: Ask,
     /// Ids of the instances that are still to be deleted.
@@ -109,7 +109,7 @@ impl Job {
         })
     }
 
-    /// The machine that it is about.
+    /// The machine of the operation.
     pub(crate) fn machine(&self) -> &str {
         &self.machine
     }
@@ -217,8 +217,8 @@ impl Job {
         }
     }
 
-    /// The instances of this machine. Those that have its name; else the one of its id, unless it
-    /// has the name of another machine. INV-5.
+    /// The instances of this machine. Instances with the machine's name; else the instance with the
+    /// machine's id, unless named after another machine. INV-5.
     fn mine<'a>(&self, list: &'a [Machine]) -> Vec<&'a Machine> {
         let named: Vec<&Machine> =
             list.iter().filter(|it| it.machine_name == self.machine).collect();

@@ -31,7 +31,7 @@ pub use self::serve::serve;
 /// How drivers of the first proposal are served.
 #[derive(Debug, Clone)]
 pub struct LegacyOptions {
-    /// Which provider a driver serves, by what it registers as. Others are turned away.
+    /// The provider of a driver, by the kind of its registration. Others are turned away.
     pub drivers: BTreeMap<LegacyKind, String>,
     /// For how long an infrastructure may not list what was just made in it. After a create whose
     /// outcome is unknown none is sent again before, and a machine that is not listed counts as
@@ -42,7 +42,7 @@ pub struct LegacyOptions {
 }
 
 impl LegacyOptions {
-    /// Serves these drivers, with the timers that production uses.
+    /// Serves these drivers, with production timers.
     pub fn new(drivers: BTreeMap<LegacyKind, String>) -> Self {
         Self { drivers, settle: Duration::from_mins(1), register: Duration::from_secs(10) }
     }

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 use crate::LegacyKind;
 use ostler_sessions::{ClassContent, SecretContent};
 
-/// The tags by which such a driver finds the instances of a cluster. It lists nothing, and says
-/// nothing about it, for a class that lacks one of them.
+/// The tags by which such a driver finds the instances of a cluster. Without one of these tags in
+/// the class, the driver lists nothing and reports no error.
 const CLUSTER_TAGS: [&str; 2] = ["kubernetes.io/cluster/", "kubernetes.io/role/"];
 const USER_DATA: &str = "userData";
 

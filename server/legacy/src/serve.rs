@@ -28,7 +28,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 const CALLS: usize = 16;
 
 /// Serves drivers of the first proposal on a stream of connections until `shutdown` resolves.
-/// Who connects is trusted: give it connections from this host only.
+/// Callers are trusted: give the server only connections from this host.
 pub async fn serve<I, IO, E>(
     sessions: &Sessions,
     incoming: I,

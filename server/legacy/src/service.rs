@@ -74,7 +74,7 @@ impl Service {
         }
     }
 
-    /// Talks with one driver until its stream is to end, and with what.
+    /// Talks with one driver until the stream is to end; returns its last status.
     async fn serve(
         self,
         readable: Arc<StreamContext>,
@@ -138,7 +138,7 @@ impl Service {
             instance_name: name.clone(),
             operation_kinds: KINDS.iter().map(|kind| kind.number()).collect(),
             max_in_flight: 1,
-            // A cluster id is nothing to it: it finds by name what had any.
+            // A cluster id means nothing to such a driver, which finds instances by name.
             capabilities: vec![
                 DriverCapability::PreviousClusterIds.into(),
                 DriverCapability::IdentityByName.into(),
@@ -148,7 +148,7 @@ impl Service {
         self.sessions.open_local(principal, name, hello)
     }
 
-    /// What the caller may read now, if it is what it asks for.
+    /// The data readable for the caller now, if they are the requested ones.
     fn readable<T>(
         &self,
         request: &Request<T>,

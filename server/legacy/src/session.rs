@@ -54,7 +54,7 @@ pub(crate) struct Session {
     draining: bool,
 }
 
-/// The one thing that the driver does.
+/// The only work of the driver.
 enum Work {
     Idle,
     Busy(Box<Task>),

@@ -37,7 +37,7 @@ const PAGES: (usize, usize) = (1000, 20);
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// The object changed after it was read, or is another one of that name.
+    /// The object changed after the read, or another object has its name.
     #[error("the object changed meanwhile")]
     Conflict,
     /// The object does not exist.
@@ -151,7 +151,7 @@ pub trait Object:
 impl<K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned> Object for K {}
 
 impl<K> Found<K> {
-    /// All of them, for a decision that one that cannot be read might change.
+    /// All objects, for a decision that an unreadable object might change.
     pub fn complete(self) -> Result<Vec<Arc<K>>, WriteError> {
         match self.unreadable {
             None => Ok(self.objects),
@@ -320,7 +320,7 @@ impl Writer {
         self.run(label, "delete", api.delete(&name.name, &params)).await.map(drop)
     }
 
-    /// Applies a JSON patch. It must contain a `test` of what it was planned from.
+    /// Applies a JSON patch. The patch must contain a `test` of the state behind the plan.
     pub async fn patch_json<K: Object>(
         &self,
         api: &Api<K>,
@@ -351,7 +351,7 @@ impl Writer {
     /// Every object of a name in the cluster, read from the API.
     ///
     /// # Errors
-    /// Also if one of them cannot be read.
+    /// Fails if an object cannot be read.
     pub async fn find_everywhere<K: Object>(&self, name: &str) -> Result<Vec<Arc<K>>, WriteError> {
         let api: Api<Lenient<K>> = Api::all(self.client.clone());
         let named = ListParams::default().fields(&format!("metadata.name={name}"));
@@ -361,7 +361,7 @@ impl Writer {
     /// A page of the objects of all namespaces, read from the API, and the token of the next page.
     ///
     /// # Errors
-    /// Also if one of them cannot be read.
+    /// Fails if an object cannot be read.
     pub async fn page_everywhere<K: Object>(
         &self,
         from: Option<String>,
@@ -467,7 +467,7 @@ impl Writer {
 pub struct Deletion<'a> {
     /// Only the object with this UID.
     pub uid: Option<&'a str>,
-    /// Only as it is in this version.
+    /// Only in this version.
     pub version: Option<&'a str>,
     /// With a grace period of 0.
     pub force: bool,

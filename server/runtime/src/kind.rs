@@ -189,7 +189,7 @@ impl ReconcileMetrics {
         metrics
     }
 
-    /// Counts a reconcile that ended with this outcome.
+    /// Counts a finished reconcile by outcome.
     fn settled(&self, kind: &'static str, outcome: Outcome) -> Outcome {
         let result = match outcome {
             Outcome::Done => "done",

@@ -1,4 +1,4 @@
-//! The framework of a controller. It knows no kind: a controller brings its kinds, and what wakes each of them.
+//! The framework of a controller. The framework knows no kind: a controller brings its kinds and their triggers.
 //!
 //! | module | what |
 //! |---|---|

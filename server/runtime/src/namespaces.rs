@@ -6,7 +6,8 @@ use std::str::FromStr;
 /// The namespaces whose machines, classes and secrets are served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Namespaces {
-    /// These, at least one. Each is watched separately, so that rights in them are enough.
+    /// The named namespaces, at least one. Each is watched separately, so that rights in them are
+    /// enough.
     These(Vec<String>),
     /// All namespaces with this prefix; every namespace if it is empty. The whole cluster is watched.
     Prefix(String),

@@ -35,7 +35,7 @@ impl fmt::Display for Who {
 }
 
 impl Who {
-    /// A binding of it, as one would write it.
+    /// An example of a binding.
     pub(super) fn example(&self) -> String {
         let whom = match self {
             Self::ServiceAccount(name) => {

@@ -37,7 +37,7 @@ impl AccessFile {
         Ok(Self { path, state: Mutex::new(state) })
     }
 
-    /// What it says now; what it said before, if it cannot be used now.
+    /// The current content; the former content if the current one cannot be used.
     pub(super) async fn bindings(&self) -> Arc<Bindings> {
         let mut state = self.state.lock().await;
         let read = tokio::fs::read_to_string(&self.path).await;
@@ -65,7 +65,7 @@ impl AccessFile {
 }
 
 impl State {
-    /// Takes over what was read, if it is new.
+    /// Takes over a new text.
     fn take(&mut self, text: String) -> Option<anyhow::Result<()>> {
         if self.seen.as_ref() == Some(&text) {
             return None;

@@ -1,4 +1,4 @@
-//! Who may dial in, and which providers they may serve.
+//! Access control: who may dial in, and for which providers.
 //!
 //! A caller is known by the first of these that it shows: a bearer token (one of the known files,
 //! or a ServiceAccount's), a client certificate, the user of a unix socket. What it may serve is

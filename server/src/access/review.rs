@@ -170,7 +170,7 @@ pub(super) fn is_signed(token: &str) -> bool {
     part() && part() && part() && parts.next().is_none()
 }
 
-/// When a token says that it ends. Only for tokens that were found good.
+/// The end of a token, as written in the token. Only for tokens that were found good.
 fn expiry(token: &str) -> Option<i64> {
     let payload = token.split('.').nth(1)?;
     let claims: serde_json::Value =
@@ -182,7 +182,7 @@ fn expiry(token: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// An API server that knows one token, and never answers about another one.
+    /// An API server that knows one token, and never answers for another.
     fn server() -> Client {
         let service = tower::service_fn(|request: axum::http::Request<kube::client::Body>| async {
             let body = request.into_body().collect_bytes().await?;

@@ -13,9 +13,9 @@ use parking_lot::Mutex;
 pub struct DriverToken {
     /// What the driver is called.
     pub name: String,
-    /// The only providers that it may serve; `None`: the one that it claims first, for the life of the process.
+    /// The only providers for this token; `None`: the provider claimed first, for the life of the process.
     pub providers: Option<BTreeSet<String>>,
-    /// Where its token is. Read whenever a driver presents one, so that it can be changed at any time.
+    /// The file with the token. Read whenever a driver presents a token, so that the file can change at any time.
     pub file: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl DriverToken {
     }
 }
 
-/// Whose token this is.
+/// The owner of a token.
 pub(super) async fn find<'a>(
     tokens: impl Iterator<Item = &'a DriverToken>,
     claims: &FirstClaims,

@@ -1,4 +1,4 @@
-//! A core from its flags to its end.
+//! A core from flags to end.
 
 use std::io::Write as _;
 
@@ -62,7 +62,7 @@ pub(super) async fn serve(args: Args) -> anyhow::Result<()> {
     outcome
 }
 
-/// Whether the cluster has what a core needs, and no other core that this one does not know of.
+/// Whether the cluster has the needs of a core, and no unknown other core.
 async fn check_cluster(client: &Client, args: &Args) -> anyhow::Result<()> {
     until_answered(|| check_schemas(client, args.fleet.controllers)).await?;
     if args.leader_elect_resource_namespace.is_none() {

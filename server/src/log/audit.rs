@@ -1,4 +1,4 @@
-//! The audit log: who did what, one JSON object a line, in a file of its own.
+//! The audit log: who did what, one JSON object a line, in a separate file.
 
 use std::collections::HashMap;
 use std::fmt::{Debug, Display, Write as _};
@@ -29,14 +29,14 @@ use super::AUDIT;
 
 /// Records that wait to be written; some 2 MB. More are dropped and counted: nothing waits for a disk.
 const WAITING: usize = 4096;
-/// Files that are kept besides the newest: FILE.1 is the one before it.
+/// Older files kept besides the newest: FILE.1 is the latest of them.
 const KEPT: u32 = 3;
 /// Longest text of one field.
 const TEXT_BYTES: usize = 1024;
-/// Refusals of one caller that are written in one interval, so that a caller without rights cannot
-/// push out what others did. What is left out is told by number.
+/// Most refusals of one caller written in an interval, so that a caller without rights cannot push out the acts of
+/// others. The number of omitted refusals is written.
 const REFUSALS: u32 = 50;
-/// Callers whose refusals are counted apart; those after them share one count.
+/// Callers with separate counts of refusals; later callers share one count.
 const CALLERS: usize = 256;
 
 /// Whether there is an audit log, and where.
@@ -89,7 +89,7 @@ fn count(result: &'static str) {
     RECORDS.get_or_create(&OfResult { result }).inc();
 }
 
-/// The log, and the thread that writes it.
+/// The log, with its writing thread.
 #[derive(Debug)]
 pub(super) struct AuditLog {
     sender: SyncSender<Message>,
@@ -372,7 +372,7 @@ mod tests {
         fs::metadata(path).unwrap().mode() & 0o777
     }
 
-    /// What `act` says, as it is in the file.
+    /// The file's content after `act`.
     fn written(log: &AuditLog, act: impl FnOnce()) {
         let subscriber = tracing_subscriber::registry().with(log.layer());
         tracing::subscriber::with_default(subscriber, act);

@@ -1,4 +1,4 @@
-//! Decides which events are new and which repeat an earlier one. No I/O.
+//! Separates new events from repetitions. No I/O.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const AT_ONCE: u32 = 25;
 /// After the burst, one event is written per this interval.
 const ONE_EVERY: Duration = Duration::from_mins(5);
 
-/// What may still be written for one reason of one object.
+/// The remaining writes for a reason of an object.
 #[derive(Debug)]
 struct Allowance {
     left: u32,
@@ -128,7 +128,7 @@ impl<P: Clone> SeriesBook<P> {
         allowed
     }
 
-    /// The object is gone. What was repeated before is not told after that, as if it still happened.
+    /// The object is gone. Earlier repetitions are not reported afterwards, as if still happening.
     pub(super) fn forget(&mut self, uid: &str) {
         self.series.retain(|key, _| key.uid != uid);
         self.allowances.retain(|(of, _), _| of != uid);

@@ -71,8 +71,8 @@ impl std::fmt::Debug for Recorder {
 }
 
 impl Recorder {
-    /// A recorder, and the writer that must run for it. The events say that they are of this controller (a qualified name)
-    /// and of this instance of it.
+    /// A recorder, and the writer that must run for it. The events name the controller (a qualified name) and its
+    /// instance.
     pub fn new(
         client: Client,
         (controller, instance): (&'static str, &str),

@@ -51,7 +51,7 @@ struct Entry {
     failures: u32,
     /// Not queued before this time, whatever happens.
     backoff_until: Option<Instant>,
-    /// Queued at this time, unless something queues it earlier.
+    /// When the key is queued, unless queued earlier.
     due: Option<Instant>,
     /// Its entry in the timers.
     timer: Option<(Instant, u64)>,

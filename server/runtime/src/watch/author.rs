@@ -4,8 +4,8 @@ use kube::Resource;
 
 use super::ObjectName;
 
-/// Who wrote an object: a controller of this process, in a pass over one of its objects. That pass knows of the write;
-/// every other one has to be told.
+/// The author of a write: a controller of this process, in a pass over one of its objects. That pass knows of the
+/// write; every other pass has to be told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Author {
     by: &'static str,

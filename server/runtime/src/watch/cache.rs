@@ -1,4 +1,4 @@
-//! The objects of one kind and their indexes.
+//! The objects of a kind, with indexes.
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -28,20 +28,20 @@ pub trait CacheIndex: Copy + Eq + Hash + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Drops unused fields before the object is stored. Of `managedFields` is left that it was applied.
+    /// Drops unused fields before the object is stored. `managedFields` keep only the fact of an apply.
     fn trim(_object: &mut Self::Object) {}
 }
 
 /// One object changed.
 #[derive(Debug, Clone)]
 pub struct Change<K> {
-    /// The object as it was last reported; `None` if it is new. Of one that is gone, its last version.
+    /// The object as it was last reported; `None` if it is new. For a deleted object, the last version.
     pub old: Option<Arc<K>>,
     /// The cached object now; `None` if it is gone.
     pub new: Option<Arc<K>>,
     /// The change was seen in a list rather than as a watch event.
     pub listed: bool,
-    /// Who wrote it, if a pass of this process alone did.
+    /// The author, if a single pass of this process wrote the change.
     pub author: Option<Author>,
 }
 
@@ -60,12 +60,12 @@ impl<K> Change<K> {
         self.old.as_ref().filter(|old| self.new.as_ref().map(uid) != Some(uid(old)))
     }
 
-    /// How urgent what follows from it is.
+    /// The priority of the resulting passes.
     pub fn priority(&self) -> Priority {
         if self.listed { Priority::Background } else { Priority::Change }
     }
 
-    /// The object as it is now or, if it is gone, its last version.
+    /// The current object or, once deleted, its last version.
     pub fn latest(&self) -> Option<&Arc<K>> {
         self.new.as_ref().or(self.old.as_ref())
     }
@@ -118,7 +118,7 @@ struct Contents<I: CacheIndex> {
     /// Objects that exist but cannot be read; `objects` may have an older version.
     unreadable: HashMap<ObjectName, Broken>,
     index: HashMap<(I, String), Names>,
-    /// The lists that are being read, one for each part, until they are complete.
+    /// The unfinished lists, by part.
     listings: HashMap<Option<String>, Listing<I::Object>>,
     /// Parts whose first list is complete.
     complete: BTreeSet<Option<String>>,
@@ -126,7 +126,7 @@ struct Contents<I: CacheIndex> {
     parts: usize,
 }
 
-/// The objects of one kind and their indexes, as the watch last saw them.
+/// The objects of a kind with indexes, as last seen by the watch.
 pub struct Cache<I: CacheIndex> {
     contents: RwLock<Contents<I>>,
     synced: watch::Sender<bool>,
@@ -162,7 +162,8 @@ impl<I: CacheIndex> Cache<I> {
         self.contents.write()
     }
 
-    /// Sets the number of watches that fill the cache, each of another namespace. Call it before they start.
+    /// Sets the number of watches that fill the cache, each of another namespace. Call this function before the watches
+    /// start.
     pub fn consists_of(&self, parts: usize) {
         self.write().parts = parts;
     }
@@ -183,7 +184,7 @@ impl<I: CacheIndex> Cache<I> {
         self.read().objects.get(name).cloned()
     }
 
-    /// Whether there is an object of that name, also one that cannot be read.
+    /// Whether an object of the name exists, readable or not.
     pub fn has(&self, name: &ObjectName) -> bool {
         let contents = self.read();
         contents.objects.contains_key(name) || contents.unreadable.contains_key(name)
@@ -254,8 +255,8 @@ impl<I: CacheIndex> Cache<I> {
         Some(cannot_be_read(I::KIND, name, &broken.why))
     }
 
-    /// Records that an object cannot be read. The last readable version stays until the object is gone. Returns
-    /// whether this is new, and what changed.
+    /// Records that an object cannot be read. The last readable version stays until the object is gone. Returns whether
+    /// the object is newly unreadable, and the change.
     pub fn skip(
         &self,
         part: Option<&str>,
@@ -483,7 +484,7 @@ impl<I: CacheIndex> Contents<I> {
     }
 }
 
-/// What the cache hands out, which tests count.
+/// Objects handed out by the cache, counted by tests.
 fn counted<T>(handed_out: Vec<T>) -> Vec<T> {
     #[cfg(debug_assertions)]
     HANDED_OUT.set(HANDED_OUT.get() + handed_out.len());

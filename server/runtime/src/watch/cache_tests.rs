@@ -324,7 +324,7 @@ fn an_unreadable_object_that_is_deleted_is_gone() {
     let (news, change) = cache.skip(None, Seen::Gone, &unreadable("a", 4));
     assert!(!news && change.is_some_and(|change| change.old.is_some() && change.new.is_none()));
     assert!(cache.is_empty() && !cache.has_unreadable());
-    // It may be readable by then: the API server sends what it has.
+    // The object may be readable by then: the API server sends the current version.
     cache.skip(None, Seen::Changed, &unreadable("b", 5));
     assert!(cache.apply(Event::Delete(object("b", 6, ""))).is_empty());
     assert!(!cache.has_unreadable());

@@ -1,4 +1,4 @@
-//! What the log says of requests that fail.
+//! Log texts of failed requests.
 
 use std::error::Error;
 use std::iter::successors;
@@ -7,8 +7,8 @@ use kube::core::Status;
 use kube::runtime::watcher;
 use tracing::{debug, warn};
 
-/// An error with all that caused it: that a certificate is not trusted is far down. What the error names itself is not
-/// repeated.
+/// An error with all that caused it: that a certificate is not trusted is far down. Causes in the error's own text are
+/// not repeated.
 pub fn causes(failure: &(dyn Error + 'static)) -> String {
     if let Some(said) = message(failure) {
         return said;
@@ -29,7 +29,7 @@ fn message(failure: &(dyn Error + 'static)) -> Option<String> {
     (!status.message.is_empty()).then(|| status.message.clone())
 }
 
-/// What the API server said, if it answered.
+/// The API server's answer, if any.
 pub fn status_of(failure: &watcher::Error) -> Option<&Status> {
     use watcher::Error;
     match failure {

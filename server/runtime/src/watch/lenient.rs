@@ -30,7 +30,7 @@ pub enum Lenient<K> {
 pub struct Unreadable {
     /// Its name, namespace, UID and version, as far as present.
     pub meta: ObjectMeta,
-    /// What is wrong with it.
+    /// The fault of the object.
     pub why: String,
 }
 

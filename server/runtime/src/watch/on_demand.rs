@@ -60,7 +60,7 @@ impl<I: CacheIndex> OnDemand<I> {
         }
     }
 
-    /// Calls `ready` when the list is complete. A watch that is refused never completes it.
+    /// Calls `ready` when the list is complete. A refused watch never completes the list.
     async fn announce(&self, ready: &impl Fn()) {
         self.cache.synced().await;
         ready();

@@ -1,4 +1,4 @@
-//! One watch: its stream, its backoff, and the receiver of its changes.
+//! One watch: stream, backoff, and receiver of changes.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Reflector<I: CacheIndex> {
     pub part: Option<String>,
     /// Objects of other namespaces are dropped.
     pub only: Option<Namespaces>,
-    /// The cache that it fills.
+    /// The cache to fill.
     pub cache: Arc<Cache<I>>,
     /// Called with every change.
     pub on_change: OnChange<I::Object>,
@@ -220,7 +220,7 @@ mod tests {
         })
     }
 
-    /// Lists one valid class and one invalid; its first watch makes the valid one invalid, and adds another.
+    /// Lists a valid class and an invalid class; the first watch makes the valid class invalid, and adds another class.
     async fn answer(asked: &AtomicUsize, request: Request<Body>) -> Response<Body> {
         let good = json!(1);
         let text = if request.uri().query().is_some_and(|query| query.contains("watch=")) {
